@@ -1,0 +1,247 @@
+/* Tests of model/pb.h. */
+#include "agent.pb-c.h"
+#include "api.pb-c.h"
+#include "base/mem.h"
+#include "events.pb-c.h"
+#include "model/path.h"
+#include "model/pb.h"
+#include "model/random_message.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const ProtobufCMessageDescriptor *const all_types[] = { &pb__workload__descriptor, &pb__event__descriptor,
+                                                               &pb__agent_message__descriptor, &pb__explanation__descriptor,
+                                                               &pb__node__descriptor };
+
+static void every_message_survives_packing_and_copying(void **state)
+{
+        struct arena arena = ARENA_INIT;
+        struct str packed = STR_INIT;
+        struct err err = { 0 };
+        struct rng rng;
+
+        (void)state;
+        rng_seed(&rng, 1);
+        for (int round = 0; round < 1000; round++) {
+                const ProtobufCMessageDescriptor *type = all_types[rng_below(&rng, ARRAY_LEN(all_types))];
+                ProtobufCMessage *m = random_message(&arena, &rng, type, 600000), *back, *copy;
+                size_t n;
+                str_clear(&packed);
+                pb_pack(&packed, m);
+                assert_memory_equal(pb_pack_arena(&arena, m, &n), str_c(&packed), packed.len);
+                assert_int_equal(n, packed.len);
+                if (pb_unpack(type, packed.buf, packed.len, &arena, &back, &err) < 0)
+                        fail_msg("round %d: %s", round, err_line(&err));
+                copy = pb_clone(&arena, back);
+                assert_true(pb_equal(m, back));
+                assert_true(pb_equal(copy, m));
+                assert_int_equal(pb_unpack_own(type, packed.buf, packed.len, &arena, &back, &err), 0);
+                assert_true(pb_equal(copy, back));
+                arena_reset(&arena);
+        }
+        str_fini(&packed);
+        arena_fini(&arena);
+}
+
+static void refuses(const ProtobufCMessageDescriptor *type, const void *data, size_t len, const char *path)
+{
+        struct arena arena = ARENA_INIT;
+        struct err err = { 0 };
+        ProtobufCMessage *m;
+
+        assert_int_equal(pb_unpack(type, data, len, &arena, &m, &err), -ERR_INVALID);
+        assert_string_equal(err.path, path);
+        arena_fini(&arena);
+}
+
+/* R: A9 */
+static void foreign_bytes_are_looked_at_first(void **state)
+{
+        struct arena arena = ARENA_INIT;
+        struct str many = STR_INIT;
+        ProtobufCMessage *m;
+
+        (void)state;
+        assert_int_equal(pb_unpack(&pb__workload__descriptor, NULL, 0, &arena, &m, NULL), 0);
+        refuses(&pb__workload__descriptor, "\x0a\x02\xff\xfe", 4, "id"); /* not UTF-8 */
+        refuses(&pb__workload__descriptor,
+                "\x0a\x03"
+                "a\0b",
+                5, "id"); /* a NUL */
+        refuses(&pb__workload__descriptor,
+                "\x0a\x05"
+                "ab",
+                4, "id");                                        /* cut off */
+        refuses(&pb__workload__descriptor, "\x08\x01", 2, "id"); /* a number where text belongs */
+        refuses(&pb__workload__descriptor, "\x32\x04\x0a\x02\xff\xff", 6, "spec.command[0]");
+        refuses(&pb__workload__descriptor, "\x0b", 1, "id");                                                /* a group: unknown wire type */
+        refuses(&pb__workload__descriptor, "\x00\x01", 2, "");                                              /* field 0 */
+        refuses(&pb__workload__descriptor, "\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 12, "type"); /* endless number */
+        refuses(&pb__workload__descriptor, "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11, "id");       /* absurd length */
+        for (int i = 0; i <= PB_MAX_MESSAGES; i++)
+                str_add(&many, "\x62\x00", 2); /* units: one empty message in two bytes */
+        refuses(&pb__hello__descriptor, many.buf, many.len, "units[499999]");
+        str_fini(&many);
+        arena_fini(&arena);
+}
+
+/* R: A10 */
+static void fields_of_a_newer_peer_are_dropped(void **state)
+{
+        struct arena arena = ARENA_INIT;
+        struct str packed = STR_INIT;
+        ProtobufCMessage *m;
+
+        (void)state;
+        assert_int_equal(pb_unpack(&pb__workload__descriptor,
+                                   "\x0a\x01"
+                                   "a\xfa\x3f\x02hi\x32\x03\xf8\x3f\x05",
+                                   13, &arena, &m, NULL),
+                         0);
+        pb_pack(&packed, m);
+        assert_int_equal(packed.len, 5); /* id, and an empty spec */
+        str_fini(&packed);
+        arena_fini(&arena);
+}
+
+static void damaged_bytes_do_no_harm(void **state)
+{
+        struct arena arena = ARENA_INIT;
+        struct str packed = STR_INIT;
+        struct rng rng;
+
+        (void)state;
+        rng_seed(&rng, 2);
+        for (int round = 0; round < 10000; round++) {
+                const ProtobufCMessageDescriptor *type = all_types[rng_below(&rng, ARRAY_LEN(all_types))];
+                ProtobufCMessage *m;
+                str_clear(&packed);
+                pb_pack(&packed, random_message(&arena, &rng, type, 300000));
+                size_t len = rng_below(&rng, 2) ? packed.len : rng_below(&rng, packed.len + 1);
+                uint8_t *bytes = mem_dup(str_c(&packed), len ? len : 1);
+                for (int i = 0; len > 0 && i < 3; i++)
+                        bytes[rng_below(&rng, len)] = (uint8_t)rng_next(&rng);
+                if (pb_unpack(type, bytes, len, &arena, &m, NULL) == 0) {
+                        (void)pb_normalise_maps(m, NULL);
+                        (void)pb_clone(&arena, m);
+                }
+                (void)pb_unpack_own(type, bytes, len, &arena, &m, NULL);
+                mem_free(bytes);
+                arena_reset(&arena);
+        }
+        str_fini(&packed);
+        arena_fini(&arena);
+}
+
+static void maps_are_kept_in_order(void **state)
+{
+        struct arena arena = ARENA_INIT;
+        Pb__Workload w = PB__WORKLOAD__INIT;
+        struct err err = { 0 };
+
+        (void)state;
+        assert_null(pb_map_get(w.labels, w.n_labels, "a"));
+        pb_map_set(&arena, &w.base, "labels", "b", "2");
+        pb_map_set(&arena, &w.base, "labels", "a", "1");
+        pb_map_set(&arena, &w.base, "labels", "c", "3");
+        pb_map_set(&arena, &w.base, "labels", "b", "4");
+        assert_int_equal(w.n_labels, 3);
+        assert_string_equal(w.labels[0]->key, "a");
+        assert_string_equal(w.labels[2]->key, "c");
+        assert_string_equal(pb_map_get(w.labels, w.n_labels, "b"), "4");
+        assert_true(pb_map_remove(&w.base, "labels", "a"));
+        assert_false(pb_map_remove(&w.base, "labels", "a"));
+        assert_int_equal(w.n_labels, 2);
+        w.labels[0]->key = (char *)"z";
+        assert_int_equal(pb_normalise_maps(&w.base, &err), 0);
+        assert_string_equal(w.labels[0]->key, "c");
+        w.labels[0]->key = (char *)"z";
+        assert_int_equal(pb_normalise_maps(&w.base, &err), -ERR_INVALID);
+        assert_string_equal(err.path, "labels.z");
+        assert_true(pb_is_entry(w.labels[0]->base.descriptor));
+        assert_false(pb_is_entry(w.base.descriptor));
+        arena_fini(&arena);
+}
+
+static int collect(void *ctx, const struct pb_place *place, struct err *err)
+{
+        char path[PATH_TEXT_LEN];
+
+        (void)err;
+        str_addf(ctx, "%s ", path_text(place->path, path));
+        return str_eq(place->field->name, "retry");
+}
+
+static int stop(void *ctx, const struct pb_place *place, struct err *err)
+{
+        (void)place;
+        return ++*(int *)ctx == 2 ? err_set(err, ERR_INVALID, .msg = "enough") : 0;
+}
+
+static void a_walk_sees_what_is_set(void **state)
+{
+        Pb__Workload w = PB__WORKLOAD__INIT;
+        Pb__Spec spec = PB__SPEC__INIT;
+        Pb__Retry retry = PB__RETRY__INIT;
+        Pb__Port port = PB__PORT__INIT, *ports[] = { &port };
+        char *command[] = { (char *)"a", (char *)"b" };
+        struct arena arena = ARENA_INIT;
+        struct str seen = STR_INIT;
+        struct err err = { 0 };
+        int calls = 0;
+
+        (void)state;
+        w.id = (char *)"x";
+        w.spec = &spec;
+        w.retry = &retry;
+        retry.attempts = 3;
+        spec.n_command = 2;
+        spec.command = command;
+        spec.n_ports = 1;
+        spec.ports = ports;
+        port.host_port = 7;
+        pb_map_set(&arena, &w.base, "labels", "a.b", "c");
+        assert_int_equal(pb_visit(&w.base, collect, &seen, NULL), 0);
+        assert_string_equal(str_c(&seen),
+                            "id spec spec.command[0] spec.command[1] spec.ports[0] spec.ports[0].host_port retry labels[\"a.b\"] ");
+        assert_int_equal(pb_visit(&w.base, stop, &calls, &err), -ERR_INVALID);
+        assert_int_equal(calls, 2);
+        assert_int_equal(pb_count(&w.base, &w.base.descriptor->fields[0]), 1);
+        assert_int_equal(pb_count(&spec.base, &spec.base.descriptor->fields[0]), 2);
+        assert_int_equal(pb_count(&w.base, &w.base.descriptor->fields[1]), 0);
+        str_fini(&seen);
+        arena_fini(&arena);
+}
+
+static void paths_are_safe_to_print(void **state)
+{
+        struct path_step top = { .name = "labels", .name_len = 6 }, key = { .up = &top, .name = "a\x1b[31m\"\xff\xc3\xa9", .name_len = 10 };
+        char buf[PATH_TEXT_LEN], long_name[300];
+        struct path_step long_key = { .up = &top, .name = long_name, .name_len = sizeof(long_name) }, deep[200];
+
+        (void)state;
+        assert_string_equal(path_text(NULL, buf), "");
+        assert_string_equal(path_text(&key, buf), "labels[\"a?[31m??\xc3\xa9\"]");
+        memset(long_name, 'x', sizeof(long_name));
+        assert_true(strlen(path_text(&long_key, buf)) < 80);
+        for (size_t i = 0; i < ARRAY_LEN(deep); i++)
+                deep[i] = (struct path_step){ .up = i ? &deep[i - 1] : NULL, .index = i };
+        assert_int_equal(strlen(path_text(&deep[ARRAY_LEN(deep) - 1], buf)), PATH_TEXT_LEN - 1);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(every_message_survives_packing_and_copying),
+                cmocka_unit_test(foreign_bytes_are_looked_at_first),
+                cmocka_unit_test(fields_of_a_newer_peer_are_dropped),
+                cmocka_unit_test(damaged_bytes_do_no_harm),
+                cmocka_unit_test(maps_are_kept_in_order),
+                cmocka_unit_test(a_walk_sees_what_is_set),
+                cmocka_unit_test(paths_are_safe_to_print),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

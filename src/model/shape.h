@@ -1,0 +1,134 @@
+/* model/shape.h: what the codecs need to know about a message type beyond its descriptor, worked out once.
+ *
+ * A field's kind says how it looks in JSON and YAML: an int64 named created_at is a time, cpu is cores, and so on (the conventions at the head of
+ * proto/records.proto). Private to model/. Shapes live for ever; shape_of() is thread-safe and takes no lock after the first use.
+ */
+#ifndef BERTH_MODEL_SHAPE_H
+#define BERTH_MODEL_SHAPE_H
+
+#include "base/arena.h"
+#include "base/str.h"
+#include "model/rules.h"
+#include <protobuf-c/protobuf-c.h>
+
+enum shape_kind {
+        SHAPE_BOOL,
+        SHAPE_INT32,
+        SHAPE_INT64,
+        SHAPE_UINT32,
+        SHAPE_UINT64,
+        SHAPE_FLOAT,
+        SHAPE_DOUBLE,
+        SHAPE_TIME, /* int64, Unix milliseconds; RFC 3339 */
+        SHAPE_CPU,  /* int64, thousandths; cores */
+        SHAPE_ENUM,
+        SHAPE_STRING,
+        SHAPE_BYTES,
+        SHAPE_MESSAGE,
+        SHAPE_INT_VALUE, /* message IntValue; a bare number */
+        SHAPE_MAP,       /* repeated entries of string to string; an object */
+};
+
+struct shape_enum {
+        const ProtobufCEnumDescriptor *type;
+        const char **names; /* by position in type->values, '-' for '_'; NULL at the value 0 */
+        size_t *lens;       /* of the names */
+        const char *list;   /* "a, b, c" */
+};
+
+struct shape_field {
+        const ProtobufCFieldDescriptor *field;
+        const char *quoted; /* "name": with quotes and colon */
+        uint32_t quoted_len, name_len;
+        enum shape_kind kind;
+        bool repeated;             /* an array; false for maps */
+        uint32_t size;             /* of one value in memory */
+        const struct shape *shape; /* of the message or of the map's entry */
+        const struct shape_enum *names;
+        const struct rule *rule; /* never NULL */
+};
+
+#define SHAPE_MAX_FIELDS 256
+struct shape {
+        const ProtobufCMessageDescriptor *type;
+        struct shape_field *fields; /* in the descriptor's order */
+        unsigned n_fields;
+        unsigned mask;   /* of slots */
+        uint16_t *slots; /* hash of name -> position + 1 */
+};
+
+const struct shape *shape_of(const ProtobufCMessageDescriptor *type);
+/* The field of that name, or NULL. hint is the position to try first. */
+const struct shape_field *shape_find(const struct shape *s, const char *name, size_t len, unsigned hint);
+/* A field's name that the user may have meant, or NULL. */
+const char *shape_suggest(const struct shape *s, const char *word, size_t len);
+/* "a whole number from 0 to 4294967295": what a value of this field looks like. Rotating buffer of fmt(). */
+const char *shape_expected(const struct shape_field *f);
+const struct shape_enum *shape_enum_of(const ProtobufCEnumDescriptor *type);
+
+/* How many values the field has: 0 or 1 for plain ones (0: zero or absent), the length of repeated ones. */
+size_t shape_count(const struct shape_field *f, const ProtobufCMessage *m);
+/* Where a plain field's value is, and where element i of a repeated one is. */
+static inline void *shape_slot(const struct shape_field *f, const ProtobufCMessage *m)
+{
+        return (char *)m + f->field->offset;
+}
+static inline void *shape_at(const struct shape_field *f, const ProtobufCMessage *m, size_t i)
+{
+        return *(char **)((char *)m + f->field->offset) + i * f->size;
+}
+/* After a plain field was set: its has_ or oneof mark. -1 if another one of the same oneof is set already. */
+int shape_mark(const struct shape_field *f, ProtobufCMessage *m);
+
+/* Collects the elements of a repeated field; shape_list_end() hangs them into the message. */
+struct shape_list {
+        const struct shape_field *f;
+        struct arena *arena;
+        char *at;
+        size_t len, cap;
+};
+void *shape_list_push(struct shape_list *l);
+void shape_list_end(struct shape_list *l, ProtobufCMessage *m);
+
+/* Scalars from bare text. 0, or -1: it is not what the field expects (see shape_expected). quoted: the user put it in quotes, so it is text
+ * and no number. The string or bytes that result are in the arena. */
+int shape_parse(const struct shape_field *f, const char *text, size_t len, bool quoted, void *slot, struct arena *arena);
+int shape_parse_int(const char *text, size_t len, int64_t min, uint64_t max, void *ret64); /* decimal, no leading zeros or plus */
+int shape_parse_cpu(const char *text, size_t len, int64_t *ret_milli);                     /* a JSON number, exact in thousandths */
+int shape_enum_find(const struct shape_enum *e, const char *name, size_t len, int *ret_value);
+/* The name that the user may have meant, or NULL. */
+const char *shape_enum_suggest(const struct shape_enum *e, const char *word, size_t len);
+void shape_limits(const struct shape_field *f, int64_t *ret_min, uint64_t *ret_max);
+
+int base64_decode(const char *text, size_t len, uint8_t *ret,
+                  size_t *ret_len); /* ret: at least len / 4 * 3 + 3 bytes; with or without padding */
+void base64_write(struct str *out, const uint8_t *data, size_t len);
+/* Cores as text: 250 gives 0.25. The length. */
+size_t shape_cpu_text(int64_t milli, char buf[32]);
+
+/* The first byte in [p, end) that JSON cannot have as it is in a string, or that begins a longer UTF-8 sequence: a quote, a backslash, below 0x20 or
+ * from 0x80. end if there is none. Eight bytes at a time, for most bytes of most records are plain text. */
+static inline const unsigned char *plain_until(const unsigned char *p, const unsigned char *end)
+{
+        const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+
+        while (end - p >= 8) {
+                uint64_t w, quote, backslash;
+                __builtin_memcpy(&w, p, 8);
+                quote = w ^ (ones * '"');
+                backslash = w ^ (ones * '\\');
+                /* in each byte the high bit: zero after the xor, less than 0x20, or set already; a borrow only disturbs bytes behind a hit */
+                uint64_t hit = (((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) | ((w - ones * 0x20) & ~w) | w) & high;
+                if (hit)
+                        return p + (__builtin_ctzll(hit) >> 3);
+                p += 8;
+        }
+        while (p < end && *p >= 0x20 && *p != '"' && *p != '\\' && *p < 0x80)
+                p++;
+        return p;
+}
+
+/* Length of the valid UTF-8 sequence at p (1..4), or 0. */
+unsigned utf8_next(const unsigned char *p, const unsigned char *end);
+
+#endif
