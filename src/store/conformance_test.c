@@ -1,0 +1,769 @@
+/* store/conformance_test.c: what every store must do. One suite, run for each factory in the table at the end.
+ *
+ * A new store adds a factory (how to make an empty one, open it, age its schema, clean up) and nothing else.
+ */
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "store/memory.h"
+#include "store/store.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct fixture;
+
+struct factory {
+        const char *name;
+        void (*make)(struct fixture *f);
+        int (*open)(struct fixture *f, struct store **ret_store, struct err *err);
+        void (*set_schema)(struct fixture *f, int schema); /* while closed */
+        void (*clean)(struct fixture *f);
+        bool shared; /* other processes reach it too */
+};
+
+struct fixture {
+        const struct factory *factory;
+        struct store *s;
+        struct err err;
+        char dir[PATH_MAX];
+        struct memory_disk *disk;
+};
+
+/* ---- sqlite ---- */
+
+static void sqlite_make(struct fixture *f)
+{
+        const char *tmp = getenv("TMPDIR");
+        snprintf(f->dir, sizeof(f->dir), "%s/store-XXXXXX", tmp ? tmp : "/tmp");
+        assert_non_null(mkdtemp(f->dir));
+}
+
+static const char *sqlite_url(struct fixture *f)
+{
+        return fmt("sqlite:%s/sub/berth.db", f->dir);
+}
+static int sqlite_open_it(struct fixture *f, struct store **ret_store, struct err *err)
+{
+        return store_open(sqlite_url(f), true, ret_store, err);
+}
+
+static void sqlite_set_schema(struct fixture *f, int schema)
+{
+        sqlite3 *db;
+        assert_int_equal(sqlite3_open(strchr(sqlite_url(f), ':') + 1, &db), SQLITE_OK);
+        assert_int_equal(sqlite3_exec(db, fmt("PRAGMA user_version = %d", schema), NULL, NULL, NULL), SQLITE_OK);
+        sqlite3_close(db);
+}
+
+static void sqlite_clean(struct fixture *f)
+{
+        assert_int_equal(dir_remove(f->dir, NULL), 0);
+}
+
+/* ---- memory ---- */
+
+static void memory_make(struct fixture *f)
+{
+        f->disk = memory_disk_create();
+}
+static int memory_open_it(struct fixture *f, struct store **ret_store, struct err *err)
+{
+        return memory_open(f->disk, ret_store, err);
+}
+static void memory_age(struct fixture *f, int schema)
+{
+        memory_set_schema(f->disk, schema);
+}
+static void memory_clean(struct fixture *f)
+{
+        memory_disk_destroy(f->disk);
+}
+
+static const struct factory factories[] = {
+        { "sqlite", sqlite_make, sqlite_open_it, sqlite_set_schema, sqlite_clean, true },
+        { "memory", memory_make, memory_open_it, memory_age, memory_clean, false },
+};
+
+/* ---- small words for the tests ---- */
+
+static int setup(void **state)
+{
+        struct fixture *f = mem_must(sizeof(*f));
+        f->factory = *state;
+        f->factory->make(f);
+        assert_int_equal(f->factory->open(f, &f->s, &f->err), 0);
+        *state = f;
+        return 0;
+}
+
+static int teardown(void **state)
+{
+        struct fixture *f = *state;
+        store_close(f->s);
+        f->factory->clean(f);
+        mem_free(f);
+        return 0;
+}
+
+static void reopen(struct fixture *f)
+{
+        store_close(TAKE_PTR(f->s));
+        int r = f->factory->open(f, &f->s, &f->err);
+        if (r < 0)
+                fail_msg("reopen: %s", err_line(&f->err));
+}
+
+/* Events expected_head+1 .. new_head, the i-th with the text "<prefix><seq>". */
+static int commit(struct fixture *f, uint64_t expected, size_t n_events, const char *prefix, const struct store_record *records,
+                  size_t n_records)
+{
+        struct store_event events[64];
+        char text[64][32];
+        assert_true(n_events <= ARRAY_LEN(events));
+        for (size_t i = 0; i < n_events; i++) {
+                uint64_t seq = expected + 1 + i;
+                int len = snprintf(text[i], sizeof(text[i]), "%s%llu", prefix, (unsigned long long)seq);
+                events[i] = (struct store_event){ seq, text[i], (size_t)len };
+        }
+        struct store_batch batch = { expected, expected + n_events, events, n_events, records, n_records };
+        f->err = (struct err){ 0 };
+        return store_commit(f->s, &batch, &f->err);
+}
+
+static struct store_record put(const char *key, const char *value)
+{
+        return (struct store_record){ key, value, strlen(value) };
+}
+static struct store_record removal(const char *key)
+{
+        return (struct store_record){ key, NULL, 0 };
+}
+
+static int print_record(void *ctx, const struct store_record *r, struct err *err _unused_)
+{
+        assert_non_null(r->data);
+        str_addf(ctx, "%s=%.*s ", r->key, (int)r->len, (const char *)r->data);
+        return 0;
+}
+
+static void records_are(struct fixture *f, uint64_t head, const char *expected)
+{
+        _cleanup_(str_finip) struct str text = STR_INIT;
+        uint64_t found = UINT64_MAX;
+        int r = store_load(f->s, print_record, &text, &found, &f->err);
+        if (r < 0)
+                fail_msg("load: %s", err_line(&f->err));
+        assert_string_equal(str_c(&text), expected);
+        assert_int_equal(found, head);
+        assert_int_equal(store_head(f->s), head);
+}
+
+static int print_event(void *ctx, const struct store_event *e, struct err *err _unused_)
+{
+        str_addf(ctx, "%llu:%.*s ", (unsigned long long)e->seq, (int)e->len, (const char *)e->data);
+        return 0;
+}
+
+static void events_are(struct fixture *f, uint64_t since, bool backwards, const char *expected)
+{
+        _cleanup_(str_finip) struct str text = STR_INIT;
+        _cleanup_(store_reader_closep) struct store_reader *r = NULL;
+        assert_int_equal(store_reader_open(f->s, &r, &f->err), 0);
+        assert_int_equal(store_reader_events(r, since, backwards, print_event, &text, &f->err), 0);
+        assert_string_equal(str_c(&text), expected);
+}
+
+static void checkpoint_is(struct fixture *f, uint64_t seq, const char *expected)
+{
+        _cleanup_(str_finip) struct str text = STR_INIT;
+        uint64_t found = UINT64_MAX;
+        assert_int_equal(store_load_checkpoint(f->s, print_record, &text, &found, &f->err), 0);
+        assert_string_equal(str_c(&text), expected);
+        assert_int_equal(found, seq);
+}
+
+static uint64_t first_event(struct fixture *f)
+{
+        _cleanup_(store_reader_closep) struct store_reader *r = NULL;
+        assert_int_equal(store_reader_open(f->s, &r, &f->err), 0);
+        return store_reader_first(r);
+}
+
+/* ---- the suite ---- */
+
+/* R: A4 */
+static void empty_store_has_head_zero_and_nothing_in_it(void **state)
+{
+        struct fixture *f = *state;
+        records_are(f, 0, "");
+        events_are(f, 0, false, "");
+        events_are(f, 0, true, "");
+        checkpoint_is(f, 0, "");
+        assert_int_equal(first_event(f), 0);
+        assert_int_equal(store_schema(f->s), STORE_SCHEMA);
+        assert_int_equal(store_integrity(f->s, &f->err), 0);
+        assert_true(store_limits(f->s).max_ops > 0 && store_limits(f->s).max_bytes > 0);
+        reopen(f);
+        records_are(f, 0, "");
+}
+
+/* R: A3 A4 */
+static void events_and_records_of_a_batch_are_there_after_reopen(void **state)
+{
+        struct fixture *f = *state;
+        struct store_record records[] = { put("/workloads/b", "2"), put("/nodes/n1", "x"), put("/workloads/a", "1") };
+        assert_int_equal(commit(f, 0, 3, "e", records, 3), 0);
+        for (int i = 0; i < 2; i++) {
+                records_are(f, 3, "/nodes/n1=x /workloads/a=1 /workloads/b=2 ");
+                events_are(f, 0, false, "1:e1 2:e2 3:e3 ");
+                reopen(f);
+        }
+        assert_int_equal(commit(f, 3, 1, "e", NULL, 0), 0);
+        events_are(f, 0, false, "1:e1 2:e2 3:e3 4:e4 ");
+}
+
+static void batch_of_events_only(void **state)
+{
+        struct fixture *f = *state;
+        assert_int_equal(commit(f, 0, 5, "x", NULL, 0), 0);
+        records_are(f, 5, "");
+        events_are(f, 0, false, "1:x1 2:x2 3:x3 4:x4 5:x5 ");
+}
+
+static void batch_of_records_only_puts_and_removes_and_leaves_the_head(void **state)
+{
+        struct fixture *f = *state;
+        struct store_record first[] = { put("/a", "1"), put("/b", "2"), put("/c", "3") };
+        assert_int_equal(commit(f, 0, 0, "", first, 3), 0);
+        records_are(f, 0, "/a=1 /b=2 /c=3 ");
+        struct store_record second[] = { removal("/b"), put("/a", "longer than before"), removal("/never-there"), put("/d", "") };
+        assert_int_equal(commit(f, 0, 0, "", second, 4), 0);
+        records_are(f, 0, "/a=longer than before /c=3 /d= ");
+        reopen(f);
+        struct store_record third[] = { put("/b", "again"), removal("/a"), removal("/d") };
+        assert_int_equal(commit(f, 0, 0, "", third, 3), 0);
+        records_are(f, 0, "/b=again /c=3 ");
+}
+
+/* A store opened again and written to without being loaded must still find the records that are there. */
+static void records_are_replaced_without_a_load_in_between(void **state)
+{
+        struct fixture *f = *state;
+        assert_int_equal(commit(f, 0, 1, "e", (struct store_record[]){ put("/a", "1"), put("/b", "1") }, 2), 0);
+        reopen(f);
+        assert_int_equal(commit(f, 1, 1, "e", (struct store_record[]){ put("/a", "2"), removal("/b"), put("/c", "2") }, 3), 0);
+        reopen(f);
+        records_are(f, 2, "/a=2 /c=2 ");
+        assert_int_equal(store_integrity(f->s, &f->err), 0);
+}
+
+static void bytes_come_back_as_they_were_given(void **state)
+{
+        struct fixture *f = *state;
+        char big[300000], key[1025];
+        for (size_t i = 0; i < sizeof(big); i++)
+                big[i] = (char)(i * 7 + (i >> 8));
+        memset(key, 'k', sizeof(key) - 1);
+        key[sizeof(key) - 1] = 0;
+        struct store_event events[] = { { 1, big, sizeof(big) }, { 2, "\0\0", 2 }, { 3, NULL, 0 } };
+        struct store_record record = { key, big, sizeof(big) };
+        struct store_batch batch = { 0, 3, events, 3, &record, 1 };
+        assert_int_equal(store_commit(f->s, &batch, &f->err), 0);
+        reopen(f);
+        _cleanup_(str_finip) struct str text = STR_INIT, expected = STR_INIT;
+        print_record(&expected, &record, NULL);
+        uint64_t head;
+        assert_int_equal(store_load(f->s, print_record, &text, &head, &f->err), 0);
+        assert_int_equal(text.len, expected.len);
+        assert_memory_equal(str_c(&text), str_c(&expected), text.len);
+        /* the last event has no bytes: the same batch again is still recognised */
+        assert_int_equal(store_commit(f->s, &batch, &f->err), 0);
+        batch.events = (struct store_event[]){ { 1, big, sizeof(big) }, { 2, "\0\0", 2 }, { 3, "x", 1 } };
+        assert_int_equal(store_commit(f->s, &batch, &f->err), -ERR_CONFLICT);
+}
+
+/* R: A5 */
+static void same_batch_again_is_recognised_and_applied_once(void **state)
+{
+        struct fixture *f = *state;
+        struct store_record one[] = { put("/a", "1") }, two[] = { put("/a", "2"), put("/b", "2") };
+        assert_int_equal(commit(f, 0, 2, "e", one, 1), 0);
+        assert_int_equal(commit(f, 2, 2, "e", two, 2), 0);
+        assert_int_equal(commit(f, 2, 2, "e", two, 2), 0);
+        reopen(f);
+        assert_int_equal(commit(f, 2, 2, "e", two, 2), 0);
+        assert_int_equal(store_head(f->s), 4);
+        events_are(f, 0, false, "1:e1 2:e2 3:e3 4:e4 ");
+        records_are(f, 4, "/a=2 /b=2 ");
+        /* the one before is not the last any more */
+        assert_int_equal(commit(f, 0, 2, "e", one, 1), -ERR_CONFLICT);
+        /* and goes on from there */
+        assert_int_equal(commit(f, 4, 1, "e", (struct store_record[]){ removal("/a") }, 1), 0);
+        records_are(f, 5, "/b=2 ");
+}
+
+/* R: A4 C33 */
+static void wrong_expected_head_changes_nothing(void **state)
+{
+        struct fixture *f = *state;
+        struct store_record record = put("/a", "1"), other = put("/b", "other");
+        assert_int_equal(commit(f, 0, 2, "e", &record, 1), 0);
+        assert_int_equal(commit(f, 0, 1, "e", &other, 1), -ERR_CONFLICT);
+        assert_int_equal(commit(f, 1, 1, "f", &other, 1), -ERR_CONFLICT); /* new_head fits, the last event does not */
+        assert_int_equal(commit(f, 3, 1, "e", &other, 1), -ERR_CONFLICT);
+        assert_int_equal(commit(f, 7, 0, "", &other, 1), -ERR_CONFLICT);
+        assert_int_equal(commit(f, 1, 0, "", NULL, 0), -ERR_CONFLICT);
+        assert_true(f->err.msg[0] && f->err.detail[0] && f->err.hint[0]);
+        assert_int_equal(commit(f, 2, 0, "", NULL, 0), 0);
+        records_are(f, 2, "/a=1 ");
+        events_are(f, 0, false, "1:e1 2:e2 ");
+}
+
+/* R: A9 */
+static void malformed_batches_are_refused_and_change_nothing(void **state)
+{
+        struct fixture *f = *state;
+        struct store_event gap[] = { { 1, "a", 1 }, { 3, "b", 1 } }, none[] = { { 1, NULL, 4 } };
+        char key[1026];
+        memset(key, 'k', sizeof(key) - 1);
+        key[sizeof(key) - 1] = 0;
+        struct store_record twice[] = { put("/a", "1"), put("/b", "1"), put("/a", "2") }, empty = put("", "1"), too_long = put(key, "1");
+        struct store_batch bad[] = {
+                { 0, 2, gap, 2, NULL, 0 },   { 0, 3, gap, 2, NULL, 0 },    { 5, 4, gap, 2, NULL, 0 },       { 0, 1, none, 1, NULL, 0 },
+                { 0, 0, NULL, 0, twice, 3 }, { 0, 0, NULL, 0, &empty, 1 }, { 0, 0, NULL, 0, &too_long, 1 },
+        };
+        for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+                assert_int_equal(store_commit(f->s, &bad[i], &f->err), -ERR_INTERNAL);
+                assert_true(f->err.detail[0]);
+        }
+        records_are(f, 0, "");
+}
+
+/* R: A9 A11 */
+static void batches_above_the_limits_are_refused(void **state)
+{
+        struct fixture *f = *state;
+        struct store_limits limits = store_limits(f->s);
+        size_t n = limits.max_ops + 1;
+        _cleanup_(mem_freep) struct store_event *events = mem_must(n * sizeof(*events));
+        for (size_t i = 0; i < n; i++)
+                events[i] = (struct store_event){ i + 1, "e", 1 };
+        struct store_batch batch = { 0, n, events, n, NULL, 0 };
+        assert_int_equal(store_commit(f->s, &batch, &f->err), -ERR_LIMIT);
+        batch.n_events = batch.new_head = limits.max_ops;
+        assert_int_equal(store_commit(f->s, &batch, &f->err), 0);
+        _cleanup_(mem_freep) char *large = mem_must(limits.max_bytes);
+        struct store_record record = { "/large", large, limits.max_bytes };
+        assert_int_equal(commit(f, limits.max_ops, 0, "", &record, 1), -ERR_LIMIT);
+        record.len -= strlen("/large");
+        assert_int_equal(commit(f, limits.max_ops, 0, "", &record, 1), 0);
+}
+
+static void records_come_ordered_by_key(void **state)
+{
+        struct fixture *f = *state;
+        struct rng rng;
+        rng_seed(&rng, 7);
+        char keys[500][24], last[24] = "";
+        struct store_record records[500];
+        for (int i = 0; i < 500; i++) {
+                snprintf(keys[i], sizeof(keys[i]), "/w/%016llx", (unsigned long long)rng_next(&rng));
+                records[i] = put(keys[i], keys[i]);
+        }
+        for (int i = 0; i < 500; i += 50)
+                assert_int_equal(commit(f, (uint64_t)i / 50, 1, "e", records + i, 50), 0);
+        _cleanup_(str_finip) struct str text = STR_INIT;
+        assert_int_equal(store_load(f->s, print_record, &text, NULL, &f->err), 0);
+        int n = 0;
+        for (char *save = NULL, *word = strtok_r(text.buf, " ", &save); word; word = strtok_r(NULL, " ", &save), n++) {
+                char *equals = strchr(word, '=');
+                *equals = 0;
+                assert_string_equal(word, equals + 1);
+                assert_true(strcmp(last, word) < 0);
+                snprintf(last, sizeof(last), "%s", word);
+        }
+        assert_int_equal(n, 500);
+}
+
+static int refuse(void *ctx _unused_, const struct store_record *r _unused_, struct err *err)
+{
+        return err_set(err, ERR_CORRUPT, .msg = "no");
+}
+
+static void load_stops_when_told(void **state)
+{
+        struct fixture *f = *state;
+        assert_int_equal(commit(f, 0, 1, "e", (struct store_record[]){ put("/a", "1") }, 1), 0);
+        assert_int_equal(store_load(f->s, refuse, NULL, NULL, &f->err), -ERR_CORRUPT);
+        assert_string_equal(f->err.msg, "no");
+        records_are(f, 1, "/a=1 ");
+}
+
+/* ---- readers ---- */
+
+static int stop_at(void *ctx, const struct store_event *e, struct err *err _unused_)
+{
+        return e->seq == *(uint64_t *)ctx ? 42 : 0;
+}
+static int fail_at(void *ctx, const struct store_event *e, struct err *err)
+{
+        return e->seq == *(uint64_t *)ctx ? err_set(err, ERR_CANCELLED, .msg = "enough") : 0;
+}
+
+/* R: C29 */
+static void tail_goes_forward_and_backward_from_anywhere(void **state)
+{
+        struct fixture *f = *state;
+        assert_int_equal(commit(f, 0, 5, "e", NULL, 0), 0);
+        events_are(f, 0, false, "1:e1 2:e2 3:e3 4:e4 5:e5 ");
+        events_are(f, 3, false, "4:e4 5:e5 ");
+        events_are(f, 5, false, "");
+        events_are(f, 99, false, "");
+        events_are(f, UINT64_MAX, false, "");
+        events_are(f, 0, true, "5:e5 4:e4 3:e3 2:e2 1:e1 ");
+        events_are(f, 3, true, "2:e2 1:e1 ");
+        events_are(f, 1, true, "");
+        events_are(f, 99, true, "5:e5 4:e4 3:e3 2:e2 1:e1 ");
+        events_are(f, UINT64_MAX, true, "5:e5 4:e4 3:e3 2:e2 1:e1 ");
+        _cleanup_(store_reader_closep) struct store_reader *r = NULL;
+        assert_int_equal(store_reader_open(f->s, &r, &f->err), 0);
+        uint64_t at = 3;
+        assert_int_equal(store_reader_events(r, 0, false, stop_at, &at, &f->err), 42);
+        assert_int_equal(store_reader_events(r, 0, true, fail_at, &at, &f->err), -ERR_CANCELLED);
+        _cleanup_(str_finip) struct str text = STR_INIT;
+        assert_int_equal(store_reader_event(r, 4, print_event, &text, &f->err), 0);
+        assert_string_equal(str_c(&text), "4:e4 ");
+        assert_int_equal(store_reader_event(r, 6, print_event, &text, &f->err), -ERR_NOT_FOUND);
+        assert_int_equal(store_reader_event(r, 0, print_event, &text, &f->err), -ERR_NOT_FOUND);
+        assert_int_equal(store_reader_first(r), 1);
+        /* a reader that stays open sees what comes */
+        assert_int_equal(commit(f, 5, 1, "e", NULL, 0), 0);
+        str_clear(&text);
+        assert_int_equal(store_reader_events(r, 5, false, print_event, &text, &f->err), 0);
+        assert_string_equal(str_c(&text), "6:e6 ");
+}
+
+static int in_order(void *ctx, const struct store_event *e, struct err *err _unused_)
+{
+        uint64_t *next = ctx;
+        assert_int_equal(e->seq, (*next)++);
+        return 0;
+}
+
+static void tail_of_many_events_has_no_seams(void **state)
+{
+        struct fixture *f = *state;
+        for (uint64_t head = 0; head < 64 * 20; head += 64)
+                assert_int_equal(commit(f, head, 64, "e", NULL, 0), 0);
+        _cleanup_(store_reader_closep) struct store_reader *r = NULL;
+        assert_int_equal(store_reader_open(f->s, &r, &f->err), 0);
+        uint64_t next = 1;
+        assert_int_equal(store_reader_events(r, 0, false, in_order, &next, &f->err), 0);
+        assert_int_equal(next, 64 * 20 + 1);
+}
+
+static int commit_from_callback(void *ctx, const struct store_event *e, struct err *err _unused_)
+{
+        return commit(ctx, e->seq, 1, "e", NULL, 0) == 0 ? 42 : -ERR_INTERNAL;
+}
+
+static void commits_go_on_while_a_reader_reads(void **state)
+{
+        struct fixture *f = *state;
+        assert_int_equal(commit(f, 0, 1, "e", NULL, 0), 0);
+        _cleanup_(store_reader_closep) struct store_reader *r = NULL;
+        assert_int_equal(store_reader_open(f->s, &r, &f->err), 0);
+        for (uint64_t since = 0; since < 9; since++)
+                assert_int_equal(store_reader_events(r, since, false, commit_from_callback, f, &f->err), 42);
+        assert_int_equal(store_head(f->s), 10);
+}
+
+/* ---- checkpoints ---- */
+
+/* R: C29 */
+static void prune_keeps_the_newest_and_what_follows_the_checkpoint(void **state)
+{
+        struct fixture *f = *state;
+        assert_int_equal(commit(f, 0, 50, "e", (struct store_record[]){ put("/a", "1"), put("/b", "1") }, 2), 0);
+        assert_int_equal(store_checkpoint(f->s, &f->err), 0);
+        checkpoint_is(f, 50, "/a=1 /b=1 ");
+        assert_int_equal(commit(f, 50, 10, "e", (struct store_record[]){ put("/c", "2"), removal("/a") }, 2), 0);
+        checkpoint_is(f, 50, "/a=1 /b=1 ");
+
+        assert_int_equal(store_prune(f->s, 100, 1000, &f->err), 0);
+        assert_int_equal(first_event(f), 1);
+        assert_int_equal(store_prune(f->s, 40, 0, &f->err), 0);
+        assert_int_equal(store_prune(f->s, 40, 15, &f->err), 15);
+        assert_int_equal(first_event(f), 16);
+        assert_int_equal(store_prune(f->s, 40, 15, &f->err), 5);
+        assert_int_equal(first_event(f), 21);
+        assert_int_equal(store_prune(f->s, 40, 15, &f->err), 0);
+        assert_int_equal(store_integrity(f->s, &f->err), 0);
+        events_are(f, 57, false, "58:e58 59:e59 60:e60 ");
+        events_are(f, 23, true, "22:e22 21:e21 ");
+        _cleanup_(store_reader_closep) struct store_reader *r = NULL;
+        assert_int_equal(store_reader_open(f->s, &r, &f->err), 0);
+        assert_int_equal(store_reader_event(r, 20, print_event, NULL, &f->err), -ERR_NOT_FOUND);
+        store_reader_close(TAKE_PTR(r));
+
+        reopen(f);
+        records_are(f, 60, "/b=1 /c=2 ");
+        checkpoint_is(f, 50, "/a=1 /b=1 ");
+        assert_int_equal(first_event(f), 21);
+        assert_int_equal(commit(f, 60, 1, "e", NULL, 0), 0);
+}
+
+static void newer_checkpoint_replaces_the_older(void **state)
+{
+        struct fixture *f = *state;
+        assert_int_equal(store_checkpoint(f->s, &f->err), 0);
+        checkpoint_is(f, 0, "");
+        for (uint64_t i = 0; i < 5; i++) {
+                _cleanup_(str_finip) struct str expected = STR_INIT;
+                char value[8];
+                snprintf(value, sizeof(value), "%d", (int)i);
+                assert_int_equal(commit(f, i, 1, "e", (struct store_record[]){ put("/a", value) }, 1), 0);
+                assert_int_equal(store_checkpoint(f->s, &f->err), 0);
+                if (i == 2)
+                        reopen(f);
+                str_addf(&expected, "/a=%s ", value);
+                checkpoint_is(f, i + 1, str_c(&expected));
+        }
+        assert_int_equal(store_integrity(f->s, &f->err), 0);
+}
+
+static void prune_takes_its_checkpoint_by_itself(void **state)
+{
+        struct fixture *f = *state;
+        struct store_record record = put("/a", "1");
+        for (uint64_t head = 0; head < 640; head += 64)
+                assert_int_equal(commit(f, head, 64, "e", &record, 1), 0);
+        int64_t removed = 0, deadline_ns = clock_mono_ns() + 20000000000LL;
+        while (removed < 540 && clock_mono_ns() < deadline_ns) {
+                int64_t n = store_prune(f->s, 100, 200, &f->err);
+                assert_true(n >= 0 && n <= 200);
+                removed += n;
+                if (n == 0)
+                        sched_yield();
+        }
+        assert_int_equal(removed, 540);
+        assert_int_equal(first_event(f), 541);
+        assert_int_equal(store_prune(f->s, 100, 200, &f->err), 0);
+        checkpoint_is(f, 640, "/a=1 ");
+        /* a few more events do not buy another copy of everything */
+        assert_int_equal(commit(f, 640, 20, "e", NULL, 0), 0);
+        assert_true(store_prune(f->s, 100, 200, &f->err) >= 0);
+        checkpoint_is(f, 640, "/a=1 ");
+}
+
+static void last_event_is_never_pruned(void **state)
+{
+        struct fixture *f = *state;
+        assert_int_equal(commit(f, 0, 10, "e", NULL, 0), 0);
+        assert_int_equal(store_checkpoint(f->s, &f->err), 0);
+        assert_int_equal(store_prune(f->s, 0, 1000, &f->err), 9);
+        assert_int_equal(store_prune(f->s, 0, 1000, &f->err), 0);
+        assert_int_equal(first_event(f), 10);
+        reopen(f);
+        records_are(f, 10, "");
+        assert_int_equal(commit(f, 9, 1, "e", NULL, 0), 0); /* S3 still works */
+}
+
+/* ---- opening ---- */
+
+/* R: A10 */
+static void newer_schema_is_refused_with_a_sentence(void **state)
+{
+        struct fixture *f = *state;
+        assert_int_equal(commit(f, 0, 1, "e", (struct store_record[]){ put("/a", "1") }, 1), 0);
+        store_close(TAKE_PTR(f->s));
+        f->factory->set_schema(f, STORE_SCHEMA + 1);
+        assert_int_equal(f->factory->open(f, &f->s, &f->err), -ERR_CONFLICT);
+        assert_string_equal(f->err.msg, "the store was written by a newer berth");
+        assert_non_null(strstr(f->err.detail, fmt("schema %d", STORE_SCHEMA + 1)));
+        assert_true(f->err.hint[0]);
+        assert_null(f->s);
+        f->factory->set_schema(f, STORE_SCHEMA);
+        assert_int_equal(f->factory->open(f, &f->s, &f->err), 0);
+        records_are(f, 1, "/a=1 ");
+}
+
+/* R: A4 */
+static void second_opener_is_refused_while_the_first_lives(void **state)
+{
+        struct fixture *f = *state;
+        struct store *second = NULL;
+        assert_int_equal(f->factory->open(f, &second, &f->err), -ERR_CONFLICT);
+        assert_true(f->err.msg[0] && f->err.detail[0] && f->err.hint[0]);
+        assert_null(second);
+        assert_int_equal(commit(f, 0, 1, "e", NULL, 0), 0); /* the refusal took nothing from the first */
+        assert_int_equal(f->factory->open(f, &second, &f->err), -ERR_CONFLICT);
+        reopen(f);
+}
+
+/* R: A4 */
+static void second_process_is_refused_while_the_first_lives(void **state)
+{
+        struct fixture *f = *state;
+        int status;
+        pid_t child = fork();
+        if (child == 0) {
+                struct store *second = NULL;
+                struct err err = { 0 };
+                int r = f->factory->open(f, &second, &err);
+                _exit(r == -ERR_CONFLICT && strstr(err.detail, fmt("pid %d", (int)getppid())) ? 0 : 1);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        assert_int_equal(commit(f, 0, 1, "e", NULL, 0), 0);
+}
+
+/* R: A4 A5 */
+static void store_is_free_again_after_kill_9_of_its_holder(void **state)
+{
+        struct fixture *f = *state;
+        store_close(TAKE_PTR(f->s));
+        int pipe_fds[2], status;
+        assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
+        pid_t child = fork();
+        if (child == 0) {
+                char ok = f->factory->open(f, &f->s, NULL) == 0 && commit(f, 0, 3, "e", (struct store_record[]){ put("/a", "1") }, 1) == 0;
+                if (write(pipe_fds[1], &ok, 1) != 1)
+                        _exit(1);
+                for (;;)
+                        pause();
+        }
+        char ok = 0;
+        assert_int_equal(read(pipe_fds[0], &ok, 1), 1);
+        assert_int_equal(ok, 1);
+        assert_int_equal(f->factory->open(f, &f->s, &f->err), -ERR_CONFLICT);
+        assert_non_null(strstr(f->err.detail, fmt("pid %d", (int)child)));
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(f->factory->open(f, &f->s, &f->err), 0);
+        records_are(f, 3, "/a=1 ");
+        close(pipe_fds[0]);
+        close(pipe_fds[1]);
+}
+
+static void stats_count_what_was_committed(void **state)
+{
+        struct fixture *f = *state;
+        assert_int_equal(commit(f, 0, 2, "e", (struct store_record[]){ put("/a", "123") }, 1), 0);
+        assert_int_equal(commit(f, 9, 1, "e", NULL, 0), -ERR_CONFLICT);
+        assert_int_equal(commit(f, 2, 0, "", NULL, 0), 0); /* nothing to do is no commit (A6) */
+        struct store_stats stats = store_stats(f->s);
+        assert_int_equal(stats.commits, 1);
+        assert_int_equal(stats.events, 2);
+        assert_int_equal(stats.records, 1);
+        assert_int_equal(stats.bytes, 2 + 2 + 2 + 3);
+        assert_true(stats.last_commit_us >= 0);
+}
+
+/* Random batches against a model: a plain array of what must be there. */
+/* R: A3 A5 */
+static void random_batches_agree_with_a_model(void **state)
+{
+        struct fixture *f = *state;
+        struct rng rng;
+        rng_seed(&rng, 11);
+        char model[40][16] = { { 0 } };
+        uint64_t head = 0;
+        for (int round = 0; round < 200; round++) {
+                struct store_record records[40];
+                char keys[40][8], values[40][16];
+                size_t n = 0, n_events = (size_t)rng_below(&rng, 4);
+                for (int k = 0; k < 40; k++) {
+                        if (!rng_chance(&rng, 200000))
+                                continue;
+                        snprintf(keys[n], sizeof(keys[n]), "/k/%02d", k);
+                        snprintf(values[n], sizeof(values[n]), "%u", (unsigned)rng_below(&rng, 1000000));
+                        bool gone = rng_chance(&rng, 300000);
+                        records[n] = gone ? removal(keys[n]) : put(keys[n], values[n]);
+                        snprintf(model[k], sizeof(model[k]), "%s", gone ? "" : values[n]);
+                        n++;
+                }
+                assert_int_equal(commit(f, head, n_events, "e", records, n), 0);
+                head += n_events;
+                if (rng_chance(&rng, 50000))
+                        reopen(f);
+                if (rng_chance(&rng, 50000))
+                        assert_int_equal(store_checkpoint(f->s, &f->err), 0);
+                if (rng_chance(&rng, 100000))
+                        assert_true(store_prune(f->s, 20, 10, &f->err) >= 0);
+        }
+        _cleanup_(str_finip) struct str expected = STR_INIT;
+        for (int k = 0; k < 40; k++)
+                if (model[k][0])
+                        str_addf(&expected, "/k/%02d=%s ", k, model[k]);
+        records_are(f, head, str_c(&expected));
+        assert_int_equal(store_integrity(f->s, &f->err), 0);
+}
+
+/* clang-format off */
+#define T(name) { .label = #name, .test = name }
+#define SHARED(name) { .label = #name, .test = name, .shared = true }
+/* clang-format on */
+static const struct {
+        const char *label;
+        CMUnitTestFunction test;
+        bool shared; /* only for stores that other processes reach too */
+} suite[] = {
+        T(empty_store_has_head_zero_and_nothing_in_it),
+        T(events_and_records_of_a_batch_are_there_after_reopen),
+        T(batch_of_events_only),
+        T(batch_of_records_only_puts_and_removes_and_leaves_the_head),
+        T(records_are_replaced_without_a_load_in_between),
+        T(bytes_come_back_as_they_were_given),
+        T(same_batch_again_is_recognised_and_applied_once),
+        T(wrong_expected_head_changes_nothing),
+        T(malformed_batches_are_refused_and_change_nothing),
+        T(batches_above_the_limits_are_refused),
+        T(records_come_ordered_by_key),
+        T(load_stops_when_told),
+        T(tail_goes_forward_and_backward_from_anywhere),
+        T(tail_of_many_events_has_no_seams),
+        T(commits_go_on_while_a_reader_reads),
+        T(prune_keeps_the_newest_and_what_follows_the_checkpoint),
+        T(newer_checkpoint_replaces_the_older),
+        T(prune_takes_its_checkpoint_by_itself),
+        T(last_event_is_never_pruned),
+        T(newer_schema_is_refused_with_a_sentence),
+        T(second_opener_is_refused_while_the_first_lives),
+        SHARED(second_process_is_refused_while_the_first_lives),
+        SHARED(store_is_free_again_after_kill_9_of_its_holder),
+        T(stats_count_what_was_committed),
+        T(random_batches_agree_with_a_model),
+};
+
+int main(void)
+{
+        static struct CMUnitTest tests[ARRAY_LEN(suite) * ARRAY_LEN(factories)];
+        static char names[ARRAY_LEN(tests)][128];
+        size_t n = 0;
+        for (size_t i = 0; i < ARRAY_LEN(factories); i++) {
+                for (size_t j = 0; j < ARRAY_LEN(suite); j++) {
+                        if (suite[j].shared && !factories[i].shared)
+                                continue;
+                        snprintf(names[n], sizeof(names[n]), "%s_%s", factories[i].name, suite[j].label);
+                        tests[n] = (struct CMUnitTest){ names[n], suite[j].test, setup, teardown, (void *)(uintptr_t)&factories[i] };
+                        n++;
+                }
+        }
+        return _cmocka_run_group_tests("store_conformance", tests, n, NULL, NULL);
+}

@@ -1,0 +1,113 @@
+/* store/sqlite_store.h: what the files of the SQLite store share. Nobody else includes it.
+ *
+ *   sqlite_open.c  open, close
+ *   sqlite.c       statements, errors, commit
+ *   sqlite_read.c  load, readers of events, integrity
+ *   sqlite_keep.c  checkpoints of the state, pruning of events
+ *   sqlite_lock.c  one process at a time
+ *   key_index.c    key -> row, in memory
+ */
+#ifndef BERTH_STORE_SQLITE_STORE_H
+#define BERTH_STORE_SQLITE_STORE_H
+
+#include "base/array.h"
+#include "store/key_index.h"
+#include "store/sqlite_lock.h"
+#include "store/store_ops.h"
+#include <pthread.h>
+#include <sqlite3.h>
+
+/* How long the log grows before a commit folds it into the file; the reason is in sqlite_open.c. */
+#define AUTOCHECKPOINT_PAGES 256
+
+enum sqlite_statement {
+        Q_BEGIN,
+        Q_COMMIT,
+        Q_ROLLBACK,
+        Q_DATA_VERSION,
+        Q_META_GET,
+        Q_META_PUT,
+        Q_EVENT_PUT,
+        Q_EVENT_GET,
+        Q_EVENT_FIRST,
+        Q_EVENT_REMOVE,
+        Q_RECORD_PUT,
+        Q_RECORD_REPLACE,
+        Q_RECORD_REMOVE,
+        _Q_MAX
+};
+
+/* What a transaction will have done to the index once it is committed. */
+struct index_change {
+        uint64_t hash;
+        int64_t id;
+        bool remove;
+};
+
+struct sqlite_store {
+        struct store base;
+        char *path, *vfs; /* vfs: NULL for SQLite's own */
+        struct store_lock file_lock;
+
+        /* The writing connection, its statements and the index are used under lock: by the store thread, and by the thread that copies a checkpoint. */
+        pthread_mutex_t lock;
+        sqlite3 *db;
+        sqlite3_stmt *q[_Q_MAX];
+        struct key_index index;
+        bool index_ready;
+        int64_t next_id, data_version;
+        ARRAY(struct index_change) changes;
+
+        /* The last whole checkpoint; slot -1: none was ever taken. Changed under lock. */
+        uint64_t checkpoint_seq;
+        int checkpoint_slot;
+
+        /* The copying thread: started by prune, joined by prune, checkpoint or close; all on the store thread. */
+        pthread_t copier;
+        bool copier_started;
+        atomic_bool copier_done, stop;
+        int copier_result;
+        struct err copier_err;
+};
+
+/* sqlite.c */
+int sqlite_err(sqlite3 *db, int rc, const char *doing, struct err *err);
+int sqlite_meta_get(struct sqlite_store *s, const char *key, int64_t fallback, int64_t *ret, struct err *err);
+int sqlite_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct err *err);
+int sqlite_run(struct sqlite_store *s, enum sqlite_statement which, const char *doing, struct err *err); /* step to the end and reset */
+int sqlite_begin(struct sqlite_store *s, struct err *err);
+void sqlite_rollback(struct sqlite_store *s);
+int sqlite_meta_put(struct sqlite_store *s, const char *key, int64_t value, struct err *err);
+static inline void sqlite_closep(sqlite3 **db)
+{
+        sqlite3_close(*db);
+}
+static inline void sqlite_finalizep(sqlite3_stmt **q)
+{
+        sqlite3_finalize(*q);
+}
+
+int sqlite_commit(struct store *base, const struct store_batch *b, const struct store_record *const *sorted, struct err *err);
+
+/* sqlite_open.c */
+int sqlite_connect(const struct sqlite_store *s, bool writes, sqlite3 **ret_db, struct err *err);
+
+/* sqlite_read.c */
+/* One number: the first column of the first row, or fallback if there is no row or it is NULL. */
+int sqlite_number(sqlite3 *db, const char *sql, int64_t fallback, int64_t *ret, struct err *err);
+int sqlite_index_build(struct sqlite_store *s, struct err *err); /* under lock, in a transaction */
+int sqlite_load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
+int sqlite_load_checkpoint(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_seq, struct err *err);
+int sqlite_integrity(struct store *base, struct err *err);
+int sqlite_reader_open(struct store *base, struct store_reader **ret_reader, struct err *err);
+void sqlite_reader_close(struct store_reader *base);
+int sqlite_reader_events(struct store_reader *base, uint64_t since, bool backwards, store_event_fn fn, void *ctx, struct err *err);
+int sqlite_reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn, void *ctx, struct err *err);
+uint64_t sqlite_reader_first(struct store_reader *base);
+
+/* sqlite_keep.c */
+int64_t sqlite_prune(struct store *base, uint64_t keep_events, uint64_t max_remove, struct err *err);
+int sqlite_checkpoint(struct store *base, struct err *err);
+void sqlite_keep_stop(struct sqlite_store *s);
+
+#endif
