@@ -1,0 +1,515 @@
+/* net/http_conn.c: one HTTP connection: reads a request under limits and timers, hands it to its route, goes on with the next.
+ *
+ *      READ_HEAD -> READ_BODY -> RUNNING -> READ_HEAD (kept alive) | CLOSING -> [LINGER] -> gone
+ *                                   '-> STREAM ---'
+ *
+ * Reading stays on while a route works, since only a read notices that the client has left; what a client sends ahead
+ * meanwhile is bounded by the input's high-water mark.
+ *
+ * Invariants:
+ *   (1) conn->req is set in READ_BODY, RUNNING and STREAM, and its id is in server->requests exactly then.
+ *   (2) Routes are called from process() only, and process() does not nest: an answer from inside a route just lets it loop.
+ *   (3) Nothing is freed while busy > 0.
+ *   (4) on_close is called from the loop, or from http_server_destroy().
+ */
+#include "base/log.h"
+#include "base/mem.h"
+#include "net/http_internal.h"
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/bufferevent_ssl.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { LINGER_MS = 2000, READ_AHEAD_BYTES = 64 * 1024, PIPELINE_MAX = 16, TRAILER_LINES_MAX = 32, CHUNK_LINE_MAX = 256 };
+
+void http_conn_arm(struct http_conn *conn, int64_t ms)
+{
+        struct timeval tv = http_timeval(ms);
+
+        if (ms > 0)
+                event_add(conn->timer, &tv);
+        else
+                event_del(conn->timer);
+}
+
+void http_request_free(struct http_request *req)
+{
+        struct http_server *server = req->conn->server;
+
+        if (server->o.on_done && req->status)
+                server->o.on_done(req, req->route ? req->route->pattern : "", req->status, (clock_mono_ns() - req->started_ns) / 1000,
+                                  server->o.ctx);
+        slots_drop(&server->requests, req->id);
+        req->conn->req = NULL;
+        http_head_fini(&req->head);
+        str_fini(&req->body);
+        str_fini(&req->joined);
+        mem_free(req->rest);
+        mem_free(req);
+}
+
+static void conn_free(struct http_conn *conn)
+{
+        if (conn->bev) {
+                if (conn->ssl) {
+                        SSL_set_shutdown(conn->ssl, SSL_RECEIVED_SHUTDOWN);
+                        SSL_shutdown(conn->ssl);
+                        ERR_clear_error();
+                }
+                bufferevent_free(conn->bev);
+        }
+        if (conn->timer)
+                event_free(conn->timer);
+        if (conn->wake)
+                event_free(conn->wake);
+        tls_identity_free(conn->identity);
+        mem_free(conn);
+}
+
+static void leave(struct http_conn *conn)
+{
+        if (--conn->busy == 0 && conn->gone)
+                conn_free(conn);
+}
+
+void http_conn_end(struct http_conn *conn)
+{
+        struct http_server *server = conn->server;
+
+        if (conn->gone)
+                return;
+        conn->gone = true;
+        conn->busy++;
+        bufferevent_disable(conn->bev, EV_READ | EV_WRITE);
+        event_del(conn->timer);
+        event_del(conn->wake);
+        struct http_request *req = conn->req;
+        if (req) {
+                if (req->on_close && (conn->state == HTTP_RUNNING || conn->state == HTTP_STREAM))
+                        req->on_close(req, req->on_close_ctx);
+                if (conn->req) { /* unless on_close answered it all the same */
+                        if (!req->status)
+                                req->status = 499;
+                        http_request_free(req);
+                }
+        }
+        if (conn->prev)
+                conn->prev->next = conn->next;
+        else
+                server->conns = conn->next;
+        if (conn->next)
+                conn->next->prev = conn->prev;
+        server->n_conns--;
+        http_server_conn_gone(server);
+        leave(conn);
+}
+
+void http_conn_drop_soon(struct http_conn *conn)
+{
+        conn->drop_due = true;
+        event_active(conn->wake, EV_WRITE, 0);
+}
+
+/* ---------- reading a request ---------- */
+
+static struct http_request *new_request(struct http_conn *conn)
+{
+        struct http_request *req = mem_must(sizeof(*req));
+
+        req->conn = conn;
+        req->started_ns = clock_mono_ns();
+        req->id = slots_take(&conn->server->requests, req);
+        conn->req = req;
+        return req;
+}
+
+static void take_request_id(struct http_request *req)
+{
+        const char *given = http_head_field(&req->head, "x-request-id");
+        size_t len = given ? strlen(given) : 0;
+
+        if (len > 0 && len <= 64 && strspn(given, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == len)
+                memcpy(req->request_id, given, len + 1);
+}
+
+/* Refused before its body was read: the connection cannot be used again. */
+static void refuse_early(struct http_conn *conn, int status, const char *why)
+{
+        conn->keep_alive = false;
+        conn->linger = true;
+        conn->state = HTTP_RUNNING;
+        http_refuse(conn->req, status, why);
+}
+
+static void head_done(struct http_conn *conn)
+{
+        struct http_request *req = conn->req;
+        size_t max = conn->server->o.max_body_bytes;
+
+        conn->keep_alive = req->head.keep_alive && !conn->server->is_draining;
+        take_request_id(req);
+        if (req->head.content_length > (int64_t)max) {
+                refuse_early(conn, 413, fmt("the body is larger than %zu bytes", max));
+                return;
+        }
+        conn->state = HTTP_READ_BODY;
+        conn->body_left = req->head.is_chunked ? -1 : req->head.content_length > 0 ? req->head.content_length : 0;
+        conn->trailer_lines = 0;
+        if (conn->body_left != 0) {
+                http_conn_arm(conn, conn->server->o.body_timeout_ms);
+                if (req->head.expects_continue)
+                        bufferevent_write(conn->bev, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+        }
+}
+
+/* True when it got somewhere. */
+static bool read_head(struct http_conn *conn)
+{
+        struct evbuffer *in = bufferevent_get_input(conn->bev);
+        size_t max = conn->server->o.max_header_bytes;
+        struct evbuffer_ptr from;
+
+        /* An empty line before a request is noise that old clients make (RFC 9112, 2.2). */
+        for (char first[2]; conn->searched == 0 && evbuffer_copyout(in, first, 2) == 2 && memcmp(first, "\r\n", 2) == 0;)
+                evbuffer_drain(in, 2);
+        size_t have = evbuffer_get_length(in);
+        if (have == 0)
+                return false;
+        if (conn->searched == 0)
+                http_conn_arm(conn, conn->server->o.header_timeout_ms); /* from the first byte; more bytes do not prolong it */
+        evbuffer_ptr_set(in, &from, conn->searched > 3 ? conn->searched - 3 : 0, EVBUFFER_PTR_SET);
+        struct evbuffer_ptr end = evbuffer_search(in, "\r\n\r\n", 4, &from);
+        if (end.pos < 0 || (size_t)end.pos + 4 > max) {
+                conn->searched = have;
+                if (end.pos < 0 && have < max)
+                        return false;
+                new_request(conn);
+                bool in_line = evbuffer_search(in, "\r\n", 2, NULL).pos < 0;
+                refuse_early(conn, in_line ? 414 : 431, fmt("the request's head is larger than %zu bytes", max));
+                return true;
+        }
+        size_t len = (size_t)end.pos + 4;
+        const char *why = NULL, *text = (const char *)evbuffer_pullup(in, (ssize_t)len);
+        struct http_request *req = new_request(conn);
+        int status = http_head_parse(&req->head, text, len, &why);
+        evbuffer_drain(in, len);
+        conn->searched = 0;
+        if (status)
+                refuse_early(conn, status, why);
+        else
+                head_done(conn);
+        return true;
+}
+
+/* Moves body bytes; false when more must come first. */
+static bool read_plain(struct http_conn *conn)
+{
+        struct evbuffer *in = bufferevent_get_input(conn->bev);
+        struct str *body = &conn->req->body;
+        size_t have = evbuffer_get_length(in), n = have < (size_t)conn->body_left ? have : (size_t)conn->body_left;
+
+        str_reserve(body, n);
+        while (n > 0) {
+                char piece[4096];
+                int got = evbuffer_remove(in, piece, n < sizeof(piece) ? n : sizeof(piece));
+                if (got <= 0)
+                        return false;
+                str_add(body, piece, (size_t)got);
+                n -= (size_t)got;
+                conn->body_left -= got;
+        }
+        return conn->body_left == 0;
+}
+
+/* One step of a chunked body. 1: go on, 0: more must come first, 2: the body is complete, -1: malformed, -2: too large. */
+static int read_chunked(struct http_conn *conn)
+{
+        struct evbuffer *in = bufferevent_get_input(conn->bev);
+
+        if (conn->body_left > 0) {
+                if (!read_plain(conn))
+                        return 0;
+                conn->body_left = -3; /* the line end after it */
+        }
+        size_t len;
+        if (evbuffer_search_eol(in, NULL, &len, EVBUFFER_EOL_CRLF_STRICT).pos < 0)
+                return evbuffer_get_length(in) > CHUNK_LINE_MAX ? -1 : 0;
+        char *line = evbuffer_readln(in, &len, EVBUFFER_EOL_CRLF_STRICT);
+        if (!line)
+                return 0;
+        int r = 1;
+        int64_t size = http_chunk_size(line, len);
+        if (conn->body_left == -3) {
+                conn->body_left = -1;
+                r = len == 0 ? 1 : -1;
+        } else if (conn->body_left == -2) /* the trailer is not used; it ends with an empty line */
+                r = len == 0 ? 2 : ++conn->trailer_lines > TRAILER_LINES_MAX ? -1 : 1;
+        else if (len > CHUNK_LINE_MAX || size < 0)
+                r = -1;
+        else if (size > (int64_t)conn->server->o.max_body_bytes - (int64_t)conn->req->body.len)
+                r = -2;
+        else
+                conn->body_left = size == 0 ? -2 : size;
+        free(line);
+        return r;
+}
+
+static void dispatch(struct http_conn *conn)
+{
+        struct http_request *req = conn->req;
+        _cleanup_(str_finip) struct str allow = STR_INIT;
+
+        conn->state = HTTP_RUNNING;
+        http_conn_arm(conn, 0);
+        req->route = http_router_find(&conn->server->router, req->head.method, req->head.segments, req->head.n_segments, &allow);
+        if (req->route) {
+                req->route->fn(req, req->route->ctx);
+                return;
+        }
+        struct err err;
+        if (allow.len == 0) {
+                err_set(&err, ERR_NOT_FOUND, .msg = fmt("there is nothing at %.200s", req->head.path));
+                http_reply_err(req, 404, &err);
+                return;
+        }
+        _cleanup_(str_finip) struct str body = STR_INIT;
+        err_set(&err, ERR_INVALID, .msg = fmt("%.20s is not possible on %.200s", req->head.method, req->head.path),
+                .hint = fmt("possible: %s", str_c(&allow)));
+        http_error_body(&body, &err, "method_not_allowed", http_request_id(req));
+        http_reply(req, 405, (struct http_field[]){ HTTP_JSON, HTTP_FIELD("Allow", str_c(&allow)), HTTP_FIELD_END }, str_c(&body),
+                   body.len);
+}
+
+static bool read_body(struct http_conn *conn)
+{
+        if (!conn->req->head.is_chunked) {
+                if (conn->body_left > 0 && !read_plain(conn))
+                        return false;
+                dispatch(conn);
+                return true;
+        }
+        int r = 1;
+        while (r == 1)
+                r = read_chunked(conn);
+        if (r == 2)
+                dispatch(conn);
+        else if (r == -2)
+                refuse_early(conn, 413, fmt("the body is larger than %zu bytes", conn->server->o.max_body_bytes));
+        else if (r == -1)
+                refuse_early(conn, 400, "the chunked body is malformed");
+        return r != 0;
+}
+
+static size_t output_len(struct http_conn *conn)
+{
+        return evbuffer_get_length(bufferevent_get_output(conn->bev));
+}
+
+/* As many requests as are there; (2). */
+static void process(struct http_conn *conn)
+{
+        unsigned done = 0;
+
+        if (conn->in_process)
+                return;
+        conn->in_process = true;
+        for (bool more = true; more && !conn->gone;) {
+                if (conn->state == HTTP_READ_HEAD && (done >= PIPELINE_MAX || output_len(conn) > conn->server->o.max_queued_bytes)) {
+                        /* Let others in; or wait until the client reads its answers (on_write comes back here). */
+                        if (done >= PIPELINE_MAX)
+                                event_active(conn->wake, EV_WRITE, 0);
+                        break;
+                }
+                if (conn->state == HTTP_READ_HEAD)
+                        more = read_head(conn);
+                else if (conn->state == HTTP_READ_BODY) {
+                        more = read_body(conn);
+                        done += more;
+                } else
+                        more = false;
+        }
+        conn->in_process = false;
+}
+
+void http_conn_answered(struct http_conn *conn)
+{
+        http_request_free(conn->req);
+        if (conn->gone)
+                return;
+        if (!conn->keep_alive || conn->server->is_draining) {
+                conn->state = HTTP_CLOSING;
+                http_conn_arm(conn, 0);
+                event_active(conn->wake, EV_WRITE, 0);
+                return;
+        }
+        conn->state = HTTP_READ_HEAD;
+        conn->searched = 0;
+        http_conn_arm(conn, conn->server->o.idle_timeout_ms);
+        if (!conn->in_process && evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0)
+                event_active(conn->wake, EV_WRITE, 0);
+}
+
+/* ---------- the socket ---------- */
+
+static void check_closing(struct http_conn *conn)
+{
+        if (conn->gone || conn->state != HTTP_CLOSING || output_len(conn) > 0)
+                return;
+        if (!conn->linger) {
+                http_conn_end(conn);
+                return;
+        }
+        conn->state = HTTP_LINGER;
+        if (conn->ssl) {
+                SSL_shutdown(conn->ssl);
+                ERR_clear_error();
+        }
+        shutdown(bufferevent_getfd(conn->bev), SHUT_WR);
+        http_conn_arm(conn, LINGER_MS);
+}
+
+static void on_wake(evutil_socket_t fd, short what, void *arg)
+{
+        struct http_conn *conn = arg;
+        (void)fd;
+        (void)what;
+
+        conn->busy++;
+        if (conn->drop_due)
+                http_conn_end(conn);
+        if (!conn->gone)
+                process(conn);
+        check_closing(conn);
+        leave(conn);
+}
+
+static void on_read(struct bufferevent *bev, void *arg)
+{
+        struct http_conn *conn = arg;
+
+        if (conn->state == HTTP_LINGER || conn->state == HTTP_CLOSING)
+                evbuffer_drain(bufferevent_get_input(bev), SIZE_MAX);
+        else
+                on_wake(-1, 0, conn);
+}
+
+static void on_write(struct bufferevent *bev, void *arg)
+{
+        struct http_conn *conn = arg;
+        struct http_request *req = conn->req;
+        (void)bev;
+
+        if (conn->gone)
+                return;
+        conn->busy++;
+        if (conn->state == HTTP_STREAM && req->on_drain && output_len(conn) <= conn->server->o.max_queued_bytes / 4) {
+                void (*cb)(struct http_request *, void *) = req->on_drain;
+                req->on_drain = NULL;
+                cb(req, req->on_drain_ctx);
+        }
+        on_wake(-1, 0, conn);
+        leave(conn);
+}
+
+static void on_event(struct bufferevent *bev, short what, void *arg)
+{
+        struct http_conn *conn = arg;
+        (void)bev;
+
+        if (conn->gone)
+                return;
+        if (what & BEV_EVENT_CONNECTED) {
+                conn->identity = tls_peer_identity(conn->ssl);
+                return;
+        }
+        ERR_clear_error();
+        http_conn_end(conn);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+        struct http_conn *conn = arg;
+        struct http_request *req = conn->req;
+        (void)fd;
+        (void)what;
+
+        conn->busy++;
+        if (conn->state == HTTP_READ_HEAD && evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0) {
+                new_request(conn);
+                refuse_early(conn, 408, "the request's head took too long");
+        } else if (conn->state == HTTP_READ_BODY)
+                refuse_early(conn, 408, "the request's body took too long");
+        else if (conn->state == HTTP_STREAM) {
+                if (req->is_silent)
+                        http_stream_send(req, ":\n\n", 3);
+                if (!conn->gone && conn->req) {
+                        conn->req->is_silent = true;
+                        http_conn_arm(conn, conn->server->o.comment_ms);
+                }
+        } else
+                http_conn_end(conn);
+        check_closing(conn);
+        leave(conn);
+}
+
+void http_conn_drain(struct http_conn *conn)
+{
+        if (conn->state == HTTP_STREAM) {
+                conn->busy++;
+                struct http_request *req = conn->req;
+                if (req->on_close)
+                        req->on_close(req, req->on_close_ctx);
+                if (conn->req && !conn->gone)
+                        http_stream_close(conn->req);
+                leave(conn);
+        } else if (conn->state == HTTP_READ_HEAD)
+                http_conn_end(conn);
+        else
+                conn->keep_alive = false;
+}
+
+void http_conn_accept(struct http_server *server, int fd, const struct sockaddr *sa)
+{
+        struct http_conn *conn = mem_must(sizeof(*conn));
+        struct timeval write_timeout = http_timeval(server->o.write_timeout_ms);
+        SSL *ssl = NULL;
+
+        conn->server = server;
+        addr_format(sa, conn->peer);
+        if (server->tls && !(ssl = tls_new_ssl(server->tls, "http/1.1", NULL, NULL)))
+                goto fail;
+        conn->bev = ssl ? bufferevent_openssl_socket_new(server->base, fd, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE)
+                        : bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
+        if (!conn->bev) {
+                SSL_free(ssl);
+                goto fail;
+        }
+        fd = -1;
+        conn->ssl = ssl;
+        conn->timer = evtimer_new(server->base, on_timer, conn);
+        conn->wake = event_new(server->base, -1, 0, on_wake, conn);
+        if (!conn->timer || !conn->wake)
+                goto fail;
+        if (ssl)
+                bufferevent_openssl_set_allow_dirty_shutdown(conn->bev, 1);
+        conn->next = server->conns;
+        if (server->conns)
+                server->conns->prev = conn;
+        server->conns = conn;
+        server->n_conns++;
+        bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
+        bufferevent_set_timeouts(conn->bev, NULL, &write_timeout);
+        bufferevent_setwatermark(conn->bev, EV_READ, 0, server->o.max_header_bytes + READ_AHEAD_BYTES);
+        bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
+        http_conn_arm(conn, server->o.header_timeout_ms);
+        return;
+fail:
+        if (fd >= 0)
+                close(fd);
+        conn_free(conn);
+}

@@ -1,0 +1,110 @@
+/* net/http_internal.h: what the files of the HTTP server share. Not for others.
+ *
+ *   http_parse.c   the head of a request, strictly
+ *   http_route.c   method and path -> route
+ *   http_conn.c    struct http_conn: socket, reading a request, timeouts, its end
+ *   http_reply.c   answers and streams
+ *   http.c         the server: listening, looking at requests, draining
+ */
+#ifndef BERTH_NET_HTTP_INTERNAL_H
+#define BERTH_NET_HTTP_INTERNAL_H
+
+#include "base/clock.h"
+#include "net/addr.h"
+#include "net/http.h"
+#include "net/http_route.h"
+#include "net/slots.h"
+#include <event2/event.h>
+
+struct bufferevent;
+struct evbuffer;
+struct ssl_st;
+
+struct http_server {
+        struct event_base *base;
+        struct http_server_options o; /* defaults filled in; address and tls are not used from here */
+        struct tls *tls;
+        struct evconnlistener *listener;
+        struct event *accept_timer, *drain_timer;
+        uint16_t port;
+        struct http_router router;
+        struct slots requests;
+        struct rng rng;
+        struct http_conn *conns;
+        uint32_t n_conns;
+        uint64_t refused_total;
+        time_t date_at;
+        char date[40];
+        bool is_draining, deadline_over;
+        void (*drained)(void *ctx);
+        void *drained_ctx;
+};
+
+struct http_request {
+        struct http_conn *conn;
+        uint64_t id;
+        struct http_head head;
+        struct str body;
+        char request_id[72];
+        const struct http_route_row *route;
+        char *rest;        /* value of "{name...}" */
+        struct str joined; /* scratch for headers that came several times */
+        void *data;
+        void (*on_close)(struct http_request *req, void *ctx);
+        void *on_close_ctx;
+        void (*on_drain)(struct http_request *req, void *ctx);
+        void *on_drain_ctx;
+        int64_t started_ns;
+        int status;
+        bool is_stream, is_sse, is_silent; /* is_silent: nothing was sent since the last look at it */
+};
+
+enum http_conn_state {
+        HTTP_READ_HEAD,
+        HTTP_READ_BODY,
+        HTTP_RUNNING, /* the route has it */
+        HTTP_STREAM,
+        HTTP_CLOSING, /* what is left in the output goes out, then the end */
+        HTTP_LINGER,  /* our side is shut; what the client still sends is thrown away for a moment, so that it reads our answer */
+};
+
+struct http_conn {
+        struct http_server *server;
+        struct http_conn *next, *prev;
+        struct bufferevent *bev;
+        struct ssl_st *ssl; /* owned by bev */
+        struct event *timer, *wake;
+        struct http_request *req;
+        struct tls_identity *identity;
+        enum http_conn_state state;
+        size_t searched;   /* of the input, for the end of the head */
+        int64_t body_left; /* of the body or of this chunk; -1: a chunk's size comes next; -2: the trailer does */
+        unsigned trailer_lines;
+        bool keep_alive, linger, drop_due, gone, in_process;
+        unsigned busy;
+        char peer[ADDR_TEXT_MAX];
+};
+
+void http_conn_accept(struct http_server *server, int fd, const struct sockaddr *sa);
+void http_conn_end(struct http_conn *conn);             /* its request gets on_close */
+void http_conn_drop_soon(struct http_conn *conn);       /* the same, from the loop */
+void http_conn_answered(struct http_conn *conn);        /* the request is answered: the next one, or close */
+void http_conn_arm(struct http_conn *conn, int64_t ms); /* 0: no timer */
+/* Closes idle connections and streams, lets the rest finish. */
+void http_conn_drain(struct http_conn *conn);
+void http_request_free(struct http_request *req);
+void http_server_conn_gone(struct http_server *server);
+/* The JSON of http_reply_err; code NULL: that of err. */
+void http_error_body(struct str *out, const struct err *err, const char *code, const char *request_id);
+/* An answer made here: status and a sentence. */
+void http_refuse(struct http_request *req, int status, const char *why);
+const char *http_date(struct http_server *server);
+
+static inline struct timeval http_timeval(int64_t ms)
+{
+        if (ms < 0)
+                ms = 0;
+        return (struct timeval){ .tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000 * 1000) };
+}
+
+#endif

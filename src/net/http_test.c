@@ -1,0 +1,696 @@
+/* Tests of net/http.h: real sockets on loopback, server and raw clients on one loop. */
+#include "net/addr.h"
+#include "net/http_internal.h"
+#include "net/test_rig.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/ssl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+struct rig {
+        struct event_base *base;
+        struct http_server *server;
+        struct http_request *kept; /* by /later or /stream */
+        uint64_t kept_id;
+        unsigned closed, done, drained;
+        int last_status;
+        char last_route[64];
+};
+
+/* ---------- routes of the tests ---------- */
+
+static void echo(struct http_request *req, void *ctx)
+{
+        size_t len;
+        const char *body = http_body(req, &len);
+        (void)ctx;
+        http_reply(req, 200,
+                   (struct http_field[]){ HTTP_FIELD("Content-Type", "text/plain"), HTTP_FIELD("X-Bad", "a\r\nb"), HTTP_FIELD_END }, body,
+                   len);
+}
+
+static void show(struct http_request *req, void *ctx)
+{
+        const char *q = http_query(req, "q"), *h = http_header(req, "X-Some");
+        struct str out = STR_INIT;
+        (void)ctx;
+        str_addf(&out, "id=%s q=%s h=%s path=%s n=%zu", http_param(req, "id"), q ? q : "-", h ? h : "-", http_path(req),
+                 http_query_count(req));
+        http_reply_json(req, 200, str_c(&out), out.len);
+        str_fini(&out);
+}
+
+static void gone(struct http_request *req, void *ctx)
+{
+        struct rig *r = ctx;
+        assert_ptr_equal(req, r->kept);
+        r->kept = NULL;
+        r->closed++;
+}
+
+static void later(struct http_request *req, void *ctx)
+{
+        struct rig *r = ctx;
+        r->kept = req;
+        r->kept_id = http_id(req);
+        http_on_close(req, gone, r);
+}
+
+static void stream(struct http_request *req, void *ctx)
+{
+        later(req, ctx);
+        http_sse_start(req, NULL);
+}
+
+static void fail_route(struct http_request *req, void *ctx)
+{
+        struct err err;
+        (void)ctx;
+        err_set(&err, ERR_LIMIT, .msg = "too \"much\"", .hint = "wait", .path = "spec.x", .retry_after_ms = 1500);
+        http_reply_err(req, 0, &err);
+}
+
+static void on_done(const struct http_request *req, const char *route, int status, int64_t took_us, void *ctx)
+{
+        struct rig *r = ctx;
+        (void)req;
+        assert_true(took_us >= 0);
+        r->done++;
+        r->last_status = status;
+        snprintf(r->last_route, sizeof(r->last_route), "%s", route);
+}
+
+static void rig_start(struct rig *r, const struct http_server_options *options)
+{
+        struct http_server_options o = options ? *options : (struct http_server_options){ 0 };
+        struct err err;
+
+        *r = (struct rig){ .base = event_base_new() };
+        o.address = "127.0.0.1:0";
+        o.on_done = on_done;
+        o.ctx = r;
+        if (http_server_create(r->base, &o, &r->server, &err) < 0)
+                fail_msg("%s", err_line(&err));
+        http_server_add(r->server, "POST", "/echo", echo, r, &err);
+        http_server_add(r->server, "GET", "/echo", echo, r, &err);
+        http_server_add(r->server, "GET", "/show/{id}", show, r, &err);
+        http_server_add(r->server, "GET", "/later", later, r, &err);
+        http_server_add(r->server, "GET", "/stream", stream, r, &err);
+        http_server_add(r->server, "GET", "/fail", fail_route, r, &err);
+}
+
+static void rig_stop(struct rig *r)
+{
+        http_server_destroy(r->server);
+        event_base_free(r->base);
+}
+
+/* ---------- a client ---------- */
+
+static int dial(const struct rig *r)
+{
+        struct sockaddr_in sa = { .sin_family = AF_INET,
+                                  .sin_port = htons(http_server_port(r->server)),
+                                  .sin_addr = { htonl(INADDR_LOOPBACK) } };
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+        fd_nonblock(fd);
+        return fd;
+}
+
+static void say_n(struct rig *r, int fd, const char *text, size_t len)
+{
+        for (size_t at = 0; at < len;) {
+                ssize_t n = send(fd, text + at, len - at, MSG_NOSIGNAL);
+                if (n > 0)
+                        at += (size_t)n;
+                else if (errno != EAGAIN)
+                        return;
+                event_base_loop(r->base, EVLOOP_NONBLOCK);
+        }
+}
+static void say(struct rig *r, int fd, const char *text)
+{
+        say_n(r, fd, text, strlen(text));
+}
+
+/* Reads what is there; true at the end of the stream. */
+static bool hear(int fd, struct str *out)
+{
+        char buf[65536];
+        ssize_t n;
+        while ((n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT)) > 0)
+                str_add(out, buf, (size_t)n);
+        return n == 0 || (errno != EAGAIN && errno != EINTR);
+}
+
+static unsigned count_of(const struct str *s, const char *needle)
+{
+        unsigned n = 0;
+        for (const char *p = str_c(s); (p = strstr(p, needle)); p++)
+                n++;
+        return n;
+}
+
+/* One request on its own connection; the answer in out. */
+static void ask(struct rig *r, const char *request, struct str *out)
+{
+        int fd = dial(r);
+        str_clear(out);
+        say(r, fd, request);
+        UNTIL(r->base, hear(fd, out));
+        close(fd);
+}
+#define CLOSE "Host: h\r\nConnection: close\r\n"
+#define assert_has(s, needle)                                                                                                              \
+        do {                                                                                                                               \
+                if (!strstr(str_c(s), needle))                                                                                             \
+                        fail_msg("no %s in: %s", needle, str_c(s));                                                                        \
+        } while (0)
+
+/* ---------- requests ---------- */
+
+static void requests_are_routed_and_answered(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT;
+        (void)state;
+
+        rig_start(&r, NULL);
+        ask(&r, "POST /echo HTTP/1.1\r\n" CLOSE "Content-Length: 5\r\nX-Request-Id: abc-1\r\n\r\nhello", &out);
+        assert_has(&out, "HTTP/1.1 200 OK\r\n");
+        assert_has(&out, "Content-Length: 5\r\n");
+        assert_has(&out, "X-Request-Id: abc-1\r\n");
+        assert_has(&out, "\r\n\r\nhello");
+        assert_null(strstr(str_c(&out), "X-Bad"));
+        assert_int_equal(r.last_status, 200);
+        assert_string_equal(r.last_route, "/echo");
+        ask(&r, "GET /show/a%2Fb?q=1+2&x=%41 HTTP/1.1\r\n" CLOSE "x-some: v1\r\nX-Some: v2\r\n\r\n", &out);
+        assert_has(&out, "id=a/b q=1 2 h=v1, v2 path=/show/a/b n=2");
+        ask(&r, "GET /nothing HTTP/1.1\r\n" CLOSE "\r\n", &out);
+        assert_has(&out, "HTTP/1.1 404 Not Found");
+        assert_has(&out, "\"code\":\"not_found\"");
+        assert_has(&out, "\"request_id\":\"");
+        ask(&r, "DELETE /echo HTTP/1.1\r\n" CLOSE "\r\n", &out);
+        assert_has(&out, "HTTP/1.1 405 ");
+        assert_has(&out, "Allow: POST, GET, HEAD\r\n");
+        ask(&r, "HEAD /show/x HTTP/1.1\r\n" CLOSE "\r\n", &out);
+        assert_has(&out, "HTTP/1.1 200 OK");
+        assert_has(&out, "Content-Length: 29\r\n");
+        assert_true(str_ends(str_c(&out), "\r\n\r\n"));
+        ask(&r, "GET /fail HTTP/1.1\r\n" CLOSE "\r\n", &out);
+        assert_has(&out, "HTTP/1.1 429 ");
+        assert_has(&out, "Retry-After: 2\r\n");
+        assert_has(&out, "{\"code\":\"limit\",\"message\":\"too \\\"much\\\"\",\"hint\":\"wait\",\"path\":\"spec.x\",");
+        assert_has(&out, "\"retry_after_ms\":1500}");
+        ask(&r, "GET /show/1 HTTP/1.0\r\n\r\n", &out);
+        assert_has(&out, "HTTP/1.1 200 OK");
+        str_fini(&out);
+        rig_stop(&r);
+}
+
+static void connections_are_kept_and_requests_pipelined(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT;
+        (void)state;
+
+        rig_start(&r, NULL);
+        int fd = dial(&r);
+        for (int i = 0; i < 50; i++)
+                say(&r, fd, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc\r\n");
+        UNTIL(r.base, (hear(fd, &out), count_of(&out, "\r\n\r\nabc") == 50));
+        assert_int_equal(http_server_connections(r.server), 1);
+        str_clear(&out);
+        say(&r, fd, "GET /later HTTP/1.1\r\nHost: h\r\n\r\nGET /show/2 HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, r.kept);
+        settle_ms(r.base, 10);
+        hear(fd, &out);
+        assert_int_equal(out.len, 0); /* in order: the second waits for the first */
+        assert_ptr_equal(http_server_request(r.server, r.kept_id), r.kept);
+        http_reply_json(r.kept, 200, "\"first\"", 7);
+        r.kept = NULL;
+        assert_null(http_server_request(r.server, r.kept_id));
+        UNTIL(r.base, (hear(fd, &out), strstr(str_c(&out), "id=2")));
+        assert_true(strstr(str_c(&out), "first") < strstr(str_c(&out), "id=2"));
+        close(fd);
+        UNTIL(r.base, http_server_connections(r.server) == 0);
+        str_fini(&out);
+        rig_stop(&r);
+}
+
+static void chunked_bodies_are_read(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT;
+        (void)state;
+
+        rig_start(&r, NULL);
+        ask(&r,
+            "POST /echo HTTP/1.1\r\n" CLOSE
+            "Transfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\nA\r\n, 23456789\r\n0\r\nTrailer: x\r\n\r\n",
+            &out);
+        assert_has(&out, "\r\n\r\nhello, 23456789");
+        ask(&r, "POST /echo HTTP/1.1\r\n" CLOSE "Transfer-Encoding: chunked\r\n\r\n5\r\nhelloX\r\n0\r\n\r\n", &out);
+        assert_has(&out, "HTTP/1.1 400 ");
+        ask(&r, "POST /echo HTTP/1.1\r\n" CLOSE "Transfer-Encoding: chunked\r\n\r\nzz\r\n", &out);
+        assert_has(&out, "HTTP/1.1 400 ");
+        ask(&r, "POST /echo HTTP/1.1\r\n" CLOSE "Content-Length: 2\r\nExpect: 100-continue\r\n\r\nok", &out);
+        assert_has(&out, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK");
+        str_fini(&out);
+        rig_stop(&r);
+}
+
+/* R: A11 */
+static void large_requests_are_refused(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT, req = STR_INIT;
+        (void)state;
+
+        rig_start(&r, &(struct http_server_options){ .max_body_bytes = 1000, .max_header_bytes = 2000 });
+        ask(&r, "POST /echo HTTP/1.1\r\n" CLOSE "Content-Length: 1001\r\n\r\n", &out);
+        assert_has(&out, "HTTP/1.1 413 ");
+        str_adds(&req, "POST /echo HTTP/1.1\r\n" CLOSE "Transfer-Encoding: chunked\r\n\r\n3e8\r\n");
+        for (int i = 0; i < 1000; i++)
+                str_addc(&req, 'x');
+        str_adds(&req, "\r\n1\r\nx\r\n0\r\n\r\n");
+        ask(&r, req.buf, &out);
+        assert_has(&out, "HTTP/1.1 413 ");
+        /* a body that comes although it was refused must not eat the answer */
+        str_clear(&req);
+        str_adds(&req, "POST /echo HTTP/1.1\r\n" CLOSE "Content-Length: 500000\r\n\r\n");
+        for (int i = 0; i < 500000; i++)
+                str_addc(&req, 'x');
+        ask(&r, req.buf, &out);
+        assert_has(&out, "HTTP/1.1 413 ");
+        str_clear(&req);
+        str_adds(&req, "GET /echo HTTP/1.1\r\n" CLOSE "X-Big: ");
+        for (int i = 0; i < 3000; i++)
+                str_addc(&req, 'x');
+        ask(&r, req.buf, &out);
+        assert_has(&out, "HTTP/1.1 431 ");
+        str_clear(&req);
+        str_adds(&req, "GET /");
+        for (int i = 0; i < 3000; i++)
+                str_addc(&req, 'x');
+        ask(&r, req.buf, &out);
+        assert_has(&out, "HTTP/1.1 414 ");
+        str_fini(&req);
+        str_fini(&out);
+        rig_stop(&r);
+}
+
+/* R: A11 */
+static void slow_requests_time_out(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT;
+        (void)state;
+
+        rig_start(&r, &(struct http_server_options){ .header_timeout_ms = 60, .body_timeout_ms = 60, .idle_timeout_ms = 60 });
+        int fd = dial(&r); /* nothing at all */
+        UNTIL(r.base, hear(fd, &out));
+        assert_int_equal(out.len, 0);
+        close(fd);
+        fd = dial(&r); /* a byte now and then does not help */
+        bool closed = false;
+        for (int i = 0; i < 100 && !closed; i++) {
+                (void)!send(
+                    fd,
+                    &"GET /aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                        [i],
+                    1, MSG_NOSIGNAL);
+                settle_ms(r.base, 5);
+                closed = hear(fd, &out);
+        }
+        assert_true(closed);
+        assert_has(&out, "HTTP/1.1 408 ");
+        close(fd);
+        str_clear(&out);
+        fd = dial(&r);
+        say(&r, fd, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc");
+        UNTIL(r.base, hear(fd, &out));
+        assert_has(&out, "HTTP/1.1 408 ");
+        close(fd);
+        str_clear(&out);
+        fd = dial(&r); /* idle after an answer: closed without a word */
+        say(&r, fd, "GET /show/1 HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, hear(fd, &out));
+        assert_int_equal(count_of(&out, "HTTP/1.1"), 1);
+        close(fd);
+        str_fini(&out);
+        rig_stop(&r);
+}
+
+static void client_that_leaves_is_noticed(void **state)
+{
+        struct rig r;
+        (void)state;
+
+        rig_start(&r, NULL);
+        int fd = dial(&r);
+        say(&r, fd, "GET /later HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, r.kept);
+        close(fd);
+        UNTIL(r.base, r.closed == 1);
+        assert_null(http_server_request(r.server, r.kept_id));
+        UNTIL(r.base, http_server_connections(r.server) == 0);
+        assert_int_equal(r.last_status, 499);
+        fd = dial(&r);
+        say(&r, fd, "GET /later HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, r.kept);
+        http_server_destroy(TAKE_PTR(r.server));
+        assert_int_equal(r.closed, 2);
+        close(fd);
+        rig_stop(&r);
+}
+
+/* ---------- streams ---------- */
+
+static void events_are_streamed(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT;
+        (void)state;
+
+        rig_start(&r, &(struct http_server_options){ .comment_ms = 30 });
+        int fd = dial(&r);
+        say(&r, fd, "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, r.kept);
+        assert_int_equal(http_sse_send(r.kept, "7", "NodeReady", "line 1\nline 2", 13), 0);
+        UNTIL(r.base, (hear(fd, &out), strstr(str_c(&out), "id: 7\nevent: NodeReady\ndata: line 1\ndata: line 2\n\n")));
+        assert_has(&out, "Content-Type: text/event-stream\r\n");
+        assert_has(&out, "Transfer-Encoding: chunked\r\n");
+        UNTIL(r.base, (hear(fd, &out), count_of(&out, "3\r\n:\n\n\r\n") >= 2)); /* comments keep it alive */
+        http_sse_send(r.kept, NULL, NULL, "", 0);
+        http_stream_close(r.kept);
+        r.kept = NULL;
+        UNTIL(r.base, (hear(fd, &out), strstr(str_c(&out), "data: \n\n\r\n0\r\n\r\n")));
+        str_clear(&out);
+        say(&r, fd, "GET /show/1 HTTP/1.1\r\nHost: h\r\n\r\n"); /* and the connection can be used again */
+        UNTIL(r.base, (hear(fd, &out), strstr(str_c(&out), "id=1")));
+        close(fd);
+        fd = dial(&r);
+        say(&r, fd, "GET /stream HTTP/1.0\r\n\r\n");
+        UNTIL(r.base, r.kept);
+        http_stream_send(r.kept, "raw", 3);
+        http_stream_close(TAKE_PTR(r.kept));
+        str_clear(&out);
+        UNTIL(r.base, hear(fd, &out));
+        assert_true(str_ends(str_c(&out), "\r\n\r\nraw"));
+        close(fd);
+        str_fini(&out);
+        rig_stop(&r);
+}
+
+/* R: A11 */
+static void client_that_never_reads_is_dropped(void **state)
+{
+        struct rig r;
+        char *block = mem_must(64 * 1024);
+        int n = 0, sent = 0;
+        (void)state;
+
+        rig_start(&r, &(struct http_server_options){ .max_queued_bytes = 256 * 1024 });
+        int fd = dial(&r);
+        say(&r, fd, "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, r.kept);
+        while ((n = http_stream_send(r.kept, block, 64 * 1024)) == 0 && sent++ < 1000) {
+                assert_true(http_stream_queued_bytes(r.kept) <= 256 * 1024 + 64);
+                event_base_loop(r.base, EVLOOP_NONBLOCK);
+        }
+        assert_int_equal(n, -ERR_LIMIT);
+        assert_int_equal(r.closed, 0);
+        assert_int_equal(http_stream_send(r.kept, "x", 1), -ERR_CANCELLED);
+        UNTIL(r.base, r.closed == 1);
+        UNTIL(r.base, http_server_connections(r.server) == 0);
+        close(fd);
+        mem_free(block);
+        rig_stop(&r);
+}
+
+static void drained(struct http_request *req, void *ctx)
+{
+        struct rig *r = ctx;
+        (void)req;
+        r->drained++;
+}
+
+static void writers_hear_when_there_is_room(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT;
+        char *block = mem_must(64 * 1024);
+        (void)state;
+
+        rig_start(&r, NULL);
+        int fd = dial(&r);
+        say(&r, fd, "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, r.kept);
+        for (int i = 0; i < 10; i++)
+                http_stream_send(r.kept, block, 64 * 1024);
+        http_stream_on_drain(r.kept, drained, &r);
+        assert_int_equal(r.drained, 0);
+        UNTIL(r.base, (hear(fd, &out), r.drained == 1));
+        http_stream_on_drain(r.kept, drained, &r); /* already empty */
+        UNTIL(r.base, r.drained == 2);
+        close(fd);
+        str_fini(&out);
+        mem_free(block);
+        rig_stop(&r);
+}
+
+/* ---------- the server ---------- */
+
+static void set_true(void *flag)
+{
+        *(bool *)flag = true;
+}
+
+/* R: A12 */
+static void drain_finishes_what_runs(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT, events = STR_INIT;
+        bool done = false;
+        (void)state;
+
+        rig_start(&r, NULL);
+        int idle = dial(&r), busy = dial(&r), sse = dial(&r);
+        say(&r, sse, "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, r.kept);
+        struct http_request *streaming = r.kept;
+        r.kept = NULL;
+        say(&r, busy, "GET /later HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, r.kept);
+        struct http_request *running = r.kept;
+        r.kept = streaming; /* its on_close comes first */
+        http_server_drain(r.server, 5000, set_true, &done);
+        assert_int_equal(r.closed, 1);
+        UNTIL(r.base, hear(idle, &out));
+        UNTIL(r.base, hear(sse, &events));
+        assert_has(&events, "0\r\n\r\n");
+        assert_false(done);
+        http_reply_json(running, 200, "\"ok\"", 4);
+        UNTIL(r.base, hear(busy, &out));
+        assert_has(&out, "Connection: close\r\n");
+        assert_has(&out, "\"ok\"");
+        UNTIL(r.base, done);
+        close(idle);
+        close(busy);
+        close(sse);
+        str_fini(&out);
+        str_fini(&events);
+        rig_stop(&r);
+}
+
+/* R: A11 */
+static void many_idle_connections_are_cheap_and_limited(void **state)
+{
+        enum { N = 2000 };
+        struct rig r;
+        int *fds = mem_must(sizeof(int) * (N + 1));
+        struct rlimit limit;
+        int n = N;
+        (void)state;
+
+        getrlimit(RLIMIT_NOFILE, &limit);
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+        if (limit.rlim_cur < 2 * N + 100)
+                n = (int)limit.rlim_cur / 2 - 100;
+        rig_start(&r, &(struct http_server_options){ .max_connections = (uint32_t)n });
+        for (int i = 0; i < n; i++) {
+                fds[i] = dial(&r);
+                event_base_loop(r.base, EVLOOP_NONBLOCK);
+        }
+        UNTIL(r.base, http_server_connections(r.server) == (uint32_t)n);
+        struct str out = STR_INIT;
+        fds[n] = dial(&r);
+        UNTIL(r.base, hear(fds[n], &out)); /* one too many */
+        say(&r, fds[n - 1], "GET /show/1 HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, (hear(fds[n - 1], &out), strstr(str_c(&out), "id=1")));
+        for (int i = 0; i <= n; i++)
+                close(fds[i]);
+        UNTIL(r.base, http_server_connections(r.server) == 0);
+        mem_free(fds);
+        str_fini(&out);
+        rig_stop(&r);
+}
+
+static void port_in_use_is_said_clearly(void **state)
+{
+        struct rig r;
+        struct http_server *second = NULL;
+        struct err err;
+        char address[32];
+        (void)state;
+
+        rig_start(&r, NULL);
+        snprintf(address, sizeof(address), "127.0.0.1:%u", http_server_port(r.server));
+        assert_int_equal(http_server_create(r.base, &(struct http_server_options){ .address = address }, &second, &err), -ERR_UNAVAILABLE);
+        assert_string_equal(err.msg, fmt("port %u is in use", http_server_port(r.server)));
+        assert_true(err.hint[0]);
+        rig_stop(&r);
+}
+
+static void listening_socket_has_no_nagle(void **state)
+{
+        struct err err;
+        uint16_t port;
+        int on = 0;
+        socklen_t len = sizeof(on);
+        (void)state;
+
+        int fd = addr_listen("127.0.0.1:0", "test", 1, &port, &err);
+        assert_true(fd >= 0);
+        getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, &len);
+        assert_true(on);
+        close(fd);
+}
+
+/* R: A3 */
+static void random_bytes_never_hurt(void **state)
+{
+        static const char seed[] = "POST /echo?x=1 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET "
+                                   "/show/1 HTTP/1.1\r\nHost: h\r\n\r\n";
+        struct rig r;
+        struct rng rng;
+        struct str out = STR_INIT;
+        (void)state;
+
+        rig_start(&r, NULL);
+        rng_seed(&rng, 9);
+        for (int i = 0; i < 1000; i++) {
+                char text[sizeof(seed)];
+                memcpy(text, seed, sizeof(seed));
+                for (uint64_t k = rng_below(&rng, 5); k > 0; k--)
+                        text[rng_below(&rng, sizeof(seed) - 1)] = (char)rng_next(&rng);
+                int fd = dial(&r);
+                say_n(&r, fd, text, rng_below(&rng, sizeof(seed)));
+                event_base_loop(r.base, EVLOOP_NONBLOCK);
+                close(fd);
+        }
+        ask(&r, "GET /show/alive HTTP/1.1\r\n" CLOSE "\r\n", &out);
+        assert_has(&out, "id=alive");
+        UNTIL(r.base, http_server_connections(r.server) == 0);
+        str_fini(&out);
+        rig_stop(&r);
+}
+
+/* ---------- TLS ---------- */
+
+static void https_is_spoken(void **state)
+{
+        struct rig r;
+        struct tls_pair ca, pair;
+        struct tls *server = NULL, *client = NULL;
+        struct err err;
+        char dir[64], cert[96], key[96], bundle[96];
+        const char *tmp = getenv("TMPDIR");
+        (void)state;
+
+        snprintf(dir, sizeof(dir), "%.40s/berth-http-XXXXXX", tmp ? tmp : "/tmp");
+        assert_non_null(mkdtemp(dir));
+        snprintf(cert, sizeof(cert), "%s/s.crt", dir);
+        snprintf(key, sizeof(key), "%s/s.key", dir);
+        snprintf(bundle, sizeof(bundle), "%s/ca.crt", dir);
+        assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "ca" }, &ca, &err), 0);
+        assert_int_equal(
+            tls_issue(&ca, &(struct tls_issue_options){ .cn = "s", .ips = (const char *const[]){ "127.0.0.1", NULL } }, &pair, &err), 0);
+        assert_int_equal(file_write_atomic(cert, pair.cert.buf, pair.cert.len, 0600, &err), 0);
+        assert_int_equal(file_write_atomic(key, pair.key.buf, pair.key.len, 0600, &err), 0);
+        assert_int_equal(file_write_atomic(bundle, ca.cert.buf, ca.cert.len, 0600, &err), 0);
+        assert_int_equal(tls_server_create(&(struct tls_options){ .cert_file = cert, .key_file = key, .ca_file = bundle }, &server, &err),
+                         0);
+        assert_int_equal(tls_client_create(&(struct tls_options){ .ca_file = bundle }, &client, &err), 0);
+        rig_start(&r, &(struct http_server_options){ .tls = server, .write_timeout_ms = 40 });
+
+        int fd = dial(&r);
+        SSL *ssl = tls_new_ssl(client, "http/1.1", "127.0.0.1", &err);
+        SSL_set_fd(ssl, fd);
+        UNTIL(r.base, SSL_connect(ssl) == 1);
+        assert_true(tls_alpn_is(ssl, "http/1.1"));
+        static const char request[] = "GET /show/tls HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+        assert_int_equal(SSL_write(ssl, request, sizeof(request) - 1), sizeof(request) - 1);
+        char answer[1024] = "";
+        int n = 0;
+        UNTIL(r.base, (n = SSL_read(ssl, answer, sizeof(answer) - 1)) > 0);
+        assert_non_null(strstr(answer, "id=tls"));
+        UNTIL(r.base, http_server_connections(r.server) == 0);
+        SSL_free(ssl);
+        close(fd);
+
+        /* a stream that has nothing to say is not a client that does not read */
+        fd = dial(&r);
+        ssl = tls_new_ssl(client, "http/1.1", "127.0.0.1", &err);
+        SSL_set_fd(ssl, fd);
+        UNTIL(r.base, SSL_connect(ssl) == 1);
+        static const char follow[] = "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n";
+        assert_int_equal(SSL_write(ssl, follow, sizeof(follow) - 1), sizeof(follow) - 1);
+        UNTIL(r.base, r.kept);
+        settle_ms(r.base, 150);
+        assert_int_equal(r.closed, 0);
+        http_sse_send(r.kept, "1", NULL, "late", 4);
+        struct str heard = STR_INIT;
+        UNTIL(r.base, ((n = SSL_read(ssl, answer, sizeof(answer) - 1)) > 0 ? str_add(&heard, answer, (size_t)n) : (void)0,
+                       strstr(str_c(&heard), "data: late")));
+        str_fini(&heard);
+        SSL_shutdown(ssl);
+        SSL_free(ssl);
+        close(fd);
+        UNTIL(r.base, r.closed == 1);
+
+        rig_stop(&r);
+        tls_unref(server);
+        tls_unref(client);
+        tls_pair_fini(&pair);
+        tls_pair_fini(&ca);
+        dir_remove(dir, NULL);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(requests_are_routed_and_answered),
+                cmocka_unit_test(connections_are_kept_and_requests_pipelined),
+                cmocka_unit_test(chunked_bodies_are_read),
+                cmocka_unit_test(large_requests_are_refused),
+                cmocka_unit_test(slow_requests_time_out),
+                cmocka_unit_test(client_that_leaves_is_noticed),
+                cmocka_unit_test(events_are_streamed),
+                cmocka_unit_test(client_that_never_reads_is_dropped),
+                cmocka_unit_test(writers_hear_when_there_is_room),
+                cmocka_unit_test(drain_finishes_what_runs),
+                cmocka_unit_test(many_idle_connections_are_cheap_and_limited),
+                cmocka_unit_test(port_in_use_is_said_clearly),
+                cmocka_unit_test(listening_socket_has_no_nagle),
+                cmocka_unit_test(random_bytes_never_hurt),
+                cmocka_unit_test(https_is_spoken),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

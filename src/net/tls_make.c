@@ -1,0 +1,166 @@
+/* net/tls_make.c: a small certificate maker: P-256 keys, a CA of path length 0, leaves with DNS, IP and URI names. See tls.h. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "net/tls.h"
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+#include <string.h>
+
+#define DAY_MS (24 * 3600 * INT64_C(1000))
+#define BACKDATE_S (5 * 60) /* clocks of nodes differ a little */
+
+static void evp_freep(EVP_PKEY **k)
+{
+        EVP_PKEY_free(*k);
+}
+static void x509_freep(X509 **x)
+{
+        X509_free(*x);
+}
+static void bio_freep(BIO **b)
+{
+        BIO_free(*b);
+}
+
+static int fail(struct err *err, const char *msg)
+{
+        unsigned long e = ERR_get_error();
+        const char *reason = e ? ERR_reason_error_string(e) : NULL;
+
+        ERR_clear_error();
+        return err_set(err, ERR_INTERNAL, .msg = msg, .detail = reason);
+}
+
+void tls_pair_fini(struct tls_pair *pair)
+{
+        if (pair->key.buf)
+                OPENSSL_cleanse(pair->key.buf, pair->key.len);
+        str_fini(&pair->cert);
+        str_fini(&pair->key);
+}
+
+static int add_extension(X509 *x, X509 *issuer, int nid, const char *value)
+{
+        X509V3_CTX ctx;
+        X509V3_set_ctx(&ctx, issuer, x, NULL, NULL, 0);
+        X509_EXTENSION *ext = X509V3_EXT_conf_nid(NULL, &ctx, nid, value);
+        if (!ext)
+                return -1;
+        int ok = X509_add_ext(x, ext, -1);
+        X509_EXTENSION_free(ext);
+        return ok == 1 ? 0 : -1;
+}
+
+/* Names are put in as they are, not through OpenSSL's configuration syntax, in which a comma would start another name. */
+static int add_san(GENERAL_NAMES *names, int type, const char *text)
+{
+        GENERAL_NAME *g = GENERAL_NAME_new();
+        if (!g)
+                return -1;
+        ASN1_STRING *s = type == GEN_IPADD ? a2i_IPADDRESS(text) : ASN1_IA5STRING_new();
+        if (!s || (type != GEN_IPADD && ASN1_STRING_set(s, text, -1) != 1)) {
+                ASN1_STRING_free(s);
+                GENERAL_NAME_free(g);
+                return -1;
+        }
+        GENERAL_NAME_set0_value(g, type, s);
+        if (sk_GENERAL_NAME_push(names, g) <= 0) {
+                GENERAL_NAME_free(g);
+                return -1;
+        }
+        return 0;
+}
+
+static int add_sans(X509 *x, const struct tls_issue_options *o)
+{
+        struct {
+                int type;
+                const char *const *list;
+        } kinds[] = { { GEN_DNS, o->dns }, { GEN_IPADD, o->ips }, { GEN_URI, o->uris } };
+        GENERAL_NAMES *names = sk_GENERAL_NAME_new_null();
+        int r = names ? 0 : -1;
+
+        for (size_t k = 0; k < ARRAY_LEN(kinds) && r == 0; k++)
+                for (const char *const *p = kinds[k].list; p && *p && r == 0; p++)
+                        r = add_san(names, kinds[k].type, *p);
+        if (r == 0 && sk_GENERAL_NAME_num(names) > 0)
+                r = X509_add1_ext_i2d(x, NID_subject_alt_name, names, 0, X509V3_ADD_DEFAULT) == 1 ? 0 : -1;
+        GENERAL_NAMES_free(names);
+        return r;
+}
+
+/* Everything that CA and leaf have in common. */
+static X509 *start_cert(EVP_PKEY *key, const struct tls_issue_options *o, int64_t valid_ms)
+{
+        _cleanup_(x509_freep) X509 *x = X509_new();
+        unsigned char serial[16];
+        if (!x)
+                return NULL;
+        random_bytes(serial, sizeof(serial));
+        serial[0] = (serial[0] & 0x7f) | 0x40; /* positive, never short */
+        BIGNUM *bn = BN_bin2bn(serial, sizeof(serial), NULL);
+        bool ok = bn && BN_to_ASN1_INTEGER(bn, X509_get_serialNumber(x));
+        BN_free(bn);
+        X509_NAME *subject = X509_get_subject_name(x);
+        ok = ok && X509_set_version(x, X509_VERSION_3) == 1 && X509_gmtime_adj(X509_getm_notBefore(x), -BACKDATE_S) &&
+             X509_time_adj_ex(X509_getm_notAfter(x), (int)(valid_ms / DAY_MS), (long)(valid_ms % DAY_MS / 1000), NULL) &&
+             X509_set_pubkey(x, key) == 1 &&
+             X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, (const unsigned char *)(o->cn ? o->cn : "berth"), -1, -1, 0) == 1;
+        return ok ? TAKE_PTR(x) : NULL;
+}
+
+static int write_pair(X509 *x, EVP_PKEY *key, struct tls_pair *ret_pair)
+{
+        _cleanup_(bio_freep) BIO *cert = BIO_new(BIO_s_mem());
+        _cleanup_(bio_freep) BIO *priv = BIO_new(BIO_s_mem());
+        struct tls_pair pair = { 0 };
+        char *data;
+
+        if (!cert || !priv || PEM_write_bio_X509(cert, x) != 1 || PEM_write_bio_PrivateKey(priv, key, NULL, NULL, 0, NULL, NULL) != 1)
+                return -1;
+        long len = BIO_get_mem_data(cert, &data);
+        str_add(&pair.cert, data, (size_t)len);
+        len = BIO_get_mem_data(priv, &data);
+        str_add(&pair.key, data, (size_t)len);
+        OPENSSL_cleanse(data, (size_t)len);
+        *ret_pair = pair;
+        return 0;
+}
+
+int tls_make_ca(const struct tls_issue_options *o, struct tls_pair *ret_pair, struct err *err)
+{
+        _cleanup_(evp_freep) EVP_PKEY *key = EVP_EC_gen("P-256");
+        _cleanup_(x509_freep) X509 *x = key ? start_cert(key, o, o->valid_ms ? o->valid_ms : 3650 * DAY_MS) : NULL;
+
+        if (!x || X509_set_issuer_name(x, X509_get_subject_name(x)) != 1 ||
+            add_extension(x, x, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") < 0 ||
+            add_extension(x, x, NID_key_usage, "critical,keyCertSign,cRLSign") < 0 ||
+            add_extension(x, x, NID_subject_key_identifier, "hash") < 0 || X509_sign(x, key, EVP_sha256()) <= 0 ||
+            write_pair(x, key, ret_pair) < 0)
+                return fail(err, "the CA certificate cannot be made");
+        return 0;
+}
+
+int tls_issue(const struct tls_pair *ca, const struct tls_issue_options *o, struct tls_pair *ret_pair, struct err *err)
+{
+        _cleanup_(bio_freep) BIO *cert_in = BIO_new_mem_buf(str_c(&ca->cert), (int)ca->cert.len);
+        _cleanup_(bio_freep) BIO *key_in = BIO_new_mem_buf(str_c(&ca->key), (int)ca->key.len);
+        _cleanup_(x509_freep) X509 *issuer = cert_in ? PEM_read_bio_X509(cert_in, NULL, NULL, NULL) : NULL;
+        _cleanup_(evp_freep) EVP_PKEY *issuer_key = key_in ? PEM_read_bio_PrivateKey(key_in, NULL, NULL, NULL) : NULL;
+        if (!issuer || !issuer_key || X509_check_private_key(issuer, issuer_key) != 1)
+                return fail(err, "the CA's certificate and key cannot be used");
+
+        _cleanup_(evp_freep) EVP_PKEY *key = EVP_EC_gen("P-256");
+        _cleanup_(x509_freep) X509 *x = key ? start_cert(key, o, o->valid_ms ? o->valid_ms : DAY_MS) : NULL;
+        const char *usage = o->is_client == o->is_server ? "serverAuth,clientAuth" : o->is_client ? "clientAuth" : "serverAuth";
+        if (!x || X509_set_issuer_name(x, X509_get_subject_name(issuer)) != 1 ||
+            add_extension(x, issuer, NID_basic_constraints, "critical,CA:FALSE") < 0 ||
+            add_extension(x, issuer, NID_key_usage, "critical,digitalSignature") < 0 ||
+            add_extension(x, issuer, NID_ext_key_usage, usage) < 0 || add_extension(x, issuer, NID_subject_key_identifier, "hash") < 0 ||
+            add_extension(x, issuer, NID_authority_key_identifier, "keyid") < 0 || add_sans(x, o) < 0 ||
+            X509_sign(x, issuer_key, EVP_sha256()) <= 0 || write_pair(x, key, ret_pair) < 0)
+                return fail(err, "the certificate cannot be made");
+        return 0;
+}

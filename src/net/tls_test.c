@@ -1,0 +1,326 @@
+/* Tests of net/tls.h: certificates, mutual TLS over gRPC, rotation under a running stream, HTTP over TLS. */
+#include "net/grpc_internal.h"
+#include "net/test_rig.h"
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#define SERVICE "/berth.test.Test/"
+
+struct rig {
+        char dir[64];
+        struct tls_pair ca, evil;
+        struct event_base *base;
+        struct tls *server_tls;
+        struct grpc_server *server;
+        struct test_service service;
+        char target[32];
+};
+
+static char *in_dir(const struct rig *r, const char *name)
+{
+        static char paths[8][128];
+        static unsigned at;
+        char *p = paths[at++ % 8];
+        snprintf(p, 128, "%s/%s", r->dir, name);
+        return p;
+}
+
+static void save(const struct rig *r, const char *name, const struct str *text)
+{
+        struct err err;
+        if (file_write_atomic(in_dir(r, name), text->buf, text->len, 0600, &err) < 0)
+                fail_msg("%s", err_line(&err));
+}
+
+/* Issues NAME.crt and NAME.key. */
+static void issue(const struct rig *r, const struct tls_pair *ca, const char *name, const char *cn, const char *uri)
+{
+        struct tls_pair pair;
+        struct err err;
+        struct tls_issue_options o = { .cn = cn,
+                                       .dns = (const char *const[]){ "localhost", NULL },
+                                       .ips = (const char *const[]){ "127.0.0.1", "::1", NULL },
+                                       .uris = (const char *const[]){ uri, NULL } };
+        if (tls_issue(ca, &o, &pair, &err) < 0)
+                fail_msg("%s", err_line(&err));
+        save(r, fmt("%s.crt", name), &pair.cert);
+        save(r, fmt("%s.key", name), &pair.key);
+        tls_pair_fini(&pair);
+}
+
+static void rig_start(struct rig *r, enum tls_peer peer)
+{
+        struct err err;
+        const char *tmp = getenv("TMPDIR");
+
+        *r = (struct rig){ .base = event_base_new() };
+        snprintf(r->dir, sizeof(r->dir), "%.40s/berth-tls-XXXXXX", tmp ? tmp : "/tmp");
+        assert_non_null(mkdtemp(r->dir));
+        assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "berth test CA" }, &r->ca, &err), 0);
+        assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "foreign CA" }, &r->evil, &err), 0);
+        save(r, "ca.crt", &r->ca.cert);
+        save(r, "evil-ca.crt", &r->evil.cert);
+        issue(r, &r->ca, "server", "server-1", "spiffe://berth/server");
+        issue(r, &r->ca, "client", "node-1", "spiffe://berth/node/n1");
+        issue(r, &r->evil, "evil", "node-1", "spiffe://berth/node/n1");
+        struct tls_options o = {
+                .cert_file = in_dir(r, "server.crt"), .key_file = in_dir(r, "server.key"), .ca_file = in_dir(r, "ca.crt"), .peer = peer
+        };
+        if (tls_server_create(&o, &r->server_tls, &err) < 0 ||
+            grpc_server_create(r->base, &(struct grpc_server_options){ .address = "127.0.0.1:0", .tls = r->server_tls }, &r->server, &err) <
+                0 ||
+            test_service_add(r->server, &r->service, &err) < 0)
+                fail_msg("%s", err_line(&err));
+        snprintf(r->target, sizeof(r->target), "127.0.0.1:%u", grpc_server_port(r->server));
+}
+
+static void rig_stop(struct rig *r)
+{
+        grpc_server_destroy(r->server);
+        tls_unref(r->server_tls);
+        tls_pair_fini(&r->ca);
+        tls_pair_fini(&r->evil);
+        event_base_free(r->base);
+        dir_remove(r->dir, NULL);
+}
+
+/* cert NULL: no certificate; ca: the file that the client trusts. */
+static struct grpc_channel *connect_as(struct rig *r, const char *cert, const char *ca, const char *server_name)
+{
+        struct tls *tls = NULL;
+        struct grpc_channel *ch = NULL;
+        struct err err;
+        struct tls_options o = { .ca_file = in_dir(r, ca) };
+
+        if (cert) {
+                o.cert_file = in_dir(r, fmt("%s.crt", cert));
+                o.key_file = in_dir(r, fmt("%s.key", cert));
+        }
+        struct grpc_channel_options co = { .server_name = server_name, .backoff_min_ms = 5, .backoff_max_ms = 50 };
+        if (tls_client_create(&o, &tls, &err) < 0)
+                fail_msg("%s", err_line(&err));
+        co.tls = tls;
+        if (grpc_channel_create(r->base, r->target, &co, &ch, &err) < 0)
+                fail_msg("%s", err_line(&err));
+        tls_unref(tls); /* the channel holds its own */
+        return ch;
+}
+
+static enum grpc_status try_as(struct rig *r, const char *cert, const char *ca, const char *server_name, char *ret_message, size_t size)
+{
+        struct probe p = { 0 };
+        struct grpc_channel *ch = connect_as(r, cert, ca, server_name);
+
+        probe_unary(&p, ch, SERVICE "Echo", "x", NULL);
+        UNTIL(r->base, p.closed);
+        enum grpc_status status = p.status;
+        if (ret_message)
+                snprintf(ret_message, size, "%s", p.message);
+        probe_fini(&p);
+        grpc_channel_destroy(ch);
+        return status;
+}
+
+/* R: C32 */
+static void mutual_tls_shows_who_the_client_is(void **state)
+{
+        struct rig r;
+        (void)state;
+
+        rig_start(&r, TLS_PEER_REQUIRED);
+        assert_int_equal(try_as(&r, "client", "ca.crt", NULL, NULL, 0), GRPC_OK);
+        assert_string_equal(r.service.seen_cn, "node-1");
+        assert_string_equal(r.service.seen_uri, "spiffe://berth/node/n1");
+        rig_stop(&r);
+}
+
+/* R: C32 */
+static void strangers_are_refused(void **state)
+{
+        struct rig r;
+        char why[512];
+        (void)state;
+
+        rig_start(&r, TLS_PEER_REQUIRED);
+        assert_int_equal(try_as(&r, "evil", "ca.crt", NULL, NULL, 0), GRPC_UNAVAILABLE);                 /* foreign CA */
+        assert_int_equal(try_as(&r, NULL, "ca.crt", NULL, NULL, 0), GRPC_UNAVAILABLE);                   /* no certificate */
+        assert_int_equal(try_as(&r, "client", "evil-ca.crt", NULL, why, sizeof(why)), GRPC_UNAVAILABLE); /* we do not trust the server */
+        assert_non_null(strstr(why, "TLS handshake failed"));
+        assert_int_equal(try_as(&r, "client", "ca.crt", "other.example", why, sizeof(why)), GRPC_UNAVAILABLE); /* another name */
+        assert_non_null(strstr(why, "ostname mismatch"));
+        assert_int_equal(try_as(&r, "client", "ca.crt", "localhost", NULL, 0), GRPC_OK);
+        assert_int_equal(r.service.started, 1);
+        /* in the clear */
+        struct grpc_channel *plain = NULL;
+        struct probe p = { 0 };
+        struct err err;
+        assert_int_equal(grpc_channel_create(r.base, r.target, NULL, &plain, &err), 0);
+        probe_unary(&p, plain, SERVICE "Echo", "x", NULL);
+        UNTIL(r.base, p.closed);
+        assert_int_equal(p.status, GRPC_UNAVAILABLE);
+        probe_fini(&p);
+        grpc_channel_destroy(plain);
+        rig_stop(&r);
+}
+
+static void optional_certificates_are_optional_but_checked(void **state)
+{
+        struct rig r;
+        (void)state;
+
+        rig_start(&r, TLS_PEER_OPTIONAL);
+        assert_int_equal(try_as(&r, NULL, "ca.crt", NULL, NULL, 0), GRPC_OK);
+        assert_string_equal(r.service.seen_uri, "");
+        assert_int_equal(try_as(&r, "client", "ca.crt", NULL, NULL, 0), GRPC_OK);
+        assert_string_equal(r.service.seen_uri, "spiffe://berth/node/n1");
+        assert_int_equal(try_as(&r, "evil", "ca.crt", NULL, NULL, 0), GRPC_UNAVAILABLE);
+        rig_stop(&r);
+}
+
+/* The CN of the certificate that the server shows to a new connection. */
+static const char *connected_cn(struct rig *r)
+{
+        static char cn[64];
+        struct probe p = { 0 };
+        struct grpc_channel *ch = connect_as(r, "client", "ca.crt", NULL);
+
+        probe_call(&p, ch, SERVICE "Chat", NULL);
+        grpc_call_send(p.call, "x", 1);
+        UNTIL(r->base, p.n == 1 || p.closed);
+        const struct tls_identity *id = p.call ? grpc_call_identity(p.call) : NULL;
+        snprintf(cn, sizeof(cn), "%s", id && id->cn ? id->cn : "");
+        grpc_channel_destroy(ch);
+        probe_fini(&p);
+        return cn;
+}
+
+/* R: C32 */
+static void rotation_leaves_running_streams_alone(void **state)
+{
+        struct rig r;
+        struct probe chat = { 0 };
+        struct err err;
+        (void)state;
+
+        rig_start(&r, TLS_PEER_REQUIRED);
+        struct grpc_channel *old = connect_as(&r, "client", "ca.crt", NULL);
+        probe_call(&chat, old, SERVICE "Chat", NULL);
+        grpc_call_send(chat.call, "before", 6);
+        UNTIL(r.base, chat.n == 1);
+        assert_string_equal(connected_cn(&r), "server-1");
+
+        issue(&r, &r.ca, "server", "server-2", "spiffe://berth/server");
+        assert_string_equal(connected_cn(&r), "server-1"); /* not before the reload */
+        assert_int_equal(tls_reload(r.server_tls, &err), 0);
+        assert_int_equal(tls_generation(r.server_tls), 2);
+        assert_string_equal(connected_cn(&r), "server-2");
+
+        /* a key that does not fit: refused, the old pair stays */
+        issue(&r, &r.ca, "other", "server-3", "spiffe://berth/server");
+        assert_int_equal(rename(in_dir(&r, "other.crt"), in_dir(&r, "server.crt")), 0);
+        assert_int_equal(tls_reload(r.server_tls, &err), -ERR_INVALID);
+        assert_true(err.msg[0] && err.hint[0]);
+        assert_int_equal(tls_generation(r.server_tls), 2);
+        assert_string_equal(connected_cn(&r), "server-2");
+        assert_int_equal(unlink(in_dir(&r, "server.crt")), 0);
+        assert_true(tls_reload(r.server_tls, &err) < 0);
+        assert_string_equal(connected_cn(&r), "server-2");
+
+        grpc_call_send(chat.call, "after", 5);
+        UNTIL(r.base, chat.n == 2);
+        grpc_call_half_close(chat.call);
+        UNTIL(r.base, chat.closed);
+        assert_int_equal(chat.status, GRPC_OK);
+        probe_fini(&chat);
+        grpc_channel_destroy(old);
+        rig_stop(&r);
+}
+
+static void much_data_passes_through_tls(void **state)
+{
+        struct rig r;
+        struct probe p = { 0 }, q = { 0 };
+        char *big = mem_must(4 * 1024 * 1024 + 1);
+        (void)state;
+
+        rig_start(&r, TLS_PEER_REQUIRED);
+        struct grpc_channel *ch = connect_as(&r, "client", "ca.crt", NULL);
+        memset(big, 'x', 4 * 1024 * 1024);
+        probe_unary(&p, ch, SERVICE "Echo", big, NULL);
+        probe_unary(&q, ch, SERVICE "Count", "20000 300", NULL);
+        UNTIL(r.base, p.closed && q.closed);
+        assert_int_equal(p.status, GRPC_OK);
+        assert_int_equal(p.bytes, 4 * 1024 * 1024);
+        assert_int_equal(q.status, GRPC_OK);
+        assert_int_equal(q.n, 20000);
+        mem_free(big);
+        probe_fini(&p);
+        probe_fini(&q);
+        grpc_channel_destroy(ch);
+        rig_stop(&r);
+}
+
+static void bad_options_are_refused_with_a_reason(void **state)
+{
+        struct rig r;
+        struct tls *tls = NULL;
+        struct err err;
+        (void)state;
+
+        rig_start(&r, TLS_PEER_REQUIRED);
+        assert_true(tls_server_create(&(struct tls_options){ 0 }, &tls, &err) < 0);
+        assert_true(tls_server_create(&(struct tls_options){ .cert_file = in_dir(&r, "server.crt"),
+                                                             .key_file = in_dir(&r, "server.key"),
+                                                             .peer = TLS_PEER_REQUIRED },
+                                      &tls, &err) < 0);
+        assert_true(tls_server_create(&(struct tls_options){ .cert_file = in_dir(&r, "nothing.crt") }, &tls, &err) < 0);
+        assert_non_null(strstr(err.detail, "nothing.crt"));
+        assert_true(tls_server_create(&(struct tls_options){ .cert_file = in_dir(&r, "server.crt"), .key_file = in_dir(&r, "client.key") },
+                                      &tls, &err) < 0);
+        assert_true(tls_client_create(&(struct tls_options){ .ca_file = in_dir(&r, "server.key") }, &tls, &err) < 0);
+        assert_null(tls);
+        int64_t left_ms = tls_expires_at_ms(r.server_tls) - clock_wall_ms();
+        assert_in_range(left_ms, 23 * 3600 * 1000, 25 * 3600 * 1000);
+        rig_stop(&r);
+}
+
+static void certificates_verify_as_they_should(void **state)
+{
+        struct tls_pair ca, leaf;
+        struct err err;
+        (void)state;
+
+        assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "ca" }, &ca, &err), 0);
+        struct tls_issue_options o = { .cn = "x",
+                                       .dns = (const char *const[]){ "a.example", NULL },
+                                       .uris = (const char *const[]){ "spiffe://b/n,DNS:evil", NULL },
+                                       .is_client = true };
+        assert_int_equal(tls_issue(&ca, &o, &leaf, &err), 0);
+        BIO *bio = BIO_new_mem_buf(leaf.cert.buf, (int)leaf.cert.len);
+        X509 *x = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+        assert_int_equal(X509_check_host(x, "a.example", 0, 0, NULL), 1);
+        assert_int_equal(X509_check_host(x, "evil", 0, 0, NULL), 0);
+        assert_true(X509_get_extended_key_usage(x) == XKU_SSL_CLIENT);
+        assert_int_equal(X509_check_ca(x), 0);
+        X509_free(x);
+        BIO_free(bio);
+        assert_true(tls_issue(&leaf, &(struct tls_issue_options){ .cn = "y", .ips = (const char *const[]){ "not an address", NULL } }, &ca,
+                              &err) < 0);
+        tls_pair_fini(&leaf);
+        tls_pair_fini(&ca);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(mutual_tls_shows_who_the_client_is),
+                cmocka_unit_test(strangers_are_refused),
+                cmocka_unit_test(optional_certificates_are_optional_but_checked),
+                cmocka_unit_test(rotation_leaves_running_streams_alone),
+                cmocka_unit_test(much_data_passes_through_tls),
+                cmocka_unit_test(bad_options_are_refused_with_a_reason),
+                cmocka_unit_test(certificates_verify_as_they_should),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
