@@ -1,0 +1,44 @@
+/* agent/agent.h: `berth agent`: one node, or thousands of mock ones, on one event loop.
+ *
+ * agent_run() dials the server, keeps the stream up (jittered reconnects), carries out what the engine orders and keeps its records below data_dir:
+ *
+ *      <data_dir>/lock                      one agent per directory
+ *      <data_dir>/agent.pb                  Pb__AgentRecord: node id, cluster id, cursor of the last plan
+ *      <data_dir>/units/<workload_id>/      record.pb (Pb__UnitRecord) and the runtime's own files
+ *
+ * It returns when SIGTERM or SIGINT came: units run on and are adopted by the next agent, unless stop_on_exit.
+ * While it runs the calling thread belongs to it. With nodes > 1 (mock only) nothing is written to disk.
+ */
+#ifndef BERTH_AGENT_AGENT_H
+#define BERTH_AGENT_AGENT_H
+
+#include "agent/engine.h"
+#include "agent/runtimes/mock.h"
+#include "base/err.h"
+
+struct agent_options {
+        const char *server;   /* "host:port" of the server's gRPC door */
+        const char *data_dir; /* not used by mock agents when NULL */
+        const char *
+            node_id; /* NULL: the one on record, else the host's name and a few letters of a new ULID. With nodes > 1: the prefix ("mock") */
+        const char *endpoint; /* shown as agent_endpoint; NULL: none */
+        const struct engine_label *labels;
+        size_t n_labels;
+        int64_t cpu, memory_mb, disk_gb; /* 0: detected (cpu in thousandths of a core) */
+        const char *runtime;             /* "process" (default) or "mock" */
+        uint32_t nodes;                  /* mock: how many agents; 0 = 1; at most AGENT_MAX_NODES */
+        const struct mock_options *mock; /* NULL: defaults with seed */
+        uint64_t seed;                   /* mock */
+        bool stop_on_exit;               /* on SIGTERM stop all units within their grace; the next start brings them back */
+        /* TLS to the server; all NULL: clear text */
+        const char *tls_ca_file, *tls_cert_file, *tls_key_file;
+        const char *tls_server_name; /* checked against the certificate; NULL: the host of server */
+        const char *program;         /* for the process runtime; NULL: /proc/self/exe */
+        int ready_fd;                /* >= 0: one byte is written when the first Welcome has come (berth dev, tests); 0 counts as not set */
+};
+#define AGENT_MAX_NODES 20000
+
+/* 0 after an orderly end. Fails when it cannot begin: data_dir in use or not writable, unknown runtime, bad TLS files. */
+int agent_run(const struct agent_options *opt, struct err *err);
+
+#endif

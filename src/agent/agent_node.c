@@ -1,0 +1,94 @@
+/* agent/agent_node.c: who this node is and what it has. */
+#include "agent/agent_state.h"
+#include "base/file.h"
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+void agent_detect(struct engine_options *eo, const struct agent_options *opt, bool mock)
+{
+        cpu_set_t set;
+        struct statvfs fs;
+        char line[128];
+        long long kb = 0;
+        FILE *f;
+
+        eo->cpu = opt->cpu ? opt->cpu : mock ? 16000 : 0;
+        eo->memory_mb = opt->memory_mb ? opt->memory_mb : mock ? 65536 : 0;
+        eo->disk_gb = opt->disk_gb ? opt->disk_gb : mock ? 500 : 0;
+        if (!eo->cpu)
+                eo->cpu = (sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN)) * 1000;
+        f = eo->memory_mb ? NULL : fopen("/proc/meminfo", "re");
+        while (f && fgets(line, sizeof(line), f) && sscanf(line, "MemTotal: %lld", &kb) != 1)
+                ;
+        if (f) {
+                fclose(f);
+                eo->memory_mb = kb / 1024;
+        }
+        if (!eo->disk_gb && statvfs(opt->data_dir, &fs) == 0)
+                eo->disk_gb = (int64_t)((uint64_t)fs.f_bavail * fs.f_frsize >> 30); /* what is taken cannot be offered */
+}
+
+void agent_make_ulid(struct agent *a, char ret[ULID_LEN + 1])
+{
+        ulid_make(ret, clock_wall_ms(), rng_next(&a->fleet->rng), rng_next(&a->fleet->rng));
+}
+
+static void lower(char *s)
+{
+        for (; *s; s++)
+                if (*s >= 'A' && *s <= 'Z')
+                        *s = (char)(*s - 'A' + 'a');
+}
+
+/* "host-7k3q": the name of the machine, and enough to tell two agents on it apart. */
+static char *new_node_id(struct agent *a)
+{
+        char ulid[ULID_LEN + 1], host[64] = "node";
+        size_t n;
+
+        if (gethostname(host, sizeof(host) - 1) < 0 || !host[0])
+                snprintf(host, sizeof(host), "node");
+        host[sizeof(host) - 1] = 0;
+        n = strcspn(host, ".");
+        host[n] = 0;
+        for (char *p = host; *p; p++)
+                if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-", *p))
+                        *p = '-';
+        if (host[0] == '-' || !host[0])
+                snprintf(host, sizeof(host), "node");
+        agent_make_ulid(a, ulid);
+        lower(ulid);
+        return mem_strdup(fmt("%s-%s", host, ulid + ULID_LEN - 4));
+}
+
+/* The id given, or the one on record, or a new one (then it is written at once). */
+int agent_settle_id(struct agent *a, const char *wanted, const struct str *record, struct err *err)
+{
+        Pb__AgentRecord *r = record->len ? pb__agent_record__unpack(NULL, record->len, (const uint8_t *)str_c(record)) : NULL;
+        Pb__AgentRecord fresh = PB__AGENT_RECORD__INIT;
+        const char *known = r && !str_empty(r->node_id) ? r->node_id : NULL;
+        uint8_t *data;
+        size_t len;
+        int ret = 0;
+
+        if (wanted && known && !str_eq(wanted, known))
+                ret = err_set(err, ERR_CONFLICT, .msg = "this data directory belongs to another node",
+                              .detail = fmt("%s holds node %s, not %s", a->data_dir, known, wanted),
+                              .hint = "leave --node-id out, or use another data directory");
+        else
+                a->node_id = wanted ? mem_strdup(wanted) : known ? mem_strdup(known) : new_node_id(a);
+        if (r)
+                pb__agent_record__free_unpacked(r, NULL);
+        if (ret < 0 || record->len)
+                return ret;
+        fresh.node_id = a->node_id;
+        len = pb__agent_record__get_packed_size(&fresh);
+        data = mem_must(len + 1);
+        pb__agent_record__pack(&fresh, data);
+        ret = file_write_atomic(fmt("%s/agent.pb", a->data_dir), data, len, 0600, err);
+        mem_free(data);
+        return ret;
+}

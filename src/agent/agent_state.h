@@ -1,0 +1,94 @@
+/* agent/agent_state.h: the inside of the agent's loop, shared by agent.c, agent_disk.c and agent_streams.c. */
+#ifndef BERTH_AGENT_AGENT_STATE_H
+#define BERTH_AGENT_AGENT_STATE_H
+
+#include "agent/agent.h"
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "base/ulid.h"
+#include "net/grpc.h"
+#include <event2/event.h>
+
+struct fleet;
+struct agent;
+
+/* A log or exec stream that the server asked for. */
+struct relay {
+        struct agent *agent;
+        uint64_t id;
+        struct stream *stream;
+        bool is_exec, paused;
+};
+#define RELAYS_MAX 256
+
+struct outgoing {
+        void *data;
+        size_t len;
+};
+
+/* One node. */
+struct agent {
+        struct fleet *fleet;
+        char *node_id, *data_dir; /* data_dir NULL: nothing is kept */
+        struct engine *engine;
+        const struct runtime_ops *ops;
+        struct runtime *runtime;
+        int lock_fd;
+
+        struct grpc_channel *channel;
+        struct grpc_call *call;
+        bool greeted;          /* this stream has its Hello */
+        bool was_welcome;      /* ever: for ready_fd */
+        uint32_t failures;     /* streams in a row that ended without a Welcome */
+        int64_t slow_retry_ms; /* > 0: the engine wants this pause before the next stream */
+        uint64_t plans_ignored;
+
+        struct event *flush, *tick, *redial;
+        ARRAY(struct outgoing) outbox; /* what the stream did not take yet */
+        size_t outbox_bytes;
+        ARRAY(struct relay *) relays;
+};
+
+/* All nodes of this process. */
+struct fleet {
+        const struct agent_options *opt;
+        struct event_base *base;
+        struct clock clock;
+        struct rng rng;
+        struct tls *tls;
+        struct agent **agents;
+        uint32_t n_agents, n_ready;
+        struct event *sigterm, *sigint, *sighup, *stop_deadline;
+        bool stopping, ready_told;
+};
+
+static inline int64_t agent_now(struct agent *a)
+{
+        return clock_now_ms(&a->fleet->clock);
+}
+
+/* agent_disk.c */
+int agent_disk_lock(const char *data_dir, int *ret_fd, struct err *err);
+/* The agent's own record; -ERR_NOT_FOUND when there is none. */
+int agent_disk_read(const char *data_dir, struct str *ret, struct err *err);
+int agent_disk_load_units(struct agent *a, struct err *err);
+/* Makes the records of orders[0..n) durable (PERSIST_*, FORGET). failed[i] is set for those that could not be written. */
+void agent_disk_write(const char *data_dir, const struct engine_order *orders, size_t n, bool *failed, struct err *err);
+
+/* agent_node.c */
+void agent_detect(struct engine_options *eo, const struct agent_options *opt, bool mock); /* cpu, memory, disk */
+void agent_make_ulid(struct agent *a, char ret[ULID_LEN + 1]);
+/* The id given, or the one on record, or a new one (then it is written at once). */
+int agent_settle_id(struct agent *a, const char *wanted, const struct str *record, struct err *err);
+
+/* agent_streams.c */
+void agent_stream_message(struct agent *a, const Pb__ServerMessage *m);
+void agent_streams_close(struct agent *a);
+void agent_streams_resume(struct agent *a); /* the stream has room again */
+
+/* agent.c */
+bool agent_send(struct agent *a,
+                const Pb__AgentMessage *m); /* stream data: false when the stream is backed up (it was taken all the same) */
+
+#endif

@@ -1,0 +1,210 @@
+/* agent/runtimes/launch.c: see launch.h. */
+#include "agent/runtimes/launch.h"
+#include "agent/runtimes/cgroup.h"
+#include "base/array.h"
+#include <errno.h>
+#include <grp.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum stage { STAGE_FILES = 1, STAGE_PROCESSES, STAGE_USER, STAGE_WORKDIR, STAGE_COMMAND };
+struct failure {
+        int stage, errnum;
+};
+
+typedef ARRAY(char *) strings;
+
+static void add_env(strings *env, const char *key, const char *value)
+{
+        size_t len = strlen(key);
+        char *pair = mem_must(len + strlen(value) + 2);
+
+        sprintf(pair, "%s=%s", key, value);
+        for (size_t i = 0; i < env->len; i++)
+                if (strncmp(env->at[i], key, len) == 0 && env->at[i][len] == '=') {
+                        mem_free(env->at[i]);
+                        env->at[i] = pair;
+                        return;
+                }
+        *array_push(env) = pair;
+}
+
+static int find_user(const char *text, struct launch *l, struct passwd **ret_pw, struct err *err)
+{
+        int64_t number;
+        struct passwd *pw;
+
+        if (str_parse_i64(text, &number) == 0) {
+                pw = number >= 0 && number < UINT32_MAX ? getpwuid((uid_t)number) : NULL;
+                l->uid = (uint32_t)number;
+                l->gid = pw ? pw->pw_gid : (uint32_t)number;
+        } else {
+                pw = getpwnam(text);
+                if (!pw)
+                        return err_set(err, ERR_FAILED, .msg = fmt("user %s does not exist on this node", text), .path = "spec.user");
+                l->uid = pw->pw_uid;
+                l->gid = pw->pw_gid;
+        }
+        l->user_name = mem_strdup(text);
+        l->login = pw ? mem_strdup(pw->pw_name) : NULL;
+        *ret_pw = pw;
+        return 0;
+}
+
+int launch_prepare(const Pb__PlanUnit *unit, const char *node_id, const char *dir, const char *const *argv, struct launch *ret,
+                   struct err *err)
+{
+        const Pb__Spec *spec = unit->workload->spec;
+        struct launch l = { 0 };
+        strings args = { 0 }, env = { 0 };
+        _cleanup_(str_finip) struct str mark = STR_INIT;
+        struct passwd *pw = NULL;
+        int r = 0;
+
+        if (!argv && spec->n_command == 0)
+                return err_set(err, ERR_FAILED, .msg = "the unit has no command", .path = "spec.command");
+        if (!str_empty(spec->user))
+                r = find_user(spec->user, &l, &pw, err);
+        else
+                pw = getpwuid(geteuid());
+        if (r < 0)
+                return r;
+        add_env(&env, "PATH", LAUNCH_PATH);
+        add_env(&env, "HOME", pw && pw->pw_dir ? pw->pw_dir : "/");
+        add_env(&env, "USER", pw ? pw->pw_name : "");
+        add_env(&env, "LOGNAME", pw ? pw->pw_name : "");
+        for (size_t i = 0; i < spec->n_env; i++)
+                add_env(&env, spec->env[i]->key, spec->env[i]->value ? spec->env[i]->value : "");
+        add_env(&env, "BERTH_WORKLOAD_ID", unit->workload_id);
+        add_env(&env, "BERTH_NODE_ID", node_id);
+        add_env(&env, "BERTH_REVISION", unit->workload->revision_id ? unit->workload->revision_id : "");
+        unit_mark(dir, (struct unit_token){ unit->token->epoch, unit->token->seq }, &mark);
+        add_env(&env, "BERTH_UNIT", strchr(str_c(&mark), '=') + 1);
+        for (size_t i = 0; i < env.len; i++)
+                if (strncmp(env.at[i], "PATH=", 5) == 0)
+                        l.path = env.at[i] + 5;
+        *array_push(&env) = NULL;
+        for (size_t i = 0; argv && argv[i]; i++)
+                *array_push(&args) = mem_strdup(argv[i]);
+        for (size_t i = 0; !argv && i < spec->n_command; i++)
+                *array_push(&args) = mem_strdup(spec->command[i]);
+        *array_push(&args) = NULL;
+        l.argv = args.at;
+        l.env = env.at;
+        l.workdir = mem_strdup(str_empty(spec->workdir) ? "/" : spec->workdir);
+        l.max_open_files = spec->max_open_files;
+        l.max_processes = spec->max_processes;
+        *ret = l;
+        return 0;
+}
+
+void launch_fini(struct launch *l)
+{
+        for (char **p = l->argv; p && *p; p++)
+                mem_free(*p);
+        for (char **p = l->env; p && *p; p++)
+                mem_free(*p);
+        mem_free(l->argv);
+        mem_free(l->env);
+        mem_free(l->workdir);
+        mem_free(l->user_name);
+        mem_free(l->login);
+        *l = (struct launch){ 0 };
+}
+
+static _noreturn_ void fail(int fd, enum stage stage)
+{
+        struct failure f = { stage, errno };
+        ssize_t n = write(fd, &f, sizeof(f));
+
+        _exit(n == (ssize_t)sizeof(f) ? 127 : 126);
+}
+
+static void become_user(const struct launch *l, int error_fd)
+{
+        if (!l->user_name)
+                return;
+        if (geteuid() == l->uid && getegid() == l->gid)
+                return; /* already that one: no rights needed */
+        if ((l->login ? initgroups(l->login, l->gid) : setgroups(0, NULL)) < 0 || setgid(l->gid) < 0 || setuid(l->uid) < 0)
+                fail(error_fd, STAGE_USER);
+}
+
+void launch_exec(const struct launch *l, int error_fd)
+{
+        struct rlimit none = { 0, 0 };
+        sigset_t empty;
+
+        sigemptyset(&empty);
+        for (int s = 1; s < NSIG; s++)
+                if (s != SIGKILL && s != SIGSTOP)
+                        signal(s, SIG_DFL);
+        sigprocmask(SIG_SETMASK, &empty, NULL);
+        if (l->cgroup[0])
+                cgroup_enter(l->cgroup);
+        setrlimit(RLIMIT_CORE, &none);
+        if (l->max_open_files > 0) {
+                struct rlimit files = { (rlim_t)l->max_open_files, (rlim_t)l->max_open_files };
+
+                if (setrlimit(RLIMIT_NOFILE, &files) < 0)
+                        fail(error_fd, STAGE_FILES);
+        }
+        if (l->max_processes > 0) {
+                struct rlimit processes = { (rlim_t)l->max_processes, (rlim_t)l->max_processes };
+
+                if (setrlimit(RLIMIT_NPROC, &processes) < 0)
+                        fail(error_fd, STAGE_PROCESSES);
+        }
+        umask(022);
+        become_user(l, error_fd);
+        if (chdir(l->workdir) < 0)
+                fail(error_fd, STAGE_WORKDIR);
+        /* If whoever started this is killed, the kernel takes the command along. Credentials were changed before: that clears it. */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        setenv("PATH", l->path ? l->path : LAUNCH_PATH, 1); /* where execvpe looks */
+        execvpe(l->argv[0], l->argv, l->env);
+        fail(error_fd, STAGE_COMMAND);
+}
+
+int launch_result(const struct launch *l, int error_fd, struct err *err)
+{
+        struct failure f;
+        ssize_t n;
+
+        do
+                n = read(error_fd, &f, sizeof(f));
+        while (n < 0 && errno == EINTR);
+        if (n == 0)
+                return 0; /* closed by a successful exec */
+        if (n != (ssize_t)sizeof(f))
+                return err_set(err, ERR_FAILED, .msg = "the command's process ended before it could start the command");
+        switch (f.stage) {
+        case STAGE_FILES:
+                return err_set(err, ERR_FAILED, .msg = fmt("cannot allow %lld open files", (long long)l->max_open_files),
+                               .detail = strerror(f.errnum), .path = "spec.max_open_files");
+        case STAGE_PROCESSES:
+                return err_set(err, ERR_FAILED, .msg = fmt("cannot allow %lld processes", (long long)l->max_processes),
+                               .detail = strerror(f.errnum), .path = "spec.max_processes");
+        case STAGE_USER:
+                return err_set(err, ERR_FAILED, .msg = fmt("cannot run as user %s", l->user_name), .detail = strerror(f.errnum),
+                               .path = "spec.user", .hint = "only an agent that runs as root can start units as other users");
+        case STAGE_WORKDIR:
+                return err_set(err, ERR_FAILED, .msg = fmt("cannot use working directory %s", l->workdir), .detail = strerror(f.errnum),
+                               .path = "spec.workdir");
+        default:
+                if (f.errnum == ENOENT)
+                        return err_set(err, ERR_FAILED, .msg = fmt("command not found: %s", l->argv[0]),
+                                       .detail = strchr(l->argv[0], '/') ? strerror(f.errnum)
+                                                                         : fmt("looked in %s", l->path ? l->path : LAUNCH_PATH),
+                                       .path = "spec.command[0]");
+                return err_set(err, ERR_FAILED, .msg = fmt("cannot run command %s", l->argv[0]), .detail = strerror(f.errnum),
+                               .path = "spec.command[0]");
+        }
+}

@@ -1,0 +1,228 @@
+/* agent/runtimes/proc.c: see proc.h. */
+#include "agent/runtimes/proc.h"
+#include "base/str.h"
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define ENVIRON_MAX (512 * 1024)
+
+const char *proc_boot_id(void)
+{
+        static char id[BOOT_ID_LEN + 1];
+        int fd;
+
+        if (id[0])
+                return id;
+        fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+                return "";
+        if (read(fd, id, BOOT_ID_LEN) != BOOT_ID_LEN)
+                id[0] = 0;
+        close(fd);
+        return id;
+}
+
+struct stat_line {
+        char state;
+        pid_t ppid, session;
+        uint64_t start;
+};
+
+static int read_stat(pid_t pid, struct stat_line *ret)
+{
+        char path[64], buf[1024], *p;
+        long ppid = 0, session = 0;
+        unsigned long long start = 0;
+        ssize_t n;
+        int fd;
+
+        snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+                return -1;
+        n = read(fd, buf, sizeof(buf) - 1);
+        close(fd);
+        if (n <= 0)
+                return -1;
+        buf[n] = 0;
+        p = strrchr(buf, ')'); /* the name may hold anything, also blanks and brackets */
+        if (!p || sscanf(p + 1, " %c %ld %*d %ld %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &ret->state, &ppid,
+                         &session, &start) != 4)
+                return -1;
+        ret->ppid = (pid_t)ppid;
+        ret->session = (pid_t)session;
+        ret->start = start;
+        return 0;
+}
+
+uint64_t proc_start_time(pid_t pid)
+{
+        struct stat_line s;
+
+        if (pid <= 0 || read_stat(pid, &s) < 0 || s.state == 'Z' || s.state == 'X')
+                return 0;
+        return s.start;
+}
+
+/* Appends the numeric entries of /proc. */
+static void all_pids(pid_list *out)
+{
+        DIR *dir = opendir("/proc");
+        struct dirent *de;
+
+        if (!dir)
+                return;
+        while ((de = readdir(dir)))
+                if (isdigit((unsigned char)de->d_name[0]))
+                        *array_push(out) = (pid_t)strtol(de->d_name, NULL, 10);
+        closedir(dir);
+}
+
+/* Direct children by the kernel's own list. -1: it has none (not configured). Only the main thread's children: units fork from wherever they like,
+ * so every thread is asked. */
+static int children_of(pid_t pid, pid_list *out)
+{
+        char path[96];
+        DIR *tasks;
+        struct dirent *de;
+        int asked = 0;
+
+        snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+        tasks = opendir(path);
+        if (!tasks)
+                return 0; /* ended meanwhile */
+        while ((de = readdir(tasks))) {
+                FILE *f;
+                int child;
+
+                if (!isdigit((unsigned char)de->d_name[0]))
+                        continue;
+                snprintf(path, sizeof(path), "/proc/%d/task/%.16s/children", (int)pid, de->d_name);
+                f = fopen(path, "re");
+                if (!f)
+                        continue;
+                asked++;
+                while (fscanf(f, "%d", &child) == 1)
+                        *array_push(out) = child;
+                fclose(f);
+        }
+        closedir(tasks);
+        return asked ? 0 : -1;
+}
+
+static bool has_pid(const pid_list *list, pid_t pid)
+{
+        for (size_t i = 0; i < list->len; i++)
+                if (list->at[i] == pid)
+                        return true;
+        return false;
+}
+
+static void descendants_by_scan(pid_t pid, pid_list *out)
+{
+        pid_list all = { 0 }, found = { 0 };
+        bool more = true;
+
+        all_pids(&all);
+        *array_push(&found) = pid;
+        while (more) { /* ends: found only grows, and is no larger than all */
+                more = false;
+                for (size_t i = 0; i < all.len; i++) {
+                        struct stat_line s;
+
+                        if (has_pid(&found, all.at[i]) || read_stat(all.at[i], &s) < 0 || !has_pid(&found, s.ppid))
+                                continue;
+                        *array_push(&found) = all.at[i];
+                        more = true;
+                }
+        }
+        for (size_t i = 1; i < found.len; i++)
+                *array_push(out) = found.at[i];
+        array_fini(&all);
+        array_fini(&found);
+}
+
+void proc_descendants(pid_t pid, pid_list *out)
+{
+        size_t at = out->len, kept = out->len;
+
+        if (access("/proc/self/task", R_OK) < 0 || children_of(pid, out) < 0) {
+                descendants_by_scan(pid, out);
+        } else {
+                for (size_t i = at; i < out->len; i++)
+                        children_of(out->at[i], out);
+        }
+        for (size_t i = at; i < out->len; i++)
+                if (proc_start_time(out->at[i]) != 0)
+                        out->at[kept++] = out->at[i];
+        out->len = kept;
+}
+
+static bool has_mark(pid_t pid, const char *mark, char *env)
+{
+        char path[64];
+        size_t len = strlen(mark), n = 0;
+        int fd;
+
+        snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+                return false;
+        while (n < ENVIRON_MAX) {
+                ssize_t got = read(fd, env + n, ENVIRON_MAX - n);
+
+                if (got <= 0)
+                        break;
+                n += (size_t)got;
+        }
+        close(fd);
+        env[n] = 0;
+        for (size_t i = 0; i + len <= n; i += strlen(env + i) + 1)
+                if (strcmp(env + i, mark) == 0)
+                        return true;
+        return false;
+}
+
+void proc_marked(pid_t leader, uint64_t leader_start, const char *mark, pid_list *out)
+{
+        pid_list all = { 0 };
+        char *env = mem_must(ENVIRON_MAX + 1);
+        bool leader_is_ours = leader > 0 && proc_start_time(leader) == leader_start && leader_start != 0;
+
+        all_pids(&all);
+        for (size_t i = 0; i < all.len; i++) {
+                struct stat_line s;
+
+                if (all.at[i] == getpid() || read_stat(all.at[i], &s) < 0 || s.state == 'Z' || s.state == 'X')
+                        continue;
+                if ((leader_is_ours && s.session == leader) || has_mark(all.at[i], mark, env))
+                        *array_push(out) = all.at[i];
+        }
+        mem_free(env);
+        array_fini(&all);
+}
+
+int pidfd_open_for(pid_t pid)
+{
+        return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+int pidfd_signal(int pidfd, int signal, int value)
+{
+        siginfo_t info = { 0 };
+
+        info.si_signo = signal;
+        info.si_code = SI_QUEUE;
+        info.si_pid = getpid();
+        info.si_uid = getuid();
+        info.si_value.sival_int = value;
+        return (int)syscall(SYS_pidfd_send_signal, pidfd, signal, &info, 0);
+}

@@ -1,0 +1,50 @@
+/* agent/runtimes/unit_files.h: the files of one unit of the process runtime, shared by the agent and the unit's monitor.
+ *
+ *   <dir>/launch.pb     packed Pb__PlanUnit: what to run and under which token; written by the agent before the monitor starts
+ *   <dir>/lock          flock'ed from before the monitor starts until it ends: locked means that a monitor lives
+ *   <dir>/run.state     written by the monitor when the command runs
+ *   <dir>/exit.state    written by the monitor when nothing of the unit is left, or when it could not be started
+ *   <dir>/output.log, output.log.1   what it printed (logfile.h)
+ *
+ * The .state files are lines of key=value, replaced as a whole (written beside and renamed). They are not synced: they describe processes, which
+ * do not outlive a power failure either, and the boot id tells.
+ */
+#ifndef BERTH_AGENT_UNIT_FILES_H
+#define BERTH_AGENT_UNIT_FILES_H
+
+#include "agent/runtime.h"
+#include "agent/runtimes/proc.h"
+#include "base/err.h"
+#include "base/str.h"
+
+#define UNIT_FD_STATUS 3 /* the monitor's pipe to the agent: one line, "started" or "failed", then closed */
+#define UNIT_FD_LOCK 4
+#define UNIT_MODE "__unit"
+
+struct unit_state {
+        struct unit_token token;
+        char revision[129];
+        char boot_id[BOOT_ID_LEN + 1];
+        int64_t monitor, monitor_start; /* pid and start time */
+        int64_t pid, pid_start;         /* the command's */
+        int64_t started_at, finished_at;
+        bool has_exit_code, has_signal, oom, stopped; /* stopped: because it was asked to */
+        int32_t exit_code, signal;
+        bool start_failed;
+        char cgroup[65]; /* name below the cgroup mounts; "": none */
+        char message[512];
+};
+
+/* 0; -ERR_NOT_FOUND when the file is not there. */
+int unit_state_read(const char *dir, const char *name, struct unit_state *ret, struct err *err);
+int unit_state_write(const char *dir, const char *name, const struct unit_state *s, struct err *err);
+
+/* Whole or not at all, but not synced. */
+int file_replace(const char *path, const void *data, size_t len, unsigned mode, struct err *err);
+
+int unit_launch_read(const char *dir, Pb__PlanUnit **ret, struct err *err); /* free with pb__plan_unit__free_unpacked(p, NULL) */
+
+/* "BERTH_UNIT=<dir>@<epoch>.<seq>": in the environment of everything a unit starts. */
+void unit_mark(const char *dir, struct unit_token token, struct str *out);
+
+#endif
