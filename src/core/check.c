@@ -1,0 +1,287 @@
+/* core/check.c: looking at the whole state: as text to compare, and against the numbered invariants of docs/invariants.md.
+ *
+ * Slow on purpose (everything is derived anew): for fsck, the simulator and debug builds, never for the ring.
+ */
+#include "base/mem.h"
+#include "core/state.h"
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local const struct core *sorting;
+
+static int node_by_name(const void *a, const void *b)
+{
+        return strcmp(sorting->nodes.at[*(const uint32_t *)a].id, sorting->nodes.at[*(const uint32_t *)b].id);
+}
+
+static int workload_by_name(const void *a, const void *b)
+{
+        return strcmp(sorting->workloads.at[*(const uint32_t *)a].id, sorting->workloads.at[*(const uint32_t *)b].id);
+}
+
+static int tombstone_by_name(const void *a, const void *b)
+{
+        const struct tombstone *x = &sorting->tombstones.at[*(const uint32_t *)a], *y = &sorting->tombstones.at[*(const uint32_t *)b];
+        int r = strcmp(sorting->nodes.at[x->node.v].id, sorting->nodes.at[y->node.v].id);
+        return r ? r : strcmp(x->workload_id, y->workload_id);
+}
+
+static const char *text(const char *s)
+{
+        return s ? s : "-";
+}
+
+static void dump_node(const struct core *c, const struct node *n, struct str *out)
+{
+        str_addf(out, "node %s status=%d wish=%d reason=%s by=%s at=%lld registered=%lld heartbeat=%lld seq=%llu types=%x endpoint=%s version=%s ip=%s", n->id, n->status,
+                 n->wish, text(n->status_reason), text(n->status_by), (long long)n->status_at, (long long)n->registered_at, (long long)n->stored_heartbeat,
+                 (unsigned long long)n->seq, n->type_bits, text(n->endpoint), text(n->version), text(n->ip));
+        str_addf(out, " total=%lld/%lld/%lld reserved=%lld/%lld/%lld units=%u tombstones=%u lost=%u", (long long)n->ledger.total.cpu_milli,
+                 (long long)n->ledger.total.mem_bytes, (long long)n->ledger.total.disk_bytes, (long long)n->ledger.reserved.cpu_milli,
+                 (long long)n->ledger.reserved.mem_bytes, (long long)n->ledger.reserved.disk_bytes, n->n_units, n->n_tombstones, n->n_lost);
+        for (uint32_t i = 0; i < n->n_labels; i++)
+                str_addf(out, " %s=%s", n->labels[i].key, n->labels[i].value);
+        str_addc(out, '\n');
+        (void)c;
+}
+
+static void dump_workload(const struct core *c, const struct workload *w, struct str *out)
+{
+        const struct definition *d = definition_of(c, w);
+        str_addf(out, "workload %s rev=%s definition=%016llx/%u node=%s lost=%s prev=%s desired=%d phase=%d actual=%d reason=%d placed=%d action=%d holds=%d", w->id,
+                 text(w->revision), (unsigned long long)hash64(d->data, d->len), d->len, node_ok(w->node) ? node_get(c, w->node)->id : "-", text(w->lost_node),
+                 text(w->previous_node), w->desired, w->phase, w->actual, w->reason, w->placed_reason, w->action, w->holds);
+        str_addf(out, " token=%llu.%llu seq=%llu created=%lld updated=%lld last=%lld action_at=%lld launch=%lld started=%lld finished=%lld retry=%lld placed_at=%lld",
+                 (unsigned long long)w->token_epoch, (unsigned long long)w->token_seq, (unsigned long long)w->seq, (long long)w->created_at,
+                 (long long)w->updated_at, (long long)w->last_updated, (long long)w->last_action_at, (long long)w->last_launch_at, (long long)w->started_at,
+                 (long long)w->finished_at, (long long)w->next_retry_at, (long long)w->placed_at);
+        str_addf(out, " score=%lld candidates=%d attempts=%d/%d base=%d cap=%d restarts=%d", (long long)w->score, w->candidates, w->attempts, w->max_attempts,
+                 w->base_seconds, w->cap_seconds, w->restarts);
+        if (w->has_exit)
+                str_addf(out, " exit=%d", w->exit_code);
+        if (w->has_signal)
+                str_addf(out, " signal=%d", w->signal);
+        int64_t deadline = workload_deadline(c, w);
+        if (deadline != HEAP_NEVER)
+                str_addf(out, " deadline=%lld", (long long)deadline);
+        str_addf(out, " tombs=%u failure=%s error=%s observed=%s\n", w->tombs, text(w->failure), text(w->last_error), text(w->observed));
+}
+
+void core_dump(const struct core *c, struct str *out)
+{
+        ARRAY(uint32_t) list = { 0 };
+        sorting = c;
+        str_addf(out, "head %llu cluster %s epoch %llu created %lld\n", (unsigned long long)c->head, text(c->cluster_id), (unsigned long long)c->epoch,
+                 (long long)c->cluster_created_at);
+        for (uint32_t i = 0; i < c->nodes.len; i++)
+                if (c->nodes.at[i].id)
+                        *array_push(&list) = i;
+        if (list.len)
+                qsort(list.at, list.len, sizeof(uint32_t), node_by_name);
+        for (size_t i = 0; i < list.len; i++)
+                dump_node(c, &c->nodes.at[list.at[i]], out);
+        array_clear(&list);
+        for (uint32_t i = 0; i < c->workloads.len; i++)
+                if (c->workloads.at[i].id)
+                        *array_push(&list) = i;
+        if (list.len)
+                qsort(list.at, list.len, sizeof(uint32_t), workload_by_name);
+        for (size_t i = 0; i < list.len; i++)
+                dump_workload(c, &c->workloads.at[list.at[i]], out);
+        array_clear(&list);
+        for (uint32_t i = 0; i < c->tombstones.len; i++)
+                if (c->tombstones.at[i].workload_id)
+                        *array_push(&list) = i;
+        if (list.len)
+                qsort(list.at, list.len, sizeof(uint32_t), tombstone_by_name);
+        for (size_t i = 0; i < list.len; i++) {
+                const struct tombstone *t = &c->tombstones.at[list.at[i]];
+                str_addf(out, "tombstone %s %s token=%llu.%llu held=%lld/%lld/%lld reason=%d at=%lld\n", node_get(c, t->node)->id, t->workload_id,
+                         (unsigned long long)t->token_epoch, (unsigned long long)t->token_seq, (long long)t->held.cpu_milli, (long long)t->held.mem_bytes,
+                         (long long)t->held.disk_bytes, t->reason, (long long)t->created_at);
+        }
+        str_adds(out, "phases");
+        for (size_t i = 0; i < ARRAY_LEN(c->by_phase); i++)
+                str_addf(out, " %u", c->by_phase[i]);
+        str_addc(out, '\n');
+        array_fini(&list);
+}
+
+#define BROKEN(err, which, what, who) err_set(err, ERR_INTERNAL, .msg = "invariant " which " is broken: " what, .detail = (who))
+
+static int check_workload(const struct core *c, struct workload_ix ix, struct err *err)
+{
+        const struct workload *w = workload_get(c, ix);
+        bool finished = w->phase == PB__PHASE__E__Completed || w->phase == PB__PHASE__E__Failed;
+        if (workload_find(c, w->id).v != ix.v)
+                return BROKEN(err, "W0", "a workload is found by its id", w->id);
+        if (w->holds && (!node_ok(w->node) || finished))
+                return BROKEN(err, "W2", "it holds capacity exactly while assigned and not finished", w->id);
+        if (node_ok(w->node) && !finished && !w->holds && w->phase != PB__PHASE__E__Deleting && w->phase != PB__PHASE__E__Stopped &&
+            w->phase != PB__PHASE__E__Pending)
+                return BROKEN(err, "W2", "it holds capacity exactly while assigned and not finished", w->id);
+        if ((w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating) && !node_ok(w->node))
+                return BROKEN(err, "W1", "what runs has a node", w->id);
+        if (w->attempts > w->max_attempts)
+                return BROKEN(err, "R1", "attempts never exceed max_attempts", w->id);
+        if ((w->next_retry_at != 0) != (w->phase == PB__PHASE__E__RetryPending))
+                return BROKEN(err, "R2", "next_retry_at is set exactly while RetryPending", w->id);
+        if (w->token_seq > c->head)
+                return BROKEN(err, "W3", "a token is the sequence of a past event", w->id);
+        if ((w->desired == PB__DESIRED_STATE__E__Deleted) != (w->phase == PB__PHASE__E__Deleting))
+                return BROKEN(err, "W6", "what is to be deleted is Deleting", w->id);
+        if (w->tombs != tombstone_count(c, w->id))
+                return BROKEN(err, "N7", "its tombstones are counted", w->id);
+        if (node_ok(w->node) && w->tombs && tombstone_find(c, w->node, w->id) != NONE)
+                return BROKEN(err, "N8", "a node never holds a workload and its tombstone at once", w->id);
+        /* A launch that was not answered is looked at again and again: later than its deadline, never earlier, and at most one grace from now. */
+        int64_t deadline = workload_deadline(c, w), armed = heap_get(&c->workload_deadlines, ix.v);
+        bool launched = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating;
+        bool again = launched && armed > deadline && armed <= c->now_ms + c->opt.launch_grace_ms;
+        if (c->started && armed != deadline && !again)
+                return BROKEN(err, "T1", "its deadline is armed", w->id);
+        if (w->waiting && !(w->desired == PB__DESIRED_STATE__E__Running && (w->holds || w->phase == PB__PHASE__E__Pending)))
+                return BROKEN(err, "W4", "only what wants a node waits for one", w->id);
+        bool wants = w->phase == PB__PHASE__E__Pending && w->desired == PB__DESIRED_STATE__E__Running;
+        if (c->started && wants && !w->waiting && !w->dirty && c->dirty.len == 0)
+                return BROKEN(err, "W4", "what wants a node waits for one", w->id);
+        return 0;
+}
+
+static int check_node(const struct core *c, struct node_ix ix, struct err *err)
+{
+        const struct node *n = node_get(c, ix);
+        struct amounts sum = { 0 };
+        uint32_t units = 0, tombstones = 0, lost = 0;
+        struct workload_ix before = WORKLOAD_NONE;
+        for (struct workload_ix w = n->units; workload_ok(w); before = w, w = workload_get(c, w)->node_next) {
+                const struct workload *u = workload_get(c, w);
+                if (u->node.v != ix.v || u->node_prev.v != before.v || ++units > c->n_workloads)
+                        return BROKEN(err, "W1", "a workload is in its node's list", n->id);
+                if (u->holds)
+                        sum = amounts_add(sum, class_of(c, u)->need);
+        }
+        for (uint32_t t = n->tombstones; t != NONE; t = c->tombstones.at[t].next) {
+                sum = amounts_add(sum, c->tombstones.at[t].held);
+                lost += c->tombstones.at[t].reason == PB__REASON__E__node_lost;
+                if (++tombstones > c->n_tombstones)
+                        return BROKEN(err, "N6", "tombstones form a list", n->id);
+        }
+        if (units != n->n_units || tombstones != n->n_tombstones || lost != n->n_lost)
+                return BROKEN(err, "N7", "units and tombstones are counted", n->id);
+        if (!amounts_equal(sum, n->ledger.reserved))
+                return BROKEN(err, "L1", "reserved is the sum of what is held", n->id);
+        if (ix.v < c->tree.level[0].cap && c->started) {
+                struct amounts left = ledger_free(&n->ledger);
+                if (c->tree.level[0].cpu[ix.v] != left.cpu_milli || c->tree.level[0].mem[ix.v] != left.mem_bytes || c->tree.level[0].disk[ix.v] != left.disk_bytes)
+                        return BROKEN(err, "P3", "the scanned columns agree with the ledger", n->id);
+                /* A node that is Ready and not fresh any more may still have its types there: feasible() has the last word. Never the other way round. */
+                uint64_t types = node_takes_units(c, n) ? n->type_bits : 0, shown = c->tree.level[0].types[ix.v];
+                if ((shown & ~types && n->status != PB__NODE_STATUS__E__Ready) || types & ~shown || c->tree.level[0].labels[ix.v] != node_label_bits(c, n))
+                        return BROKEN(err, "P3", "the scanned columns agree with the node's state", n->id);
+                if (!c->ranks_stale && (c->tree.level[0].key[ix.v] != (int64_t)((uint64_t)ledger_utilisation(&n->ledger) << 32 | n->rank) || c->by_rank.at[n->rank].v != ix.v))
+                        return BROKEN(err, "P3", "the scanned key is the utilisation and the rank", n->id);
+        }
+        if ((n->held || n->given_up) && (n->status == PB__NODE_STATUS__E__Ready || (n->held && n->given_up)))
+                return BROKEN(err, "N9", "only a lost node is held or given up, and not both", n->id);
+        if (c->started && n->status == PB__NODE_STATUS__E__Ready && heap_get(&c->node_deadlines, ix.v) == HEAP_NEVER)
+                return BROKEN(err, "T1", "a live node has a deadline", n->id);
+        return 0;
+}
+
+/* Each queue is a list of what waits in its class, and each class with somebody waiting is in the list of those. */
+static int check_queues(const struct core *c, struct err *err)
+{
+        uint32_t waiting = 0, listed = 0, classes = 0, before_class = NONE;
+        for (uint32_t i = 0; i < c->workloads.len; i++)
+                waiting += c->workloads.at[i].id && c->workloads.at[i].waiting;
+        for (uint32_t k = c->waiting_first; k != NONE; before_class = k, k = c->classes.at[k].next_waiting) {
+                const struct class *class = &c->classes.at[k];
+                uint32_t before = NONE, n = 0;
+                if (++classes > c->classes.len || class->prev_waiting != before_class || !class->n_waiting)
+                        return BROKEN(err, "P1", "classes with somebody waiting form a list", str_c(&class->key));
+                for (uint32_t w = class->first; w != NONE && n <= class->n_waiting; before = w, w = c->workloads.at[w].wait_next.v, n++) {
+                        const struct workload *m = &c->workloads.at[w];
+                        if (!m->id || !m->waiting || m->wait_prev.v != before || definition_of(c, m)->class != k)
+                                return BROKEN(err, "P1", "what waits in a class is in its queue", str_c(&class->key));
+                }
+                if (n != class->n_waiting || class->last != before)
+                        return BROKEN(err, "P1", "what waits in a class is counted", str_c(&class->key));
+                listed += n;
+        }
+        return listed == waiting ? 0 : BROKEN(err, "P1", "what waits is in a queue", "");
+}
+
+/* Definitions and classes are counted by those who use them. */
+static int check_definitions(const struct core *c, struct err *err)
+{
+        uint64_t used = 0, refs = 0, classes = 0;
+        for (uint32_t i = 0; i < c->workloads.len; i++)
+                used += c->workloads.at[i].id != NULL;
+        for (uint32_t i = 0; i < c->definitions.len; i++)
+                refs += c->definitions.at[i].refs, classes += c->definitions.at[i].data != NULL;
+        for (uint32_t i = 0; i < c->classes.len; i++)
+                classes -= c->classes.at[i].refs;
+        return refs == used && classes == 0 ? 0 : BROKEN(err, "X3", "definitions and classes are counted by those who use them", "");
+}
+
+int core_check(const struct core *c, struct err *err)
+{
+        uint32_t nodes = 0, workloads = 0, tombstones = 0, assigned = 0, in_lists = 0, held = 0, phases[ARRAY_LEN(c->by_phase)] = { 0 };
+        for (uint32_t i = 0; i < c->nodes.len; i++) {
+                if (!c->nodes.at[i].id)
+                        continue;
+                nodes++;
+                held += c->nodes.at[i].held;
+                in_lists += c->nodes.at[i].n_units;
+                int r = check_node(c, (struct node_ix){ i }, err);
+                if (r < 0)
+                        return r;
+        }
+        for (uint32_t i = 0; i < c->workloads.len; i++) {
+                if (!c->workloads.at[i].id)
+                        continue;
+                workloads++;
+                phases[c->workloads.at[i].phase]++;
+                assigned += node_ok(c->workloads.at[i].node);
+                int r = check_workload(c, (struct workload_ix){ i }, err);
+                if (r < 0)
+                        return r;
+        }
+        for (uint32_t i = 0; i < c->tombstones.len; i++) {
+                const struct tombstone *t = &c->tombstones.at[i];
+                tombstones += t->workload_id != NULL;
+                if (t->workload_id && tombstone_find(c, t->node, t->workload_id) != i)
+                        return BROKEN(err, "N6", "a tombstone is found by its node and workload", t->workload_id);
+        }
+        if (nodes != c->n_nodes || workloads != c->n_workloads || tombstones != c->n_tombstones || assigned != in_lists || held != c->n_held)
+                return BROKEN(err, "X1", "the counts agree", "");
+        if (memcmp(phases, c->by_phase, sizeof(phases)) != 0)
+                return BROKEN(err, "X2", "the phases are counted", "");
+        int r = check_queues(c, err);
+        return r < 0 ? r : check_definitions(c, err);
+}
+
+int core_check_changed(const struct core *c, struct err *err)
+{
+        int r = 0;
+        for (size_t i = 0; i < c->out.nodes.len && r >= 0; i++)
+                if (c->nodes.at[c->out.nodes.at[i].v].id)
+                        r = check_node(c, c->out.nodes.at[i], err);
+        for (size_t i = 0; i < c->out.workloads.len && r >= 0; i++)
+                if (c->workloads.at[c->out.workloads.at[i].v].id)
+                        r = check_workload(c, c->out.workloads.at[i], err);
+        return r;
+}
+
+int64_t core_newest_ms(const struct core *c)
+{
+        int64_t newest = c->cluster_created_at;
+        for (size_t i = 0; i < c->nodes.len; i++)
+                if (c->nodes.at[i].id && c->nodes.at[i].status_at > newest)
+                        newest = c->nodes.at[i].status_at;
+        for (size_t i = 0; i < c->workloads.len; i++)
+                if (c->workloads.at[i].id && c->workloads.at[i].last_updated > newest)
+                        newest = c->workloads.at[i].last_updated;
+        return newest;
+}

@@ -1,0 +1,557 @@
+/* core/core.c: the ring's inner half: a step, its events, and what leaves the core.
+ *
+ * A step handles its input, then whatever became due, then the bulk work that waits in dirty sets, as far as one step goes. Deciding code reads the
+ * state and calls emit(); emit() gives the event its sequence, packs it for the store, and applies it. Only apply_* functions change durable state, and only
+ * from an event, so that folding the stored events gives the same state again.
+ */
+#include "core/core.h"
+#include "base/mem.h"
+#include "base/mutant.h"
+#include "core/state.h"
+#include <string.h>
+
+#define STEP_OPS 512 /* record and event changes after which a step leaves the rest for the next one */
+
+void core_options_default(struct core_options *opt)
+{
+        *opt = (struct core_options){
+                .heartbeat_ms = 10000,
+                .silence_beats = 3,
+                .evict_grace_ms = 60000,
+                .launch_grace_ms = 15000,
+                .pass_ms = 5000,
+                .fresh_ms = 600000,
+                .healthy_ms = 300000,
+                .brake_percent = 55,
+                .list_ms = 60000,
+                .max_batch_ops = 2048,
+                .max_nodes = 100000,
+                .max_workloads = 2000000,
+                .version = BERTH_VERSION,
+        };
+}
+
+static struct map_key node_key(const void *ctx, uint32_t i)
+{
+        const struct core *c = ctx;
+        return (struct map_key){ c->nodes.at[i].id, strlen(c->nodes.at[i].id) };
+}
+
+static struct map_key workload_key(const void *ctx, uint32_t i)
+{
+        const struct core *c = ctx;
+        return (struct map_key){ c->workloads.at[i].id, strlen(c->workloads.at[i].id) };
+}
+
+static struct map_key tombstone_key(const void *ctx, uint32_t i)
+{
+        const struct core *c = ctx;
+        return (struct map_key){ c->tombstones.at[i].workload_id, strlen(c->tombstones.at[i].workload_id) };
+}
+
+static struct map_key session_key(const void *ctx, uint32_t i)
+{
+        const struct core *c = ctx;
+        return (struct map_key){ &c->nodes.at[i].session, sizeof(uint64_t) };
+}
+
+struct core *core_create(const struct core_options *opt)
+{
+        struct core *c = mem_must(sizeof(*c));
+        c->opt = *opt;
+        c->version = mem_strdup(opt->version ? opt->version : "");
+        map_init(&c->node_by_id, node_key, c);
+        map_init(&c->workload_by_id, workload_key, c);
+        map_init(&c->tombstone_by_id, tombstone_key, c);
+        map_init(&c->session_nodes, session_key, c);
+        definitions_init(c);
+        c->waiting_first = NONE;
+        c->pass_next = NONE;
+        c->next_pass_ms = INT64_MAX;
+        return c;
+}
+
+void out_reset(struct core *c)
+{
+        array_clear(&c->out.events);
+        array_clear(&c->out.effects);
+        array_clear(&c->out.replies);
+        array_clear(&c->out.removed);
+        array_clear(&c->out.workloads);
+        array_clear(&c->out.nodes);
+        array_clear(&c->out.tombstones);
+        c->out.cluster = false;
+        c->out.expected_head = c->head;
+        c->out.ops = 0;
+        c->out.memory = NULL;
+}
+
+void core_destroy(struct core *c)
+{
+        for (uint32_t i = 0; i < c->workloads.len; i++)
+                if (c->workloads.at[i].id)
+                        workload_free(c, (struct workload_ix){ i });
+        for (uint32_t i = 0; i < c->tombstones.len; i++)
+                if (c->tombstones.at[i].workload_id)
+                        tombstone_remove(c, i);
+        for (uint32_t i = 0; i < c->nodes.len; i++)
+                if (c->nodes.at[i].id)
+                        node_free(c, (struct node_ix){ i });
+        definitions_fini(c);
+        for (size_t i = c->ready_done; i < c->ready.len; i++)
+                core_batch_free(c->ready.at[i]);
+        if (c->out.memory) {
+                arena_fini(c->out.memory);
+                mem_free(c->out.memory);
+        }
+        array_fini(&c->ready);
+        array_fini(&c->out.events);
+        array_fini(&c->out.effects);
+        array_fini(&c->out.replies);
+        array_fini(&c->out.removed);
+        array_fini(&c->out.workloads);
+        array_fini(&c->out.nodes);
+        array_fini(&c->out.tombstones);
+        array_fini(&c->nodes);
+        array_fini(&c->workloads);
+        array_fini(&c->tombstones);
+        array_fini(&c->free_nodes);
+        array_fini(&c->free_workloads);
+        array_fini(&c->free_tombstones);
+        array_fini(&c->dirty);
+        array_fini(&c->evict);
+        array_fini(&c->by_rank);
+        map_fini(&c->node_by_id);
+        map_fini(&c->workload_by_id);
+        map_fini(&c->tombstone_by_id);
+        map_fini(&c->session_nodes);
+        heap_fini(&c->workload_deadlines);
+        heap_fini(&c->node_deadlines);
+        place_tree_fini(&c->tree);
+        arena_fini(&c->step);
+        str_fini(&c->scratch);
+        mem_free(c->version);
+        mem_free(c->cluster_id);
+        mem_free(c);
+}
+
+void text_set(char **field, const char *text)
+{
+        if (str_eq(*field, text))
+                return;
+        mem_free(*field);
+        *field = str_empty(text) ? NULL : mem_strdup(text);
+}
+
+/* ---- what leaves ------------------------------------------------------------------------------------------------------------------------- */
+
+static struct arena *out_memory(struct core *c)
+{
+        if (!c->out.memory)
+                c->out.memory = mem_must(sizeof(struct arena));
+        return c->out.memory;
+}
+
+void effect_add(struct core *c, enum effect_kind kind, uint64_t session, int64_t value, void *data, size_t len)
+{
+        out_memory(c);
+        *array_push(&c->out.effects) =
+                (struct effect){ .kind = kind, .session = session, .seq = c->head, .value = value, .data = data, .len = len };
+}
+
+void reply_error(struct core *c, const struct err *err)
+{
+        if (!c->in->reply)
+                return;
+        *array_push(&c->out.replies) =
+                (struct reply){ .ticket = c->in->reply, .err = arena_dup(out_memory(c), err, sizeof(*err)) };
+}
+
+void reply_bytes(struct core *c, const ProtobufCMessageDescriptor *type, void *data, size_t len, bool created)
+{
+        if (!c->in->reply)
+                return;
+        out_memory(c);
+        *array_push(&c->out.replies) = (struct reply){ .ticket = c->in->reply, .type = type, .data = data, .len = len, .created = created };
+}
+
+void reply_message(struct core *c, const ProtobufCMessage *msg)
+{
+        size_t len = protobuf_c_message_get_packed_size(msg);
+        void *data = arena_alloc(out_memory(c), len ? len : 1);
+        protobuf_c_message_pack(msg, data);
+        reply_bytes(c, msg->descriptor, data, len, false);
+}
+
+/* The events about one workload (or about one node) form a chain, so that a history needs no index. */
+static uint64_t previous_event(const struct core *c, const Pb__Event *e)
+{
+        if (!str_empty(e->workload_id)) {
+                struct workload_ix w = workload_find(c, e->workload_id);
+                return workload_ok(w) ? workload_get(c, w)->seq : 0;
+        }
+        if (!str_empty(e->node_id)) {
+                struct node_ix n = node_find(c, e->node_id);
+                return node_ok(n) ? node_get(c, n)->seq : 0;
+        }
+        return 0;
+}
+
+void apply_event(struct core *c, const Pb__Event *e)
+{
+        c->head = e->seq;
+        switch (e->type) {
+        case PB__EVENT_TYPE__E__ClusterCreated:
+                text_set(&c->cluster_id, e->cluster->cluster_id);
+                c->epoch = e->cluster->epoch;
+                c->cluster_created_at = e->cluster->created_at;
+                c->out.cluster = true;
+                c->out.ops++;
+                break;
+        case PB__EVENT_TYPE__E__NodeRegistered:
+        case PB__EVENT_TYPE__E__NodeReady:
+        case PB__EVENT_TYPE__E__NodeLost:
+        case PB__EVENT_TYPE__E__NodeWishChanged:
+        case PB__EVENT_TYPE__E__NodeForgotten:
+        case PB__EVENT_TYPE__E__UnitRemoved:
+        case PB__EVENT_TYPE__E__UnitUnknown:
+        case PB__EVENT_TYPE__E__EvictionHeld:
+        case PB__EVENT_TYPE__E__EvictionResumed:
+                apply_node_event(c, e);
+                break;
+        default:
+                apply_workload_event(c, e);
+        }
+}
+
+void emit(struct core *c, Pb__Event *e)
+{
+        const struct input *in = c->in;
+        e->seq = c->head + 1;
+        e->timestamp = c->now_ms;
+        e->version = 1;
+        e->prev = previous_event(c, e);
+        if (in->reply) { /* somebody asked for it */
+                e->request_id = (char *)(in->request_id ? in->request_id : "");
+                e->actor = (char *)(in->actor ? in->actor : "");
+        }
+        size_t len = pb__event__get_packed_size(e);
+        void *data = arena_alloc(out_memory(c), len);
+        pb__event__pack(e, data);
+        *array_push(&c->out.events) = (struct store_event){ .seq = e->seq ^ MUTANT(event_reordered), .data = data, .len = len };
+        c->out.ops++;
+        c->stats.events++;
+        apply_event(c, e);
+}
+
+static void cut_into_ready(struct core *c)
+{
+        struct core_out *o = &c->out;
+        if (o->events.len == 0 && o->effects.len == 0 && o->replies.len == 0) {
+                must(o->ops == 0 || !c->started, "A3: a record changed without an event");
+                if (o->memory) {
+                        arena_fini(o->memory);
+                        mem_free(o->memory);
+                }
+                out_reset(c);
+                return;
+        }
+        struct arena *a = out_memory(c);
+        struct core_batch *b = mem_must(sizeof(*b));
+        struct store_record *records;
+        size_t n_records;
+        records_collect(c, o, &records, &n_records);
+        b->commit = (struct store_batch){
+                .expected_head = o->expected_head,
+                .new_head = c->head,
+                .events = arena_dup(a, o->events.at, o->events.len * sizeof(*o->events.at)),
+                .n_events = o->events.len,
+                .records = records,
+                .n_records = n_records,
+        };
+        b->effects = arena_dup(a, o->effects.at, o->effects.len * sizeof(*o->effects.at));
+        b->n_effects = o->effects.len;
+        b->replies = arena_dup(a, o->replies.at, o->replies.len * sizeof(*o->replies.at));
+        b->n_replies = o->replies.len;
+        b->epoch = c->epoch;
+        b->memory = a;
+        out_reset(c);
+        *array_push(&c->ready) = b;
+}
+
+struct core_batch *core_cut(struct core *c)
+{
+        if (c->ready_done == c->ready.len) {
+                array_clear(&c->ready);
+                c->ready_done = 0;
+                cut_into_ready(c);
+                if (c->ready.len == 0)
+                        return NULL;
+        }
+        return c->ready.at[c->ready_done++];
+}
+
+void core_batch_free(struct core_batch *b)
+{
+        if (!b)
+                return;
+        arena_fini(b->memory);
+        mem_free(b->memory);
+        mem_free(b);
+}
+
+void decision_done(struct core *c)
+{
+        if (c->out.ops + 100 > c->opt.max_batch_ops)
+                cut_into_ready(c);
+}
+
+bool step_is_full(const struct core *c)
+{
+        return c->out.ops >= STEP_OPS || c->ready.len > c->ready_done;
+}
+
+size_t core_pending_ops(const struct core *c)
+{
+        return c->out.ops + c->out.effects.len + c->out.replies.len;
+}
+
+uint64_t core_head(const struct core *c)
+{
+        return c->head;
+}
+
+/* ---- a step ------------------------------------------------------------------------------------------------------------------------------ */
+
+static void start(struct core *c, const struct input *in)
+{
+        must(!c->started, "INPUT_START comes once");
+        must(in->head == 0 || c->head == 0 || c->head == in->head, "the events folded do not reach the store's head");
+        if (in->head)
+                c->head = in->head;
+        out_reset(c);
+        c->started = true;
+        c->started_ms = c->now_ms;
+        c->next_pass_ms = c->now_ms + c->opt.pass_ms;
+        ranks_refresh(c);
+        if (!c->cluster_id) {
+                char id[27];
+                static const char digits[] = "0123456789abcdef";
+                for (int i = 0; i < 16; i++)
+                        id[i] = digits[(in->random[0] >> (4 * i)) & 15];
+                id[16] = 0;
+                Pb__Cluster cluster = PB__CLUSTER__INIT;
+                cluster.cluster_id = id;
+                cluster.epoch = 1;
+                cluster.schema = 1;
+                cluster.created_at = c->now_ms;
+                Pb__Event e = PB__EVENT__INIT;
+                e.type = PB__EVENT_TYPE__E__ClusterCreated;
+                e.cluster = &cluster;
+                emit(c, &e);
+        }
+        for (uint32_t i = 0; i < c->nodes.len; i++)
+                if (c->nodes.at[i].id) {
+                        columns_update(c, (struct node_ix){ i });
+                        node_deadline_refresh(c, (struct node_ix){ i });
+                }
+        for (uint32_t i = 0; i < c->workloads.len; i++)
+                if (c->workloads.at[i].id) {
+                        /* (W3) A damaged record must not count as a launch that is yet to come: the next real one would be smaller. */
+                        if (c->workloads.at[i].token_seq > c->head)
+                                c->workloads.at[i].token_seq = c->head;
+                        settle(c, (struct workload_ix){ i });
+                }
+}
+
+/* The check that nothing was missed: whatever is not as it should be and has no deadline is looked at again. */
+static void pass_some(struct core *c)
+{
+        uint32_t end = c->pass_next + 20000;
+        for (; c->pass_next < c->workloads.len && c->pass_next < end; c->pass_next++) {
+                struct workload *w = &c->workloads.at[c->pass_next];
+                if (!w->id || w->dirty || w->waiting)
+                        continue;
+                bool settled = w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Stopped || w->phase == PB__PHASE__E__Completed ||
+                               w->phase == PB__PHASE__E__Failed;
+                if (!settled && heap_get(&c->workload_deadlines, c->pass_next) == HEAP_NEVER)
+                        mark_dirty(c, (struct workload_ix){ c->pass_next });
+        }
+        if (c->pass_next >= c->workloads.len) {
+                c->pass_next = NONE;
+                c->stats.passes++;
+        }
+}
+
+static void run_due(struct core *c)
+{
+        while (heap_next_ms(&c->node_deadlines) <= c->now_ms && !step_is_full(c)) {
+                struct node_ix n = { heap_pop(&c->node_deadlines) };
+                decide_node_deadline(c, n);
+                decision_done(c);
+        }
+        while (heap_next_ms(&c->workload_deadlines) <= c->now_ms && !step_is_full(c)) {
+                struct workload_ix w = { heap_pop(&c->workload_deadlines) };
+                decide_workload_deadline(c, w);
+                decision_done(c);
+        }
+        if (c->now_ms >= c->next_pass_ms) {
+                c->next_pass_ms = c->now_ms + c->opt.pass_ms;
+                if (c->pass_next == NONE)
+                        c->pass_next = 0;
+        }
+        if (c->pass_next != NONE)
+                pass_some(c);
+}
+
+static void run_bulk(struct core *c)
+{
+        while (c->dirty_done < c->dirty.len && !step_is_full(c)) {
+                struct workload_ix w = c->dirty.at[c->dirty_done++];
+                if (!workload_at(c, w)->id || !workload_at(c, w)->dirty)
+                        continue;
+                workload_at(c, w)->dirty = false;
+                reconcile(c, w);
+                decision_done(c);
+        }
+        if (c->dirty_done == c->dirty.len) {
+                array_clear(&c->dirty);
+                c->dirty_done = 0;
+        }
+        if (!step_is_full(c))
+                evict_some(c);
+        if (!step_is_full(c))
+                place_waiting(c);
+}
+
+static void handle(struct core *c, const struct input *in)
+{
+        switch (in->kind) {
+        case INPUT_START:
+                start(c, in);
+                break;
+        case INPUT_TICK:
+                break;
+        case INPUT_APPLY:
+                decide_apply(c, (const Pb__ApplyWorkloadRequest *)in->msg);
+                break;
+        case INPUT_DELETE:
+                decide_delete(c, (const Pb__WorkloadRef *)in->msg);
+                break;
+        case INPUT_DESIRED:
+                decide_desired(c, (const Pb__SetDesiredRequest *)in->msg);
+                break;
+        case INPUT_RETRY:
+                decide_retry(c, (const Pb__WorkloadRef *)in->msg);
+                break;
+        case INPUT_NODE_WISH:
+                decide_node_wish(c, (const Pb__SetNodeWishRequest *)in->msg);
+                break;
+        case INPUT_NODE_FORGET:
+                decide_node_forget(c, (const Pb__NodeRef *)in->msg);
+                break;
+        case INPUT_GET_WORKLOAD:
+                read_get_workload(c, (const Pb__WorkloadRef *)in->msg);
+                break;
+        case INPUT_LIST_WORKLOADS:
+                read_list_workloads(c, (const Pb__ListWorkloadsRequest *)in->msg);
+                break;
+        case INPUT_GET_NODE:
+                read_get_node(c, (const Pb__NodeRef *)in->msg);
+                break;
+        case INPUT_LIST_NODES:
+                read_list_nodes(c, (const Pb__ListNodesRequest *)in->msg);
+                break;
+        case INPUT_EXPLAIN:
+                read_explain(c, (const Pb__WorkloadRef *)in->msg);
+                break;
+        case INPUT_CLUSTER:
+                read_cluster(c);
+                break;
+        case INPUT_LOCATE:
+                read_locate(c, (const Pb__WorkloadRef *)in->msg);
+                break;
+        case INPUT_HELLO:
+                decide_hello(c, (const Pb__Hello *)in->msg, in->session);
+                break;
+        case INPUT_HEARTBEAT:
+                decide_heartbeat(c, (const Pb__Heartbeat *)in->msg, in->session);
+                break;
+        case INPUT_UNITS: {
+                const Pb__UnitReport *report = (const Pb__UnitReport *)in->msg;
+                struct node_ix n = session_node(c, in->session);
+                if (node_ok(n)) {
+                        bool up_to_date = report->applied && report->applied->epoch == c->epoch && report->applied->seq >= node_at(c, n)->sent_seq;
+                        if (MUTANT(old_list_is_whole_truth))
+                                up_to_date = true;
+                        decide_report(c, n, (ProtobufCMessage *const *)report->units, report->n_units, report->complete, up_to_date);
+                }
+                break;
+        }
+        case INPUT_GONE:
+                decide_gone(c, in->session);
+                break;
+        case _INPUT_MAX:
+                break;
+        }
+}
+
+void core_step(struct core *c, const struct input *in)
+{
+        static const struct input nobody = { .kind = INPUT_TICK };
+        must(c->started || in->kind == INPUT_START, "INPUT_START comes first");
+        c->now_ms = in->now_ms > c->now_ms ? in->now_ms : c->now_ms; /* time never goes back */
+        c->stats.steps++;
+        c->in = in;
+        handle(c, in);
+        decision_done(c);
+        c->in = &nobody; /* what follows was not asked for by this caller */
+        run_due(c);
+        run_bulk(c);
+        c->in = NULL;
+        arena_reset(&c->step);
+}
+
+static bool has_bulk(const struct core *c)
+{
+        if (c->dirty_done < c->dirty.len || c->pass_next != NONE || c->evict.len)
+                return true;
+        for (uint32_t k = c->waiting_first; k != NONE; k = c->classes.at[k].next_waiting)
+                if (c->classes.at[k].tried_at != c->capacity_change)
+                        return true;
+        return false;
+}
+
+int64_t core_next_ms(const struct core *c)
+{
+        if (step_is_full(c)) /* a tick could do nothing; asking again after the cut gives the answer */
+                return INT64_MAX;
+        if (has_bulk(c))
+                return c->now_ms;
+        int64_t next = c->next_pass_ms;
+        if (heap_next_ms(&c->node_deadlines) < next)
+                next = heap_next_ms(&c->node_deadlines);
+        if (heap_next_ms(&c->workload_deadlines) < next)
+                next = heap_next_ms(&c->workload_deadlines);
+        return next;
+}
+
+void core_stats(const struct core *c, struct core_stats *ret)
+{
+        *ret = c->stats;
+        ret->nodes = c->n_nodes;
+        ret->workloads = c->n_workloads;
+        ret->tombstones = c->n_tombstones;
+        ret->sessions = map_len(&c->session_nodes);
+        ret->braking = c->n_held > 0;
+        memcpy(ret->by_phase, c->by_phase, sizeof(ret->by_phase));
+        for (uint32_t i = 0; i < c->nodes.len; i++) {
+                const struct node *n = &c->nodes.at[i];
+                if (!n->id)
+                        continue;
+                ret->nodes_ready += n->status == PB__NODE_STATUS__E__Ready;
+                ret->nodes_by_status[node_status_shown(n)]++;
+        }
+        for (uint32_t k = c->waiting_first; k != NONE; k = c->classes.at[k].next_waiting)
+                ret->pending += c->classes.at[k].n_waiting;
+}

@@ -1,0 +1,195 @@
+/* core/definitions.c: the user's part of a workload, kept once however many workloads carry it; and its placement class.
+ *
+ * 100,000 workloads of one app share one definition. A record is packed as "state fields" followed by the definition's bytes: a packed
+ * protobuf message may be written in pieces, so nothing is unpacked to write a record.
+ */
+#include "base/mem.h"
+#include "core/state.h"
+#include <string.h>
+
+static struct map_key definition_key(const void *ctx, uint32_t i)
+{
+        const struct core *c = ctx;
+        return (struct map_key){ c->definitions.at[i].data, c->definitions.at[i].len };
+}
+
+static struct map_key class_key(const void *ctx, uint32_t i)
+{
+        const struct core *c = ctx;
+        return (struct map_key){ str_c(&c->classes.at[i].key), c->classes.at[i].key.len };
+}
+
+void definitions_init(struct core *c)
+{
+        map_init(&c->definition_by_data, definition_key, c);
+        map_init(&c->class_by_key, class_key, c);
+}
+
+void definition_view(const Pb__Workload *w, Pb__Workload *ret)
+{
+        pb__workload__init(ret);
+        ret->type = w->type;
+        ret->spec = w->spec;
+        ret->resources = w->resources;
+        ret->labels = w->labels;
+        ret->n_labels = w->n_labels;
+        ret->node_selector = w->node_selector;
+        ret->n_node_selector = w->n_node_selector;
+        ret->restart = w->restart;
+        ret->ttl_seconds = w->ttl_seconds;
+        ret->stop_grace_seconds = w->stop_grace_seconds;
+        ret->tenant = w->tenant;
+}
+
+const char *label_get(const struct label *labels, uint32_t n, const char *key)
+{
+        for (uint32_t i = 0; i < n; i++)
+                if (strcmp(labels[i].key, key) == 0)
+                        return labels[i].value;
+        return NULL;
+}
+
+uint64_t node_label_bits(const struct core *c, const struct node *n)
+{
+        uint64_t bits = 0;
+        for (size_t b = 0; b < c->bits.len; b++) {
+                const char *v = label_get(n->labels, n->n_labels, c->bits.at[b].key);
+                if (v && strcmp(v, c->bits.at[b].value) == 0)
+                        bits |= UINT64_C(1) << b;
+        }
+        return bits;
+}
+
+/* The first 64 pairs that selectors name get a bit in the nodes' masks; selectors beyond them are compared label by label. */
+static bool bit_for(struct core *c, const struct label *l, uint64_t *ret)
+{
+        for (size_t b = 0; b < c->bits.len; b++)
+                if (strcmp(c->bits.at[b].key, l->key) == 0 && strcmp(c->bits.at[b].value, l->value) == 0) {
+                        *ret |= UINT64_C(1) << b;
+                        return true;
+                }
+        if (c->bits.len == 64)
+                return false;
+        *array_push(&c->bits) = (struct label){ mem_strdup(l->key), mem_strdup(l->value) };
+        *ret |= UINT64_C(1) << (c->bits.len - 1);
+        for (uint32_t i = 0; i < c->nodes.len; i++)
+                if (c->nodes.at[i].id)
+                        columns_update(c, (struct node_ix){ i });
+        return true;
+}
+
+static uint32_t class_intern(struct core *c, const Pb__Workload *w)
+{
+        struct str key = STR_INIT;
+        struct amounts need = amounts_of(w->resources);
+        str_addf(&key, "%d %lld %lld %lld", (int)w->type, (long long)need.cpu_milli, (long long)need.mem_bytes, (long long)need.disk_bytes);
+        for (size_t i = 0; i < w->n_node_selector; i++)
+                str_addf(&key, "\n%s=%s", w->node_selector[i]->key, w->node_selector[i]->value);
+        uint32_t k = map_get(&c->class_by_key, str_c(&key), key.len);
+        if (k != MAP_NONE) {
+                str_fini(&key);
+                c->classes.at[k].refs++;
+                return k;
+        }
+        if (c->free_classes.len)
+                k = array_pop(&c->free_classes);
+        else {
+                array_push(&c->classes);
+                k = (uint32_t)c->classes.len - 1;
+        }
+        struct class *n = &c->classes.at[k];
+        *n = (struct class){ .need = need, .type_bit = 1u << w->type, .refs = 1, .key = key, .first = NONE, .last = NONE,
+                             .next_waiting = NONE, .prev_waiting = NONE, .selector_exact = true, .tried_at = UINT64_MAX };
+        n->n_selector = (uint32_t)w->n_node_selector;
+        if (n->n_selector)
+                n->selector = mem_must(n->n_selector * sizeof(struct label));
+        for (uint32_t i = 0; i < n->n_selector; i++) {
+                n->selector[i] = (struct label){ mem_strdup(w->node_selector[i]->key), mem_strdup(w->node_selector[i]->value) };
+                if (!bit_for(c, &n->selector[i], &n->selector_bits))
+                        n->selector_exact = false;
+        }
+        map_put(&c->class_by_key, k);
+        return k;
+}
+
+static void class_unref(struct core *c, uint32_t k)
+{
+        struct class *n = &c->classes.at[k];
+        if (--n->refs)
+                return;
+        must(n->n_waiting == 0, "P1: nobody waits in a class that no workload has");
+        map_remove(&c->class_by_key, k);
+        for (uint32_t i = 0; i < n->n_selector; i++) {
+                mem_free(n->selector[i].key);
+                mem_free(n->selector[i].value);
+        }
+        mem_free(n->selector);
+        str_fini(&n->key);
+        *n = (struct class){ 0 };
+        *array_push(&c->free_classes) = k;
+}
+
+uint32_t definition_intern(struct core *c, const Pb__Workload *w)
+{
+        Pb__Workload view;
+        definition_view(w, &view);
+        size_t len = pb__workload__get_packed_size(&view);
+        unsigned char *data = arena_alloc(&c->step, len + 1);
+        pb__workload__pack(&view, data);
+        uint32_t d = map_get(&c->definition_by_data, data, len);
+        if (d != MAP_NONE) {
+                c->definitions.at[d].refs++;
+                return d;
+        }
+        uint32_t class = class_intern(c, w);
+        if (c->free_definitions.len)
+                d = array_pop(&c->free_definitions);
+        else {
+                array_push(&c->definitions);
+                d = (uint32_t)c->definitions.len - 1;
+        }
+        c->definitions.at[d] = (struct definition){
+                .refs = 1,
+                .class = class,
+                .type = (uint8_t)w->type,
+                .restart = (uint8_t)(w->restart ? w->restart : PB__RESTART__E__always),
+                .ttl_seconds = w->ttl_seconds,
+                .stop_grace_seconds = w->stop_grace_seconds,
+                .len = (uint32_t)len,
+                .data = mem_dup(data, len ? len : 1),
+        };
+        map_put(&c->definition_by_data, d);
+        return d;
+}
+
+void definition_ref(struct core *c, uint32_t d)
+{
+        c->definitions.at[d].refs++;
+}
+
+void definition_unref(struct core *c, uint32_t d)
+{
+        struct definition *def = &c->definitions.at[d];
+        if (--def->refs)
+                return;
+        map_remove(&c->definition_by_data, d);
+        class_unref(c, def->class);
+        mem_free(def->data);
+        *def = (struct definition){ 0 };
+        *array_push(&c->free_definitions) = d;
+}
+
+void definitions_fini(struct core *c)
+{
+        for (size_t i = 0; i < c->bits.len; i++) {
+                mem_free(c->bits.at[i].key);
+                mem_free(c->bits.at[i].value);
+        }
+        array_fini(&c->bits);
+        array_fini(&c->definitions);
+        array_fini(&c->classes);
+        array_fini(&c->free_definitions);
+        array_fini(&c->free_classes);
+        map_fini(&c->definition_by_data);
+        map_fini(&c->class_by_key);
+}

@@ -1,0 +1,69 @@
+/* core/feasible.c: can this node take this unit? The one function that placement, admission, explain and dry runs ask (A7).
+ *
+ * The order is that of C14: liveness and the operator's wish first, then labels, type, cpu, memory, disk. feasible() gives the first reason,
+ * feasible_all() every one, so that "what would have to change" can be answered exactly.
+ */
+#include "base/mutant.h"
+#include "core/state.h"
+#include <string.h>
+
+#define BIT(r) (UINT64_C(1) << PB__REASON__E__##r)
+
+bool node_takes_units(const struct core *c, const struct node *n)
+{
+        return n->status == PB__NODE_STATUS__E__Ready && n->heard_at && c->now_ms - n->heard_at <= c->opt.fresh_ms &&
+               n->wish == PB__NODE_WISH__E__schedulable && (n->n_lost == 0 || MUTANT(returning_node_takes_units));
+}
+
+static bool labels_match(const struct node *n, const struct class *k)
+{
+        for (uint32_t i = 0; i < k->n_selector; i++) {
+                const char *v = label_get(n->labels, n->n_labels, k->selector[i].key);
+                if (!v || strcmp(v, k->selector[i].value) != 0)
+                        return false;
+        }
+        return true;
+}
+
+uint64_t feasible_all(const struct core *c, struct node_ix ix, const struct class *k, const char *workload_id)
+{
+        const struct node *n = node_get(c, ix);
+        uint64_t bits = 0;
+        if (n->status != PB__NODE_STATUS__E__Ready)
+                bits |= BIT(node_not_ready);
+        else if (!n->heard_at || c->now_ms - n->heard_at > c->opt.fresh_ms)
+                bits |= BIT(heartbeat_stale);
+        if (n->wish != PB__NODE_WISH__E__schedulable)
+                bits |= BIT(node_cordoned);
+        if (n->n_lost && !MUTANT(returning_node_takes_units))
+                bits |= BIT(node_returning);
+        if (workload_id && n->n_tombstones && tombstone_find(c, ix, workload_id) != NONE)
+                bits |= BIT(old_copy_present);
+        if (!labels_match(n, k))
+                bits |= BIT(label_mismatch);
+        if (!(n->type_bits & k->type_bit))
+                bits |= BIT(type_unsupported);
+        struct amounts left = ledger_free(&n->ledger);
+        if (k->need.cpu_milli > left.cpu_milli)
+                bits |= BIT(cpu_insufficient);
+        if (k->need.mem_bytes > left.mem_bytes)
+                bits |= BIT(memory_insufficient);
+        if (k->need.disk_bytes > left.disk_bytes && !MUTANT(ledger_without_disk))
+                bits |= BIT(disk_insufficient);
+        return bits;
+}
+
+Pb__Reason__E feasible(const struct core *c, struct node_ix n, const struct class *k, const char *workload_id)
+{
+        static const Pb__Reason__E order[] = {
+                PB__REASON__E__node_not_ready,   PB__REASON__E__node_cordoned,    PB__REASON__E__heartbeat_stale,
+                PB__REASON__E__node_returning,   PB__REASON__E__old_copy_present, PB__REASON__E__label_mismatch,
+                PB__REASON__E__type_unsupported, PB__REASON__E__cpu_insufficient, PB__REASON__E__memory_insufficient,
+                PB__REASON__E__disk_insufficient,
+        };
+        uint64_t bits = feasible_all(c, n, k, workload_id);
+        for (size_t i = 0; bits && i < ARRAY_LEN(order); i++)
+                if (bits & (UINT64_C(1) << order[i]))
+                        return order[i];
+        return PB__REASON__E__none;
+}

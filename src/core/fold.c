@@ -1,0 +1,187 @@
+/* core/fold.c: events that come from a store instead of from a decision.
+ *
+ * An event that the core has just decided is right by construction. One that was read back may be damaged, or of a newer berth: everything that apply_event() takes
+ * for granted is looked at first, so that a bad event is an error with a sentence and leaves the state as it was.
+ */
+#include "core/state.h"
+
+static bool type_is_known(const Pb__Event *e)
+{
+        return e->type && protobuf_c_enum_descriptor_get_value(&pb__event_type__e__descriptor, (int)e->type);
+}
+
+/* Whatever the event is about. */
+static const char *wrong_values(const Pb__Event *e)
+{
+        const Pb__WorkloadStatus *s = e->status;
+        if (!time_is_sane(e->timestamp) || (s && (!time_is_sane(s->started_at) || !time_is_sane(s->finished_at))) ||
+            (e->retry && !time_is_sane(e->retry->next_retry_at)) || (e->node && !time_is_sane(e->node->last_heartbeat)))
+                return "a time is out of range";
+        if (!reason_is_sane(e->reason) || (e->placement && !reason_is_sane(e->placement->reason)))
+                return "the reason is out of range";
+        return NULL;
+}
+
+static const char *wrong_definition(const Pb__Workload *w)
+{
+        if (!w || !w->type || w->type >= TYPES_MAX)
+                return "the workload's definition is missing or of an unknown type";
+        if (!resources_are_sane(w->resources) || w->desired_state > PB__DESIRED_STATE__E__Stopped)
+                return "the workload's definition is out of range";
+        return NULL;
+}
+
+static const char *wrong_node_event(const struct core *c, const Pb__Event *e)
+{
+        struct node_ix n = node_find(c, e->node_id);
+        if (e->type == PB__EVENT_TYPE__E__NodeRegistered)
+                return str_empty(e->node_id) || !e->node || !node_resources_are_sane(e->node->resources) ? "the node's attributes are missing or out of range" : NULL;
+        if (!node_ok(n))
+                return "it names an unknown node";
+        if (e->type == PB__EVENT_TYPE__E__UnitRemoved && (str_empty(e->workload_id) || tombstone_find(c, n, e->workload_id) == NONE))
+                return "no old copy was known there";
+        if (e->type == PB__EVENT_TYPE__E__NodeWishChanged && (!e->wish || e->wish > PB__NODE_WISH__E__disabled))
+                return "the wish is unknown";
+        if (e->type == PB__EVENT_TYPE__E__NodeForgotten)
+                for (struct workload_ix w = node_get(c, n)->units; workload_ok(w); w = workload_get(c, w)->node_next)
+                        if (workload_get(c, w)->holds || workload_get(c, w)->desired == PB__DESIRED_STATE__E__Deleted)
+                                return "the forgotten node had units";
+        return NULL;
+}
+
+/* Leaves a tombstone on its node. */
+static const char *wrong_farewell(const struct core *c, const struct workload *w)
+{
+        if (!node_ok(w->node))
+                return "the workload is on no node";
+        return tombstone_find(c, w->node, w->id) != NONE ? "there is an old copy on that node already" : NULL;
+}
+
+/* A new definition on the node where the old one holds its own amounts. */
+static const char *wrong_application(const struct core *c, const Pb__Event *e, struct workload_ix ix)
+{
+        const char *why = str_empty(e->workload_id) ? "it names no workload" : wrong_definition(e->workload);
+        if (why || !workload_ok(ix) || !workload_get(c, ix)->holds)
+                return why;
+        const struct workload *w = workload_get(c, ix);
+        struct amounts others = amounts_sub(node_get(c, w->node)->ledger.reserved, class_of(c, w)->need);
+        return amounts_can_add(others, amounts_of(e->workload->resources)) ? NULL : "the node's amounts would overflow";
+}
+
+static const char *wrong_placement(const struct core *c, const Pb__Event *e, const struct workload *w)
+{
+        struct node_ix n = node_find(c, e->node_id);
+        if (!e->placement || !e->token || !node_ok(n))
+                return "the placement is missing";
+        if (node_ok(w->node) && w->node.v != n.v)
+                return "the workload is on another node";
+        if (tombstone_find(c, n, w->id) != NONE)
+                return "an old copy is there";
+        return !w->holds && !amounts_can_add(node_get(c, n)->ledger.reserved, class_of(c, w)->need) ? "the node's amounts would overflow" : NULL;
+}
+
+/* A copy ended, or began: (R1), (R2) and (W2) must hold afterwards. */
+static const char *wrong_outcome(const Pb__Event *e, const struct workload *w)
+{
+        bool waits = e->type == PB__EVENT_TYPE__E__RetryScheduled;
+        if (e->retry && (e->retry->attempts < 0 || e->retry->attempts > w->max_attempts))
+                return "it counts more attempts than there may be";
+        if (waits != (e->retry && e->retry->next_retry_at))
+                return "the next attempt has a time exactly while it is waited for";
+        return (waits || e->type == PB__EVENT_TYPE__E__WorkloadStarted) && !w->holds ? "the workload holds nothing on a node" : NULL;
+}
+
+static const char *wrong_workload_event(const struct core *c, const Pb__Event *e)
+{
+        struct workload_ix ix = workload_find(c, e->workload_id);
+        if (e->type == PB__EVENT_TYPE__E__WorkloadApplied)
+                return wrong_application(c, e, ix);
+        if (!workload_ok(ix))
+                return "it names an unknown workload";
+        const struct workload *w = workload_get(c, ix);
+        if (e->token && e->token->seq > e->seq)
+                return "its token is of an event to come";
+        if (e->type == PB__EVENT_TYPE__E__WorkloadDeleted)
+                return e->tombstone ? wrong_farewell(c, w) : NULL;
+        if (w->desired == PB__DESIRED_STATE__E__Deleted && e->type != PB__EVENT_TYPE__E__WorkloadDeleting)
+                return "the workload is being deleted"; /* (W6) */
+        switch (e->type) {
+        case PB__EVENT_TYPE__E__WorkloadScheduled:
+                return wrong_placement(c, e, w);
+        case PB__EVENT_TYPE__E__WorkloadLaunched:
+                return !e->token || !w->holds ? "the token or the place on a node is missing" : NULL;
+        case PB__EVENT_TYPE__E__Rescheduled:
+                return wrong_farewell(c, w);
+        case PB__EVENT_TYPE__E__WorkloadStarted:
+        case PB__EVENT_TYPE__E__WorkloadStopped:
+        case PB__EVENT_TYPE__E__WorkloadCompleted:
+        case PB__EVENT_TYPE__E__WorkloadFailed:
+        case PB__EVENT_TYPE__E__RetryScheduled:
+                return wrong_outcome(e, w);
+        case PB__EVENT_TYPE__E__RetryTriggered:
+                return e->retry && (e->retry->attempts < 0 || e->retry->attempts > w->max_attempts) ? "it counts more attempts than there may be" : NULL;
+        case PB__EVENT_TYPE__E__WorkloadDesired:
+                return e->desired_state != PB__DESIRED_STATE__E__Running && e->desired_state != PB__DESIRED_STATE__E__Stopped ? "the wish is unknown" : NULL;
+        default:
+                return NULL;
+        }
+}
+
+static const char *wrong(const struct core *c, const Pb__Event *e)
+{
+        const char *why = wrong_values(e);
+        if (why)
+                return why;
+        switch (e->type) {
+        case PB__EVENT_TYPE__E__ClusterCreated:
+                return !e->cluster || str_empty(e->cluster->cluster_id) || !time_is_sane(e->cluster->created_at) ? "the cluster's id is missing" : NULL;
+        case PB__EVENT_TYPE__E__NodeRegistered:
+        case PB__EVENT_TYPE__E__NodeReady:
+        case PB__EVENT_TYPE__E__NodeLost:
+        case PB__EVENT_TYPE__E__NodeWishChanged:
+        case PB__EVENT_TYPE__E__NodeForgotten:
+        case PB__EVENT_TYPE__E__UnitRemoved:
+        case PB__EVENT_TYPE__E__UnitUnknown:
+        case PB__EVENT_TYPE__E__EvictionHeld:
+        case PB__EVENT_TYPE__E__EvictionResumed:
+                return wrong_node_event(c, e);
+        default:
+                return wrong_workload_event(c, e);
+        }
+}
+
+void core_loaded(struct core *c, uint64_t seq)
+{
+        must(!c->started && c->head == 0, "the records' sequence is set once, before the events since");
+        c->head = seq;
+        out_reset(c);
+}
+
+int core_fold(struct core *c, const void *data, size_t len, struct err *err)
+{
+        must(!c->started, "events are folded before INPUT_START");
+        struct arena_allocator alloc = arena_allocator(&c->step);
+        Pb__Event *e = pb__event__unpack((ProtobufCAllocator *)&alloc, len, data);
+        const char *why = NULL;
+        int r = 0;
+        if (!e)
+                r = err_set(err, ERR_CORRUPT, .msg = "a stored event does not parse", .detail = fmt("after sequence %llu", (unsigned long long)c->head),
+                            .hint = "run berth fsck, or restore a backup");
+        else if (e->seq != c->head + 1)
+                r = err_set(err, ERR_CORRUPT, .msg = "a stored event does not follow the one before it",
+                            .detail = fmt("sequence %llu after %llu", (unsigned long long)e->seq, (unsigned long long)c->head),
+                            .hint = "run berth fsck, or restore a backup");
+        else if (!type_is_known(e))
+                r = err_set(err, ERR_CONFLICT, .msg = "the store has an event of a newer berth", .detail = fmt("sequence %llu, type %d", (unsigned long long)e->seq, (int)e->type),
+                            .hint = "upgrade this berth");
+        else if ((why = wrong(c, e)))
+                r = err_set(err, ERR_CORRUPT, .msg = "a stored event makes no sense", .detail = fmt("sequence %llu: %s", (unsigned long long)e->seq, why),
+                            .hint = "run berth fsck, or restore a backup");
+        else {
+                c->now_ms = e->timestamp > c->now_ms ? e->timestamp : c->now_ms;
+                apply_event(c, e);
+                out_reset(c);
+        }
+        arena_reset(&c->step);
+        return r;
+}

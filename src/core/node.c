@@ -1,0 +1,636 @@
+/* core/node.c: nodes: registration, silence, eviction (C8-C13, C24).
+ *
+ * Two things are kept apart: the operator's wish (a record) and liveness (a table in memory; only its transitions are events). What users see is derived from both.
+ *
+ *      unknown --hello--> Ready --silence--> NotReady --hello or heartbeat--> Ready
+ *                                               '--grace--> its units are moved, tombstones stay behind
+ *
+ * Invariants:
+ *   (N1) A node is declared lost only after a full limit of silence that this process has itself listened through.
+ *   (N2) A node that returns takes nothing new while copies that were moved away from it are not proved gone.
+ *   (N3) A heartbeat never changes the operator's wish.
+ */
+#include "base/clock.h"
+#include "base/mutant.h"
+#include "core/state.h"
+#include <string.h>
+
+int64_t silence_limit_ms(const struct core *c)
+{
+        return c->opt.heartbeat_ms * c->opt.silence_beats;
+}
+
+struct node_ix node_find(const struct core *c, const char *id)
+{
+        return (struct node_ix){ str_empty(id) ? NONE : map_get(&c->node_by_id, id, strlen(id)) };
+}
+
+struct node_ix session_node(const struct core *c, uint64_t session)
+{
+        return (struct node_ix){ session ? map_get(&c->session_nodes, &session, sizeof(session)) : NONE };
+}
+
+struct node_ix node_add(struct core *c, const char *id)
+{
+        struct node_ix n;
+        if (c->free_nodes.len)
+                n.v = array_pop(&c->free_nodes);
+        else {
+                array_push(&c->nodes);
+                n.v = (uint32_t)c->nodes.len - 1;
+        }
+        *node_at(c, n) = (struct node){ .id = mem_strdup(id), .units = WORKLOAD_NONE, .tombstones = NONE,
+                                        .status = PB__NODE_STATUS__E__Ready, .wish = PB__NODE_WISH__E__schedulable };
+        map_put(&c->node_by_id, n.v);
+        c->n_nodes++;
+        c->ranks_stale = true;
+        return n;
+}
+
+static void labels_free(struct node *n)
+{
+        for (uint32_t i = 0; i < n->n_labels; i++) {
+                mem_free(n->labels[i].key);
+                mem_free(n->labels[i].value);
+        }
+        mem_free(n->labels);
+        n->labels = NULL;
+        n->n_labels = 0;
+}
+
+static void session_set(struct core *c, struct node_ix ix, uint64_t session)
+{
+        struct node *n = node_at(c, ix);
+        if (n->session)
+                map_remove(&c->session_nodes, ix.v);
+        n->session = session;
+        if (session)
+                map_put(&c->session_nodes, ix.v);
+}
+
+void node_free(struct core *c, struct node_ix ix)
+{
+        struct node *n = node_at(c, ix);
+        session_set(c, ix, 0);
+        map_remove(&c->node_by_id, ix.v);
+        heap_unset(&c->node_deadlines, ix.v);
+        labels_free(n);
+        mem_free(n->id);
+        mem_free(n->endpoint);
+        mem_free(n->ip);
+        mem_free(n->version);
+        mem_free(n->status_reason);
+        mem_free(n->status_by);
+        *n = (struct node){ 0 };
+        columns_update(c, ix);
+        *array_push(&c->free_nodes) = ix.v;
+        c->n_nodes--;
+        c->ranks_stale = true;
+}
+
+/* ---- silence and eviction ---------------------------------------------------------------------------------------------------------------- */
+
+static int64_t evict_due_ms(const struct core *c, const struct node *n)
+{
+        int64_t due = n->status_at + (MUTANT(eviction_without_grace) ? 0 : c->opt.evict_grace_ms), listened = c->started_ms + silence_limit_ms(c);
+        if (n->released_at && n->released_at + c->opt.evict_grace_ms > due)
+                due = n->released_at + c->opt.evict_grace_ms;
+        return due > listened ? due : listened;
+}
+
+static int64_t lost_due_ms(const struct core *c, const struct node *n)
+{
+        if (MUTANT(verdict_after_start))
+                return (n->heard_at ? n->heard_at : n->stored_heartbeat) + silence_limit_ms(c);
+        return (n->heard_at > c->started_ms ? n->heard_at : c->started_ms) + silence_limit_ms(c);
+}
+
+void node_deadline_refresh(struct core *c, struct node_ix ix)
+{
+        struct node *n = node_at(c, ix);
+        if (!c->started)
+                return;
+        if (n->status == PB__NODE_STATUS__E__Ready)
+                heap_set(&c->node_deadlines, ix.v, lost_due_ms(c, n));
+        else if (n->n_units || n->held)
+                heap_set(&c->node_deadlines, ix.v, evict_due_ms(c, n));
+        else
+                heap_unset(&c->node_deadlines, ix.v);
+}
+
+/* More than brake_percent of the nodes (of the cluster, or of the node's zone) fell silent within one grace of this one: then the server is more likely cut off
+ * than they are dead (C11). */
+static bool brake_holds(const struct core *c, const struct node *lost)
+{
+        const char *zone = label_get(lost->labels, lost->n_labels, "zone");
+        uint32_t all = 0, silent = 0, zone_all = 0, zone_silent = 0;
+        for (uint32_t i = 0; i < c->nodes.len; i++) {
+                const struct node *n = &c->nodes.at[i];
+                if (!n->id)
+                        continue;
+                bool together = n->status == PB__NODE_STATUS__E__NotReady && n->status_at >= lost->status_at - c->opt.evict_grace_ms &&
+                                n->status_at <= lost->status_at + c->opt.evict_grace_ms;
+                if (!together && n->status != PB__NODE_STATUS__E__Ready)
+                        continue;
+                const char *z = zone ? label_get(n->labels, n->n_labels, "zone") : NULL;
+                bool same = z && strcmp(z, zone) == 0;
+                all++, silent += together;
+                zone_all += same, zone_silent += same && together;
+        }
+        uint32_t percent = (uint32_t)c->opt.brake_percent;
+        return (all >= 3 && silent * 100 > all * percent) || (zone_all >= 3 && zone_silent * 100 > zone_all * percent);
+}
+
+/* Held is a node whose units stay where they are although its grace is over. The first and the last one are told. */
+static void brake_set(struct core *c, struct node_ix ix, bool hold)
+{
+        struct node *n = node_at(c, ix);
+        if (n->held == hold)
+                return;
+        n->held = hold;
+        uint32_t before = c->n_held;
+        c->n_held = hold ? before + 1 : before - 1;
+        if (before && c->n_held)
+                return;
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = hold ? PB__EVENT_TYPE__E__EvictionHeld : PB__EVENT_TYPE__E__EvictionResumed;
+        e.node_id = n->id;
+        e.reason = PB__REASON__E__node_lost;
+        e.message = hold ? "too many nodes fell silent at once: units are not moved until some return" : "enough nodes are back: units of those that stay lost are moved after one more grace";
+        emit(c, &e);
+}
+
+static void evict_begin(struct core *c, struct node_ix ix)
+{
+        struct node *n = node_at(c, ix);
+        if (n->evicting || !n->n_units)
+                return;
+        n->evicting = true;
+        *array_push(&c->evict) = ix;
+}
+
+static void declare_lost(struct core *c, struct node_ix ix)
+{
+        struct node *n = node_at(c, ix);
+        char ts[TIME_TEXT_LEN];
+        int64_t last = n->heard_at ? n->heard_at : n->stored_heartbeat;
+        Pb__Node live = PB__NODE__INIT;
+        live.last_heartbeat = last;
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__NodeLost;
+        e.node_id = n->id;
+        e.reason = PB__REASON__E__node_lost;
+        e.message = arena_printf(&c->step, "heartbeat expired: last heartbeat %s", last ? time_format(ts, last) : "never");
+        e.node = &live;
+        c->stats.nodes_lost++;
+        emit(c, &e);
+}
+
+void decide_node_deadline(struct core *c, struct node_ix ix)
+{
+        struct node *n = node_at(c, ix);
+        if (!n->id)
+                return;
+        if (n->status == PB__NODE_STATUS__E__Ready) {
+                if (c->now_ms >= lost_due_ms(c, n))
+                        declare_lost(c, ix);
+                else
+                        columns_update(c, ix);
+                if (n->wish == PB__NODE_WISH__E__draining)
+                        evict_begin(c, ix); /* a restart of the server forgot that it was under way */
+                node_deadline_refresh(c, ix);
+                return;
+        }
+        if (c->now_ms < evict_due_ms(c, n)) {
+                node_deadline_refresh(c, ix);
+                return;
+        }
+        bool hold = brake_holds(c, n) && !MUTANT(brake_ignored), was_held = n->held;
+        brake_set(c, ix, hold);
+        if (was_held && !hold) {
+                /* Nodes that were cut off together come back one after the other. Those that are not the first get the time to do so; else the end of a partition
+                 * would move what the brake had kept in its place. */
+                n->released_at = c->now_ms;
+                node_deadline_refresh(c, ix);
+                return;
+        }
+        if (hold) {
+                heap_set(&c->node_deadlines, ix.v, c->now_ms + c->opt.heartbeat_ms);
+                return;
+        }
+        n->given_up = true;
+        evict_begin(c, ix);
+}
+
+static bool evictable(const struct node *n, const struct workload *w)
+{
+        if (w->desired == PB__DESIRED_STATE__E__Deleted)
+                return n->given_up; /* else its agent will say that it is gone */
+        return w->holds && !w->waiting;
+}
+
+static bool should_leave(const struct node *n)
+{
+        return n->wish == PB__NODE_WISH__E__draining || n->given_up;
+}
+
+bool evict_some(struct core *c)
+{
+        while (c->evict.len && !step_is_full(c)) {
+                struct node_ix ix = c->evict.at[c->evict.len - 1];
+                struct node *n = node_at(c, ix);
+                struct workload_ix some[64];
+                size_t count = 0;
+                if (n->id && should_leave(n))
+                        for (struct workload_ix w = n->units; workload_ok(w) && count < ARRAY_LEN(some); w = workload_at(c, w)->node_next)
+                                if (evictable(n, workload_at(c, w)))
+                                        some[count++] = w;
+                for (size_t i = 0; i < count; i++) {
+                        c->stats.evictions++;
+                        evict_workload(c, some[i]);
+                        decision_done(c);
+                }
+                if (count < ARRAY_LEN(some)) {
+                        node_at(c, ix)->evicting = false;
+                        c->evict.len--;
+                }
+        }
+        return c->evict.len > 0;
+}
+
+bool node_given_up(const struct core *c, struct node_ix ix)
+{
+        return node_get(c, ix)->given_up;
+}
+
+bool node_evacuates(const struct core *c, struct node_ix ix)
+{
+        return should_leave(node_get(c, ix));
+}
+
+/* ---- agents ------------------------------------------------------------------------------------------------------------------------------ */
+
+static void welcome(struct core *c, uint64_t session, const char *refused, const char *hint)
+{
+        Pb__Welcome w = PB__WELCOME__INIT;
+        w.accepted = !refused;
+        w.reason = (char *)(refused ? refused : "");
+        w.hint = (char *)(hint ? hint : "");
+        w.cluster_id = c->cluster_id;
+        w.epoch = c->epoch;
+        w.heartbeat_ms = c->opt.heartbeat_ms;
+        w.server_version = c->version;
+        effect_add(c, EFFECT_WELCOME, session, 0, NULL, 0); /* makes sure that the batch has memory */
+        struct effect *e = &c->out.effects.at[c->out.effects.len - 1];
+        e->len = pb__welcome__get_packed_size(&w);
+        e->data = arena_alloc(c->out.memory, e->len + 1);
+        pb__welcome__pack(&w, e->data);
+}
+
+static const char *refuse_hello(struct core *c, const Pb__Hello *h, uint64_t session, const char **ret_hint)
+{
+        if (!str_empty(h->cluster_id) && !str_eq(h->cluster_id, c->cluster_id)) {
+                *ret_hint = "start this agent with an empty data directory to join this cluster, or point it at its own server";
+                return arena_printf(&c->step, "the agent belongs to cluster %s, this is %s", h->cluster_id, c->cluster_id);
+        }
+        if (h->applied && (h->applied->epoch > c->epoch || (h->applied->epoch == c->epoch && h->applied->seq > c->head))) {
+                *ret_hint = "the server's store was lost or restored from an older copy; nothing on the agent is touched";
+                return arena_printf(&c->step, "the agent has seen a newer state (epoch %llu, sequence %llu) than this server has (epoch %llu, sequence %llu)",
+                                    (unsigned long long)h->applied->epoch, (unsigned long long)h->applied->seq, (unsigned long long)c->epoch,
+                                    (unsigned long long)c->head);
+        }
+        if (node_ok(session_node(c, session)) && !str_eq(node_at(c, session_node(c, session))->id, h->node_id)) {
+                *ret_hint = "one stream per agent";
+                return arena_printf(&c->step, "this stream is that of node %s already", node_at(c, session_node(c, session))->id);
+        }
+        if (!node_ok(node_find(c, h->node_id)) && c->n_nodes >= c->opt.max_nodes) {
+                *ret_hint = "forget nodes that no longer exist";
+                return arena_printf(&c->step, "the cluster has %u nodes already, its limit", c->n_nodes);
+        }
+        return NULL;
+}
+
+/* A type that this berth does not know has no bit. */
+static uint32_t type_bit(Pb__WorkloadType__E type)
+{
+        return type && type < TYPES_MAX ? 1u << type : 0;
+}
+
+/* What an agent says of its machine, as a node record with nothing else in it. */
+static void attributes_of_hello(const Pb__Hello *h, Pb__Node *node, Pb__NodeResources *res)
+{
+        pb__node_resources__init(res);
+        res->cpu_total = h->cpu;
+        res->memory_total = h->memory_mb;
+        res->disk_total = h->disk_gb;
+        pb__node__init(node);
+        node->id = h->node_id;
+        node->resources = res;
+        node->labels = (Pb__Node__LabelsEntry **)h->labels; /* the same shape: key, value */
+        node->n_labels = h->n_labels;
+        node->agent_endpoint = h->agent_endpoint;
+        node->agent_version = h->agent_version;
+        node->supported_workload_types = h->supported_workload_types;
+        node->n_supported_workload_types = h->n_supported_workload_types;
+}
+
+static bool attributes_changed(const struct node *n, const Pb__Node *a)
+{
+        uint32_t types = 0;
+        for (size_t i = 0; i < a->n_supported_workload_types; i++)
+                types |= type_bit(a->supported_workload_types[i]);
+        struct amounts total = { a->resources->cpu_total, a->resources->memory_total * MIB, a->resources->disk_total * GIB };
+        if (types != n->type_bits || !amounts_equal(total, n->ledger.total) || a->n_labels != n->n_labels || !str_eq(n->endpoint, a->agent_endpoint) ||
+            !str_eq(n->version, a->agent_version))
+                return true;
+        for (size_t i = 0; i < a->n_labels; i++)
+                if (strcmp(a->labels[i]->key, n->labels[i].key) != 0 || strcmp(a->labels[i]->value, n->labels[i].value) != 0)
+                        return true;
+        return false;
+}
+
+static void emit_ready(struct core *c, struct node_ix ix, const char *how)
+{
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__NodeReady;
+        e.node_id = node_at(c, ix)->id;
+        e.message = arena_printf(&c->step, "status transition NotReady -> Ready via %s", how);
+        emit(c, &e);
+}
+
+/* A lost node was heard again: its units need not move any more, and those of others may have to. */
+static void node_is_back(struct core *c, struct node_ix ix)
+{
+        struct node *n = node_at(c, ix);
+        for (struct workload_ix w = n->units; workload_ok(w); w = workload_at(c, w)->node_next)
+                if (workload_at(c, w)->waiting && !node_evacuates(c, ix)) {
+                        waiting_remove(c, w);
+                        mark_dirty(c, w);
+                }
+        brake_set(c, ix, false);
+        for (uint32_t i = 0; c->n_held && i < c->nodes.len; i++)
+                if (c->nodes.at[i].id && c->nodes.at[i].held)
+                        node_deadline_refresh(c, (struct node_ix){ i });
+}
+
+void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
+{
+        const char *hint = NULL, *refused = refuse_hello(c, h, session, &hint);
+        if (refused) {
+                welcome(c, session, refused, hint);
+                return;
+        }
+        struct node_ix ix = node_find(c, h->node_id);
+        bool was_lost = node_ok(ix) && node_at(c, ix)->status == PB__NODE_STATUS__E__NotReady;
+        Pb__NodeResources res;
+        Pb__Node attributes;
+        attributes_of_hello(h, &attributes, &res);
+        if (!node_ok(ix) || attributes_changed(node_at(c, ix), &attributes)) {
+                Pb__Event e = PB__EVENT__INIT;
+                e.type = PB__EVENT_TYPE__E__NodeRegistered;
+                e.node_id = h->node_id;
+                e.node = &attributes;
+                e.message = "registered";
+                emit(c, &e);
+                ix = node_find(c, h->node_id);
+        }
+        struct node *n = node_at(c, ix);
+        if (n->session && n->session != session) {
+                static char replaced[] = "another agent connected with this node id";
+                effect_add(c, EFFECT_CLOSE, n->session, 0, replaced, sizeof(replaced) - 1);
+                session_set(c, ix, 0);
+        }
+        n->heard_at = c->now_ms;
+        n->list_at = c->now_ms + c->opt.list_ms;
+        if (n->status != PB__NODE_STATUS__E__Ready)
+                emit_ready(c, ix, "hello");
+        if (was_lost)
+                node_is_back(c, ix);
+        columns_update(c, ix);
+        node_deadline_refresh(c, ix);
+        decide_report(c, ix, (ProtobufCMessage *const *)h->units, h->n_units, true, true);
+        session_set(c, ix, session); /* only now, so that nothing is sent before the plan */
+        welcome(c, session, NULL, NULL);
+        plan_send(c, ix);
+}
+
+void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t session)
+{
+        struct node_ix ix = session_node(c, session);
+        if (!node_ok(ix))
+                return;
+        struct node *n = node_at(c, ix);
+        c->stats.heartbeats++;
+        n->heard_at = c->now_ms;
+        if (MUTANT(heartbeat_revives_cordoned))
+                n->wish = PB__NODE_WISH__E__schedulable;
+        if (beat->usage) {
+                n->cpu_used = beat->usage->cpu_used;
+                n->memory_used_mb = beat->usage->memory_used_mb;
+                n->disk_used_gb = beat->usage->disk_used_gb;
+        }
+        if (n->status != PB__NODE_STATUS__E__Ready || MUTANT(heartbeat_writes)) {
+                emit_ready(c, ix, "heartbeat");
+                node_is_back(c, ix);
+                columns_update(c, ix);
+                node_deadline_refresh(c, ix);
+                plan_send(c, ix);
+        } else if (!c->tree.level[0].types[ix.v])
+                columns_update(c, ix);
+        effect_add(c, EFFECT_BEAT, session, c->opt.heartbeat_ms, NULL, 0);
+        if (c->now_ms >= n->list_at) {
+                n->list_at = c->now_ms + c->opt.list_ms;
+                effect_add(c, EFFECT_LIST, session, 0, NULL, 0);
+        }
+}
+
+void decide_gone(struct core *c, uint64_t session)
+{
+        struct node_ix ix = session_node(c, session);
+        if (node_ok(ix))
+                session_set(c, ix, 0);
+}
+
+/* ---- the operator ------------------------------------------------------------------------------------------------------------------------ */
+
+static bool version_mismatch(struct core *c, uint64_t if_match, uint64_t seq)
+{
+        if (!if_match || if_match == seq)
+                return false;
+        struct err err;
+        err_set(&err, ERR_CONFLICT, .msg = "it was changed by somebody else meanwhile",
+                .detail = fmt("version %llu was asked for, it is at %llu", (unsigned long long)if_match, (unsigned long long)seq),
+                .hint = "read it again and repeat the change");
+        reply_error(c, &err);
+        return true;
+}
+
+static void reply_node(struct core *c, struct node_ix ix)
+{
+        effect_add(c, EFFECT_BEAT, 0, 0, NULL, 0); /* memory */
+        c->out.effects.len--;
+        size_t len;
+        void *data = node_record(c, node_at(c, ix), true, c->out.memory, &len);
+        reply_bytes(c, &pb__node__descriptor, data, len, false);
+}
+
+void decide_node_wish(struct core *c, const Pb__SetNodeWishRequest *req)
+{
+        struct node_ix ix;
+        struct err err;
+        if (node_lookup(c, req->id, &ix, &err) < 0) {
+                reply_error(c, &err);
+                return;
+        }
+        struct node *n = node_at(c, ix);
+        if (version_mismatch(c, req->if_match, n->seq))
+                return;
+        if (n->wish != req->wish) {
+                Pb__Event e = PB__EVENT__INIT;
+                e.type = PB__EVENT_TYPE__E__NodeWishChanged;
+                e.node_id = n->id;
+                e.wish = req->wish;
+                e.message = "wish changed";
+                emit(c, &e);
+                if (req->wish == PB__NODE_WISH__E__draining)
+                        evict_begin(c, ix);
+                else if (req->wish == PB__NODE_WISH__E__schedulable)
+                        for (struct workload_ix w = node_at(c, ix)->units; workload_ok(w); w = workload_at(c, w)->node_next)
+                                if (workload_at(c, w)->waiting) {
+                                        waiting_remove(c, w);
+                                        mark_dirty(c, w);
+                                }
+        }
+        reply_node(c, ix);
+}
+
+void decide_node_forget(struct core *c, const Pb__NodeRef *req)
+{
+        struct node_ix ix;
+        struct err err;
+        if (node_lookup(c, req->id, &ix, &err) < 0) {
+                reply_error(c, &err);
+                return;
+        }
+        struct node *n = node_at(c, ix);
+        if (version_mismatch(c, req->if_match, n->seq))
+                return;
+        uint32_t holding = 0;
+        for (struct workload_ix w = n->units; workload_ok(w); w = workload_at(c, w)->node_next)
+                holding += workload_at(c, w)->holds || workload_at(c, w)->desired == PB__DESIRED_STATE__E__Deleted;
+        if (n->status == PB__NODE_STATUS__E__Ready || holding) {
+                err_set(&err, ERR_CONFLICT, .msg = n->status == PB__NODE_STATUS__E__Ready ? "the node is alive" : "the node still has units",
+                        .detail = fmt("%s: %u units", n->id, holding), .hint = "drain it, stop its agent, and wait until it is NotReady");
+                reply_error(c, &err);
+                return;
+        }
+        reply_node(c, ix);
+        if (n->session) { /* a silent agent whose stream is still open: it has to say hello again to be heard */
+                static char forgotten[] = "the node was forgotten by an operator";
+                effect_add(c, EFFECT_CLOSE, n->session, 0, forgotten, sizeof(forgotten) - 1);
+        }
+        brake_set(c, ix, false);
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__NodeForgotten;
+        e.node_id = n->id;
+        e.message = "forgotten by an operator";
+        emit(c, &e);
+}
+
+/* ---- apply ------------------------------------------------------------------------------------------------------------------------------- */
+
+void node_attributes(struct core *c, struct node_ix ix, const Pb__Node *from)
+{
+        struct node *n = node_at(c, ix);
+        text_set(&n->endpoint, from->agent_endpoint);
+        text_set(&n->version, from->agent_version);
+        text_set(&n->ip, from->ip);
+        n->type_bits = 0;
+        for (size_t i = 0; i < from->n_supported_workload_types; i++)
+                n->type_bits |= type_bit(from->supported_workload_types[i]);
+        if (from->resources)
+                n->ledger.total = (struct amounts){ from->resources->cpu_total, from->resources->memory_total * MIB, from->resources->disk_total * GIB };
+        labels_free(n);
+        n->n_labels = (uint32_t)from->n_labels;
+        if (n->n_labels)
+                n->labels = mem_must(n->n_labels * sizeof(struct label));
+        for (uint32_t i = 0; i < n->n_labels; i++)
+                n->labels[i] = (struct label){ mem_strdup(from->labels[i]->key), mem_strdup(from->labels[i]->value) };
+}
+
+static void set_status(struct core *c, struct node_ix ix, Pb__NodeStatus__E status, const Pb__Event *e, const char *by)
+{
+        struct node *n = node_at(c, ix);
+        n->status = (uint8_t)status;
+        n->status_at = e->timestamp;
+        text_set(&n->status_reason, e->message);
+        text_set(&n->status_by, by);
+        if (status == PB__NODE_STATUS__E__Ready) {
+                n->stored_heartbeat = e->timestamp;
+                n->given_up = false;
+                n->released_at = 0;
+        } else if (e->node)
+                n->stored_heartbeat = e->node->last_heartbeat;
+        (void)c;
+}
+
+static void forget(struct core *c, struct node_ix ix)
+{
+        struct node *n = node_at(c, ix);
+        while (n->tombstones != NONE)
+                tombstone_remove(c, n->tombstones);
+        while (workload_ok(n->units)) { /* only finished ones: see decide_node_forget() */
+                struct workload_ix w = n->units;
+                text_set(&workload_at(c, w)->lost_node, n->id);
+                workload_unassign(c, w);
+                save_workload(c, w);
+        }
+        save_removed(c, "/nodes/", n->id);
+        node_free(c, ix);
+}
+
+void apply_node_event(struct core *c, const Pb__Event *e)
+{
+        struct node_ix ix = node_find(c, e->node_id);
+        if (e->type == PB__EVENT_TYPE__E__UnitRemoved) {
+                uint32_t t = node_ok(ix) ? tombstone_find(c, ix, e->workload_id) : NONE;
+                must(t != NONE, "N4: a removed unit had a tombstone");
+                tombstone_remove(c, t);
+                save_node(c, ix);
+                struct workload_ix w = workload_find(c, e->workload_id);
+                if (workload_ok(w)) { /* the event is part of its history */
+                        workload_at(c, w)->seq = e->seq;
+                        save_workload(c, w);
+                }
+                return;
+        }
+        if (e->type == PB__EVENT_TYPE__E__NodeRegistered) {
+                if (!node_ok(ix)) {
+                        ix = node_add(c, e->node_id);
+                        node_at(c, ix)->registered_at = e->timestamp;
+                }
+                node_attributes(c, ix, e->node);
+                set_status(c, ix, PB__NODE_STATUS__E__Ready, e, "register");
+                c->capacity_change++; /* other labels, types or amounts: somebody may fit now */
+        }
+        must(node_ok(ix), "N5: an event about a node names a known one");
+        node_at(c, ix)->seq = e->seq;
+        switch (e->type) {
+        case PB__EVENT_TYPE__E__NodeReady:
+                set_status(c, ix, PB__NODE_STATUS__E__Ready, e, "heartbeat");
+                break;
+        case PB__EVENT_TYPE__E__NodeLost:
+                set_status(c, ix, PB__NODE_STATUS__E__NotReady, e, "monitor");
+                break;
+        case PB__EVENT_TYPE__E__NodeWishChanged:
+                node_at(c, ix)->wish = (uint8_t)e->wish;
+                break;
+        case PB__EVENT_TYPE__E__NodeForgotten:
+                forget(c, ix);
+                return;
+        default:
+                break;
+        }
+        save_node(c, ix);
+        columns_update(c, ix);
+}

@@ -1,0 +1,40 @@
+/* core/place_tree.h: the least utilised node that fits, without looking at all of them.
+ *
+ * A tree with 16 children per branch over the node columns. Each branch keeps, of everything below it, the smallest key and the largest free cpu, memory and disk, and
+ * the union of types and labels. A search goes to the child with the smallest key first and skips every branch that cannot hold a fit or a smaller key; so
+ * it ends with the exact minimum (P2), after a few hundred comparisons at 100,000 nodes. A branch may look as if it held a fit when it does not (one node has the
+ * cpu, another the memory); that costs time, never correctness.
+ *
+ * Level 0 is the columns themselves; level l + 1 has one row per 16 rows of level l.
+ */
+#ifndef BERTH_CORE_PLACE_TREE_H
+#define BERTH_CORE_PLACE_TREE_H
+
+#include "core/ledger.h"
+
+#define TREE_FANOUT 16
+#define TREE_LEVELS_MAX 7
+
+struct columns {
+        int64_t *key; /* utilisation << 32 | rank */
+        int64_t *cpu, *mem, *disk;
+        uint64_t *labels, *types; /* no types: takes nothing */
+        uint32_t len, cap;        /* cap is a multiple of TREE_FANOUT; rows beyond len are neutral */
+};
+
+struct place_tree {
+        struct columns level[TREE_LEVELS_MAX]; /* [0]: the nodes */
+        uint32_t levels;                       /* in use, at least 1 */
+};
+
+struct place_need { struct amounts amounts; uint64_t type, labels; };
+
+void place_tree_fini(struct place_tree *t);
+/* Makes room for this many nodes; new rows take nothing. */
+void place_tree_reserve(struct place_tree *t, uint32_t nodes);
+/* Row `at` of level 0 has changed: the branches above it follow. */
+void place_tree_update(struct place_tree *t, uint32_t at);
+/* The smallest key among the rows that fit; INT64_MAX: none does. */
+int64_t place_tree_find(const struct place_tree *t, const struct place_need *need);
+
+#endif

@@ -1,0 +1,257 @@
+/* core/read.c: what users look at. Reads are steps as well, so that they leave only after the commit that they have seen.
+ *
+ * Lists go in the order of the slots, from a cursor that is a slot; whoever exists throughout is seen exactly once. A read looks at a bounded
+ * number of workloads: a page may be short, or even empty, and still have a next_cursor.
+ */
+#include "base/mem.h"
+#include "core/state.h"
+#include "model/selector.h"
+#include <string.h>
+
+#define SCAN_MAX 20000
+#define LIMIT_DEFAULT 500
+#define LIMIT_MAX 5000
+#define BYTES_MAX (3 << 20) /* of one answer: below what gRPC clients accept */
+
+int workload_lookup(struct core *c, const char *id, struct workload_ix *ret, struct err *err)
+{
+        *ret = workload_find(c, id);
+        if (workload_ok(*ret))
+                return 0;
+        return err_set(err, ERR_NOT_FOUND, .msg = fmt("there is no workload %s", id ? id : ""), .hint = "berth get workloads lists them");
+}
+
+int node_lookup(struct core *c, const char *id, struct node_ix *ret, struct err *err)
+{
+        *ret = node_find(c, id);
+        if (node_ok(*ret))
+                return 0;
+        return err_set(err, ERR_NOT_FOUND, .msg = fmt("there is no node %s", id ? id : ""), .hint = "berth get nodes lists them");
+}
+
+static struct arena *memory(struct core *c)
+{
+        if (!c->out.memory)
+                c->out.memory = mem_must(sizeof(struct arena));
+        return c->out.memory;
+}
+
+void read_get_workload(struct core *c, const Pb__WorkloadRef *req)
+{
+        struct workload_ix w;
+        struct err err;
+        if (workload_lookup(c, req->id, &w, &err) < 0) {
+                reply_error(c, &err);
+                return;
+        }
+        size_t len;
+        void *data = workload_record(c, workload_at(c, w), true, memory(c), &len);
+        reply_bytes(c, &pb__workload__descriptor, data, len, false);
+}
+
+void read_get_node(struct core *c, const Pb__NodeRef *req)
+{
+        struct node_ix n;
+        struct err err;
+        if (node_lookup(c, req->id, &n, &err) < 0) {
+                reply_error(c, &err);
+                return;
+        }
+        size_t len;
+        void *data = node_record(c, node_at(c, n), true, memory(c), &len);
+        reply_bytes(c, &pb__node__descriptor, data, len, false);
+}
+
+void read_locate(struct core *c, const Pb__WorkloadRef *req)
+{
+        struct workload_ix w;
+        struct err err;
+        if (workload_lookup(c, req->id, &w, &err) < 0) {
+                reply_error(c, &err);
+                return;
+        }
+        struct node_ix n = workload_at(c, w)->node;
+        if (!node_ok(n)) {
+                err_set(&err, ERR_CONFLICT, .msg = fmt("workload %s is on no node", req->id), .hint = fmt("berth explain %s says why", req->id));
+                reply_error(c, &err);
+                return;
+        }
+        if (!node_at(c, n)->session) {
+                err_set(&err, ERR_UNAVAILABLE, .msg = fmt("node %s is not connected", node_at(c, n)->id), .hint = "try again when its agent is back",
+                        .retry_after_ms = 2000);
+                reply_error(c, &err);
+                return;
+        }
+        reply_bytes(c, NULL, NULL, 0, false);
+        if (c->in->reply)
+                c->out.replies.at[c->out.replies.len - 1].session = node_at(c, n)->session;
+}
+
+/* ---- lists --------------------------------------------------------------------------------------------------------------------------------- */
+
+static void add_field(struct str *out, unsigned number, const void *data, size_t len)
+{
+        uint64_t v = len;
+        str_addc(out, (char)(number << 3 | 2));
+        for (; v > 127; v >>= 7)
+                str_addc(out, (char)((v & 127) | 128));
+        str_addc(out, (char)v);
+        str_add(out, data, len);
+}
+
+static int parse_cursor(const char *text, uint32_t *ret, struct err *err)
+{
+        uint64_t v = 0;
+        if (!str_empty(text) && (str_parse_u64(text, &v) < 0 || v > UINT32_MAX))
+                return err_set(err, ERR_INVALID, .msg = "the cursor is not one of ours", .detail = text, .path = "cursor", .hint = "use next_cursor of the page before");
+        *ret = (uint32_t)v;
+        return 0;
+}
+
+static int parse_enum(const ProtobufCEnumDescriptor *d, const char *text, unsigned *ret, struct err *err)
+{
+        *ret = 0;
+        if (str_empty(text))
+                return 0;
+        for (unsigned i = 0; i < d->n_values; i++)
+                if (d->values[i].value && str_case_eq(d->values[i].name, text)) {
+                        *ret = (unsigned)d->values[i].value;
+                        return 0;
+                }
+        return err_set(err, ERR_INVALID, .msg = fmt("there is no status %s", text), .path = "status");
+}
+
+static uint32_t page_limit(int32_t asked)
+{
+        return asked <= 0 ? LIMIT_DEFAULT : asked > LIMIT_MAX ? LIMIT_MAX : (uint32_t)asked;
+}
+
+static void finish_list(struct core *c, struct str *items, const ProtobufCMessage *tail, const ProtobufCMessageDescriptor *type)
+{
+        size_t len = protobuf_c_message_get_packed_size(tail);
+        unsigned char *data = arena_alloc(memory(c), items->len + len + 1);
+        if (items->len)
+                memcpy(data, items->buf, items->len);
+        protobuf_c_message_pack(tail, data + items->len);
+        reply_bytes(c, type, data, items->len + len, false);
+        str_fini(items);
+}
+
+struct workload_filter {
+        struct selector selector;
+        bool has_selector;
+        unsigned phase;
+        struct node_ix node;
+        bool has_node;
+        const char *prefix;
+};
+
+static bool labels_match(struct core *c, const struct workload *w, const struct workload_filter *f)
+{
+        if (!f->has_selector)
+                return true;
+        const struct definition *d = definition_of(c, w);
+        struct arena_allocator alloc = arena_allocator(&c->step);
+        Pb__Workload *view = pb__workload__unpack((ProtobufCAllocator *)&alloc, d->len, d->data);
+        return view && selector_match(&f->selector, view->labels, view->n_labels);
+}
+
+static bool workload_matches(struct core *c, const struct workload *w, const struct workload_filter *f)
+{
+        if (!w->id || (f->phase && phase_shown(c, w) != f->phase) || (f->has_node && w->node.v != f->node.v))
+                return false;
+        return (str_empty(f->prefix) || str_starts(w->id, f->prefix)) && labels_match(c, w, f);
+}
+
+void read_list_workloads(struct core *c, const Pb__ListWorkloadsRequest *req)
+{
+        struct workload_filter f = { .prefix = req->prefix, .has_selector = !str_empty(req->selector), .has_node = !str_empty(req->node) };
+        struct err err;
+        uint32_t at;
+        if (parse_cursor(req->cursor, &at, &err) < 0 || selector_parse(&c->step, req->selector, &f.selector, &err) < 0 ||
+            parse_enum(&pb__phase__e__descriptor, req->status, &f.phase, &err) < 0 || (f.has_node && node_lookup(c, req->node, &f.node, &err) < 0)) {
+                reply_error(c, &err);
+                return;
+        }
+        uint32_t limit = page_limit(req->limit), n = 0, scanned = 0;
+        struct str items = STR_INIT;
+        for (; at < c->workloads.len && n < limit && scanned < SCAN_MAX && items.len < BYTES_MAX; at++, scanned++) {
+                const struct workload *w = &c->workloads.at[at];
+                if (!workload_matches(c, w, &f))
+                        continue;
+                size_t len;
+                void *data = workload_record(c, w, true, &c->step, &len);
+                add_field(&items, 1, data, len);
+                n++;
+        }
+        Pb__ListWorkloadsResponse tail = PB__LIST_WORKLOADS_RESPONSE__INIT;
+        tail.next_cursor = at < c->workloads.len ? arena_printf(&c->step, "%u", at) : "";
+        tail.resource_version = c->head;
+        tail.total = c->n_workloads;
+        finish_list(c, &items, &tail.base, &pb__list_workloads_response__descriptor);
+}
+
+static bool node_matches(struct core *c, const struct node *n, const struct selector *s, unsigned status, const char *prefix)
+{
+        if (!n->id || (status && node_status_shown(n) != status) || (!str_empty(prefix) && !str_starts(n->id, prefix)))
+                return false;
+        if (!s->n_terms)
+                return true;
+        size_t len;
+        void *data = node_record(c, n, false, &c->step, &len);
+        struct arena_allocator alloc = arena_allocator(&c->step);
+        Pb__Node *view = pb__node__unpack((ProtobufCAllocator *)&alloc, len, data);
+        return view && selector_match(s, view->labels, view->n_labels);
+}
+
+void read_list_nodes(struct core *c, const Pb__ListNodesRequest *req)
+{
+        struct selector selector = { 0 };
+        struct err err;
+        uint32_t at;
+        unsigned status;
+        if (parse_cursor(req->cursor, &at, &err) < 0 || selector_parse(&c->step, req->selector, &selector, &err) < 0 ||
+            parse_enum(&pb__node_status__e__descriptor, req->status, &status, &err) < 0) {
+                reply_error(c, &err);
+                return;
+        }
+        uint32_t limit = page_limit(req->limit), n = 0, scanned = 0;
+        struct str items = STR_INIT;
+        for (; at < c->nodes.len && n < limit && scanned < SCAN_MAX && items.len < BYTES_MAX; at++, scanned++) {
+                const struct node *node = &c->nodes.at[at];
+                if (!node_matches(c, node, &selector, status, req->prefix))
+                        continue;
+                size_t len;
+                void *data = node_record(c, node, true, &c->step, &len);
+                add_field(&items, 1, data, len);
+                n++;
+        }
+        Pb__ListNodesResponse tail = PB__LIST_NODES_RESPONSE__INIT;
+        tail.next_cursor = at < c->nodes.len ? arena_printf(&c->step, "%u", at) : "";
+        tail.resource_version = c->head;
+        tail.total = c->n_nodes;
+        finish_list(c, &items, &tail.base, &pb__list_nodes_response__descriptor);
+}
+
+void read_cluster(struct core *c)
+{
+        struct core_stats s;
+        core_stats(c, &s);
+        Pb__ClusterInfo i = PB__CLUSTER_INFO__INIT;
+        i.cluster_id = c->cluster_id;
+        i.epoch = c->epoch;
+        i.version = c->version;
+        i.head = c->head;
+        i.committed = c->head; /* this answer leaves only when that is so */
+        i.nodes = (int32_t)s.nodes;
+        i.nodes_ready = (int32_t)s.nodes_ready;
+        i.workloads = s.workloads;
+        i.workloads_running = s.by_phase[PB__PHASE__E__Running];
+        i.workloads_pending = s.by_phase[PB__PHASE__E__Pending];
+        i.workloads_failed = s.by_phase[PB__PHASE__E__Failed];
+        i.started_at = c->started_ms;
+        i.heartbeats = (int64_t)s.heartbeats;
+        i.passes = (int64_t)s.passes;
+        i.mode = s.braking ? "eviction held" : "normal";
+        reply_message(c, &i.base);
+}

@@ -1,0 +1,624 @@
+/* core/record.c: records: how the state is written down, and read back.
+ *
+ *   /meta/cluster  /nodes/<id>  /workloads/<id>  /tombstones/<node>/<workload>
+ *   and, for stores that people read by hand (core_options.index_records): /nodes/<id>/status (a bare word), /assignments/<id>, /retries/<id>, /reconciliation/<id>
+ *
+ * A record is written from the state when a batch is cut, once however often it changed. live = true gives the API's view, which adds what
+ * is never stored: heartbeats, usage, phases that follow from a silent node.
+ */
+#include "base/mem.h"
+#include "base/mutant.h"
+#include "core/retry.h"
+#include "core/state.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what is to be written ----------------------------------------------------------------------------------------------------------------- */
+
+void save_workload(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        if (w->unsaved || !c->started)
+                return;
+        w->unsaved = true;
+        c->out.ops++;
+        *array_push(&c->out.workloads) = ix;
+}
+
+void save_node(struct core *c, struct node_ix ix)
+{
+        struct node *n = node_at(c, ix);
+        if (n->unsaved || !c->started)
+                return;
+        n->unsaved = true;
+        c->out.ops++;
+        *array_push(&c->out.nodes) = ix;
+}
+
+void save_tombstone(struct core *c, uint32_t t)
+{
+        if (c->tombstones.at[t].unsaved || !c->started)
+                return;
+        c->tombstones.at[t].unsaved = true;
+        c->out.ops++;
+        *array_push(&c->out.tombstones) = t;
+}
+
+void save_removed(struct core *c, const char *kind, const char *id)
+{
+        if (!c->started)
+                return;
+        if (!c->out.memory)
+                c->out.memory = mem_must(sizeof(struct arena));
+        c->out.ops++;
+        *array_push(&c->out.removed) = arena_printf(c->out.memory, "%s%s", kind, id);
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------------------------------------- */
+
+Pb__Phase__E phase_shown(const struct core *c, const struct workload *w)
+{
+        bool on_node = w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating;
+        if (on_node && node_ok(w->node) && node_get(c, w->node)->status == PB__NODE_STATUS__E__NotReady)
+                return PB__PHASE__E__Unknown;
+        return w->phase;
+}
+
+void *workload_record(struct core *c, const struct workload *w, bool live, struct arena *a, size_t *ret_len)
+{
+        const struct definition *d = definition_of(c, w);
+        Pb__IntValue exit_code = PB__INT_VALUE__INIT, sig = PB__INT_VALUE__INIT;
+        Pb__WorkloadStatus status = PB__WORKLOAD_STATUS__INIT;
+        Pb__Metadata meta = PB__METADATA__INIT;
+        Pb__Retry retry = PB__RETRY__INIT;
+        Pb__Placement placement = PB__PLACEMENT__INIT;
+        Pb__Token token = PB__TOKEN__INIT;
+        Pb__Workload r = PB__WORKLOAD__INIT;
+        r.id = w->id;
+        r.revision_id = w->revision;
+        r.desired_state = w->desired;
+        r.assigned_node = node_ok(w->node) ? node_at(c, w->node)->id : w->lost_node;
+        retry.attempts = MUTANT(retry_counter_not_stored) && !live ? 0 : w->attempts;
+        retry.max_attempts = w->max_attempts;
+        retry.next_retry_at = w->next_retry_at;
+        retry.base_seconds = w->base_seconds;
+        retry.cap_seconds = w->cap_seconds;
+        r.retry = &retry;
+        status.actual_state = w->actual;
+        status.last_updated = w->last_updated;
+        status.failure_reason = w->failure;
+        status.phase = w->phase;
+        status.reason = w->reason;
+        if (w->has_exit) {
+                exit_code.value = w->exit_code;
+                status.exit_code = &exit_code;
+        }
+        if (w->has_signal) {
+                sig.value = w->signal;
+                status.signal = &sig;
+        }
+        status.started_at = w->started_at;
+        status.finished_at = w->finished_at;
+        status.restarts = w->restarts;
+        status.observed_revision = w->observed;
+        if (live) {
+                status.phase = phase_shown(c, w);
+                if (status.phase == PB__PHASE__E__Unknown)
+                        status.actual_state = PB__ACTUAL_STATE__E__Unknown;
+                if (w->waiting && class_of(c, w)->reason)
+                        status.reason = class_of(c, w)->reason;
+        }
+        r.status = &status;
+        meta.created_at = w->created_at;
+        meta.updated_at = w->updated_at;
+        meta.last_action = (char *)action_names[w->action];
+        meta.last_action_at = w->last_action_at;
+        meta.last_launch_at = w->last_launch_at;
+        meta.last_error = w->last_error;
+        r.metadata = &meta;
+        if (w->placed_at) {
+                placement.node_id = r.assigned_node;
+                placement.reason = w->placed_reason;
+                placement.score = w->score;
+                placement.candidates = w->candidates;
+                placement.placed_at = w->placed_at;
+                placement.previous_node = w->previous_node;
+                placement.released = node_ok(w->node) && !w->holds;
+                placement.forgotten = w->lost_node != NULL;
+                r.placement = &placement;
+        }
+        if (w->token_seq) {
+                token.epoch = w->token_epoch;
+                token.seq = w->token_seq;
+                r.token = &token;
+        }
+        r.resource_version = w->seq;
+        size_t len = pb__workload__get_packed_size(&r);
+        unsigned char *data = arena_alloc(a, len + d->len + 1);
+        pb__workload__pack(&r, data);
+        memcpy(data + len, d->data, d->len);
+        *ret_len = len + d->len;
+        return data;
+}
+
+Pb__NodeStatus__E node_status_shown(const struct node *n)
+{
+        if (n->wish == PB__NODE_WISH__E__disabled)
+                return PB__NODE_STATUS__E__Disabled;
+        if (n->wish == PB__NODE_WISH__E__draining && n->status == PB__NODE_STATUS__E__Ready)
+                return PB__NODE_STATUS__E__Draining;
+        return n->status;
+}
+
+void *node_record(struct core *c, const struct node *n, bool live, struct arena *a, size_t *ret_len)
+{
+        Pb__Node r = PB__NODE__INIT;
+        Pb__NodeResources res = PB__NODE_RESOURCES__INIT;
+        Pb__WorkloadType__E types[TYPES_MAX];
+        r.id = n->id;
+        r.status = live ? node_status_shown(n) : n->status;
+        r.status_reason = n->status_reason;
+        r.status_updated_by = n->status_by;
+        r.status_updated_at = n->status_at;
+        res.cpu_total = n->ledger.total.cpu_milli;
+        res.memory_total = n->ledger.total.mem_bytes / MIB;
+        res.disk_total = n->ledger.total.disk_bytes / GIB;
+        res.cpu_allocated = n->ledger.reserved.cpu_milli;
+        res.memory_allocated = n->ledger.reserved.mem_bytes / MIB;
+        res.disk_allocated = n->ledger.reserved.disk_bytes / GIB;
+        r.resources = &res;
+        r.last_heartbeat = n->stored_heartbeat;
+        r.agent_endpoint = n->endpoint;
+        r.agent_version = n->version;
+        r.ip = n->ip;
+        r.wish = n->wish;
+        r.registered_at = n->registered_at;
+        r.resource_version = n->seq;
+        for (unsigned t = 1; t < ARRAY_LEN(types); t++)
+                if (n->type_bits & (1u << t))
+                        types[r.n_supported_workload_types++] = (Pb__WorkloadType__E)t;
+        r.supported_workload_types = types;
+        Pb__Node__LabelsEntry *entries = arena_new_n(&c->step, Pb__Node__LabelsEntry, n->n_labels + 1);
+        Pb__Node__LabelsEntry **labels = arena_new_n(&c->step, Pb__Node__LabelsEntry *, n->n_labels + 1);
+        for (uint32_t i = 0; i < n->n_labels; i++) {
+                pb__node__labels_entry__init(&entries[i]);
+                entries[i].key = n->labels[i].key;
+                entries[i].value = n->labels[i].value;
+                labels[i] = &entries[i];
+        }
+        r.labels = labels;
+        r.n_labels = n->n_labels;
+        if (live) {
+                if (n->heard_at)
+                        r.last_heartbeat = n->heard_at;
+                res.cpu_used = n->cpu_used;
+                res.memory_used = n->memory_used_mb;
+                res.disk_used = n->disk_used_gb;
+                r.connected = n->session != 0;
+                r.units = (int32_t)n->n_units;
+                r.tombstones = (int32_t)n->n_tombstones;
+        }
+        *ret_len = pb__node__get_packed_size(&r);
+        void *data = arena_alloc(a, *ret_len + 1);
+        pb__node__pack(&r, data);
+        return data;
+}
+
+static void *tombstone_record(struct core *c, const struct tombstone *t, struct arena *a, size_t *ret_len)
+{
+        Pb__Tombstone r = PB__TOMBSTONE__INIT;
+        Pb__Token token = PB__TOKEN__INIT;
+        Pb__Resources held = amounts_to_resources(t->held);
+        token.epoch = t->token_epoch;
+        token.seq = t->token_seq;
+        r.node_id = node_at(c, t->node)->id;
+        r.workload_id = t->workload_id;
+        r.token = &token;
+        r.resources = &held;
+        r.reason = t->reason;
+        r.created_at = t->created_at;
+        *ret_len = pb__tombstone__get_packed_size(&r);
+        void *data = arena_alloc(a, *ret_len + 1);
+        pb__tombstone__pack(&r, data);
+        return data;
+}
+
+static void *cluster_record(struct core *c, struct arena *a, size_t *ret_len)
+{
+        Pb__Cluster r = PB__CLUSTER__INIT;
+        r.cluster_id = c->cluster_id;
+        r.epoch = c->epoch;
+        r.schema = 1;
+        r.created_at = c->cluster_created_at;
+        *ret_len = pb__cluster__get_packed_size(&r);
+        void *data = arena_alloc(a, *ret_len + 1);
+        pb__cluster__pack(&r, data);
+        return data;
+}
+
+static void put(struct store_record **at, const char *key, void *data, size_t len)
+{
+        *(*at)++ = (struct store_record){ .key = key, .data = data, .len = len };
+}
+
+static void put_message(struct store_record **at, struct arena *a, const char *key, const ProtobufCMessage *m)
+{
+        size_t len = protobuf_c_message_get_packed_size(m);
+        void *data = arena_alloc(a, len + 1);
+        protobuf_c_message_pack(m, data);
+        put(at, key, data, len);
+}
+
+/* The views that people read: derived, so never read back. */
+static void put_workload_views(struct core *c, struct store_record **at, struct arena *a, const struct workload *w)
+{
+        const char *key = arena_printf(a, "/assignments/%s", w->id);
+        if (node_ok(w->node)) {
+                Pb__Assignment s = PB__ASSIGNMENT__INIT;
+                s.workload_id = w->id;
+                s.node_id = node_at(c, w->node)->id;
+                s.reason = arena_printf(a, "selected by lowest utilization score %lld.%06lld", (long long)(w->score / 1000000), (long long)(w->score % 1000000));
+                s.created_at = w->placed_at;
+                put_message(at, a, key, &s.base);
+        } else
+                put(at, key, NULL, 0);
+        key = arena_printf(a, "/retries/%s", w->id);
+        if (w->attempts) {
+                Pb__Retry r = PB__RETRY__INIT;
+                r.attempts = w->attempts;
+                r.max_attempts = w->max_attempts;
+                r.next_retry_at = w->next_retry_at;
+                put_message(at, a, key, &r.base);
+        } else
+                put(at, key, NULL, 0);
+        Pb__Reconciliation r = PB__RECONCILIATION__INIT;
+        r.workload_id = w->id;
+        r.action = (char *)action_names[w->action];
+        r.success = str_empty(w->failure);
+        r.reason = w->failure;
+        r.attempted_at = w->last_action_at;
+        put_message(at, a, arena_printf(a, "/reconciliation/%s", w->id), &r.base);
+}
+
+static bool exists(struct core *c, char *key)
+{
+        char *id = strchr(key + 1, '/') + 1;
+        if (str_starts(key, "/workloads/"))
+                return workload_ok(workload_find(c, id));
+        if (str_starts(key, "/nodes/"))
+                return node_ok(node_find(c, id));
+        char *slash = strchr(id, '/'); /* /tombstones/<node>/<workload> */
+        *slash = 0;
+        struct node_ix n = node_find(c, id);
+        *slash = '/';
+        return node_ok(n) && tombstone_find(c, n, slash + 1) != NONE;
+}
+
+static int by_text(const void *a, const void *b)
+{
+        return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void put_removed(struct core *c, struct core_out *o, struct store_record **at)
+{
+        if (o->removed.len)
+                qsort(o->removed.at, o->removed.len, sizeof(*o->removed.at), by_text);
+        for (size_t i = 0; i < o->removed.len; i++) {
+                char *key = o->removed.at[i], *id = strchr(key + 1, '/') + 1;
+                /* Removed twice: once is enough. Made again within this batch: its put is the truth. */
+                if ((i && strcmp(key, o->removed.at[i - 1]) == 0) || exists(c, key))
+                        continue;
+                put(at, key, NULL, 0);
+                if (!c->opt.index_records)
+                        continue;
+                if (str_starts(key, "/workloads/")) {
+                        put(at, arena_printf(o->memory, "/assignments/%s", id), NULL, 0);
+                        put(at, arena_printf(o->memory, "/retries/%s", id), NULL, 0);
+                        put(at, arena_printf(o->memory, "/reconciliation/%s", id), NULL, 0);
+                } else if (str_starts(key, "/nodes/"))
+                        put(at, arena_printf(o->memory, "/nodes/%s/status", id), NULL, 0);
+        }
+}
+
+void records_collect(struct core *c, struct core_out *o, struct store_record **ret, size_t *ret_n)
+{
+        struct arena *a = o->memory;
+        size_t len, max = (o->workloads.len + o->nodes.len + o->tombstones.len + o->removed.len + 1) * 5;
+        struct store_record *first = arena_new_n(a, struct store_record, max), *at = first;
+        if (o->cluster) {
+                void *data = cluster_record(c, a, &len);
+                put(&at, "/meta/cluster", data, len);
+        }
+        for (size_t i = 0; i < o->workloads.len; i++) {
+                struct workload *w = workload_at(c, o->workloads.at[i]);
+                if (!w->id || !w->unsaved)
+                        continue;
+                w->unsaved = false;
+                void *data = workload_record(c, w, false, a, &len);
+                put(&at, arena_printf(a, "/workloads/%s", w->id), data, len);
+                if (c->opt.index_records)
+                        put_workload_views(c, &at, a, w);
+        }
+        for (size_t i = 0; i < o->nodes.len; i++) {
+                struct node *n = node_at(c, o->nodes.at[i]);
+                if (!n->id || !n->unsaved)
+                        continue;
+                n->unsaved = false;
+                void *data = node_record(c, n, false, a, &len);
+                put(&at, arena_printf(a, "/nodes/%s", n->id), data, len);
+                if (c->opt.index_records) {
+                        const char *word = n->status == PB__NODE_STATUS__E__Ready ? "Ready" : "NotReady";
+                        put(&at, arena_printf(a, "/nodes/%s/status", n->id), (void *)word, strlen(word));
+                }
+        }
+        for (size_t i = 0; i < o->tombstones.len; i++) {
+                struct tombstone *t = &c->tombstones.at[o->tombstones.at[i]];
+                if (!t->workload_id || !t->unsaved)
+                        continue;
+                t->unsaved = false;
+                void *data = tombstone_record(c, t, a, &len);
+                put(&at, arena_printf(a, "/tombstones/%s/%s", node_at(c, t->node)->id, t->workload_id), data, len);
+        }
+        put_removed(c, o, &at);
+        *ret = first;
+        *ret_n = (size_t)(at - first);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------------------------------- */
+
+static int bad_record(struct err *err, const char *key, const char *why)
+{
+        return err_set(err, ERR_CORRUPT, .msg = "a stored record is left out because it makes no sense", .detail = fmt("%s: %s", key, why),
+                       .hint = "run berth fsck");
+}
+
+/* Workloads may be read before the node that they are on: such a node is made and filled in when its own record comes. */
+static struct node_ix node_get_or_add(struct core *c, const char *id)
+{
+        struct node_ix n = node_find(c, id);
+        return node_ok(n) ? n : node_add(c, id);
+}
+
+/* A record under another key than its own would never be written or removed again. */
+static bool key_is(const char *key, const char *kind, const char *id)
+{
+        size_t len = strlen(kind);
+        return !str_empty(id) && strncmp(key, kind, len) == 0 && strcmp(key + len, id) == 0;
+}
+
+static bool node_times_are_sane(const Pb__Node *r)
+{
+        return time_is_sane(r->status_updated_at) && time_is_sane(r->registered_at) && time_is_sane(r->last_heartbeat);
+}
+
+static int load_node(struct core *c, const char *key, const Pb__Node *r, struct err *err)
+{
+        if (!key_is(key, "/nodes/", r->id))
+                return bad_record(err, key, "its id is not that of its key");
+        if (!node_resources_are_sane(r->resources))
+                return bad_record(err, key, "a node needs resources, within their limits");
+        if (r->wish > PB__NODE_WISH__E__disabled)
+                return bad_record(err, key, "its wish is unknown to this berth");
+        if (!node_times_are_sane(r))
+                return bad_record(err, key, "a time is out of range");
+        struct node_ix ix = node_get_or_add(c, r->id);
+        node_attributes(c, ix, r);
+        struct node *n = node_at(c, ix);
+        n->status = (uint8_t)(r->status == PB__NODE_STATUS__E__NotReady ? PB__NODE_STATUS__E__NotReady : PB__NODE_STATUS__E__Ready);
+        n->wish = (uint8_t)(r->wish ? r->wish : PB__NODE_WISH__E__schedulable);
+        n->status_at = r->status_updated_at;
+        n->registered_at = r->registered_at;
+        n->stored_heartbeat = r->last_heartbeat;
+        n->seq = r->resource_version;
+        text_set(&n->status_reason, r->status_reason);
+        text_set(&n->status_by, r->status_updated_by);
+        columns_update(c, ix);
+        return 0;
+}
+
+static void load_retry(struct workload *w, const Pb__Retry *r)
+{
+        w->max_attempts = r && r->max_attempts > 0 ? r->max_attempts : RETRY_MAX_ATTEMPTS;
+        w->base_seconds = r && r->base_seconds > 0 ? r->base_seconds : RETRY_BASE_SECONDS;
+        w->cap_seconds = r && r->cap_seconds > 0 ? r->cap_seconds : RETRY_CAP_SECONDS;
+        int32_t attempts = r && r->attempts > 0 ? r->attempts : 0;
+        w->attempts = attempts < w->max_attempts ? attempts : w->max_attempts; /* (R1) */
+        int64_t at = r && r->next_retry_at > 0 ? r->next_retry_at : 1;
+        w->next_retry_at = w->phase == PB__PHASE__E__RetryPending ? at : 0; /* (R2) */
+}
+
+static void load_workload_state(struct core *c, struct workload_ix ix, const Pb__Workload *r)
+{
+        struct workload *w = workload_at(c, ix);
+        const Pb__WorkloadStatus *s = r->status;
+        const Pb__Metadata *m = r->metadata;
+        w->desired = (uint8_t)r->desired_state;
+        text_set(&w->revision, r->revision_id);
+        w->seq = r->resource_version;
+        workload_set_phase(c, w, s->phase);
+        w->actual = (uint8_t)s->actual_state;
+        w->reason = (uint8_t)s->reason;
+        w->last_updated = s->last_updated;
+        w->started_at = s->started_at;
+        w->finished_at = s->finished_at;
+        w->restarts = s->restarts;
+        text_set(&w->failure, s->failure_reason);
+        text_set(&w->observed, s->observed_revision);
+        if ((w->has_exit = s->exit_code != NULL))
+                w->exit_code = (int32_t)s->exit_code->value;
+        if ((w->has_signal = s->signal != NULL))
+                w->signal = (int32_t)s->signal->value;
+        w->created_at = m->created_at;
+        w->updated_at = m->updated_at;
+        w->last_action_at = m->last_action_at;
+        w->last_launch_at = m->last_launch_at;
+        w->action = (uint8_t)action_parse(m->last_action);
+        text_set(&w->last_error, m->last_error);
+        load_retry(w, r->retry);
+        if (r->placement) {
+                w->placed_at = r->placement->placed_at;
+                w->placed_reason = (uint8_t)r->placement->reason;
+                w->score = r->placement->score;
+                w->candidates = r->placement->candidates;
+                text_set(&w->previous_node, r->placement->previous_node);
+        }
+        if (r->token) {
+                w->token_epoch = r->token->epoch;
+                w->token_seq = r->token->seq;
+        }
+}
+
+static bool workload_values_are_sane(const Pb__Workload *r)
+{
+        const Pb__WorkloadStatus *s = r->status;
+        const Pb__Metadata *m = r->metadata;
+        const int64_t times[] = { s->last_updated, s->started_at, s->finished_at, m->created_at, m->updated_at, m->last_action_at, m->last_launch_at,
+                                  r->retry ? r->retry->next_retry_at : 0, r->placement ? r->placement->placed_at : 0 };
+        for (size_t i = 0; i < ARRAY_LEN(times); i++)
+                if (!time_is_sane(times[i]))
+                        return false;
+        return s->restarts >= 0 && s->restarts < INT32_MAX / 2 && reason_is_sane(s->reason) && (!r->placement || reason_is_sane(r->placement->reason)) &&
+               s->actual_state <= PB__ACTUAL_STATE__E__Missing;
+}
+
+static const char *wrong_workload(struct core *c, const char *key, const Pb__Workload *r)
+{
+        if (!key_is(key, "/workloads/", r->id))
+                return "its id is not that of its key";
+        if (!r->status || !r->metadata || !r->desired_state || !r->type)
+                return "a workload needs type, desired_state, status and metadata";
+        if (workload_ok(workload_find(c, r->id)))
+                return "it is there twice";
+        if (r->type >= TYPES_MAX || r->desired_state > PB__DESIRED_STATE__E__Deleted || !r->status->phase || r->status->phase >= ARRAY_LEN(c->by_phase))
+                return "its type, desired_state or phase is unknown to this berth";
+        if (!resources_are_sane(r->resources))
+                return "its resources are out of range";
+        if (!workload_values_are_sane(r))
+                return "a time, a state or a reason is out of range";
+        if ((r->desired_state == PB__DESIRED_STATE__E__Deleted) != (r->status->phase == PB__PHASE__E__Deleting))
+                return "what is to be deleted is Deleting";
+        bool on_node = !str_empty(r->assigned_node) && !(r->placement && r->placement->forgotten);
+        bool holds = on_node && !(r->placement && r->placement->released);
+        bool finished = r->status->phase == PB__PHASE__E__Completed || r->status->phase == PB__PHASE__E__Failed;
+        bool runs = r->status->phase == PB__PHASE__E__Scheduled || r->status->phase == PB__PHASE__E__Updating || r->status->phase == PB__PHASE__E__Running ||
+                    r->status->phase == PB__PHASE__E__RetryPending;
+        if (runs ? !holds : finished && holds)
+                return "its phase and its place on a node do not go together";
+        struct node_ix n = on_node ? node_find(c, r->assigned_node) : NODE_NONE;
+        if (node_ok(n) && tombstone_find(c, n, r->id) != NONE)
+                return "it is on a node that has yet to remove it";
+        if (node_ok(n) && holds && !amounts_can_add(node_get(c, n)->ledger.reserved, amounts_of(r->resources)))
+                return "its resources are out of range";
+        return NULL;
+}
+
+static int load_workload(struct core *c, const char *key, const Pb__Workload *r, struct err *err)
+{
+        const char *wrong = wrong_workload(c, key, r);
+        if (wrong)
+                return bad_record(err, key, wrong);
+        struct workload_ix ix = workload_add(c, r->id);
+        workload_at(c, ix)->definition = definition_intern(c, r);
+        load_workload_state(c, ix, r);
+        struct workload *w = workload_at(c, ix);
+        if (!str_empty(r->assigned_node)) {
+                if (r->placement && r->placement->forgotten)
+                        text_set(&w->lost_node, r->assigned_node);
+                else {
+                        workload_assign(c, ix, node_get_or_add(c, r->assigned_node));
+                        workload_hold(c, ix, !(r->placement && r->placement->released));
+                }
+        }
+        workload_deadline_refresh(c, ix);
+        return 0;
+}
+
+static int load_tombstone(struct core *c, const char *key, const Pb__Tombstone *r, struct err *err)
+{
+        if (str_empty(r->node_id) || !r->token || !key_is(key, arena_printf(&c->step, "/tombstones/%s/", r->node_id), r->workload_id))
+                return bad_record(err, key, "an old copy needs a token, and the node and workload of its key");
+        struct workload_ix w = workload_find(c, r->workload_id);
+        struct node_ix n = node_find(c, r->node_id);
+        if (node_ok(n) && ((workload_ok(w) && workload_at(c, w)->node.v == n.v) || tombstone_find(c, n, r->workload_id) != NONE))
+                return bad_record(err, key, "the workload is on that node");
+        if (!resources_are_sane(r->resources) || (node_ok(n) && !amounts_can_add(node_at(c, n)->ledger.reserved, amounts_of(r->resources))))
+                return bad_record(err, key, "its resources are out of range");
+        if (!time_is_sane(r->created_at) || !reason_is_sane(r->reason))
+                return bad_record(err, key, "its time or its reason is out of range");
+        tombstone_add(c, node_get_or_add(c, r->node_id), r->workload_id, r->token->epoch, r->token->seq, amounts_of(r->resources), r->reason, r->created_at);
+        return 0;
+}
+
+int core_load_record(struct core *c, const char *key, const void *data, size_t len, struct err *err)
+{
+        must(!c->started, "records are loaded before INPUT_START");
+        struct arena_allocator alloc = arena_allocator(&c->step);
+        ProtobufCAllocator *a = (ProtobufCAllocator *)&alloc;
+        int r = 0;
+        if (strcmp(key, "/meta/cluster") == 0) {
+                Pb__Cluster *m = pb__cluster__unpack(a, len, data);
+                if (!m || str_empty(m->cluster_id))
+                        r = bad_record(err, key, "does not parse");
+                else {
+                        text_set(&c->cluster_id, m->cluster_id);
+                        c->epoch = m->epoch;
+                        c->cluster_created_at = m->created_at;
+                }
+        } else if (str_starts(key, "/nodes/") && !strchr(key + strlen("/nodes/"), '/')) {
+                Pb__Node *m = pb__node__unpack(a, len, data);
+                r = m ? load_node(c, key, m, err) : bad_record(err, key, "does not parse");
+        } else if (str_starts(key, "/workloads/")) {
+                Pb__Workload *m = pb__workload__unpack(a, len, data);
+                r = m ? load_workload(c, key, m, err) : bad_record(err, key, "does not parse");
+        } else if (str_starts(key, "/tombstones/")) {
+                Pb__Tombstone *m = pb__tombstone__unpack(a, len, data);
+                r = m ? load_tombstone(c, key, m, err) : bad_record(err, key, "does not parse");
+        } /* anything else is a view, or of a newer berth */
+        arena_reset(&c->step);
+        return r;
+}
+
+static int by_key(const void *a, const void *b)
+{
+        return strcmp(((const struct store_record *)a)->key, ((const struct store_record *)b)->key);
+}
+
+int core_records(const struct core *cc, int (*fn)(void *ctx, const struct store_record *record, struct err *err), void *ctx, struct err *err)
+{
+        struct core *c = (struct core *)cc; /* packing uses the step's memory, nothing else */
+        struct arena a = ARENA_INIT;
+        ARRAY(struct store_record) all = { 0 };
+        size_t len;
+        void *data;
+        if (c->cluster_id) {
+                data = cluster_record(c, &a, &len);
+                *array_push(&all) = (struct store_record){ "/meta/cluster", data, len };
+        }
+        for (uint32_t i = 0; i < c->nodes.len; i++)
+                if (c->nodes.at[i].id) {
+                        data = node_record(c, &c->nodes.at[i], false, &a, &len);
+                        *array_push(&all) = (struct store_record){ arena_printf(&a, "/nodes/%s", c->nodes.at[i].id), data, len };
+                }
+        for (uint32_t i = 0; i < c->workloads.len; i++)
+                if (c->workloads.at[i].id) {
+                        data = workload_record(c, &c->workloads.at[i], false, &a, &len);
+                        *array_push(&all) = (struct store_record){ arena_printf(&a, "/workloads/%s", c->workloads.at[i].id), data, len };
+                }
+        for (uint32_t i = 0; i < c->tombstones.len; i++) {
+                const struct tombstone *t = &c->tombstones.at[i];
+                if (!t->workload_id)
+                        continue;
+                data = tombstone_record(c, t, &a, &len);
+                *array_push(&all) =
+                        (struct store_record){ arena_printf(&a, "/tombstones/%s/%s", node_at(c, t->node)->id, t->workload_id), data, len };
+        }
+        if (all.len)
+                qsort(all.at, all.len, sizeof(*all.at), by_key);
+        int r = 0;
+        for (size_t i = 0; i < all.len && r >= 0; i++)
+                r = fn(ctx, &all.at[i], err);
+        array_fini(&all);
+        arena_fini(&a);
+        arena_reset(&c->step);
+        return r < 0 ? r : 0;
+}

@@ -1,0 +1,333 @@
+/* core/state.h: the state, as the core's files see it. Nobody outside src/core includes this.
+ *
+ * Definitions:
+ *   workload    what a user asked to run under one id.
+ *   definition  the user's part of a workload (type, spec, resources, labels...), packed once and shared by all workloads that carry the same one.
+ *   class       the part of a definition that placement looks at. Workloads of one class fit on the same nodes; they wait in one queue.
+ *   unit        a workload's copy on its node; it holds capacity there unless it has finished for good.
+ *   tombstone   a copy that must be gone from a node and is not yet proved gone; it holds capacity as well.
+ *   live        what a restart forgets: sessions, heartbeats, what was asked for and not yet answered. Never in records, never in core_dump().
+ *
+ * The numbered invariants (W.., N.., P.., L..) are in docs/invariants.md; check.c asserts them.
+ */
+#ifndef BERTH_CORE_STATE_H
+#define BERTH_CORE_STATE_H
+
+#include "agent.pb-c.h"
+#include "api.pb-c.h"
+#include "base/arena.h"
+#include "base/array.h"
+#include "base/heap.h"
+#include "base/map.h"
+#include "base/str.h"
+#include "core/core.h"
+#include "core/ledger.h"
+#include "core/place_tree.h"
+#include "events.pb-c.h"
+#include "records.pb-c.h"
+
+#define NONE UINT32_MAX
+#define TYPES_MAX 8 /* workload types are numbered from 1 up to below this */
+
+struct node_ix { uint32_t v; };
+struct workload_ix { uint32_t v; };
+#define NODE_NONE ((struct node_ix){ NONE })
+#define WORKLOAD_NONE ((struct workload_ix){ NONE })
+static inline bool node_ok(struct node_ix n) { return n.v != NONE; }
+static inline bool workload_ok(struct workload_ix w) { return w.v != NONE; }
+
+/* What a store holds may be damaged: a time that is none would overflow the first deadline made from it, a reason would not fit into its byte. */
+#define TIME_MAX_MS INT64_C(253402300799999) /* the end of the year 9999 */
+static inline bool time_is_sane(int64_t ms) { return ms >= 0 && ms <= TIME_MAX_MS; }
+static inline bool reason_is_sane(Pb__Reason__E reason) { return (int)reason >= 0 && (int)reason <= UINT8_MAX; }
+
+/* ---- definitions ------------------------------------------------------------------------------------------------------------------------- */
+
+struct label { char *key, *value; };
+
+struct class {
+        struct amounts need;
+        uint32_t type_bit;       /* 1 << Pb__WorkloadType__E */
+        struct label *selector;  /* sorted by key */
+        uint32_t n_selector;
+        uint64_t selector_bits;  /* pairs that have a bit in the nodes' label masks */
+        bool selector_exact;     /* the bits say it all */
+        uint32_t refs;           /* definitions that use it */
+        struct str key;          /* what the map compares */
+        /* pending workloads, first come first served */
+        uint32_t first, last, n_waiting;
+        uint8_t reason;          /* why its last placement failed */
+        uint64_t tried_at;       /* value of capacity_change when the whole queue was last found not to fit */
+        uint32_t next_waiting, prev_waiting; /* list of classes with somebody waiting */
+};
+
+struct definition {
+        uint32_t refs;
+        uint32_t class;
+        uint8_t type, restart;
+        int32_t ttl_seconds, stop_grace_seconds;
+        uint32_t len;
+        unsigned char *data; /* packed Pb__Workload with the user's fields only */
+};
+
+/* ---- workloads --------------------------------------------------------------------------------------------------------------------------- */
+
+enum action { ACTION_NONE, ACTION_CREATED, ACTION_UPDATED, ACTION_ASSIGN, ACTION_APPLY, ACTION_RECREATE, ACTION_APPLY_STOPPED, ACTION_DELETE,
+              ACTION_RESCHEDULE, ACTION_AWAIT_FAILOVER, ACTION_RETRY, ACTION_BACKOFF_WAIT, ACTION_FAIL, ACTION_COMPLETE, _ACTION_MAX };
+extern const char *const action_names[_ACTION_MAX];
+enum action action_parse(const char *name);
+
+struct workload {
+        char *id; /* NULL: free slot */
+        char *revision, *observed, *failure, *last_error, *previous_node;
+        char *lost_node; /* assigned to a node that has since been forgotten: its name, for people */
+        uint32_t definition;
+        struct node_ix node;
+        struct workload_ix node_next, node_prev; /* the node's units */
+        struct workload_ix wait_next, wait_prev; /* the class's queue */
+        uint64_t token_epoch, token_seq, seq;    /* seq: of the last event about it */
+        int64_t created_at, updated_at, last_updated, last_action_at, last_launch_at, started_at, finished_at, next_retry_at, placed_at;
+        int64_t score;
+        int32_t attempts, max_attempts, base_seconds, cap_seconds, restarts, candidates, exit_code, signal;
+        uint8_t desired, phase, actual, reason, placed_reason, action;
+        bool has_exit : 1, has_signal : 1;
+        bool holds : 1;    /* counted in its node's ledger */
+        /* live */
+        bool dirty : 1;    /* queued for reconcile() */
+        bool unsaved : 1;  /* its record is to be written with the next batch */
+        bool waiting : 1;  /* in its class's queue */
+        bool reported : 1; /* the agent has said anything about the current token */
+        uint16_t tombs;    /* tombstones of this id, on whatever nodes (derived) */
+        uint8_t resends;   /* times the current launch was sent again */
+        uint64_t seen;     /* number of the complete report that mentioned it last */
+};
+
+struct tombstone {
+        char *workload_id; /* NULL: free slot */
+        struct node_ix node;
+        uint64_t token_epoch, token_seq;
+        struct amounts held;
+        uint8_t reason;
+        int64_t created_at;
+        uint32_t next, prev; /* the node's tombstones */
+        uint32_t same_next;  /* those of the same workload on other nodes; the first is in the map */
+        bool unsaved;
+        uint64_t seen;       /* live: number of the complete report that mentioned it last */
+};
+
+/* ---- nodes ------------------------------------------------------------------------------------------------------------------------------- */
+
+struct node {
+        char *id; /* NULL: free slot */
+        char *endpoint, *ip, *version, *status_reason, *status_by;
+        struct label *labels; /* sorted by key */
+        uint32_t n_labels;
+        uint32_t type_bits;
+        uint8_t status; /* Ready or NotReady: liveness as of the last transition */
+        uint8_t wish;
+        int64_t status_at, registered_at, stored_heartbeat;
+        uint64_t seq;
+        struct ledger ledger;
+        struct workload_ix units;
+        uint32_t n_units;
+        uint32_t tombstones, n_tombstones, n_lost; /* n_lost: tombstones of copies that moved away while it was silent */
+        /* live */
+        uint64_t session; /* 0: no stream */
+        int64_t heard_at; /* 0: not since the server started */
+        uint64_t sent_seq; /* cursor of the last order sent on this stream */
+        int64_t list_at;  /* ask for the whole list with the first heartbeat after this */
+        int64_t cpu_used, memory_used_mb, disk_used_gb;
+        bool unsaved, evicting;
+        bool held;     /* its units would be moved, were it not that too many nodes fell silent with it (C11) */
+        bool given_up; /* silent beyond the grace, and not held: its units are moved */
+        int64_t released_at; /* when the brake let go of it: it has one more grace from then */
+        uint32_t strangers; /* units in its last whole list that the records do not know */
+        uint32_t rank;    /* by id; equal scores are decided by it */
+};
+
+/* ---- the whole --------------------------------------------------------------------------------------------------------------------------- */
+
+struct core_out {
+        struct arena *memory;
+        ARRAY(struct store_event) events;
+        ARRAY(struct effect) effects;
+        ARRAY(struct reply) replies;
+        ARRAY(char *) removed; /* keys of records that went away */
+        ARRAY(struct workload_ix) workloads; /* unsaved */
+        ARRAY(struct node_ix) nodes;
+        ARRAY(uint32_t) tombstones;
+        bool cluster;
+        uint64_t expected_head;
+        size_t ops;
+};
+
+struct core {
+        struct core_options opt;
+        char *version;
+        /* durable */
+        char *cluster_id;
+        uint64_t epoch;
+        int64_t cluster_created_at;
+        uint64_t head;
+        ARRAY(struct node) nodes;
+        ARRAY(struct workload) workloads;
+        ARRAY(struct tombstone) tombstones;
+        ARRAY(struct definition) definitions;
+        ARRAY(struct class) classes;
+        /* derived */
+        struct map node_by_id, workload_by_id, definition_by_data, class_by_key, tombstone_by_id;
+        ARRAY(uint32_t) free_nodes, free_workloads, free_tombstones, free_definitions, free_classes;
+        struct place_tree tree; /* level 0: what placement looks at, one row per node; see place_tree.h */
+        uint32_t n_nodes, n_workloads, n_tombstones;
+        uint32_t by_phase[11];
+        ARRAY(struct label) bits; /* label pairs that some selector names; position = bit */
+        ARRAY(struct node_ix) by_rank;
+        bool ranks_stale;
+        struct heap workload_deadlines, node_deadlines;
+        /* live */
+        bool started;
+        int64_t now_ms, started_ms, next_pass_ms;
+        uint64_t capacity_change; /* grows whenever something may fit that did not */
+        uint32_t waiting_first;   /* list of classes with somebody waiting */
+        uint64_t report_number;
+        uint32_t n_held; /* nodes whose eviction is held */
+        ARRAY(struct workload_ix) dirty;
+        size_t dirty_done;
+        ARRAY(struct node_ix) evict; /* nodes whose units are being moved */
+        uint32_t pass_next;          /* the periodic pass goes on here; NONE: not under way */
+        struct map session_nodes;    /* session -> node */
+        const struct input *in;
+        struct arena step;
+        struct core_out out;
+        ARRAY(struct core_batch *) ready;
+        size_t ready_done;
+        struct core_stats stats;
+        struct str scratch;
+};
+
+static inline struct node *node_at(struct core *c, struct node_ix n) { return &c->nodes.at[n.v]; }
+static inline struct workload *workload_at(struct core *c, struct workload_ix w) { return &c->workloads.at[w.v]; }
+static inline struct definition *definition_of(const struct core *c, const struct workload *w) { return &c->definitions.at[w->definition]; }
+static inline struct class *class_of(const struct core *c, const struct workload *w) { return &c->classes.at[definition_of(c, w)->class]; }
+static inline const struct node *node_get(const struct core *c, struct node_ix n) { return &c->nodes.at[n.v]; }
+static inline const struct workload *workload_get(const struct core *c, struct workload_ix w) { return &c->workloads.at[w.v]; }
+
+/* core.c */
+void emit(struct core *c, Pb__Event *e); /* stamps, packs, applies */
+void apply_event(struct core *c, const Pb__Event *e);
+void out_reset(struct core *c);
+void reply_error(struct core *c, const struct err *err);
+void reply_bytes(struct core *c, const ProtobufCMessageDescriptor *type, void *data, size_t len, bool created);
+void reply_message(struct core *c, const ProtobufCMessage *msg);
+void effect_add(struct core *c, enum effect_kind kind, uint64_t session, int64_t value, void *data, size_t len);
+void decision_done(struct core *c);
+bool step_is_full(const struct core *c); /* enough for one step: leave the rest for the next */
+void text_set(char **field, const char *text); /* owned copy; "" and NULL become NULL */
+
+/* definitions.c */
+uint32_t definition_intern(struct core *c, const Pb__Workload *w); /* takes a reference */
+void definition_ref(struct core *c, uint32_t d);
+void definition_unref(struct core *c, uint32_t d);
+void definitions_fini(struct core *c);
+void definitions_init(struct core *c);
+/* The user's fields of w, nothing else (strings shared with w). */
+void definition_view(const Pb__Workload *w, Pb__Workload *ret);
+uint64_t node_label_bits(const struct core *c, const struct node *n);
+const char *label_get(const struct label *labels, uint32_t n, const char *key);
+
+/* feasible.c */
+Pb__Reason__E feasible(const struct core *c, struct node_ix n, const struct class *k, const char *workload_id);
+/* Every reason that stands in the way, as bits (1 << reason). */
+uint64_t feasible_all(const struct core *c, struct node_ix n, const struct class *k, const char *workload_id);
+bool node_takes_units(const struct core *c, const struct node *n);
+
+/* place.c */
+struct place_result { struct node_ix node; uint32_t candidates; uint32_t utilisation; };
+/* workload_id: whose old copies stand in the way; NULL if there are none. */
+struct place_result place(struct core *c, const struct class *k, const char *workload_id, struct node_ix exclude);
+void columns_update(struct core *c, struct node_ix n);
+void ranks_refresh(struct core *c);
+
+/* node.c */
+struct node_ix node_find(const struct core *c, const char *id);
+void decide_hello(struct core *c, const Pb__Hello *hello, uint64_t session);
+void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t session);
+void decide_gone(struct core *c, uint64_t session);
+void decide_node_wish(struct core *c, const Pb__SetNodeWishRequest *req);
+void decide_node_forget(struct core *c, const Pb__NodeRef *req);
+void decide_node_deadline(struct core *c, struct node_ix n);
+bool evict_some(struct core *c); /* true: there is more to do now */
+void apply_node_event(struct core *c, const Pb__Event *e);
+void node_deadline_refresh(struct core *c, struct node_ix n);
+struct node_ix node_add(struct core *c, const char *id);
+void node_free(struct core *c, struct node_ix n);
+void node_attributes(struct core *c, struct node_ix ix, const Pb__Node *from);
+struct node_ix session_node(const struct core *c, uint64_t session);
+int64_t silence_limit_ms(const struct core *c);
+bool node_given_up(const struct core *c, struct node_ix n);  /* lost beyond the grace, and no brake */
+bool node_evacuates(const struct core *c, struct node_ix n); /* its units should run elsewhere */
+
+/* workload.c */
+struct workload_ix workload_find(const struct core *c, const char *id);
+void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req);
+void decide_delete(struct core *c, const Pb__WorkloadRef *req);
+void decide_desired(struct core *c, const Pb__SetDesiredRequest *req);
+void decide_retry(struct core *c, const Pb__WorkloadRef *req);
+void decide_workload_deadline(struct core *c, struct workload_ix w);
+void decide_failure(struct core *c, struct workload_ix w, Pb__Reason__E reason, const char *message, const Pb__UnitStatus *u);
+void reconcile(struct core *c, struct workload_ix w);
+void evict_workload(struct core *c, struct workload_ix w);
+bool place_waiting(struct core *c); /* true: there is more to do now */
+void launch(struct core *c, struct workload_ix w, Pb__Reason__E reason, enum action action, const char *message);
+void apply_workload_event(struct core *c, const Pb__Event *e);
+void mark_dirty(struct core *c, struct workload_ix w);
+void waiting_add(struct core *c, struct workload_ix w);
+void waiting_remove(struct core *c, struct workload_ix w);
+int64_t workload_deadline(const struct core *c, const struct workload *w); /* derived from the state alone */
+void workload_deadline_refresh(struct core *c, struct workload_ix w);
+struct workload_ix workload_add(struct core *c, const char *id);
+void workload_free(struct core *c, struct workload_ix w);
+void workload_set_phase(struct core *c, struct workload *w, Pb__Phase__E phase);
+void workload_assign(struct core *c, struct workload_ix w, struct node_ix n);
+void workload_unassign(struct core *c, struct workload_ix w);
+void workload_hold(struct core *c, struct workload_ix w, bool hold);
+void settle(struct core *c, struct workload_ix w); /* after a load: what is to be done about it */
+
+/* unit.c */
+void unit_send(struct core *c, struct workload_ix w);
+void unit_send_removal(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch, uint64_t seq);
+void plan_send(struct core *c, struct node_ix n);
+void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *units, size_t n_units, bool complete, bool whole_truth);
+uint32_t tombstone_find(const struct core *c, struct node_ix n, const char *workload_id);
+void tombstone_add(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch, uint64_t seq, struct amounts held, Pb__Reason__E reason, int64_t at);
+void tombstone_remove(struct core *c, uint32_t t);
+uint16_t tombstone_count(const struct core *c, const char *workload_id);
+
+/* record.c */
+void *workload_record(struct core *c, const struct workload *w, bool live, struct arena *a, size_t *ret_len);
+void *node_record(struct core *c, const struct node *n, bool live, struct arena *a, size_t *ret_len);
+void records_collect(struct core *c, struct core_out *out, struct store_record **ret, size_t *ret_n);
+Pb__NodeStatus__E node_status_shown(const struct node *n); /* of liveness and wish */
+void save_workload(struct core *c, struct workload_ix w);
+void save_node(struct core *c, struct node_ix n);
+void save_tombstone(struct core *c, uint32_t t);
+void save_removed(struct core *c, const char *kind, const char *id);
+
+/* read.c */
+void read_get_workload(struct core *c, const Pb__WorkloadRef *req);
+void read_list_workloads(struct core *c, const Pb__ListWorkloadsRequest *req);
+void read_get_node(struct core *c, const Pb__NodeRef *req);
+void read_list_nodes(struct core *c, const Pb__ListNodesRequest *req);
+void read_cluster(struct core *c);
+void read_locate(struct core *c, const Pb__WorkloadRef *req);
+Pb__Phase__E phase_shown(const struct core *c, const struct workload *w);
+int workload_lookup(struct core *c, const char *id, struct workload_ix *ret, struct err *err);
+int node_lookup(struct core *c, const char *id, struct node_ix *ret, struct err *err);
+
+/* explain.c */
+void read_explain(struct core *c, const Pb__WorkloadRef *req);
+char *feasible_detail(const struct core *c, struct node_ix n, const struct class *k, Pb__Reason__E reason, struct arena *a);
+
+/* retry.c: see retry.h */
+
+#endif

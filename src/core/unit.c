@@ -1,0 +1,451 @@
+/* core/unit.c: between the records and the agents: what each node is told to run, and what it says that it runs (C21-C24, C27, C40).
+ *
+ * A node's plan is derived: every unit that holds capacity there or is being deleted, and every tombstone as "Deleted". Changes are sent as they are decided; the whole
+ * plan is sent whenever the agent connects. A unit that the plan does not mention is never touched by the agent.
+ *
+ * What an agent reports counts only if it speaks of the current token; anything older is about a copy that is already being replaced.
+ */
+#include "base/mem.h"
+#include "base/mutant.h"
+#include "core/state.h"
+#include <string.h>
+
+/* ---- tombstones ---------------------------------------------------------------------------------------------------------------------------- */
+
+static uint32_t tombstones_of(const struct core *c, const char *workload_id)
+{
+        return c->n_tombstones ? map_get(&c->tombstone_by_id, workload_id, strlen(workload_id)) : NONE;
+}
+
+uint32_t tombstone_find(const struct core *c, struct node_ix n, const char *workload_id)
+{
+        for (uint32_t t = tombstones_of(c, workload_id); t != NONE; t = c->tombstones.at[t].same_next)
+                if (c->tombstones.at[t].node.v == n.v)
+                        return t;
+        return NONE;
+}
+
+uint16_t tombstone_count(const struct core *c, const char *workload_id)
+{
+        uint16_t count = 0;
+        for (uint32_t t = tombstones_of(c, workload_id); t != NONE; t = c->tombstones.at[t].same_next)
+                count++;
+        return count;
+}
+
+static void index_add(struct core *c, uint32_t t)
+{
+        uint32_t first = tombstones_of(c, c->tombstones.at[t].workload_id);
+        if (first == NONE) {
+                map_put(&c->tombstone_by_id, t);
+                return;
+        }
+        c->tombstones.at[t].same_next = c->tombstones.at[first].same_next;
+        c->tombstones.at[first].same_next = t;
+}
+
+static void index_remove(struct core *c, uint32_t t)
+{
+        uint32_t first = tombstones_of(c, c->tombstones.at[t].workload_id), next = c->tombstones.at[t].same_next;
+        if (first == t) {
+                map_remove(&c->tombstone_by_id, t);
+                if (next != NONE)
+                        map_put(&c->tombstone_by_id, next);
+                return;
+        }
+        while (c->tombstones.at[first].same_next != t)
+                first = c->tombstones.at[first].same_next;
+        c->tombstones.at[first].same_next = next;
+}
+
+void tombstone_add(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch, uint64_t seq, struct amounts held, Pb__Reason__E reason,
+                   int64_t at)
+{
+        must(tombstone_find(c, n, workload_id) == NONE, "N6: one tombstone per node and workload");
+        uint32_t t;
+        if (c->free_tombstones.len)
+                t = array_pop(&c->free_tombstones);
+        else {
+                array_push(&c->tombstones);
+                t = (uint32_t)c->tombstones.len - 1;
+        }
+        struct node *node = node_at(c, n);
+        c->tombstones.at[t] = (struct tombstone){ .workload_id = mem_strdup(workload_id), .node = n, .token_epoch = epoch, .token_seq = seq, .held = held,
+                                                  .reason = (uint8_t)reason, .created_at = at, .next = node->tombstones, .prev = NONE, .same_next = NONE };
+        index_add(c, t);
+        if (node->tombstones != NONE)
+                c->tombstones.at[node->tombstones].prev = t;
+        node->tombstones = t;
+        node->n_tombstones++;
+        node->n_lost += reason == PB__REASON__E__node_lost;
+        ledger_reserve(&node->ledger, held);
+        c->n_tombstones++;
+        struct workload_ix w = workload_find(c, workload_id);
+        if (workload_ok(w))
+                workload_at(c, w)->tombs++;
+        columns_update(c, n);
+        save_tombstone(c, t);
+        save_node(c, n);
+}
+
+void tombstone_remove(struct core *c, uint32_t ti)
+{
+        struct tombstone *t = &c->tombstones.at[ti];
+        struct node *node = node_at(c, t->node);
+        index_remove(c, ti);
+        if (t->prev != NONE)
+                c->tombstones.at[t->prev].next = t->next;
+        else
+                node->tombstones = t->next;
+        if (t->next != NONE)
+                c->tombstones.at[t->next].prev = t->prev;
+        node->n_tombstones--;
+        node->n_lost -= t->reason == PB__REASON__E__node_lost;
+        ledger_release(&node->ledger, t->held);
+        c->n_tombstones--;
+        struct workload_ix w = workload_find(c, t->workload_id);
+        if (workload_ok(w))
+                workload_at(c, w)->tombs--;
+        c->capacity_change++; /* that workload may come back here */
+        columns_update(c, t->node);
+        char *key = arena_printf(&c->step, "%s/%s", node->id, t->workload_id);
+        save_removed(c, "/tombstones/", key);
+        save_node(c, t->node);
+        mem_free(t->workload_id);
+        *t = (struct tombstone){ 0 };
+        *array_push(&c->free_tombstones) = ti;
+}
+
+/* ---- plans --------------------------------------------------------------------------------------------------------------------------------- */
+
+static size_t put_varint(unsigned char *p, uint64_t v)
+{
+        size_t n = 0;
+        do {
+                p[n] = (unsigned char)((v & 127) | (v > 127 ? 128 : 0));
+                v >>= 7;
+                n++;
+        } while (v);
+        return n;
+}
+
+static void *pack_unit(struct core *c, const struct workload *w, size_t *ret_len)
+{
+        const struct definition *d = definition_of(c, w);
+        Pb__Token token = PB__TOKEN__INIT;
+        token.epoch = w->token_epoch;
+        token.seq = w->token_seq;
+        Pb__PlanUnit unit = PB__PLAN_UNIT__INIT;
+        unit.workload_id = w->id;
+        unit.token = &token;
+        unit.desired_state = w->desired;
+        Pb__Workload head = PB__WORKLOAD__INIT;
+        head.id = w->id;
+        head.revision_id = w->revision;
+        bool with_spec = w->desired != PB__DESIRED_STATE__E__Deleted;
+        size_t unit_len = pb__plan_unit__get_packed_size(&unit), head_len = pb__workload__get_packed_size(&head);
+        size_t inner = head_len + d->len;
+        unsigned char *data = arena_alloc(c->out.memory, unit_len + inner + 16);
+        size_t n = pb__plan_unit__pack(&unit, data);
+        if (with_spec) {
+                data[n++] = 4 << 3 | 2; /* PlanUnit.workload, length-delimited */
+                n += put_varint(data + n, inner);
+                n += pb__workload__pack(&head, data + n);
+                memcpy(data + n, d->data, d->len);
+                n += d->len;
+        }
+        *ret_len = n;
+        return data;
+}
+
+void unit_send(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        if (!node_ok(w->node) || !node_at(c, w->node)->session)
+                return;
+        node_at(c, w->node)->sent_seq = c->head;
+        effect_add(c, EFFECT_PLAN_UNIT, node_at(c, w->node)->session, 0, NULL, 0);
+        size_t len;
+        void *data = pack_unit(c, w, &len);
+        struct effect *e = &c->out.effects.at[c->out.effects.len - 1];
+        e->data = data;
+        e->len = len;
+}
+
+void unit_send_removal(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch, uint64_t seq)
+{
+        if (!node_at(c, n)->session)
+                return;
+        Pb__Token token = PB__TOKEN__INIT;
+        token.epoch = epoch;
+        token.seq = seq;
+        Pb__PlanUnit unit = PB__PLAN_UNIT__INIT;
+        unit.workload_id = (char *)workload_id;
+        unit.token = &token;
+        unit.desired_state = PB__DESIRED_STATE__E__Deleted;
+        node_at(c, n)->sent_seq = c->head;
+        effect_add(c, EFFECT_PLAN_UNIT, node_at(c, n)->session, 0, NULL, 0);
+        struct effect *e = &c->out.effects.at[c->out.effects.len - 1];
+        e->len = pb__plan_unit__get_packed_size(&unit);
+        e->data = arena_alloc(c->out.memory, e->len + 1);
+        pb__plan_unit__pack(&unit, e->data);
+}
+
+static bool is_in_plan(const struct workload *w)
+{
+        bool waits = w->phase == PB__PHASE__E__RetryPending || w->phase == PB__PHASE__E__Pending; /* its next launch has a new token */
+        return (w->holds && !waits) || w->desired == PB__DESIRED_STATE__E__Deleted;
+}
+
+void plan_send(struct core *c, struct node_ix ix)
+{
+        struct node *n = node_at(c, ix);
+        n->sent_seq = c->head;
+        effect_add(c, EFFECT_PLAN_BEGIN, n->session, 0, NULL, 0);
+        for (uint32_t t = MUTANT(tombstone_not_planned) ? NONE : n->tombstones; t != NONE; t = c->tombstones.at[t].next)
+                unit_send_removal(c, ix, c->tombstones.at[t].workload_id, c->tombstones.at[t].token_epoch, c->tombstones.at[t].token_seq);
+        for (struct workload_ix w = n->units; workload_ok(w); w = workload_at(c, w)->node_next) {
+                if (is_in_plan(workload_at(c, w)))
+                        unit_send(c, w);
+        }
+        effect_add(c, EFFECT_PLAN_END, n->session, 0, NULL, 0);
+}
+
+/* ---- reports ------------------------------------------------------------------------------------------------------------------------------- */
+
+static void emit_status(struct core *c, struct workload_ix ix, Pb__EventType__E type, const Pb__UnitStatus *u, Pb__Reason__E reason, enum action action)
+{
+        struct workload *w = workload_at(c, ix);
+        Pb__WorkloadStatus status = PB__WORKLOAD_STATUS__INIT;
+        if (u) {
+                status.exit_code = u->exit_code;
+                status.signal = u->signal;
+                status.started_at = u->started_at;
+                status.finished_at = u->finished_at;
+                status.observed_revision = u->revision_id;
+        }
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = type;
+        e.workload_id = w->id;
+        e.node_id = node_ok(w->node) ? node_at(c, w->node)->id : "";
+        e.status = &status;
+        e.reason = reason;
+        e.action = (char *)action_names[action];
+        emit(c, &e);
+}
+
+static void decide_gone_for_good(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__WorkloadDeleted;
+        e.workload_id = arena_strdup(&c->step, w->id);
+        e.node_id = arena_strdup(&c->step, node_at(c, w->node)->id);
+        e.reason = PB__REASON__E__deleted;
+        emit(c, &e);
+}
+
+static const char *failure_text(struct core *c, const Pb__UnitStatus *u)
+{
+        if (!str_empty(u->message))
+                return u->message;
+        if (u->signal)
+                return arena_printf(&c->step, "killed by signal %lld", (long long)u->signal->value);
+        if (u->exit_code)
+                return arena_printf(&c->step, "exited with code %lld", (long long)u->exit_code->value);
+        return "failed";
+}
+
+/* A unit that should run has ended, one way or another. */
+static void decide_ended(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u)
+{
+        struct workload *w = workload_at(c, ix);
+        bool open = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating || w->phase == PB__PHASE__E__Running;
+        if (!open)
+                return; /* this end is known already */
+        bool clean = u->exit_code && u->exit_code->value == 0 && !u->signal && u->state != PB__ACTUAL_STATE__E__Failed;
+        bool known = u->exit_code || u->signal || u->state == PB__ACTUAL_STATE__E__Failed;
+        if (clean && definition_of(c, w)->restart != PB__RESTART__E__always && !MUTANT(job_restarted)) {
+                emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadCompleted, u, PB__REASON__E__exited, ACTION_COMPLETE);
+                return;
+        }
+        if (!known && c->now_ms - w->last_launch_at >= c->opt.launch_grace_ms) { /* e.g. the machine was restarted */
+                launch(c, ix, PB__REASON__E__lost_by_agent, ACTION_APPLY, failure_text(c, u));
+                return;
+        }
+        Pb__Reason__E reason = u->reason ? u->reason : u->signal ? PB__REASON__E__killed : clean ? PB__REASON__E__exited : PB__REASON__E__crashed;
+        decide_failure(c, ix, reason, failure_text(c, u), u);
+}
+
+static void decide_missing(struct core *c, struct workload_ix ix, bool complete)
+{
+        struct workload *w = workload_at(c, ix);
+        switch (w->desired) {
+        case PB__DESIRED_STATE__E__Deleted:
+                decide_gone_for_good(c, ix);
+                return;
+        case PB__DESIRED_STATE__E__Stopped:
+                if (w->phase != PB__PHASE__E__Stopped)
+                        emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStopped, NULL, PB__REASON__E__stopped_by_user, ACTION_APPLY_STOPPED);
+                return;
+        default:
+                /* A launch on its way is covered by its deadline; a unit that did run and is not known any more is launched anew. */
+                if (w->phase == PB__PHASE__E__Running && (complete || c->now_ms - w->last_launch_at >= c->opt.launch_grace_ms))
+                        launch(c, ix, PB__REASON__E__lost_by_agent, ACTION_APPLY, "the agent does not know it any more");
+        }
+}
+
+/* It was to move, found no other node, and its own came back in time. */
+static bool stays_after_all(const struct workload *w)
+{
+        return w->action == ACTION_AWAIT_FAILOVER && !w->waiting;
+}
+
+static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u, bool complete)
+{
+        struct workload *w = workload_at(c, ix);
+        bool stop_wanted = w->desired == PB__DESIRED_STATE__E__Stopped;
+        w->reported = true;
+        if (w->desired == PB__DESIRED_STATE__E__Deleted && u->state != PB__ACTUAL_STATE__E__Missing) {
+                if (complete)
+                        unit_send(c, ix); /* it should have gone long ago */
+                return;
+        }
+        switch (u->state) {
+        case PB__ACTUAL_STATE__E__Running:
+                if (stop_wanted) {
+                        if (complete)
+                                unit_send(c, ix); /* it should have stopped long ago */
+                } else if (w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating)
+                        emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, u, PB__REASON__E__none, stays_after_all(w) ? ACTION_APPLY : ACTION_NONE);
+                else if (w->phase == PB__PHASE__E__Running && stays_after_all(w))
+                        emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, u, PB__REASON__E__adopted, ACTION_APPLY);
+                break;
+        case PB__ACTUAL_STATE__E__Stopped:
+        case PB__ACTUAL_STATE__E__Failed:
+        case PB__ACTUAL_STATE__E__Unknown:
+                if (stop_wanted && w->phase != PB__PHASE__E__Stopped)
+                        emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStopped, u, PB__REASON__E__stopped_by_user, ACTION_APPLY_STOPPED);
+                else if (w->desired == PB__DESIRED_STATE__E__Running)
+                        decide_ended(c, ix, u);
+                break;
+        case PB__ACTUAL_STATE__E__Missing:
+                decide_missing(c, ix, false);
+                break;
+        default:
+                break;
+        }
+}
+
+/* A copy that this store once launched, of a workload that is not on this node: whatever became of its tombstone (the node was forgotten, and came back), it is an old one. */
+static bool is_superseded(const struct core *c, const Pb__UnitStatus *u)
+{
+        return u->token && u->token->seq && (u->token->epoch < c->epoch || (u->token->epoch == c->epoch && u->token->seq <= c->head));
+}
+
+/* A unit that the records do not place on this node: an old copy, or a stranger. Strangers are told of and left alone. */
+static void decide_stranger(struct core *c, struct node_ix n, struct workload_ix w, const Pb__UnitStatus *u, bool complete)
+{
+        uint32_t t = tombstone_find(c, n, u->workload_id);
+        bool gone = u->state == PB__ACTUAL_STATE__E__Missing;
+        if (t != NONE && gone) {
+                Pb__Event e = PB__EVENT__INIT;
+                e.type = PB__EVENT_TYPE__E__UnitRemoved;
+                e.workload_id = u->workload_id;
+                e.node_id = node_at(c, n)->id;
+                e.reason = c->tombstones.at[t].reason;
+                emit(c, &e);
+        } else if (gone || !complete)
+                return;
+        else if (t != NONE)
+                unit_send_removal(c, n, u->workload_id, c->tombstones.at[t].token_epoch, c->tombstones.at[t].token_seq);
+        else if (workload_ok(w) && is_superseded(c, u))
+                unit_send_removal(c, n, u->workload_id, u->token->epoch, u->token->seq);
+        else {
+                node_at(c, n)->strangers++;
+                if (c->scratch.len < 200)
+                        str_addf(&c->scratch, "%s%s", c->scratch.len ? ", " : "", u->workload_id);
+        }
+}
+
+/* Told when there are more than the last list had; what stays as it is says nothing new (A6). */
+static void tell_of_strangers(struct core *c, struct node_ix n, uint32_t before)
+{
+        uint32_t count = node_at(c, n)->strangers;
+        if (count <= before)
+                return;
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__UnitUnknown;
+        e.node_id = node_at(c, n)->id;
+        e.message = arena_printf(&c->step, "%u units that the records do not know run there and are left alone: %s%s", count, str_c(&c->scratch),
+                                 c->scratch.len < 200 ? "" : ", ...");
+        emit(c, &e);
+        decision_done(c);
+}
+
+static bool speaks_of_current(const struct workload *w, const Pb__UnitStatus *u)
+{
+        return (u->token && u->token->epoch == w->token_epoch && u->token->seq == w->token_seq) || MUTANT(stale_report_accepted);
+}
+
+/* Everything that a complete report does not mention is not there. */
+static void decide_unmentioned(struct core *c, struct node_ix n)
+{
+        uint64_t report = c->report_number;
+        ARRAY(struct workload_ix) missing = { 0 };
+        ARRAY(uint32_t) gone = { 0 };
+        for (struct workload_ix w = node_at(c, n)->units; workload_ok(w); w = workload_at(c, w)->node_next)
+                if (workload_at(c, w)->seen != report)
+                        *array_push(&missing) = w;
+        for (uint32_t t = node_at(c, n)->tombstones; t != NONE; t = c->tombstones.at[t].next)
+                if (c->tombstones.at[t].seen != report)
+                        *array_push(&gone) = t;
+        for (size_t i = 0; i < missing.len; i++) {
+                decide_missing(c, missing.at[i], true);
+                decision_done(c);
+        }
+        for (size_t i = 0; i < gone.len; i++) {
+                Pb__Event e = PB__EVENT__INIT;
+                e.type = PB__EVENT_TYPE__E__UnitRemoved;
+                e.workload_id = arena_strdup(&c->step, c->tombstones.at[gone.at[i]].workload_id);
+                e.node_id = node_at(c, n)->id;
+                e.reason = c->tombstones.at[gone.at[i]].reason;
+                emit(c, &e);
+                decision_done(c);
+        }
+        array_fini(&missing);
+        array_fini(&gone);
+}
+
+void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *units, size_t n_units, bool complete, bool whole_truth)
+{
+        c->stats.unit_reports++;
+        c->report_number++;
+        uint32_t strangers = node_at(c, n)->strangers;
+        str_clear(&c->scratch);
+        if (complete)
+                node_at(c, n)->strangers = 0;
+        for (size_t i = 0; i < n_units; i++) {
+                const Pb__UnitStatus *u = (const Pb__UnitStatus *)units[i];
+                struct workload_ix ix = workload_find(c, u->workload_id);
+                uint32_t t = tombstone_find(c, n, u->workload_id);
+                if (t != NONE)
+                        c->tombstones.at[t].seen = c->report_number;
+                if (!workload_ok(ix) || workload_at(c, ix)->node.v != n.v)
+                        decide_stranger(c, n, ix, u, complete);
+                else {
+                        workload_at(c, ix)->seen = c->report_number;
+                        if (speaks_of_current(workload_at(c, ix), u))
+                                decide_unit(c, ix, u, complete);
+                        else if (u->state == PB__ACTUAL_STATE__E__Missing && workload_at(c, ix)->desired == PB__DESIRED_STATE__E__Deleted)
+                                decide_gone_for_good(c, ix);
+                        else if (complete && u->state != PB__ACTUAL_STATE__E__Missing && is_in_plan(workload_at(c, ix)))
+                                unit_send(c, ix); /* it should be gone, or replaced, long ago */
+                }
+                decision_done(c);
+        }
+        if (complete)
+                tell_of_strangers(c, n, strangers);
+        if (complete && whole_truth)
+                decide_unmentioned(c, n);
+}

@@ -1,0 +1,1117 @@
+/* core/workload.c: a workload's life: what users ask, what is due, where it goes (C6, C7, C19-C28).
+ *
+ *   Pending --placed--> Scheduled --agent: running--> Running --new spec--> Updating --agent: running--> Running
+ *      ^                    |                            |
+ *      |                    '-----------failure----------+--> RetryPending --due--> Scheduled
+ *      |                                                 |        '--attempts exhausted--> Failed
+ *      '--its node is lost beyond the grace--------------+--> Completed (a job that exited 0)
+ *   any --stop--> Stopped --start--> Scheduled        any --delete--> Deleting --proved gone--> (no record)
+ *
+ * Invariants:
+ *   (W1) A workload has at most one node; it is in exactly that node's list of units.
+ *   (W2) It holds capacity there exactly while assigned and not finished for good (Completed, Failed).
+ *   (W3) Its token grows with every launch; nothing is launched without an event.
+ *   (W4) It waits in its class's queue exactly while it wants a (new) node and has found none.
+ */
+#include "base/mutant.h"
+#include "core/retry.h"
+#include "core/state.h"
+#include <string.h>
+
+const char *const action_names[_ACTION_MAX] = {
+        [ACTION_NONE] = "",
+        [ACTION_CREATED] = "Created",
+        [ACTION_UPDATED] = "Updated",
+        [ACTION_ASSIGN] = "Assign",
+        [ACTION_APPLY] = "Apply",
+        [ACTION_RECREATE] = "Recreate",
+        [ACTION_APPLY_STOPPED] = "ApplyStopped",
+        [ACTION_DELETE] = "Delete",
+        [ACTION_RESCHEDULE] = "Reschedule",
+        [ACTION_AWAIT_FAILOVER] = "AwaitFailover",
+        [ACTION_RETRY] = "Retry",
+        [ACTION_BACKOFF_WAIT] = "BackoffWait",
+        [ACTION_FAIL] = "Fail",
+        [ACTION_COMPLETE] = "Complete",
+};
+
+enum action action_parse(const char *name)
+{
+        for (int a = 1; a < _ACTION_MAX; a++)
+                if (str_eq(name, action_names[a]))
+                        return (enum action)a;
+        return ACTION_NONE;
+}
+
+struct workload_ix workload_find(const struct core *c, const char *id)
+{
+        return (struct workload_ix){ str_empty(id) ? NONE : map_get(&c->workload_by_id, id, strlen(id)) };
+}
+
+static bool is_finished(const struct workload *w)
+{
+        return w->phase == PB__PHASE__E__Completed || w->phase == PB__PHASE__E__Failed;
+}
+
+/* ---- the pieces ---------------------------------------------------------------------------------------------------------------------------- */
+
+struct workload_ix workload_add(struct core *c, const char *id)
+{
+        struct workload_ix w;
+        if (c->free_workloads.len)
+                w.v = array_pop(&c->free_workloads);
+        else {
+                array_push(&c->workloads);
+                w.v = (uint32_t)c->workloads.len - 1;
+        }
+        *workload_at(c, w) = (struct workload){ .id = mem_strdup(id), .definition = NONE, .node = NODE_NONE, .node_next = WORKLOAD_NONE,
+                                                .node_prev = WORKLOAD_NONE, .wait_next = WORKLOAD_NONE, .wait_prev = WORKLOAD_NONE };
+        map_put(&c->workload_by_id, w.v);
+        workload_at(c, w)->tombs = tombstone_count(c, id);
+        c->n_workloads++;
+        c->by_phase[0]++;
+        return w;
+}
+
+void workload_free(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        waiting_remove(c, ix);
+        workload_unassign(c, ix);
+        heap_unset(&c->workload_deadlines, ix.v);
+        map_remove(&c->workload_by_id, ix.v);
+        if (w->definition != NONE)
+                definition_unref(c, w->definition);
+        c->by_phase[w->phase]--;
+        mem_free(w->id);
+        mem_free(w->revision);
+        mem_free(w->observed);
+        mem_free(w->failure);
+        mem_free(w->last_error);
+        mem_free(w->previous_node);
+        mem_free(w->lost_node);
+        *w = (struct workload){ 0 };
+        *array_push(&c->free_workloads) = ix.v;
+        c->n_workloads--;
+}
+
+void workload_set_phase(struct core *c, struct workload *w, Pb__Phase__E phase)
+{
+        c->by_phase[w->phase]--;
+        w->phase = (uint8_t)phase;
+        c->by_phase[w->phase]++;
+}
+
+void workload_hold(struct core *c, struct workload_ix ix, bool hold)
+{
+        struct workload *w = workload_at(c, ix);
+        if (w->holds == hold)
+                return;
+        must(node_ok(w->node), "W2: only an assigned workload holds capacity");
+        if (hold)
+                ledger_reserve(&node_at(c, w->node)->ledger, class_of(c, w)->need);
+        else if (!MUTANT(ledger_not_released))
+                ledger_release(&node_at(c, w->node)->ledger, class_of(c, w)->need);
+        w->holds = hold;
+        columns_update(c, w->node);
+        save_node(c, w->node);
+}
+
+void workload_assign(struct core *c, struct workload_ix ix, struct node_ix n)
+{
+        struct workload *w = workload_at(c, ix);
+        must(!node_ok(w->node), "W1: a workload has one node at most");
+        w->node = n;
+        w->node_prev = WORKLOAD_NONE;
+        w->node_next = node_at(c, n)->units;
+        if (workload_ok(w->node_next))
+                workload_at(c, w->node_next)->node_prev = ix;
+        node_at(c, n)->units = ix;
+        node_at(c, n)->n_units++;
+}
+
+void workload_unassign(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        if (!node_ok(w->node))
+                return;
+        workload_hold(c, ix, false);
+        struct node *n = node_at(c, w->node);
+        if (workload_ok(w->node_prev))
+                workload_at(c, w->node_prev)->node_next = w->node_next;
+        else
+                n->units = w->node_next;
+        if (workload_ok(w->node_next))
+                workload_at(c, w->node_next)->node_prev = w->node_prev;
+        n->n_units--;
+        w->node = NODE_NONE;
+        w->node_next = w->node_prev = WORKLOAD_NONE;
+}
+
+void mark_dirty(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        if (w->dirty || !c->started || MUTANT(dirty_set_forgotten))
+                return;
+        w->dirty = true;
+        *array_push(&c->dirty) = ix;
+}
+
+void waiting_add(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        if (w->waiting)
+                return;
+        uint32_t ki = definition_of(c, w)->class;
+        struct class *k = &c->classes.at[ki];
+        w->waiting = true;
+        w->wait_next = WORKLOAD_NONE;
+        w->wait_prev = (struct workload_ix){ k->last };
+        if (k->last != NONE)
+                c->workloads.at[k->last].wait_next = ix;
+        else
+                k->first = ix.v;
+        k->last = ix.v;
+        if (k->n_waiting++ == 0) {
+                k->prev_waiting = NONE;
+                k->next_waiting = c->waiting_first;
+                if (c->waiting_first != NONE)
+                        c->classes.at[c->waiting_first].prev_waiting = ki;
+                c->waiting_first = ki;
+        }
+}
+
+void waiting_remove(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        if (!w->waiting)
+                return;
+        uint32_t ki = definition_of(c, w)->class;
+        struct class *k = &c->classes.at[ki];
+        w->waiting = false;
+        if (workload_ok(w->wait_prev))
+                workload_at(c, w->wait_prev)->wait_next = w->wait_next;
+        else
+                k->first = w->wait_next.v;
+        if (workload_ok(w->wait_next))
+                workload_at(c, w->wait_next)->wait_prev = w->wait_prev;
+        else
+                k->last = w->wait_prev.v;
+        w->wait_next = w->wait_prev = WORKLOAD_NONE;
+        if (--k->n_waiting == 0) {
+                if (k->prev_waiting != NONE)
+                        c->classes.at[k->prev_waiting].next_waiting = k->next_waiting;
+                else
+                        c->waiting_first = k->next_waiting;
+                if (k->next_waiting != NONE)
+                        c->classes.at[k->next_waiting].prev_waiting = k->prev_waiting;
+                k->next_waiting = k->prev_waiting = NONE;
+        }
+}
+
+int64_t workload_deadline(const struct core *c, const struct workload *w)
+{
+        const struct definition *d = definition_of(c, w);
+        switch (w->phase) {
+        case PB__PHASE__E__RetryPending:
+                return w->next_retry_at;
+        case PB__PHASE__E__Scheduled:
+        case PB__PHASE__E__Updating:
+                return w->last_launch_at + c->opt.launch_grace_ms;
+        case PB__PHASE__E__Running:
+                return w->attempts ? w->started_at + c->opt.healthy_ms : HEAP_NEVER;
+        case PB__PHASE__E__Completed:
+        case PB__PHASE__E__Failed:
+                return d->ttl_seconds > 0 && d->restart != PB__RESTART__E__always ? w->finished_at + (int64_t)d->ttl_seconds * 1000 : HEAP_NEVER;
+        default:
+                return HEAP_NEVER;
+        }
+}
+
+void workload_deadline_refresh(struct core *c, struct workload_ix ix)
+{
+        int64_t at = workload_deadline(c, workload_at(c, ix));
+        if (MUTANT(deadline_lost_on_restart) && (!c->started || c->in->kind == INPUT_START))
+                return;
+        if (at == HEAP_NEVER)
+                heap_unset(&c->workload_deadlines, ix.v);
+        else
+                heap_set(&c->workload_deadlines, ix.v, at);
+}
+
+/* ---- what users ask ------------------------------------------------------------------------------------------------------------------------ */
+
+static void reply_workload(struct core *c, struct workload_ix ix, bool created)
+{
+        if (!c->in->reply)
+                return;
+        effect_add(c, EFFECT_BEAT, 0, 0, NULL, 0); /* memory */
+        c->out.effects.len--;
+        size_t len;
+        void *data = workload_record(c, workload_at(c, ix), true, c->out.memory, &len);
+        reply_bytes(c, &pb__workload__descriptor, data, len, created);
+}
+
+static int conflict(struct core *c, const char *msg, const char *detail, const char *hint)
+{
+        struct err err;
+        err_set(&err, ERR_CONFLICT, .msg = msg, .detail = detail, .hint = hint);
+        reply_error(c, &err);
+        return -1;
+}
+
+static int check_version(struct core *c, const struct workload *w, uint64_t if_match)
+{
+        if (!if_match || if_match == w->seq || MUTANT(if_match_ignored))
+                return 0;
+        return conflict(c, "it was changed by somebody else meanwhile",
+                        fmt("%s: version %llu was asked for, it is at %llu", w->id, (unsigned long long)if_match, (unsigned long long)w->seq),
+                        "read it again and repeat the change");
+}
+
+static bool same_policy(const struct workload *w, const Pb__Retry *r)
+{
+        return !r || (w->max_attempts == r->max_attempts && w->base_seconds == r->base_seconds && w->cap_seconds == r->cap_seconds);
+}
+
+static bool same_definition(struct core *c, const struct workload *w, const Pb__Workload *asked)
+{
+        Pb__Workload view;
+        definition_view(asked, &view);
+        const struct definition *d = definition_of(c, w);
+        size_t len = pb__workload__get_packed_size(&view);
+        if (len != d->len || !str_eq(w->revision, asked->revision_id) || !same_policy(w, asked->retry))
+                return false;
+        unsigned char *data = arena_alloc(&c->step, len + 1);
+        pb__workload__pack(&view, data);
+        return memcmp(data, d->data, len) == 0;
+}
+
+static void emit_applied(struct core *c, const Pb__Workload *asked, const char *action)
+{
+        Pb__Workload view;
+        definition_view(asked, &view);
+        view.id = asked->id;
+        view.revision_id = asked->revision_id;
+        view.desired_state = asked->desired_state;
+        Pb__Retry retry = PB__RETRY__INIT;
+        if (asked->retry) {
+                retry.max_attempts = asked->retry->max_attempts;
+                retry.base_seconds = asked->retry->base_seconds;
+                retry.cap_seconds = asked->retry->cap_seconds;
+                view.retry = &retry;
+        }
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__WorkloadApplied;
+        e.workload_id = asked->id;
+        e.action = (char *)action;
+        e.workload = &view;
+        emit(c, &e);
+}
+
+/* The amounts of a new definition, on the node where the old one already holds its own. */
+static bool fits_in_place(const struct core *c, const struct workload *w, const Pb__Workload *asked)
+{
+        const struct node *n = node_get(c, w->node);
+        if (!(n->type_bits & (1u << asked->type)))
+                return false;
+        for (size_t i = 0; i < asked->n_node_selector; i++)
+                if (!str_eq(label_get(n->labels, n->n_labels, asked->node_selector[i]->key), asked->node_selector[i]->value))
+                        return false;
+        struct amounts left = amounts_add(ledger_free(&n->ledger), class_of(c, w)->need);
+        return amounts_fit(amounts_of(asked->resources), left);
+}
+
+static void emit_rescheduled(struct core *c, struct workload_ix ix, Pb__Reason__E reason, const char *message)
+{
+        struct workload *w = workload_at(c, ix);
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__Rescheduled;
+        e.workload_id = w->id;
+        e.node_id = node_at(c, w->node)->id;
+        e.reason = reason;
+        e.action = (char *)action_names[ACTION_RESCHEDULE];
+        e.message = (char *)message;
+        struct node_ix old = w->node;
+        uint64_t epoch = w->token_epoch, seq = w->token_seq;
+        emit(c, &e);
+        unit_send_removal(c, old, workload_at(c, ix)->id, epoch, seq);
+}
+
+static void update(struct core *c, struct workload_ix ix, const Pb__Workload *asked)
+{
+        struct workload *w = workload_at(c, ix);
+        bool in_place = node_ok(w->node) && w->holds && fits_in_place(c, w, asked);
+        if (node_ok(w->node) && w->holds && !in_place)
+                emit_rescheduled(c, ix, PB__REASON__E__spec_changed, "the new spec does not fit on its node");
+        emit_applied(c, asked, action_names[ACTION_UPDATED]);
+        w = workload_at(c, ix);
+        if (w->desired == PB__DESIRED_STATE__E__Running && node_ok(w->node) && w->holds) {
+                launch(c, ix, PB__REASON__E__spec_changed, ACTION_APPLY, "new revision");
+                if (node_evacuates(c, w->node))
+                        evict_workload(c, ix);
+        } else if (node_ok(w->node) && w->holds)
+                unit_send(c, ix); /* stopped: the agent learns the new spec */
+        mark_dirty(c, ix);
+}
+
+static int apply_is_allowed(struct core *c, const Pb__ApplyWorkloadRequest *req, struct workload_ix ix)
+{
+        const Pb__Workload *asked = req->workload;
+        struct err err;
+        uint64_t if_match = req->if_match ? req->if_match : asked->resource_version;
+        if (!workload_ok(ix)) {
+                if (req->update_only || if_match) {
+                        err_set(&err, ERR_NOT_FOUND, .msg = fmt("there is no workload %s", asked->id), .hint = "berth get workloads lists them");
+                        reply_error(c, &err);
+                        return -1;
+                }
+                if (c->n_workloads >= c->opt.max_workloads) {
+                        err_set(&err, ERR_LIMIT, .msg = "the cluster holds as many workloads as it may", .detail = fmt("%u", c->n_workloads),
+                                .hint = "delete finished ones, or give jobs a ttl_seconds");
+                        reply_error(c, &err);
+                        return -1;
+                }
+                return 0;
+        }
+        struct workload *w = workload_at(c, ix);
+        if (w->desired == PB__DESIRED_STATE__E__Deleted)
+                return conflict(c, fmt("workload %s is being deleted", w->id), NULL, "wait until it is gone, then apply it again");
+        if (check_version(c, w, if_match) < 0)
+                return -1;
+        if (req->create_only && !same_definition(c, w, asked))
+                return conflict(c, fmt("workload %s exists already, with another definition", w->id), NULL, "change it with PUT (berth apply), or choose another id");
+        return 0;
+}
+
+void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
+{
+        const Pb__Workload *asked = req->workload;
+        struct workload_ix ix = workload_find(c, asked->id);
+        if (apply_is_allowed(c, req, ix) < 0)
+                return;
+        if (!workload_ok(ix)) {
+                emit_applied(c, asked, action_names[ACTION_CREATED]);
+                ix = workload_find(c, asked->id);
+                if (workload_at(c, ix)->desired == PB__DESIRED_STATE__E__Running)
+                        reconcile(c, ix); /* at once, in the same decision */
+                reply_workload(c, ix, true);
+                return;
+        }
+        struct workload *w = workload_at(c, ix);
+        if (!same_definition(c, w, asked))
+                update(c, ix, asked);
+        if (asked->desired_state != PB__DESIRED_STATE__E__unset && asked->desired_state != workload_at(c, ix)->desired) {
+                Pb__SetDesiredRequest d = PB__SET_DESIRED_REQUEST__INIT;
+                d.id = asked->id;
+                d.desired_state = asked->desired_state;
+                decide_desired(c, &d);
+                return;
+        }
+        reply_workload(c, ix, false);
+}
+
+void decide_delete(struct core *c, const Pb__WorkloadRef *req)
+{
+        struct workload_ix ix;
+        struct err err;
+        if (workload_lookup(c, req->id, &ix, &err) < 0) {
+                reply_error(c, &err);
+                return;
+        }
+        struct workload *w = workload_at(c, ix);
+        if (check_version(c, w, req->if_match) < 0)
+                return;
+        if (w->desired != PB__DESIRED_STATE__E__Deleted) {
+                Pb__Event e = PB__EVENT__INIT;
+                e.type = PB__EVENT_TYPE__E__WorkloadDeleting;
+                e.workload_id = w->id;
+                e.node_id = node_ok(w->node) ? node_at(c, w->node)->id : "";
+                e.action = (char *)action_names[ACTION_DELETE];
+                e.reason = PB__REASON__E__deleted;
+                emit(c, &e);
+                c->stats.actions[3]++;
+                unit_send(c, ix);
+        }
+        reply_workload(c, ix, false);
+        mark_dirty(c, ix);
+}
+
+void decide_desired(struct core *c, const Pb__SetDesiredRequest *req)
+{
+        struct workload_ix ix;
+        struct err err;
+        if (workload_lookup(c, req->id, &ix, &err) < 0) {
+                reply_error(c, &err);
+                return;
+        }
+        struct workload *w = workload_at(c, ix);
+        if (check_version(c, w, req->if_match) < 0)
+                return;
+        if (w->desired == PB__DESIRED_STATE__E__Deleted) {
+                conflict(c, fmt("workload %s is being deleted", w->id), NULL, "apply it again when it is gone");
+                return;
+        }
+        if (w->phase == PB__PHASE__E__Completed && req->desired_state == PB__DESIRED_STATE__E__Stopped) {
+                conflict(c, fmt("workload %s has completed already", w->id), NULL, "delete it, or retry it to run it again");
+                return;
+        }
+        if (w->desired != req->desired_state) {
+                Pb__Event e = PB__EVENT__INIT;
+                e.type = PB__EVENT_TYPE__E__WorkloadDesired;
+                e.workload_id = w->id;
+                e.node_id = node_ok(w->node) ? node_at(c, w->node)->id : "";
+                e.desired_state = req->desired_state;
+                e.reason = req->desired_state == PB__DESIRED_STATE__E__Stopped ? PB__REASON__E__stopped_by_user : PB__REASON__E__none;
+                emit(c, &e);
+                w = workload_at(c, ix);
+                if (req->desired_state == PB__DESIRED_STATE__E__Running && node_ok(w->node) && w->holds)
+                        launch(c, ix, PB__REASON__E__none, ACTION_APPLY, "started by a user");
+                else if (req->desired_state == PB__DESIRED_STATE__E__Stopped && node_ok(w->node)) {
+                        c->stats.actions[2]++;
+                        unit_send(c, ix);
+                }
+                mark_dirty(c, ix);
+        }
+        reply_workload(c, ix, false);
+}
+
+void decide_retry(struct core *c, const Pb__WorkloadRef *req)
+{
+        struct workload_ix ix;
+        struct err err;
+        if (workload_lookup(c, req->id, &ix, &err) < 0) {
+                reply_error(c, &err);
+                return;
+        }
+        struct workload *w = workload_at(c, ix);
+        if (check_version(c, w, req->if_match) < 0)
+                return;
+        if (w->desired != PB__DESIRED_STATE__E__Running) {
+                conflict(c, fmt("workload %s is not meant to run", w->id), NULL, "start it with berth start");
+                return;
+        }
+        if (w->phase == PB__PHASE__E__RetryPending || is_finished(w)) {
+                Pb__Retry retry = PB__RETRY__INIT; /* attempts: 0 */
+                Pb__Event e = PB__EVENT__INIT;
+                e.type = PB__EVENT_TYPE__E__RetryTriggered;
+                e.workload_id = w->id;
+                e.action = (char *)action_names[ACTION_RETRY];
+                e.message = "by a user";
+                e.retry = &retry;
+                c->stats.retries++;
+                emit(c, &e);
+                reconcile(c, ix);
+        }
+        reply_workload(c, ix, false);
+}
+
+/* ---- what is due --------------------------------------------------------------------------------------------------------------------------- */
+
+void launch(struct core *c, struct workload_ix ix, Pb__Reason__E reason, enum action action, const char *message)
+{
+        struct workload *w = workload_at(c, ix);
+        Pb__Token token = PB__TOKEN__INIT;
+        token.epoch = c->epoch;
+        token.seq = c->head + 1;
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__WorkloadLaunched;
+        e.workload_id = w->id;
+        e.node_id = node_at(c, w->node)->id;
+        e.reason = reason;
+        e.action = (char *)action_names[action];
+        e.message = (char *)message;
+        e.token = &token;
+        c->stats.launches++;
+        c->stats.actions[action == ACTION_RECREATE ? 1 : 0]++;
+        emit(c, &e);
+        unit_send(c, ix);
+}
+
+static void status_of_unit(const Pb__UnitStatus *u, Pb__WorkloadStatus *s, Pb__Reason__E reason, const char *message)
+{
+        pb__workload_status__init(s);
+        s->reason = reason;
+        s->failure_reason = (char *)(message ? message : "");
+        if (!u)
+                return;
+        s->exit_code = u->exit_code;
+        s->signal = u->signal;
+        s->started_at = u->started_at;
+        s->finished_at = u->finished_at;
+        s->observed_revision = u->revision_id;
+}
+
+void decide_failure(struct core *c, struct workload_ix ix, Pb__Reason__E reason, const char *message, const Pb__UnitStatus *u)
+{
+        struct workload *w = workload_at(c, ix);
+        Pb__WorkloadStatus status;
+        status_of_unit(u, &status, reason, message);
+        Pb__Retry retry = PB__RETRY__INIT;
+        retry.attempts = w->attempts + 1;
+        bool never = definition_of(c, w)->restart == PB__RESTART__E__never;
+        Pb__Event e = PB__EVENT__INIT;
+        e.workload_id = w->id;
+        e.node_id = node_ok(w->node) ? node_at(c, w->node)->id : "";
+        e.status = &status;
+        e.retry = &retry;
+        e.reason = reason;
+        if (never || retry_is_over(retry.attempts, w->max_attempts)) {
+                e.type = PB__EVENT_TYPE__E__WorkloadFailed;
+                e.action = (char *)action_names[ACTION_FAIL];
+                e.message = never ? (char *)message : arena_printf(&c->step, "%s (attempt %d of %d)", message, retry.attempts, w->max_attempts);
+        } else {
+                e.type = PB__EVENT_TYPE__E__RetryScheduled;
+                e.action = (char *)action_names[ACTION_BACKOFF_WAIT];
+                retry.next_retry_at = c->now_ms + retry_backoff_ms(w->base_seconds, w->cap_seconds, retry.attempts);
+                e.message = arena_printf(&c->step, "%s (attempt %d of %d)", message, retry.attempts, w->max_attempts);
+        }
+        emit(c, &e);
+}
+
+static void retry_due(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__RetryTriggered;
+        e.workload_id = w->id;
+        e.node_id = node_ok(w->node) ? node_at(c, w->node)->id : "";
+        e.action = (char *)action_names[ACTION_RETRY];
+        e.message = arena_printf(&c->step, "attempt %d", w->attempts + 1);
+        c->stats.retries++;
+        emit(c, &e);
+        reconcile(c, ix);
+}
+
+static void launch_is_overdue(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        const struct node *n = node_at(c, w->node);
+        int64_t again = c->now_ms + c->opt.launch_grace_ms;
+        if (MUTANT(launch_twice_after_timeout)) {
+                launch(c, ix, PB__REASON__E__none, ACTION_APPLY, "");
+                return;
+        }
+        if (n->session && n->status == PB__NODE_STATUS__E__Ready) {
+                if (!w->reported && w->resends >= 3 && w->desired == PB__DESIRED_STATE__E__Running) {
+                        decide_failure(c, ix, PB__REASON__E__start_failed, "the agent did not say that it started", NULL);
+                        return;
+                }
+                if (w->resends < UINT8_MAX)
+                        w->resends++;
+                unit_send(c, ix);
+        }
+        heap_set(&c->workload_deadlines, ix.v, again);
+}
+
+void decide_workload_deadline(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        if (!w->id)
+                return;
+        Pb__Event e = PB__EVENT__INIT;
+        e.workload_id = w->id;
+        switch (w->phase) {
+        case PB__PHASE__E__RetryPending:
+                retry_due(c, ix);
+                break;
+        case PB__PHASE__E__Scheduled:
+        case PB__PHASE__E__Updating:
+                launch_is_overdue(c, ix);
+                break;
+        case PB__PHASE__E__Running:
+                e.type = PB__EVENT_TYPE__E__RetryReset;
+                e.message = "healthy for long enough";
+                emit(c, &e);
+                break;
+        case PB__PHASE__E__Completed:
+        case PB__PHASE__E__Failed:
+                e.type = PB__EVENT_TYPE__E__WorkloadDeleting;
+                e.node_id = node_ok(w->node) ? node_at(c, w->node)->id : "";
+                e.action = (char *)action_names[ACTION_DELETE];
+                e.reason = PB__REASON__E__deleted;
+                e.message = "finished, and its ttl_seconds are over";
+                emit(c, &e);
+                unit_send(c, ix);
+                mark_dirty(c, ix);
+                break;
+        default:
+                break;
+        }
+}
+
+/* ---- where it goes ------------------------------------------------------------------------------------------------------------------------- */
+
+static void emit_scheduled(struct core *c, struct workload_ix ix, const struct place_result *r, const char *previous)
+{
+        struct workload *w = workload_at(c, ix);
+        Pb__Placement p = PB__PLACEMENT__INIT;
+        p.node_id = node_at(c, r->node)->id;
+        p.reason = PB__REASON__E__placed;
+        p.score = utilisation_millionths(r->utilisation);
+        p.candidates = (int32_t)r->candidates;
+        p.previous_node = (char *)(previous ? previous : "");
+        Pb__Token token = PB__TOKEN__INIT;
+        token.epoch = c->epoch;
+        token.seq = c->head + 1;
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__WorkloadScheduled;
+        e.workload_id = w->id;
+        e.node_id = p.node_id;
+        e.reason = PB__REASON__E__placed;
+        e.placement = &p;
+        e.token = &token;
+        e.action = (char *)action_names[ACTION_ASSIGN];
+        c->stats.launches++;
+        emit(c, &e);
+        unit_send(c, ix);
+}
+
+static bool try_place(struct core *c, struct workload_ix ix, Pb__Reason__E leaving, const char *why)
+{
+        struct workload *w = workload_at(c, ix);
+        const struct class *k = class_of(c, w);
+        struct node_ix old = w->node;
+        struct place_result r;
+        c->stats.placements++;
+        if (node_ok(old) && !w->holds && feasible(c, old, k, w->id) == PB__REASON__E__none)
+                r = (struct place_result){ .node = old, .candidates = 1, .utilisation = ledger_utilisation(&node_at(c, old)->ledger) };
+        else
+                r = place(c, k, w->tombs ? w->id : NULL, old);
+        if (!node_ok(r.node)) {
+                c->stats.placement_failures++;
+                return false;
+        }
+        const char *previous = NULL;
+        waiting_remove(c, ix);
+        if (node_ok(old) && old.v != r.node.v) {
+                previous = arena_strdup(&c->step, node_at(c, old)->id);
+                c->stats.actions[4]++;
+                emit_rescheduled(c, ix, leaving, why);
+        }
+        emit_scheduled(c, ix, &r, previous);
+        return true;
+}
+
+/* The reason that stands in the way on most nodes; ties by the order of the list. */
+static Pb__Reason__E main_reason(struct core *c, const struct class *k, const char *id, char **ret_text)
+{
+        uint32_t counts[64] = { 0 };
+        for (uint32_t i = 0; i < c->nodes.len; i++)
+                if (c->nodes.at[i].id)
+                        counts[feasible(c, (struct node_ix){ i }, k, id)]++;
+        Pb__Reason__E best = PB__REASON__E__no_nodes;
+        uint32_t most = 0;
+        struct str text = STR_INIT;
+        str_addf(&text, "no suitable node available (");
+        for (unsigned r = 1; r < ARRAY_LEN(counts); r++) {
+                if (!counts[r])
+                        continue;
+                const ProtobufCEnumValue *v = protobuf_c_enum_descriptor_get_value(&pb__reason__e__descriptor, (int)r);
+                str_addf(&text, "%s%s: %u", most ? ", " : "", v ? v->name : "?", counts[r]);
+                if (counts[r] > most) {
+                        most = counts[r];
+                        best = (Pb__Reason__E)r;
+                }
+        }
+        if (!c->n_nodes)
+                str_adds(&text, "no nodes");
+        str_addc(&text, ')');
+        *ret_text = arena_strdup(&c->step, str_c(&text));
+        str_fini(&text);
+        return best;
+}
+
+static bool is_waiting_reason(unsigned reason)
+{
+        return reason >= PB__REASON__E__no_nodes && reason <= PB__REASON__E__node_returning;
+}
+
+/* Nobody can take it now: it waits in its class's queue. That is an event once; how the reason changes while it waits is derived (class->reason). */
+static void wait_for_node(struct core *c, struct workload_ix ix, bool failover)
+{
+        struct workload *w = workload_at(c, ix);
+        struct class *k = class_of(c, w);
+        char *text = NULL;
+        if (k->tried_at != c->capacity_change || !k->reason || w->tombs)
+                k->reason = (uint8_t)main_reason(c, k, w->id, &text);
+        if (!w->tombs)
+                k->tried_at = c->capacity_change;
+        waiting_add(c, ix);
+        if (failover ? w->action == ACTION_AWAIT_FAILOVER : is_waiting_reason(w->reason))
+                return;
+        if (!text)
+                main_reason(c, k, w->id, &text);
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__WorkloadPending;
+        e.workload_id = w->id;
+        e.node_id = failover ? node_at(c, w->node)->id : "";
+        e.reason = k->reason;
+        e.message = text;
+        if (failover) {
+                e.action = (char *)action_names[ACTION_AWAIT_FAILOVER];
+                c->stats.actions[5]++;
+        }
+        emit(c, &e);
+}
+
+void evict_workload(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        const struct node *n = node_at(c, w->node);
+        bool lost = n->status == PB__NODE_STATUS__E__NotReady;
+        Pb__Reason__E reason = lost ? PB__REASON__E__node_lost : PB__REASON__E__node_cordoned;
+        const char *why = lost ? "its node is lost" : "its node is drained";
+        if (w->desired == PB__DESIRED_STATE__E__Deleted) {
+                reconcile(c, ix);
+                return;
+        }
+        if (w->desired == PB__DESIRED_STATE__E__Stopped) {
+                emit_rescheduled(c, ix, reason, why);
+                Pb__Event e = PB__EVENT__INIT;
+                e.type = PB__EVENT_TYPE__E__WorkloadStopped;
+                e.workload_id = workload_at(c, ix)->id;
+                e.reason = PB__REASON__E__stopped_by_user;
+                emit(c, &e);
+                return;
+        }
+        if (!try_place(c, ix, reason, why))
+                wait_for_node(c, ix, true);
+}
+
+void reconcile(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        if (w->desired == PB__DESIRED_STATE__E__Deleted) {
+                bool gone = !node_ok(w->node), given_up = !gone && node_given_up(c, w->node);
+                if (!gone && !given_up && !MUTANT(delete_forgets_copy))
+                        return; /* the agent will say so */
+                Pb__Event e = PB__EVENT__INIT;
+                e.type = PB__EVENT_TYPE__E__WorkloadDeleted;
+                e.workload_id = arena_strdup(&c->step, w->id);
+                e.node_id = gone ? "" : arena_strdup(&c->step, node_at(c, w->node)->id);
+                e.tombstone = given_up;
+                e.reason = PB__REASON__E__deleted;
+                e.message = given_up ? "its node is lost; what may still run there is stopped when it returns" : "";
+                emit(c, &e);
+                return;
+        }
+        if (w->phase != PB__PHASE__E__Pending || w->desired != PB__DESIRED_STATE__E__Running || w->waiting)
+                return;
+        if (node_ok(w->node) && w->holds) { /* e.g. a retry that came due: the same node, unless that one is gone for good */
+                if (!node_evacuates(c, w->node)) {
+                        launch(c, ix, w->attempts ? (Pb__Reason__E)w->reason : PB__REASON__E__none, w->attempts ? ACTION_RECREATE : ACTION_APPLY, "");
+                        return;
+                }
+                evict_workload(c, ix);
+                return;
+        }
+        const struct class *k = class_of(c, w);
+        bool hopeless = k->n_waiting && k->tried_at == c->capacity_change && !w->tombs; /* those before it in the queue found nothing either */
+        if (hopeless || !try_place(c, ix, PB__REASON__E__none, "placed anew"))
+                wait_for_node(c, ix, false);
+}
+
+bool place_waiting(struct core *c)
+{
+        uint32_t ki = c->waiting_first;
+        while (ki != NONE && !step_is_full(c)) {
+                struct class *k = &c->classes.at[ki];
+                uint32_t next = k->next_waiting;
+                struct workload_ix ix = { k->tried_at != c->capacity_change ? k->first : NONE };
+                uint64_t change = c->capacity_change;
+                bool full = false;
+                if (MUTANT(class_queue_skipped))
+                        ix = WORKLOAD_NONE;
+                while (workload_ok(ix) && !full) {
+                        struct workload *w = workload_at(c, ix);
+                        struct workload_ix after = w->wait_next;
+                        if (node_ok(w->node) && w->holds && !node_evacuates(c, w->node)) {
+                                waiting_remove(c, ix);
+                                mark_dirty(c, ix);
+                                ix = after;
+                                continue;
+                        }
+                        bool lost = node_ok(w->node) && node_at(c, w->node)->status == PB__NODE_STATUS__E__NotReady;
+                        bool placed = try_place(c, ix, lost ? PB__REASON__E__node_lost : PB__REASON__E__node_cordoned, "its node is gone");
+                        if (!placed && !workload_at(c, ix)->tombs && !(node_ok(workload_at(c, ix)->node)))
+                                break; /* none of its class fits */
+                        ix = after;
+                        decision_done(c);
+                        full = step_is_full(c);
+                }
+                k = &c->classes.at[ki];
+                if (!full)
+                        k->tried_at = change;
+                ki = next;
+        }
+        return false;
+}
+
+void settle(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        workload_deadline_refresh(c, ix);
+        if (w->phase == PB__PHASE__E__Pending || w->phase == PB__PHASE__E__Deleting)
+                mark_dirty(c, ix);
+}
+
+/* ---- apply --------------------------------------------------------------------------------------------------------------------------------- */
+
+static void take_action(struct workload *w, const Pb__Event *e)
+{
+        if (str_empty(e->action))
+                return;
+        w->action = (uint8_t)action_parse(e->action);
+        w->last_action_at = e->timestamp;
+}
+
+/* An agent's clock may be anywhere; what it says of a copy lies between its launch and now. */
+static int64_t agents_time(const struct workload *w, int64_t at, const Pb__Event *e)
+{
+        if (at > e->timestamp)
+                return e->timestamp;
+        return at && at < w->last_launch_at ? w->last_launch_at : at;
+}
+
+static void take_status(struct workload *w, const Pb__Event *e)
+{
+        const Pb__WorkloadStatus *s = e->status;
+        if (!s)
+                return;
+        w->has_exit = s->exit_code != NULL;
+        w->exit_code = s->exit_code ? (int32_t)s->exit_code->value : 0;
+        w->has_signal = s->signal != NULL;
+        w->signal = s->signal ? (int32_t)s->signal->value : 0;
+        if (s->started_at)
+                w->started_at = agents_time(w, s->started_at, e);
+        w->finished_at = agents_time(w, s->finished_at, e);
+        text_set(&w->failure, s->failure_reason);
+        if (!str_empty(s->failure_reason))
+                text_set(&w->last_error, s->failure_reason);
+        if (!str_empty(s->observed_revision))
+                text_set(&w->observed, s->observed_revision);
+}
+
+static void take_launch(struct core *c, struct workload *w, const Pb__Event *e, Pb__Phase__E phase)
+{
+        w->token_epoch = e->token->epoch;
+        w->token_seq = e->token->seq;
+        w->last_launch_at = e->timestamp;
+        w->next_retry_at = 0;
+        w->finished_at = 0;
+        w->has_exit = w->has_signal = false;
+        w->actual = PB__ACTUAL_STATE__E__Pending;
+        w->reported = false;
+        w->resends = 0;
+        workload_set_phase(c, w, phase);
+}
+
+static void apply_applied(struct core *c, struct workload_ix ix, const Pb__Event *e)
+{
+        struct workload *w = workload_at(c, ix);
+        bool created = w->definition == NONE;
+        bool held = w->holds;
+        uint32_t d = definition_intern(c, e->workload);
+        if (!created) {
+                waiting_remove(c, ix); /* of its old class */
+                if (held)
+                        workload_hold(c, ix, false);
+                definition_unref(c, w->definition);
+        }
+        w->definition = d;
+        if (held)
+                workload_hold(c, ix, true);
+        text_set(&w->revision, e->workload->revision_id);
+        const Pb__Retry *r = e->workload->retry;
+        w->max_attempts = r && r->max_attempts > 0 ? r->max_attempts : RETRY_MAX_ATTEMPTS;
+        w->base_seconds = r && r->base_seconds > 0 ? r->base_seconds : RETRY_BASE_SECONDS;
+        w->cap_seconds = r && r->cap_seconds > 0 ? r->cap_seconds : RETRY_CAP_SECONDS;
+        w->attempts = 0;
+        w->next_retry_at = 0;
+        w->updated_at = e->timestamp;
+        w->reason = 0;
+        text_set(&w->failure, NULL);
+        text_set(&w->lost_node, NULL);
+        if (created) {
+                w->created_at = e->timestamp;
+                w->desired = (uint8_t)(e->workload->desired_state ? e->workload->desired_state : PB__DESIRED_STATE__E__Running);
+                w->actual = PB__ACTUAL_STATE__E__Pending;
+                workload_set_phase(c, w, w->desired == PB__DESIRED_STATE__E__Stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
+        } else if (is_finished(w) || w->phase == PB__PHASE__E__RetryPending) {
+                w->has_exit = w->has_signal = false;
+                workload_set_phase(c, w, w->desired == PB__DESIRED_STATE__E__Stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
+        }
+}
+
+static void apply_desired(struct core *c, struct workload_ix ix, const Pb__Event *e)
+{
+        struct workload *w = workload_at(c, ix);
+        w->desired = (uint8_t)e->desired_state;
+        w->updated_at = e->timestamp;
+        w->reason = (uint8_t)e->reason;
+        w->next_retry_at = 0;
+        if (e->desired_state == PB__DESIRED_STATE__E__Stopped) {
+                waiting_remove(c, ix);
+                bool runs = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Updating;
+                if (!runs) {
+                        workload_set_phase(c, w, PB__PHASE__E__Stopped);
+                        w->actual = PB__ACTUAL_STATE__E__Stopped;
+                }
+                w->action = ACTION_APPLY_STOPPED;
+                w->last_action_at = e->timestamp;
+        } else {
+                w->attempts = 0;
+                workload_set_phase(c, w, PB__PHASE__E__Pending);
+        }
+}
+
+static void apply_deleted(struct core *c, struct workload_ix ix, const Pb__Event *e)
+{
+        struct workload *w = workload_at(c, ix);
+        if (e->tombstone)
+                tombstone_add(c, w->node, w->id, w->token_epoch, w->token_seq, w->holds ? class_of(c, w)->need : (struct amounts){ 0 },
+                              PB__REASON__E__node_lost, e->timestamp);
+        save_removed(c, "/workloads/", w->id);
+        workload_free(c, ix);
+}
+
+static void apply_rescheduled(struct core *c, struct workload_ix ix, const Pb__Event *e)
+{
+        struct workload *w = workload_at(c, ix);
+        struct node_ix old = w->node;
+        struct amounts held = w->holds ? class_of(c, w)->need : (struct amounts){ 0 };
+        text_set(&w->previous_node, node_at(c, old)->id);
+        workload_unassign(c, ix);
+        if (!MUTANT(tombstone_dropped))
+                tombstone_add(c, old, w->id, w->token_epoch, w->token_seq, held, e->reason, e->timestamp);
+        bool stopped = w->desired == PB__DESIRED_STATE__E__Stopped; /* then it wants no node either */
+        workload_set_phase(c, w, stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
+        w->actual = stopped ? PB__ACTUAL_STATE__E__Stopped : PB__ACTUAL_STATE__E__Pending;
+        w->reason = (uint8_t)e->reason;
+        w->next_retry_at = 0;
+}
+
+static void apply_scheduled(struct core *c, struct workload_ix ix, const Pb__Event *e)
+{
+        struct workload *w = workload_at(c, ix);
+        struct node_ix n = node_find(c, e->node_id);
+        must(node_ok(n), "N5: an event about a node names a known one");
+        waiting_remove(c, ix);
+        if (!node_ok(w->node))
+                workload_assign(c, ix, n);
+        must(w->node.v == n.v, "W1: a workload has one node at most");
+        workload_hold(c, ix, true);
+        text_set(&w->lost_node, NULL);
+        w->placed_at = e->timestamp;
+        w->placed_reason = (uint8_t)e->placement->reason;
+        w->score = e->placement->score;
+        w->candidates = e->placement->candidates;
+        w->reason = PB__REASON__E__placed;
+        take_launch(c, w, e, PB__PHASE__E__Scheduled);
+}
+
+static void apply_retry(struct core *c, struct workload *w, const Pb__Event *e)
+{
+        w->next_retry_at = 0;
+        if (e->retry)
+                w->attempts = e->retry->attempts; /* a user's retry starts from zero */
+        if (is_finished(w))
+                w->reason = PB__REASON__E__none;
+        text_set(&w->lost_node, NULL);
+        workload_set_phase(c, w, PB__PHASE__E__Pending);
+        w->actual = PB__ACTUAL_STATE__E__Pending;
+}
+
+static void apply_end(struct core *c, struct workload_ix ix, const Pb__Event *e, Pb__Phase__E phase, Pb__ActualState__E actual)
+{
+        struct workload *w = workload_at(c, ix);
+        take_status(w, e);
+        workload_set_phase(c, w, phase);
+        w->actual = (uint8_t)actual;
+        w->reason = (uint8_t)e->reason;
+        w->next_retry_at = e->retry ? e->retry->next_retry_at : 0;
+        if (e->retry)
+                w->attempts = e->retry->attempts;
+        waiting_remove(c, ix);
+        if (phase == PB__PHASE__E__Completed || phase == PB__PHASE__E__Failed) {
+                if (!w->finished_at)
+                        w->finished_at = e->timestamp;
+                if (node_ok(w->node))
+                        workload_hold(c, ix, false);
+        }
+}
+
+void apply_workload_event(struct core *c, const Pb__Event *e)
+{
+        struct workload_ix ix = workload_find(c, e->workload_id);
+        if (!workload_ok(ix) && e->type == PB__EVENT_TYPE__E__WorkloadApplied)
+                ix = workload_add(c, e->workload_id);
+        must(workload_ok(ix), "W5: an event about a workload names a known one");
+        struct workload *w = workload_at(c, ix);
+        w->seq = e->seq;
+        w->last_updated = e->timestamp;
+        take_action(w, e);
+        if (!(MUTANT(record_not_written) && e->type == PB__EVENT_TYPE__E__WorkloadStarted))
+                save_workload(c, ix);
+        switch (e->type) {
+        case PB__EVENT_TYPE__E__WorkloadApplied:
+                apply_applied(c, ix, e);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadDesired:
+                apply_desired(c, ix, e);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadDeleting:
+                waiting_remove(c, ix);
+                w->desired = PB__DESIRED_STATE__E__Deleted;
+                w->reason = (uint8_t)e->reason;
+                w->next_retry_at = 0;
+                workload_set_phase(c, w, PB__PHASE__E__Deleting);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadDeleted:
+                apply_deleted(c, ix, e);
+                return;
+        case PB__EVENT_TYPE__E__WorkloadScheduled:
+                apply_scheduled(c, ix, e);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadPending:
+                w->reason = (uint8_t)e->reason;
+                if (!node_ok(w->node))
+                        text_set(&w->failure, e->message);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadLaunched:
+                if (e->reason != PB__REASON__E__spec_changed && e->reason != PB__REASON__E__none)
+                        w->restarts++;
+                take_launch(c, w, e, e->reason == PB__REASON__E__spec_changed ? PB__PHASE__E__Updating : PB__PHASE__E__Scheduled);
+                w->reason = (uint8_t)e->reason;
+                break;
+        case PB__EVENT_TYPE__E__WorkloadStarted:
+                w->started_at = e->timestamp;
+                apply_end(c, ix, e, PB__PHASE__E__Running, PB__ACTUAL_STATE__E__Running);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadStopped:
+                apply_end(c, ix, e, PB__PHASE__E__Stopped, PB__ACTUAL_STATE__E__Stopped);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadCompleted:
+                apply_end(c, ix, e, PB__PHASE__E__Completed, PB__ACTUAL_STATE__E__Stopped);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadFailed:
+                apply_end(c, ix, e, PB__PHASE__E__Failed, PB__ACTUAL_STATE__E__Failed);
+                break;
+        case PB__EVENT_TYPE__E__RetryScheduled:
+                apply_end(c, ix, e, PB__PHASE__E__RetryPending, PB__ACTUAL_STATE__E__Failed);
+                break;
+        case PB__EVENT_TYPE__E__RetryTriggered:
+                apply_retry(c, w, e);
+                break;
+        case PB__EVENT_TYPE__E__Rescheduled:
+                apply_rescheduled(c, ix, e);
+                break;
+        case PB__EVENT_TYPE__E__RetryReset:
+                w->attempts = 0;
+                break;
+        default:
+                break; /* an event of a newer berth that means nothing to this one */
+        }
+        workload_deadline_refresh(c, ix);
+}
