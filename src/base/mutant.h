@@ -19,11 +19,11 @@
         X(commit_resent_refused, "a commit that went through is not recognised when it is sent again") \
         X(commit_applied_twice, "a commit that is sent again appends its events again") \
         X(synchronous_off, "commits are not synced to the disk") \
+        X(read_log_not_synced, "a restarted server tells what a power failure may still take back") \
         X(store_lock_skipped, "two servers may open one store") \
         X(expired_input_applied, "what its caller was told had timed out is applied all the same") \
         X(if_match_ignored, "the version that a writer saw is not compared") \
         X(sse_seam, "an event stream loses an event where history ends and live begins") \
-        X(unreleased_read, "history shows events that were not released yet") \
         X(ledger_not_released, "a finished unit's capacity is not given back") \
         X(ledger_without_disk, "placement does not look at disk space") \
         X(utilisation_overflow, "utilisation is computed in 64 bits") \

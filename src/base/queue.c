@@ -5,7 +5,7 @@
  *
  * Invariants:
  *   (1) len <= capacity + extra; a push without priority succeeds only while len < capacity.
- *   (2) Every push that makes len go from 0 to 1 is followed by a signal, and by notify without the lock.
+ *   (2) Every push that makes len go from 0 to 1 is followed by a signal, and by notify without the lock; after a quiet one, queue_wake() does both.
  */
 #include "base/queue.h"
 
@@ -59,11 +59,11 @@ void queue_destroy(struct queue *q, void (*free_item)(void *))
         mem_free(q);
 }
 
-static bool push(struct queue *q, void *item, size_t limit)
+static bool push(struct queue *q, void *item, size_t limit, bool quiet)
 {
         pthread_mutex_lock(&q->lock);
         bool taken = !q->closed && q->len < limit;
-        bool first = taken && q->len == 0;
+        bool first = taken && q->len == 0 && !quiet;
         if (taken) {
                 q->items[(q->first + q->len) % q->size] = item;
                 q->len++;
@@ -78,12 +78,28 @@ static bool push(struct queue *q, void *item, size_t limit)
 
 bool queue_push(struct queue *q, void *item)
 {
-        return push(q, item, q->capacity);
+        return push(q, item, q->capacity, false);
 }
 
 bool queue_push_priority(struct queue *q, void *item)
 {
-        return push(q, item, q->size);
+        return push(q, item, q->size, false);
+}
+
+bool queue_push_quiet(struct queue *q, void *item, bool priority)
+{
+        return push(q, item, priority ? q->size : q->capacity, true);
+}
+
+void queue_wake(struct queue *q)
+{
+        pthread_mutex_lock(&q->lock);
+        bool any = q->len > 0;
+        if (any)
+                pthread_cond_signal(&q->changed);
+        pthread_mutex_unlock(&q->lock);
+        if (any && q->notify)
+                q->notify(q->ctx);
 }
 
 static struct timespec deadline_after(int64_t timeout_ms)

@@ -16,6 +16,9 @@ struct queue *queue_create(size_t capacity, size_t extra_for_priority, void (*no
 void queue_destroy(struct queue *q, void (*free_item)(void *));
 bool queue_push(struct queue *q, void *item);
 bool queue_push_priority(struct queue *q, void *item);
+/* The same without waking anybody: for a producer that pushes many, and promises a queue_wake() soon after. */
+bool queue_push_quiet(struct queue *q, void *item, bool priority);
+void queue_wake(struct queue *q);
 /* Up to max items at once; waits up to timeout_ms for the first (0: not at all, -1: until one comes or the queue is closed). */
 size_t queue_pop_many(struct queue *q, void **ret_items, size_t max, int64_t timeout_ms);
 void queue_close(struct queue *q); /* wakes the consumer; later pushes are refused; what is inside can still be popped */

@@ -23,6 +23,7 @@ struct change {
 static struct {
         pthread_mutex_t lock;
         int64_t left; /* < 0: no limit */
+        int64_t operations;
         bool dead;
         ARRAY(struct change) changes;
 } machine = { .lock = PTHREAD_MUTEX_INITIALIZER, .left = -1 };
@@ -51,6 +52,7 @@ static bool spend(void)
 {
         if (!machine.dead && machine.left >= 0 && machine.left-- == 0)
                 machine.dead = true;
+        machine.operations += !machine.dead;
         return !machine.dead;
 }
 
@@ -239,8 +241,17 @@ void lossy_cut(int64_t operations)
 {
         pthread_mutex_lock(&machine.lock);
         machine.left = operations;
+        machine.operations = 0;
         machine.dead = false;
         pthread_mutex_unlock(&machine.lock);
+}
+
+int64_t lossy_operations(void)
+{
+        pthread_mutex_lock(&machine.lock);
+        int64_t n = machine.operations;
+        pthread_mutex_unlock(&machine.lock);
+        return n;
 }
 
 bool lossy_is_dead(void)
@@ -290,7 +301,7 @@ void lossy_power_loss(struct rng *rng)
 {
         for (size_t i = machine.changes.len; i-- > 0;)
                 undo(&machine.changes.at[i]);
-        for (size_t i = 0; i < machine.changes.len; i++)
+        for (size_t i = 0; rng && i < machine.changes.len; i++)
                 redo_some(&machine.changes.at[i], rng);
         lossy_forget();
 }

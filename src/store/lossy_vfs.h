@@ -15,7 +15,8 @@ void lossy_register(void);
 /* Everything fails after this many more writes, syncs and truncations. < 0: never. Also brings the machine back to life. */
 void lossy_cut(int64_t operations);
 bool lossy_is_dead(void);
-/* Once every file is closed. */
+int64_t lossy_operations(void); /* writes, syncs and truncations since the last lossy_cut() */
+/* Once every file is closed. rng NULL: of what was not synced nothing is there. */
 void lossy_power_loss(struct rng *rng);
 void lossy_forget(void); /* all is as if synced; frees the memory */
 

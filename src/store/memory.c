@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "base/str.h"
 #include "store/store_ops.h"
 #include <pthread.h>
@@ -246,7 +247,7 @@ static void record_put(struct memory_disk *d, const struct store_record *r)
 
 static bool holds_last_event(const struct memory_disk *d, const struct store_batch *b)
 {
-        if (b->n_events == 0 || d->head != b->new_head || d->events.len == d->skip)
+        if (b->n_events == 0 || d->head != b->new_head || d->events.len == d->skip || MUTANT(commit_resent_refused))
                 return false;
         const struct memory_blob *stored = &d->events.at[d->events.len - 1];
         const struct store_event *last = &b->events[b->n_events - 1];
@@ -262,7 +263,7 @@ static int commit_locked(struct memory_disk *d, const struct store_batch *b, con
                 fault = d->fault;
         if (fault == MEMORY_FAULT_BEFORE)
                 return err_away(err);
-        if (d->head != b->expected_head)
+        if (d->head != b->expected_head && !MUTANT(commit_applied_twice))
                 return holds_last_event(d, b) ? 0 : store_err_conflict(err, b->expected_head, d->head);
         for (size_t i = 0; i < b->n_events; i++)
                 *array_push(&d->events) = blob_copy(b->events[i].data, b->events[i].len);

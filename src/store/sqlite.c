@@ -12,6 +12,7 @@
 #include "store/sqlite_store.h"
 
 #include "base/log.h"
+#include "base/mutant.h"
 #include <string.h>
 
 static struct sqlite_store *self(struct store *s)
@@ -109,7 +110,7 @@ int sqlite_meta_put(struct sqlite_store *s, const char *key, int64_t value, stru
 /* Did this very batch go through before (S3)? 1 yes, 0 no. */
 static int holds_last_event(struct sqlite_store *s, const struct store_batch *b, int64_t head, struct err *err)
 {
-        if (b->n_events == 0 || (uint64_t)head != b->new_head)
+        if (b->n_events == 0 || (uint64_t)head != b->new_head || MUTANT(commit_resent_refused))
                 return 0;
         const struct store_event *last = &b->events[b->n_events - 1];
         sqlite3_stmt *q = s->q[Q_EVENT_GET];
@@ -200,7 +201,7 @@ static int check_head(struct sqlite_store *s, const struct store_batch *b, struc
         int r = sqlite_meta_get(s, "head", 0, &head, err);
         if (r < 0)
                 return r;
-        if ((uint64_t)head == b->expected_head)
+        if ((uint64_t)head == b->expected_head || MUTANT(commit_applied_twice))
                 return 1;
         r = holds_last_event(s, b, head, err);
         if (r < 0)

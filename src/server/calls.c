@@ -1,0 +1,390 @@
+/* server/calls.c: see calls.h. Answers are turned into JSON here, never in the ring. */
+#include "server/calls.h"
+
+#include "base/array.h"
+#include "base/heap.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "model/json.h"
+#include "model/pb.h"
+#include "model/validate.h"
+#include "net/grpc.h"
+#include "net/http.h"
+#include "server/io.h"
+#include "server/reader.h"
+#include <event2/event.h>
+#include <stdio.h>
+#include <string.h>
+
+struct calls {
+        struct io *io;
+        ARRAY(struct call *) slots; /* NULL: free */
+        ARRAY(uint32_t) free;
+        uint32_t generation;
+        size_t n;
+        struct heap deadlines; /* by slot */
+        struct event *timer;
+        int64_t timer_ms; /* when it is set to fire; 0: not */
+        bool stopped;
+};
+
+static void on_deadline(evutil_socket_t fd, short what, void *ctx);
+
+struct calls *calls_create(struct io *io)
+{
+        struct calls *c = mem_must(sizeof(*c));
+        c->io = io;
+        c->timer = evtimer_new(io->base, on_deadline, c);
+        return c;
+}
+
+void calls_destroy(struct calls *c)
+{
+        if (!c)
+                return;
+        for (size_t i = 0; i < c->slots.len; i++)
+                if (c->slots.at[i])
+                        call_drop(c->slots.at[i]);
+        array_fini(&c->slots);
+        array_fini(&c->free);
+        heap_fini(&c->deadlines);
+        event_free(c->timer);
+        mem_free(c);
+}
+
+size_t calls_len(const struct calls *c)
+{
+        return c->n;
+}
+
+static uint32_t slot_of(uint64_t ticket)
+{
+        return (uint32_t)(ticket & UINT32_MAX) - 1;
+}
+
+static struct call *find(struct calls *c, uint64_t ticket)
+{
+        uint32_t slot = slot_of(ticket);
+        return ticket != 0 && slot < c->slots.len && c->slots.at[slot] && c->slots.at[slot]->ticket == ticket ? c->slots.at[slot] : NULL;
+}
+
+struct call *call_new(struct calls *c, const struct op *op, struct err *err)
+{
+        if (c->stopped) {
+                err_set(err, ERR_UNAVAILABLE, .msg = "the server is stopping", .retry_after_ms = 2000);
+                return NULL;
+        }
+        if (c->n >= c->io->s->opt.max_calls) {
+                err_set(err, ERR_LIMIT, .msg = "too many calls are under way", .detail = fmt("%zu", c->n), .retry_after_ms = 1000);
+                return NULL;
+        }
+        if (mem_low() && !mem_refill()) {
+                err_set(err, ERR_NOMEM, .msg = "the server is short of memory", .retry_after_ms = 5000);
+                return NULL;
+        }
+        uint32_t slot;
+        if (c->free.len > 0) {
+                slot = array_pop(&c->free);
+        } else {
+                slot = (uint32_t)c->slots.len;
+                *array_push(&c->slots) = NULL;
+        }
+        struct call *call = mem_must(sizeof(*call));
+        call->ticket = (uint64_t)++c->generation << 32 | (slot + 1);
+        call->door = &c->io->doors[op_index(op)];
+        call->io = c->io;
+        call->op = op;
+        c->slots.at[slot] = call;
+        c->n++;
+        return call;
+}
+
+void call_drop(struct call *call)
+{
+        struct calls *c = call->io->calls;
+        uint32_t slot = slot_of(call->ticket);
+        if (call->http)
+                http_on_close(call->http, NULL, NULL);
+        if (call->grpc)
+                rpc_set_over(call->grpc, call->door);
+        heap_unset(&c->deadlines, slot);
+        c->slots.at[slot] = NULL;
+        *array_push(&c->free) = slot;
+        c->n--;
+        ring_msg_free(call->msg);
+        history_job_free(call->history);
+        mem_free(call);
+}
+
+void calls_forget(struct calls *c, uint64_t ticket)
+{
+        struct call *call = find(c, ticket);
+        if (call)
+                call_drop(call);
+}
+
+/* ---- answers -------------------------------------------------------------------------------------------------------------------------------- */
+
+void call_fail(struct call *call, const struct err *err)
+{
+        if (call->on_reply) {
+                void (*fn)(void *, const struct reply *) = call->on_reply;
+                void *ctx = call->ctx;
+                call_drop(call);
+                fn(ctx, &(struct reply){ .err = err });
+                return;
+        }
+        struct http_request *http = call->http;
+        struct grpc_call *grpc = call->grpc;
+        char request_id[65];
+        memcpy(request_id, call->request_id, sizeof(request_id));
+        call_drop(call);
+        if (http)
+                http_reply_err(http, 0, err);
+        else if (grpc)
+                grpc_finish_err(grpc, err, request_id);
+}
+
+/* What the core cannot know of ClusterInfo. */
+static void complete_cluster(struct io *io, Pb__ClusterInfo *info)
+{
+        struct server *s = io->s;
+        info->version = (char *)BERTH_VERSION;
+        info->status = (char *)(atomic_load(&s->degraded) ? "degraded" : "ok");
+        info->mode = (char *)"server";
+        info->committed = atomic_load(&s->committed);
+        info->started_at = s->started_ms;
+        info->commits = (int64_t)counted(&s->metrics.commits);
+        info->http_address = s->http_address;
+        info->grpc_address = s->grpc_address;
+}
+
+static void answer_http(struct http_request *http, const struct op *op, const struct reply *reply, ProtobufCMessage *m, bool pretty)
+{
+        struct str body = STR_INIT;
+        char etag[32], location[512];
+        struct http_field fields[5] = { HTTP_JSON };
+        size_t n = 1;
+        if (m) {
+                json_write(&body, m, pretty ? JSON_PRETTY : JSON_COMPACT);
+                str_addc(&body, '\n');
+                uint64_t version = op_resource_version(m);
+                if (version > 0) {
+                        snprintf(etag, sizeof(etag), "\"%llu\"", (unsigned long long)version);
+                        fields[n++] = HTTP_FIELD("ETag", etag);
+                }
+        }
+        if (reply->created && m && m->descriptor == &pb__workload__descriptor) {
+                snprintf(location, sizeof(location), "/v1/workloads/%s", ((Pb__Workload *)m)->id);
+                fields[n++] = HTTP_FIELD("Location", location);
+        }
+        fields[n] = HTTP_FIELD_END;
+        http_reply(http, reply->created ? 201 : op->status, fields, str_c(&body), body.len);
+        str_fini(&body);
+}
+
+static void answer(struct call *call, const struct reply *reply)
+{
+        struct arena arena = ARENA_INIT;
+        struct str packed = STR_INIT;
+        struct err err = { 0 };
+        ProtobufCMessage *m = NULL;
+        struct http_request *http = call->http;
+        struct grpc_call *grpc = call->grpc;
+        const struct op *op = call->op;
+        bool pretty = call->pretty, is_cluster = op->kind == OP_CLUSTER;
+
+        if (reply->type && (http || is_cluster) && pb_unpack_own(reply->type, reply->data, reply->len, &arena, &m, &err) < 0) {
+                log_error("a reply of the core cannot be read", LOG_S("op", op->name), LOG_S("request_id", call->request_id), LOG_E(&err));
+                call_fail(call, &err);
+                arena_fini(&arena);
+                return;
+        }
+        if (is_cluster && m)
+                complete_cluster(call->io, (Pb__ClusterInfo *)m);
+        call_drop(call);
+        if (http)
+                answer_http(http, op, reply, m, pretty);
+        else if (grpc && is_cluster && m) {
+                pb_pack(&packed, m);
+                grpc_call_reply(grpc, packed.buf, packed.len);
+        } else if (grpc)
+                grpc_call_reply(grpc, reply->data ? reply->data : "", reply->len);
+        str_fini(&packed);
+        arena_fini(&arena);
+}
+
+/* A list of one workload's events begins at its newest one, which its record names. */
+static void answer_chain_start(struct call *call, const struct reply *reply)
+{
+        struct arena arena = ARENA_INIT;
+        ProtobufCMessage *m = NULL;
+        if (!reply->err && reply->type && pb_unpack_own(reply->type, reply->data, reply->len, &arena, &m, NULL) >= 0)
+                call->history->chain = op_resource_version(m);
+        arena_fini(&arena);
+        call_read(call); /* deleted or never there: the reader scans */
+}
+
+void calls_reply(struct calls *c, const struct reply *reply)
+{
+        struct call *call = find(c, reply->ticket);
+        if (!call)
+                return; /* too late, or the caller has gone */
+        if (call->on_reply) {
+                void (*fn)(void *, const struct reply *) = call->on_reply;
+                void *ctx = call->ctx;
+                call_drop(call);
+                fn(ctx, reply);
+        } else if (call->op->kind == OP_EVENTS)
+                answer_chain_start(call, reply);
+        else if (reply->err)
+                call_fail(call, reply->err);
+        else
+                answer(call, reply);
+}
+
+void calls_history(struct calls *c, struct history_job *job)
+{
+        struct call *call = find(c, job->owner);
+        if (call && job->err.code != ERR_OK)
+                call_fail(call, &job->err);
+        else if (call) {
+                struct http_request *http = call->http;
+                struct grpc_call *grpc = call->grpc;
+                call_drop(call);
+                if (http)
+                        http_reply_json(http, 200, str_c(&job->body), job->body.len);
+                else if (grpc)
+                        grpc_call_reply(grpc, str_c(&job->body), job->body.len);
+        }
+        history_job_free(job);
+}
+
+/* ---- sending and deadlines ------------------------------------------------------------------------------------------------------------------ */
+
+static void arm(struct calls *c)
+{
+        int64_t next = heap_next_ms(&c->deadlines), now = mono_ms();
+        if (next == HEAP_NEVER || (c->timer_ms != 0 && c->timer_ms <= next))
+                return;
+        int64_t wait = next > now ? next - now : 0;
+        c->timer_ms = next;
+        struct timeval tv = { .tv_sec = wait / 1000, .tv_usec = (wait % 1000) * 1000 };
+        evtimer_add(c->timer, &tv);
+}
+
+/* The caller's deadline if it has one, else ours. */
+static int64_t deadline_of(const struct call *call)
+{
+        int64_t ms = call->io->s->opt.request_timeout_ms;
+        if (call->grpc) {
+                int64_t left = grpc_call_remaining_ms(call->grpc);
+                if (left != GRPC_NO_DEADLINE && left < ms)
+                        ms = left;
+        }
+        return mono_ms() + ms;
+}
+
+static void expect(struct call *call, int64_t deadline_ms)
+{
+        struct calls *c = call->io->calls;
+        heap_set(&c->deadlines, slot_of(call->ticket), deadline_ms);
+        arm(c);
+}
+
+void call_send(struct call *call)
+{
+        struct ring_msg *msg = TAKE_PTR(call->msg);
+        msg->in.reply = call->ticket;
+        msg->in.request_id = arena_strdup(&msg->memory, call->request_id);
+        msg->in.actor = arena_strdup(&msg->memory, call->actor);
+        msg->deadline_ms = deadline_of(call);
+        int64_t deadline = msg->deadline_ms;
+        if (io_to_ring(call->io, msg, false)) {
+                expect(call, deadline);
+                return;
+        }
+        struct err err = { 0 };
+        ring_msg_free(msg);
+        io_too_busy(call->io, &err);
+        call_fail(call, &err);
+}
+
+void call_read(struct call *call)
+{
+        struct history_job *job = TAKE_PTR(call->history);
+        job->owner = call->ticket;
+        job->head = atomic_load(&call->io->s->committed);
+        if (queue_push(call->io->s->reader_queue, job)) {
+                expect(call, deadline_of(call));
+                return;
+        }
+        struct err err = { 0 };
+        history_job_free(job);
+        io_too_busy(call->io, &err);
+        call_fail(call, &err);
+}
+
+void call_events(struct call *call, const Pb__ListEventsRequest *want)
+{
+        struct err err = { 0 };
+        struct history_job *job = history_job_new(HISTORY_LIST, call->ticket);
+        call->history = job;
+        if (event_filter_parse(want, &job->memory, &job->filter, &err) < 0) {
+                call_fail(call, &err);
+                return;
+        }
+        job->json = call->http != NULL;
+        job->json_flags = call->pretty ? JSON_PRETTY : JSON_COMPACT;
+        job->since = want->since;
+        job->before = want->before;
+        job->newest_first = want->newest_first;
+        job->limit = want->limit > 0 ? (uint32_t)want->limit : LIST_LIMIT_DEFAULT;
+        struct ring_msg *msg = TAKE_PTR(call->msg);
+        if (job->filter.workload && !atomic_load(&call->io->s->degraded)) {
+                Pb__WorkloadRef *ref = (Pb__WorkloadRef *)pb_new(&msg->memory, &pb__workload_ref__descriptor);
+                ref->id = arena_strdup(&msg->memory, job->filter.workload);
+                msg->in.kind = INPUT_GET_WORKLOAD;
+                msg->in.msg = &ref->base;
+                call->msg = msg;
+                call_send(call);
+                return;
+        }
+        ring_msg_free(msg);
+        call_read(call);
+}
+
+static void on_deadline(evutil_socket_t fd, short what, void *ctx)
+{
+        struct calls *c = ctx;
+        (void)fd;
+        (void)what;
+        c->timer_ms = 0;
+        int64_t now = mono_ms();
+        while (heap_next_ms(&c->deadlines) <= now) {
+                struct call *call = c->slots.at[heap_pop(&c->deadlines)];
+                struct err err = { 0 };
+                if (atomic_load(&c->io->s->degraded))
+                        err_set(&err, ERR_UNAVAILABLE, .msg = "the store is away; nothing can be decided or read until it is back",
+                                .hint = "try again; a change that was sent may still happen, and can be sent again safely",
+                                .retry_after_ms = 2000);
+                else
+                        err_set(&err, ERR_DEADLINE, .msg = "the server did not answer in time",
+                                .hint = "try again; a change that was sent may still happen, and can be sent again safely",
+                                .retry_after_ms = 1000);
+                log_warn("a call was not answered in time", LOG_S("op", call->op->name), LOG_S("request_id", call->request_id));
+                call_fail(call, &err);
+        }
+        arm(c);
+}
+
+void calls_stop(struct calls *c)
+{
+        struct err err = { 0 };
+        err_set(&err, ERR_UNAVAILABLE, .msg = "the server is stopping",
+                .hint = "a change that was sent may have happened, and can be sent again safely", .retry_after_ms = 2000);
+        c->stopped = true;
+        for (size_t i = 0; i < c->slots.len; i++)
+                if (c->slots.at[i])
+                        call_fail(c->slots.at[i], &err);
+}

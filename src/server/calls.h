@@ -1,0 +1,60 @@
+/* server/calls.h: calls that wait for the ring or the reader. The io thread's. Internal.
+ *
+ * A call has a ticket, which the answer brings back. Whatever happens first ends it: the answer, its deadline, or the caller going away; an answer for a
+ * ticket that is no more is dropped. So nobody needs to be told that a caller has gone.
+ */
+#ifndef BERTH_SERVER_CALLS_H
+#define BERTH_SERVER_CALLS_H
+
+#include "server/ops.h"
+#include "server/shared.h"
+
+struct io;
+struct calls;
+struct call;
+struct http_request;
+struct grpc_call;
+struct history_job;
+
+struct call {
+        const struct door *door; /* first: see io.h */
+        uint64_t ticket;
+        struct io *io;
+        const struct op *op;
+        /* Who waits: one of these, or on_reply. */
+        struct http_request *http;
+        struct grpc_call *grpc;
+        void (*on_reply)(void *ctx, const struct reply *reply); /* also told of the deadline; not of call_drop() */
+        void *ctx;
+        char request_id[65], actor[65];
+        bool pretty;
+        struct ring_msg *msg;        /* until it is sent */
+        struct history_job *history; /* OP_EVENTS, until it is sent */
+};
+
+struct calls *calls_create(struct io *io);
+void calls_destroy(struct calls *c);
+size_t calls_len(const struct calls *c);
+
+/* NULL: too many, the server stops, or memory is short; err says so. */
+struct call *call_new(struct calls *c, const struct op *op, struct err *err);
+/* Sends call->msg to the ring. On failure the call has been answered and is gone. */
+void call_send(struct call *call);
+/* Sends call->history to the reader; the same. */
+void call_read(struct call *call);
+/* A list of events: asks the ring where the workload's history begins if one is named, then the reader. call->msg holds `want`. */
+void call_events(struct call *call, const Pb__ListEventsRequest *want);
+/* Answers with err; the call is gone. */
+void call_fail(struct call *call, const struct err *err);
+/* Forgets it without an answer: the caller has gone. */
+void call_drop(struct call *call);
+
+void calls_forget(struct calls *c, uint64_t ticket); /* the same by ticket; unknown ones are fine */
+
+/* From the ring, and from the reader (takes the job). */
+void calls_reply(struct calls *c, const struct reply *reply);
+void calls_history(struct calls *c, struct history_job *job);
+/* All that still wait are told that the server stops. */
+void calls_stop(struct calls *c);
+
+#endif

@@ -1,0 +1,140 @@
+/* server/filter.c: the top level of a packed Pb__Event, read field by field; nested messages are skipped by their length. */
+#include "server/filter.h"
+
+#include "base/str.h"
+#include "model/json.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { FIELD_SEQ = 1, FIELD_TYPE = 2, FIELD_WORKLOAD_ID = 4, FIELD_NODE_ID = 5, FIELD_PREV = 11 };
+
+static bool varint(const uint8_t **p, const uint8_t *end, uint64_t *ret)
+{
+        uint64_t v = 0;
+        for (unsigned shift = 0; shift < 64 && *p < end; shift += 7) {
+                uint8_t b = *(*p)++;
+                v |= (uint64_t)(b & 0x7f) << shift;
+                if (!(b & 0x80)) {
+                        *ret = v;
+                        return true;
+                }
+        }
+        return false;
+}
+
+static void take_text(struct event_peek *ret, uint64_t field, const uint8_t *p, size_t n)
+{
+        if (field == FIELD_WORKLOAD_ID) {
+                ret->workload = (const char *)p;
+                ret->workload_len = n;
+        } else if (field == FIELD_NODE_ID) {
+                ret->node = (const char *)p;
+                ret->node_len = n;
+        }
+}
+
+static void take_number(struct event_peek *ret, uint64_t field, uint64_t v)
+{
+        if (field == FIELD_SEQ)
+                ret->seq = v;
+        else if (field == FIELD_TYPE)
+                ret->type = (uint32_t)v;
+        else if (field == FIELD_PREV)
+                ret->prev = v;
+}
+
+bool event_peek(const void *data, size_t len, struct event_peek *ret)
+{
+        const uint8_t *p = data, *end = p + len;
+        *ret = (struct event_peek){ 0 };
+        while (p < end) {
+                uint64_t tag, v;
+                if (!varint(&p, end, &tag))
+                        return false;
+                switch (tag & 7) {
+                case 0:
+                        if (!varint(&p, end, &v))
+                                return false;
+                        take_number(ret, tag >> 3, v);
+                        break;
+                case 1:
+                        if (end - p < 8)
+                                return false;
+                        p += 8;
+                        break;
+                case 2:
+                        if (!varint(&p, end, &v) || v > (uint64_t)(end - p))
+                                return false;
+                        take_text(ret, tag >> 3, p, (size_t)v);
+                        p += v;
+                        break;
+                case 5:
+                        if (end - p < 4)
+                                return false;
+                        p += 4;
+                        break;
+                default:
+                        return false;
+                }
+        }
+        return true;
+}
+
+static bool same(const char *want, const char *text, size_t len)
+{
+        return !want || (strlen(want) == len && memcmp(want, text ? text : "", len) == 0);
+}
+
+bool event_matches(const struct event_filter *f, const struct event_peek *p)
+{
+        if (f->types && (p->type > 63 || !(f->types >> p->type & 1)))
+                return false;
+        return same(f->workload, p->workload, p->workload_len) && same(f->node, p->node, p->node_len);
+}
+
+static int bad_type(const char *name, struct err *err)
+{
+        const ProtobufCEnumDescriptor *d = &pb__event_type__e__descriptor;
+        const char *names[64] = { 0 };
+        for (unsigned i = 0, n = 0; i < d->n_values && n < ARRAY_LEN(names) - 1; i++)
+                if (d->values[i].value != 0)
+                        names[n++] = d->values[i].name;
+        const char *near = str_suggest(name, names);
+        return err_set(err, ERR_INVALID, .msg = "there is no such event type", .detail = fmt("\"%.64s\"", name), .path = "type",
+                       .hint = near ? fmt("did you mean %s?", near) : "GET /openapi.json lists them (schema Event, field type)");
+}
+
+static int parse_types(const char *text, uint64_t *ret, struct err *err)
+{
+        char name[64];
+        for (const char *p = text; *p;) {
+                size_t n = strcspn(p, ",");
+                snprintf(name, sizeof(name), "%.*s", (int)(n < sizeof(name) ? n : sizeof(name) - 1), p);
+                int value = 0;
+                if (n > 0) {
+                        if (n >= sizeof(name) || json_enum_value(&pb__event_type__e__descriptor, name, true, &value) < 0 || value < 0 ||
+                            value > 63)
+                                return bad_type(name, err);
+                        *ret |= UINT64_C(1) << value;
+                }
+                p += n;
+                p += *p == ',';
+        }
+        return 0;
+}
+
+int event_filter_parse(const Pb__ListEventsRequest *req, struct arena *arena, struct event_filter *ret, struct err *err)
+{
+        struct event_filter f = { 0 };
+        if (!str_empty(req->type)) {
+                int r = parse_types(req->type, &f.types, err);
+                if (r < 0)
+                        return r;
+        }
+        if (!str_empty(req->workload))
+                f.workload = arena_strdup(arena, req->workload);
+        if (!str_empty(req->node))
+                f.node = arena_strdup(arena, req->node);
+        *ret = f;
+        return 0;
+}

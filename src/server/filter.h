@@ -1,0 +1,27 @@
+/* server/filter.h: which events a caller wants. Looks at packed events without unpacking them, since a list or a stream may pass over
+ * many thousands to find a few. Pure. */
+#ifndef BERTH_SERVER_FILTER_H
+#define BERTH_SERVER_FILTER_H
+
+#include "api.pb-c.h"
+#include "base/arena.h"
+#include "base/err.h"
+
+struct event_filter {
+        uint64_t types;              /* one bit per EventType; 0: all */
+        const char *workload, *node; /* NULL: any */
+};
+/* type: names of event types joined by commas, any case. The filter's strings are copied into the arena. */
+int event_filter_parse(const Pb__ListEventsRequest *req, struct arena *arena, struct event_filter *ret, struct err *err);
+
+struct event_peek {
+        uint64_t seq, prev;
+        uint32_t type;
+        const char *workload, *node; /* in the event's bytes, not NUL-terminated */
+        size_t workload_len, node_len;
+};
+/* false: not a packed event. */
+bool event_peek(const void *data, size_t len, struct event_peek *ret);
+bool event_matches(const struct event_filter *f, const struct event_peek *p);
+
+#endif

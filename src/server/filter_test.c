@@ -1,0 +1,125 @@
+/* server/filter_test.c */
+#include "model/pb.h"
+#include "server/filter.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void make(struct str *out, uint64_t seq, Pb__EventType__E type, const char *workload, const char *node, uint64_t prev)
+{
+        Pb__Event e = PB__EVENT__INIT;
+        Pb__Workload w = PB__WORKLOAD__INIT;
+        w.id = (char *)"inner"; /* field 1 of a nested message must not be taken for the event's */
+        w.assigned_node = (char *)"inner-node";
+        e.seq = seq;
+        e.type = type;
+        e.timestamp = 1771286400000;
+        e.workload_id = (char *)workload;
+        e.node_id = (char *)node;
+        e.prev = prev;
+        e.workload = &w;
+        e.message = (char *)"text";
+        str_clear(out);
+        pb_pack(out, &e.base);
+}
+
+/* R: C29 */
+static void peek_sees_what_unpacking_sees(void **state)
+{
+        struct str s = STR_INIT;
+        struct event_peek p;
+        (void)state;
+        make(&s, 70000000000, PB__EVENT_TYPE__E__WorkloadScheduled, "web", "n1", 300);
+        assert_true(event_peek(s.buf, s.len, &p));
+        assert_int_equal(p.seq, 70000000000);
+        assert_int_equal(p.type, PB__EVENT_TYPE__E__WorkloadScheduled);
+        assert_int_equal(p.prev, 300);
+        assert_int_equal(p.workload_len, 3);
+        assert_memory_equal(p.workload, "web", 3);
+        assert_int_equal(p.node_len, 2);
+        assert_memory_equal(p.node, "n1", 2);
+        str_fini(&s);
+}
+
+/* R: A9 */
+static void peek_refuses_what_is_cut_short(void **state)
+{
+        struct str s = STR_INIT;
+        struct event_peek p;
+        size_t refused = 0;
+        (void)state;
+        make(&s, 5, PB__EVENT_TYPE__E__NodeLost, "", "n1", 1);
+        for (size_t n = 0; n < s.len; n++)
+                refused += !event_peek(s.buf, n, &p);
+        assert_true(refused > s.len / 2);
+        const unsigned char junk[] = { 0x0f, 0xff, 0xff };
+        assert_false(event_peek(junk, sizeof(junk), &p));
+        str_fini(&s);
+}
+
+static bool matches(const struct event_filter *f, Pb__EventType__E type, const char *workload, const char *node)
+{
+        struct str s = STR_INIT;
+        struct event_peek p;
+        make(&s, 9, type, workload, node, 0);
+        assert_true(event_peek(s.buf, s.len, &p));
+        bool yes = event_matches(f, &p);
+        str_fini(&s);
+        return yes;
+}
+
+/* R: C2 C29 */
+static void filters_by_type_workload_and_node(void **state)
+{
+        struct arena arena = ARENA_INIT;
+        struct event_filter f;
+        struct err err = { 0 };
+        (void)state;
+        Pb__ListEventsRequest req = PB__LIST_EVENTS_REQUEST__INIT;
+        assert_int_equal(event_filter_parse(&req, &arena, &f, &err), 0);
+        assert_true(matches(&f, PB__EVENT_TYPE__E__NodeLost, "", "n1"));
+
+        req.type = (char *)"nodelost,WorkloadFailed";
+        assert_int_equal(event_filter_parse(&req, &arena, &f, &err), 0);
+        assert_true(matches(&f, PB__EVENT_TYPE__E__NodeLost, "", "n1"));
+        assert_true(matches(&f, PB__EVENT_TYPE__E__WorkloadFailed, "w", "n1"));
+        assert_false(matches(&f, PB__EVENT_TYPE__E__NodeReady, "", "n1"));
+
+        req.type = (char *)"";
+        req.workload = (char *)"web";
+        req.node = (char *)"n1";
+        assert_int_equal(event_filter_parse(&req, &arena, &f, &err), 0);
+        assert_true(matches(&f, PB__EVENT_TYPE__E__WorkloadFailed, "web", "n1"));
+        assert_false(matches(&f, PB__EVENT_TYPE__E__WorkloadFailed, "web", "n2"));
+        assert_false(matches(&f, PB__EVENT_TYPE__E__WorkloadFailed, "web2", "n1"));
+        assert_false(matches(&f, PB__EVENT_TYPE__E__WorkloadFailed, "", "n1"));
+        arena_fini(&arena);
+}
+
+/* R: A9 */
+static void a_mistyped_type_gets_a_suggestion(void **state)
+{
+        struct arena arena = ARENA_INIT;
+        struct event_filter f;
+        struct err err = { 0 };
+        (void)state;
+        Pb__ListEventsRequest req = PB__LIST_EVENTS_REQUEST__INIT;
+        req.type = (char *)"NodeReady,WorkloadFaled";
+        assert_int_equal(event_filter_parse(&req, &arena, &f, &err), -ERR_INVALID);
+        assert_string_equal(err.path, "type");
+        assert_non_null(strstr(err.hint, "WorkloadFailed"));
+        arena_fini(&arena);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(peek_sees_what_unpacking_sees),
+                cmocka_unit_test(peek_refuses_what_is_cut_short),
+                cmocka_unit_test(filters_by_type_workload_and_node),
+                cmocka_unit_test(a_mistyped_type_gets_a_suggestion),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,291 @@
+/* server/io.c: the thread of sockets. One libevent loop carries both doors, the agents' streams and the event streams; batches and answers come in through
+ * one queue, whose eventfd wakes the loop.
+ */
+#include "server/io.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/ulid.h"
+#include "net/grpc.h"
+#include "net/http.h"
+#include "net/tls.h"
+#include "server/reader.h"
+#include <event2/event.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TURN_MESSAGES 64 /* from the queue, before sockets are looked at again */
+#define TURN_INPUTS 32   /* to the ring, before it is woken without waiting for the end of the turn */
+#define FILES_EVERY_MS 5000
+
+/* ---- small things that both doors need --------------------------------------------------------------------------------------------------------- */
+
+int io_too_busy(struct io *io, struct err *err)
+{
+        count(&io->s->metrics.inputs_refused);
+        return err_set(err, ERR_LIMIT, .msg = "the server has too much to do",
+                       .detail = fmt("%zu calls wait", queue_len(io->s->ring_queue)), .hint = "try again a little later",
+                       .retry_after_ms = 1000);
+}
+
+static bool is_sane(const char *s, const char *extra)
+{
+        size_t n = s ? strlen(s) : 0;
+        if (n == 0 || n > 64)
+                return false;
+        for (const char *p = s; *p; p++)
+                if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || strchr(extra, *p)))
+                        return false;
+        return true;
+}
+
+void io_request_id(struct io *io, const char *wanted, char ret[static 65])
+{
+        if (is_sane(wanted, "-_.:"))
+                strcpy(ret, wanted);
+        else
+                ulid_make(ret, clock_wall_ms(), rng_next(&io->rng), rng_next(&io->rng));
+}
+
+void io_actor(const char *certificate, const char *header, char ret[static 65])
+{
+        const char *who = is_sane(certificate, "-_.:@/ ") ? certificate : is_sane(header, "-_.:@/") ? header : "anonymous";
+        strcpy(ret, who);
+}
+
+/* ---- messages to the ring ---------------------------------------------------------------------------------------------------------------------- */
+
+static void on_nudge(evutil_socket_t fd, short what, void *ctx)
+{
+        struct io *io = ctx;
+        (void)fd;
+        (void)what;
+        io->n_quiet = 0;
+        queue_wake(io->s->ring_queue);
+}
+
+bool io_to_ring(struct io *io, struct ring_msg *msg, bool first)
+{
+        if (!queue_push_quiet(io->s->ring_queue, msg, first))
+                return false;
+        if (io->n_quiet++ == 0)
+                event_active(io->nudge, EV_WRITE, 0); /* behind the sockets that are being served in this turn */
+        else if (io->n_quiet % TURN_INPUTS == 0)
+                queue_wake(io->s->ring_queue);
+        return true;
+}
+
+/* ---- messages from the other threads ----------------------------------------------------------------------------------------------------------- */
+
+/* A batch is durable: now it may be known. */
+static void release(struct io *io, struct core_batch *batch)
+{
+        events_released(io->events, &batch->commit);
+        for (size_t i = 0; i < batch->n_replies; i++)
+                calls_reply(io->calls, &batch->replies[i]);
+        sessions_effects(io->sessions, batch);
+}
+
+static void on_drained(void *ctx)
+{
+        struct io *io = ctx;
+        if (--io->draining == 0)
+                event_base_loopbreak(io->base);
+}
+
+/* A12: no new work, streams are told, calls under way may finish. */
+static void stop(struct io *io)
+{
+        if (io->stopping)
+                return;
+        io->stopping = true;
+        int64_t ms = io->s->opt.shutdown_ms;
+        io->draining = (io->http != NULL) + (io->grpc != NULL);
+        pthread_mutex_lock(&io->s->lock);
+        bool broken = io->s->fatal.code != ERR_OK;
+        pthread_mutex_unlock(&io->s->lock);
+        if (broken)
+                calls_stop(io->calls); /* nothing will be answered any more */
+        /* closes its streams itself, so that what was written to them still goes out */
+        if (io->http)
+                http_server_drain(io->http, ms, on_drained, io);
+        events_stop(io->events);
+        relays_stop(io->relays);
+        sessions_stop(io->sessions);
+        if (io->grpc)
+                grpc_server_drain(io->grpc, ms, on_drained, io);
+        if (!io->http && !io->grpc)
+                event_base_loopbreak(io->base);
+}
+
+static void take(struct io *io, struct io_msg *msg)
+{
+        struct history_job *job = msg->history;
+        switch (msg->kind) {
+        case IO_RELEASE:
+                release(io, msg->batch);
+                break;
+        case IO_HISTORY:
+                msg->history = NULL;
+                if (job->kind == HISTORY_LIST)
+                        calls_history(io->calls, job);
+                else
+                        events_history(io->events, job);
+                break;
+        case IO_STOP:
+                stop(io);
+                break;
+        }
+        io_msg_free(msg);
+}
+
+static void on_wake(evutil_socket_t fd, short what, void *ctx)
+{
+        struct io *io = ctx;
+        uint64_t n;
+        (void)what;
+        if (read((int)fd, &n, sizeof(n)) < 0) {
+                /* nothing to be read: harmless, the queue says what there is */
+        }
+        void *items[TURN_MESSAGES];
+        size_t got = queue_pop_many(io->s->io_queue, items, ARRAY_LEN(items), 0);
+        for (size_t i = 0; i < got; i++)
+                take(io, items[i]);
+        if (queue_len(io->s->io_queue) > 0)
+                event_active(io->wake, EV_READ, 1);
+}
+
+/* ---- certificates -------------------------------------------------------------------------------------------------------------------------------- */
+
+static int64_t stamp_of(const char *path)
+{
+        struct stat st;
+        if (!path || stat(path, &st) < 0)
+                return 0;
+        return (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec + (int64_t)st.st_ino;
+}
+
+static int64_t files_stamp(const struct server_options *opt)
+{
+        return stamp_of(opt->tls_cert) ^ stamp_of(opt->tls_key) << 1 ^ stamp_of(opt->tls_ca) << 2;
+}
+
+static void on_files(evutil_socket_t fd, short what, void *ctx)
+{
+        struct io *io = ctx;
+        struct err err = { 0 };
+        int64_t stamp = files_stamp(&io->s->opt);
+        (void)fd;
+        (void)what;
+        if (stamp == io->tls_files_stamp)
+                return;
+        io->tls_files_stamp = stamp;
+        if (tls_reload(io->tls, &err) < 0)
+                log_error("new certificate files are not used; the old ones stay in force", LOG_E(&err));
+        else
+                log_info("new certificate files are in use for new connections", LOG_S("cert", io->s->opt.tls_cert));
+}
+
+static int open_tls(struct io *io, struct err *err)
+{
+        const struct server_options *opt = &io->s->opt;
+        if (!opt->tls_cert)
+                return 0;
+        struct tls_options o = { .cert_file = opt->tls_cert,
+                                 .key_file = opt->tls_key,
+                                 .ca_file = opt->tls_ca,
+                                 .peer = opt->tls_ca ? TLS_PEER_REQUIRED : TLS_PEER_NONE };
+        int r = tls_server_create(&o, &io->tls, err);
+        if (r < 0)
+                return r;
+        io->tls_files_stamp = files_stamp(opt);
+        io->files = event_new(io->base, -1, EV_PERSIST, on_files, io);
+        event_add(io->files, &(struct timeval){ .tv_sec = FILES_EVERY_MS / 1000 });
+        return 0;
+}
+
+/* ---- the thread ---------------------------------------------------------------------------------------------------------------------------------- */
+
+/* "127.0.0.1:0" and port 43017 -> "127.0.0.1:43017" */
+static void real_address(const char *wanted, uint16_t port, char *ret, size_t size)
+{
+        const char *colon = strrchr(wanted, ':');
+        size_t host = colon ? (size_t)(colon - wanted) : strlen(wanted);
+        if (host == 0)
+                snprintf(ret, size, "0.0.0.0:%u", port);
+        else
+                snprintf(ret, size, "%.*s:%u", (int)host, wanted, port);
+}
+
+static int io_open(struct io *io, struct err *err)
+{
+        struct server *s = io->s;
+        struct event_config *config = event_config_new();
+        event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
+        io->base = event_base_new_with_config(config);
+        event_config_free(config);
+        if (!io->base)
+                return err_set(err, ERR_IO, .msg = "no event loop could be made");
+        rng_seed_system(&io->rng);
+        io->doors = mem_must(n_ops * sizeof(*io->doors));
+        for (size_t i = 0; i < n_ops; i++)
+                io->doors[i] = (struct door){ .self = &io->doors[i], .io = io, .op = &ops[i] };
+        io->calls = calls_create(io);
+        io->sessions = sessions_create(io);
+        io->relays = relays_create(io);
+        io->events = events_create(s, io->base, s->loaded_head);
+        io->wake = event_new(io->base, s->io_wake_fd, EV_READ | EV_PERSIST, on_wake, io);
+        event_add(io->wake, NULL);
+        io->nudge = event_new(io->base, -1, 0, on_nudge, io);
+        int r = open_tls(io, err);
+        if (r < 0 || (r = rest_open(io, err)) < 0 || (r = rpc_open(io, err)) < 0)
+                return r;
+        if (io->http)
+                real_address(s->opt.http_address, http_server_port(io->http), s->http_address, sizeof(s->http_address));
+        if (io->grpc)
+                real_address(s->opt.grpc_address, grpc_server_port(io->grpc), s->grpc_address, sizeof(s->grpc_address));
+        return 0;
+}
+
+/* The doors first: what they still hold is dropped through the parts below them. */
+static void io_close(struct io *io)
+{
+        http_server_destroy(io->http);
+        grpc_server_destroy(io->grpc);
+        calls_destroy(io->calls);
+        relays_destroy(io->relays);
+        sessions_destroy(io->sessions);
+        events_destroy(io->events);
+        if (io->wake)
+                event_free(io->wake);
+        if (io->files)
+                event_free(io->files);
+        if (io->nudge)
+                event_free(io->nudge);
+        tls_unref(io->tls);
+        if (io->base)
+                event_base_free(io->base);
+        str_fini(&io->openapi);
+        mem_free(io->doors);
+        mem_free(io);
+}
+
+void *io_main(void *server)
+{
+        struct server *s = server;
+        struct err err = { 0 };
+        struct io *io = mem_must(sizeof(*io));
+        io->s = s;
+        s->io = io;
+        int r = io_open(io, &err);
+        server_started(s, r < 0 ? &err : NULL);
+        if (r >= 0)
+                event_base_dispatch(io->base);
+        /* From here on nobody waits for this thread: what still comes is freed by whoever sends it. */
+        queue_close(s->io_queue);
+        io_close(io);
+        s->io = NULL;
+        return NULL;
+}

@@ -1,0 +1,69 @@
+/* server/io.h: what the parts of the io thread share. Everything here belongs to that thread. Internal. */
+#ifndef BERTH_SERVER_IO_H
+#define BERTH_SERVER_IO_H
+
+#include "base/clock.h"
+#include "server/calls.h"
+#include "server/events.h"
+#include "server/ops.h"
+#include "server/relays.h"
+#include "server/sessions.h"
+#include "server/shared.h"
+
+struct http_server;
+struct grpc_server;
+struct tls;
+struct event;
+struct event_base;
+
+/* What a route or a method is given: the row that it serves.
+ * A gRPC call's data is its door at first, then whatever serves it (a call, a relay, a session), each of which begins with a pointer to its door; and
+ * the door again when that has done its part. So on_close always finds its way. */
+struct door {
+        const struct door *self;
+        struct io *io;
+        const struct op *op;
+};
+
+struct io {
+        struct server *s;
+        struct event_base *base;
+        struct http_server *http;
+        struct grpc_server *grpc;
+        struct tls *tls;
+        struct calls *calls;
+        struct sessions *sessions;
+        struct events *events;
+        struct relays *relays;
+        struct event *wake, *files; /* something in the queue; look at the certificate's files */
+        struct event *nudge;        /* the ring has something to do */
+        unsigned n_quiet;           /* inputs that it was not told of yet */
+        struct door *doors;         /* one per row of ops */
+        struct rng rng;
+        struct str openapi; /* made when first asked for */
+        int64_t tls_files_stamp;
+        bool stopping;
+        int draining; /* doors that are not empty yet */
+};
+
+/* Gives the ring an input. It is woken once for all that came in one turn of the loop (or for a few of them), not once for each. first: may use the queue's
+ * share for what must not wait. False: full, the message is still the caller's. */
+bool io_to_ring(struct io *io, struct ring_msg *msg, bool first);
+/* The ring is full: the same words at every door. */
+int io_too_busy(struct io *io, struct err *err);
+/* A request id: what the caller sent if it is sane (1..64 of letters, digits and -_.:), else a new ULID. */
+void io_request_id(struct io *io, const char *wanted, char ret[static 65]);
+/* Who asks: the certificate's name, else what the header says if it is sane, else "anonymous". */
+void io_actor(const char *certificate, const char *header, char ret[static 65]);
+/* The same from metadata of a gRPC call. */
+void rpc_caller(struct io *io, struct grpc_call *call, char ret_request_id[static 65], char ret_actor[static 65]);
+
+int rest_open(struct io *io, struct err *err); /* rest.c: the HTTP door */
+int rpc_open(struct io *io, struct err *err);  /* rpc.c: the gRPC door */
+/* Metrics and the access log of a gRPC call that has ended. For every on_close. */
+void rpc_done(struct grpc_call *call, int status);
+const struct door *rpc_door(struct grpc_call *call);
+void *rpc_data(struct grpc_call *call); /* what serves it; NULL: nothing yet, or no more */
+void rpc_set_over(struct grpc_call *call, const struct door *door);
+
+#endif

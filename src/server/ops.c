@@ -1,0 +1,358 @@
+/* server/ops.c: the table of operations, and how a request over HTTP becomes its request message. */
+#include "server/ops.h"
+
+#include "base/array.h"
+#include "model/json.h"
+#include "model/pb.h"
+#include "model/validate.h"
+#include <stdio.h>
+#include <string.h>
+
+#define REQ(m) &pb__##m##__descriptor
+#define CONTROL "/berth.v1.Control/"
+#define GET "GET"
+#define PUT "PUT"
+#define POST "POST"
+#define DELETE "DELETE"
+
+const struct op ops[] = {
+        { "CreateWorkload", OP_CORE, INPUT_APPLY, REQ(apply_workload_request), REQ(workload), POST, "/workloads", 200, "workload",
+          "create_only=true", NULL, "workloads", "Create a workload; the same definition again changes nothing, another one is a conflict",
+          NULL },
+        { "ApplyWorkload", OP_CORE, INPUT_APPLY, REQ(apply_workload_request), REQ(workload), PUT, "/workloads/{id}", 200, "workload", NULL,
+          CONTROL "ApplyWorkload", "workloads", "Create or change a workload", NULL },
+        { "DeleteWorkload", OP_CORE, INPUT_DELETE, REQ(workload_ref), REQ(workload), DELETE, "/workloads/{id}", 200, NULL, NULL,
+          CONTROL "DeleteWorkload", "workloads", "Stop a workload and remove it", NULL },
+        { "GetWorkload", OP_CORE, INPUT_GET_WORKLOAD, REQ(workload_ref), REQ(workload), GET, "/workloads/{id}", 200, NULL, NULL,
+          CONTROL "GetWorkload", "workloads", "One workload", NULL },
+        { "ListWorkloads", OP_CORE, INPUT_LIST_WORKLOADS, REQ(list_workloads_request), REQ(list_workloads_response), GET, "/workloads", 200,
+          NULL, NULL, CONTROL "ListWorkloads", "workloads", "Workloads by id, with selectors and a cursor", NULL },
+        { "RetryWorkload", OP_CORE, INPUT_RETRY, REQ(workload_ref), REQ(workload), POST, "/workloads/{id}/retry", 200, NULL, NULL,
+          CONTROL "RetryWorkload", "workloads", "Try a failed workload again now, and forget its earlier attempts", NULL },
+        { "StopWorkload", OP_CORE, INPUT_DESIRED, REQ(set_desired_request), REQ(workload), POST, "/workloads/{id}/stop", 200, NULL,
+          "desired_state=Stopped", NULL, "workloads", "Stop a workload and keep it", NULL },
+        { "StartWorkload", OP_CORE, INPUT_DESIRED, REQ(set_desired_request), REQ(workload), POST, "/workloads/{id}/start", 200, NULL,
+          "desired_state=Running", NULL, "workloads", "Start a stopped workload", NULL },
+        { "SetDesired", OP_CORE, INPUT_DESIRED, REQ(set_desired_request), REQ(workload), NULL, NULL, 200, NULL, NULL, CONTROL "SetDesired",
+          "workloads", "Set what is wanted of a workload", NULL },
+        { "ExplainWorkload", OP_CORE, INPUT_EXPLAIN, REQ(workload_ref), REQ(explanation), GET, "/workloads/{id}/explain", 200, NULL, NULL,
+          CONTROL "ExplainWorkload", "workloads", "Why a workload is where it is, or why it is nowhere", NULL },
+        { "GetLogs", OP_LOGS, INPUT_LOCATE, REQ(logs_request), NULL, GET, "/workloads/{id}/logs", 200, NULL, NULL, CONTROL "Logs",
+          "workloads", "What a workload wrote; follow goes on until it ends", "text/plain" },
+        { "Exec", OP_EXEC, INPUT_LOCATE, REQ(exec_message), REQ(exec_output), NULL, NULL, 200, NULL, NULL, CONTROL "Exec", "workloads",
+          "Run a command beside a workload", NULL },
+
+        { "ListNodes", OP_CORE, INPUT_LIST_NODES, REQ(list_nodes_request), REQ(list_nodes_response), GET, "/nodes", 200, NULL, NULL,
+          CONTROL "ListNodes", "nodes", "Nodes by id, with selectors and a cursor", NULL },
+        { "GetNode", OP_CORE, INPUT_GET_NODE, REQ(node_ref), REQ(node), GET, "/nodes/{id}", 200, NULL, NULL, CONTROL "GetNode", "nodes",
+          "One node", NULL },
+        { "CordonNode", OP_CORE, INPUT_NODE_WISH, REQ(set_node_wish_request), REQ(node), POST, "/nodes/{id}/cordon", 200, NULL,
+          "wish=cordoned", NULL, "nodes", "Place nothing new on a node", NULL },
+        { "UncordonNode", OP_CORE, INPUT_NODE_WISH, REQ(set_node_wish_request), REQ(node), POST, "/nodes/{id}/uncordon", 200, NULL,
+          "wish=schedulable", NULL, "nodes", "Place units on a node again", NULL },
+        { "DrainNode", OP_CORE, INPUT_NODE_WISH, REQ(set_node_wish_request), REQ(node), POST, "/nodes/{id}/drain", 200, NULL,
+          "wish=draining", NULL, "nodes", "Move everything away from a node", NULL },
+        { "SetNodeWish", OP_CORE, INPUT_NODE_WISH, REQ(set_node_wish_request), REQ(node), NULL, NULL, 200, NULL, NULL,
+          CONTROL "SetNodeWish", "nodes", "Set what is wanted of a node", NULL },
+        { "ForgetNode", OP_CORE, INPUT_NODE_FORGET, REQ(node_ref), REQ(node), DELETE, "/nodes/{id}", 200, NULL, NULL, CONTROL "ForgetNode",
+          "nodes", "Forget a node that will not come back", NULL },
+
+        { "ListEvents", OP_EVENTS, INPUT_GET_WORKLOAD, REQ(list_events_request), REQ(list_events_response), GET, "/events", 200, NULL, NULL,
+          CONTROL "ListEvents", "events", "Stored events; next_since is the next call's since (its before, with newest_first)", NULL },
+        { "WatchEvents", OP_WATCH, INPUT_GET_WORKLOAD, REQ(list_events_request), REQ(event), GET, "/events/stream", 200, NULL, NULL,
+          CONTROL "WatchEvents", "events",
+          "Server-sent events: what is stored after since (or Last-Event-ID), then what happens; `gap` where history is gone",
+          "text/event-stream" },
+
+        { "GetCluster", OP_CLUSTER, INPUT_CLUSTER, REQ(empty), REQ(cluster_info), GET, "/cluster", 200, NULL, NULL, CONTROL "GetCluster",
+          "cluster", "The cluster in figures", NULL },
+        { "GetHealth", OP_HEALTH, _INPUT_MAX, NULL, NULL, GET, "/health", 200, NULL, NULL, NULL, "cluster",
+          "ok, or degraded while the store is away", NULL },
+        { "GetMetrics", OP_METRICS, _INPUT_MAX, NULL, NULL, GET, "/metrics", 200, NULL, NULL, NULL, "cluster", "For Prometheus",
+          "text/plain" },
+        { "GetOpenAPI", OP_OPENAPI, _INPUT_MAX, NULL, NULL, GET, "/openapi.json", 200, NULL, NULL, NULL, "cluster", "This document", NULL },
+        { "GetPage", OP_PAGE, _INPUT_MAX, NULL, NULL, GET, "/", 200, NULL, NULL, NULL, "cluster", "Where to begin", "text/html" },
+        { "AgentConnect", OP_AGENT, INPUT_HELLO, REQ(agent_message), REQ(server_message), NULL, NULL, 200, NULL, NULL,
+          "/berth.v1.Agent/Connect", "agents", "The stream of an agent", NULL },
+};
+const size_t n_ops = ARRAY_LEN(ops);
+
+size_t op_index(const struct op *op)
+{
+        return (size_t)(op - ops);
+}
+
+const char *op_name(size_t index)
+{
+        return index < n_ops ? ops[index].name : "";
+}
+
+const char *op_grpc_path(size_t index)
+{
+        return index < n_ops ? ops[index].rpc : NULL;
+}
+
+const struct op *op_by_route(const char *method, const char *pattern)
+{
+        if (str_starts(pattern, "/v1/") || str_eq(pattern, "/v1"))
+                pattern = pattern[3] ? pattern + 3 : "/";
+        if (str_eq(method, "HEAD"))
+                method = GET;
+        for (size_t i = 0; i < n_ops; i++)
+                if (ops[i].path && str_eq(ops[i].path, pattern) && str_eq(ops[i].method, method))
+                        return &ops[i];
+        return NULL;
+}
+
+uint64_t op_resource_version(const ProtobufCMessage *m)
+{
+        const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(m->descriptor, "resource_version");
+        return f && f->type == PROTOBUF_C_TYPE_UINT64 ? *(const uint64_t *)((const char *)m + f->offset) : 0;
+}
+
+/* ---- decoding ------------------------------------------------------------------------------------------------------------------------------ */
+
+static const ProtobufCFieldDescriptor *field_named(const struct op *op, const char *name)
+{
+        return op->request ? protobuf_c_message_descriptor_get_field_by_name(op->request, name) : NULL;
+}
+
+static bool in_path(const struct op *op, const char *name)
+{
+        return op->path && strstr(op->path, fmt("{%s}", name)) != NULL;
+}
+
+static bool is_fixed(const struct op *op, const char *name)
+{
+        size_t n = strlen(name);
+        return op->fixed && strncmp(op->fixed, name, n) == 0 && op->fixed[n] == '=';
+}
+
+/* How users write a field in a query, where that differs. */
+static const char *query_alias(const char *field)
+{
+        return str_eq(field, "tail_lines") ? "tail" : field;
+}
+
+static bool is_query(const struct op *op, const ProtobufCFieldDescriptor *f)
+{
+        if (f->type == PROTOBUF_C_TYPE_MESSAGE || f->label == PROTOBUF_C_LABEL_REPEATED)
+                return false;
+        if (in_path(op, f->name) || is_fixed(op, f->name) || (op->body && str_eq(op->body, f->name)))
+                return false;
+        if (str_eq(f->name, "if_match") || str_eq(f->name, "create_only") || str_eq(f->name, "update_only"))
+                return false; /* headers say this: If-Match, If-None-Match */
+        return !((op->kind == OP_EVENTS || op->kind == OP_WATCH) && str_eq(f->name, "follow")) &&
+               !(op->kind == OP_WATCH && (str_eq(f->name, "newest_first") || str_eq(f->name, "before") || str_eq(f->name, "limit")));
+}
+
+int op_each_query(const struct op *op, int (*fn)(void *ctx, const char *name, const ProtobufCFieldDescriptor *field), void *ctx)
+{
+        for (unsigned i = 0; op->request && i < op->request->n_fields; i++) {
+                const ProtobufCFieldDescriptor *f = &op->request->fields[i];
+                int r = is_query(op, f) ? fn(ctx, query_alias(f->name), f) : 0;
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+struct query_names {
+        const char *names[32];
+        size_t n;
+};
+
+static int collect_name(void *ctx, const char *name, const ProtobufCFieldDescriptor *field)
+{
+        struct query_names *q = ctx;
+        (void)field;
+        if (q->n < ARRAY_LEN(q->names) - 2)
+                q->names[q->n++] = name;
+        return 0;
+}
+
+static int unknown_parameter(const struct op *op, const char *name, struct err *err)
+{
+        struct query_names q = { 0 };
+        op_each_query(op, collect_name, &q);
+        q.names[q.n++] = "pretty";
+        const char *near = str_suggest(name, q.names);
+        struct str all = STR_INIT;
+        for (size_t i = 0; i < q.n; i++)
+                str_addf(&all, "%s%s", i ? ", " : "", q.names[i]);
+        const char *hint = near ? fmt("did you mean %s?", near) : fmt("known ones: %s", str_c(&all));
+        if ((op->kind == OP_EVENTS) && str_eq(name, "follow"))
+                hint = "GET /events/stream follows";
+        str_fini(&all);
+        return err_set(err, ERR_INVALID, .msg = "unknown query parameter", .detail = fmt("\"%.100s\"", name), .hint = hint, .path = name);
+}
+
+struct alias_search {
+        const char *name;
+        const ProtobufCFieldDescriptor *found;
+};
+
+static int match_name(void *ctx, const char *name, const ProtobufCFieldDescriptor *field)
+{
+        struct alias_search *s = ctx;
+        if (str_eq(name, s->name) || str_eq(field->name, s->name))
+                s->found = field;
+        return 0;
+}
+
+static int decode_query(const struct op *op, const struct op_text *t, ProtobufCMessage *m, struct arena *arena, bool *ret_pretty,
+                        struct err *err)
+{
+        for (size_t i = 0; i < t->n_query; i++) {
+                const char *name = t->query_name(t->ctx, i), *value = t->query_value(t->ctx, i);
+                if (str_eq(name, "pretty")) {
+                        *ret_pretty = !str_eq(value, "false") && !str_eq(value, "0");
+                        continue;
+                }
+                struct alias_search s = { .name = name };
+                if (m)
+                        op_each_query(op, match_name, &s);
+                if (!s.found)
+                        return unknown_parameter(op, name, err);
+                for (size_t j = 0; j < i; j++)
+                        if (str_eq(t->query_name(t->ctx, j), name))
+                                return err_set(err, ERR_INVALID, .msg = "a query parameter is given twice", .path = name);
+                if (s.found->type == PROTOBUF_C_TYPE_BOOL && (str_empty(value) || str_eq(value, "1")))
+                        value = "true"; /* ?follow */
+                else if (s.found->type == PROTOBUF_C_TYPE_BOOL && str_eq(value, "0"))
+                        value = "false";
+                int r = json_set_text(m, s.found->name, value, arena, err);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+static int set_fixed(const struct op *op, ProtobufCMessage *m, struct arena *arena, struct err *err)
+{
+        if (str_empty(op->fixed))
+                return 0;
+        const char *eq = strchr(op->fixed, '=');
+        return json_set_text(m, arena_strndup(arena, op->fixed, (size_t)(eq - op->fixed)), eq + 1, arena, err);
+}
+
+/* "123", with or without quotes, strong or weak. */
+static int parse_etag(const char *text, uint64_t *ret)
+{
+        char digits[24];
+        if (str_starts(text, "W/"))
+                text += 2;
+        size_t n = strlen(text);
+        if (n >= 2 && text[0] == '"' && text[n - 1] == '"') {
+                text++;
+                n -= 2;
+        }
+        if (n == 0 || n >= sizeof(digits))
+                return -1;
+        memcpy(digits, text, n);
+        digits[n] = 0;
+        return str_parse_u64(digits, ret);
+}
+
+static int set_preconditions(const struct op *op, const struct op_text *t, ProtobufCMessage *m, struct err *err)
+{
+        const ProtobufCFieldDescriptor *match = field_named(op, "if_match");
+        bool apply = op->request == REQ(apply_workload_request);
+        if (t->if_match && match) {
+                if (str_eq(t->if_match, "*")) {
+                        if (apply)
+                                ((Pb__ApplyWorkloadRequest *)m)->update_only = true;
+                } else if (parse_etag(t->if_match, (uint64_t *)((char *)m + match->offset)) < 0)
+                        return err_set(err, ERR_INVALID, .msg = "If-Match must be the resource_version (ETag) of what you saw, or *",
+                                       .detail = fmt("\"%.64s\"", t->if_match), .path = "If-Match");
+        }
+        if (t->if_none_match && apply) {
+                if (!str_eq(t->if_none_match, "*"))
+                        return err_set(err, ERR_INVALID, .msg = "If-None-Match can only be * here (create, never change)",
+                                       .path = "If-None-Match");
+                ((Pb__ApplyWorkloadRequest *)m)->create_only = true;
+        }
+        return 0;
+}
+
+static int set_path_id(const struct op *op, const struct op_text *t, ProtobufCMessage *m, struct arena *arena, struct err *err)
+{
+        const char *id = op->path && in_path(op, "id") ? t->param(t->ctx, "id") : NULL;
+        if (!id)
+                return 0;
+        if (op->request == REQ(apply_workload_request)) {
+                Pb__Workload *w = ((Pb__ApplyWorkloadRequest *)m)->workload;
+                if (!str_empty(w->id) && !str_eq(w->id, id))
+                        return err_set(err, ERR_INVALID, .msg = "the id in the body is not the one in the path", .path = "id",
+                                       .detail = fmt("\"%.128s\" and \"%.128s\"", w->id, id),
+                                       .hint = "leave it out of the body, or make them equal");
+                w->id = arena_strdup(arena, id);
+                return 0;
+        }
+        return json_set_text(m, "id", id, arena, err);
+}
+
+static int decode_body(const struct op *op, const struct op_text *t, ProtobufCMessage *m, struct arena *arena, struct err *err)
+{
+        if (!op->body) {
+                for (size_t i = 0; i < t->body_len; i++)
+                        if (!strchr(" \t\r\n{}", t->body[i])) /* an empty object is what some clients send with every POST */
+                                return err_set(err, ERR_INVALID, .msg = "this call takes no body",
+                                               .detail = fmt("%zu bytes were sent", t->body_len));
+                return 0;
+        }
+        const ProtobufCFieldDescriptor *f = field_named(op, op->body);
+        if (t->body_len == 0)
+                return err_set(err, ERR_INVALID, .msg = "the request has no body",
+                               .hint = fmt("send a %s as JSON", ((const ProtobufCMessageDescriptor *)f->descriptor)->short_name));
+        ProtobufCMessage *body = NULL;
+        int r = json_read(f->descriptor, t->body, t->body_len, t->max_body_bytes, 0, arena, &body, err);
+        if (r < 0)
+                return r;
+        *(ProtobufCMessage **)((char *)m + f->offset) = body;
+        return 0;
+}
+
+/* Over HTTP the body is the field itself, so its name is no part of the path that the caller knows. */
+static void strip_body_field(const struct op *op, struct err *err)
+{
+        size_t n = op->body ? strlen(op->body) : 0;
+        if (n > 0 && err && strncmp(err->path, op->body, n) == 0 && err->path[n] == '.')
+                memmove(err->path, err->path + n + 1, strlen(err->path + n + 1) + 1);
+}
+
+int op_decode_text(const struct op *op, const struct op_text *t, struct arena *arena, ProtobufCMessage **ret_request, bool *ret_pretty,
+                   struct err *err)
+{
+        ProtobufCMessage *m = op->request ? pb_new(arena, op->request) : NULL;
+        bool pretty = false;
+        int r = decode_query(op, t, m, arena, &pretty, err);
+        if (r < 0)
+                return r;
+        if (m) {
+                if ((r = decode_body(op, t, m, arena, err)) < 0 || (r = set_path_id(op, t, m, arena, err)) < 0 ||
+                    (r = set_fixed(op, m, arena, err)) < 0 || (r = set_preconditions(op, t, m, err)) < 0)
+                        return r;
+                if (op->kind == OP_WATCH && !str_empty(t->last_event_id) &&
+                    str_parse_u64(t->last_event_id, &((Pb__ListEventsRequest *)m)->since) < 0)
+                        return err_set(err, ERR_INVALID, .msg = "Last-Event-ID must be the sequence of an event", .path = "Last-Event-ID");
+                if ((r = request_normalise(arena, m, err)) < 0) {
+                        strip_body_field(op, err);
+                        return r;
+                }
+        }
+        *ret_request = m;
+        *ret_pretty = pretty;
+        return 0;
+}
+
+int op_decode_packed(const struct op *op, const void *data, size_t len, struct arena *arena, ProtobufCMessage **ret_request,
+                     struct err *err)
+{
+        ProtobufCMessage *m = NULL;
+        int r = pb_unpack(op->request, data, len, arena, &m, err);
+        if (r < 0 || (r = request_normalise(arena, m, err)) < 0)
+                return r;
+        *ret_request = m;
+        return 0;
+}

@@ -1,0 +1,614 @@
+/* server/relays.c: see relays.h. */
+#include "server/relays.h"
+
+#include "base/array.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "model/pb.h"
+#include "model/validate.h"
+#include "net/grpc.h"
+#include "net/http.h"
+#include "server/io.h"
+#include <event2/event.h>
+#include <string.h>
+
+#define SLOT_BITS 16
+#define SLOT_MASK ((UINT64_C(1) << SLOT_BITS) - 1)
+#define RELAYS_MAX 1024
+#define SINK_BYTES (1024 * 1024)         /* given to the network at once; the rest waits in the backlog */
+#define TOTAL_BYTES (256u * 1024 * 1024) /* for all backlogs together */
+#define AGENT_BYTES (256 * 1024)         /* the user's input is not read while the agent has more than this waiting */
+#define AGAIN_MS 20
+#define START_MS 500 /* an HTTP reader gets its headers after this long, also when nothing was written yet */
+#define COMMAND_MAX 256
+
+struct chunk {
+        void *data;
+        size_t len;
+};
+
+struct relay {
+        const struct door *door; /* first: see io.h */
+        uint64_t id;             /* the stream's number on the agent's connection */
+        struct io *io;
+        const struct op *op;
+        struct sink sink;
+        bool started;      /* HTTP: headers were sent */
+        uint64_t locating; /* ticket of the question where the workload is */
+        uint64_t session;  /* 0: not open yet */
+        int64_t opened_ms;
+        char request_id[65], actor[65], workload[129];
+        struct arena memory;
+        Pb__LogsRequest *logs;
+        Pb__ExecStart *exec;
+        bool paused, input_ended;
+        ARRAY(struct chunk) backlog; /* of the user */
+        size_t backlog_first, backlog_bytes;
+        bool ending; /* the agent has said all; closes when the backlog is out */
+};
+
+struct relays {
+        struct io *io;
+        ARRAY(struct relay *) slots;
+        size_t n;
+        uint64_t count;
+        struct event *again;
+        bool stopped;
+};
+
+static void on_again(evutil_socket_t fd, short what, void *ctx);
+
+struct relays *relays_create(struct io *io)
+{
+        struct relays *rs = mem_must(sizeof(*rs));
+        rs->io = io;
+        rs->again = evtimer_new(io->base, on_again, rs);
+        return rs;
+}
+
+static void relay_free(struct relay *r)
+{
+        struct relays *rs = r->io->relays;
+        rs->slots.at[r->id & SLOT_MASK] = NULL;
+        rs->n--;
+        calls_forget(r->io->calls, r->locating);
+        for (size_t i = r->backlog_first; i < r->backlog.len; i++)
+                mem_free(r->backlog.at[i].data);
+        array_fini(&r->backlog);
+        arena_fini(&r->memory);
+        mem_free(r);
+}
+
+void relays_destroy(struct relays *rs)
+{
+        if (!rs)
+                return;
+        for (size_t i = 0; i < rs->slots.len; i++)
+                if (rs->slots.at[i])
+                        relay_free(rs->slots.at[i]);
+        array_fini(&rs->slots);
+        event_free(rs->again);
+        mem_free(rs);
+}
+
+size_t relays_len(const struct relays *rs)
+{
+        return rs->n;
+}
+
+static struct relay *relay_new(struct relays *rs, const struct op *op, struct err *err)
+{
+        if (rs->stopped) {
+                err_set(err, ERR_UNAVAILABLE, .msg = "the server is stopping", .retry_after_ms = 2000);
+                return NULL;
+        }
+        if (rs->n >= RELAYS_MAX) {
+                err_set(err, ERR_LIMIT, .msg = "too many logs and exec streams are open", .detail = fmt("%d", RELAYS_MAX),
+                        .retry_after_ms = 5000);
+                return NULL;
+        }
+        size_t slot = 0;
+        while (slot < rs->slots.len && rs->slots.at[slot])
+                slot++;
+        if (slot == rs->slots.len)
+                *array_push(&rs->slots) = NULL;
+        struct relay *r = mem_must(sizeof(*r));
+        r->id = ++rs->count << SLOT_BITS | slot;
+        r->door = &rs->io->doors[op_index(op)];
+        r->io = rs->io;
+        r->op = op;
+        rs->slots.at[slot] = r;
+        rs->n++;
+        return r;
+}
+
+static struct relay *find(struct relays *rs, uint64_t id, uint64_t session)
+{
+        uint64_t slot = id & SLOT_MASK;
+        struct relay *r = slot < rs->slots.len ? rs->slots.at[slot] : NULL;
+        return r && r->id == id && r->session == session && session != 0 ? r : NULL;
+}
+
+/* ---- ends ----------------------------------------------------------------------------------------------------------------------------------- */
+
+static void cancel_at_agent(struct relays *rs, uint64_t session, uint64_t id)
+{
+        Pb__ServerMessage m = PB__SERVER_MESSAGE__INIT;
+        Pb__CancelStream cancel = PB__CANCEL_STREAM__INIT;
+        cancel.stream_id = id;
+        m.cancel = &cancel;
+        sessions_send(rs->io->sessions, session, &m);
+}
+
+/* The user's side ends, with or without a fault; the relay is gone. */
+static void finish(struct relay *r, const struct err *err)
+{
+        struct sink sink = r->sink;
+        char request_id[65];
+        memcpy(request_id, r->request_id, sizeof(request_id));
+        if (sink.http)
+                http_on_close(sink.http, NULL, NULL);
+        if (sink.grpc)
+                rpc_set_over(sink.grpc, r->door);
+        bool failed = err && err->code != ERR_OK, started = r->started;
+        if (failed)
+                log_info("relay ended", LOG_S("op", r->op->name), LOG_S("workload", r->workload), LOG_S("request_id", request_id),
+                         LOG_E(err));
+        relay_free(r);
+        if (sink.http && !started && failed) {
+                http_reply_err(sink.http, 0, err);
+                return;
+        }
+        if (sink.http && !started)
+                http_stream_start(sink.http, 200,
+                                  (struct http_field[]){ HTTP_FIELD("Content-Type", "text/plain; charset=utf-8"), HTTP_FIELD_END });
+        if (sink.http && started && failed) {
+                const char *line = fmt("\nberth: the output ends here: %s\n", err->msg);
+                http_stream_send(sink.http, line, strlen(line));
+        }
+        sink_close(&sink, err, request_id);
+}
+
+static void finish_with(struct relay *r, bool tell_agent, enum err_code code, const char *msg, const char *hint)
+{
+        struct err err = { 0 };
+        err_set(&err, code, .msg = msg, .hint = hint, .retry_after_ms = code == ERR_UNAVAILABLE ? 1000 : 0);
+        if (tell_agent && r->session)
+                cancel_at_agent(r->io->relays, r->session, r->id);
+        finish(r, &err);
+}
+
+/* The user has gone; nothing can be sent to it. */
+static void user_gone(struct relay *r)
+{
+        if (r->session)
+                cancel_at_agent(r->io->relays, r->session, r->id);
+        relay_free(r);
+}
+
+void relays_session_gone(struct relays *rs, uint64_t session)
+{
+        for (size_t i = 0; i < rs->slots.len; i++) {
+                struct relay *r = rs->slots.at[i];
+                if (r && r->session == session && !r->ending)
+                        finish_with(r, false, ERR_UNAVAILABLE, "the connection to the node's agent was lost",
+                                    "try again when the node is back");
+        }
+}
+
+void relays_stop(struct relays *rs)
+{
+        rs->stopped = true;
+        for (size_t i = 0; i < rs->slots.len; i++)
+                if (rs->slots.at[i])
+                        finish_with(rs->slots.at[i], true, ERR_UNAVAILABLE, "the server is stopping", NULL);
+}
+
+static void input_to_agent(struct relay *r, Pb__ExecInput *input);
+
+static void end_input(struct relay *r)
+{
+        Pb__ExecInput input = PB__EXEC_INPUT__INIT;
+        input.eof = true;
+        input_to_agent(r, &input);
+}
+
+/* ---- opening -------------------------------------------------------------------------------------------------------------------------------- */
+
+static void look_again(struct relays *rs)
+{
+        if (!evtimer_pending(rs->again, NULL))
+                evtimer_add(rs->again, &(struct timeval){ .tv_usec = AGAIN_MS * 1000 });
+}
+
+static size_t relays_of(struct relays *rs, uint64_t session)
+{
+        size_t n = 0;
+        for (size_t i = 0; i < rs->slots.len; i++)
+                n += rs->slots.at[i] && rs->slots.at[i]->session == session;
+        return n;
+}
+
+static int ask_agent(struct relay *r)
+{
+        Pb__ServerMessage m = PB__SERVER_MESSAGE__INIT;
+        Pb__LogRequest log = PB__LOG_REQUEST__INIT;
+        Pb__ExecRequest exec = PB__EXEC_REQUEST__INIT;
+        if (r->logs) {
+                log.stream_id = r->id;
+                log.workload_id = r->workload;
+                log.follow = r->logs->follow;
+                log.tail_lines = r->logs->tail_lines;
+                m.log = &log;
+        } else {
+                exec.stream_id = r->id;
+                exec.workload_id = r->workload;
+                exec.command = r->exec->command;
+                exec.n_command = r->exec->n_command;
+                exec.tty = r->exec->tty;
+                exec.rows = r->exec->rows;
+                exec.cols = r->exec->cols;
+                m.exec = &exec;
+        }
+        return sessions_send(r->io->sessions, r->session, &m);
+}
+
+static void on_located(void *ctx, const struct reply *reply)
+{
+        struct relay *r = ctx;
+        struct relays *rs = r->io->relays;
+        r->locating = 0;
+        if (reply->err) {
+                finish(r, reply->err);
+                return;
+        }
+        if (!sessions_has(rs->io->sessions, reply->session)) {
+                finish_with(r, false, ERR_UNAVAILABLE, "the workload is on no node that is connected now",
+                            "see where it is: berth describe");
+                return;
+        }
+        if (relays_of(rs, reply->session) >= rs->io->s->opt.max_relays_per_agent) {
+                finish_with(r, false, ERR_LIMIT, "too many logs and exec streams are open on this node", "close some of them");
+                return;
+        }
+        r->session = reply->session;
+        r->opened_ms = mono_ms();
+        if (ask_agent(r) < 0) {
+                r->session = 0;
+                finish_with(r, false, ERR_UNAVAILABLE, "the connection to the node's agent was lost", "try again when the node is back");
+                return;
+        }
+        if (r->paused && r->sink.grpc) {
+                r->paused = false;
+                grpc_call_resume(r->sink.grpc);
+        }
+        if (r->exec && r->input_ended)
+                end_input(r);
+        if (r->sink.http)
+                look_again(rs);
+}
+
+static void locate(struct relay *r, const char *workload)
+{
+        struct err err = { 0 };
+        if (!id_is_valid(workload)) {
+                err_set(&err, ERR_INVALID, .msg = "not a workload's id", .path = "id",
+                        .detail = fmt("\"%.64s\"", workload ? workload : ""));
+                finish(r, &err);
+                return;
+        }
+        strncpy(r->workload, workload, sizeof(r->workload) - 1);
+        struct call *call = call_new(r->io->calls, r->op, &err);
+        if (!call) {
+                finish(r, &err);
+                return;
+        }
+        memcpy(call->request_id, r->request_id, sizeof(call->request_id));
+        memcpy(call->actor, r->actor, sizeof(call->actor));
+        call->on_reply = on_located;
+        call->ctx = r;
+        call->msg = ring_msg_new(r->io->s, INPUT_LOCATE);
+        Pb__WorkloadRef *ref = (Pb__WorkloadRef *)pb_new(&call->msg->memory, &pb__workload_ref__descriptor);
+        ref->id = arena_strdup(&call->msg->memory, workload);
+        call->msg->in.msg = &ref->base;
+        r->locating = call->ticket;
+        call_send(call); /* may already have failed, and r be gone */
+}
+
+static void on_http_close(struct http_request *req, void *ctx)
+{
+        (void)req;
+        user_gone(ctx);
+}
+
+void relays_http_logs(struct relays *rs, const struct op *op, struct http_request *req, const Pb__LogsRequest *want)
+{
+        struct err err = { 0 };
+        struct relay *r = relay_new(rs, op, &err);
+        if (!r) {
+                http_reply_err(req, 0, &err);
+                return;
+        }
+        r->sink.http = req;
+        strncpy(r->request_id, http_request_id(req), sizeof(r->request_id) - 1);
+        const struct tls_identity *who = http_identity(req);
+        io_actor(who ? who->cn : NULL, http_header(req, "X-Berth-Actor"), r->actor);
+        r->logs = (Pb__LogsRequest *)pb_clone(&r->memory, &want->base);
+        http_on_close(req, on_http_close, r);
+        locate(r, r->logs->id);
+}
+
+/* ---- agent to user -------------------------------------------------------------------------------------------------------------------------- */
+
+static void start_http(struct relay *r)
+{
+        if (!r->sink.http || r->started)
+                return;
+        r->started = true;
+        http_stream_start(r->sink.http, 200,
+                          (struct http_field[]){ HTTP_FIELD("Content-Type", "text/plain; charset=utf-8"),
+                                                 HTTP_FIELD("Cache-Control", "no-store"), HTTP_FIELD("X-Content-Type-Options", "nosniff"),
+                                                 HTTP_FIELD_END });
+}
+
+static size_t backlog_limit(const struct relays *rs, const struct relay *r)
+{
+        size_t share = TOTAL_BYTES / (rs->n ? rs->n : 1), most = r->io->s->opt.relay_queue_bytes;
+        return share < most ? share : most;
+}
+
+/* Returns false when the relay is gone. */
+static bool to_user(struct relay *r, const void *data, size_t len)
+{
+        struct relays *rs = r->io->relays;
+        if (r->backlog.len == r->backlog_first && sink_queued_bytes(&r->sink) < SINK_BYTES) {
+                sink_send(&r->sink, data, len); /* if it fails, the user has gone and on_close follows */
+                return true;
+        }
+        if (r->backlog_bytes + len > backlog_limit(rs, r)) {
+                finish_with(r, true, ERR_LIMIT, "the output came faster than it was read", "read faster, or ask for less with tail");
+                return false;
+        }
+        *array_push(&r->backlog) = (struct chunk){ mem_dup(data, len), len };
+        r->backlog_bytes += len;
+        look_again(rs);
+        return true;
+}
+
+static void drain(struct relay *r)
+{
+        while (r->backlog_first < r->backlog.len && sink_queued_bytes(&r->sink) < SINK_BYTES) {
+                struct chunk *c = &r->backlog.at[r->backlog_first++];
+                sink_send(&r->sink, c->data, c->len);
+                r->backlog_bytes -= c->len;
+                mem_free(c->data);
+                c->data = NULL;
+        }
+        if (r->backlog_first == r->backlog.len) {
+                array_clear(&r->backlog);
+                r->backlog_first = 0;
+        }
+}
+
+static void agent_has_ended(struct relay *r)
+{
+        r->ending = true;
+        r->session = 0;
+        if (r->backlog.len == r->backlog_first)
+                finish(r, NULL);
+}
+
+void relays_log(struct relays *rs, uint64_t session, const Pb__LogChunk *chunk)
+{
+        struct relay *r = find(rs, chunk->stream_id, session);
+        if (!r || !r->logs) {
+                if (!chunk->eof)
+                        cancel_at_agent(rs, session, chunk->stream_id);
+                return;
+        }
+        if (!str_empty(chunk->error)) {
+                finish_with(r, false, ERR_FAILED, chunk->error, NULL);
+                return;
+        }
+        if (chunk->data.len > 0) {
+                bool alive;
+                start_http(r);
+                if (r->sink.http)
+                        alive = to_user(r, chunk->data.data, chunk->data.len);
+                else {
+                        Pb__LogChunk out = *chunk;
+                        struct str packed = STR_INIT;
+                        out.stream_id = 0;
+                        out.eof = false;
+                        pb_pack(&packed, &out.base);
+                        alive = to_user(r, packed.buf, packed.len);
+                        str_fini(&packed);
+                }
+                if (!alive)
+                        return;
+        }
+        if (chunk->eof)
+                agent_has_ended(r);
+}
+
+void relays_exec(struct relays *rs, uint64_t session, const Pb__ExecOutput *out)
+{
+        struct relay *r = find(rs, out->stream_id, session);
+        if (!r || !r->exec) {
+                if (!out->eof)
+                        cancel_at_agent(rs, session, out->stream_id);
+                return;
+        }
+        if (!str_empty(out->error)) {
+                finish_with(r, false, ERR_FAILED, out->error, NULL);
+                return;
+        }
+        Pb__ExecOutput copy = *out;
+        struct str packed = STR_INIT;
+        copy.stream_id = 0;
+        pb_pack(&packed, &copy.base);
+        bool alive = to_user(r, packed.buf, packed.len);
+        str_fini(&packed);
+        if (alive && out->eof)
+                agent_has_ended(r);
+}
+
+/* ---- user to agent -------------------------------------------------------------------------------------------------------------------------- */
+
+static void pause_user(struct relay *r)
+{
+        if (!r->paused && r->sink.grpc) {
+                r->paused = true;
+                grpc_call_pause(r->sink.grpc);
+        }
+}
+
+static void input_to_agent(struct relay *r, Pb__ExecInput *input)
+{
+        Pb__ServerMessage m = PB__SERVER_MESSAGE__INIT;
+        input->stream_id = r->id;
+        m.exec_input = input;
+        if (!r->session)
+                return;
+        sessions_send(r->io->sessions, r->session, &m); /* if it fails the session ends, and relays_session_gone() follows */
+        if (sessions_queued_bytes(r->io->sessions, r->session) > AGENT_BYTES) {
+                pause_user(r);
+                look_again(r->io->relays);
+        }
+}
+
+static void on_again(evutil_socket_t fd, short what, void *ctx)
+{
+        struct relays *rs = ctx;
+        bool more = false;
+        int64_t now = mono_ms();
+        (void)fd;
+        (void)what;
+        for (size_t i = 0; i < rs->slots.len; i++) {
+                struct relay *r = rs->slots.at[i];
+                if (!r)
+                        continue;
+                if (r->sink.http && !r->started && r->session && now - r->opened_ms >= START_MS)
+                        start_http(r);
+                if (r->paused && r->session && sessions_queued_bytes(rs->io->sessions, r->session) < AGENT_BYTES / 2) {
+                        r->paused = false;
+                        grpc_call_resume(r->sink.grpc);
+                }
+                drain(r);
+                if (r->ending && r->backlog.len == r->backlog_first) {
+                        finish(r, NULL);
+                        continue;
+                }
+                more |= r->backlog.len > r->backlog_first || (r->paused && r->session) || (r->sink.http && !r->started && r->session);
+        }
+        if (more)
+                look_again(rs);
+}
+
+/* ---- the gRPC door -------------------------------------------------------------------------------------------------------------------------- */
+
+static void on_start(struct grpc_call *call)
+{
+        const struct door *door = rpc_door(call);
+        struct err err = { 0 };
+        struct relay *r = relay_new(door->io->relays, door->op, &err);
+        if (!r) {
+                grpc_finish_err(call, &err, NULL);
+                return;
+        }
+        grpc_call_set_data(call, r);
+        r->sink.grpc = call;
+        rpc_caller(door->io, call, r->request_id, r->actor);
+}
+
+static void on_logs_message(struct grpc_call *call, const void *data, size_t len)
+{
+        struct relay *r = rpc_data(call);
+        struct err err = { 0 };
+        ProtobufCMessage *m = NULL;
+        if (!r || r->logs)
+                return;
+        if (op_decode_packed(r->op, data, len, &r->memory, &m, &err) < 0)
+                finish(r, &err);
+        else
+                r->logs = (Pb__LogsRequest *)m;
+}
+
+static void on_logs_half_close(struct grpc_call *call)
+{
+        struct relay *r = rpc_data(call);
+        if (r && r->logs && !r->locating && !r->session)
+                locate(r, r->logs->id);
+}
+
+static int check_exec_start(const Pb__ExecStart *start, struct err *err)
+{
+        if (!start)
+                return err_set(err, ERR_INVALID, .msg = "the first message must say what to run", .path = "start");
+        if (start->n_command == 0 || start->n_command > COMMAND_MAX)
+                return err_set(err, ERR_INVALID, .msg = "a command has 1 to 256 words", .path = "start.command",
+                               .detail = fmt("%zu", start->n_command));
+        return 0;
+}
+
+static void on_exec_message(struct grpc_call *call, const void *data, size_t len)
+{
+        struct relay *r = rpc_data(call);
+        if (!r)
+                return;
+        struct arena arena = ARENA_INIT;
+        struct err err = { 0 };
+        ProtobufCMessage *pm = NULL;
+        int rc = pb_unpack(&pb__exec_message__descriptor, data, len, r->exec ? &arena : &r->memory, &pm, &err);
+        Pb__ExecMessage *m = (Pb__ExecMessage *)pm;
+        if (rc >= 0 && r->exec && m->start)
+                rc = err_set(&err, ERR_INVALID, .msg = "only the first message starts", .path = "start");
+        if (rc >= 0 && !r->exec)
+                rc = check_exec_start(m->start, &err);
+        if (rc < 0) {
+                if (r->session)
+                        cancel_at_agent(r->io->relays, r->session, r->id);
+                finish(r, &err);
+        } else if (!r->exec) {
+                r->exec = m->start;
+                pause_user(r); /* until the agent is there to take its input */
+                locate(r, r->exec->id);
+        } else if (m->input)
+                input_to_agent(r, m->input);
+        arena_fini(&arena);
+}
+
+static void on_exec_half_close(struct grpc_call *call)
+{
+        struct relay *r = rpc_data(call);
+        struct err err = { 0 };
+        if (!r || r->input_ended)
+                return;
+        if (!r->exec) {
+                check_exec_start(NULL, &err);
+                finish(r, &err);
+                return;
+        }
+        r->input_ended = true;
+        end_input(r);
+}
+
+static void on_close(struct grpc_call *call, enum grpc_status status)
+{
+        struct relay *r = rpc_data(call);
+        rpc_done(call, (int)status);
+        if (!r)
+                return;
+        r->sink = (struct sink){ 0 };
+        user_gone(r);
+}
+
+struct grpc_callbacks relays_callbacks(bool exec)
+{
+        return (struct grpc_callbacks){
+                .on_start = on_start,
+                .on_message = exec ? on_exec_message : on_logs_message,
+                .on_half_close = exec ? on_exec_half_close : on_logs_half_close,
+                .on_close = on_close,
+        };
+}

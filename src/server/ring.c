@@ -1,0 +1,249 @@
+/* server/ring.c: the thread that owns the core.
+ *
+ * One turn: hear what the store says, step the inputs that are there (and the tick that is due), cut, hand over, wait.
+ *
+ * Group commit without waiting: while a commit is under way, inputs go on being stepped and their results pile up in the core; the moment it is done, all of
+ * that is cut and committed as the next batch. An idle server therefore commits a single apply at once, and a busy one commits hundreds together.
+ *
+ * Invariants:
+ *   (R1) At most one batch is at the store. Batches leave in the order in which they were cut.
+ *   (R2) While the store is away nothing is stepped: the state runs ahead of the store by at most what was decided before.
+ *   (R3) A batch with nothing to commit is released only when no commit is under way.
+ *   (R4) Time in which the ring could not listen (frozen, or the whole process stood still) does not pass for the core: otherwise every node would seem silent
+ *        for as long as the store was away. The core's clock stands still, and then catches up by a quarter faster than real time, so that a heartbeat interval
+ *        is never stretched to a silence. It never goes back.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/mutant.h"
+#include "server/shared.h"
+
+#define TURN_INPUTS 256 /* stepped per turn */
+#define AHEAD_MAX 4096  /* steps that may wait for the store; beyond, inputs wait in their queue, and then callers are told so */
+#define STATS_EVERY_MS 20
+#define WAIT_MAX_MS 60000
+#define DEAF_MS 1000 /* shorter pauses are not worth a lag */
+
+struct ring {
+        struct server *s;
+        struct core *core;
+        struct clock clock;
+        struct rng rng;
+        bool in_flight, frozen, broken;
+        size_t ahead; /* steps since the last batch left */
+        /* (R4) */
+        int64_t lag_x4;      /* four times what the core's clock lags behind the system's, in ms */
+        int64_t clock_ms;    /* the system's clock when it was last read */
+        int64_t deaf_since;  /* system clock; 0: listening */
+        int64_t awake_by_ms; /* monotonic: when this thread should have run again */
+        int64_t stats_at_ms; /* when they were published last */
+        bool stats_old;
+};
+
+/* (R4): what time it is for the core. */
+static int64_t now_ms(struct ring *r)
+{
+        int64_t t = clock_now_ms(&r->clock), passed = t - r->clock_ms;
+        r->clock_ms = t;
+        r->lag_x4 = r->lag_x4 > passed ? r->lag_x4 - passed : 0;
+        return t - (r->lag_x4 + 3) / 4;
+}
+
+static void lose_time(struct ring *r, int64_t ms)
+{
+        if (ms < DEAF_MS)
+                return;
+        log_warn("the server could not listen for a while; the core's clock stood still meanwhile", LOG_I("ms", ms));
+        r->clock_ms = clock_now_ms(&r->clock); /* nothing is caught up for this time */
+        r->lag_x4 += ms * 4;
+}
+
+/* Called at the beginning of each turn. */
+static void notice_deafness(struct ring *r, bool listening)
+{
+        int64_t late = mono_ms() - r->awake_by_ms, t = clock_now_ms(&r->clock);
+        if (r->deaf_since == 0) {
+                lose_time(r, late); /* suspended, or starved of the processor */
+                if (!listening)
+                        r->deaf_since = t;
+        } else if (listening) {
+                lose_time(r, t - r->deaf_since);
+                r->deaf_since = 0;
+        }
+        r->awake_by_ms = mono_ms();
+}
+
+static void step(struct ring *r, struct input *in)
+{
+        in->now_ms = now_ms(r);
+        in->random[0] = rng_next(&r->rng);
+        in->random[1] = rng_next(&r->rng);
+        int64_t t0 = clock_mono_ns();
+        core_step(r->core, in);
+        histogram_add(&r->s->metrics.turn, clock_mono_ns() - t0);
+        r->ahead++;
+        r->stats_old = true;
+}
+
+static void tick(struct ring *r)
+{
+        struct input in = { .kind = INPUT_TICK };
+        step(r, &in);
+}
+
+static void hear_store(struct ring *r)
+{
+        void *items[16];
+        size_t n;
+        while ((n = queue_pop_many(r->s->done_queue, items, ARRAY_LEN(items), 0)) > 0)
+                for (size_t i = 0; i < n; i++) {
+                        struct commit_done *d = items[i];
+                        r->frozen = d->word == COMMIT_WAITS;
+                        r->in_flight = d->word == COMMIT_WAITS;
+                        r->broken |= d->word == COMMIT_FAILED;
+                        mem_free(d);
+                }
+}
+
+static size_t step_inputs(struct ring *r)
+{
+        void *items[TURN_INPUTS];
+        size_t n = queue_pop_many(r->s->ring_queue, items, ARRAY_LEN(items), 0);
+        int64_t now = n > 0 ? mono_ms() : 0;
+        for (size_t i = 0; i < n; i++) {
+                struct ring_msg *m = items[i];
+                if (m->deadline_ms > 0 && now > m->deadline_ms && !MUTANT(expired_input_applied)) {
+                        /* the caller has been told so by io, and must be able to rely on it as far as we can help it */
+                        count(&r->s->metrics.inputs_expired);
+                } else {
+                        step(r, &m->in);
+                }
+        }
+        ring_msgs_done(r->s, items, n);
+        return n;
+}
+
+static void submit(struct ring *r, struct core_batch *b)
+{
+        struct commit_job *job = mem_must(sizeof(*job));
+        job->batch = b;
+        r->in_flight = true;
+        if (!queue_push(r->s->store_queue, job)) {
+                mem_free(job);
+                core_batch_free(b);
+                r->in_flight = false;
+                r->broken = true;
+        }
+}
+
+/* Sends what may be sent. */
+static void hand_over(struct ring *r)
+{
+        while (!r->in_flight && !r->broken) {
+                struct core_batch *b = core_cut(r->core);
+                r->ahead = 0;
+                if (!b)
+                        return;
+                if (b->commit.expected_head == b->commit.new_head && b->commit.n_events == 0 && b->commit.n_records == 0)
+                        server_release(r->s, b); /* (R3) */
+                else
+                        submit(r, b); /* (R1) */
+        }
+}
+
+static void publish_stats(struct ring *r)
+{
+        struct core_stats stats;
+        core_stats(r->core, &stats);
+        pthread_mutex_lock(&r->s->lock);
+        r->s->stats = stats;
+        pthread_mutex_unlock(&r->s->lock);
+        r->stats_old = false;
+        r->stats_at_ms = mono_ms();
+}
+
+static bool may_step(const struct ring *r)
+{
+        return !r->frozen && !r->broken && r->ahead < AHEAD_MAX;
+}
+
+/* How long until the ring has something to do by itself. */
+static int64_t wait_ms(const struct ring *r, int64_t now)
+{
+        if (!may_step(r))
+                return 1000;
+        int64_t next = core_next_ms(r->core);
+        int64_t wait = next == INT64_MAX ? WAIT_MAX_MS : next <= now ? 0 : next - now;
+        if (r->stats_old && wait > STATS_EVERY_MS)
+                wait = STATS_EVERY_MS;
+        return wait > WAIT_MAX_MS ? WAIT_MAX_MS : wait;
+}
+
+static void turn(struct ring *r)
+{
+        hear_store(r);
+        notice_deafness(r, may_step(r));
+        size_t n = 0;
+        if (may_step(r)) {
+                n = step_inputs(r);
+                if (core_next_ms(r->core) <= now_ms(r))
+                        tick(r);
+        }
+        hand_over(r);
+        if (n == TURN_INPUTS)
+                return; /* more are probably there */
+        if (r->stats_old && mono_ms() - r->stats_at_ms >= STATS_EVERY_MS)
+                publish_stats(r);
+        int64_t wait = wait_ms(r, now_ms(r));
+        if (wait > 0 && !(may_step(r) && queue_len(r->s->ring_queue) > 0)) {
+                r->awake_by_ms = mono_ms() + wait;
+                gate_wait(&r->s->ring_gate, wait);
+        }
+}
+
+/* After the stop: what was decided is committed, if the store takes it in time. */
+static void finish(struct ring *r)
+{
+        while (!r->broken) {
+                hear_store(r);
+                size_t n = may_step(r) ? step_inputs(r) : 0;
+                hand_over(r);
+                if (n == 0 && !r->in_flight)
+                        break;
+                if (n == 0)
+                        gate_wait(&r->s->ring_gate, 50);
+        }
+        if (r->broken)
+                log_warn("what was decided and not yet durable is dropped; nobody was told that it was done",
+                         LOG_I("decided", core_head(r->core)), LOG_I("durable", atomic_load(&r->s->committed)));
+        struct core_batch *b;
+        while ((b = core_cut(r->core)))
+                core_batch_free(b);
+}
+
+void *ring_main(void *server)
+{
+        struct server *s = server;
+        struct ring *r = mem_must(sizeof(*r));
+        r->s = s;
+        r->core = s->core;
+        clock_init_system(&r->clock);
+        rng_seed_system(&r->rng);
+
+        r->clock_ms = clock_now_ms(&r->clock);
+        r->awake_by_ms = mono_ms();
+        struct input start = { .kind = INPUT_START, .head = s->loaded_head };
+        step(r, &start);
+        hand_over(r);
+        publish_stats(r);
+        server_started(s, NULL);
+        while (!queue_is_closed(s->ring_queue))
+                turn(r);
+        finish(r);
+        publish_stats(r);
+        core_destroy(s->core);
+        s->core = NULL;
+        mem_free(r);
+        return NULL;
+}

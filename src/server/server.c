@@ -1,0 +1,505 @@
+/* server/server.c: starts the threads in order, and ends them in order.
+ *
+ * Start: store (opens, loads the core), reader, ring (INPUT_START), io (listens). Stop: io drains while the ring and the store go on working for the
+ * calls under way; then the ring commits what it has decided; then the reader; the store closes last.
+ */
+#include "server/server.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "server/reader.h"
+#include "server/shared.h"
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define IO_QUEUE 4096
+#define READER_QUEUE 1024
+#define PUSH_AGAIN_US 1000
+#define SPARE_MAX 1024   /* messages that are kept for the next inputs */
+#define SPARE_BYTES 8192 /* what one of them may have used: larger ones are given back */
+#define GRACE_MS 3000    /* beyond shutdown_ms, for the last commits */
+
+void server_options_default(struct server_options *opt)
+{
+        *opt = (struct server_options){
+                .http_address = "127.0.0.1:8084",
+                .grpc_address = "127.0.0.1:8085",
+                .log_level = LOG_INFO,
+                .keep_events = 1000000,
+                .request_timeout_ms = 10000,
+                .shutdown_ms = 10000,
+                .max_inputs = 8192,
+                .max_calls = 20000,
+                .max_agents = 20000,
+                .max_subscribers = 2000,
+                .max_relays_per_agent = 16,
+                .max_connections = 20000,
+                .max_body_bytes = 1024 * 1024,
+                .agent_queue_bytes = 64u * 1024 * 1024,
+                .relay_queue_bytes = 16u * 1024 * 1024,
+        };
+        core_options_default(&opt->core);
+}
+
+/* ---- what the threads share --------------------------------------------------------------------------------------------------------------------- */
+
+int64_t mono_ms(void)
+{
+        return clock_mono_ns() / 1000000;
+}
+
+struct ring_msg *ring_msg_new(struct server *s, enum input_kind kind)
+{
+        if (!s->spare) {
+                pthread_mutex_lock(&s->spare_lock);
+                s->spare = s->spare_done;
+                s->spare_done = NULL;
+                s->n_spare_done = 0;
+                pthread_mutex_unlock(&s->spare_lock);
+        }
+        struct ring_msg *m = s->spare;
+        if (m) {
+                s->spare = m->next;
+                m->next = NULL;
+        } else {
+                m = mem_must(sizeof(*m));
+        }
+        m->in.kind = kind;
+        return m;
+}
+
+static void ring_msgs_free(struct ring_msg *list)
+{
+        for (struct ring_msg *m = list, *next; m; m = next) {
+                next = m->next;
+                ring_msg_free(m);
+        }
+}
+
+void ring_msgs_done(struct server *s, void **msgs, size_t n)
+{
+        struct ring_msg *list = NULL, *last = NULL;
+        size_t kept = 0;
+        for (size_t i = 0; i < n; i++) {
+                struct ring_msg *m = msgs[i];
+                if (m->memory.used_bytes > SPARE_BYTES) {
+                        ring_msg_free(m);
+                        continue;
+                }
+                arena_reset(&m->memory);
+                *m = (struct ring_msg){ .memory = m->memory, .next = list };
+                list = m;
+                last = last ? last : m;
+                kept++;
+        }
+        if (!list)
+                return;
+        pthread_mutex_lock(&s->spare_lock);
+        bool fits = s->n_spare_done + kept <= SPARE_MAX;
+        if (fits) {
+                last->next = s->spare_done;
+                s->spare_done = list;
+                s->n_spare_done += kept;
+        }
+        pthread_mutex_unlock(&s->spare_lock);
+        if (!fits)
+                ring_msgs_free(list);
+}
+
+void ring_msg_free(void *p)
+{
+        struct ring_msg *m = p;
+        if (!m)
+                return;
+        arena_fini(&m->memory);
+        mem_free(m);
+}
+
+void io_msg_free(void *p)
+{
+        struct io_msg *m = p;
+        if (!m)
+                return;
+        core_batch_free(m->batch);
+        history_job_free(m->history);
+        mem_free(m);
+}
+
+static void commit_job_free(void *p)
+{
+        struct commit_job *job = p;
+        core_batch_free(job->batch);
+        mem_free(job);
+}
+
+void gate_init(struct gate *g)
+{
+        pthread_condattr_t attr;
+        pthread_condattr_init(&attr);
+        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        pthread_mutex_init(&g->lock, NULL);
+        pthread_cond_init(&g->cond, &attr);
+        pthread_condattr_destroy(&attr);
+        g->open = false;
+}
+
+void gate_fini(struct gate *g)
+{
+        pthread_mutex_destroy(&g->lock);
+        pthread_cond_destroy(&g->cond);
+}
+
+void gate_open(void *gate)
+{
+        struct gate *g = gate;
+        pthread_mutex_lock(&g->lock);
+        g->open = true;
+        pthread_cond_signal(&g->cond);
+        pthread_mutex_unlock(&g->lock);
+}
+
+void gate_wait(struct gate *g, int64_t timeout_ms)
+{
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += (time_t)(timeout_ms / 1000);
+        until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+        if (until.tv_nsec >= 1000000000) {
+                until.tv_sec++;
+                until.tv_nsec -= 1000000000;
+        }
+        pthread_mutex_lock(&g->lock);
+        while (!g->open)
+                if (timeout_ms < 0)
+                        pthread_cond_wait(&g->cond, &g->lock);
+                else if (pthread_cond_timedwait(&g->cond, &g->lock, &until) == ETIMEDOUT)
+                        break;
+        g->open = false;
+        pthread_mutex_unlock(&g->lock);
+}
+
+static void raise_fd(int fd)
+{
+        uint64_t one = 1;
+        ssize_t n = write(fd, &one, sizeof(one));
+        (void)n; /* full: it is raised already */
+}
+
+static void wake_io(void *ctx)
+{
+        struct server *s = ctx;
+        raise_fd(s->io_wake_fd);
+}
+
+bool server_io_push(struct server *s, struct io_msg *msg, bool wait)
+{
+        while (!queue_push(s->io_queue, msg)) {
+                if (!wait || queue_is_closed(s->io_queue))
+                        return false;
+                usleep(PUSH_AGAIN_US);
+        }
+        return true;
+}
+
+void server_release(struct server *s, struct core_batch *batch)
+{
+        struct io_msg *msg = mem_must(sizeof(*msg));
+        msg->kind = IO_RELEASE;
+        msg->batch = batch;
+        if (!server_io_push(s, msg, true))
+                io_msg_free(msg);
+}
+
+void server_set_degraded(struct server *s, bool degraded, const char *reason)
+{
+        pthread_mutex_lock(&s->lock);
+        snprintf(s->degraded_reason, sizeof(s->degraded_reason), "%s", reason);
+        pthread_mutex_unlock(&s->lock);
+        atomic_store(&s->degraded_since_ms, clock_wall_ms());
+        atomic_store(&s->degraded, degraded);
+}
+
+void server_fatal(struct server *s, const struct err *err)
+{
+        pthread_mutex_lock(&s->lock);
+        if (s->fatal.code == ERR_OK)
+                s->fatal = *err;
+        pthread_mutex_unlock(&s->lock);
+        server_stop(s);
+}
+
+void server_started(struct server *s, const struct err *err)
+{
+        pthread_mutex_lock(&s->lock);
+        if (err && s->start_err.code == ERR_OK)
+                s->start_err = *err;
+        s->starting--;
+        pthread_cond_broadcast(&s->changed);
+        pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- start ---------------------------------------------------------------------------------------------------------------------------------------- */
+
+/* Starts a thread and waits until it has said whether it could begin. */
+static int start_thread(struct server *s, const char *name, void *(*run)(void *), pthread_t *ret_thread, bool *ret_runs, struct err *err)
+{
+        s->starting = 1;
+        int r = pthread_create(ret_thread, NULL, run, s);
+        if (r != 0)
+                return err_sys(err, r, "a thread cannot be started");
+        pthread_setname_np(*ret_thread, name);
+        *ret_runs = true;
+        pthread_mutex_lock(&s->lock);
+        while (s->starting > 0)
+                pthread_cond_wait(&s->changed, &s->lock);
+        struct err failed = s->start_err;
+        pthread_mutex_unlock(&s->lock);
+        if (failed.code == ERR_OK)
+                return 0;
+        if (err)
+                *err = failed;
+        return -(int)failed.code;
+}
+
+static const char *copy(struct server *s, const char *text)
+{
+        return text ? arena_strdup(&s->memory, text) : NULL;
+}
+
+static void copy_options(struct server *s, const struct server_options *opt)
+{
+        s->opt = *opt;
+        s->opt.data_dir = copy(s, opt->data_dir);
+        s->opt.store_url = opt->store_url ? copy(s, opt->store_url) : arena_printf(&s->memory, "sqlite:%s/berth.db", opt->data_dir);
+        s->opt.http_address = copy(s, opt->http_address);
+        s->opt.grpc_address = copy(s, opt->grpc_address);
+        s->opt.tls_cert = copy(s, opt->tls_cert);
+        s->opt.tls_key = copy(s, opt->tls_key);
+        s->opt.tls_ca = copy(s, opt->tls_ca);
+        s->opt.core.version = BERTH_VERSION;
+}
+
+static char *address_file(const struct server *s)
+{
+        return s->opt.data_dir ? mem_strdup(fmt("%s/%s", s->opt.data_dir, SERVER_ADDRESS_FILE)) : NULL;
+}
+
+static int write_address(const struct server *s, struct err *err)
+{
+        _cleanup_(mem_freep) char *path = address_file(s);
+        _cleanup_(str_finip) struct str text = STR_INIT;
+        if (!path)
+                return 0;
+        if (s->http_address[0])
+                str_addf(&text, "http=%s\n", s->http_address);
+        if (s->grpc_address[0])
+                str_addf(&text, "grpc=%s\n", s->grpc_address);
+        return file_write_atomic(path, str_c(&text), text.len, 0644, err);
+}
+
+static int start_all(struct server *s, struct err *err)
+{
+        int r;
+        if (s->opt.data_dir && (r = dir_make(s->opt.data_dir, 0755, err)) < 0)
+                return r;
+        if ((r = start_thread(s, "store", store_main, &s->store_thread, &s->store_runs, err)) < 0 ||
+            (r = start_thread(s, "reader", reader_main, &s->reader_thread, &s->reader_runs, err)) < 0 ||
+            (r = start_thread(s, "ring", ring_main, &s->ring_thread, &s->ring_runs, err)) < 0 ||
+            (r = start_thread(s, "io", io_main, &s->io_thread, &s->io_runs, err)) < 0)
+                return r;
+        s->serving = true;
+        if ((r = write_address(s, err)) < 0)
+                return r;
+        log_info("serving", LOG_S("http", s->http_address), LOG_S("grpc", s->grpc_address), LOG_S("store", s->opt.store_url),
+                 LOG_I("head", atomic_load(&s->committed)), LOG_S("version", BERTH_VERSION),
+                 LOG_I("took_ms", clock_wall_ms() - s->started_ms));
+        return 0;
+}
+
+int server_start(const struct server_options *opt, struct server **ret_server, struct err *err)
+{
+        if (!opt->data_dir && !opt->store_url)
+                return err_set(err, ERR_INVALID, .msg = "the server needs a data directory or a store");
+        signal(SIGPIPE, SIG_IGN); /* a peer that goes away is an error code, not the end */
+        struct server *s = mem_must(sizeof(*s));
+        copy_options(s, opt);
+        metrics_init(&s->metrics);
+        s->started_ms = clock_wall_ms();
+        atomic_store(&s->degraded_since_ms, s->started_ms);
+        pthread_mutex_init(&s->lock, NULL);
+        pthread_cond_init(&s->changed, NULL);
+        gate_init(&s->ring_gate);
+        pthread_mutex_init(&s->spare_lock, NULL);
+        s->io_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        s->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        uint32_t inputs = s->opt.max_inputs ? s->opt.max_inputs : 8192;
+        s->ring_queue = queue_create(inputs, inputs / 4 + 1024, gate_open, &s->ring_gate);
+        s->done_queue = queue_create(64, 0, gate_open, &s->ring_gate);
+        s->store_queue = queue_create(4, 0, NULL, NULL);
+        s->io_queue = queue_create(IO_QUEUE, 0, wake_io, s);
+        s->reader_queue = queue_create(READER_QUEUE, 0, NULL, NULL);
+
+        int r = s->io_wake_fd < 0 || s->ended_fd < 0 ? err_sys(err, errno, "an eventfd cannot be made") : start_all(s, err);
+        if (r < 0) {
+                server_free(s);
+                return r;
+        }
+        *ret_server = s;
+        return 0;
+}
+
+const char *server_http_address(const struct server *s)
+{
+        return s->http_address;
+}
+
+const char *server_grpc_address(const struct server *s)
+{
+        return s->grpc_address;
+}
+
+/* ---- stop ---------------------------------------------------------------------------------------------------------------------------------------- */
+
+void server_stop(struct server *s)
+{
+        if (atomic_exchange(&s->stopping, true))
+                return;
+        atomic_store(&s->give_up_ms, mono_ms() + s->opt.shutdown_ms + GRACE_MS);
+        struct io_msg *msg = mem_must(sizeof(*msg));
+        msg->kind = IO_STOP;
+        /* called from anywhere, so without waiting for room for long: a full queue is being worked on */
+        if (!server_io_push(s, msg, true))
+                io_msg_free(msg);
+        raise_fd(s->ended_fd);
+}
+
+static void join(pthread_t thread, bool *runs)
+{
+        if (*runs)
+                pthread_join(thread, NULL);
+        *runs = false;
+}
+
+static void end_threads(struct server *s)
+{
+        join(s->io_thread, &s->io_runs);
+        queue_close(s->io_queue); /* if io never ran */
+        queue_close(s->ring_queue);
+        gate_open(&s->ring_gate);
+        join(s->ring_thread, &s->ring_runs);
+        queue_close(s->reader_queue);
+        join(s->reader_thread, &s->reader_runs);
+        queue_close(s->store_queue);
+        join(s->store_thread, &s->store_runs);
+}
+
+int server_wait(struct server *s, struct err *err)
+{
+        struct pollfd p = { .fd = s->ended_fd, .events = POLLIN };
+        while (!atomic_load(&s->stopping))
+                (void)poll(&p, 1, -1);
+        if (!s->waited) {
+                s->waited = true;
+                end_threads(s);
+                _cleanup_(mem_freep) char *path = address_file(s);
+                if (path)
+                        (void)unlink(path);
+                log_info("stopped", LOG_I("head", atomic_load(&s->committed)), LOG_I("commits", counted(&s->metrics.commits)));
+        }
+        if (s->fatal.code != ERR_OK) {
+                if (err)
+                        *err = s->fatal;
+                return -(int)s->fatal.code;
+        }
+        return 0;
+}
+
+void server_free(struct server *s)
+{
+        if (!s)
+                return;
+        if (s->serving) {
+                server_stop(s);
+                (void)server_wait(s, NULL);
+        } else
+                end_threads(s); /* a start that failed */
+        if (s->core)
+                core_destroy(s->core);
+        queue_destroy(s->ring_queue, ring_msg_free);
+        queue_destroy(s->done_queue, mem_free);
+        queue_destroy(s->store_queue, commit_job_free);
+        queue_destroy(s->io_queue, io_msg_free);
+        queue_destroy(s->reader_queue, history_job_free);
+        gate_fini(&s->ring_gate);
+        ring_msgs_free(s->spare);
+        ring_msgs_free(s->spare_done);
+        pthread_mutex_destroy(&s->spare_lock);
+        pthread_cond_destroy(&s->changed);
+        pthread_mutex_destroy(&s->lock);
+        if (s->io_wake_fd >= 0)
+                close(s->io_wake_fd);
+        if (s->ended_fd >= 0)
+                close(s->ended_fd);
+        arena_fini(&s->memory);
+        mem_free(s);
+}
+
+/* ---- the verb -------------------------------------------------------------------------------------------------------------------------------------- */
+
+/* Each agent and each reader of events is a connection. */
+static void raise_file_limit(void)
+{
+        struct rlimit rl;
+        if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < rl.rlim_max) {
+                rl.rlim_cur = rl.rlim_max < 1048576 ? rl.rlim_max : 1048576;
+                (void)setrlimit(RLIMIT_NOFILE, &rl);
+        }
+}
+
+static void wait_for_signal(struct server *s, int signal_fd)
+{
+        struct pollfd p[2] = { { .fd = signal_fd, .events = POLLIN }, { .fd = s->ended_fd, .events = POLLIN } };
+        while (!atomic_load(&s->stopping)) {
+                if (poll(p, 2, -1) < 0)
+                        continue;
+                struct signalfd_siginfo info;
+                if ((p[0].revents & POLLIN) && read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+                        log_info("stopping", LOG_S("signal", strsignal((int)info.ssi_signo)));
+                        server_stop(s);
+                }
+        }
+}
+
+int server_run(const struct server_options *opt, struct err *err)
+{
+        if (opt->set_log)
+                log_setup(opt->log_level, opt->log_format, 2);
+        raise_file_limit();
+        sigset_t set, old;
+        sigemptyset(&set);
+        sigaddset(&set, SIGTERM);
+        sigaddset(&set, SIGINT);
+        pthread_sigmask(SIG_BLOCK, &set, &old); /* before the threads exist, so that they inherit it */
+        _cleanup_(fd_closep) int signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+        struct server *s = NULL;
+        int r = signal_fd < 0 ? err_sys(err, errno, "signals cannot be waited for") : server_start(opt, &s, err);
+        if (r >= 0) {
+                wait_for_signal(s, signal_fd);
+                /* a second signal ends the process at once, as people expect of Ctrl-C */
+                pthread_sigmask(SIG_SETMASK, &old, NULL);
+                r = server_wait(s, err);
+                server_free(s);
+        } else
+                pthread_sigmask(SIG_SETMASK, &old, NULL);
+        return r;
+}

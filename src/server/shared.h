@@ -1,0 +1,144 @@
+/* server/shared.h: what the server's threads share: queues, counters, and the messages that go through the queues. Internal.
+ *
+ *        io ----- struct ring_msg -----> ring ------ struct core_batch -----> store
+ *         ^  ^                            |  ^                                 | |
+ *         |  '------- IO_RELEASE ---------'  '--------- struct commit_done ----' |
+ *         |  '------------------------------- IO_RELEASE ------------------------'
+ *         '--- IO_HISTORY --- reader <--- struct history_job --- io
+ *
+ * Each message has one owner at a time: whoever pops it frees it or passes it on.
+ * A batch with something to commit is released by the store thread, before the ring hears of it; one with nothing to commit is released by the ring,
+ * which does so only when no commit is under way. So the io thread sees batches in their order.
+ */
+#ifndef BERTH_SERVER_SHARED_H
+#define BERTH_SERVER_SHARED_H
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/queue.h"
+#include "core/core.h"
+#include "server/metrics.h"
+#include "server/server.h"
+#include "store/store.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* ---- messages ---------------------------------------------------------------------------------------------------------------------------- */
+
+/* An input on its way to the core; everything that `in` points to is in `memory`. */
+struct ring_msg {
+        struct input in;
+        int64_t deadline_ms; /* monotonic; the ring drops it unexecuted after that; 0: none */
+        struct arena memory;
+        struct ring_msg *next; /* while it is spare */
+};
+struct server;
+struct ring_msg *ring_msg_new(struct server *s, enum input_kind kind); /* io thread */
+void ring_msg_free(void *msg);
+/* The ring has done with these: io makes its next messages of them. Memory that one thread takes and another gives back makes both wait for the allocator. */
+void ring_msgs_done(struct server *s, void **msgs, size_t n);
+
+/* What the ring asks of the store. */
+struct commit_job {
+        struct core_batch *batch;
+};
+/* And what it hears of it. */
+enum commit_word {
+        COMMIT_DONE,   /* durable, and released */
+        COMMIT_WAITS,  /* the store is away; it is tried again and again: freeze */
+        COMMIT_FAILED, /* given up for good: nothing can be committed any more */
+};
+struct commit_done {
+        enum commit_word word;
+};
+
+enum io_kind { IO_RELEASE, IO_HISTORY, IO_STOP };
+struct history_job;
+struct io_msg {
+        enum io_kind kind;
+        struct core_batch *batch;
+        struct history_job *history;
+};
+void io_msg_free(void *msg);
+
+/* ---- a gate: how the ring waits for two queues at once -------------------------------------------------------------------------------------- */
+
+struct gate {
+        pthread_mutex_t lock;
+        pthread_cond_t cond;
+        bool open;
+};
+void gate_init(struct gate *g);
+void gate_fini(struct gate *g);
+void gate_open(void *gate); /* any thread; fits as queue notify */
+/* Until somebody opened it since the last wait, or timeout_ms have passed (-1: for ever). */
+void gate_wait(struct gate *g, int64_t timeout_ms);
+
+/* ---- the server ---------------------------------------------------------------------------------------------------------------------------- */
+
+struct io;
+
+struct server {
+        struct server_options opt; /* strings are copies in `memory` */
+        struct arena memory;
+        struct metrics metrics;
+        int64_t started_ms; /* Unix */
+
+        struct queue *ring_queue;   /* struct ring_msg */
+        struct queue *done_queue;   /* struct commit_done */
+        struct queue *store_queue;  /* struct commit_job */
+        struct queue *io_queue;     /* struct io_msg */
+        struct queue *reader_queue; /* struct history_job */
+        struct gate ring_gate;
+        struct ring_msg *spare; /* the io thread's; it takes all of spare_done when it has none left */
+        pthread_mutex_t spare_lock;
+        struct ring_msg *spare_done;
+        size_t n_spare_done;      /* at most SPARE_MAX */
+        int io_wake_fd, ended_fd; /* eventfds: something for io; a stop was asked for or something broke */
+
+        pthread_t ring_thread, store_thread, io_thread, reader_thread;
+        bool ring_runs, store_runs, io_runs, reader_runs; /* for joining; the starting thread's */
+
+        /* the store thread's until it has loaded; then the core is the ring's */
+        struct store *store;
+        struct core *core;
+        struct store_limits limits;
+        uint64_t loaded_head;
+
+        struct io *io; /* the io thread's */
+        char http_address[80], grpc_address[80];
+        char cluster_id[64]; /* for logs; written by nobody after the start */
+
+        _Atomic bool stopping;
+        _Atomic int64_t give_up_ms;        /* monotonic; set by a stop: commits are not tried any more after that */
+        _Atomic bool degraded;             /* the store is away */
+        _Atomic int64_t degraded_since_ms; /* Unix; of the last change of mode */
+        _Atomic uint64_t committed;        /* head of the store */
+
+        pthread_mutex_t lock; /* of what follows */
+        pthread_cond_t changed;
+        struct core_stats stats; /* published by the ring */
+        struct err fatal;        /* why it ends by itself; code 0: it does not */
+        char degraded_reason[256];
+        int starting; /* threads that have not said yet whether they could begin */
+        struct err start_err;
+        bool waited, serving; /* the starting thread's */
+};
+
+int64_t mono_ms(void);
+/* The thread says that it could begin (or why not); the starter waits for it. */
+void server_started(struct server *s, const struct err *err);
+/* Something that cannot be gone on with: the server stops, server_wait() returns this. */
+void server_fatal(struct server *s, const struct err *err);
+void server_set_degraded(struct server *s, bool degraded, const char *reason);
+/* Hands a batch to io, waiting while its queue is full. Frees it when io has ended. */
+void server_release(struct server *s, struct core_batch *batch);
+bool server_io_push(struct server *s, struct io_msg *msg, bool wait);
+
+void *ring_main(void *server);   /* ring.c */
+void *store_main(void *server);  /* commits.c */
+void *reader_main(void *server); /* reader.c */
+void *io_main(void *server);     /* io.c */
+
+#endif
