@@ -1,0 +1,216 @@
+/* cli/apply.c: berth apply -f FILE: workloads from YAML or JSON.
+ *
+ * All files are read and checked before the first workload is sent: a mistake in the third document leaves the cluster as it was.
+ */
+#include "base/array.h"
+#include "base/file.h"
+#include "cli/client.h"
+#include "cli/names.h"
+#include "cli/verbs.h"
+#include "cli/wait.h"
+#include "model/manifest.h"
+#include "model/pb.h"
+#include "model/validate.h"
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+struct apply_options {
+        struct text_list files;
+        struct wait_options wait;
+        bool create_only, if_unchanged;
+};
+
+static const struct opt rows[] = {
+        OPT(struct apply_options, OPT_LIST, files, .letter = 'f', .name = "file", .arg = "FILE", .completes = 'f',
+            .help = "YAML or JSON, - for standard input; may be repeated"),
+        OPT(struct apply_options, OPT_FLAG, create_only, .name = "create-only", .help = "refuse names that are taken"),
+        OPT(struct apply_options, OPT_FLAG, if_unchanged, .name = "if-unchanged",
+            .help = "only if resource_version is still the one in the file"),
+        WAIT_ROWS(struct apply_options, wait),
+};
+
+#define AT_ONCE 256
+
+struct item {
+        Pb__Workload *workload;
+        const char *file;
+        unsigned line;
+};
+
+struct items {
+        struct item *at;
+        size_t len, cap;
+};
+
+static int read_input(const char *file, struct str *text, struct err *err)
+{
+        if (!str_eq(file, "-")) {
+                int r = file_read(file, MANIFEST_MAX_BYTES, text, err);
+                if (r == -ERR_LIMIT) /* trying again cannot help */
+                        return err_set(err, ERR_INVALID, .msg = fmt("%s is too large", file), .detail = fmt("a manifest has at most %d bytes", MANIFEST_MAX_BYTES),
+                                       .hint = "split it into several files: apply takes -f several times");
+                if (r < 0 && !file_exists(file))
+                        return err_set(err, ERR_INVALID, .msg = fmt("no file '%s'", file), .hint = "- reads standard input");
+                return r;
+        }
+        for (;;) {
+                char buf[65536];
+                ssize_t n = read(0, buf, sizeof(buf));
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        return err_sys(err, errno, "cannot read standard input");
+                if (n == 0)
+                        return 0;
+                if (text->len + (size_t)n > MANIFEST_MAX_BYTES)
+                        return err_set(err, ERR_INVALID, .msg = "standard input is too long",
+                                       .detail = fmt("at most %d bytes", MANIFEST_MAX_BYTES));
+                str_add(text, buf, (size_t)n);
+        }
+}
+
+static int read_file(struct cli *cli, const char *file, struct items *items, struct err *err)
+{
+        _cleanup_(str_finip) struct str text = STR_INIT;
+        struct manifest manifest = { 0 };
+        const char *name = str_eq(file, "-") ? "standard input" : file;
+        int r = read_input(file, &text, err);
+        if (r == 0)
+                r = manifest_read(name, str_c(&text), text.len, &cli->arena, &manifest, err);
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < manifest.n_items; i++)
+                *array_push(items) = (struct item){ .workload = manifest.items[i].workload, .file = name, .line = manifest.items[i].line };
+        return 0;
+}
+
+static int check_all(const struct items *items, struct err *err)
+{
+        for (size_t i = 0; i < items->len; i++) {
+                const struct item *it = &items->at[i];
+                struct arena arena = ARENA_INIT;
+                Pb__Workload *copy = (Pb__Workload *)pb_clone(&arena, &it->workload->base);
+                int r = workload_normalise(&arena, copy, err);
+                arena_fini(&arena);
+                if (r < 0)
+                        return err_prefix(err, fmt("%s:%u", it->file, it->line));
+                for (size_t k = 0; k < i; k++)
+                        if (str_eq(items->at[k].workload->id, it->workload->id))
+                                return err_set(err, ERR_INVALID,
+                                               .msg = fmt("%s:%u: workload '%s' is there twice", it->file, it->line, it->workload->id),
+                                               .detail = fmt("the other is at %s:%u", items->at[k].file, items->at[k].line));
+        }
+        return 0;
+}
+
+/* Some at a time: first what is there, then the change; what became of each is seen by comparing the two. Prints one line for each, or its error;
+ * *status becomes the exit status of the first one that failed. Stops only when the server is away. */
+static int send_some(struct cli *cli, const struct apply_options *o, const struct item *items, size_t n, int *status, struct err *err)
+{
+        struct arena arena = ARENA_INIT;
+        Pb__WorkloadRef *refs = arena_new_n(&arena, Pb__WorkloadRef, n);
+        Pb__ApplyWorkloadRequest *changes = arena_new_n(&arena, Pb__ApplyWorkloadRequest, n);
+        struct client_request *before = arena_new_n(&arena, struct client_request, n),
+                              *after = arena_new_n(&arena, struct client_request, n);
+        int r = 0;
+
+        for (size_t i = 0; i < n; i++) {
+                refs[i] = (Pb__WorkloadRef)PB__WORKLOAD_REF__INIT;
+                refs[i].id = items[i].workload->id;
+                before[i] =
+                    (struct client_request){ .method = "GetWorkload", .request = &refs[i], .reply_type = &pb__workload__descriptor };
+                changes[i] = (Pb__ApplyWorkloadRequest)PB__APPLY_WORKLOAD_REQUEST__INIT;
+                changes[i].workload = items[i].workload;
+                changes[i].create_only = o->create_only;
+                changes[i].if_match = o->if_unchanged ? items[i].workload->resource_version : 0;
+                after[i] =
+                    (struct client_request){ .method = "ApplyWorkload", .request = &changes[i], .reply_type = &pb__workload__descriptor };
+        }
+        client_call_many(cli, &arena, before, n);
+        for (size_t i = 0; i < n && r == 0; i++)
+                if (!before[i].reply && before[i].err.code != ERR_NOT_FOUND) {
+                        *err = before[i].err;
+                        r = -(int)err->code;
+                }
+        if (r == 0)
+                client_call_many(cli, &arena, after, n);
+        for (size_t i = 0; i < n && r == 0; i++) {
+                const Pb__Workload *was = before[i].reply, *is = after[i].reply;
+                if (is) {
+                        cli_out(cli, "workload/%s %s\n", is->id,
+                                !was                                            ? "created"
+                                : was->resource_version == is->resource_version ? "unchanged"
+                                                                                : "updated");
+                        continue;
+                }
+                struct err *bad = &after[i].err;
+                if (bad->code == ERR_UNAVAILABLE) {
+                        *err = *bad;
+                        r = -(int)bad->code;
+                        break;
+                }
+                err_prefix(bad, fmt("%s:%u: workload %s", items[i].file, items[i].line, items[i].workload->id));
+                cli_report(cli, bad);
+                if (*status == 0)
+                        *status = err_exit_status(bad->code);
+        }
+        arena_fini(&arena);
+        return r;
+}
+
+static int wait_all(struct cli *cli, const struct apply_options *o, const struct items *items, struct err *err)
+{
+        for (size_t i = 0; i < items->len; i++) {
+                const Pb__Workload *w = items->at[i].workload;
+                struct wait_goal goal, fallback = wait_goal_started(w);
+                if (w->desired_state == PB__DESIRED_STATE__E__Stopped)
+                        fallback.phase = PB__PHASE__E__Stopped;
+                int r = wait_goal_parse(o->wait.state, fallback, &goal, err);
+                if (r == 0)
+                        r = wait_for(cli, (const char *const[]){ w->id }, 1, &goal, o->wait.timeout_ms, err);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+static int apply_run(struct cli *cli, const void *values, const struct args *args, struct err *err)
+{
+        const struct apply_options *o = values;
+        struct items items = { 0 };
+        int r = 0;
+        if (o->files.n + args->n == 0)
+                return usage_error(cli, err, "which file? -f FILE, or -f - for standard input");
+        for (size_t i = 0; i < o->files.n && r == 0; i++)
+                r = read_file(cli, o->files.at[i], &items, err);
+        for (size_t i = 0; i < args->n && r == 0; i++) /* the shell expands -f *.yaml to -f a.yaml b.yaml */
+                r = read_file(cli, args->at[i], &items, err);
+        if (r == 0 && items.len == 0)
+                r = err_set(err, ERR_INVALID, .msg = "there is no workload in what was given");
+        if (r == 0)
+                r = check_all(&items, err);
+        int status = 0;
+        for (size_t i = 0; i < items.len && r == 0; i += AT_ONCE)
+                r = send_some(cli, o, &items.at[i], items.len - i < AT_ONCE ? items.len - i : AT_ONCE, &status, err);
+        if (r == 0 && status == 0 && o->wait.state)
+                r = wait_all(cli, o, &items, err);
+        array_fini(&items);
+        return r < 0 ? r : status;
+}
+
+const struct verb verb_apply = {
+        .name = "apply",
+        .args = "-f FILE",
+        .summary = "make or change workloads from a file",
+        .text = "A file may hold several documents, and -f may be given several times. Everything is checked before anything is sent.\n"
+                "Says of each workload whether it was created, updated or unchanged.",
+        .examples = "  berth apply -f web.yaml --wait\n"
+                    "  berth get workload web -o yaml | sed 's/cpu: 0.5/cpu: 1/' | berth apply -f -",
+        .options = rows,
+        .n_options = ARRAY_LEN(rows),
+        .values_size = sizeof(struct apply_options),
+        .run = apply_run,
+        .group = VERBS_WORKLOADS,
+        .completes = 'f',
+};

@@ -1,0 +1,369 @@
+/* cli/client.c: see client.h. One event base and one channel per process; a call turns the loop until it has ended. */
+#include "cli/client.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "model/pb.h"
+#include "net/grpc.h"
+#include <event2/event.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define MESSAGE_MAX (64 * 1024 * 1024) /* a page of a list can be large; nobody else is hurt by what we take */
+
+struct client {
+        struct event_base *base;
+        struct grpc_channel *channel;
+        struct tls *tls;
+        const char *address, *source;
+};
+
+/* ---- where the server is ----------------------------------------------------------------------------------------------------------------- */
+
+const char *client_address_file(struct arena *arena, const char *data_dir)
+{
+        _cleanup_(str_finip) struct str text = STR_INIT;
+        const char *path = arena_printf(arena, "%s/server.address", data_dir);
+        if (file_read(path, 4096, &text, NULL) < 0)
+                return NULL;
+        for (const char *line = str_c(&text); *line;) {
+                size_t len = strcspn(line, "\n");
+                if (len > 5 && strncmp(line, "grpc=", 5) == 0)
+                        return arena_strndup(arena, line + 5, len - 5);
+                line += len + (line[len] == '\n');
+        }
+        return NULL;
+}
+
+const char *client_address(struct cli *cli, const char **ret_source)
+{
+        const char *source, *address = NULL, *data = getenv("BERTH_DATA"), *env = getenv("BERTH_SERVER");
+        if (!str_empty(cli->common.server)) {
+                address = cli->common.server;
+                source = str_eq(address, env) ? "BERTH_SERVER" : "--server";
+        } else {
+                data = str_empty(data) ? "./.berth" : data;
+                address = client_address_file(&cli->arena, data);
+                source = arena_printf(&cli->arena, "%s/server.address", data);
+        }
+        if (!address) {
+                address = SERVER_DEFAULT;
+                source = "the default";
+        }
+        /* A host without a port means the usual port. */
+        const char *colon = strrchr(address, ':'), *bracket = strrchr(address, ']');
+        if (!colon || (bracket && colon < bracket))
+                address = arena_printf(&cli->arena, "%s:8085", address);
+        if (ret_source)
+                *ret_source = source;
+        return address;
+}
+
+static int open_tls(struct cli *cli, struct client *c, struct err *err)
+{
+        const struct common_options *o = &cli->common;
+        if (!o->tls_ca && !o->tls_cert && !o->tls_key)
+                return 0;
+        struct tls_options options = { .ca_file = o->tls_ca, .cert_file = o->tls_cert, .key_file = o->tls_key };
+        return tls_client_create(&options, &c->tls, err);
+}
+
+int client_open(struct cli *cli, struct event_base **ret_base, struct grpc_channel **ret_channel, struct err *err)
+{
+        if (!cli->client) {
+                struct client *c = cli->client = mem_must(sizeof(*c));
+                c->address = client_address(cli, &c->source);
+                c->base = event_base_new();
+                int r = !c->base ? err_set(err, ERR_NOMEM, .msg = "cannot make an event loop") : open_tls(cli, c, err);
+                if (r == 0) {
+                        struct grpc_channel_options options = { .tls = c->tls,
+                                                                .max_message_bytes = MESSAGE_MAX,
+                                                                .connect_timeout_ms = cli->quiet ? 1000 : 0 };
+                        r = grpc_channel_create(c->base, c->address, &options, &c->channel, err);
+                        if (r < 0 && err->code == ERR_INVALID)
+                                err_prefix(err, fmt("server address from %s", c->source));
+                }
+                if (r < 0) {
+                        client_close(cli);
+                        return r;
+                }
+        }
+        *ret_base = cli->client->base;
+        *ret_channel = cli->client->channel;
+        return 0;
+}
+
+void client_close(struct cli *cli)
+{
+        struct client *c = cli->client;
+        if (!c)
+                return;
+        grpc_channel_destroy(c->channel);
+        tls_unref(c->tls);
+        if (c->base)
+                event_base_free(c->base);
+        mem_free(c);
+        cli->client = NULL;
+}
+
+/* ---- what went wrong --------------------------------------------------------------------------------------------------------------------- */
+
+static bool take_error(struct cli *cli, const void *data, size_t len, int grpc_status, struct err *err)
+{
+        struct arena arena = ARENA_INIT;
+        ProtobufCMessage *m = NULL;
+        bool taken = pb_unpack(&pb__error__descriptor, data, len, &arena, &m, NULL) == 0;
+        if (taken) {
+                const Pb__Error *e = (const Pb__Error *)m;
+                enum err_code code = err_code_from_name(e->code);
+                if (code == ERR_OK)
+                        code = err_from_grpc_status(grpc_status);
+                err_set(err, code, .msg = e->message, .detail = e->detail, .hint = e->hint, .path = e->path,
+                        .retry_after_ms = e->retry_after_ms);
+                str_empty(e->request_id) ? (void)(cli->request_id[0] = '\0')
+                                         : (void)__builtin_snprintf(cli->request_id, sizeof(cli->request_id), "%s", e->request_id);
+        }
+        arena_fini(&arena);
+        return taken;
+}
+
+int client_failure(struct cli *cli, struct grpc_call *call, int grpc_status, struct err *err)
+{
+        size_t len = 0;
+        const char *packed = grpc_call_trailer(call, GRPC_ERROR_TRAILER, &len), *message = grpc_call_message(call);
+        const struct client *c = cli->client;
+        struct err ignored;
+        if (!err)
+                err = &ignored;
+        if (packed && take_error(cli, packed, len, grpc_status, err))
+                return -(int)err->code;
+        if (grpc_status == GRPC_UNAVAILABLE)
+                return err_set(err, ERR_UNAVAILABLE, .msg = fmt("cannot reach the server at %s", c->address),
+                               .detail =
+                                   fmt("%s%saddress from %s", str_empty(message) ? "" : message, str_empty(message) ? "" : "; ", c->source),
+                               .hint = "start one with ./run or `berth dev`, or set BERTH_SERVER=host:port (its gRPC address)");
+        if (grpc_status == GRPC_DEADLINE_EXCEEDED)
+                return err_set(err, ERR_DEADLINE, .msg = fmt("the server at %s did not answer in time", c->address), .detail = message,
+                               .hint = "what was asked may still happen; look before you repeat it");
+        if (grpc_status == GRPC_UNIMPLEMENTED)
+                return err_set(err, ERR_UNSUPPORTED, .msg = fmt("the server at %s does not know this call", c->address), .detail = message,
+                               .hint = "is it a berth server, and not older than this command?");
+        return err_set(err, err_from_grpc_status(grpc_status),
+                       .msg = str_empty(message) ? fmt("the call failed: %s", grpc_status_name((enum grpc_status)grpc_status)) : message);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------------------------------- */
+
+struct pending {
+        struct cli *cli;
+        struct grpc_call *call; /* NULL: ended */
+        struct err *err;
+        struct str message; /* unary: the reply; stream: the message that waits to be taken */
+        int result;         /* < 0: failed */
+        bool ended, cancelled, interrupted;
+        bool has_message, ticked;
+};
+
+static void end_call(struct pending *p, int result)
+{
+        if (p->cancelled || p->ended)
+                return;
+        p->result = result;
+        p->cancelled = true;
+        grpc_call_cancel(p->call);
+}
+
+/* Messages are not acted on here but by whoever turns the loop, so that acting on one may be another call. The stream stands still until then. */
+static void on_message(struct grpc_call *call, const void *data, size_t len)
+{
+        struct pending *p = grpc_call_data(call);
+        str_clear(&p->message);
+        str_add(&p->message, data, len);
+        p->has_message = true;
+        grpc_call_pause(call);
+}
+
+/* The one message of a unary call. */
+static void on_reply(struct grpc_call *call, const void *data, size_t len)
+{
+        struct pending *p = grpc_call_data(call);
+        str_clear(&p->message);
+        str_add(&p->message, data, len);
+        p->has_message = true;
+}
+
+static void on_close(struct grpc_call *call, enum grpc_status status)
+{
+        struct pending *p = grpc_call_data(call);
+        p->ended = true;
+        p->call = NULL;
+        if (!p->cancelled && status != GRPC_OK)
+                p->result = client_failure(p->cli, call, status, p->err);
+}
+
+static void on_tick(evutil_socket_t fd _unused_, short what _unused_, void *ctx)
+{
+        ((struct pending *)ctx)->ticked = true;
+}
+
+static void on_interrupt(evutil_socket_t fd _unused_, short what _unused_, void *ctx)
+{
+        struct pending *p = ctx;
+        p->interrupted = true;
+        end_call(p, CLIENT_INTERRUPTED);
+}
+
+/* `berth events --follow | head -1`: nothing may be written for hours, so the closed pipe must be noticed without writing. */
+static void on_output(evutil_socket_t fd, short what _unused_, void *ctx)
+{
+        struct pollfd p = { .fd = fd };
+        if (poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP)))
+                on_interrupt(fd, 0, ctx);
+}
+
+static struct event *watch_output(struct cli *cli, struct event_base *base, struct pending *p)
+{
+        struct stat st;
+        if (fstat(cli->out.fd, &st) < 0 || !S_ISFIFO(st.st_mode))
+                return NULL;
+        struct event *e = event_new(base, cli->out.fd, EV_READ | EV_PERSIST, on_output, p);
+        event_add(e, NULL);
+        return e;
+}
+
+static const struct grpc_callbacks unary = { .on_message = on_reply, .on_close = on_close };
+static const struct grpc_callbacks streaming = { .on_message = on_message, .on_close = on_close };
+
+static int start(struct cli *cli, struct pending *p, const struct grpc_callbacks *callbacks, const char *method, const void *request,
+                 int64_t deadline_ms, struct event_base **ret_base)
+{
+        struct grpc_channel *channel = NULL;
+        int r = client_open(cli, ret_base, &channel, p->err);
+        if (r < 0)
+                return r;
+        _cleanup_(str_finip) struct str packed = STR_INIT;
+        pb_pack(&packed, request);
+        p->call = grpc_channel_call(channel, fmt("/berth.v1.Control/%s", method), &(struct grpc_call_options){ .deadline_ms = deadline_ms },
+                                    callbacks, p);
+        if (grpc_call_send(p->call, str_c(&packed), packed.len) == -ERR_LIMIT)
+                end_call(p, err_set(p->err, ERR_LIMIT, .msg = "what you send is too large", .detail = fmt("%zu bytes", packed.len)));
+        else
+                grpc_call_half_close(p->call);
+        return 0;
+}
+
+static int unpack(const struct pending *p, const ProtobufCMessageDescriptor *type, struct arena *arena, ProtobufCMessage **ret)
+{
+        int r = pb_unpack(type, str_c(&p->message), p->message.len, arena, ret, p->err);
+        return r < 0 ? err_prefix(p->err, "the server's answer does not make sense") : 0;
+}
+
+static void finish(struct pending *p, struct client_request *q, struct arena *arena)
+{
+        ProtobufCMessage *reply = NULL;
+        if (p->result == 0 && !p->has_message)
+                err_set(p->err, ERR_INTERNAL, .msg = "the server gave no answer");
+        else if (p->result == 0)
+                (void)unpack(p, q->reply_type, arena, &reply);
+        q->reply = reply;
+        str_fini(&p->message);
+        *p = (struct pending){ 0 };
+}
+
+void client_call_many(struct cli *cli, struct arena *arena, struct client_request *requests, size_t n)
+{
+        struct pending slots[CALLS_IN_FLIGHT] = { 0 };
+        size_t of[CALLS_IN_FLIGHT], next = 0, running = 0;
+        struct event_base *base = NULL;
+
+        while (next < n || running > 0) {
+                for (size_t i = 0; i < CALLS_IN_FLIGHT && next < n; i++) {
+                        if (slots[i].cli)
+                                continue;
+                        struct client_request *q = &requests[next];
+                        q->reply = NULL;
+                        q->err = (struct err){ 0 };
+                        of[i] = next++;
+                        slots[i] = (struct pending){ .cli = cli, .err = &q->err };
+                        if (start(cli, &slots[i], &unary, q->method, q->request, cli->quiet ? 2000 : CALL_TIMEOUT_MS, &base) < 0)
+                                slots[i] = (struct pending){ 0 };
+                        else
+                                running++;
+                }
+                if (running > 0 && event_base_loop(base, EVLOOP_ONCE) != 0)
+                        return; /* nothing left to wait for: cannot be while calls run */
+                for (size_t i = 0; i < CALLS_IN_FLIGHT; i++)
+                        if (slots[i].ended) {
+                                finish(&slots[i], &requests[of[i]], arena);
+                                running--;
+                        }
+        }
+}
+
+void *client_call(struct cli *cli, struct arena *arena, const char *method, const void *request,
+                  const ProtobufCMessageDescriptor *reply_type, struct err *err)
+{
+        struct client_request q = { .method = method, .request = request, .reply_type = reply_type };
+        client_call_many(cli, arena, &q, 1);
+        if (!q.reply && err)
+                *err = q.err;
+        return q.reply;
+}
+
+/* Gives fn what has come: a message, or NULL after a silence. */
+static void deliver(struct pending *p, const ProtobufCMessageDescriptor *type, struct arena *arena, client_message_fn fn, void *ctx)
+{
+        ProtobufCMessage *m = NULL;
+        int r = 0;
+        if (p->has_message) {
+                r = unpack(p, type, arena, &m);
+                p->has_message = false;
+                if (r == 0)
+                        r = fn(ctx, m, p->err);
+                arena_reset(arena);
+        } else if (p->ticked) {
+                r = fn(ctx, NULL, p->err);
+        }
+        p->ticked = false;
+        if (r != 0 && p->ended && !p->cancelled) {
+                p->result = r; /* the stream ended while fn was busy; what fn says counts */
+                p->cancelled = true;
+        } else if (r != 0) {
+                end_call(p, r);
+        }
+}
+
+int client_stream(struct cli *cli, const char *method, const void *request, const ProtobufCMessageDescriptor *reply_type, int64_t tick_ms,
+                  client_message_fn fn, void *ctx, struct err *err)
+{
+        struct arena arena = ARENA_INIT;
+        struct err own = { 0 };
+        struct pending p = { .cli = cli, .err = err ? err : &own };
+        struct event_base *base = NULL;
+        struct timeval tick_time = { .tv_sec = tick_ms / 1000, .tv_usec = tick_ms % 1000 * 1000 };
+        int r = start(cli, &p, &streaming, method, request, 0, &base);
+        if (r < 0)
+                return r;
+        struct event *interrupt = evsignal_new(base, SIGINT, on_interrupt, &p), *terminate = evsignal_new(base, SIGTERM, on_interrupt, &p);
+        struct event *tick = event_new(base, -1, EV_PERSIST, on_tick, &p), *output = watch_output(cli, base, &p);
+        event_add(interrupt, NULL);
+        event_add(terminate, NULL);
+        if (tick_ms > 0)
+                event_add(tick, &tick_time);
+        while (!p.ended && event_base_loop(base, EVLOOP_ONCE) == 0) {
+                if ((p.has_message || (p.ticked && !p.ended)) && !p.cancelled)
+                        deliver(&p, reply_type, &arena, fn, ctx);
+                if (p.call)
+                        grpc_call_resume(p.call);
+        }
+        event_free(tick);
+        if (output)
+                event_free(output);
+        event_free(interrupt);
+        event_free(terminate);
+        arena_fini(&arena);
+        str_fini(&p.message);
+        return p.result;
+}

@@ -1,0 +1,62 @@
+/* cli/cluster.c: berth cluster: the cluster in a few lines. */
+#include "base/clock.h"
+#include "cli/client.h"
+#include "cli/facts.h"
+#include "cli/kinds.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
+#include <inttypes.h>
+
+struct cluster_options {
+        struct output_options output;
+};
+
+static const struct opt rows[] = { OUTPUT_ROWS(struct cluster_options, output) };
+
+static int cluster_run(struct cli *cli, const void *values, const struct args *args, struct err *err)
+{
+        const struct cluster_options *o = values;
+        _cleanup_(str_finip) struct str out = STR_INIT;
+        Pb__Empty empty = PB__EMPTY__INIT;
+        char age[32];
+
+        if (args->n > 1 || (args->n == 1 && !str_eq(args->at[0], "info")))
+                return usage_error(cli, err, "unexpected argument '%s'", args->at[0]);
+        Pb__ClusterInfo *c = client_call(cli, &cli->arena, "GetCluster", &empty, &pb__cluster_info__descriptor, err);
+        if (!c)
+                return -(int)err->code;
+        enum output_format format = output_format(&o->output);
+        if (format >= OUTPUT_JSON) {
+                output_object(cli, format, "cluster", c->cluster_id, &c->base);
+                return 0;
+        }
+        fact(&out, "Cluster", c->cluster_id);
+        fact(&out, "Status", c->status);
+        fact(&out, "Server",
+             fmt("berth %s at %s, up %s", c->version, client_address(cli, NULL),
+                 age_words(age, sizeof(age), clock_wall_ms(), c->started_at)));
+        fact(&out, "Mode", c->mode);
+        fact(&out, "HTTP", c->http_address);
+        fact(&out, "gRPC", c->grpc_address);
+        fact(&out, "Nodes", fmt("%d, %d ready", c->nodes, c->nodes_ready));
+        fact(&out, "Workloads",
+             fmt("%" PRId64 ": %" PRId64 " running, %" PRId64 " pending, %" PRId64 " failed", c->workloads, c->workloads_running,
+                 c->workloads_pending, c->workloads_failed));
+        fact(&out, "Events", fmt("%" PRIu64 ", committed up to %" PRIu64, c->head, c->committed));
+        fact(&out, "Store", fmt("epoch %" PRIu64 ", %" PRId64 " commits since the start", c->epoch, c->commits));
+        if (format == OUTPUT_WIDE)
+                fact(&out, "Counters", fmt("%" PRId64 " heartbeats, %" PRId64 " passes", c->heartbeats, c->passes));
+        cli_out_str(cli, &out);
+        return 0;
+}
+
+const struct verb verb_cluster = {
+        .name = "cluster",
+        .args = "[info]",
+        .summary = "the cluster in a few lines",
+        .options = rows,
+        .n_options = ARRAY_LEN(rows),
+        .values_size = sizeof(struct cluster_options),
+        .run = cluster_run,
+        .group = VERBS_CLUSTER,
+};

@@ -1,0 +1,150 @@
+/* cli/run.c: berth run NAME -- cmd...: a workload without a file. */
+#include "cli/client.h"
+#include "cli/verbs.h"
+#include "cli/wait.h"
+#include "model/json.h"
+#include "model/pb.h"
+#include "model/validate.h"
+#include <string.h>
+
+struct run_options {
+        int64_t cpu_milli, memory_bytes, disk_bytes, ttl_ms, grace_ms, retries;
+        struct text_list env, labels, selectors;
+        const char *restart, *workdir, *image, *type, *user;
+        bool job, replace;
+        struct wait_options wait;
+};
+
+#define NOT_GIVEN (-1)
+static const struct run_options defaults = { .cpu_milli = 100, .memory_bytes = 128 << 20, .grace_ms = NOT_GIVEN, .retries = NOT_GIVEN };
+
+static const struct opt rows[] = {
+        OPT(struct run_options, OPT_MILLI, cpu_milli, .name = "cpu", .arg = "CORES", .help = "cores it may count on (0.1)"),
+        OPT(struct run_options, OPT_BYTES, memory_bytes, .letter = 'm', .name = "memory", .arg = "SIZE",
+            .help = "memory it may count on (128M)"),
+        OPT(struct run_options, OPT_BYTES, disk_bytes, .name = "disk", .arg = "SIZE", .help = "disk it may count on (0)"),
+        OPT(struct run_options, OPT_LIST, env, .letter = 'e', .name = "env", .arg = "K=V", .help = "environment variable; may be repeated"),
+        OPT(struct run_options, OPT_LIST, labels, .letter = 'l', .name = "label", .arg = "K=V", .help = "label; may be repeated"),
+        OPT(struct run_options, OPT_LIST, selectors, .name = "node-label", .arg = "K=V",
+            .help = "only nodes with this label; may be repeated"),
+        OPT(struct run_options, OPT_LIST, selectors, .name = "selector", .arg = "K=V", .help = "the same"),
+        OPT(struct run_options, OPT_FLAG, job, .letter = 'j', .name = "job", .help = "runs to its end: restart on-failure"),
+        OPT(struct run_options, OPT_TEXT, restart, .name = "restart", .arg = "POLICY", .choices = "always|on-failure|never",
+            .help = "always, on-failure or never"),
+        OPT(struct run_options, OPT_INT, retries, .name = "retries", .arg = "N", .max = 1000000,
+            .help = "failures before it counts as Failed (5)"),
+        OPT(struct run_options, OPT_DURATION, ttl_ms, .name = "ttl", .arg = "DURATION", .help = "delete a finished job after this long"),
+        OPT(struct run_options, OPT_DURATION, grace_ms, .name = "stop-grace", .arg = "DURATION",
+            .help = "between the polite and the final signal (10s)"),
+        OPT(struct run_options, OPT_TEXT, workdir, .name = "workdir", .arg = "DIR", .help = "directory on the node to run in"),
+        OPT(struct run_options, OPT_TEXT, user, .name = "user", .arg = "USER", .help = "user on the node to run as"),
+        OPT(struct run_options, OPT_TEXT, image, .name = "image", .arg = "IMAGE", .help = "container image"),
+        OPT(struct run_options, OPT_TEXT, type, .name = "type", .arg = "TYPE", .choices = "process|container|compose|vm",
+            .help = "process (default), container, ..."),
+        OPT(struct run_options, OPT_FLAG, replace, .name = "replace", .help = "update it if the name is taken"),
+        WAIT_ROWS(struct run_options, wait),
+};
+
+/* Adds the K=V of a list to a map of the workload. */
+static int add_pairs(struct cli *cli, ProtobufCMessage *m, const char *field, const char *option, const struct text_list *list,
+                     struct err *err)
+{
+        for (size_t i = 0; i < list->n; i++) {
+                const char *equals = strchr(list->at[i], '=');
+                if (!equals || equals == list->at[i])
+                        return usage_error(cli, err, "bad value '%s' for %s: expected K=V", list->at[i], option);
+                pb_map_set(&cli->arena, m, field, arena_strndup(&cli->arena, list->at[i], (size_t)(equals - list->at[i])), equals + 1);
+        }
+        return 0;
+}
+
+static int64_t units_of(int64_t bytes, int64_t unit)
+{
+        return bytes / unit + (bytes % unit != 0);
+}
+
+static int fill(struct cli *cli, const struct run_options *o, const struct args *args, Pb__Workload *w, struct err *err)
+{
+        int number = 0;
+        w->id = (char *)args->at[0];
+        w->spec = (Pb__Spec *)pb_new(&cli->arena, &pb__spec__descriptor);
+        w->resources = (Pb__Resources *)pb_new(&cli->arena, &pb__resources__descriptor);
+        w->spec->command = (char **)args->command;
+        w->spec->n_command = args->n_command;
+        w->spec->workdir = (char *)(o->workdir ? o->workdir : "");
+        w->spec->user = (char *)(o->user ? o->user : "");
+        w->spec->image = (char *)(o->image ? o->image : "");
+        w->resources->cpu = o->cpu_milli;
+        w->resources->memory_mb = units_of(o->memory_bytes, 1 << 20);
+        w->resources->disk_gb = units_of(o->disk_bytes, 1 << 30);
+        w->ttl_seconds = (int32_t)units_of(o->ttl_ms, 1000);
+        if (o->grace_ms != NOT_GIVEN)
+                w->stop_grace_seconds = (int32_t)units_of(o->grace_ms, 1000);
+        if (o->retries != NOT_GIVEN) {
+                w->retry = (Pb__Retry *)pb_new(&cli->arena, &pb__retry__descriptor);
+                w->retry->max_attempts = (int32_t)o->retries;
+        }
+        if (o->job)
+                w->restart = PB__RESTART__E__on_failure;
+        if (o->restart && json_enum_value(&pb__restart__e__descriptor, o->restart, true, &number) == 0)
+                w->restart = (Pb__Restart__E)number;
+        if (o->type && json_enum_value(&pb__workload_type__e__descriptor, o->type, true, &number) == 0)
+                w->type = (Pb__WorkloadType__E)number;
+        else if (o->image)
+                w->type = PB__WORKLOAD_TYPE__E__container;
+        int r = add_pairs(cli, &w->spec->base, "env", "--env", &o->env, err);
+        r = r < 0 ? r : add_pairs(cli, &w->base, "labels", "--label", &o->labels, err);
+        return r < 0 ? r : add_pairs(cli, &w->base, "node_selector", "--node-label", &o->selectors, err);
+}
+
+static int run_run(struct cli *cli, const void *values, const struct args *args, struct err *err)
+{
+        const struct run_options *o = values;
+        Pb__ApplyWorkloadRequest request = PB__APPLY_WORKLOAD_REQUEST__INIT;
+        Pb__Workload w = PB__WORKLOAD__INIT;
+        struct wait_goal goal;
+
+        struct args all = *args;
+        if (!all.has_command && all.n > 1) { /* berth run NAME cmd: fine as long as the command has no options of its own */
+                all.command = all.at + 1;
+                all.n_command = all.n - 1;
+                all.n = 1;
+        }
+        if (all.n != 1)
+                return usage_error(cli, err, all.n ? "one name, please" : "which name shall it have?");
+        if (all.n_command == 0 && !o->image)
+                return usage_error(cli, err, "what shall it run? Put the command after --");
+        int r = fill(cli, o, &all, &w, err);
+        if (r < 0)
+                return r;
+        if (o->wait.state && (r = wait_goal_parse(o->wait.state, wait_goal_started(&w), &goal, err)) < 0)
+                return r;
+        request.workload = &w;
+        request.create_only = !o->replace;
+        Pb__Workload *made = client_call(cli, &cli->arena, "ApplyWorkload", &request, &pb__workload__descriptor, err);
+        if (!made) {
+                if (err->code == ERR_CONFLICT && !o->replace)
+                        err_set(err, ERR_CONFLICT, .msg = fmt("%s", err->msg), .detail = fmt("%s", err->detail),
+                                .hint = fmt("another name, --replace, or berth delete %s first", w.id));
+                return -(int)err->code;
+        }
+        cli_out(cli, "workload/%s %s\n", made->id, o->replace ? "applied" : "created");
+        return o->wait.state ? wait_for(cli, (const char *const[]){ made->id }, 1, &goal, o->wait.timeout_ms, err) : 0;
+}
+
+const struct verb verb_run = {
+        .name = "run",
+        .args = "NAME -- COMMAND...",
+        .summary = "run a command somewhere in the cluster",
+        .text = "Makes a workload that runs a command, and keeps it running; with --job it runs to its end.",
+        .examples = "  berth run hello -- sh -c 'while :; do date; sleep 1; done'\n"
+                    "  berth run once --job --wait -- true\n"
+                    "  berth run web --cpu 0.5 --memory 64M --env PORT=8080 --label app=web -- python3 -m http.server",
+        .options = rows,
+        .n_options = ARRAY_LEN(rows),
+        .defaults = &defaults,
+        .values_size = sizeof(struct run_options),
+        .run = run_run,
+        .group = VERBS_WORKLOADS,
+        .takes_command = true,
+};

@@ -1,0 +1,177 @@
+/* cli/server.c: berth server: the control plane as a program. Options become struct server_options; nothing is decided here. */
+#include "server/server.h"
+#include "base/clock.h"
+#include "cli/verbs.h"
+
+#define UNSET (-1) /* neither given nor in the environment: the profile decides */
+
+struct server_flags {
+        const char *data, *http, *grpc, *store, *profile, *log_level, *log_format, *tls_cert, *tls_key, *tls_ca;
+        int64_t heartbeat_ms, silence_beats, grace_ms, launch_grace_ms, pass_ms, fresh_ms, healthy_ms, brake_percent;
+        int64_t keep_events, max_nodes, max_workloads, request_timeout_ms, shutdown_ms;
+        bool index_records, no_http;
+};
+
+static const struct server_flags defaults = {
+        .data = "./.berth",
+        .http = "127.0.0.1:8084",
+        .grpc = "127.0.0.1:8085",
+        .heartbeat_ms = UNSET,
+        .silence_beats = UNSET,
+        .grace_ms = UNSET,
+        .launch_grace_ms = UNSET,
+        .pass_ms = UNSET,
+        .fresh_ms = UNSET,
+        .healthy_ms = UNSET,
+        .brake_percent = UNSET,
+        .keep_events = UNSET,
+        .max_nodes = UNSET,
+        .max_workloads = UNSET,
+        .request_timeout_ms = UNSET,
+        .shutdown_ms = UNSET,
+};
+
+#define T struct server_flags
+static const struct opt rows[] = {
+        OPT(T, OPT_TEXT, data, .name = "data", .arg = "DIR", .env = "BERTH_DATA", .completes = 'f', .help = "data directory (./.berth)"),
+        OPT(T, OPT_TEXT, http, .name = "http", .arg = "ADDR", .env = "BERTH_HTTP", .help = "HTTP address (127.0.0.1:8084)"),
+        OPT(T, OPT_TEXT, grpc, .name = "grpc", .arg = "ADDR", .env = "BERTH_GRPC",
+            .help = "gRPC address, for commands and agents (127.0.0.1:8085)"),
+        OPT(T, OPT_TEXT, store, .name = "store", .arg = "URL", .env = "BERTH_STORE",
+            .help = "sqlite:FILE or memory: (sqlite:DIR/berth.db)"),
+        OPT(T, OPT_TEXT, profile, .name = "profile", .arg = "NAME", .env = "BERTH_PROFILE", .choices = "berth|persys",
+            .help = "timing: berth (default), or persys: 60 s beats"),
+        OPT(T, OPT_DURATION, heartbeat_ms, .name = "heartbeat", .arg = "DURATION", .env = "BERTH_HEARTBEAT",
+            .help = "how often agents report (10s)"),
+        OPT(T, OPT_INT, silence_beats, .name = "silence", .arg = "N", .env = "BERTH_SILENCE", .min = 1, .max = 1000,
+            .help = "missed heartbeats that make a node NotReady (3)"),
+        OPT(T, OPT_DURATION, grace_ms, .name = "grace", .arg = "DURATION", .env = "BERTH_GRACE",
+            .help = "NotReady for this long moves its work elsewhere (60s)"),
+        OPT(T, OPT_DURATION, launch_grace_ms, .name = "launch-grace", .arg = "DURATION",
+            .env = "BERTH_LAUNCH_GRACE,SCHEDULER_MISSING_GRACE_PERIOD", .help = "how long a launched unit may be missing (15s)"),
+        OPT(T, OPT_DURATION, pass_ms, .name = "pass", .arg = "DURATION", .env = "BERTH_PASS,SCHEDULER_RECONCILE_INTERVAL",
+            .help = "interval of the periodic pass (5s)"),
+        OPT(T, OPT_DURATION, fresh_ms, .name = "fresh", .arg = "DURATION", .env = "BERTH_FRESH",
+            .help = "heartbeats older than this bar a node from new work (10m)"),
+        OPT(T, OPT_DURATION, healthy_ms, .name = "healthy", .arg = "DURATION", .env = "BERTH_HEALTHY",
+            .help = "running this long forgets earlier failures (5m)"),
+        OPT(T, OPT_INT, brake_percent, .name = "brake", .arg = "PERCENT", .env = "BERTH_BRAKE", .min = 1, .max = 100,
+            .help = "more silent nodes than this stop eviction (55)"),
+        OPT(T, OPT_INT, keep_events, .name = "keep-events", .arg = "N", .env = "BERTH_KEEP_EVENTS",
+            .help = "older events are removed (1000000; 0: all are kept)"),
+        OPT(T, OPT_INT, max_nodes, .name = "max-nodes", .arg = "N", .env = "BERTH_MAX_NODES", .min = 1, .max = 1000000,
+            .help = "limit (100000)"),
+        OPT(T, OPT_INT, max_workloads, .name = "max-workloads", .arg = "N", .env = "BERTH_MAX_WORKLOADS", .min = 1, .max = 10000000,
+            .help = "limit (2000000)"),
+        OPT(T, OPT_DURATION, request_timeout_ms, .name = "request-timeout", .arg = "DURATION", .env = "BERTH_REQUEST_TIMEOUT",
+            .help = "an unanswered call fails after this long (10s)"),
+        OPT(T, OPT_DURATION, shutdown_ms, .name = "shutdown-timeout", .arg = "DURATION", .env = "BERTH_SHUTDOWN_TIMEOUT",
+            .help = "how long calls may take after a stop (10s)"),
+        OPT(T, OPT_FLAG, index_records, .name = "index-records", .env = "BERTH_INDEX_RECORDS",
+            .help = "also write /assignments, /retries, ... for people"),
+        OPT(T, OPT_FLAG, no_http, .name = "no-http", .help = "gRPC only"),
+        OPT(T, OPT_TEXT, tls_cert, .name = "tls-cert", .arg = "FILE", .env = "BERTH_TLS_CERT", .completes = 'f',
+            .help = "serve TLS with this certificate"),
+        OPT(T, OPT_TEXT, tls_key, .name = "tls-key", .arg = "FILE", .env = "BERTH_TLS_KEY", .completes = 'f', .help = "and its key"),
+        OPT(T, OPT_TEXT, tls_ca, .name = "tls-ca", .arg = "FILE", .env = "BERTH_TLS_CA", .completes = 'f',
+            .help = "clients need a certificate of this CA"),
+        OPT(T, OPT_TEXT, log_level, .name = "log-level", .arg = "LEVEL", .env = "BERTH_LOG_LEVEL", .choices = "debug|info|warn|error",
+            .help = "debug, info, warn or error"),
+        OPT(T, OPT_TEXT, log_format, .name = "log-format", .arg = "FORMAT", .env = "BERTH_LOG_FORMAT", .choices = "logfmt|json",
+            .help = "logfmt or json"),
+};
+#undef T
+
+static void set_i64(int64_t *to, int64_t value)
+{
+        if (value != UNSET)
+                *to = value;
+}
+
+static void set_i32(int32_t *to, int64_t value)
+{
+        if (value != UNSET)
+                *to = (int32_t)value;
+}
+
+static void set_u32(uint32_t *to, int64_t value)
+{
+        if (value != UNSET)
+                *to = (uint32_t)value;
+}
+
+static int check(const struct cli *cli, const struct server_flags *f, struct err *err)
+{
+        if (f->heartbeat_ms != UNSET && (f->heartbeat_ms < 100 || f->heartbeat_ms > 3600 * 1000))
+                return usage_error(cli, err, "--heartbeat must be between 100ms and 1h");
+        if (f->pass_ms != UNSET && f->pass_ms < 100)
+                return usage_error(cli, err, "--pass must be at least 100ms");
+        if (!f->tls_cert != !f->tls_key)
+                return usage_error(cli, err, "TLS needs both --tls-cert and --tls-key");
+        return 0;
+}
+
+static void fill(const struct server_flags *f, struct server_options *o)
+{
+        server_options_default(o);
+        if (str_case_eq(f->profile, "persys")) {
+                o->core.heartbeat_ms = 60 * 1000;
+                o->core.silence_beats = 3;
+                o->core.fresh_ms = 10 * 60 * 1000;
+        }
+        o->data_dir = f->data;
+        o->store_url = f->store;
+        o->http_address = f->no_http ? NULL : f->http;
+        o->grpc_address = f->grpc;
+        set_i64(&o->core.heartbeat_ms, f->heartbeat_ms);
+        set_i32(&o->core.silence_beats, f->silence_beats);
+        set_i64(&o->core.evict_grace_ms, f->grace_ms);
+        set_i64(&o->core.launch_grace_ms, f->launch_grace_ms);
+        set_i64(&o->core.pass_ms, f->pass_ms);
+        set_i64(&o->core.fresh_ms, f->fresh_ms);
+        set_i64(&o->core.healthy_ms, f->healthy_ms);
+        set_i32(&o->core.brake_percent, f->brake_percent);
+        set_u32(&o->core.max_nodes, f->max_nodes);
+        set_u32(&o->core.max_workloads, f->max_workloads);
+        o->core.index_records |= f->index_records;
+        o->core.version = BERTH_VERSION;
+        if (f->keep_events != UNSET)
+                o->keep_events = (uint64_t)f->keep_events;
+        set_i64(&o->request_timeout_ms, f->request_timeout_ms);
+        set_i64(&o->shutdown_ms, f->shutdown_ms);
+        o->tls_cert = f->tls_cert;
+        o->tls_key = f->tls_key;
+        o->tls_ca = f->tls_ca;
+        o->set_log = true;
+        o->log_level = LOG_INFO;
+        if (f->log_level)
+                (void)log_level_parse(f->log_level, &o->log_level);
+        o->log_format = str_case_eq(f->log_format, "json") ? LOG_FORMAT_JSON : LOG_FORMAT_LOGFMT;
+}
+
+static int server_verb(struct cli *cli, const void *values, const struct args *args, struct err *err)
+{
+        const struct server_flags *f = values;
+        struct server_options options;
+        if (args->n)
+                return usage_error(cli, err, "unexpected argument '%s'", args->at[0]);
+        int r = check(cli, f, err);
+        if (r < 0)
+                return r;
+        fill(f, &options);
+        return server_run(&options, err);
+}
+
+const struct verb verb_server = {
+        .name = "server",
+        .summary = "the control plane",
+        .text = "Serves HTTP and gRPC until SIGTERM or Ctrl-C. Where it listens is written to DIR/server.address.",
+        .examples = "  berth server --data /var/lib/berth --http 0.0.0.0:8084 --grpc 0.0.0.0:8085",
+        .options = rows,
+        .n_options = ARRAY_LEN(rows),
+        .defaults = &defaults,
+        .values_size = sizeof(struct server_flags),
+        .run = server_verb,
+        .group = VERBS_PROGRAMS,
+        .offline = true,
+};

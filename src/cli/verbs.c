@@ -1,0 +1,26 @@
+/* cli/verbs.c: all verbs, in the order of the help. */
+#include "cli/verbs.h"
+
+const struct verb *const verbs[] = {
+        &verb_run,    &verb_apply,   &verb_get,        &verb_describe, &verb_explain,  &verb_logs,     &verb_exec,
+        &verb_stop,   &verb_start,   &verb_delete,     &verb_retry,    &verb_cordon,   &verb_uncordon, &verb_drain,
+        &verb_events, &verb_cluster, &verb_fsck,       &verb_config,   &verb_dev,      &verb_server,   &verb_agent,
+        &verb_sim,    &verb_version, &verb_completion, &verb_help,     &verb_complete, &verb_man,      NULL,
+};
+
+const struct verb *verb_find(const char *name, struct err *err)
+{
+        const char *names[64];
+        size_t n = 0;
+        for (size_t i = 0; verbs[i]; i++) {
+                if (str_eq(verbs[i]->name, name))
+                        return verbs[i];
+                if (!verbs[i]->hidden && n + 1 < ARRAY_LEN(names))
+                        names[n++] = verbs[i]->name;
+        }
+        names[n] = NULL;
+        const char *near = str_suggest(name, names);
+        err_set(err, ERR_INVALID, .msg = fmt("unknown command '%s'", name),
+                .hint = near ? fmt("did you mean berth %s?", near) : "berth help lists all commands");
+        return NULL;
+}
