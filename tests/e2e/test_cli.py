@@ -1,0 +1,257 @@
+"""The command line, as a user meets it."""
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+
+import yaml
+
+from berthtest import BERTH, MARK, Case
+
+
+class CommandLine(Case):
+    def prepared(self):
+        c = self.cluster(nodes=2)
+        for name in ("web-1", "web-2", "worker"):
+            c.apply(name, labels={"app": name.split("-")[0]}, command=["sh", "-c", "while :; do echo hello; sleep 0.1; done"])
+        for name in ("web-1", "web-2", "worker"):
+            c.wait_phase(name, "Running")
+        return c
+
+    # R: C2 A9
+    def test_exit_codes_and_errors_in_three_lines(self):
+        c = self.prepared()
+        self.assertEqual(c.ok("version").code, 0)
+        for code, args in ((2, ("nonsense",)), (2, ("get",)), (2, ("get", "workloads", "--nonsense")), (2, ("run", "x")),
+                           (4, ("describe", "nobody")), (4, ("delete", "nobody")), (4, ("logs", "nobody")),
+                           (2, ("get", "workloads", "-o", "xml")), (2, ("apply",)), (2, ("completion", "tcsh"))):
+            r = c.cli(*args)
+            self.assertEqual(r.code, code, f"{args}: {r}")
+            self.assertTrue(r.err.startswith("error: "), f"{args}: {r}")
+            self.assertEqual(r.out, "", f"{args}: errors go to stderr")
+            self.assertLessEqual(len(r.err.strip().splitlines()), 4, f"{args}: {r.err}")
+        r = c.cli("get", "workloads", env={"BERTH_SERVER": "127.0.0.1:1"})
+        self.assertEqual(r.code, 6, "not reachable: may be tried again")
+        self.assertIn("127.0.0.1:1", r.err)
+        self.assertIn("hint:", r.err)
+
+    # R: A9
+    def test_typos_get_a_suggestion(self):
+        c = self.prepared()
+        for wrong, right in ((("gte", "workloads"), "get"), (("get", "wrokloads"), "workloads"), (("get", "workloads", "--outptu", "json"), "--output"),
+                             (("describe", "wroker"), "worker")):
+            r = c.cli(*wrong)
+            self.assertNotEqual(r.code, 0)
+            self.assertIn(right, r.err, f"{wrong}: {r}")
+
+    # R: C2
+    def test_unique_beginnings_of_names_work(self):
+        c = self.prepared()
+        self.assertIn("worker", c.ok("describe", "wor").out)
+        r = c.cli("describe", "web")
+        self.assertNotEqual(r.code, 0)
+        self.assertIn("web-1", r.err)
+        self.assertIn("web-2", r.err)
+
+    # R: C2
+    def test_all_output_formats_can_be_read_back(self):
+        c = self.prepared()
+        ids = ["web-1", "web-2", "worker"]
+        for what in ("workloads", "nodes", "events"):
+            self.assertTrue(json.loads(c.ok("get", what, "-o", "json").out))
+            self.assertTrue(list(yaml.safe_load_all(c.ok("get", what, "-o", "yaml").out)))
+            table = c.ok("get", what).out.splitlines()
+            self.assertEqual(table[0], table[0].upper())
+            self.assertTrue(all("\x1b" not in line for line in table), "no colour when it is no terminal")
+            self.assertGreaterEqual(len(c.ok("get", what, "-o", "wide").out.splitlines()[0]), len(table[0]))
+        listed = json.loads(c.ok("get", "workloads", "-o", "json").out)
+        items = listed["items"] if isinstance(listed, dict) else listed
+        self.assertEqual([w["id"] for w in items], ids)
+        names = c.ok("get", "workloads", "-o", "name").out.split()
+        self.assertEqual([n.split("/")[-1] for n in names], ids)
+        self.assertEqual(len(c.ok("get", "workloads", "-l", "app=web", "-o", "name").out.split()), 2)
+        # What get prints, apply takes; and since it is the same, nothing changes.
+        head = c.head()
+        c.ok("apply", "-f", "-", stdin=c.ok("get", "workloads", "-o", "yaml").out)
+        self.assertEqual(c.head(), head)
+        c.ok("apply", "-f", "-", stdin=c.ok("get", "workloads", "-o", "json").out)
+        self.assertEqual(c.head(), head)
+
+    # R: C2
+    def test_apply_takes_several_documents_and_says_what_it_did(self):
+        c = self.cluster(nodes=1)
+        text = "---\n".join(f"id: doc-{i}\nspec:\n  command: [sleep, '100000']\n  env: {{{MARK}: '{c.mark}'}}\nresources: {{cpu: 50m, memory_mb: 8}}\n" for i in range(3))
+        path = os.path.join(c.dir, "m.yaml")
+        with open(path, "w") as f:
+            f.write(text)
+        r = c.ok("apply", "-f", path, "--wait", "--timeout", "30s")
+        for i in range(3):
+            self.assertIn(f"doc-{i}", r.out)
+            self.assertEqual(c.workload(f"doc-{i}")["status"]["phase"], "Running")
+        head = c.head()
+        self.assertIn("unchanged", c.ok("apply", "-f", path).out)
+        self.assertEqual(c.head(), head)
+        self.assertEqual(c.workload("doc-0")["resources"]["cpu"], 0.05)
+
+    # R: C6
+    def test_run_waits_and_reports_failure(self):
+        c = self.cluster(nodes=1)
+        mark = ("--env", f"{MARK}={c.mark}")
+        c.ok("run", "good", "--job", *mark, "--wait=Completed", "--timeout", "30s", "--", "true")
+        self.assertEqual(c.workload("good")["status"]["exit_code"], 0)
+        r = c.cli("run", "late", *mark, "--cpu", "99", "--wait", "--timeout", "1s", "--", "true")
+        self.assertNotEqual(r.code, 0)
+        self.assertIn("late", r.err)
+        c.ok("run", "sized", *mark, "--cpu", "250m", "--memory", "64M", "--label", "a=b", "--", "sleep", "100000")
+        w = c.wait_phase("sized", "Running")
+        self.assertEqual((w["resources"]["cpu"], w["resources"]["memory_mb"], w["labels"]), (0.25, 64, {"a": "b"}))
+
+    # R: C40
+    def test_logs(self):
+        c = self.cluster(nodes=1)
+        c.apply("talk", command=["sh", "-c", "for i in 1 2 3 4 5; do echo line $i; done; echo problem >&2; while :; do sleep 0.1; echo more; done"])
+        c.wait_phase("talk", "Running")
+        c.wait_for("its output", lambda: "line 5\n" in c.ok("logs", "talk").out)
+        r = c.ok("logs", "talk")
+        self.assertTrue(r.out.startswith("line 1\nline 2\n"), r.out)
+        self.assertIn("problem", r.out + r.err)
+        self.assertEqual(len(c.ok("logs", "talk", "--tail", "2").out.splitlines()), 2)
+        p = subprocess.Popen([BERTH, "logs", "-f", "talk"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**c.env, "BERTH_SERVER": c.grpc_address})
+        got = b""
+        deadline = time.monotonic() + 20
+        while got.count(b"more\n") < 5 and time.monotonic() < deadline:
+            if select.select([p.stdout], [], [], 1)[0]:
+                got += os.read(p.stdout.fileno(), 65536)
+        self.assertGreaterEqual(got.count(b"more\n"), 5)
+        p.send_signal(signal.SIGINT)
+        self.assertIn(p.wait(10), (0, 130, -signal.SIGINT))
+        p.stdout.close()
+        p.stderr.close()
+
+    # R: C40
+    def test_exec(self):
+        c = self.cluster(nodes=1)
+        c.apply("box", env={"COLOUR": "blue"})
+        c.wait_phase("box", "Running")
+        self.assertEqual(c.ok("exec", "box", "--", "sh", "-c", "echo $COLOUR").out, "blue\n")
+        r = c.cli("exec", "box", "--", "sh", "-c", "echo problem >&2; exit 42")
+        self.assertEqual((r.code, r.err), (42, "problem\n"))
+        r = c.cli("exec", "-i", "box", "--", "cat", stdin="through and back\n" * 10000)
+        self.assertEqual((r.code, len(r.out)), (0, len("through and back\n") * 10000))
+        r = c.cli("exec", "box", "--", "/no/such/program")
+        self.assertIn(r.code, (1, 126, 127))
+        self.assertEqual(c.cli("exec", "nobody", "--", "true").code, 4)
+        c.ok("stop", "box")
+        c.wait_phase("box", "Stopped")
+        self.assertNotEqual(c.cli("exec", "box", "--", "true").code, 0)
+
+    # R: C29 X4
+    def test_events_follow(self):
+        c = self.cluster(nodes=1)
+        p = subprocess.Popen([BERTH, "events", "--follow"], stdout=subprocess.PIPE, env={**c.env, "BERTH_SERVER": c.grpc_address}, text=True)
+        c.apply("seen")
+        for line in p.stdout:
+            if "WorkloadStarted" in line and "seen" in line:
+                break
+        p.send_signal(signal.SIGINT)
+        p.wait(10)
+        p.stdout.close()
+        self.assertIn("WorkloadApplied", c.ok("events").out)
+        self.assertTrue(c.ok("events", "--since", "1h").out)
+
+    # R: A9
+    def test_a_closed_pipe_is_no_error(self):
+        c = self.prepared()
+        p = subprocess.run(["sh", "-c", f"{BERTH} get events -o json; echo $? >&2"], env={**c.env, "BERTH_SERVER": c.grpc_address}, capture_output=True, text=True)
+        self.assertEqual(p.stderr, "0\n")
+        for command in ("events -n 0 -o json", "get workloads -o yaml", "help", "logs -f worker"):
+            p = subprocess.run(["bash", "-c", f"set -o pipefail; for i in 1 2 3 4 5; do {BERTH} {command} | head -c 1 >/dev/null || exit 9; done"],
+                               env={**c.env, "BERTH_SERVER": c.grpc_address}, capture_output=True, text=True, timeout=60)
+            self.assertEqual((p.returncode, p.stderr), (0, ""), command)
+
+    # R: A1
+    def test_colour_only_on_a_terminal_and_not_with_no_color(self):
+        c = self.prepared()
+
+        def on_terminal(env):
+            main, other = pty.openpty()
+            p = subprocess.Popen([BERTH, "get", "workloads"], stdin=other, stdout=other, stderr=other, close_fds=True,
+                                 env={**c.env, "BERTH_SERVER": c.grpc_address, "TERM": "xterm", **env})
+            os.close(other)
+            out = b""
+            while True:
+                try:
+                    data = os.read(main, 65536)
+                except OSError:
+                    break
+                if not data:
+                    break
+                out += data
+            p.wait()
+            os.close(main)
+            return out
+
+        self.assertIn(b"\x1b[", on_terminal({}))
+        self.assertNotIn(b"\x1b[", on_terminal({"NO_COLOR": "1"}))
+        self.assertNotIn(b"\x1b[", on_terminal({"TERM": "dumb"}))
+
+    # R: A1
+    def test_completion_scripts_load_and_complete(self):
+        c = self.prepared()
+        script = os.path.join(c.dir, "completion.bash")
+        with open(script, "w") as f:
+            f.write(c.ok("completion", "bash").out)
+        p = subprocess.run(["bash", "-c", f"set -eu; source {script}; complete -p berth"], capture_output=True, text=True, env=c.env)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assertIn("berth", p.stdout)
+        function = p.stdout.split("-F ")[1].split()[0]
+        ask = f"""source {script}; PATH={os.path.dirname(BERTH)}:$PATH
+            COMP_WORDS=(berth "$@"); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 )); COMP_LINE="${{COMP_WORDS[*]}}"; COMP_POINT=${{#COMP_LINE}}
+            {function} berth "${{COMP_WORDS[COMP_CWORD]}}" "${{COMP_WORDS[COMP_CWORD-1]}}"; printf '%s\\n' "${{COMPREPLY[@]}}" """
+
+        def completed(*words):
+            r = subprocess.run(["bash", "-c", ask, "bash", *words], capture_output=True, text=True, env={**c.env, "BERTH_SERVER": c.grpc_address})
+            return [w.strip() for w in r.stdout.split("\n") if w.strip()]
+
+        self.assertIn("describe", completed("des"))
+        self.assertEqual(completed("logs", "wor"), ["worker"])
+        for shell in ("zsh", "fish"):
+            self.assertIn("berth", c.ok("completion", shell).out)
+
+    # R: A1
+    def test_help(self):
+        c = self.cluster()
+        listed = c.ok("help").out
+        for verb in ("dev", "server", "agent", "apply", "run", "get", "describe", "explain", "logs", "exec", "stop", "start", "delete", "retry", "events",
+                     "fsck", "sim", "version", "completion"):
+            self.assertIn(verb, listed)
+            r = c.cli(verb, "--help")
+            self.assertEqual(r.code, 0, f"{verb}: {r}")
+            self.assertIn(verb, r.out)
+        self.assertEqual(c.cli().code in (0, 2), True)
+
+    # R: C2
+    def test_describe_tells_the_story(self):
+        c = self.prepared()
+        out = c.ok("describe", "worker").out
+        for word in ("worker", "Running", c.workload("worker")["assigned_node"], "WorkloadStarted"):
+            self.assertIn(word, out)
+        self.assertIn("node-1", c.ok("describe", "node", "node-1").out)
+
+    # R: C2
+    def test_watch_shows_changes(self):
+        c = self.prepared()
+        p = subprocess.Popen([BERTH, "get", "workloads", "--watch"], stdout=subprocess.PIPE, env={**c.env, "BERTH_SERVER": c.grpc_address}, text=True)
+        for line in p.stdout:
+            if line.startswith("worker"):
+                break
+        c.apply("fresh")
+        for line in p.stdout:
+            if line.startswith("fresh") and "Running" in line:
+                break
+        p.send_signal(signal.SIGINT)
+        p.wait(10)
+        p.stdout.close()

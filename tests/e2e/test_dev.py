@@ -1,0 +1,119 @@
+"""berth dev: a whole cluster on one machine."""
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+from berthtest import BERTH, MARK, TIMEOUT, Api, Case, kill_marked, processes_with
+
+
+def free_port():
+    """Two neighbouring free ports; the first of them."""
+    while True:
+        with socket.socket() as a, socket.socket() as b:
+            a.bind(("127.0.0.1", 0))
+            port = a.getsockname()[1]
+            with contextlib.suppress(OSError, OverflowError):
+                b.bind(("127.0.0.1", port + 1))
+                return port
+
+
+class Dev(Case):
+    def setUp(self):
+        super().setUp()
+        self.dir = tempfile.mkdtemp(prefix="berth-dev-")
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        self.addCleanup(kill_marked, self.mark)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("BERTH_")}
+        self.env.update({MARK: self.mark, "BERTH_DATA": os.path.join(self.dir, "data"), "HOME": self.dir})
+        self.port = free_port()
+
+    def start(self, *args):
+        self.out = open(os.path.join(self.dir, "out"), "ab")
+        self.addCleanup(self.out.close)
+        p = subprocess.Popen([BERTH, "dev", "--port", str(self.port), *args], stdin=subprocess.DEVNULL, stdout=self.out, stderr=subprocess.STDOUT,
+                             env=self.env, start_new_session=True, cwd=self.dir)
+        return p
+
+    def text(self):
+        return open(os.path.join(self.dir, "out"), errors="replace").read()
+
+    def until(self, what, condition):
+        deadline = time.monotonic() + TIMEOUT
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, f"{what}; output:\n{self.text()}")
+            time.sleep(0.05)
+
+    def berth(self, *args, code=0):
+        p = subprocess.run([BERTH, *args], capture_output=True, text=True, env=self.env, timeout=TIMEOUT, stdin=subprocess.DEVNULL, cwd=self.dir)
+        if code is not None:
+            self.assertEqual(p.returncode, code, f"{args}: {p.stdout}{p.stderr}")
+        return p.stdout + ("" if code == 0 else p.stderr)
+
+    def ready(self, count=3):
+        self.until(f"{count} ready nodes", lambda: self.berth("get", "nodes", code=None).count(" Ready") == count)
+
+    # R: A1 A5 A12
+    def test_start_stop_and_start_again(self):
+        p = self.start()
+        self.ready()
+        self.until("the addresses", lambda: f":{self.port}" in self.text())
+        self.assertGreaterEqual(self.text().count("berth "), 3, "commands to try next")
+        self.berth("run", "hello", "--env", f"{MARK}={self.mark}", "--", "sh", "-c", "while :; do date; sleep 1; done")
+        self.berth("run", "once", "--job", "--", "true")
+        self.until("hello to run", lambda: "Running" in self.berth("get", "workloads") and "Completed" in self.berth("get", "workloads"))
+        self.until("output", lambda: self.berth("logs", "hello").strip())
+        # Ctrl-C: the terminal sends it to the whole group.
+        os.killpg(p.pid, signal.SIGINT)
+        self.assertEqual(p.wait(30), 0, self.text())
+        self.assertEqual(processes_with(self.mark), {}, "nothing is left running")
+        p = self.start()
+        self.ready()
+        self.until("everything as it was", lambda: "Running" in self.berth("get", "workloads") and "Completed" in self.berth("get", "workloads"))
+        self.assertEqual(len(self.berth("get", "nodes", "-o", "name").split()), 3)
+        p.send_signal(signal.SIGTERM)  # only the parent is told
+        self.assertEqual(p.wait(30), 0, self.text())
+        self.assertEqual(processes_with(self.mark), {})
+        self.berth("fsck", "--data", os.path.join(self.env["BERTH_DATA"], "server") if os.path.isdir(os.path.join(self.env["BERTH_DATA"], "server"))
+                   else self.env["BERTH_DATA"])
+
+    # R: A1
+    def test_nodes_and_port(self):
+        p = self.start("--nodes", "5")
+        self.ready(5)
+        self.assertEqual(Api(f"127.0.0.1:{self.port}").get("/health").status, 200)
+        os.killpg(p.pid, signal.SIGINT)
+        self.assertEqual(p.wait(30), 0, self.text())
+        self.assertEqual(processes_with(self.mark), {})
+
+    # R: A9
+    def test_a_port_in_use_gives_a_clear_error(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", self.port))
+            s.listen()
+            p = self.start()
+            self.assertNotEqual(p.wait(30), 0)
+            self.assertIn("error:", self.text())
+            self.assertIn(str(self.port), self.text())
+            self.assertIn("hint:", self.text())
+        self.assertEqual(processes_with(self.mark), {})
+
+    # R: A5
+    def test_killed_hard_and_started_again(self):
+        p = self.start()
+        self.ready()
+        self.berth("run", "hello", "--env", f"{MARK}={self.mark}", "--", "sleep", "100000")
+        self.until("hello to run", lambda: "Running" in self.berth("get", "workloads"))
+        p.kill()
+        p.wait()
+        p = self.start()
+        self.ready()
+        self.until("hello to run once", lambda: "Running" in self.berth("get", "workloads")
+                   and len([c for c in processes_with(self.mark).values() if c.startswith("sleep 100000")]) == 1)
+        os.killpg(p.pid, signal.SIGINT)
+        self.assertEqual(p.wait(30), 0, self.text())
+        self.assertEqual(processes_with(self.mark), {})
