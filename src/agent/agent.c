@@ -11,9 +11,11 @@
  */
 #include "agent/agent.h"
 #include "agent/agent_state.h"
+#include "base/arena.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/ulid.h"
+#include "model/pb.h"
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -24,7 +26,7 @@
 #define STREAM_HIGH_BYTES (CALL_QUEUE_BYTES / 4) /* on_drain comes below this */
 #define OUTBOX_MAX_BYTES (16 * 1024 * 1024)
 #define REDIAL_MIN_MS 500
-#define REDIAL_MAX_MS 30000
+#define REDIAL_MAX_MS 5000 /* well below the silence that makes a node NotReady: a server that is back must not lose nodes that wait to dial */
 #define FLUSH_ROUNDS 64
 #define STOP_SLACK_MS 20000
 
@@ -318,12 +320,16 @@ static void greet(struct agent *a)
 static void on_message(struct grpc_call *call, const void *data, size_t len)
 {
         struct agent *a = grpc_call_data(call);
-        Pb__ServerMessage *m = pb__server_message__unpack(NULL, len, data);
+        struct arena memory = ARENA_INIT;
+        ProtobufCMessage *parsed = NULL;
+        struct err err = { 0 };
 
-        if (!m) {
-                give_up_stream(a, "a message of the server does not parse");
+        if (pb_unpack(&pb__server_message__descriptor, data, len, &memory, &parsed, &err) < 0) {
+                give_up_stream(a, fmt("a message of the server does not parse: %s", err_line(&err)));
+                arena_fini(&memory);
                 return;
         }
+        Pb__ServerMessage *m = (Pb__ServerMessage *)parsed;
         if (m->log || m->exec || m->exec_input || m->cancel) {
                 if (engine_is_welcome(a->engine))
                         agent_stream_message(a, m);
@@ -331,7 +337,7 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
                 engine_message(a->engine, m, agent_now(a));
                 wake(a);
         }
-        pb__server_message__free_unpacked(m, NULL);
+        arena_fini(&memory);
 }
 
 /* Jittered, and slower with every stream that brought nothing. */
@@ -479,6 +485,7 @@ static int agent_open(struct fleet *f, const char *node_id, const struct mock_op
                                            .server_name = opt->tls_server_name,
                                            .rng = &f->rng,
                                            .max_queued_bytes = CALL_QUEUE_BYTES,
+                                           .backoff_max_ms = REDIAL_MAX_MS,
                                            .on_state = on_state };
         _cleanup_(str_finip) struct str record = STR_INIT;
         struct agent *a = mem_must(sizeof(*a));

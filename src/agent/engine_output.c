@@ -423,7 +423,7 @@ int engine_load_unit(struct engine *e, const void *data, size_t len, struct err 
         Pb__UnitRecord *r = pb__unit_record__unpack(NULL, len, data);
         struct unit *u;
 
-        if (!r || !r->plan || !r->plan->token || str_empty(r->plan->workload_id)) {
+        if (!r || !r->plan || !r->plan->token || !engine_id_is_safe(r->plan->workload_id)) {
                 if (r)
                         pb__unit_record__free_unpacked(r, NULL);
                 return err_set(err, ERR_CORRUPT, .msg = "a unit's record does not parse");

@@ -8,15 +8,16 @@
 #define MAX_GRACE_SECONDS 86400
 #define COLLECT_MAX_BYTES ((size_t)512 * 1024 * 1024)
 #define HEARTBEAT_MIN_MS 50
+#define HEARTBEAT_MAX_MS (60 * 60 * 1000) /* whatever a server asks for: an agent that never speaks is lost */
 
 /* ---- plans ---- */
 
-/* The id becomes a directory's name. */
+/* The id becomes a directory's name. The same rule as the server's (model/validate.h), so that no report is refused for it. */
 bool engine_id_is_safe(const char *id)
 {
         size_t len = id ? strlen(id) : 0;
 
-        if (len == 0 || len > 128 || id[0] == '.' || id[0] == '-')
+        if (len == 0 || len > 128 || id[0] == '.' || id[0] == '-' || id[0] == '_' || strstr(id, ".."))
                 return false;
         return strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == len;
 }
@@ -269,6 +270,11 @@ static void ask_again(struct engine *e)
         e->start_head = 0;
 }
 
+static int64_t beat_wait_ms(int64_t asked)
+{
+        return asked < HEARTBEAT_MIN_MS ? HEARTBEAT_MIN_MS : asked > HEARTBEAT_MAX_MS ? HEARTBEAT_MAX_MS : asked;
+}
+
 static void on_welcome(struct engine *e, const Pb__Welcome *w, int64_t now_ms)
 {
         if (!w->accepted) {
@@ -292,7 +298,7 @@ static void on_welcome(struct engine *e, const Pb__Welcome *w, int64_t now_ms)
         e->welcome = true;
         ask_again(e);
         if (w->heartbeat_ms > 0)
-                e->heartbeat_ms = w->heartbeat_ms < HEARTBEAT_MIN_MS ? HEARTBEAT_MIN_MS : w->heartbeat_ms;
+                e->heartbeat_ms = beat_wait_ms(w->heartbeat_ms);
         e->next_beat_ms = now_ms + e->heartbeat_ms;
 }
 
@@ -305,7 +311,7 @@ void engine_message(struct engine *e, const Pb__ServerMessage *msg, int64_t now_
         else if (msg->plan)
                 on_plan(e, msg->plan, now_ms);
         else if (msg->heartbeat && e->welcome && msg->heartbeat->next_ms > 0)
-                e->next_beat_ms = now_ms + (msg->heartbeat->next_ms < HEARTBEAT_MIN_MS ? HEARTBEAT_MIN_MS : msg->heartbeat->next_ms);
+                e->next_beat_ms = now_ms + beat_wait_ms(msg->heartbeat->next_ms);
         else if (msg->list && e->welcome)
                 e->list_due = true;
 }

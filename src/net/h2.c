@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/grpc_internal.h"
+#include "net/write_now.h"
 #include <assert.h>
 #include <errno.h>
 #include <event2/buffer.h>
@@ -83,7 +84,7 @@ static void end_with(struct grpc_conn *conn, enum err_code code, const char *msg
 
 /* ---------- output ---------- */
 
-/* Small frames are gathered first: one evbuffer_add for many. */
+/* Small frames are gathered first: one evbuffer_add for many. 1: stopped because enough waits for the socket. */
 static int take_output(struct grpc_conn *conn)
 {
         struct evbuffer *out = bufferevent_get_output(conn->bev);
@@ -111,7 +112,7 @@ static int take_output(struct grpc_conn *conn)
         }
         if (used > 0)
                 failed |= evbuffer_add(out, gathered, used);
-        return failed ? NGHTTP2_ERR_NOMEM : n < 0 ? (int)n : 0;
+        return failed ? NGHTTP2_ERR_NOMEM : n < 0 ? (int)n : n > 0;
 }
 
 static bool is_finished(struct grpc_conn *conn)
@@ -130,6 +131,8 @@ static void flush(struct grpc_conn *conn)
         int r = take_output(conn);
         if (conn->gone)
                 return;
+        if (write_now(conn->bev) && r == 1)
+                event_active(conn->flush_event, EV_WRITE, 0); /* there is more, and no write callback will come to take it */
         if (r < 0)
                 end_with(conn, ERR_UNAVAILABLE, "the connection failed", nghttp2_strerror(r));
         else if (is_finished(conn))
@@ -231,8 +234,12 @@ static void headers_received(struct grpc_conn *conn, const nghttp2_frame *frame,
         else if (call->http_status != 200) /* a proxy's page: its body must not be read as messages */
                 grpc_call_abort(call, grpc_status_from_http(call->http_status),
                                 fmt("the server answered with HTTP status %d", call->http_status));
-        else if (!type || !str_starts(type, "application/grpc"))
-                grpc_call_abort(call, GRPC_UNKNOWN, fmt("the server answered with content type \"%.60s\", not gRPC", type ? type : ""));
+        else if (!type || !str_starts(type, "application/grpc")) {
+                struct str shown = STR_INIT; /* the message is text, whatever the header holds */
+                grpc_percent_decode(&shown, type ? type : "", type ? strnlen(type, 60) : 0);
+                grpc_call_abort(call, GRPC_UNKNOWN, fmt("the server answered with content type \"%s\", not gRPC", str_c(&shown)));
+                str_fini(&shown);
+        }
         else if (call->on.on_start)
                 call->on.on_start(call);
 }
@@ -432,6 +439,8 @@ static void on_read(struct bufferevent *bev, void *arg)
                         break;
                 if (n < 0) {
                         take_output(conn); /* the GOAWAY that says why, as far as the socket takes it */
+                        if (!conn->gone)
+                                write_now(conn->bev);
                         end_with(conn, ERR_UNAVAILABLE, "the peer does not speak HTTP/2 as it should", nghttp2_strerror((int)n));
                         break;
                 }
@@ -444,7 +453,10 @@ static void on_read(struct bufferevent *bev, void *arg)
 
 static void on_write(struct bufferevent *bev, void *arg)
 {
-        (void)bev;
+        struct grpc_conn *conn = arg;
+
+        if (!conn->gone)
+                write_now_drained(bev, conn->ssl != NULL);
         on_flush(-1, 0, arg);
 }
 
@@ -563,7 +575,7 @@ struct grpc_conn *grpc_conn_new(struct grpc_host *host, const struct grpc_conn_h
                 bufferevent_openssl_set_allow_dirty_shutdown(conn->bev, 1);
         bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
         event_add(conn->timer, &tv);
-        bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
+        write_now_init(conn->bev, ssl != NULL);
         if (!ssl)
                 grpc_conn_flush_soon(conn);
         return conn;

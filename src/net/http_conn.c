@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/http_internal.h"
+#include "net/write_now.h"
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
@@ -162,8 +163,10 @@ static void head_done(struct http_conn *conn)
         conn->trailer_lines = 0;
         if (conn->body_left != 0) {
                 http_conn_arm(conn, conn->server->o.body_timeout_ms);
-                if (req->head.expects_continue)
+                if (req->head.expects_continue) {
                         bufferevent_write(conn->bev, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+                        write_now(conn->bev);
+                }
         }
 }
 
@@ -402,11 +405,11 @@ static void on_write(struct bufferevent *bev, void *arg)
 {
         struct http_conn *conn = arg;
         struct http_request *req = conn->req;
-        (void)bev;
 
         if (conn->gone)
                 return;
         conn->busy++;
+        write_now_drained(bev, conn->ssl != NULL);
         if (conn->state == HTTP_STREAM && req->on_drain && output_len(conn) <= conn->server->o.max_queued_bytes / 4) {
                 void (*cb)(struct http_request *, void *) = req->on_drain;
                 req->on_drain = NULL;
@@ -505,7 +508,7 @@ void http_conn_accept(struct http_server *server, int fd, const struct sockaddr 
         bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
         bufferevent_set_timeouts(conn->bev, NULL, &write_timeout);
         bufferevent_setwatermark(conn->bev, EV_READ, 0, server->o.max_header_bytes + READ_AHEAD_BYTES);
-        bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
+        write_now_init(conn->bev, ssl != NULL);
         http_conn_arm(conn, server->o.header_timeout_ms);
         return;
 fail:

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/http_internal.h"
+#include "net/write_now.h"
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <stdio.h>
@@ -89,6 +90,7 @@ void http_reply(struct http_request *req, int status, const struct http_field *f
                 bufferevent_write(conn->bev, out.buf, out.len);
                 if (with_body && len >= 64 * 1024)
                         bufferevent_write(conn->bev, body, len);
+                write_now(conn->bev);
         }
         http_conn_answered(conn);
 }
@@ -140,6 +142,7 @@ void http_stream_start(struct http_request *req, int status, const struct http_f
                 conn->keep_alive = false;
         add_head(req, &out, status, fields, -1);
         bufferevent_write(conn->bev, out.buf, out.len);
+        write_later(conn->bev);
 }
 
 void http_sse_start(struct http_request *req, const struct http_field *fields)
@@ -190,6 +193,7 @@ int http_stream_send(struct http_request *req, const void *data, size_t len)
                 evbuffer_add(out, "\r\n", 2);
         } else
                 evbuffer_add(out, data, len);
+        write_later(conn->bev);
         return 0;
 }
 
@@ -235,6 +239,8 @@ void http_stream_close(struct http_request *req)
         must(req->is_stream, "http: a stream is started before it is closed");
         if (!is_gone(req) && req->head.minor == 1 && !is_head(req))
                 bufferevent_write(conn->bev, "0\r\n\r\n", 5);
+        if (!is_gone(req))
+                write_later(conn->bev);
         http_conn_arm(conn, 0);
         http_conn_answered(conn);
 }
