@@ -105,12 +105,14 @@ static void http_send(struct slot *s, uint64_t n)
 {
         char id[64], body[512], request[1024];
         name_of(s->load, n, id);
-        int len = snprintf(body, sizeof(body),
-                           "{\"id\":\"%s\",\"type\":\"process\",\"spec\":{\"command\":[\"sh\",\"-c\",\"exec server --listen 0.0.0.0:%llu --name "
-                           "%s\"]},\"resources\":{\"cpu\":0.1,\"memory_mb\":64}}",
-                           id, (unsigned long long)(8000 + n % 1000), id);
+        int len =
+            snprintf(body, sizeof(body),
+                     "{\"id\":\"%s\",\"type\":\"process\",\"spec\":{\"command\":[\"sh\",\"-c\",\"exec server --listen 0.0.0.0:%llu --name "
+                     "%s\"]},\"resources\":{\"cpu\":0.1,\"memory_mb\":64}}",
+                     id, (unsigned long long)(8000 + n % 1000), id);
         int all = snprintf(request, sizeof(request),
-                           "POST /v1/workloads HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len, body);
+                           "POST /v1/workloads HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+                           len, body);
         s->got = 0;
         if (send(s->fd, request, (size_t)all, MSG_NOSIGNAL) != all)
                 die("cannot send");
@@ -229,9 +231,10 @@ static void print(struct load *l)
         double cpu_us = 1e6 * (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
         double seconds = (double)(l->end_ns - l->begin_ns) / 1e9;
         qsort(l->took_ns, l->done, sizeof(int64_t), by_value);
-        printf("done=%llu failed=%llu seconds=%.3f rate=%.0f p50_us=%lld p99_us=%lld max_us=%lld cpu_us=%.1f\n", (unsigned long long)l->done,
-               (unsigned long long)l->failed, seconds, (double)l->done / seconds, (long long)(l->took_ns[l->done / 2] / 1000),
-               (long long)(l->took_ns[l->done * 99 / 100] / 1000), (long long)(l->took_ns[l->done - 1] / 1000), cpu_us / (double)l->done);
+        printf("done=%llu failed=%llu seconds=%.3f rate=%.0f p50_us=%lld p99_us=%lld max_us=%lld cpu_us=%.1f\n",
+               (unsigned long long)l->done, (unsigned long long)l->failed, seconds, (double)l->done / seconds,
+               (long long)(l->took_ns[l->done / 2] / 1000), (long long)(l->took_ns[l->done * 99 / 100] / 1000),
+               (long long)(l->took_ns[l->done - 1] / 1000), cpu_us / (double)l->done);
 }
 
 int main(int argc, char **argv)
@@ -241,8 +244,8 @@ int main(int argc, char **argv)
         struct grpc_channel **channels = NULL;
         struct err err;
         if (argc < 5 || argc > 7 || str_parse_u64(argv[3], &l.total) < 0 || str_parse_u64(argv[4], &in_flight) < 0 ||
-            (argc > 5 && str_parse_u64(argv[5], &l.rate) < 0) || l.total == 0 || in_flight == 0 || l.total > 10000000 || in_flight > 10000 ||
-            strlen(l.prefix) > 32) {
+            (argc > 5 && str_parse_u64(argv[5], &l.rate) < 0) || l.total == 0 || in_flight == 0 || l.total > 10000000 ||
+            in_flight > 10000 || strlen(l.prefix) > 32) {
                 fprintf(stderr, "usage: load http|grpc ADDRESS WORKLOADS IN_FLIGHT [RATE [PREFIX]]\n");
                 return 2;
         }

@@ -21,8 +21,16 @@
 #define NODE_CPU 32000 /* with FILL */
 #define NODE_MEM_MB 131072
 
-struct plain_node { char id[16]; int zone; int64_t cpu, mem, disk, cpu_total, mem_total, disk_total; uint64_t utilisation; };
-struct ask { int64_t cpu, mem, disk; int zone; };
+struct plain_node {
+        char id[16];
+        int zone;
+        int64_t cpu, mem, disk, cpu_total, mem_total, disk_total;
+        uint64_t utilisation;
+};
+struct ask {
+        int64_t cpu, mem, disk;
+        int zone;
+};
 
 static struct plain_node *nodes;
 static uint32_t n_nodes;
@@ -47,7 +55,8 @@ static struct plain_node *plain_place(const struct ask *k)
         if (!fit)
                 fit = mem_must(n_nodes * sizeof(*fit));
         for (uint32_t i = 0; i < n_nodes; i++)
-                if (nodes[i].cpu >= k->cpu && nodes[i].mem >= k->mem && nodes[i].disk >= k->disk && (k->zone < 0 || nodes[i].zone == k->zone))
+                if (nodes[i].cpu >= k->cpu && nodes[i].mem >= k->mem && nodes[i].disk >= k->disk &&
+                    (k->zone < 0 || nodes[i].zone == k->zone))
                         fit[n++] = &nodes[i];
         if (!n)
                 return NULL;
@@ -96,7 +105,8 @@ static void pick(struct rng *r, uint32_t i, struct ask *k)
         k->cpu = (int64_t)(100 + rng_below(r, 8) * 100);
         k->mem = (int64_t)(64 + rng_below(r, 16) * 64) << 20;
         k->disk = (int64_t)rng_below(r, 3) << 30;
-        k->zone = i % 10 == 0 ? (int)rng_below(r, ZONES) : -1;
+        /* every zone once at the start: the first use of a label costs a look at every node, which is no part of a decision */
+        k->zone = i < ZONES ? (int)i : i % 10 == 0 ? (int)rng_below(r, ZONES) : -1;
 }
 
 /* Requests are made before the clock runs: what is measured is deciding, not parsing. */
@@ -236,8 +246,8 @@ int main(int argc, char **argv)
         struct core_stats stats;
         core_stats(c, &stats);
         const char *at = fill ? arena_printf(&a, "_at_%u", fill) : "";
-        printf("place decision_%u%s=%.0f unit=ns ratio=%.1f against=scan_and_sort naive=%.0f placed=%u of=%u\n", n_nodes, at, ours, theirs / ours, theirs,
-               stats.workloads - stats.pending, stats.workloads);
+        printf("place decision_%u%s=%.0f unit=ns ratio=%.1f against=scan_and_sort naive=%.0f placed=%u of=%u\n", n_nodes, at, ours,
+               theirs / ours, theirs, stats.workloads - stats.pending, stats.workloads);
         drop_batches(c);
         core_destroy(c);
         arena_fini(&a);

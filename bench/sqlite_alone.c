@@ -54,7 +54,8 @@ static void read_rows(uint64_t since, uint64_t n_records, uint64_t n_written)
         sqlite3_bind_int64(q, 1, (int64_t)since);
         while (sqlite3_step(q) == SQLITE_ROW) {
                 int len = sqlite3_column_bytes(q, 1);
-                *array_push(&events) = (struct row){ sqlite3_column_int64(q, 0), NULL, mem_dup(sqlite3_column_blob(q, 1), (size_t)len), len };
+                *array_push(&events) =
+                    (struct row){ sqlite3_column_int64(q, 0), NULL, mem_dup(sqlite3_column_blob(q, 1), (size_t)len), len };
         }
         sqlite3_finalize(q);
         uint64_t n_new = events.len / 2;
@@ -117,7 +118,8 @@ static double write_rows(const char *path, uint64_t commits, uint64_t *bytes)
                            "INSERT INTO meta VALUES('head', 0);",
                            NULL, NULL, NULL),
               "cannot set up");
-        sqlite3_stmt *start = prepare("BEGIN IMMEDIATE"), *finish = prepare("COMMIT"), *head = prepare("UPDATE meta SET value = ?1 WHERE key = 'head'"),
+        sqlite3_stmt *start = prepare("BEGIN IMMEDIATE"), *finish = prepare("COMMIT"),
+                     *head = prepare("UPDATE meta SET value = ?1 WHERE key = 'head'"),
                      *event = prepare("INSERT INTO events VALUES(?1, ?2)"), *record = prepare("INSERT INTO records VALUES(?1, ?2, ?3)"),
                      *update = prepare("UPDATE records SET data = ?2 WHERE id = ?1");
         uint64_t before = 0;
@@ -159,7 +161,8 @@ int main(int argc, char **argv)
 {
         uint64_t since = 0, commits = 0, n_written = 0, bytes = 0;
         double scan_seconds = 0, seconds = 0;
-        if (argc != 5 || str_parse_u64(argv[2], &since) < 0 || str_parse_u64(argv[3], &commits) < 0 || str_parse_u64(argv[4], &n_written) < 0) {
+        if (argc != 5 || str_parse_u64(argv[2], &since) < 0 || str_parse_u64(argv[3], &commits) < 0 ||
+            str_parse_u64(argv[4], &n_written) < 0) {
                 fprintf(stderr, "usage: sqlite_alone STORE SINCE COMMITS RECORDS\n");
                 return 2;
         }
@@ -178,8 +181,9 @@ int main(int argc, char **argv)
         }
         /* the moved head is not counted as a row, here or there */
         size_t rows = events.len + records.len + updates.len;
-        printf("rows=%zu bytes=%llu seconds=%.4f rows_per_s=%.0f commits=%llu scan_records=%llu scan_seconds=%.4f\n", rows, (unsigned long long)bytes,
-               seconds, seconds > 0 ? (double)rows / seconds : 0, (unsigned long long)commits, (unsigned long long)scanned, scan_seconds);
+        printf("rows=%zu bytes=%llu seconds=%.4f rows_per_s=%.0f commits=%llu scan_records=%llu scan_seconds=%.4f\n", rows,
+               (unsigned long long)bytes, seconds, seconds > 0 ? (double)rows / seconds : 0, (unsigned long long)commits,
+               (unsigned long long)scanned, scan_seconds);
         free_rows(events.at, events.len);
         free_rows(records.at, records.len);
         free_rows(older.at, older.len);

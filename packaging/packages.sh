@@ -20,12 +20,12 @@ CHECK_PACKAGES=(
         libcmocka-dev libjansson-dev
         clang libclang-rt-14-dev clang-format
         python3 python3-grpcio python3-protobuf python3-yaml
-        strace procps git shellcheck
+        strace procps git shellcheck valgrind
 )
 
 # And what only `./check full` needs.
 # shellcheck disable=SC2034
-FULL_PACKAGES=(valgrind debootstrap)
+FULL_PACKAGES=(debootstrap nghttp2-client nghttp2-server)
 
 # missing_packages PACKAGE...: prints those that are not installed, one per line.
 missing_packages() {

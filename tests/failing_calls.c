@@ -15,6 +15,7 @@
 #include "model/pb.h"
 #include "net/addr.h"
 #include "net/grpc.h"
+#include "net/loop_memory.h"
 #include "server/testkit.h"
 #include "store/store.h"
 #include <arpa/inet.h>
@@ -90,7 +91,8 @@ static int call(struct rig *r, const char *method, const ProtobufCMessage *req)
         struct str packed = STR_INIT;
         struct err err = { 0 };
         pb_pack(&packed, req);
-        int s = grpc_call_sync(r->f->grpc, NULL, NULL, fmt("/berth.v1.Control/%s", method), packed.buf, packed.len, PATIENCE_MS, &reply, &err);
+        int s =
+            grpc_call_sync(r->f->grpc, NULL, NULL, fmt("/berth.v1.Control/%s", method), packed.buf, packed.len, PATIENCE_MS, &reply, &err);
         int status = s < 0 ? 0 : reply.status == GRPC_OK ? 200 : reply.status == GRPC_DEADLINE_EXCEEDED ? -1 : 500;
         grpc_reply_fini(&reply);
         str_fini(&packed);
@@ -240,13 +242,27 @@ static const struct path {
         int (*act)(struct rig *r);
         void (*before)(struct rig *r);
 } paths[] = {
-        { "create", do_create, NULL },       { "apply", do_apply, NULL },           { "delete", do_delete, before_delete },
-        { "get", do_get, NULL },             { "list", do_list, NULL },             { "stop-start", do_stop_start, NULL },
-        { "retry", do_retry, NULL },         { "explain", do_explain, NULL },       { "cordon", do_cordon, NULL },
-        { "nodes", do_nodes, NULL },         { "events", do_events, NULL },         { "event-stream", do_stream, NULL },
-        { "logs", do_logs, NULL },           { "cluster", do_cluster, NULL },       { "metrics", do_metrics, NULL },
-        { "openapi", do_openapi, NULL },     { "grpc-get", do_grpc_get, NULL },     { "grpc-apply", do_grpc_apply, NULL },
-        { "grpc-events", do_grpc_events, NULL }, { "hello", do_hello, NULL },       { "heartbeat", do_heartbeat, NULL },
+        { "create", do_create, NULL },
+        { "apply", do_apply, NULL },
+        { "delete", do_delete, before_delete },
+        { "get", do_get, NULL },
+        { "list", do_list, NULL },
+        { "stop-start", do_stop_start, NULL },
+        { "retry", do_retry, NULL },
+        { "explain", do_explain, NULL },
+        { "cordon", do_cordon, NULL },
+        { "nodes", do_nodes, NULL },
+        { "events", do_events, NULL },
+        { "event-stream", do_stream, NULL },
+        { "logs", do_logs, NULL },
+        { "cluster", do_cluster, NULL },
+        { "metrics", do_metrics, NULL },
+        { "openapi", do_openapi, NULL },
+        { "grpc-get", do_grpc_get, NULL },
+        { "grpc-apply", do_grpc_apply, NULL },
+        { "grpc-events", do_grpc_events, NULL },
+        { "hello", do_hello, NULL },
+        { "heartbeat", do_heartbeat, NULL },
         { "report", do_report, NULL },
 };
 
@@ -258,7 +274,8 @@ static void expect_recovery(struct rig *r, const char *label)
         for (int64_t end = clock_mono_ns() + PATIENCE_MS * INT64_C(1000000);;) {
                 if (agent_is_closed(r->agent, 0, NULL))
                         agent_renew(r);
-                int get = exchange(r, "GET", "/workloads/hello", NULL, NULL), put = exchange(r, "POST", "/workloads/hello/retry", NULL, NULL);
+                int get = exchange(r, "GET", "/workloads/hello", NULL, NULL),
+                    put = exchange(r, "POST", "/workloads/hello/retry", NULL, NULL);
                 if (get == 200 && (put == 200 || put == 409))
                         return;
                 if (clock_mono_ns() > end)
@@ -278,7 +295,8 @@ static uint64_t try_path(struct rig *r, enum fault_kind kind, const struct path 
                 fault_arm(kind, n);
                 int status = p->act(r);
                 const char *what = fault_disarm();
-                snprintf(label, sizeof(label), "--path %s --kind %s --at %llu (%s)", p->name, kind_names[kind], (unsigned long long)n, what ? what : "nothing");
+                snprintf(label, sizeof(label), "--path %s --kind %s --at %llu (%s)", p->name, kind_names[kind], (unsigned long long)n,
+                         what ? what : "nothing");
                 if (status < 0)
                         fail_msg("%s: silence", label);
                 idle = what ? 0 : idle + 1;
@@ -326,7 +344,8 @@ static void expect_sound(const char *dir)
         core_options_default(&opt);
         struct core *loaded = core_create(&opt), *folded = core_create(&opt);
         if (store_open(fmt("sqlite:%s/berth.db", dir), false, &s, &err) < 0 || store_load(s, load_one, loaded, &head, &err) < 0 ||
-            store_integrity(s, &err) < 0 || store_reader_open(s, &reader, &err) < 0 || store_reader_events(reader, 0, false, fold_one, folded, &err) < 0)
+            store_integrity(s, &err) < 0 || store_reader_open(s, &reader, &err) < 0 ||
+            store_reader_events(reader, 0, false, fold_one, folded, &err) < 0)
                 fail_msg("the store: %s", err_line(&err));
         core_loaded(loaded, head);
         if (core_check(loaded, &err) < 0)
@@ -369,6 +388,7 @@ int main(int argc, char **argv)
         }
         if (want.every == 0)
                 return 2;
+        loop_memory_setup(); /* as berth's own main() does */
         fault_spare_this_thread();
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(one_failure_anywhere_is_survived, server_setup, server_teardown),

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define PUBLIC __attribute__((visibility("default")))
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(UNDER_ASAN)                 /* this file itself is compiled without it: it runs before the sanitizer is ready */
 #define LIBC(name) __interceptor_##name /* AddressSanitizer's: it must know every block */
 #else
 #define LIBC(name) __libc_##name
@@ -109,7 +109,9 @@ static bool is_real(int fd, bool *ret_socket)
 static bool call_fails(int fd, enum what what, const char *name)
 {
         bool on_socket;
-        if (spared || (!atomic_load_explicit(&left[FAULT_CALL], memory_order_relaxed) && !atomic_load_explicit(&left[FAULT_INTERRUPT], memory_order_relaxed)) ||
+        if (spared ||
+            (!atomic_load_explicit(&left[FAULT_CALL], memory_order_relaxed) &&
+             !atomic_load_explicit(&left[FAULT_INTERRUPT], memory_order_relaxed)) ||
             !is_real(fd, &on_socket))
                 return false;
         if (fails(FAULT_INTERRUPT, name)) {

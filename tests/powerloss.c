@@ -40,7 +40,7 @@ static const char *const way_names[_WAYS] = { "dropped", "torn", "killed" };
 
 struct run {
         struct history history;
-        char **dumps;  /* after each batch: what a core that folded the events says */
+        char **dumps; /* after each batch: what a core that folded the events says */
         uint64_t seed;
         char dir[PATH_MAX - 64], url[PATH_MAX];
         const char *label; /* of the cut being tried */
@@ -49,7 +49,8 @@ struct run {
 
 static void broken(struct run *r, const char *what, const char *detail)
 {
-        printf("not ok - %s\n#   %s\n#   again: tests/powerloss --seed %llu --cut %s\n", what, detail ? detail : "", (unsigned long long)r->seed, r->label);
+        printf("not ok - %s\n#   %s\n#   again: tests/powerloss --seed %llu --cut %s\n", what, detail ? detail : "",
+               (unsigned long long)r->seed, r->label);
         r->failed++;
 }
 
@@ -145,7 +146,8 @@ static void check_folded(struct run *r, struct store *s, uint64_t head, const ch
         if (c.wrong)
                 broken(r, "(2) stored events are not the ones that were committed", fmt("%llu of them", (unsigned long long)c.wrong));
         if (c.seen != head)
-                broken(r, "(2) the last stored event is not the head", fmt("%llu, %llu", (unsigned long long)c.seen, (unsigned long long)head));
+                broken(r, "(2) the last stored event is not the head",
+                       fmt("%llu, %llu", (unsigned long long)c.seen, (unsigned long long)head));
         _cleanup_(mem_freep) char *got = dump_of(c.core);
         if (strcmp(got, want) != 0)
                 broken(r, "(3) checkpoint and events do not fold to the state", NULL);
@@ -231,7 +233,8 @@ static void check_recovered(struct run *r, size_t acked, size_t sent)
         uint64_t head = store_head(s);
         ssize_t whole = batches_up_to(r, head);
         if (whole < (ssize_t)acked || whole > (ssize_t)sent)
-                broken(r, whole < 0 ? "(1) half a batch came back" : "(1) an acknowledged batch is gone, or one came back that was never sent",
+                broken(r,
+                       whole < 0 ? "(1) half a batch came back" : "(1) an acknowledged batch is gone, or one came back that was never sent",
                        fmt("%zd batches, %zu acknowledged, %zu sent", whole, acked, sent));
         else {
                 r->longer += (size_t)whole > acked;
@@ -273,7 +276,8 @@ static void files_put(struct run *r, const struct files *f)
                 snprintf(path, sizeof(path), "%s/%s", r->dir, file_names[i]);
                 unlink(path);
                 FILE *out = f->there[i] ? fopen(path, "we") : NULL;
-                must(!f->there[i] || (out && fwrite(f->data[i].buf, 1, f->data[i].len, out) == f->data[i].len), "the store's files can be written");
+                must(!f->there[i] || (out && fwrite(f->data[i].buf, 1, f->data[i].len, out) == f->data[i].len),
+                     "the store's files can be written");
                 if (out)
                         fclose(out);
         }
@@ -390,7 +394,8 @@ int main(int argc, char **argv)
         if (!r.failed && !r.cuts)
                 broken(&r, "no such cut", NULL);
         if (!r.failed)
-                printf("ok - power lost at %llu of %lld write boundaries, three ways, of a run of %llu events in %zu batches; in %llu the batch under way had made it\n",
+                printf("ok - power lost at %llu of %lld write boundaries, three ways, of a run of %llu events in %zu batches; in %llu the "
+                       "batch under way had made it\n",
                        (unsigned long long)r.cuts, (long long)boundaries, (unsigned long long)r.history.events, r.history.batches.len,
                        (unsigned long long)r.longer);
         printf("1..1\n# %.1f s\n", (double)(clock_mono_ns() - began) / 1e9);

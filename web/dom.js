@@ -35,8 +35,8 @@ export function fill(el, ...children) {
 export function setText(el, text) {
   if (el.textContent !== text) el.textContent = text;
 }
-export function setClass(el, name) {
-  if (el.className !== name) el.className = name;
+export function setTitle(el, text) {
+  if (el.title !== text) el.title = text;
 }
 export function setHref(el, href) {
   if (el.getAttribute('href') !== href) el.setAttribute('href', href);

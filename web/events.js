@@ -1,5 +1,5 @@
 // What happened, newest first: history from the server, and what happens from the stream. Each event once, by its sequence.
-import { h, setText, setHref, workloadHref, nodeHref, empty, call } from './dom.js';
+import { h, setText, setTitle, setHref, workloadHref, nodeHref, empty, call } from './dom.js';
 import { count, plural, clockTime, fullTime, reasonWord } from './format.js';
 import { brief } from './fold.js';
 import { List } from './list.js';
@@ -16,12 +16,12 @@ const linkTo = (cell, id, href) => {
   if (id) setHref(cell.firstChild, href(id));
 };
 export const eventColumns = (own) => [
-  { name: 'Time', width: '6.6rem', narrow: true, muted: true, cell: (c, e) => (setText(c, clockTime(e.at)), (c.title = `${fullTime(e.at)} · event ${e.seq}`)) },
+  { name: 'Time', width: '6.6rem', narrow: true, muted: true, cell: (c, e) => (setText(c, clockTime(e.at)), setTitle(c, `${fullTime(e.at)} · event ${e.seq}`)) },
   { name: 'Event', width: '11.2rem', narrow: 'minmax(0, 1fr)', make: (c) => c.append(h('span.badge', null, h('i', { 'aria-hidden': 'true' }), h('span'))),
     cell(c, e) { c.firstChild.dataset.phase = TONE[e.type] || 'none'; setText(c.firstChild.lastChild, e.type); } },
   own !== 'workload' && { name: 'Workload', width: 'minmax(7rem, 1.2fr)', narrow: 'minmax(0, 1fr)', make: (c) => c.append(h('a.name')), cell: (c, e) => linkTo(c, e.workload, workloadHref) },
   own !== 'node' && { name: 'Node', width: 'minmax(6rem, 0.9fr)', make: (c) => c.append(h('a.name')), cell: (c, e) => linkTo(c, e.node, nodeHref) },
-  { name: 'What', width: 'minmax(8rem, 3fr)', narrow: own && 'minmax(0, 1fr)', cell: (c, e) => (setText(c, e.message || reasonWord(e.reason)), (c.title = e.message)) },
+  { name: 'What', width: 'minmax(8rem, 3fr)', narrow: own && 'minmax(0, 1fr)', cell: (c, e) => (setText(c, e.message || reasonWord(e.reason)), setTitle(c, e.message)) },
   !own && { name: 'By', width: '6rem', muted: true, cell: (c, e) => setText(c, e.actor) },
 ].filter(Boolean);
 

@@ -50,16 +50,20 @@ export class List {
     const first = Math.max(0, Math.floor(this.body.scrollTop / this.rowHeight) - 4);
     const n = Math.min(this.rows.length - first, Math.ceil((this.body.clientHeight || 600) / this.rowHeight) + 8);
     while (this.pool.length < n) this.grow();
-    this.window.style.transform = `translateY(${first * this.rowHeight}px)`;
-    for (let i = 0; i < this.pool.length; i++) {
-      const slot = this.pool[i], row = i < n ? this.rows[first + i] : null;
-      slot.el.hidden = !row;
+    // a row keeps its element while it is in sight, so scrolling by a line touches one row
+    for (let i = first; i < first + this.pool.length; i++) {
+      const slot = this.pool[i % this.pool.length], row = i < first + n ? this.rows[i] : null;
+      if (slot.el.hidden !== !row) slot.el.hidden = !row;
       if (!row) continue;
-      slot.index = first + i;
-      slot.el.setAttribute('aria-rowindex', first + i + 2);
-      slot.el.classList.toggle('active', first + i === this.active);
-      slot.el.dataset.key = this.key(row);
-      this.columns.forEach((c, k) => c.cell(slot.cells[k], row));
+      if (slot.index !== i) {
+        slot.index = i;
+        slot.el.style.transform = `translateY(${i * this.rowHeight}px)`;
+        slot.el.setAttribute('aria-rowindex', i + 2);
+      }
+      slot.el.classList.toggle('active', i === this.active);
+      const key = String(this.key(row));
+      if (slot.el.dataset.key !== key) slot.el.dataset.key = key;
+      for (let k = 0; k < this.columns.length; k++) this.columns[k].cell(slot.cells[k], row);
     }
     this.el.setAttribute('aria-activedescendant', this.pool.find((s) => s.index === this.active && !s.el.hidden)?.el.id || '');
   }
@@ -67,6 +71,7 @@ export class List {
     const cells = this.columns.map((c) => {
       const cell = h(`span.cell${c.narrow ? '' : '.wide'}${c.num ? '.num' : ''}${c.muted ? '.muted' : ''}`, { role: 'gridcell' });
       if (c.make) c.make(cell);
+      for (const a of cell.querySelectorAll('a')) a.tabIndex = -1; // the grid is one stop for Tab; arrows and Enter do the rest
       return cell;
     });
     const el = h('div.row', { role: 'row', id: `row-${++List.ids}` }, cells);

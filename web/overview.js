@@ -74,12 +74,15 @@ export function overview({ go, query }) {
     const n = state.waiting.size;
     strip.hidden = n === 0;
     if (!n) return;
-    const reasons = new Map(), shown = [];
+    const reasons = new Map(), shown = [], later = [];
     for (const row of state.waiting.values()) {
       const why = row.phase === 'RetryPending' ? 'retry backoff' : reasonWord(row.reason) || 'being placed';
       reasons.set(why, (reasons.get(why) || 0) + 1);
-      if (shown.length < CHIPS) shown.push([row, why]);
+      // what cannot be placed comes first; what waits for its next attempt takes care of itself
+      const list = row.phase === 'Pending' ? shown : later;
+      if (list.length < CHIPS) list.push([row, why]);
     }
+    shown.push(...later.slice(0, CHIPS - shown.length));
     const most = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 4);
     fill(strip,
       h('div.what', null, h('strong', null, count(n)), n === 1 ? ' waits' : ' wait', h('span.muted', null, most.map(([why, k]) => ` · ${why}${n > 1 ? ` ${count(k)}` : ''}`))),

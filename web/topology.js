@@ -16,6 +16,12 @@ const LEVELS = [
 const PAD = 12, HEAD = 34, PANEL_GAP = 14;
 const BLOCK_SIZES = [[10, 2], [8, 2], [6, 1.5], [4, 1], [3, 1], [2, 1]];
 
+// "24 / 128 GiB", and "512M / 128 GiB" where the units differ.
+function partOf(part, whole) {
+  const [n, unit] = part.split(' ');
+  return `${unit === whole.split(' ')[1] ? n : n + unit[0]} / ${whole}`;
+}
+
 export class Topology {
   constructor({ openNode, openWorkload, onLevel }) {
     Object.assign(this, { openNode, openWorkload, onLevel });
@@ -93,7 +99,18 @@ export class Topology {
   // Panels stand side by side where they fit, like books on shelves.
   place(level, width) {
     const L = LEVELS[level], pitch = L.w + L.gap, most = Math.max(1, Math.floor((width - 2 * PAD + L.gap) / pitch));
-    let x = 0, y = 0, shelf = 0;
+    let x = 0, y = 0, shelf = 0, row = [];
+    // a shelf that is nearly full is filled
+    const close = () => {
+      const slack = width - x + PANEL_GAP, each = Math.floor(slack / row.length);
+      if (row.length > 1 && slack > 0 && slack < width / 4)
+        row.forEach((p, i) => {
+          p.x += i * each;
+          p.w += each;
+          if (p.cols === p.nodes.length) p.tw = Math.floor((p.w - 2 * PAD + L.gap) / p.cols) - L.gap;
+        });
+      row = [];
+    };
     const least = this.panels.length > 1 ? Math.min(width, 190) : width;
     for (const p of this.panels) {
       p.cols = Math.min(most, p.nodes.length);
@@ -104,6 +121,7 @@ export class Topology {
       p.rows = Math.ceil(p.nodes.length / p.cols);
       p.h = HEAD + p.rows * (L.h + L.gap) - L.gap + PAD;
       if (x > 0 && x + p.w > width + 1) {
+        close();
         x = 0;
         y += shelf + PANEL_GAP;
         shelf = 0;
@@ -112,7 +130,9 @@ export class Topology {
       p.y = y;
       x += p.w + PANEL_GAP;
       shelf = Math.max(shelf, p.h);
+      row.push(p);
     }
+    close();
     return y + shelf;
   }
   arrange() {
@@ -120,7 +140,9 @@ export class Topology {
     if (!width || !height) return;
     let total;
     if (this.zoom === 'auto') {
-      for (this.level = LEVELS.length - 1; (total = this.place(this.level, width)) > height * 1.25 && this.level > 0; this.level--);
+      // one look should do; a few nodes, or a narrow screen, may take a little scrolling
+      const screens = (level) => (width < 600 ? 2.5 : level >= 3 && this.nodes.length <= 60 ? 1.7 : 1.25);
+      for (this.level = LEVELS.length - 1; (total = this.place(this.level, width)) > height * screens(this.level) && this.level > 0; this.level--);
     } else {
       this.level = this.zoom;
       total = this.place(this.level, width);
@@ -381,7 +403,7 @@ export class Topology {
       this.bar(x + 44, at, w - 44 - 112, 7, figures);
     };
     line('cpu', cpu, `${cores(cpu[0])} / ${cores(cpu[2])}`, y + 34);
-    line('mem', mem, `${mebibytes(mem[0]).replace(/ .*/, mem[0] < 1024 && mem[2] >= 1024 ? 'M' : '')} / ${mebibytes(mem[2])}`, y + 52);
+    line('mem', mem, partOf(mebibytes(mem[0]), mebibytes(mem[2])), y + 52);
     ctx.textAlign = 'left';
   }
   // Allocated as the wide bar, used as the line inside it.

@@ -70,8 +70,10 @@ function setRow(id, row) {
 }
 
 function setNode(id, node) {
-  if (node) nodes.set(id, node);
-  else if (!nodes.delete(id)) return;
+  if (node) {
+    if (nodes.get(id)?.resource_version > node.resource_version) return; // asked for before the newest event
+    nodes.set(id, node);
+  } else if (!nodes.delete(id)) return;
   changedNodes.set(id, node);
   flush();
 }
@@ -150,7 +152,7 @@ function onNode(e) {
   }
   const node = nodes.get(e.node_id);
   if (node && (e.type === 'NodeLost' || e.type === 'NodeReady'))
-    setNode(e.node_id, { ...node, status: e.type === 'NodeLost' ? 'NotReady' : node.wish === 'draining' ? 'Draining' : 'Ready' });
+    setNode(e.node_id, { ...node, resource_version: e.seq, status: e.type === 'NodeLost' ? 'NotReady' : node.wish === 'draining' ? 'Draining' : 'Ready' });
   if (e.type === 'NodeReady' || e.type === 'NodeRegistered') {
     returned.add(e.node_id);
     askTouched();

@@ -1,5 +1,5 @@
 // All workloads, by id, with filters by phase and by the search box.
-import { h, setText, setHref, workloadHref, nodeHref, empty } from './dom.js';
+import { h, setText, setTitle, setHref, workloadHref, nodeHref, empty } from './dom.js';
 import { state, matcher } from './state.js';
 import { PHASES, count, phaseWord, reasonWord, cores, mebibytes, ago, labelText } from './format.js';
 import { List } from './list.js';
@@ -21,7 +21,7 @@ export function workloadColumns(withNode) {
     { name: 'Name', width: 'minmax(9rem, 2.2fr)', narrow: 'minmax(0, 1fr)', make: link, cell: (c, r) => (setText(c.firstChild, r.id), setHref(c.firstChild, workloadHref(r.id))) },
     { name: 'Status', width: '8.2rem', narrow: true, make: phaseCell.make, cell: (c, r) => phaseCell.cell(c, r.shown) },
     withNode && { name: 'Node', width: 'minmax(6rem, 1.2fr)', make: link, cell(c, r) { setText(c.firstChild, r.node); if (r.node) setHref(c.firstChild, nodeHref(r.node)); } },
-    { name: 'Why', width: 'minmax(8rem, 2fr)', muted: true, cell: (c, r) => (setText(c, r.text || (r.reason === 'placed' ? '' : reasonWord(r.reason))), (c.title = r.text)) },
+    { name: 'Why', width: 'minmax(8rem, 2fr)', muted: true, cell: (c, r) => (setText(c, r.text || (r.reason === 'placed' ? '' : reasonWord(r.reason))), setTitle(c, r.text)) },
     { name: 'CPU', width: '4.2rem', num: true, cell: (c, r) => setText(c, cores(r.cpu)) },
     { name: 'Memory', width: '5.4rem', num: true, cell: (c, r) => setText(c, mebibytes(r.mem)) },
     { name: 'Labels', width: 'minmax(0, 1.6fr)', muted: true, cell: (c, r) => setText(c, labelText(r.labels)) },

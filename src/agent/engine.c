@@ -229,9 +229,9 @@ static void on_found(struct engine *e, const struct runtime_event *ev)
         }
         if (unit_token_cmp(ev->token, u->token) > 0)
                 u->token = ev->token; /* (1), (4) */
-        u->found = true;
         mine = str_eq(ev->revision_id, u->revision) && unit_token_cmp(ev->token, u->token) == 0;
-        if (mine) {
+        if (mine) { /* what is left of an older copy says nothing about the last launch, which may have left no trace */
+                u->found = true;
                 u->launched = ev->token;
                 unit_set_string(&u->launched_revision, ev->revision_id);
         }

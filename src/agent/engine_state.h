@@ -45,7 +45,7 @@ struct unit {
         bool resumable;             /* its launch left no trace, or it was suspended: may start with the same token */
         bool suspended;             /* on record: stopped with its agent */
         bool gates;                 /* a removal of a whole plan: holds all starts until proved */
-        bool found;                 /* the runtime spoke of it at boot */
+        bool found;                 /* the runtime spoke of its last launch at boot */
         bool unsaved;               /* its record could not be written */
         bool queued, dirty, report; /* in e->start_queue, e->dirty, e->reports */
 

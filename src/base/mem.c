@@ -8,7 +8,8 @@
  *   (1) live_blocks counts the blocks that lie in any region. While it is 0 mem_free() takes no lock: a pointer that
  *       is being freed is live, so its own count is seen by whoever was handed the pointer.
  *   (2) run[c] is the length of the block that starts at chunk c, and 0 elsewhere; used has a bit for each chunk in a block.
- *   (3) Only regions[current] is taken from. Other regions only shrink, and leave when empty.
+ *   (3) Only regions[current] is taken from. Other regions only shrink, and leave when empty. When all places are taken, by blocks that
+ *       stay, the region with the most room becomes current again.
  *   (4) regions[0] is the one in the program's image whenever it is there.
  */
 #include "base/mem.h"
@@ -242,6 +243,20 @@ static bool heap_has_room(void)
         return probe != NULL;
 }
 
+/* The region with the most room, if half of it is free: what to take from when there is no place for a fresh one. With the lock. */
+static bool use_roomiest(void)
+{
+        unsigned best = current;
+
+        for (unsigned i = 0; i < REGIONS_MAX; i++)
+                if (regions[i].base && regions[i].chunks_used < regions[best].chunks_used)
+                        best = i;
+        if (regions[best].chunks_used > CHUNKS / 2)
+                return false;
+        current = best;
+        return true;
+}
+
 bool mem_refill(void)
 {
         bool whole;
@@ -264,6 +279,7 @@ bool mem_refill(void)
                 current = i;
                 whole = true;
         }
+        whole = whole || use_roomiest();
         if (whole)
                 atomic_store(&low, false);
         pthread_mutex_unlock(&lock);

@@ -157,7 +157,7 @@ static void a_block_that_stays_does_not_keep_the_reserve_small(void **state _unu
 
         do {
                 assert_in_range(n, 0, REGIONS - 1);
-                kept[n] = from_reserve(10);
+                kept[n] = from_reserve(REGION_BYTES / 4 * 3);
                 memset(kept[n], n, 10);
                 n++;
         } while (mem_refill());
@@ -170,6 +170,19 @@ static void a_block_that_stays_does_not_keep_the_reserve_small(void **state _unu
         assert_true(mem_refill());
         assert_false(mem_low());
         mem_free(from_reserve(REGION_BYTES));
+        assert_true(mem_refill());
+}
+
+static void small_blocks_that_stay_never_use_it_up(void **state _unused_)
+{
+        char *kept[REGIONS * 20];
+
+        for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
+                kept[i] = from_reserve(10);
+                assert_true(mem_refill());
+        }
+        for (size_t i = 0; i < ARRAY_LEN(kept); i++)
+                mem_free(kept[i]);
         assert_true(mem_refill());
 }
 
@@ -306,6 +319,7 @@ int main(void)
                 cmocka_unit_test(a_resize_keeps_the_bytes_wherever_they_lie),
                 cmocka_unit_test(all_of_the_reserve_can_be_used_again_and_again),
                 cmocka_unit_test(a_block_that_stays_does_not_keep_the_reserve_small),
+                cmocka_unit_test(small_blocks_that_stay_never_use_it_up),
                 cmocka_unit_test(containers_survive_every_failing_allocation),
                 cmocka_unit_test(only_an_empty_reserve_ends_the_process),
                 cmocka_unit_test(threads_share_the_reserve),

@@ -10,47 +10,47 @@
 #include "base/macros.h"
 
 /* name, what is wrong with it */
-#define MUTANTS(X) \
-        X(reply_before_commit, "callers are answered although the store did not take the commit") \
-        X(effects_before_commit, "the simulated server sends what a batch says before it is on disk") \
-        X(event_reordered, "two events of a batch change places") \
-        X(record_not_written, "a unit's start is an event without its record") \
-        X(retry_counter_not_stored, "records leave out how often a unit failed") \
-        X(commit_resent_refused, "a commit that went through is not recognised when it is sent again") \
-        X(commit_applied_twice, "a commit that is sent again appends its events again") \
-        X(synchronous_off, "commits are not synced to the disk") \
-        X(read_log_not_synced, "a restarted server tells what a power failure may still take back") \
-        X(store_lock_skipped, "two servers may open one store") \
-        X(expired_input_applied, "what its caller was told had timed out is applied all the same") \
-        X(if_match_ignored, "the version that a writer saw is not compared") \
-        X(sse_seam, "an event stream loses an event where history ends and live begins") \
-        X(ledger_not_released, "a finished unit's capacity is not given back") \
-        X(ledger_without_disk, "placement does not look at disk space") \
-        X(utilisation_overflow, "utilisation is computed in 64 bits") \
-        X(tie_by_slot, "of equal nodes the first in memory wins, not the smallest id") \
-        X(class_queue_skipped, "a queue counts as tried although it was not") \
-        X(dirty_set_forgotten, "what changed is not looked at again") \
-        X(deadline_lost_on_restart, "deadlines are not armed when the state is loaded") \
-        X(backoff_forgotten, "a failed unit is tried again at once") \
-        X(job_restarted, "a job that exited 0 is run again") \
-        X(launch_twice_after_timeout, "an overdue launch gets a new token instead of being sent again") \
-        X(stale_report_accepted, "a report about an older copy counts for the current one") \
-        X(old_list_is_whole_truth, "a list made before the last order proves things gone") \
-        X(tombstone_dropped, "a moved unit leaves no tombstone") \
-        X(tombstone_not_planned, "a returning node is not told what must go") \
-        X(returning_node_takes_units, "a node takes new units while old copies may still run there") \
-        X(delete_forgets_copy, "a deleted workload is forgotten while its copy runs") \
-        X(heartbeat_revives_cordoned, "a heartbeat makes a cordoned node schedulable") \
-        X(heartbeat_writes, "every heartbeat is an event") \
-        X(eviction_without_grace, "units of a lost node move at once") \
-        X(brake_ignored, "units move although most nodes fell silent together") \
-        X(verdict_after_start, "a restarted server judges silence that it did not listen to") \
-        X(fencing_removed, "the agent takes a smaller token") \
-        X(stale_plan_accepted, "the agent takes a plan older than one that it has seen") \
-        X(start_before_persist, "the agent starts a unit before its record is on disk") \
-        X(launch_forgotten, "the agent's record does not say what was launched") \
-        X(second_copy_started, "the agent starts the new copy beside the old one") \
-        X(removal_does_not_gate, "the agent starts new units before old copies are gone") \
+#define MUTANTS(X)                                                                                                                         \
+        X(reply_before_commit, "callers are answered although the store did not take the commit")                                          \
+        X(effects_before_commit, "the simulated server sends what a batch says before it is on disk")                                      \
+        X(event_reordered, "two events of a batch change places")                                                                          \
+        X(record_not_written, "a unit's start is an event without its record")                                                             \
+        X(retry_counter_not_stored, "records leave out how often a unit failed")                                                           \
+        X(commit_resent_refused, "a commit that went through is not recognised when it is sent again")                                     \
+        X(commit_applied_twice, "a commit that is sent again appends its events again")                                                    \
+        X(synchronous_off, "commits are not synced to the disk")                                                                           \
+        X(read_log_not_synced, "a restarted server tells what a power failure may still take back")                                        \
+        X(store_lock_skipped, "two servers may open one store")                                                                            \
+        X(expired_input_applied, "what its caller was told had timed out is applied all the same")                                         \
+        X(if_match_ignored, "the version that a writer saw is not compared")                                                               \
+        X(sse_seam, "an event stream loses an event where history ends and live begins")                                                   \
+        X(ledger_not_released, "a finished unit's capacity is not given back")                                                             \
+        X(ledger_without_disk, "placement does not look at disk space")                                                                    \
+        X(utilisation_overflow, "utilisation is computed in 64 bits")                                                                      \
+        X(tie_by_slot, "of equal nodes the first in memory wins, not the smallest id")                                                     \
+        X(class_queue_skipped, "a queue counts as tried although it was not")                                                              \
+        X(dirty_set_forgotten, "what changed is not looked at again")                                                                      \
+        X(deadline_lost_on_restart, "deadlines are not armed when the state is loaded")                                                    \
+        X(backoff_forgotten, "a failed unit is tried again at once")                                                                       \
+        X(job_restarted, "a job that exited 0 is run again")                                                                               \
+        X(launch_twice_after_timeout, "an overdue launch gets a new token instead of being sent again")                                    \
+        X(stale_report_accepted, "a report about an older copy counts for the current one")                                                \
+        X(old_list_is_whole_truth, "a list made before the last order proves things gone")                                                 \
+        X(tombstone_dropped, "a moved unit leaves no tombstone")                                                                           \
+        X(tombstone_not_planned, "a returning node is not told what must go")                                                              \
+        X(returning_node_takes_units, "a node takes new units while old copies may still run there")                                       \
+        X(delete_forgets_copy, "a deleted workload is forgotten while its copy runs")                                                      \
+        X(heartbeat_revives_cordoned, "a heartbeat makes a cordoned node schedulable")                                                     \
+        X(heartbeat_writes, "every heartbeat is an event")                                                                                 \
+        X(eviction_without_grace, "units of a lost node move at once")                                                                     \
+        X(brake_ignored, "units move although most nodes fell silent together")                                                            \
+        X(verdict_after_start, "a restarted server judges silence that it did not listen to")                                              \
+        X(fencing_removed, "the agent takes a smaller token")                                                                              \
+        X(stale_plan_accepted, "the agent takes a plan older than one that it has seen")                                                   \
+        X(start_before_persist, "the agent starts a unit before its record is on disk")                                                    \
+        X(launch_forgotten, "the agent's record does not say what was launched")                                                           \
+        X(second_copy_started, "the agent starts the new copy beside the old one")                                                         \
+        X(removal_does_not_gate, "the agent starts new units before old copies are gone")                                                  \
         X(start_without_confirmation, "a restarted agent starts units that no plan has confirmed")
 
 enum mutant {

@@ -1,6 +1,7 @@
 /* cli/main.c: the berth binary. */
 #include "agent/runtime.h"
 #include "cli/cli.h"
+#include "net/loop_memory.h"
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -10,6 +11,7 @@ int main(int argc, char **argv)
         if (unit_main_wanted(argc, argv))
                 return unit_main(argc, argv);
 
+        loop_memory_setup();
         (void)prctl(PR_SET_NAME, "berth"); /* dev runs us as /proc/self/exe, and "exe" would tell nobody who holds a lock */
         (void)signal(SIGPIPE, SIG_IGN);    /* sockets; for the output see term_write() */
         struct cli cli;

@@ -33,9 +33,12 @@ static const char *text(const char *s)
 
 static void dump_node(const struct core *c, const struct node *n, struct str *out)
 {
-        str_addf(out, "node %s status=%d wish=%d reason=%s by=%s at=%lld registered=%lld heartbeat=%lld seq=%llu types=%x endpoint=%s version=%s ip=%s", n->id, n->status,
-                 n->wish, text(n->status_reason), text(n->status_by), (long long)n->status_at, (long long)n->registered_at, (long long)n->stored_heartbeat,
-                 (unsigned long long)n->seq, n->type_bits, text(n->endpoint), text(n->version), text(n->ip));
+        str_addf(out,
+                 "node %s status=%d wish=%d reason=%s by=%s at=%lld registered=%lld heartbeat=%lld seq=%llu types=%x endpoint=%s "
+                 "version=%s ip=%s",
+                 n->id, n->status, n->wish, text(n->status_reason), text(n->status_by), (long long)n->status_at,
+                 (long long)n->registered_at, (long long)n->stored_heartbeat, (unsigned long long)n->seq, n->type_bits, text(n->endpoint),
+                 text(n->version), text(n->ip));
         str_addf(out, " total=%lld/%lld/%lld reserved=%lld/%lld/%lld units=%u tombstones=%u lost=%u", (long long)n->ledger.total.cpu_milli,
                  (long long)n->ledger.total.mem_bytes, (long long)n->ledger.total.disk_bytes, (long long)n->ledger.reserved.cpu_milli,
                  (long long)n->ledger.reserved.mem_bytes, (long long)n->ledger.reserved.disk_bytes, n->n_units, n->n_tombstones, n->n_lost);
@@ -48,15 +51,20 @@ static void dump_node(const struct core *c, const struct node *n, struct str *ou
 static void dump_workload(const struct core *c, const struct workload *w, struct str *out)
 {
         const struct definition *d = definition_of(c, w);
-        str_addf(out, "workload %s rev=%s definition=%016llx/%u node=%s lost=%s prev=%s desired=%d phase=%d actual=%d reason=%d placed=%d action=%d holds=%d", w->id,
-                 text(w->revision), (unsigned long long)hash64(d->data, d->len), d->len, node_ok(w->node) ? node_get(c, w->node)->id : "-", text(w->lost_node),
-                 text(w->previous_node), w->desired, w->phase, w->actual, w->reason, w->placed_reason, w->action, w->holds);
-        str_addf(out, " token=%llu.%llu seq=%llu created=%lld updated=%lld last=%lld action_at=%lld launch=%lld started=%lld finished=%lld retry=%lld placed_at=%lld",
+        str_addf(out,
+                 "workload %s rev=%s definition=%016llx/%u node=%s lost=%s prev=%s desired=%d phase=%d actual=%d reason=%d placed=%d "
+                 "action=%d holds=%d",
+                 w->id, text(w->revision), (unsigned long long)hash64(d->data, d->len), d->len,
+                 node_ok(w->node) ? node_get(c, w->node)->id : "-", text(w->lost_node), text(w->previous_node), w->desired, w->phase,
+                 w->actual, w->reason, w->placed_reason, w->action, w->holds);
+        str_addf(out,
+                 " token=%llu.%llu seq=%llu created=%lld updated=%lld last=%lld action_at=%lld launch=%lld started=%lld finished=%lld "
+                 "retry=%lld placed_at=%lld",
                  (unsigned long long)w->token_epoch, (unsigned long long)w->token_seq, (unsigned long long)w->seq, (long long)w->created_at,
-                 (long long)w->updated_at, (long long)w->last_updated, (long long)w->last_action_at, (long long)w->last_launch_at, (long long)w->started_at,
-                 (long long)w->finished_at, (long long)w->next_retry_at, (long long)w->placed_at);
-        str_addf(out, " score=%lld candidates=%d attempts=%d/%d base=%d cap=%d restarts=%d", (long long)w->score, w->candidates, w->attempts, w->max_attempts,
-                 w->base_seconds, w->cap_seconds, w->restarts);
+                 (long long)w->updated_at, (long long)w->last_updated, (long long)w->last_action_at, (long long)w->last_launch_at,
+                 (long long)w->started_at, (long long)w->finished_at, (long long)w->next_retry_at, (long long)w->placed_at);
+        str_addf(out, " score=%lld candidates=%d attempts=%d/%d base=%d cap=%d restarts=%d", (long long)w->score, w->candidates,
+                 w->attempts, w->max_attempts, w->base_seconds, w->cap_seconds, w->restarts);
         if (w->has_exit)
                 str_addf(out, " exit=%d", w->exit_code);
         if (w->has_signal)
@@ -71,8 +79,8 @@ void core_dump(const struct core *c, struct str *out)
 {
         ARRAY(uint32_t) list = { 0 };
         sorting = c;
-        str_addf(out, "head %llu cluster %s epoch %llu created %lld\n", (unsigned long long)c->head, text(c->cluster_id), (unsigned long long)c->epoch,
-                 (long long)c->cluster_created_at);
+        str_addf(out, "head %llu cluster %s epoch %llu created %lld\n", (unsigned long long)c->head, text(c->cluster_id),
+                 (unsigned long long)c->epoch, (long long)c->cluster_created_at);
         for (uint32_t i = 0; i < c->nodes.len; i++)
                 if (c->nodes.at[i].id)
                         *array_push(&list) = i;
@@ -96,9 +104,9 @@ void core_dump(const struct core *c, struct str *out)
                 qsort(list.at, list.len, sizeof(uint32_t), tombstone_by_name);
         for (size_t i = 0; i < list.len; i++) {
                 const struct tombstone *t = &c->tombstones.at[list.at[i]];
-                str_addf(out, "tombstone %s %s token=%llu.%llu held=%lld/%lld/%lld reason=%d at=%lld\n", node_get(c, t->node)->id, t->workload_id,
-                         (unsigned long long)t->token_epoch, (unsigned long long)t->token_seq, (long long)t->held.cpu_milli, (long long)t->held.mem_bytes,
-                         (long long)t->held.disk_bytes, t->reason, (long long)t->created_at);
+                str_addf(out, "tombstone %s %s token=%llu.%llu held=%lld/%lld/%lld reason=%d at=%lld\n", node_get(c, t->node)->id,
+                         t->workload_id, (unsigned long long)t->token_epoch, (unsigned long long)t->token_seq, (long long)t->held.cpu_milli,
+                         (long long)t->held.mem_bytes, (long long)t->held.disk_bytes, t->reason, (long long)t->created_at);
         }
         str_adds(out, "phases");
         for (size_t i = 0; i < ARRAY_LEN(c->by_phase); i++)
@@ -120,7 +128,8 @@ static int check_workload(const struct core *c, struct workload_ix ix, struct er
         if (node_ok(w->node) && !finished && !w->holds && w->phase != PB__PHASE__E__Deleting && w->phase != PB__PHASE__E__Stopped &&
             w->phase != PB__PHASE__E__Pending)
                 return BROKEN(err, "W2", "it holds capacity exactly while assigned and not finished", w->id);
-        if ((w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating) && !node_ok(w->node))
+        if ((w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating) &&
+            !node_ok(w->node))
                 return BROKEN(err, "W1", "what runs has a node", w->id);
         if (w->attempts > w->max_attempts)
                 return BROKEN(err, "R1", "attempts never exceed max_attempts", w->id);
@@ -173,13 +182,16 @@ static int check_node(const struct core *c, struct node_ix ix, struct err *err)
                 return BROKEN(err, "L1", "reserved is the sum of what is held", n->id);
         if (ix.v < c->tree.level[0].cap && c->started) {
                 struct amounts left = ledger_free(&n->ledger);
-                if (c->tree.level[0].cpu[ix.v] != left.cpu_milli || c->tree.level[0].mem[ix.v] != left.mem_bytes || c->tree.level[0].disk[ix.v] != left.disk_bytes)
+                if (c->tree.level[0].cpu[ix.v] != left.cpu_milli || c->tree.level[0].mem[ix.v] != left.mem_bytes ||
+                    c->tree.level[0].disk[ix.v] != left.disk_bytes)
                         return BROKEN(err, "P3", "the scanned columns agree with the ledger", n->id);
                 /* A node that is Ready and not fresh any more may still have its types there: feasible() has the last word. Never the other way round. */
                 uint64_t types = node_takes_units(c, n) ? n->type_bits : 0, shown = c->tree.level[0].types[ix.v];
-                if ((shown & ~types && n->status != PB__NODE_STATUS__E__Ready) || types & ~shown || c->tree.level[0].labels[ix.v] != node_label_bits(c, n))
+                if ((shown & ~types && n->status != PB__NODE_STATUS__E__Ready) || types & ~shown ||
+                    c->tree.level[0].labels[ix.v] != node_label_bits(c, n))
                         return BROKEN(err, "P3", "the scanned columns agree with the node's state", n->id);
-                if (!c->ranks_stale && (c->tree.level[0].key[ix.v] != (int64_t)((uint64_t)ledger_utilisation(&n->ledger) << 32 | n->rank) || c->by_rank.at[n->rank].v != ix.v))
+                if (!c->ranks_stale && (c->tree.level[0].key[ix.v] != (int64_t)((uint64_t)ledger_utilisation(&n->ledger) << 32 | n->rank) ||
+                                        c->by_rank.at[n->rank].v != ix.v))
                         return BROKEN(err, "P3", "the scanned key is the utilisation and the rank", n->id);
         }
         if ((n->held || n->given_up) && (n->status == PB__NODE_STATUS__E__Ready || (n->held && n->given_up)))
@@ -254,7 +266,8 @@ int core_check(const struct core *c, struct err *err)
                 if (t->workload_id && tombstone_find(c, t->node, t->workload_id) != i)
                         return BROKEN(err, "N6", "a tombstone is found by its node and workload", t->workload_id);
         }
-        if (nodes != c->n_nodes || workloads != c->n_workloads || tombstones != c->n_tombstones || assigned != in_lists || held != c->n_held)
+        if (nodes != c->n_nodes || workloads != c->n_workloads || tombstones != c->n_tombstones || assigned != in_lists ||
+            held != c->n_held)
                 return BROKEN(err, "X1", "the counts agree", "");
         if (memcmp(phases, c->by_phase, sizeof(phases)) != 0)
                 return BROKEN(err, "X2", "the phases are counted", "");

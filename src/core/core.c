@@ -156,15 +156,14 @@ void effect_add(struct core *c, enum effect_kind kind, uint64_t session, int64_t
 {
         out_memory(c);
         *array_push(&c->out.effects) =
-                (struct effect){ .kind = kind, .session = session, .seq = c->head, .value = value, .data = data, .len = len };
+            (struct effect){ .kind = kind, .session = session, .seq = c->head, .value = value, .data = data, .len = len };
 }
 
 void reply_error(struct core *c, const struct err *err)
 {
         if (!c->in->reply)
                 return;
-        *array_push(&c->out.replies) =
-                (struct reply){ .ticket = c->in->reply, .err = arena_dup(out_memory(c), err, sizeof(*err)) };
+        *array_push(&c->out.replies) = (struct reply){ .ticket = c->in->reply, .err = arena_dup(out_memory(c), err, sizeof(*err)) };
 }
 
 void reply_bytes(struct core *c, const ProtobufCMessageDescriptor *type, void *data, size_t len, bool created)
@@ -316,6 +315,11 @@ size_t core_pending_ops(const struct core *c)
         return c->out.ops + c->out.effects.len + c->out.replies.len;
 }
 
+size_t core_ready_batches(const struct core *c)
+{
+        return c->ready.len - c->ready_done;
+}
+
 uint64_t core_head(const struct core *c)
 {
         return c->head;
@@ -372,8 +376,8 @@ static void pass_some(struct core *c)
                 struct workload *w = &c->workloads.at[c->pass_next];
                 if (!w->id || w->dirty || w->waiting)
                         continue;
-                bool settled = w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Stopped || w->phase == PB__PHASE__E__Completed ||
-                               w->phase == PB__PHASE__E__Failed;
+                bool settled = w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Stopped ||
+                               w->phase == PB__PHASE__E__Completed || w->phase == PB__PHASE__E__Failed;
                 if (!settled && heap_get(&c->workload_deadlines, c->pass_next) == HEAP_NEVER)
                         mark_dirty(c, (struct workload_ix){ c->pass_next });
         }
@@ -481,7 +485,8 @@ static void handle(struct core *c, const struct input *in)
                 const Pb__UnitReport *report = (const Pb__UnitReport *)in->msg;
                 struct node_ix n = session_node(c, in->session);
                 if (node_ok(n)) {
-                        bool up_to_date = report->applied && report->applied->epoch == c->epoch && report->applied->seq >= node_at(c, n)->sent_seq;
+                        bool up_to_date =
+                            report->applied && report->applied->epoch == c->epoch && report->applied->seq >= node_at(c, n)->sent_seq;
                         if (MUTANT(old_list_is_whole_truth))
                                 up_to_date = true;
                         decide_report(c, n, (ProtobufCMessage *const *)report->units, report->n_units, report->complete, up_to_date);

@@ -16,54 +16,59 @@
 
 #include "agent.pb-c.h"
 #include "api.pb-c.h"
+#include "base/commit.h"
 #include "base/err.h"
 #include "base/macros.h"
 #include "base/str.h"
-#include "base/commit.h"
 
 struct core;
 
 struct core_options {
-        int64_t heartbeat_ms;      /* 10,000: agents are told to come this often */
-        int32_t silence_beats;     /* 3: missing this many makes a node NotReady */
-        int64_t evict_grace_ms;    /* 60,000: NotReady this long moves its units elsewhere */
-        int64_t launch_grace_ms;   /* 15,000: how long a launched unit may be missing or pending */
-        int64_t pass_ms;           /* 5,000: the periodic pass; it finds nothing when nothing was missed */
-        int64_t fresh_ms;          /* 600,000: a heartbeat older than this is stale for placement */
-        int64_t healthy_ms;        /* 300,000: running this long forgets earlier failures */
-        int32_t brake_percent;     /* 55: more silent nodes than this within a grace stop eviction */
-        int64_t list_ms;           /* 60,000: a node's whole list of units is asked for this often */
-        size_t max_batch_ops;      /* 2,048: a batch is cut between decisions before it grows beyond this */
-        uint32_t max_nodes;        /* 100,000 */
-        uint32_t max_workloads;    /* 2,000,000 */
-        bool index_records;        /* also write /assignments, /retries, /reconciliation, /nodes/<id>/status */
-        const char *version;       /* shown to agents and in ClusterInfo */
+        int64_t heartbeat_ms;    /* 10,000: agents are told to come this often */
+        int32_t silence_beats;   /* 3: missing this many makes a node NotReady */
+        int64_t evict_grace_ms;  /* 60,000: NotReady this long moves its units elsewhere */
+        int64_t launch_grace_ms; /* 15,000: how long a launched unit may be missing or pending */
+        int64_t pass_ms;         /* 5,000: the periodic pass; it finds nothing when nothing was missed */
+        int64_t fresh_ms;        /* 600,000: a heartbeat older than this is stale for placement */
+        int64_t healthy_ms;      /* 300,000: running this long forgets earlier failures */
+        int32_t brake_percent;   /* 55: more silent nodes than this within a grace stop eviction */
+        int64_t list_ms;         /* 60,000: a node's whole list of units is asked for this often */
+        size_t max_batch_ops;    /* 2,048: a batch is cut between decisions before it grows beyond this */
+        uint32_t max_nodes;      /* 100,000 */
+        uint32_t max_workloads;  /* 2,000,000 */
+        bool index_records;      /* also write /assignments, /retries, /reconciliation, /nodes/<id>/status */
+        const char *version;     /* shown to agents and in ClusterInfo */
 };
 void core_options_default(struct core_options *opt);
 
 struct core *core_create(const struct core_options *opt);
 void core_destroy(struct core *core);
-static inline void core_destroyp(struct core **core) { if (*core) core_destroy(*core); }
+static inline void core_destroyp(struct core **core)
+{
+        if (*core)
+                core_destroy(*core);
+}
 
 /* Loading: records as stored (any order), then, if the records are older than the head, the events since; then core_start().
  * A bad record is reported and skipped (the first in err, return value is how many were bad so far), it never stops the others (C35). */
 int core_load_record(struct core *core, const char *key, const void *data, size_t len, struct err *err);
 /* The sequence that the loaded records are at (a checkpoint's), so that the events since can be folded on top of them. */
 void core_loaded(struct core *core, uint64_t seq);
-int core_fold(struct core *core, const void *event, size_t len, struct err *err); /* < 0: does not follow, does not parse, or makes no sense; nothing changed */
+int core_fold(struct core *core, const void *event, size_t len,
+              struct err *err); /* < 0: does not follow, does not parse, or makes no sense; nothing changed */
 
 /* ---- inputs ------------------------------------------------------------------------------------------------------------------------------ */
 
 enum input_kind {
-        INPUT_START,      /* once, after loading: now, head; creates the cluster if the store was empty. Verdicts on silence start from here (C11). */
-        INPUT_TICK,       /* the deadline that core_next_ms() named has come (or any time: harmless) */
+        INPUT_START, /* once, after loading: now, head; creates the cluster if the store was empty. Verdicts on silence start from here (C11). */
+        INPUT_TICK, /* the deadline that core_next_ms() named has come (or any time: harmless) */
 
-        INPUT_APPLY,      /* msg: Pb__ApplyWorkloadRequest   reply: Pb__Workload */
-        INPUT_DELETE,     /* msg: Pb__WorkloadRef            reply: Pb__Workload */
-        INPUT_DESIRED,    /* msg: Pb__SetDesiredRequest      reply: Pb__Workload */
-        INPUT_RETRY,      /* msg: Pb__WorkloadRef            reply: Pb__Workload */
-        INPUT_NODE_WISH,  /* msg: Pb__SetNodeWishRequest     reply: Pb__Node */
-        INPUT_NODE_FORGET,/* msg: Pb__NodeRef                reply: Pb__Node */
+        INPUT_APPLY,       /* msg: Pb__ApplyWorkloadRequest   reply: Pb__Workload */
+        INPUT_DELETE,      /* msg: Pb__WorkloadRef            reply: Pb__Workload */
+        INPUT_DESIRED,     /* msg: Pb__SetDesiredRequest      reply: Pb__Workload */
+        INPUT_RETRY,       /* msg: Pb__WorkloadRef            reply: Pb__Workload */
+        INPUT_NODE_WISH,   /* msg: Pb__SetNodeWishRequest     reply: Pb__Node */
+        INPUT_NODE_FORGET, /* msg: Pb__NodeRef                reply: Pb__Node */
 
         INPUT_GET_WORKLOAD,   /* msg: Pb__WorkloadRef          reply: Pb__Workload */
         INPUT_LIST_WORKLOADS, /* msg: Pb__ListWorkloadsRequest reply: Pb__ListWorkloadsResponse */
@@ -71,12 +76,12 @@ enum input_kind {
         INPUT_LIST_NODES,     /* msg: Pb__ListNodesRequest     reply: Pb__ListNodesResponse */
         INPUT_EXPLAIN,        /* msg: Pb__WorkloadRef          reply: Pb__Explanation */
         INPUT_CLUSTER,        /* msg: none                     reply: Pb__ClusterInfo (the core's part of it) */
-        INPUT_LOCATE,         /* msg: Pb__WorkloadRef          reply: none; reply.session is the agent stream of the workload's node (logs, exec) */
+        INPUT_LOCATE, /* msg: Pb__WorkloadRef          reply: none; reply.session is the agent stream of the workload's node (logs, exec) */
 
-        INPUT_HELLO,      /* msg: Pb__Hello, session         effects: EFFECT_WELCOME, then the plan */
-        INPUT_HEARTBEAT,  /* msg: Pb__Heartbeat, session     effects: EFFECT_BEAT */
-        INPUT_UNITS,      /* msg: Pb__UnitReport, session */
-        INPUT_GONE,       /* session: the stream ended */
+        INPUT_HELLO,     /* msg: Pb__Hello, session         effects: EFFECT_WELCOME, then the plan */
+        INPUT_HEARTBEAT, /* msg: Pb__Heartbeat, session     effects: EFFECT_BEAT */
+        INPUT_UNITS,     /* msg: Pb__UnitReport, session */
+        INPUT_GONE,      /* session: the stream ended */
         _INPUT_MAX
 };
 
@@ -84,11 +89,11 @@ struct input {
         enum input_kind kind;
         int64_t now_ms;
         uint64_t random[2];
-        uint64_t reply;             /* the caller's ticket; 0: nobody waits */
-        uint64_t session;           /* agent streams: any number never used before by this process */
+        uint64_t reply;   /* the caller's ticket; 0: nobody waits */
+        uint64_t session; /* agent streams: any number never used before by this process */
         const char *request_id, *actor;
         const ProtobufCMessage *msg; /* already validated by model/validate.h; the core copies what it keeps */
-        uint64_t head;              /* INPUT_START */
+        uint64_t head;               /* INPUT_START */
 };
 
 /* Never fails: what is wrong with the input becomes the reply. */
@@ -101,30 +106,30 @@ int64_t core_next_ms(const struct core *core);
 /* ---- what comes out ---------------------------------------------------------------------------------------------------------------------- */
 
 enum effect_kind {
-        EFFECT_WELCOME, /* data: packed Pb__Welcome. If not accepted, end the stream after sending it. */
+        EFFECT_WELCOME,    /* data: packed Pb__Welcome. If not accepted, end the stream after sending it. */
         EFFECT_PLAN_BEGIN, /* a whole plan starts */
         EFFECT_PLAN_UNIT,  /* data: packed Pb__PlanUnit; between BEGIN and END part of the whole plan, else a change */
         EFFECT_PLAN_END,
-        EFFECT_BEAT,    /* value: next_ms */
-        EFFECT_LIST,    /* ask the agent for its complete list of units */
-        EFFECT_CLOSE,   /* end this stream (data: reason, text); another took its place */
+        EFFECT_BEAT,  /* value: next_ms */
+        EFFECT_LIST,  /* ask the agent for its complete list of units */
+        EFFECT_CLOSE, /* end this stream (data: reason, text); another took its place */
 };
 struct effect {
         enum effect_kind kind;
         uint64_t session;
-        uint64_t seq;   /* the plan's cursor */
+        uint64_t seq; /* the plan's cursor */
         int64_t value;
-        void *data;     /* in the batch's memory */
+        void *data; /* in the batch's memory */
         size_t len;
 };
 
 struct reply {
         uint64_t ticket;
-        uint64_t session;     /* INPUT_LOCATE */
-        const struct err *err; /* NULL: ok */
-        bool created;         /* apply made a new one */
+        uint64_t session;                       /* INPUT_LOCATE */
+        const struct err *err;                  /* NULL: ok */
+        bool created;                           /* apply made a new one */
         const ProtobufCMessageDescriptor *type; /* of data; NULL: no body */
-        void *data;           /* packed, in the batch's memory */
+        void *data;                             /* packed, in the batch's memory */
         size_t len;
 };
 
@@ -134,7 +139,7 @@ struct core_batch {
         size_t n_replies;
         struct effect *effects;
         size_t n_effects;
-        uint64_t epoch;            /* for plan cursors */
+        uint64_t epoch; /* for plan cursors */
         struct arena *memory;
 };
 
@@ -144,6 +149,7 @@ struct core_batch *core_cut(struct core *core);
 void core_batch_free(struct core_batch *b);
 /* How much has piled up since the last cut: cut when it nears what the store takes. */
 size_t core_pending_ops(const struct core *core);
+size_t core_ready_batches(const struct core *core); /* that reached max_batch_ops and wait for core_cut(): do not step much further ahead of the store */
 uint64_t core_head(const struct core *core);
 
 /* ---- looking inside ---------------------------------------------------------------------------------------------------------------------- */
@@ -158,11 +164,12 @@ int core_check_changed(const struct core *core, struct err *err);
 /* The newest time in what was loaded. The clock of a new process must not start before it, or deadlines would lie as far in the future as the clock was set back. */
 int64_t core_newest_ms(const struct core *core);
 /* All records, as they would be stored now, ordered by key (fsck, checkpoints, replay tests). */
-int core_records(const struct core *core, int (*fn)(void *ctx, const struct store_record *record, struct err *err), void *ctx, struct err *err);
+int core_records(const struct core *core, int (*fn)(void *ctx, const struct store_record *record, struct err *err), void *ctx,
+                 struct err *err);
 
 struct core_stats {
         uint64_t steps, events, placements, placement_failures, evictions, retries, nodes_lost, heartbeats, passes, launches, unit_reports;
-        uint64_t actions[8];  /* Apply, Recreate, ApplyStopped, Delete, Reschedule, AwaitFailover, Adopt, Other */
+        uint64_t actions[8]; /* Apply, Recreate, ApplyStopped, Delete, Reschedule, AwaitFailover, Adopt, Other */
         uint32_t nodes, nodes_ready, nodes_by_status[5], workloads, by_phase[11], pending, sessions, tombstones;
         bool braking;
 };

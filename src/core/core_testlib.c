@@ -35,8 +35,8 @@ static void check_chain(struct rig *r, const Pb__Event *e)
         }
         struct rig_chain *c = about_workload ? chain_of(r, "w", e->workload_id) : chain_of(r, "n", e->node_id);
         if (e->prev != c->seq)
-                fail_msg("event %llu %s has prev %llu, the one before it was %llu", (unsigned long long)e->seq, event_name(e), (unsigned long long)e->prev,
-                         (unsigned long long)c->seq);
+                fail_msg("event %llu %s has prev %llu, the one before it was %llu", (unsigned long long)e->seq, event_name(e),
+                         (unsigned long long)e->prev, (unsigned long long)c->seq);
         bool ends = e->type == PB__EVENT_TYPE__E__WorkloadDeleted || e->type == PB__EVENT_TYPE__E__NodeForgotten;
         bool of_nobody = e->type == PB__EVENT_TYPE__E__UnitRemoved && c->seq == 0; /* the workload is long gone */
         c->seq = ends || of_nobody ? 0 : e->seq;
@@ -279,6 +279,39 @@ static int keep_pair(void *ctx, const struct store_record *record, struct err *e
         return 0;
 }
 
+static int same_as_stored(void *ctx, const struct store_record *record, struct err *err _unused_)
+{
+        struct rig *r = ctx;
+        const struct rig_record *stored = rig_record(r, record->key);
+        if (!stored || stored->len != record->len || memcmp(stored->data, record->data, record->len) != 0)
+                fail_msg("%s is stored otherwise than the state says", record->key);
+        return 1;
+}
+
+static bool is_view(const char *key)
+{
+        return str_starts(key, "/assignments/") || str_starts(key, "/retries/") || str_starts(key, "/reconciliation/") ||
+               (str_starts(key, "/nodes/") && strchr(key + strlen("/nodes/"), '/'));
+}
+
+static int count_one(void *ctx, const struct store_record *record _unused_, struct err *err _unused_)
+{
+        ++*(size_t *)ctx;
+        return 0;
+}
+
+/* What was written, batch by batch, is what would be written now: no record was forgotten, none is left over. */
+static void check_stored(struct rig *r)
+{
+        struct err err = { 0 };
+        size_t want = 0, have = 0;
+        core_records(r->core, same_as_stored, r, &err);
+        core_records(r->core, count_one, &want, &err);
+        for (size_t i = 0; i < r->records.len; i++)
+                have += !is_view(r->records.at[i].key);
+        assert_int_equal(have, want);
+}
+
 void rig_check_replay(struct rig *r)
 {
         struct err err = { 0 };
@@ -302,6 +335,7 @@ void rig_check_replay(struct rig *r)
         core_records(folded, keep_pair, &a, &err);
         core_records(loaded, keep_pair, &b, &err);
         same_dump(&a, &b, "the records of both are not the same bytes");
+        check_stored(r);
         str_fini(&live);
         str_fini(&a);
         str_fini(&b);
@@ -314,7 +348,11 @@ void rig_check_replay(struct rig *r)
 const struct rig_reply *rig_ask(struct rig *r, enum input_kind kind, const void *msg)
 {
         uint64_t ticket = ++r->tickets;
-        struct input in = { .kind = kind, .reply = ticket, .msg = msg, .actor = "tester", .request_id = arena_printf(&r->memory, "req-%llu", (unsigned long long)ticket) };
+        struct input in = { .kind = kind,
+                            .reply = ticket,
+                            .msg = msg,
+                            .actor = "tester",
+                            .request_id = arena_printf(&r->memory, "req-%llu", (unsigned long long)ticket) };
         step(r, &in);
         if (r->by_hand)
                 return NULL;

@@ -86,8 +86,8 @@ void rig_check_replay(struct rig *r);
 
 /* ---- time ---- */
 void rig_tick(struct rig *r);
-void rig_take(struct rig *r);                  /* all batches that are there */
-void rig_advance(struct rig *r, int64_t ms);   /* every deadline on the way is met at its time; no agent is heard meanwhile */
+void rig_take(struct rig *r);                      /* all batches that are there */
+void rig_advance(struct rig *r, int64_t ms);       /* every deadline on the way is met at its time; no agent is heard meanwhile */
 void rig_advance_alive(struct rig *r, int64_t ms); /* the same, while all connected agents send their heartbeats */
 
 /* ---- users ---- */
@@ -129,11 +129,11 @@ struct rig_agent *rig_agent(struct rig *r, const char *node);
 
 /* ---- what came out ---- */
 void rig_mark(struct rig *r);
-const char *rig_told(struct rig *r);   /* names of the events since the mark, with blanks between; "" for none */
+const char *rig_told(struct rig *r);                       /* names of the events since the mark, with blanks between; "" for none */
 Pb__Event *rig_last(struct rig *r, Pb__EventType__E type); /* NULL: none since the mark */
 size_t rig_count(struct rig *r, Pb__EventType__E type);    /* since the mark */
 struct rig_effect *rig_sent(struct rig *r, const char *node, const char *workload); /* the last plan unit since the mark; NULL: none */
-size_t rig_sent_count(struct rig *r, enum effect_kind kind); /* since the mark */
+size_t rig_sent_count(struct rig *r, enum effect_kind kind);                        /* since the mark */
 const struct rig_record *rig_record(struct rig *r, const char *key);
 
 #define assert_told(r, names) assert_string_equal(rig_told(r), names)

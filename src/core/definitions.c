@@ -98,8 +98,16 @@ static uint32_t class_intern(struct core *c, const Pb__Workload *w)
                 k = (uint32_t)c->classes.len - 1;
         }
         struct class *n = &c->classes.at[k];
-        *n = (struct class){ .need = need, .type_bit = 1u << w->type, .refs = 1, .key = key, .first = NONE, .last = NONE,
-                             .next_waiting = NONE, .prev_waiting = NONE, .selector_exact = true, .tried_at = UINT64_MAX };
+        *n = (struct class){ .need = need,
+                             .type_bit = 1u << w->type,
+                             .refs = 1,
+                             .key = key,
+                             .first = NONE,
+                             .last = NONE,
+                             .next_waiting = NONE,
+                             .prev_waiting = NONE,
+                             .selector_exact = true,
+                             .tried_at = UINT64_MAX };
         n->n_selector = (uint32_t)w->n_node_selector;
         if (n->n_selector)
                 n->selector = mem_must(n->n_selector * sizeof(struct label));

@@ -24,7 +24,9 @@ static char *amount_text(struct arena *a, Pb__Reason__E reason, int64_t v)
 
 static int64_t amount_of(struct amounts a, Pb__Reason__E reason)
 {
-        return reason == PB__REASON__E__cpu_insufficient ? a.cpu_milli : reason == PB__REASON__E__memory_insufficient ? a.mem_bytes : a.disk_bytes;
+        return reason == PB__REASON__E__cpu_insufficient      ? a.cpu_milli
+               : reason == PB__REASON__E__memory_insufficient ? a.mem_bytes
+                                                              : a.disk_bytes;
 }
 
 static char *selector_text(struct arena *a, const struct node *n, const struct class *k)
@@ -32,7 +34,8 @@ static char *selector_text(struct arena *a, const struct node *n, const struct c
         for (uint32_t i = 0; i < k->n_selector; i++) {
                 const char *have = label_get(n->labels, n->n_labels, k->selector[i].key);
                 if (!str_eq(have, k->selector[i].value))
-                        return arena_printf(a, "wants %s=%s, the node has %s%s", k->selector[i].key, k->selector[i].value, have ? "" : "no such label", have ? have : "");
+                        return arena_printf(a, "wants %s=%s, the node has %s%s", k->selector[i].key, k->selector[i].value,
+                                            have ? "" : "no such label", have ? have : "");
         }
         return "";
 }
@@ -45,7 +48,8 @@ char *feasible_detail(const struct core *c, struct node_ix ix, const struct clas
         case PB__REASON__E__cpu_insufficient:
         case PB__REASON__E__memory_insufficient:
         case PB__REASON__E__disk_insufficient:
-                return arena_printf(a, "needs %s, %s free of %s", amount_text(a, reason, amount_of(k->need, reason)), amount_text(a, reason, amount_of(left, reason)),
+                return arena_printf(a, "needs %s, %s free of %s", amount_text(a, reason, amount_of(k->need, reason)),
+                                    amount_text(a, reason, amount_of(left, reason)),
                                     amount_text(a, reason, amount_of(n->ledger.total, reason)));
         case PB__REASON__E__label_mismatch:
                 return selector_text(a, n, k);
@@ -81,12 +85,14 @@ static char *remedy(const struct core *c, struct node_ix ix, const struct class 
                 if (have < 0) /* the node has less than it had: even nothing would not fit */
                         return arena_printf(a, "free %s on %s", amount_text(a, reason, missing), n->id);
                 if (need > total)
-                        return arena_printf(a, "ask for at most %s (%s has %s in all), or add a larger node", amount_text(a, reason, have), n->id,
-                                            amount_text(a, reason, total));
-                return arena_printf(a, "free %s on %s, or ask for at most %s", amount_text(a, reason, missing), n->id, amount_text(a, reason, have));
+                        return arena_printf(a, "ask for at most %s (%s has %s in all), or add a larger node", amount_text(a, reason, have),
+                                            n->id, amount_text(a, reason, total));
+                return arena_printf(a, "free %s on %s, or ask for at most %s", amount_text(a, reason, missing), n->id,
+                                    amount_text(a, reason, have));
         }
         case PB__REASON__E__label_mismatch:
-                return arena_printf(a, "give node %s the labels of its node_selector (%s), or change node_selector", n->id, selector_text(a, n, k));
+                return arena_printf(a, "give node %s the labels of its node_selector (%s), or change node_selector", n->id,
+                                    selector_text(a, n, k));
         case PB__REASON__E__node_cordoned:
                 return arena_printf(a, "uncordon node %s", n->id);
         case PB__REASON__E__node_not_ready:
@@ -150,7 +156,10 @@ static Pb__Candidate *candidate(struct core *c, const struct look *l, const stru
 
 static void count_reasons(struct core *c, Pb__Explanation *x, const struct look *looks, size_t n)
 {
-        struct { uint32_t count; const char *example; } by[64] = { 0 };
+        struct {
+                uint32_t count;
+                const char *example;
+        } by[64] = { 0 };
         size_t kinds = 0;
         for (size_t i = 0; i < n; i++) {
                 if (!looks[i].first) {
@@ -207,7 +216,8 @@ static void next_step(struct core *c, const struct workload *w, Pb__Explanation 
         if (w->waiting)
                 x->next = "placed as soon as a node can take it";
         else if (lost && w->holds) {
-                x->next = node_at(c, w->node)->held ? "its node is silent, and so are too many others: nothing is moved until some return" : "moved to another node when the grace is over, unless its node returns";
+                x->next = node_at(c, w->node)->held ? "its node is silent, and so are too many others: nothing is moved until some return"
+                                                    : "moved to another node when the grace is over, unless its node returns";
                 x->next_at = node_at(c, w->node)->status_at + c->opt.evict_grace_ms;
         } else
                 switch (w->phase) {
@@ -253,7 +263,8 @@ static char *summary(struct core *c, const struct workload *w, const Pb__Explana
         case PB__PHASE__E__Completed:
                 return arena_printf(a, "ran to its end on %s", text_or(node, "a node that is gone"));
         default:
-                return node ? arena_printf(a, "on %s: the least utilised %s that could take it%s%s", node, w->candidates ? fmt("of %d", w->candidates) : "node", w->previous_node ? ", moved from " : "",
+                return node ? arena_printf(a, "on %s: the least utilised %s that could take it%s%s", node,
+                                           w->candidates ? fmt("of %d", w->candidates) : "node", w->previous_node ? ", moved from " : "",
                                            w->previous_node ? w->previous_node : "")
                             : arena_printf(a, "on no node");
         }
@@ -279,7 +290,9 @@ void read_explain(struct core *c, const Pb__WorkloadRef *req)
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 if (!c->nodes.at[i].id)
                         continue;
-                struct look l = { .node = { i }, .reasons = feasible_all(c, (struct node_ix){ i }, k, w->id), .first = feasible(c, (struct node_ix){ i }, k, w->id) };
+                struct look l = { .node = { i },
+                                  .reasons = feasible_all(c, (struct node_ix){ i }, k, w->id),
+                                  .first = feasible(c, (struct node_ix){ i }, k, w->id) };
                 l.shortfall = shortfall(c, l.node, k);
                 l.key = (int64_t)((uint64_t)ledger_utilisation(&c->nodes.at[i].ledger) << 32 | c->nodes.at[i].rank);
                 looks[n++] = l;

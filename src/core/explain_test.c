@@ -179,12 +179,14 @@ static void what_it_suggests_makes_it_fit(void **state)
                 unsigned nodes = 1 + (unsigned)rng_below(&g, 6);
                 for (unsigned i = 0; i < nodes; i++) {
                         char *id = arena_printf(&r.memory, "n%u", i);
-                        rig_hello(&r, id, 1000 * (int64_t)(1 + rng_below(&g, 4)), 1024 * (int64_t)(1 + rng_below(&g, 4)), (int64_t)rng_below(&g, 20), NULL);
+                        rig_hello(&r, id, 1000 * (int64_t)(1 + rng_below(&g, 4)), 1024 * (int64_t)(1 + rng_below(&g, 4)),
+                                  (int64_t)rng_below(&g, 20), NULL);
                         if (rng_chance(&g, 300000))
                                 rig_wish(&r, id, PB__NODE_WISH__E__cordoned);
                 }
                 for (unsigned i = 0; i < 4; i++)
-                        rig_apply(&r, rig_workload(&r, arena_printf(&r.memory, "w%u", i), (int64_t)rng_below(&g, 2000), (int64_t)rng_below(&g, 1024)));
+                        rig_apply(&r, rig_workload(&r, arena_printf(&r.memory, "w%u", i), (int64_t)rng_below(&g, 2000),
+                                                   (int64_t)rng_below(&g, 1024)));
                 Pb__Workload *w = rig_workload(&r, "x", (int64_t)rng_below(&g, 6000), (int64_t)rng_below(&g, 6000));
                 w->resources->disk_gb = (int64_t)rng_below(&g, 30);
                 rig_apply(&r, w);

@@ -56,9 +56,9 @@ uint64_t feasible_all(const struct core *c, struct node_ix ix, const struct clas
 Pb__Reason__E feasible(const struct core *c, struct node_ix n, const struct class *k, const char *workload_id)
 {
         static const Pb__Reason__E order[] = {
-                PB__REASON__E__node_not_ready,   PB__REASON__E__node_cordoned,    PB__REASON__E__heartbeat_stale,
-                PB__REASON__E__node_returning,   PB__REASON__E__old_copy_present, PB__REASON__E__label_mismatch,
-                PB__REASON__E__type_unsupported, PB__REASON__E__cpu_insufficient, PB__REASON__E__memory_insufficient,
+                PB__REASON__E__node_not_ready,    PB__REASON__E__node_cordoned,    PB__REASON__E__heartbeat_stale,
+                PB__REASON__E__node_returning,    PB__REASON__E__old_copy_present, PB__REASON__E__label_mismatch,
+                PB__REASON__E__type_unsupported,  PB__REASON__E__cpu_insufficient, PB__REASON__E__memory_insufficient,
                 PB__REASON__E__disk_insufficient,
         };
         uint64_t bits = feasible_all(c, n, k, workload_id);

@@ -35,7 +35,9 @@ static const char *wrong_node_event(const struct core *c, const Pb__Event *e)
 {
         struct node_ix n = node_find(c, e->node_id);
         if (e->type == PB__EVENT_TYPE__E__NodeRegistered)
-                return str_empty(e->node_id) || !e->node || !node_resources_are_sane(e->node->resources) ? "the node's attributes are missing or out of range" : NULL;
+                return str_empty(e->node_id) || !e->node || !node_resources_are_sane(e->node->resources)
+                           ? "the node's attributes are missing or out of range"
+                           : NULL;
         if (!node_ok(n))
                 return "it names an unknown node";
         if (e->type == PB__EVENT_TYPE__E__UnitRemoved && (str_empty(e->workload_id) || tombstone_find(c, n, e->workload_id) == NONE))
@@ -77,7 +79,8 @@ static const char *wrong_placement(const struct core *c, const Pb__Event *e, con
                 return "the workload is on another node";
         if (tombstone_find(c, n, w->id) != NONE)
                 return "an old copy is there";
-        return !w->holds && !amounts_can_add(node_get(c, n)->ledger.reserved, class_of(c, w)->need) ? "the node's amounts would overflow" : NULL;
+        return !w->holds && !amounts_can_add(node_get(c, n)->ledger.reserved, class_of(c, w)->need) ? "the node's amounts would overflow"
+                                                                                                    : NULL;
 }
 
 /* A copy ended, or began: (R1), (R2) and (W2) must hold afterwards. */
@@ -119,9 +122,13 @@ static const char *wrong_workload_event(const struct core *c, const Pb__Event *e
         case PB__EVENT_TYPE__E__RetryScheduled:
                 return wrong_outcome(e, w);
         case PB__EVENT_TYPE__E__RetryTriggered:
-                return e->retry && (e->retry->attempts < 0 || e->retry->attempts > w->max_attempts) ? "it counts more attempts than there may be" : NULL;
+                return e->retry && (e->retry->attempts < 0 || e->retry->attempts > w->max_attempts)
+                           ? "it counts more attempts than there may be"
+                           : NULL;
         case PB__EVENT_TYPE__E__WorkloadDesired:
-                return e->desired_state != PB__DESIRED_STATE__E__Running && e->desired_state != PB__DESIRED_STATE__E__Stopped ? "the wish is unknown" : NULL;
+                return e->desired_state != PB__DESIRED_STATE__E__Running && e->desired_state != PB__DESIRED_STATE__E__Stopped
+                           ? "the wish is unknown"
+                           : NULL;
         default:
                 return NULL;
         }
@@ -134,7 +141,9 @@ static const char *wrong(const struct core *c, const Pb__Event *e)
                 return why;
         switch (e->type) {
         case PB__EVENT_TYPE__E__ClusterCreated:
-                return !e->cluster || str_empty(e->cluster->cluster_id) || !time_is_sane(e->cluster->created_at) ? "the cluster's id is missing" : NULL;
+                return !e->cluster || str_empty(e->cluster->cluster_id) || !time_is_sane(e->cluster->created_at)
+                           ? "the cluster's id is missing"
+                           : NULL;
         case PB__EVENT_TYPE__E__NodeRegistered:
         case PB__EVENT_TYPE__E__NodeReady:
         case PB__EVENT_TYPE__E__NodeLost:
@@ -165,17 +174,20 @@ int core_fold(struct core *c, const void *data, size_t len, struct err *err)
         const char *why = NULL;
         int r = 0;
         if (!e)
-                r = err_set(err, ERR_CORRUPT, .msg = "a stored event does not parse", .detail = fmt("after sequence %llu", (unsigned long long)c->head),
+                r = err_set(err, ERR_CORRUPT, .msg = "a stored event does not parse",
+                            .detail = fmt("after sequence %llu", (unsigned long long)c->head),
                             .hint = "run berth fsck, or restore a backup");
         else if (e->seq != c->head + 1)
                 r = err_set(err, ERR_CORRUPT, .msg = "a stored event does not follow the one before it",
                             .detail = fmt("sequence %llu after %llu", (unsigned long long)e->seq, (unsigned long long)c->head),
                             .hint = "run berth fsck, or restore a backup");
         else if (!type_is_known(e))
-                r = err_set(err, ERR_CONFLICT, .msg = "the store has an event of a newer berth", .detail = fmt("sequence %llu, type %d", (unsigned long long)e->seq, (int)e->type),
+                r = err_set(err, ERR_CONFLICT, .msg = "the store has an event of a newer berth",
+                            .detail = fmt("sequence %llu, type %d", (unsigned long long)e->seq, (int)e->type),
                             .hint = "upgrade this berth");
         else if ((why = wrong(c, e)))
-                r = err_set(err, ERR_CORRUPT, .msg = "a stored event makes no sense", .detail = fmt("sequence %llu: %s", (unsigned long long)e->seq, why),
+                r = err_set(err, ERR_CORRUPT, .msg = "a stored event makes no sense",
+                            .detail = fmt("sequence %llu: %s", (unsigned long long)e->seq, why),
                             .hint = "run berth fsck, or restore a backup");
         else {
                 c->now_ms = e->timestamp > c->now_ms ? e->timestamp : c->now_ms;

@@ -87,7 +87,8 @@ void ledger_reserve(struct ledger *l, struct amounts a)
 void ledger_release(struct ledger *l, struct amounts a)
 {
         l->reserved = amounts_sub(l->reserved, a);
-        must(l->reserved.cpu_milli >= 0 && l->reserved.mem_bytes >= 0 && l->reserved.disk_bytes >= 0, "L2: released more than was reserved");
+        must(l->reserved.cpu_milli >= 0 && l->reserved.mem_bytes >= 0 && l->reserved.disk_bytes >= 0,
+             "L2: released more than was reserved");
 }
 
 struct amounts ledger_free(const struct ledger *l)

@@ -15,16 +15,18 @@
 #define MIB (INT64_C(1) << 20)
 #define GIB (INT64_C(1) << 30)
 
-struct amounts { int64_t cpu_milli, mem_bytes, disk_bytes; };
+struct amounts {
+        int64_t cpu_milli, mem_bytes, disk_bytes;
+};
 
 struct ledger {
         struct amounts total, reserved;
 };
 
 /* Within what validation lets through (see model/rules.c), so that no sum over a node can overflow. For what comes from a store. */
-bool resources_are_sane(const Pb__Resources *r); /* NULL: nothing, which is sane */
+bool resources_are_sane(const Pb__Resources *r);          /* NULL: nothing, which is sane */
 bool node_resources_are_sane(const Pb__NodeResources *r); /* NULL is not */
-struct amounts amounts_of(const Pb__Resources *r); /* NULL: nothing */
+struct amounts amounts_of(const Pb__Resources *r);        /* NULL: nothing */
 Pb__Resources amounts_to_resources(struct amounts a);
 struct amounts amounts_add(struct amounts a, struct amounts b); /* checked */
 struct amounts amounts_sub(struct amounts a, struct amounts b); /* checked */

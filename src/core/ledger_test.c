@@ -1,6 +1,6 @@
 /* core/ledger_test.c: amounts add up, and nothing is ever promised twice. */
-#include "core/ledger.h"
 #include "base/clock.h"
+#include "core/ledger.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -160,12 +160,9 @@ static void amounts_survive_the_way_through_a_record(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(what_was_reserved_is_released_exactly),
-                cmocka_unit_test(free_may_be_negative_after_a_node_has_shrunk),
-                cmocka_unit_test(a_ledger_that_would_lie_ends_the_process),
-                cmocka_unit_test(amounts_from_a_store_are_looked_at_first),
-                cmocka_unit_test(utilisation_is_the_mean_of_cpu_and_memory),
-                cmocka_unit_test(utilisation_grows_with_what_is_reserved),
+                cmocka_unit_test(what_was_reserved_is_released_exactly),     cmocka_unit_test(free_may_be_negative_after_a_node_has_shrunk),
+                cmocka_unit_test(a_ledger_that_would_lie_ends_the_process),  cmocka_unit_test(amounts_from_a_store_are_looked_at_first),
+                cmocka_unit_test(utilisation_is_the_mean_of_cpu_and_memory), cmocka_unit_test(utilisation_grows_with_what_is_reserved),
                 cmocka_unit_test(amounts_survive_the_way_through_a_record),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

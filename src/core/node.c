@@ -39,8 +39,11 @@ struct node_ix node_add(struct core *c, const char *id)
                 array_push(&c->nodes);
                 n.v = (uint32_t)c->nodes.len - 1;
         }
-        *node_at(c, n) = (struct node){ .id = mem_strdup(id), .units = WORKLOAD_NONE, .tombstones = NONE,
-                                        .status = PB__NODE_STATUS__E__Ready, .wish = PB__NODE_WISH__E__schedulable };
+        *node_at(c, n) = (struct node){ .id = mem_strdup(id),
+                                        .units = WORKLOAD_NONE,
+                                        .tombstones = NONE,
+                                        .status = PB__NODE_STATUS__E__Ready,
+                                        .wish = PB__NODE_WISH__E__schedulable };
         map_put(&c->node_by_id, n.v);
         c->n_nodes++;
         c->ranks_stale = true;
@@ -92,7 +95,8 @@ void node_free(struct core *c, struct node_ix ix)
 
 static int64_t evict_due_ms(const struct core *c, const struct node *n)
 {
-        int64_t due = n->status_at + (MUTANT(eviction_without_grace) ? 0 : c->opt.evict_grace_ms), listened = c->started_ms + silence_limit_ms(c);
+        int64_t due = n->status_at + (MUTANT(eviction_without_grace) ? 0 : c->opt.evict_grace_ms),
+                listened = c->started_ms + silence_limit_ms(c);
         if (n->released_at && n->released_at + c->opt.evict_grace_ms > due)
                 due = n->released_at + c->opt.evict_grace_ms;
         return due > listened ? due : listened;
@@ -123,22 +127,24 @@ void node_deadline_refresh(struct core *c, struct node_ix ix)
 static bool brake_holds(const struct core *c, const struct node *lost)
 {
         const char *zone = label_get(lost->labels, lost->n_labels, "zone");
-        uint32_t all = 0, silent = 0, zone_all = 0, zone_silent = 0;
+        uint32_t all = 0, silent = 0, zone_size = 0, zone_all = 0, zone_silent = 0;
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 const struct node *n = &c->nodes.at[i];
                 if (!n->id)
                         continue;
+                const char *z = zone ? label_get(n->labels, n->n_labels, "zone") : NULL;
+                bool same = z && strcmp(z, zone) == 0;
+                zone_size += same;
                 bool together = n->status == PB__NODE_STATUS__E__NotReady && n->status_at >= lost->status_at - c->opt.evict_grace_ms &&
                                 n->status_at <= lost->status_at + c->opt.evict_grace_ms;
                 if (!together && n->status != PB__NODE_STATUS__E__Ready)
                         continue;
-                const char *z = zone ? label_get(n->labels, n->n_labels, "zone") : NULL;
-                bool same = z && strcmp(z, zone) == 0;
                 all++, silent += together;
                 zone_all += same, zone_silent += same && together;
         }
         uint32_t percent = (uint32_t)c->opt.brake_percent;
-        return (all >= 3 && silent * 100 > all * percent) || (zone_all >= 3 && zone_silent * 100 > zone_all * percent);
+        /* Those lost at another time count for the size only: else the last one to fall silent would let go of the others. */
+        return (c->n_nodes >= 3 && silent * 100 > all * percent) || (zone_size >= 3 && zone_silent * 100 > zone_all * percent);
 }
 
 /* Held is a node whose units stay where they are although its grace is over. The first and the last one are told. */
@@ -156,7 +162,8 @@ static void brake_set(struct core *c, struct node_ix ix, bool hold)
         e.type = hold ? PB__EVENT_TYPE__E__EvictionHeld : PB__EVENT_TYPE__E__EvictionResumed;
         e.node_id = n->id;
         e.reason = PB__REASON__E__node_lost;
-        e.message = hold ? "too many nodes fell silent at once: units are not moved until some return" : "enough nodes are back: units of those that stay lost are moved after one more grace";
+        e.message = hold ? "too many nodes fell silent at once: units are not moved until some return"
+                         : "enough nodes are back: units of those that stay lost are moved after one more grace";
         emit(c, &e);
 }
 
@@ -295,9 +302,11 @@ static const char *refuse_hello(struct core *c, const Pb__Hello *h, uint64_t ses
         }
         if (h->applied && (h->applied->epoch > c->epoch || (h->applied->epoch == c->epoch && h->applied->seq > c->head))) {
                 *ret_hint = "the server's store was lost or restored from an older copy; nothing on the agent is touched";
-                return arena_printf(&c->step, "the agent has seen a newer state (epoch %llu, sequence %llu) than this server has (epoch %llu, sequence %llu)",
-                                    (unsigned long long)h->applied->epoch, (unsigned long long)h->applied->seq, (unsigned long long)c->epoch,
-                                    (unsigned long long)c->head);
+                return arena_printf(
+                    &c->step,
+                    "the agent has seen a newer state (epoch %llu, sequence %llu) than this server has (epoch %llu, sequence %llu)",
+                    (unsigned long long)h->applied->epoch, (unsigned long long)h->applied->seq, (unsigned long long)c->epoch,
+                    (unsigned long long)c->head);
         }
         if (node_ok(session_node(c, session)) && !str_eq(node_at(c, session_node(c, session))->id, h->node_id)) {
                 *ret_hint = "one stream per agent";
@@ -340,8 +349,8 @@ static bool attributes_changed(const struct node *n, const Pb__Node *a)
         for (size_t i = 0; i < a->n_supported_workload_types; i++)
                 types |= type_bit(a->supported_workload_types[i]);
         struct amounts total = { a->resources->cpu_total, a->resources->memory_total * MIB, a->resources->disk_total * GIB };
-        if (types != n->type_bits || !amounts_equal(total, n->ledger.total) || a->n_labels != n->n_labels || !str_eq(n->endpoint, a->agent_endpoint) ||
-            !str_eq(n->version, a->agent_version))
+        if (types != n->type_bits || !amounts_equal(total, n->ledger.total) || a->n_labels != n->n_labels ||
+            !str_eq(n->endpoint, a->agent_endpoint) || !str_eq(n->version, a->agent_version))
                 return true;
         for (size_t i = 0; i < a->n_labels; i++)
                 if (strcmp(a->labels[i]->key, n->labels[i].key) != 0 || strcmp(a->labels[i]->value, n->labels[i].value) != 0)
@@ -358,15 +367,20 @@ static void emit_ready(struct core *c, struct node_ix ix, const char *how)
         emit(c, &e);
 }
 
-/* A lost node was heard again: its units need not move any more, and those of others may have to. */
-static void node_is_back(struct core *c, struct node_ix ix)
+/* Those that looked for another node stay, if there is no longer a reason to leave. */
+static void need_not_move(struct core *c, struct node_ix ix)
 {
-        struct node *n = node_at(c, ix);
-        for (struct workload_ix w = n->units; workload_ok(w); w = workload_at(c, w)->node_next)
-                if (workload_at(c, w)->waiting && !node_evacuates(c, ix)) {
+        for (struct workload_ix w = node_at(c, ix)->units; workload_ok(w) && !node_evacuates(c, ix); w = workload_at(c, w)->node_next)
+                if (workload_at(c, w)->waiting) {
                         waiting_remove(c, w);
                         mark_dirty(c, w);
                 }
+}
+
+/* A lost node was heard again: its units need not move any more, and those of others may have to. */
+static void node_is_back(struct core *c, struct node_ix ix)
+{
+        need_not_move(c, ix);
         brake_set(c, ix, false);
         for (uint32_t i = 0; c->n_held && i < c->nodes.len; i++)
                 if (c->nodes.at[i].id && c->nodes.at[i].held)
@@ -494,12 +508,8 @@ void decide_node_wish(struct core *c, const Pb__SetNodeWishRequest *req)
                 emit(c, &e);
                 if (req->wish == PB__NODE_WISH__E__draining)
                         evict_begin(c, ix);
-                else if (req->wish == PB__NODE_WISH__E__schedulable)
-                        for (struct workload_ix w = node_at(c, ix)->units; workload_ok(w); w = workload_at(c, w)->node_next)
-                                if (workload_at(c, w)->waiting) {
-                                        waiting_remove(c, w);
-                                        mark_dirty(c, w);
-                                }
+                else
+                        need_not_move(c, ix);
         }
         reply_node(c, ix);
 }
@@ -519,7 +529,8 @@ void decide_node_forget(struct core *c, const Pb__NodeRef *req)
         for (struct workload_ix w = n->units; workload_ok(w); w = workload_at(c, w)->node_next)
                 holding += workload_at(c, w)->holds || workload_at(c, w)->desired == PB__DESIRED_STATE__E__Deleted;
         if (n->status == PB__NODE_STATUS__E__Ready || holding) {
-                err_set(&err, ERR_CONFLICT, .msg = n->status == PB__NODE_STATUS__E__Ready ? "the node is alive" : "the node still has units",
+                err_set(&err, ERR_CONFLICT,
+                        .msg = n->status == PB__NODE_STATUS__E__Ready ? "the node is alive" : "the node still has units",
                         .detail = fmt("%s: %u units", n->id, holding), .hint = "drain it, stop its agent, and wait until it is NotReady");
                 reply_error(c, &err);
                 return;
@@ -549,7 +560,8 @@ void node_attributes(struct core *c, struct node_ix ix, const Pb__Node *from)
         for (size_t i = 0; i < from->n_supported_workload_types; i++)
                 n->type_bits |= type_bit(from->supported_workload_types[i]);
         if (from->resources)
-                n->ledger.total = (struct amounts){ from->resources->cpu_total, from->resources->memory_total * MIB, from->resources->disk_total * GIB };
+                n->ledger.total =
+                    (struct amounts){ from->resources->cpu_total, from->resources->memory_total * MIB, from->resources->disk_total * GIB };
         labels_free(n);
         n->n_labels = (uint32_t)from->n_labels;
         if (n->n_labels)

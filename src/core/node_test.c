@@ -264,6 +264,50 @@ static void what_awaited_failover_stays_if_its_node_returns_first(void **state)
         rig_fini(&r);
 }
 
+/* R: C24 C6 C12 */
+static void what_awaits_failover_can_be_stopped_and_started(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        cluster(&r, 1, NULL);
+        rig_gone(&r, "n1");
+        rig_advance(&r, LIMIT + GRACE + 1000);
+        rig_mark(&r);
+        rig_stop(&r, "w1");
+        assert_told(&r, "WorkloadDesired Rescheduled WorkloadStopped");
+        assert_phase(&r, "w1", Stopped);              /* though nobody there can say so */
+        assert_refused(rig_forget(&r, "n1"), ERR_OK); /* and the dead node can go */
+        rig_hello(&r, "n2", 4000, 4096, 10, NULL);
+        rig_start(&r, "w1");
+        assert_string_equal(rig_get(&r, "w1")->assigned_node, "n2");
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
+/* R: C12 */
+static void a_drain_that_is_called_off_leaves_the_rest_where_it_is(void **state)
+{
+        (void)state;
+        static const Pb__NodeWish__E wishes[] = { PB__NODE_WISH__E__schedulable, PB__NODE_WISH__E__cordoned, PB__NODE_WISH__E__disabled };
+        for (size_t i = 0; i < ARRAY_LEN(wishes); i++) {
+                struct rig r;
+                rig_init(&r, NULL);
+                cluster(&r, 1, NULL);
+                rig_wish(&r, "n1", PB__NODE_WISH__E__draining);
+                struct core_stats st;
+                core_stats(r.core, &st);
+                assert_int_equal(st.pending, 1);
+                rig_wish(&r, "n1", wishes[i]);
+                core_stats(r.core, &st);
+                assert_int_equal(st.pending, 0);
+                rig_hello(&r, "n2", 4000, 4096, 10, NULL);
+                assert_string_equal(rig_get(&r, "w1")->assigned_node, "n1");
+                assert_phase(&r, "w1", Running);
+                rig_fini(&r);
+        }
+}
+
 /* R: C11 */
 static void a_restarted_server_listens_for_one_limit_before_any_verdict(void **state)
 {
@@ -694,6 +738,8 @@ int main(void)
                 cmocka_unit_test(a_late_heartbeat_brings_the_node_back),
                 cmocka_unit_test(without_another_node_it_awaits_failover),
                 cmocka_unit_test(what_awaited_failover_stays_if_its_node_returns_first),
+                cmocka_unit_test(what_awaits_failover_can_be_stopped_and_started),
+                cmocka_unit_test(a_drain_that_is_called_off_leaves_the_rest_where_it_is),
                 cmocka_unit_test(a_restarted_server_listens_for_one_limit_before_any_verdict),
                 cmocka_unit_test(a_restarted_server_does_not_evict_at_once),
                 cmocka_unit_test(eviction_stops_when_most_of_the_cluster_falls_silent),

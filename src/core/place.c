@@ -66,7 +66,10 @@ void ranks_refresh(struct core *c)
         c->ranks_stale = false;
 }
 
-struct scan { int64_t best; uint64_t candidates; };
+struct scan {
+        int64_t best;
+        uint64_t candidates;
+};
 
 /* The resolver of a cloned function runs before ThreadSanitizer is ready, which crashes. */
 #if defined(__SANITIZE_THREAD__)
@@ -77,8 +80,7 @@ struct scan { int64_t best; uint64_t candidates; };
 #define SCAN_FAST __attribute__((optimize("O3"), target_clones("avx2", "default")))
 #endif
 
-SCAN_FAST static struct scan
-scan(const struct columns *k, uint32_t n, struct amounts need, uint64_t type, uint64_t labels)
+SCAN_FAST static struct scan scan(const struct columns *k, uint32_t n, struct amounts need, uint64_t type, uint64_t labels)
 {
         const int64_t *restrict key = k->key, *restrict cpu = k->cpu, *restrict mem = k->mem, *restrict disk = k->disk;
         const uint64_t *restrict have_labels = k->labels, *restrict types = k->types;

@@ -70,7 +70,8 @@ static void add_node(struct world *w, const char *id, unsigned values)
         node->wish = (uint8_t)(below(w, 10) ? PB__NODE_WISH__E__schedulable : PB__NODE_WISH__E__cordoned + below(w, 3));
         node->heard_at = below(w, 20) ? w->c->now_ms : 0;
         if (below(w, 2))
-                node->ledger.reserved = (struct amounts){ (int64_t)below(w, 5) * 1000, (int64_t)below(w, 5) * 1024 * MIB, (int64_t)below(w, 3) * 10 * GIB };
+                node->ledger.reserved =
+                    (struct amounts){ (int64_t)below(w, 5) * 1000, (int64_t)below(w, 5) * 1024 * MIB, (int64_t)below(w, 3) * 10 * GIB };
         columns_update(w->c, ix);
 }
 
@@ -100,7 +101,8 @@ static uint32_t random_class(struct world *w, unsigned values)
 /* C14, written down once more, plainly. */
 static bool can_take(const struct core *c, const struct node *n, const struct class *k, const char *id)
 {
-        if (n->status != PB__NODE_STATUS__E__Ready || n->wish != PB__NODE_WISH__E__schedulable || !n->heard_at || c->now_ms - n->heard_at > c->opt.fresh_ms)
+        if (n->status != PB__NODE_STATUS__E__Ready || n->wish != PB__NODE_WISH__E__schedulable || !n->heard_at ||
+            c->now_ms - n->heard_at > c->opt.fresh_ms)
                 return false;
         for (uint32_t t = n->tombstones; t != NONE; t = c->tombstones.at[t].next)
                 if (c->tombstones.at[t].reason == PB__REASON__E__node_lost || (id && strcmp(c->tombstones.at[t].workload_id, id) == 0))
@@ -113,8 +115,8 @@ static bool can_take(const struct core *c, const struct node *n, const struct cl
                         return false;
         }
         const struct amounts *t = &n->ledger.total, *r = &n->ledger.reserved;
-        return (n->type_bits & k->type_bit) && r->cpu_milli + k->need.cpu_milli <= t->cpu_milli && r->mem_bytes + k->need.mem_bytes <= t->mem_bytes &&
-               r->disk_bytes + k->need.disk_bytes <= t->disk_bytes;
+        return (n->type_bits & k->type_bit) && r->cpu_milli + k->need.cpu_milli <= t->cpu_milli &&
+               r->mem_bytes + k->need.mem_bytes <= t->mem_bytes && r->disk_bytes + k->need.disk_bytes <= t->disk_bytes;
 }
 
 static struct place_result plain_choice(const struct core *c, const struct class *k, const char *id, struct node_ix exclude)
@@ -130,7 +132,8 @@ static struct place_result plain_choice(const struct core *c, const struct class
                         continue;
                 best.candidates++;
                 uint32_t u = ledger_utilisation(&n->ledger);
-                if (!node_ok(best.node) || u < best.utilisation || (u == best.utilisation && strcmp(n->id, c->nodes.at[best.node.v].id) < 0)) {
+                if (!node_ok(best.node) || u < best.utilisation ||
+                    (u == best.utilisation && strcmp(n->id, c->nodes.at[best.node.v].id) < 0)) {
                         best.node = (struct node_ix){ i };
                         best.utilisation = u;
                 }
@@ -155,7 +158,7 @@ static void compare(struct world *w, uint32_t class, const char *id, struct node
 static void fill(struct world *w, uint32_t nodes, uint32_t units, unsigned values)
 {
         for (uint32_t i = 0; i < nodes; i++)
-                add_node(w, arena_printf(&w->a, "n%05u", (unsigned)(below(w, 1u << 16) << 8 | i)), values);
+                add_node(w, arena_printf(&w->a, "n%05u-%u", (unsigned)below(w, 1u << 16), i), values);
         for (uint32_t i = 0; i < units; i++) {
                 uint32_t class = random_class(w, values);
                 const char *id = below(w, 3) ? NULL : arena_printf(&w->a, "w%u", (unsigned)below(w, 8));
@@ -173,10 +176,11 @@ static void fill(struct world *w, uint32_t nodes, uint32_t units, unsigned value
                         if (t != NONE)
                                 tombstone_remove(w->c, t);
                         else
-                                tombstone_add(w->c, some, dead, 1, 1, (struct amounts){ 100, MIB, 0 }, below(w, 4) ? PB__REASON__E__spec_changed : PB__REASON__E__node_lost, 1);
+                                tombstone_add(w->c, some, dead, 1, 1, (struct amounts){ 100, MIB, 0 },
+                                              below(w, 4) ? PB__REASON__E__spec_changed : PB__REASON__E__node_lost, 1);
                 }
                 if (below(w, 20) == 0)
-                        add_node(w, arena_printf(&w->a, "m%05u", (unsigned)(below(w, 1u << 16) << 10 | i)), values);
+                        add_node(w, arena_printf(&w->a, "m%05u-%u", (unsigned)below(w, 1u << 16), i), values);
                 if (below(w, 20) == 0 && lives && w->c->nodes.at[some.v].tombstones == NONE)
                         node_free(w->c, some);
         }

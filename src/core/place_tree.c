@@ -109,8 +109,7 @@ void place_tree_reserve(struct place_tree *t, uint32_t nodes)
 #endif
 
 /* Bit i: child i of the group may hold a fit with a smaller key than best. Written so that the compiler makes vector code of it. */
-SCAN_FAST static uint32_t
-admissible(const struct columns *c, uint32_t first, const struct place_need *n, int64_t best)
+SCAN_FAST static uint32_t admissible(const struct columns *c, uint32_t first, const struct place_need *n, int64_t best)
 {
         uint32_t bits = 0;
         uint64_t ok[TREE_FANOUT];

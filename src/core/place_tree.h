@@ -27,7 +27,10 @@ struct place_tree {
         uint32_t levels;                       /* in use, at least 1 */
 };
 
-struct place_need { struct amounts amounts; uint64_t type, labels; };
+struct place_need {
+        struct amounts amounts;
+        uint64_t type, labels;
+};
 
 void place_tree_fini(struct place_tree *t);
 /* Makes room for this many nodes; new rows take nothing. */

@@ -149,7 +149,10 @@ static void act_hello(struct run *x, unsigned n)
         struct rig *r = &x->rig;
         struct agent *a = &x->agents[n];
         bool smaller = !x->calm && chance(x, 50000);
-        Pb__Hello *h = rig_hello_message(r, node_name(n), smaller ? 1500 : 6000, 8192, 50, n % 2 ? "zone=a" : chance(x, 100000) && !x->calm ? "zone=c" : "zone=b");
+        Pb__Hello *h = rig_hello_message(r, node_name(n), smaller ? 1500 : 6000, 8192, 50,
+                                         n % 2                           ? "zone=a"
+                                         : chance(x, 100000) && !x->calm ? "zone=c"
+                                                                         : "zone=b");
         h->applied = arena_new(&r->memory, Pb__Cursor);
         pb__cursor__init(h->applied);
         h->applied->epoch = 1;
@@ -360,7 +363,8 @@ static void check_settled(struct run *x)
                 bool runs = phase == PB__PHASE__E__Running;
                 if (running != runs || right != runs)
                         fail_msg("%s is in phase %d: %u copies run, %u of them the right one", id, (int)phase, running, right);
-                assert_true(!w || runs || phase == PB__PHASE__E__Stopped || phase == PB__PHASE__E__Completed || phase == PB__PHASE__E__Failed || phase == PB__PHASE__E__Pending);
+                assert_true(!w || runs || phase == PB__PHASE__E__Stopped || phase == PB__PHASE__E__Completed ||
+                            phase == PB__PHASE__E__Failed || phase == PB__PHASE__E__Pending);
                 if (phase == PB__PHASE__E__Pending)
                         assert_int_equal(rig_explain(r, id)->feasible, 0); /* nobody waits who would fit */
         }

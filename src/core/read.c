@@ -72,13 +72,14 @@ void read_locate(struct core *c, const Pb__WorkloadRef *req)
         }
         struct node_ix n = workload_at(c, w)->node;
         if (!node_ok(n)) {
-                err_set(&err, ERR_CONFLICT, .msg = fmt("workload %s is on no node", req->id), .hint = fmt("berth explain %s says why", req->id));
+                err_set(&err, ERR_CONFLICT, .msg = fmt("workload %s is on no node", req->id),
+                        .hint = fmt("berth explain %s says why", req->id));
                 reply_error(c, &err);
                 return;
         }
         if (!node_at(c, n)->session) {
-                err_set(&err, ERR_UNAVAILABLE, .msg = fmt("node %s is not connected", node_at(c, n)->id), .hint = "try again when its agent is back",
-                        .retry_after_ms = 2000);
+                err_set(&err, ERR_UNAVAILABLE, .msg = fmt("node %s is not connected", node_at(c, n)->id),
+                        .hint = "try again when its agent is back", .retry_after_ms = 2000);
                 reply_error(c, &err);
                 return;
         }
@@ -103,7 +104,8 @@ static int parse_cursor(const char *text, uint32_t *ret, struct err *err)
 {
         uint64_t v = 0;
         if (!str_empty(text) && (str_parse_u64(text, &v) < 0 || v > UINT32_MAX))
-                return err_set(err, ERR_INVALID, .msg = "the cursor is not one of ours", .detail = text, .path = "cursor", .hint = "use next_cursor of the page before");
+                return err_set(err, ERR_INVALID, .msg = "the cursor is not one of ours", .detail = text, .path = "cursor",
+                               .hint = "use next_cursor of the page before");
         *ret = (uint32_t)v;
         return 0;
 }
@@ -169,7 +171,8 @@ void read_list_workloads(struct core *c, const Pb__ListWorkloadsRequest *req)
         struct err err;
         uint32_t at;
         if (parse_cursor(req->cursor, &at, &err) < 0 || selector_parse(&c->step, req->selector, &f.selector, &err) < 0 ||
-            parse_enum(&pb__phase__e__descriptor, req->status, &f.phase, &err) < 0 || (f.has_node && node_lookup(c, req->node, &f.node, &err) < 0)) {
+            parse_enum(&pb__phase__e__descriptor, req->status, &f.phase, &err) < 0 ||
+            (f.has_node && node_lookup(c, req->node, &f.node, &err) < 0)) {
                 reply_error(c, &err);
                 return;
         }

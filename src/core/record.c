@@ -257,7 +257,8 @@ static void put_workload_views(struct core *c, struct store_record **at, struct 
                 Pb__Assignment s = PB__ASSIGNMENT__INIT;
                 s.workload_id = w->id;
                 s.node_id = node_at(c, w->node)->id;
-                s.reason = arena_printf(a, "selected by lowest utilization score %lld.%06lld", (long long)(w->score / 1000000), (long long)(w->score % 1000000));
+                s.reason = arena_printf(a, "selected by lowest utilization score %lld.%06lld", (long long)(w->score / 1000000),
+                                        (long long)(w->score % 1000000));
                 s.created_at = w->placed_at;
                 put_message(at, a, key, &s.base);
         } else
@@ -472,13 +473,20 @@ static bool workload_values_are_sane(const Pb__Workload *r)
 {
         const Pb__WorkloadStatus *s = r->status;
         const Pb__Metadata *m = r->metadata;
-        const int64_t times[] = { s->last_updated, s->started_at, s->finished_at, m->created_at, m->updated_at, m->last_action_at, m->last_launch_at,
-                                  r->retry ? r->retry->next_retry_at : 0, r->placement ? r->placement->placed_at : 0 };
+        const int64_t times[] = { s->last_updated,
+                                  s->started_at,
+                                  s->finished_at,
+                                  m->created_at,
+                                  m->updated_at,
+                                  m->last_action_at,
+                                  m->last_launch_at,
+                                  r->retry ? r->retry->next_retry_at : 0,
+                                  r->placement ? r->placement->placed_at : 0 };
         for (size_t i = 0; i < ARRAY_LEN(times); i++)
                 if (!time_is_sane(times[i]))
                         return false;
-        return s->restarts >= 0 && s->restarts < INT32_MAX / 2 && reason_is_sane(s->reason) && (!r->placement || reason_is_sane(r->placement->reason)) &&
-               s->actual_state <= PB__ACTUAL_STATE__E__Missing;
+        return s->restarts >= 0 && s->restarts < INT32_MAX / 2 && reason_is_sane(s->reason) &&
+               (!r->placement || reason_is_sane(r->placement->reason)) && s->actual_state <= PB__ACTUAL_STATE__E__Missing;
 }
 
 static const char *wrong_workload(struct core *c, const char *key, const Pb__Workload *r)
@@ -489,7 +497,8 @@ static const char *wrong_workload(struct core *c, const char *key, const Pb__Wor
                 return "a workload needs type, desired_state, status and metadata";
         if (workload_ok(workload_find(c, r->id)))
                 return "it is there twice";
-        if (r->type >= TYPES_MAX || r->desired_state > PB__DESIRED_STATE__E__Deleted || !r->status->phase || r->status->phase >= ARRAY_LEN(c->by_phase))
+        if (r->type >= TYPES_MAX || r->desired_state > PB__DESIRED_STATE__E__Deleted || !r->status->phase ||
+            r->status->phase >= ARRAY_LEN(c->by_phase))
                 return "its type, desired_state or phase is unknown to this berth";
         if (!resources_are_sane(r->resources))
                 return "its resources are out of range";
@@ -500,8 +509,8 @@ static const char *wrong_workload(struct core *c, const char *key, const Pb__Wor
         bool on_node = !str_empty(r->assigned_node) && !(r->placement && r->placement->forgotten);
         bool holds = on_node && !(r->placement && r->placement->released);
         bool finished = r->status->phase == PB__PHASE__E__Completed || r->status->phase == PB__PHASE__E__Failed;
-        bool runs = r->status->phase == PB__PHASE__E__Scheduled || r->status->phase == PB__PHASE__E__Updating || r->status->phase == PB__PHASE__E__Running ||
-                    r->status->phase == PB__PHASE__E__RetryPending;
+        bool runs = r->status->phase == PB__PHASE__E__Scheduled || r->status->phase == PB__PHASE__E__Updating ||
+                    r->status->phase == PB__PHASE__E__Running || r->status->phase == PB__PHASE__E__RetryPending;
         if (runs ? !holds : finished && holds)
                 return "its phase and its place on a node do not go together";
         struct node_ix n = on_node ? node_find(c, r->assigned_node) : NODE_NONE;
@@ -545,7 +554,8 @@ static int load_tombstone(struct core *c, const char *key, const Pb__Tombstone *
                 return bad_record(err, key, "its resources are out of range");
         if (!time_is_sane(r->created_at) || !reason_is_sane(r->reason))
                 return bad_record(err, key, "its time or its reason is out of range");
-        tombstone_add(c, node_get_or_add(c, r->node_id), r->workload_id, r->token->epoch, r->token->seq, amounts_of(r->resources), r->reason, r->created_at);
+        tombstone_add(c, node_get_or_add(c, r->node_id), r->workload_id, r->token->epoch, r->token->seq, amounts_of(r->resources),
+                      r->reason, r->created_at);
         return 0;
 }
 
@@ -583,7 +593,8 @@ static int by_key(const void *a, const void *b)
         return strcmp(((const struct store_record *)a)->key, ((const struct store_record *)b)->key);
 }
 
-int core_records(const struct core *cc, int (*fn)(void *ctx, const struct store_record *record, struct err *err), void *ctx, struct err *err)
+int core_records(const struct core *cc, int (*fn)(void *ctx, const struct store_record *record, struct err *err), void *ctx,
+                 struct err *err)
 {
         struct core *c = (struct core *)cc; /* packing uses the step's memory, nothing else */
         struct arena a = ARENA_INIT;
@@ -610,7 +621,7 @@ int core_records(const struct core *cc, int (*fn)(void *ctx, const struct store_
                         continue;
                 data = tombstone_record(c, t, &a, &len);
                 *array_push(&all) =
-                        (struct store_record){ arena_printf(&a, "/tombstones/%s/%s", node_at(c, t->node)->id, t->workload_id), data, len };
+                    (struct store_record){ arena_printf(&a, "/tombstones/%s/%s", node_at(c, t->node)->id, t->workload_id), data, len };
         }
         if (all.len)
                 qsort(all.at, all.len, sizeof(*all.at), by_key);

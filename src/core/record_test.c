@@ -192,7 +192,7 @@ static void a_tombstone_confirmed_and_left_again_within_a_batch_is_there(void **
         rig_apply(&r, rig_workload(&r, "a", 2000, 10)); /* waits for the old copy to go */
         r.by_hand = true;
         rig_is_gone(&r, "a", "n1");
-        rig_tick(&r); /* placed there again */
+        rig_tick(&r);                                   /* placed there again */
         rig_apply(&r, rig_workload(&r, "a", 9000, 10)); /* and away again */
         r.by_hand = false;
         rig_take(&r);
@@ -255,24 +255,59 @@ static Pb__Workload *stored_workload(struct rig *r, const char *id)
 static void break_workload(Pb__Workload *w, unsigned how)
 {
         switch (how) {
-        case 0: w->id = ""; break;
-        case 1: w->id = "other"; break;
-        case 2: w->status = NULL; break;
-        case 3: w->metadata = NULL; break;
-        case 4: w->type = 0; break;
-        case 5: w->type = 77; break;
-        case 6: w->desired_state = 0; break;
-        case 7: w->desired_state = 9; break;
-        case 8: w->status->phase = 0; break;
-        case 9: w->status->phase = 55; break;
-        case 10: w->status->phase = PB__PHASE__E__Deleting; break;
-        case 11: w->assigned_node = ""; break; /* runs nowhere */
-        case 12: w->resources->cpu = -5; break;
-        case 13: w->resources->memory_mb = INT64_MAX; break;
-        case 14: w->resources->disk_gb = INT64_MAX / 2; break;
-        case 15: w->placement->released = true; break;
-        case 16: w->status->phase = PB__PHASE__E__Completed; break; /* and still holds */
-        default: fail();
+        case 0:
+                w->id = "";
+                break;
+        case 1:
+                w->id = "other";
+                break;
+        case 2:
+                w->status = NULL;
+                break;
+        case 3:
+                w->metadata = NULL;
+                break;
+        case 4:
+                w->type = 0;
+                break;
+        case 5:
+                w->type = 77;
+                break;
+        case 6:
+                w->desired_state = 0;
+                break;
+        case 7:
+                w->desired_state = 9;
+                break;
+        case 8:
+                w->status->phase = 0;
+                break;
+        case 9:
+                w->status->phase = 55;
+                break;
+        case 10:
+                w->status->phase = PB__PHASE__E__Deleting;
+                break;
+        case 11:
+                w->assigned_node = "";
+                break; /* runs nowhere */
+        case 12:
+                w->resources->cpu = -5;
+                break;
+        case 13:
+                w->resources->memory_mb = INT64_MAX;
+                break;
+        case 14:
+                w->resources->disk_gb = INT64_MAX / 2;
+                break;
+        case 15:
+                w->placement->released = true;
+                break;
+        case 16:
+                w->status->phase = PB__PHASE__E__Completed;
+                break; /* and still holds */
+        default:
+                fail();
         }
 }
 
@@ -321,8 +356,19 @@ static void a_bad_record_is_left_out_and_the_others_are_not(void **state)
 static void garbage_under_any_key_is_left_out(void **state)
 {
         (void)state;
-        static const char *const keys[] = { "/meta/cluster", "/nodes/n1", "/workloads/a", "/tombstones/n1/a", "/tombstones/n1", "/tombstones/", "/nodes/", "/workloads/",
-                                            "/future/thing", "/nodes/n1/status", "/assignments/a", "", "x" };
+        static const char *const keys[] = { "/meta/cluster",
+                                            "/nodes/n1",
+                                            "/workloads/a",
+                                            "/tombstones/n1/a",
+                                            "/tombstones/n1",
+                                            "/tombstones/",
+                                            "/nodes/",
+                                            "/workloads/",
+                                            "/future/thing",
+                                            "/nodes/n1/status",
+                                            "/assignments/a",
+                                            "",
+                                            "x" };
         struct rng g;
         rng_seed(&g, 3);
         struct core_options opt;
@@ -416,7 +462,8 @@ static void events_fold_on_top_of_a_checkpoint(void **state)
         struct rig_record *copy = mem_must((r.records.len + 1) * sizeof(*copy));
         size_t n = r.records.len;
         for (size_t i = 0; i < n; i++)
-                copy[i] = (struct rig_record){ mem_strdup(r.records.at[i].key), mem_dup(r.records.at[i].data, r.records.at[i].len + 1 - 1), r.records.at[i].len };
+                copy[i] = (struct rig_record){ mem_strdup(r.records.at[i].key), mem_dup(r.records.at[i].data, r.records.at[i].len + 1 - 1),
+                                               r.records.at[i].len };
         rig_advance(&r, 300000);
         rig_hello(&r, "n9", 8000, 8192, 10, NULL);
         assert_true(r.head > at);

@@ -1,6 +1,6 @@
 /* core/retry_test.c: the schedule, by the numbers and as a workload lives through it. */
-#include "core/retry.h"
 #include "core/core_testlib.h"
+#include "core/retry.h"
 
 /* R: C28 */
 static void the_schedule_is_5_10_20_40_80_120_120(void **state)

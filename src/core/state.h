@@ -29,35 +29,58 @@
 #define NONE UINT32_MAX
 #define TYPES_MAX 8 /* workload types are numbered from 1 up to below this */
 
-struct node_ix { uint32_t v; };
-struct workload_ix { uint32_t v; };
+struct node_ix {
+        uint32_t v;
+};
+struct workload_ix {
+        uint32_t v;
+};
 #define NODE_NONE ((struct node_ix){ NONE })
 #define WORKLOAD_NONE ((struct workload_ix){ NONE })
-static inline bool node_ok(struct node_ix n) { return n.v != NONE; }
-static inline bool workload_ok(struct workload_ix w) { return w.v != NONE; }
+static inline bool node_ok(struct node_ix n)
+{
+        return n.v != NONE;
+}
+static inline bool workload_ok(struct workload_ix w)
+{
+        return w.v != NONE;
+}
 
 /* What a store holds may be damaged: a time that is none would overflow the first deadline made from it, a reason would not fit into its byte. */
 #define TIME_MAX_MS INT64_C(253402300799999) /* the end of the year 9999 */
-static inline bool time_is_sane(int64_t ms) { return ms >= 0 && ms <= TIME_MAX_MS; }
-static inline bool reason_is_sane(Pb__Reason__E reason) { return (int)reason >= 0 && (int)reason <= UINT8_MAX; }
+static inline bool time_is_sane(int64_t ms)
+{
+        return ms >= 0 && ms <= TIME_MAX_MS;
+}
+static inline int64_t sane_time(int64_t ms)
+{
+        return time_is_sane(ms) ? ms : 0;
+} /* 0: not known */
+static inline bool reason_is_sane(Pb__Reason__E reason)
+{
+        return (int)reason >= 0 && (int)reason <= UINT8_MAX;
+}
 
 /* ---- definitions ------------------------------------------------------------------------------------------------------------------------- */
 
-struct label { char *key, *value; };
+struct label {
+        char *key, *value;
+};
 
-struct class {
+struct class
+{
         struct amounts need;
-        uint32_t type_bit;       /* 1 << Pb__WorkloadType__E */
-        struct label *selector;  /* sorted by key */
+        uint32_t type_bit;      /* 1 << Pb__WorkloadType__E */
+        struct label *selector; /* sorted by key */
         uint32_t n_selector;
-        uint64_t selector_bits;  /* pairs that have a bit in the nodes' label masks */
-        bool selector_exact;     /* the bits say it all */
-        uint32_t refs;           /* definitions that use it */
-        struct str key;          /* what the map compares */
+        uint64_t selector_bits; /* pairs that have a bit in the nodes' label masks */
+        bool selector_exact;    /* the bits say it all */
+        uint32_t refs;          /* definitions that use it */
+        struct str key;         /* what the map compares */
         /* pending workloads, first come first served */
         uint32_t first, last, n_waiting;
-        uint8_t reason;          /* why its last placement failed */
-        uint64_t tried_at;       /* value of capacity_change when the whole queue was last found not to fit */
+        uint8_t reason;                      /* why its last placement failed */
+        uint64_t tried_at;                   /* value of capacity_change when the whole queue was last found not to fit */
         uint32_t next_waiting, prev_waiting; /* list of classes with somebody waiting */
 };
 
@@ -72,8 +95,23 @@ struct definition {
 
 /* ---- workloads --------------------------------------------------------------------------------------------------------------------------- */
 
-enum action { ACTION_NONE, ACTION_CREATED, ACTION_UPDATED, ACTION_ASSIGN, ACTION_APPLY, ACTION_RECREATE, ACTION_APPLY_STOPPED, ACTION_DELETE,
-              ACTION_RESCHEDULE, ACTION_AWAIT_FAILOVER, ACTION_RETRY, ACTION_BACKOFF_WAIT, ACTION_FAIL, ACTION_COMPLETE, _ACTION_MAX };
+enum action {
+        ACTION_NONE,
+        ACTION_CREATED,
+        ACTION_UPDATED,
+        ACTION_ASSIGN,
+        ACTION_APPLY,
+        ACTION_RECREATE,
+        ACTION_APPLY_STOPPED,
+        ACTION_DELETE,
+        ACTION_RESCHEDULE,
+        ACTION_AWAIT_FAILOVER,
+        ACTION_RETRY,
+        ACTION_BACKOFF_WAIT,
+        ACTION_FAIL,
+        ACTION_COMPLETE,
+        _ACTION_MAX
+};
 extern const char *const action_names[_ACTION_MAX];
 enum action action_parse(const char *name);
 
@@ -91,7 +129,7 @@ struct workload {
         int32_t attempts, max_attempts, base_seconds, cap_seconds, restarts, candidates, exit_code, signal;
         uint8_t desired, phase, actual, reason, placed_reason, action;
         bool has_exit : 1, has_signal : 1;
-        bool holds : 1;    /* counted in its node's ledger */
+        bool holds : 1; /* counted in its node's ledger */
         /* live */
         bool dirty : 1;    /* queued for reconcile() */
         bool unsaved : 1;  /* its record is to be written with the next batch */
@@ -112,7 +150,7 @@ struct tombstone {
         uint32_t next, prev; /* the node's tombstones */
         uint32_t same_next;  /* those of the same workload on other nodes; the first is in the map */
         bool unsaved;
-        uint64_t seen;       /* live: number of the complete report that mentioned it last */
+        uint64_t seen; /* live: number of the complete report that mentioned it last */
 };
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------------------------- */
@@ -132,17 +170,17 @@ struct node {
         uint32_t n_units;
         uint32_t tombstones, n_tombstones, n_lost; /* n_lost: tombstones of copies that moved away while it was silent */
         /* live */
-        uint64_t session; /* 0: no stream */
-        int64_t heard_at; /* 0: not since the server started */
+        uint64_t session;  /* 0: no stream */
+        int64_t heard_at;  /* 0: not since the server started */
         uint64_t sent_seq; /* cursor of the last order sent on this stream */
-        int64_t list_at;  /* ask for the whole list with the first heartbeat after this */
+        int64_t list_at;   /* ask for the whole list with the first heartbeat after this */
         int64_t cpu_used, memory_used_mb, disk_used_gb;
         bool unsaved, evicting;
-        bool held;     /* its units would be moved, were it not that too many nodes fell silent with it (C11) */
-        bool given_up; /* silent beyond the grace, and not held: its units are moved */
+        bool held;           /* its units would be moved, were it not that too many nodes fell silent with it (C11) */
+        bool given_up;       /* silent beyond the grace, and not held: its units are moved */
         int64_t released_at; /* when the brake let go of it: it has one more grace from then */
-        uint32_t strangers; /* units in its last whole list that the records do not know */
-        uint32_t rank;    /* by id; equal scores are decided by it */
+        uint32_t strangers;  /* units in its last whole list that the records do not know */
+        uint32_t rank;       /* by id; equal scores are decided by it */
 };
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------------------------- */
@@ -152,7 +190,7 @@ struct core_out {
         ARRAY(struct store_event) events;
         ARRAY(struct effect) effects;
         ARRAY(struct reply) replies;
-        ARRAY(char *) removed; /* keys of records that went away */
+        ARRAY(char *) removed;               /* keys of records that went away */
         ARRAY(struct workload_ix) workloads; /* unsaved */
         ARRAY(struct node_ix) nodes;
         ARRAY(uint32_t) tombstones;
@@ -205,12 +243,34 @@ struct core {
         struct str scratch;
 };
 
-static inline struct node *node_at(struct core *c, struct node_ix n) { return &c->nodes.at[n.v]; }
-static inline struct workload *workload_at(struct core *c, struct workload_ix w) { return &c->workloads.at[w.v]; }
-static inline struct definition *definition_of(const struct core *c, const struct workload *w) { return &c->definitions.at[w->definition]; }
-static inline struct class *class_of(const struct core *c, const struct workload *w) { return &c->classes.at[definition_of(c, w)->class]; }
-static inline const struct node *node_get(const struct core *c, struct node_ix n) { return &c->nodes.at[n.v]; }
-static inline const struct workload *workload_get(const struct core *c, struct workload_ix w) { return &c->workloads.at[w.v]; }
+static inline bool workload_is_finished(const struct workload *w)
+{
+        return w->phase == PB__PHASE__E__Completed || w->phase == PB__PHASE__E__Failed;
+}
+static inline struct node *node_at(struct core *c, struct node_ix n)
+{
+        return &c->nodes.at[n.v];
+}
+static inline struct workload *workload_at(struct core *c, struct workload_ix w)
+{
+        return &c->workloads.at[w.v];
+}
+static inline struct definition *definition_of(const struct core *c, const struct workload *w)
+{
+        return &c->definitions.at[w->definition];
+}
+static inline struct class *class_of(const struct core *c, const struct workload *w)
+{
+        return &c->classes.at[definition_of(c, w)->class];
+}
+static inline const struct node *node_get(const struct core *c, struct node_ix n)
+{
+        return &c->nodes.at[n.v];
+}
+static inline const struct workload *workload_get(const struct core *c, struct workload_ix w)
+{
+        return &c->workloads.at[w.v];
+}
 
 /* core.c */
 void emit(struct core *c, Pb__Event *e); /* stamps, packs, applies */
@@ -221,7 +281,7 @@ void reply_bytes(struct core *c, const ProtobufCMessageDescriptor *type, void *d
 void reply_message(struct core *c, const ProtobufCMessage *msg);
 void effect_add(struct core *c, enum effect_kind kind, uint64_t session, int64_t value, void *data, size_t len);
 void decision_done(struct core *c);
-bool step_is_full(const struct core *c); /* enough for one step: leave the rest for the next */
+bool step_is_full(const struct core *c);       /* enough for one step: leave the rest for the next */
 void text_set(char **field, const char *text); /* owned copy; "" and NULL become NULL */
 
 /* definitions.c */
@@ -242,7 +302,11 @@ uint64_t feasible_all(const struct core *c, struct node_ix n, const struct class
 bool node_takes_units(const struct core *c, const struct node *n);
 
 /* place.c */
-struct place_result { struct node_ix node; uint32_t candidates; uint32_t utilisation; };
+struct place_result {
+        struct node_ix node;
+        uint32_t candidates;
+        uint32_t utilisation;
+};
 /* workload_id: whose old copies stand in the way; NULL if there are none. */
 struct place_result place(struct core *c, const struct class *k, const char *workload_id, struct node_ix exclude);
 void columns_update(struct core *c, struct node_ix n);
@@ -299,7 +363,8 @@ void unit_send_removal(struct core *c, struct node_ix n, const char *workload_id
 void plan_send(struct core *c, struct node_ix n);
 void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *units, size_t n_units, bool complete, bool whole_truth);
 uint32_t tombstone_find(const struct core *c, struct node_ix n, const char *workload_id);
-void tombstone_add(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch, uint64_t seq, struct amounts held, Pb__Reason__E reason, int64_t at);
+void tombstone_add(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch, uint64_t seq, struct amounts held,
+                   Pb__Reason__E reason, int64_t at);
 void tombstone_remove(struct core *c, uint32_t t);
 uint16_t tombstone_count(const struct core *c, const char *workload_id);
 

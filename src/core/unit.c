@@ -58,8 +58,8 @@ static void index_remove(struct core *c, uint32_t t)
         c->tombstones.at[first].same_next = next;
 }
 
-void tombstone_add(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch, uint64_t seq, struct amounts held, Pb__Reason__E reason,
-                   int64_t at)
+void tombstone_add(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch, uint64_t seq, struct amounts held,
+                   Pb__Reason__E reason, int64_t at)
 {
         must(tombstone_find(c, n, workload_id) == NONE, "N6: one tombstone per node and workload");
         uint32_t t;
@@ -70,8 +70,16 @@ void tombstone_add(struct core *c, struct node_ix n, const char *workload_id, ui
                 t = (uint32_t)c->tombstones.len - 1;
         }
         struct node *node = node_at(c, n);
-        c->tombstones.at[t] = (struct tombstone){ .workload_id = mem_strdup(workload_id), .node = n, .token_epoch = epoch, .token_seq = seq, .held = held,
-                                                  .reason = (uint8_t)reason, .created_at = at, .next = node->tombstones, .prev = NONE, .same_next = NONE };
+        c->tombstones.at[t] = (struct tombstone){ .workload_id = mem_strdup(workload_id),
+                                                  .node = n,
+                                                  .token_epoch = epoch,
+                                                  .token_seq = seq,
+                                                  .held = held,
+                                                  .reason = (uint8_t)reason,
+                                                  .created_at = at,
+                                                  .next = node->tombstones,
+                                                  .prev = NONE,
+                                                  .same_next = NONE };
         index_add(c, t);
         if (node->tombstones != NONE)
                 c->tombstones.at[node->tombstones].prev = t;
@@ -213,15 +221,16 @@ void plan_send(struct core *c, struct node_ix ix)
 
 /* ---- reports ------------------------------------------------------------------------------------------------------------------------------- */
 
-static void emit_status(struct core *c, struct workload_ix ix, Pb__EventType__E type, const Pb__UnitStatus *u, Pb__Reason__E reason, enum action action)
+static void emit_status(struct core *c, struct workload_ix ix, Pb__EventType__E type, const Pb__UnitStatus *u, Pb__Reason__E reason,
+                        enum action action)
 {
         struct workload *w = workload_at(c, ix);
         Pb__WorkloadStatus status = PB__WORKLOAD_STATUS__INIT;
         if (u) {
                 status.exit_code = u->exit_code;
                 status.signal = u->signal;
-                status.started_at = u->started_at;
-                status.finished_at = u->finished_at;
+                status.started_at = sane_time(u->started_at); /* agents may say anything, and events last */
+                status.finished_at = sane_time(u->finished_at);
                 status.observed_revision = u->revision_id;
         }
         Pb__Event e = PB__EVENT__INIT;
@@ -273,7 +282,10 @@ static void decide_ended(struct core *c, struct workload_ix ix, const Pb__UnitSt
                 launch(c, ix, PB__REASON__E__lost_by_agent, ACTION_APPLY, failure_text(c, u));
                 return;
         }
-        Pb__Reason__E reason = u->reason ? u->reason : u->signal ? PB__REASON__E__killed : clean ? PB__REASON__E__exited : PB__REASON__E__crashed;
+        Pb__Reason__E reason = u->reason   ? u->reason
+                               : u->signal ? PB__REASON__E__killed
+                               : clean     ? PB__REASON__E__exited
+                                           : PB__REASON__E__crashed;
         decide_failure(c, ix, reason, failure_text(c, u), u);
 }
 
@@ -317,7 +329,8 @@ static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitSta
                         if (complete)
                                 unit_send(c, ix); /* it should have stopped long ago */
                 } else if (w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating)
-                        emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, u, PB__REASON__E__none, stays_after_all(w) ? ACTION_APPLY : ACTION_NONE);
+                        emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, u, PB__REASON__E__none,
+                                    stays_after_all(w) ? ACTION_APPLY : ACTION_NONE);
                 else if (w->phase == PB__PHASE__E__Running && stays_after_all(w))
                         emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, u, PB__REASON__E__adopted, ACTION_APPLY);
                 break;
@@ -377,8 +390,8 @@ static void tell_of_strangers(struct core *c, struct node_ix n, uint32_t before)
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__UnitUnknown;
         e.node_id = node_at(c, n)->id;
-        e.message = arena_printf(&c->step, "%u units that the records do not know run there and are left alone: %s%s", count, str_c(&c->scratch),
-                                 c->scratch.len < 200 ? "" : ", ...");
+        e.message = arena_printf(&c->step, "%u units that the records do not know run there and are left alone: %s%s", count,
+                                 str_c(&c->scratch), c->scratch.len < 200 ? "" : ", ...");
         emit(c, &e);
         decision_done(c);
 }

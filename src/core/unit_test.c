@@ -17,8 +17,9 @@ static void a_report_about_another_copy_says_nothing(void **state)
         struct rig r;
         one_running(&r);
         uint64_t seq = rig_get(&r, "a")->token->seq;
-        static const Pb__ActualState__E states[] = { PB__ACTUAL_STATE__E__Pending, PB__ACTUAL_STATE__E__Running, PB__ACTUAL_STATE__E__Stopped,
-                                                     PB__ACTUAL_STATE__E__Failed,  PB__ACTUAL_STATE__E__Unknown, PB__ACTUAL_STATE__E__Missing };
+        static const Pb__ActualState__E states[] = { PB__ACTUAL_STATE__E__Pending, PB__ACTUAL_STATE__E__Running,
+                                                     PB__ACTUAL_STATE__E__Stopped, PB__ACTUAL_STATE__E__Failed,
+                                                     PB__ACTUAL_STATE__E__Unknown, PB__ACTUAL_STATE__E__Missing };
         for (size_t i = 0; i < ARRAY_LEN(states); i++) {
                 rig_report(&r, "n1", rig_unit(&r, "a", 1, seq - 1, states[i]));
                 rig_report(&r, "n1", rig_unit(&r, "a", 1, seq + 1, states[i]));
@@ -43,12 +44,13 @@ static void a_report_from_another_node_says_nothing(void **state)
         rig_report(&r, "n2", rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Missing));
         rig_report(&r, "n2", rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Failed));
         rig_report(&r, "n2", rig_unit(&r, "stranger", 1, 1, PB__ACTUAL_STATE__E__Running));
-        Pb__UnitStatus *all[] = { rig_unit(&r, "a", 7, 1, PB__ACTUAL_STATE__E__Running), rig_unit(&r, "stranger", 1, 1, PB__ACTUAL_STATE__E__Running) };
+        Pb__UnitStatus *all[] = { rig_unit(&r, "a", 7, 1, PB__ACTUAL_STATE__E__Running),
+                                  rig_unit(&r, "stranger", 1, 1, PB__ACTUAL_STATE__E__Running) };
         rig_report_all(&r, "n2", true, rig_agent(&r, "n2")->applied, 2, all);
         assert_told(&r, "UnitUnknown");
         assert_non_null(strstr(rig_last(&r, PB__EVENT_TYPE__E__UnitUnknown)->message, "stranger"));
         rig_report_all(&r, "n2", true, rig_agent(&r, "n2")->applied, 2, all);
-        assert_told(&r, "UnitUnknown"); /* told once */
+        assert_told(&r, "UnitUnknown");                            /* told once */
         assert_int_equal(rig_sent_count(&r, EFFECT_PLAN_UNIT), 0); /* and left alone */
         rig_check_replay(&r);
         rig_fini(&r);
@@ -319,7 +321,7 @@ static void a_copy_of_a_forgotten_node_that_returns_is_removed(void **state)
         rig_hello(&r, "n3", 4000, 4096, 100, NULL);
         rig_gone(&r, "n1");
         rig_advance_alive(&r, 100000);
-        rig_runs(&r, "a"); /* elsewhere */
+        rig_runs(&r, "a");                            /* elsewhere */
         assert_refused(rig_forget(&r, "n1"), ERR_OK); /* with its tombstone */
         rig_mark(&r);
         Pb__UnitStatus *all[] = { rig_unit(&r, "a", 1, old, PB__ACTUAL_STATE__E__Running) };

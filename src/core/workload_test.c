@@ -317,7 +317,11 @@ static void phase_waiting(struct rig *r)
         phase_pending(r);
 }
 
-static const struct { void (*make)(struct rig *r); const char *phase; bool placed; } phases[] = {
+static const struct {
+        void (*make)(struct rig *r);
+        const char *phase;
+        bool placed;
+} phases[] = {
         { phase_waiting, "Pending", false },   { phase_scheduled, "Scheduled", true }, { phase_updating, "Updating", true },
         { phase_retry, "RetryPending", true }, { phase_failed, "Failed", true },       { phase_completed, "Completed", true },
         { phase_stopping, "Running", true },   { phase_stopped, "Stopped", true },     { phase_running, "Running", true },
@@ -596,6 +600,25 @@ static void a_finished_job_goes_after_its_ttl(void **state)
         }
 }
 
+/* R: C6 */
+static void a_failed_service_is_kept_whatever_its_ttl(void **state)
+{
+        (void)state;
+        struct rig r;
+        one_node(&r);
+        Pb__Workload *w = rig_workload(&r, "a", 1000, 1024);
+        w->ttl_seconds = 60;
+        w->retry = arena_new(&r.memory, Pb__Retry);
+        pb__retry__init(w->retry);
+        w->retry->max_attempts = 1;
+        rig_apply(&r, w);
+        rig_exits(&r, "a", 1);
+        assert_phase(&r, "a", Failed);
+        rig_advance_alive(&r, 3600000);
+        assert_phase(&r, "a", Failed);
+        rig_fini(&r);
+}
+
 /* R: C14 C16 A8 */
 static void each_rejection_names_its_reason(void **state)
 {
@@ -606,7 +629,12 @@ static void each_rejection_names_its_reason(void **state)
         assert_int_equal(rig_get(&r, "a")->status->reason, PB__REASON__E__no_nodes);
         rig_delete(&r, "a");
         rig_hello(&r, "n1", 4000, 4096, 10, "zone=a");
-        struct { int64_t cpu, mem, disk; const char *zone; Pb__WorkloadType__E type; Pb__Reason__E want; } cases[] = {
+        struct {
+                int64_t cpu, mem, disk;
+                const char *zone;
+                Pb__WorkloadType__E type;
+                Pb__Reason__E want;
+        } cases[] = {
                 { 5000, 1, 0, NULL, PB__WORKLOAD_TYPE__E__process, PB__REASON__E__cpu_insufficient },
                 { 1, 5000, 0, NULL, PB__WORKLOAD_TYPE__E__process, PB__REASON__E__memory_insufficient },
                 { 1, 1, 11, NULL, PB__WORKLOAD_TYPE__E__process, PB__REASON__E__disk_insufficient },
@@ -646,7 +674,8 @@ static void those_that_wait_are_placed_in_the_order_in_which_they_came(void **st
                 rig_apply(&r, rig_workload(&r, arena_printf(&r.memory, "w%u", i), 1000, 100));
         rig_hello(&r, "n1", 5000, 4096, 10, NULL);
         for (unsigned i = 0; i < 20; i++)
-                assert_int_equal(rig_get(&r, arena_printf(&r.memory, "w%u", i))->status->phase, i < 5 ? PB__PHASE__E__Scheduled : PB__PHASE__E__Pending);
+                assert_int_equal(rig_get(&r, arena_printf(&r.memory, "w%u", i))->status->phase,
+                                 i < 5 ? PB__PHASE__E__Scheduled : PB__PHASE__E__Pending);
         struct core_stats st;
         core_stats(r.core, &st);
         assert_int_equal(st.pending, 15);
@@ -833,6 +862,7 @@ int main(void)
                 cmocka_unit_test(a_job_that_ends_so_fast_that_nobody_saw_it_run_has_completed),
                 cmocka_unit_test(a_service_that_exits_with_0_is_started_again),
                 cmocka_unit_test(a_finished_job_goes_after_its_ttl),
+                cmocka_unit_test(a_failed_service_is_kept_whatever_its_ttl),
                 cmocka_unit_test(each_rejection_names_its_reason),
                 cmocka_unit_test(those_that_wait_are_placed_in_the_order_in_which_they_came),
                 cmocka_unit_test(there_is_a_limit_on_workloads),

@@ -239,8 +239,7 @@ static void headers_received(struct grpc_conn *conn, const nghttp2_frame *frame,
                 grpc_percent_decode(&shown, type ? type : "", type ? strnlen(type, 60) : 0);
                 grpc_call_abort(call, GRPC_UNKNOWN, fmt("the server answered with content type \"%s\", not gRPC", str_c(&shown)));
                 str_fini(&shown);
-        }
-        else if (call->on.on_start)
+        } else if (call->on.on_start)
                 call->on.on_start(call);
 }
 

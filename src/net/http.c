@@ -111,6 +111,8 @@ void http_server_destroy(struct http_server *s)
         end_all(s);
         if (s->accept_timer)
                 event_free(s->accept_timer);
+        if (s->writers_event)
+                event_free(s->writers_event);
         if (s->drain_timer)
                 event_free(s->drain_timer);
         http_router_fini(&s->router);
@@ -144,12 +146,13 @@ int http_server_create(struct event_base *base, const struct http_server_options
         rng_seed_system(&s->rng);
         signal(SIGPIPE, SIG_IGN); /* a write to a client that left is an error code, not the end of the process */
         s->accept_timer = evtimer_new(base, on_accept_timer, s);
+        s->writers_event = evtimer_new(base, http_writers_go_on, s);
         s->drain_timer = evtimer_new(base, on_drain_timer, s);
         int fd = addr_listen(options->address, "HTTP", BACKLOG, &s->port, err);
         if (fd < 0)
                 return fd;
         s->listener = evconnlistener_new(base, on_accept, s, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
-        if (!s->listener || !s->accept_timer || !s->drain_timer) {
+        if (!s->listener || !s->accept_timer || !s->drain_timer || !s->writers_event) {
                 if (!s->listener)
                         close(fd);
                 return err_set(err, ERR_NOMEM, .msg = "no memory for the HTTP server");

@@ -26,7 +26,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LINGER_MS = 2000, READ_AHEAD_BYTES = 64 * 1024, PIPELINE_MAX = 16, TRAILER_LINES_MAX = 32, CHUNK_LINE_MAX = 256 };
+/* TURN_WRITERS: connections that write, served in one turn of the loop */
+enum {
+        TURN_WRITERS = 64,
+        LINGER_MS = 2000,
+        READ_AHEAD_BYTES = 64 * 1024,
+        PIPELINE_MAX = 16,
+        TRAILER_LINES_MAX = 32,
+        CHUNK_LINE_MAX = 256
+};
 
 void http_conn_arm(struct http_conn *conn, int64_t ms)
 {
@@ -78,6 +86,25 @@ static void leave(struct http_conn *conn)
                 conn_free(conn);
 }
 
+/* Out of the list of those that wait for their turn. */
+static void leave_turn(struct http_conn *conn)
+{
+        struct http_server *s = conn->server;
+
+        if (!conn->waits_turn)
+                return;
+        conn->waits_turn = false;
+        if (conn->turn_prev)
+                conn->turn_prev->turn_next = conn->turn_next;
+        else
+                s->writers_first = conn->turn_next;
+        if (conn->turn_next)
+                conn->turn_next->turn_prev = conn->turn_prev;
+        else
+                s->writers_last = conn->turn_prev;
+        conn->turn_next = conn->turn_prev = NULL;
+}
+
 void http_conn_end(struct http_conn *conn)
 {
         struct http_server *server = conn->server;
@@ -86,6 +113,7 @@ void http_conn_end(struct http_conn *conn)
                 return;
         conn->gone = true;
         conn->busy++;
+        leave_turn(conn);
         bufferevent_disable(conn->bev, EV_READ | EV_WRITE);
         event_del(conn->timer);
         event_del(conn->wake);
@@ -204,8 +232,10 @@ static bool read_head(struct http_conn *conn)
         conn->searched = 0;
         if (status)
                 refuse_early(conn, status, why);
-        else
+        else {
+                conn->is_writer = !str_eq(req->head.method, "GET") && !str_eq(req->head.method, "HEAD");
                 head_done(conn);
+        }
         return true;
 }
 
@@ -376,6 +406,21 @@ static void check_closing(struct http_conn *conn)
         http_conn_arm(conn, LINGER_MS);
 }
 
+/* Nothing is read while this much waits to be looked at. By hand, since libevent's own high-water mark follows a NULL pointer when memory runs out as it is set. */
+static void limit_reading(struct http_conn *conn)
+{
+        struct evbuffer *in = bufferevent_get_input(conn->bev);
+        bool reads = bufferevent_get_enabled(conn->bev) & EV_READ;
+
+        if (conn->state == HTTP_LINGER || conn->state == HTTP_CLOSING)
+                evbuffer_drain(in, SIZE_MAX);
+        bool full = evbuffer_get_length(in) >= conn->server->o.max_header_bytes + READ_AHEAD_BYTES;
+        if (full && reads)
+                bufferevent_disable(conn->bev, EV_READ);
+        else if (!full && !reads)
+                bufferevent_enable(conn->bev, EV_READ);
+}
+
 static void on_wake(evutil_socket_t fd, short what, void *arg)
 {
         struct http_conn *conn = arg;
@@ -388,7 +433,54 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
         if (!conn->gone)
                 process(conn);
         check_closing(conn);
+        if (!conn->gone)
+                limit_reading(conn);
         leave(conn);
+}
+
+/* Overload (A11): when thousands of clients write at once, a turn of the loop that served them all would take seconds, and whoever reads would wait for as long. So a
+ * turn serves TURN_WRITERS connections whose last request was a write; the others keep what they sent and are served in the next turns, first come first served. */
+static bool must_wait(struct http_conn *conn)
+{
+        struct http_server *s = conn->server;
+        struct timeval now = { 0 };
+
+        if (!conn->is_writer || conn->waits_turn || conn->state != HTTP_READ_HEAD)
+                return conn->waits_turn;
+        event_base_gettimeofday_cached(s->base, &now);
+        if (now.tv_sec != s->turn.tv_sec || now.tv_usec != s->turn.tv_usec) {
+                s->turn = now;
+                s->turn_writers = 0;
+        }
+        if (!s->writers_first && s->turn_writers < TURN_WRITERS) {
+                s->turn_writers++;
+                return false;
+        }
+        conn->waits_turn = true;
+        conn->turn_prev = s->writers_last;
+        if (s->writers_last)
+                s->writers_last->turn_next = conn;
+        else
+                s->writers_first = conn;
+        s->writers_last = conn;
+        if (!evtimer_pending(s->writers_event, NULL))
+                evtimer_add(s->writers_event, &(struct timeval){ 0 });
+        return true;
+}
+
+void http_writers_go_on(evutil_socket_t fd, short what, void *arg)
+{
+        struct http_server *s = arg;
+        (void)fd;
+        (void)what;
+
+        for (unsigned n = 0; n < TURN_WRITERS && s->writers_first; n++) {
+                struct http_conn *conn = s->writers_first;
+                leave_turn(conn);
+                on_wake(-1, 0, conn);
+        }
+        if (s->writers_first)
+                evtimer_add(s->writers_event, &(struct timeval){ 0 });
 }
 
 static void on_read(struct bufferevent *bev, void *arg)
@@ -397,6 +489,8 @@ static void on_read(struct bufferevent *bev, void *arg)
 
         if (conn->state == HTTP_LINGER || conn->state == HTTP_CLOSING)
                 evbuffer_drain(bufferevent_get_input(bev), SIZE_MAX);
+        else if (must_wait(conn))
+                limit_reading(conn);
         else
                 on_wake(-1, 0, conn);
 }
@@ -507,7 +601,6 @@ void http_conn_accept(struct http_server *server, int fd, const struct sockaddr 
         server->n_conns++;
         bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
         bufferevent_set_timeouts(conn->bev, NULL, &write_timeout);
-        bufferevent_setwatermark(conn->bev, EV_READ, 0, server->o.max_header_bytes + READ_AHEAD_BYTES);
         write_now_init(conn->bev, ssl != NULL);
         http_conn_arm(conn, server->o.header_timeout_ms);
         return;

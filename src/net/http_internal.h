@@ -32,6 +32,11 @@ struct http_server {
         struct rng rng;
         struct http_conn *conns;
         uint32_t n_conns;
+        /* Connections that write take turns, so that those that read are served between them: see http_conn.c. */
+        struct http_conn *writers_first, *writers_last; /* they have something to be read, and wait for their turn */
+        struct event *writers_event;
+        struct timeval turn; /* the loop's time when writers were counted last: another time is another turn */
+        unsigned turn_writers;
         uint64_t refused_total;
         time_t date_at;
         char date[40];
@@ -81,6 +86,9 @@ struct http_conn {
         int64_t body_left; /* of the body or of this chunk; -1: a chunk's size comes next; -2: the trailer does */
         unsigned trailer_lines;
         bool keep_alive, linger, drop_due, gone, in_process;
+        bool is_writer; /* its last request was to change something */
+        bool waits_turn;
+        struct http_conn *turn_next, *turn_prev;
         unsigned busy;
         char peer[ADDR_TEXT_MAX];
 };
@@ -92,6 +100,7 @@ void http_conn_answered(struct http_conn *conn);        /* the request is answer
 void http_conn_arm(struct http_conn *conn, int64_t ms); /* 0: no timer */
 /* Closes idle connections and streams, lets the rest finish. */
 void http_conn_drain(struct http_conn *conn);
+void http_writers_go_on(evutil_socket_t fd, short what, void *server); /* the event of those that wait for their turn */
 void http_request_free(struct http_request *req);
 void http_server_conn_gone(struct http_server *server);
 /* The JSON of http_reply_err; code NULL: that of err. */

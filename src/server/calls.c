@@ -300,7 +300,8 @@ void call_send(struct call *call)
         msg->in.actor = arena_strdup(&msg->memory, call->actor);
         msg->deadline_ms = deadline_of(call);
         int64_t deadline = msg->deadline_ms;
-        if (io_to_ring(call->io, msg, false)) {
+        bool is_change = msg->in.kind >= INPUT_APPLY && msg->in.kind <= INPUT_NODE_FORGET;
+        if ((!is_change || io_takes_changes(call->io)) && io_to_ring(call->io, msg, false)) {
                 expect(call, deadline);
                 return;
         }

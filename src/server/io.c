@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #define TURN_MESSAGES 64 /* from the queue, before sockets are looked at again */
+#define TURN_NS 20000000 /* and no more of them once this much time has passed */
+#define BACKLOG_MAX 2048 /* answers that wait to be sent; beyond, no change is taken: answers come before questions (A11) */
 #define TURN_INPUTS 32   /* to the ring, before it is woken without waiting for the end of the turn */
 #define FILES_EVERY_MS 5000
 
@@ -66,8 +68,21 @@ static void on_nudge(evutil_socket_t fd, short what, void *ctx)
         queue_wake(io->s->ring_queue);
 }
 
+/* What changes nothing overtakes what waits to change something: no answer to that has been given, so nobody can tell. */
+static bool only_reads(enum input_kind kind)
+{
+        return kind >= INPUT_GET_WORKLOAD && kind <= INPUT_LOCATE;
+}
+
+bool io_takes_changes(struct io *io)
+{
+        return atomic_load(&io->s->answers) <= BACKLOG_MAX;
+}
+
 bool io_to_ring(struct io *io, struct ring_msg *msg, bool first)
 {
+        if (only_reads(msg->in.kind))
+                return queue_push(io->s->read_queue, msg);
         if (!queue_push_quiet(io->s->ring_queue, msg, first))
                 return false;
         if (io->n_quiet++ == 0)
@@ -82,6 +97,7 @@ bool io_to_ring(struct io *io, struct ring_msg *msg, bool first)
 /* A batch is durable: now it may be known. */
 static void release(struct io *io, struct core_batch *batch)
 {
+        atomic_fetch_sub(&io->s->answers, batch->n_replies);
         events_released(io->events, &batch->commit);
         for (size_t i = 0; i < batch->n_replies; i++)
                 calls_reply(io->calls, &batch->replies[i]);
@@ -149,12 +165,19 @@ static void on_wake(evutil_socket_t fd, short what, void *ctx)
         if (read((int)fd, &n, sizeof(n)) < 0) {
                 /* nothing to be read: harmless, the queue says what there is */
         }
-        void *items[TURN_MESSAGES];
-        size_t got = queue_pop_many(io->s->io_queue, items, ARRAY_LEN(items), 0);
-        for (size_t i = 0; i < got; i++)
-                take(io, items[i]);
-        if (queue_len(io->s->io_queue) > 0)
-                event_active(io->wake, EV_READ, 1);
+        /* One at a time, and not for long: a batch may hold a thousand answers, and whoever only reads must not wait for all that are there (A11). */
+        int64_t until_ns = clock_mono_ns() + TURN_NS;
+        void *item;
+        for (unsigned i = 0; i < TURN_MESSAGES && queue_pop_many(io->s->io_queue, &item, 1, 0) == 1; i++) {
+                take(io, item);
+                if (clock_mono_ns() >= until_ns)
+                        break;
+        }
+        if (queue_len(io->s->io_queue) > 0) {
+                n = 1; /* by the descriptor: an event that is activated from inside runs again before any socket is looked at */
+                if (write((int)fd, &n, sizeof(n)) < 0)
+                        event_active(io->wake, EV_READ, 1);
+        }
 }
 
 /* ---- certificates -------------------------------------------------------------------------------------------------------------------------------- */

@@ -49,6 +49,8 @@ struct io {
 /* Gives the ring an input. It is woken once for all that came in one turn of the loop (or for a few of them), not once for each. first: may use the queue's
  * share for what must not wait. False: full, the message is still the caller's. */
 bool io_to_ring(struct io *io, struct ring_msg *msg, bool first);
+/* A change that a user asks for is refused while the answers to earlier ones pile up. */
+bool io_takes_changes(struct io *io);
 /* The ring is full: the same words at every door. */
 int io_too_busy(struct io *io, struct err *err);
 /* A request id: what the caller sent if it is sane (1..64 of letters, digits and -_.:), else a new ULID. */

@@ -1,13 +1,14 @@
 /* server/ring.c: the thread that owns the core.
  *
- * One turn: hear what the store says, step the inputs that are there (and the tick that is due), cut, hand over, wait.
+ * One turn: hear what the store says, step the reads and then the other inputs that are there (and the tick that is due), cut, hand over, wait.
  *
  * Group commit without waiting: while a commit is under way, inputs go on being stepped and their results pile up in the core; the moment it is done, all of
  * that is cut and committed as the next batch. An idle server therefore commits a single apply at once, and a busy one commits hundreds together.
  *
  * Invariants:
  *   (R1) At most one batch is at the store. Batches leave in the order in which they were cut.
- *   (R2) While the store is away nothing is stepped: the state runs ahead of the store by at most what was decided before.
+ *   (R2) While the store is away nothing is stepped: the state runs ahead of the store by at most what was decided before. Otherwise it runs ahead by one full batch
+ *        besides the one at the store: what comes faster waits in its queue, where it can be refused (A11), and a read never waits for more than these two.
  *   (R3) A batch with nothing to commit is released only when no commit is under way.
  *   (R4) Time in which the ring could not listen (frozen, or the whole process stood still) does not pass for the core: otherwise every node would seem silent
  *        for as long as the store was away. The core's clock stands still, and then catches up by a quarter faster than real time, so that a heartbeat interval
@@ -21,6 +22,8 @@
 
 #define TURN_INPUTS 256 /* stepped per turn */
 #define AHEAD_MAX 4096  /* steps that may wait for the store; beyond, inputs wait in their queue, and then callers are told so */
+#define TURN_READS 128  /* reads, before the others of a turn */
+#define READ_AHEAD_MAX 1024
 #define STATS_EVERY_MS 20
 #define WAIT_MAX_MS 60000
 #define DEAF_MS 1000 /* shorter pauses are not worth a lag */
@@ -106,10 +109,10 @@ static void hear_store(struct ring *r)
                 }
 }
 
-static size_t step_inputs(struct ring *r)
+static size_t step_inputs(struct ring *r, struct queue *from, size_t max)
 {
         void *items[TURN_INPUTS];
-        size_t n = queue_pop_many(r->s->ring_queue, items, ARRAY_LEN(items), 0);
+        size_t n = queue_pop_many(from, items, max, 0);
         int64_t now = n > 0 ? mono_ms() : 0;
         for (size_t i = 0; i < n; i++) {
                 struct ring_msg *m = items[i];
@@ -165,7 +168,13 @@ static void publish_stats(struct ring *r)
 
 static bool may_step(const struct ring *r)
 {
-        return !r->frozen && !r->broken && r->ahead < AHEAD_MAX;
+        return !r->frozen && !r->broken && r->ahead < AHEAD_MAX && core_ready_batches(r->core) == 0;
+}
+
+/* A read adds nothing to commit: it leaves with the batch that is being made, and need not wait until that one has left. */
+static bool may_read(const struct ring *r)
+{
+        return !r->frozen && !r->broken && r->ahead < AHEAD_MAX + READ_AHEAD_MAX;
 }
 
 /* How long until the ring has something to do by itself. */
@@ -185,8 +194,10 @@ static void turn(struct ring *r)
         hear_store(r);
         notice_deafness(r, may_step(r));
         size_t n = 0;
+        if (may_read(r))
+                step_inputs(r, r->s->read_queue, TURN_READS);
         if (may_step(r)) {
-                n = step_inputs(r);
+                n = step_inputs(r, r->s->ring_queue, TURN_INPUTS);
                 if (core_next_ms(r->core) <= now_ms(r))
                         tick(r);
         }
@@ -196,7 +207,8 @@ static void turn(struct ring *r)
         if (r->stats_old && mono_ms() - r->stats_at_ms >= STATS_EVERY_MS)
                 publish_stats(r);
         int64_t wait = wait_ms(r, now_ms(r));
-        if (wait > 0 && !(may_step(r) && queue_len(r->s->ring_queue) > 0)) {
+        bool more = (may_step(r) && queue_len(r->s->ring_queue) > 0) || (may_read(r) && queue_len(r->s->read_queue) > 0);
+        if (wait > 0 && !more) {
                 r->awake_by_ms = mono_ms() + wait;
                 gate_wait(&r->s->ring_gate, wait);
         }
@@ -207,7 +219,9 @@ static void finish(struct ring *r)
 {
         while (!r->broken) {
                 hear_store(r);
-                size_t n = may_step(r) ? step_inputs(r) : 0;
+                size_t n = may_read(r) ? step_inputs(r, r->s->read_queue, TURN_READS) : 0;
+                if (may_step(r))
+                        n += step_inputs(r, r->s->ring_queue, TURN_INPUTS);
                 hand_over(r);
                 if (n == 0 && !r->in_flight)
                         break;
@@ -229,6 +243,8 @@ void *ring_main(void *server)
         r->s = s;
         r->core = s->core;
         clock_init_system(&r->clock);
+        if (core_newest_ms(r->core) > clock_now_ms(&r->clock)) /* the clock was set back while no server ran: (R4) holds all the same */
+                clock_init_at(&r->clock, core_newest_ms(r->core), mono_ms());
         rng_seed_system(&r->rng);
 
         r->clock_ms = clock_now_ms(&r->clock);

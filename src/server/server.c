@@ -38,7 +38,7 @@ void server_options_default(struct server_options *opt)
                 .keep_events = 1000000,
                 .request_timeout_ms = 10000,
                 .shutdown_ms = 10000,
-                .max_inputs = 8192,
+                .max_inputs = 2048,
                 .max_calls = 20000,
                 .max_agents = 20000,
                 .max_subscribers = 2000,
@@ -213,6 +213,7 @@ bool server_io_push(struct server *s, struct io_msg *msg, bool wait)
 
 void server_release(struct server *s, struct core_batch *batch)
 {
+        atomic_fetch_add(&s->answers, batch->n_replies);
         struct io_msg *msg = mem_must(sizeof(*msg));
         msg->kind = IO_RELEASE;
         msg->batch = batch;
@@ -342,8 +343,9 @@ int server_start(const struct server_options *opt, struct server **ret_server, s
         pthread_mutex_init(&s->spare_lock, NULL);
         s->io_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         s->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        uint32_t inputs = s->opt.max_inputs ? s->opt.max_inputs : 8192;
+        uint32_t inputs = s->opt.max_inputs ? s->opt.max_inputs : 2048;
         s->ring_queue = queue_create(inputs, inputs / 4 + 1024, gate_open, &s->ring_gate);
+        s->read_queue = queue_create(inputs, 0, gate_open, &s->ring_gate);
         s->done_queue = queue_create(64, 0, gate_open, &s->ring_gate);
         s->store_queue = queue_create(4, 0, NULL, NULL);
         s->io_queue = queue_create(IO_QUEUE, 0, wake_io, s);
@@ -395,6 +397,7 @@ static void end_threads(struct server *s)
         join(s->io_thread, &s->io_runs);
         queue_close(s->io_queue); /* if io never ran */
         queue_close(s->ring_queue);
+        queue_close(s->read_queue);
         gate_open(&s->ring_gate);
         join(s->ring_thread, &s->ring_runs);
         queue_close(s->reader_queue);
@@ -436,6 +439,7 @@ void server_free(struct server *s)
         if (s->core)
                 core_destroy(s->core);
         queue_destroy(s->ring_queue, ring_msg_free);
+        queue_destroy(s->read_queue, ring_msg_free);
         queue_destroy(s->done_queue, mem_free);
         queue_destroy(s->store_queue, commit_job_free);
         queue_destroy(s->io_queue, io_msg_free);

@@ -45,7 +45,7 @@ struct server_options {
         uint64_t keep_events;          /* 1,000,000: older ones are removed in the background; 0: all are kept */
         int64_t request_timeout_ms;    /* 10,000: a call that the ring has not answered by then fails with a retryable error */
         int64_t shutdown_ms;           /* 10,000: how long calls under way may take after a stop */
-        uint32_t max_inputs;           /* 8,192 waiting for the ring; beyond: 429 with Retry-After */
+        uint32_t max_inputs;           /* 2,048 changes (and as many reads) waiting for the ring; beyond: 429 with Retry-After */
         uint32_t max_calls;            /* 20,000 calls under way */
         uint32_t max_agents;           /* 20,000 agent streams */
         uint32_t max_subscribers;      /* 2,000 event streams */

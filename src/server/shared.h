@@ -86,6 +86,7 @@ struct server {
         int64_t started_ms; /* Unix */
 
         struct queue *ring_queue;   /* struct ring_msg */
+        struct queue *read_queue;   /* struct ring_msg that only reads: the ring takes these first (A11) */
         struct queue *done_queue;   /* struct commit_done */
         struct queue *store_queue;  /* struct commit_job */
         struct queue *io_queue;     /* struct io_msg */
@@ -115,6 +116,7 @@ struct server {
         _Atomic bool degraded;             /* the store is away */
         _Atomic int64_t degraded_since_ms; /* Unix; of the last change of mode */
         _Atomic uint64_t committed;        /* head of the store */
+        _Atomic size_t answers;            /* in batches that io has not taken yet */
 
         pthread_mutex_t lock; /* of what follows */
         pthread_cond_t changed;

@@ -66,7 +66,7 @@ static void settle(struct play *p)
                         carry_out(p, &out->orders[i]);
                 for (size_t i = 0; i < out->n_messages; i++) {
                         ProtobufCMessage *m = NULL;
-                        MUST(pb_unpack(&pb__agent_message__descriptor, out->messages[i].data, out->messages[i].len, &p->memory, &m, &err) == 0, "%s",
+                        MUST(pb_unpack_own(&pb__agent_message__descriptor, out->messages[i].data, out->messages[i].len, &p->memory, &m, &err) == 0, "%s",
                              err_line(&err));
                 }
                 engine_output_free(out);

@@ -8,12 +8,13 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 import berthtest  # noqa: E402
-from wire import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, RST_STREAM, SETTINGS, frames, grpc, h2, request  # noqa: E402
+from wire import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, RST_STREAM, SETTINGS, WINDOW_UPDATE, frames, grpc, h2, request  # noqa: E402
 
 P99_MS = float(os.environ.get("HOSTILE_P99_MS", "500"))  # what a bystander may see; the machine of a test is shared
 
@@ -47,6 +48,60 @@ def percentile(values, share):
     return values[min(len(values) - 1, int(len(values) * share))] if values else float("nan")
 
 
+def _lag(pipe):
+    """How late this machine lets a process run: sleeps 2 ms and computes for about 1 ms, over and over, and tells how much longer that took than it does at best."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    best = 1e9
+    while not pipe.poll(0):
+        start = time.monotonic()
+        time.sleep(0.002)
+        sum(range(20000))
+        took = time.monotonic() - start
+        best = min(best, took)
+        pipe.send((time.monotonic(), took - best))
+    pipe.send(None)
+
+
+class Told:
+    """A process that measures, and the thread that takes down what it tells."""
+
+    def __init__(self, target, *args):
+        self.pipe, child = multiprocessing.Pipe()
+        self.process = multiprocessing.Process(target=target, args=(*args, child), daemon=True)
+        self.process.start()
+        self.seen = []
+        self.thread = threading.Thread(target=self._collect, daemon=True)
+        self.thread.start()
+
+    def _collect(self):
+        try:
+            while (item := self.pipe.recv()) is not None:
+                self.seen.append(item)
+        except (EOFError, OSError):
+            pass
+
+    def stop(self):
+        if self.process.is_alive():
+            self.pipe.send("stop")
+        self.process.join(30)
+        self.thread.join(5)
+
+
+class Lag(Told):
+    """A bound on a server's answers says nothing about a machine that lets nobody run. What is measured here beside it is allowed on top: a call waits for a processor
+    about ten times (client, io, ring, store, io, client, and their system calls)."""
+
+    def __init__(self):
+        super().__init__(_lag)
+
+    def p99_ms(self, start, end):
+        late = [seconds for when, seconds in list(self.seen) if start <= when <= end]
+        return percentile(late, 0.99) * 1000 if late else 0.0
+
+    def bound_ms(self, bound, start, end):
+        return bound + 10 * self.p99_ms(start, end)
+
+
 def _bystander(address, pipe):
     """A proper client with one kept connection: applies a workload and reads it, over and over. Tells (when it ended, kind, how long, status) of each."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -68,35 +123,19 @@ def _bystander(address, pipe):
     pipe.send(None)
 
 
-class Bystander:
+class Bystander(Told):
     def __init__(self, address):
-        self.pipe, child = multiprocessing.Pipe()
-        self.process = multiprocessing.Process(target=_bystander, args=(address, child), daemon=True)
-        self.process.start()
-        self.seen = []
-
-    def _collect(self):
-        while self.pipe.poll(0):
-            item = self.pipe.recv()
-            if item is None:
-                return
-            self.seen.append(item)
+        super().__init__(_bystander, address)
 
     def between(self, start, end):
         """{kind: [seconds]} and what failed, of what ended in this time."""
-        self._collect()
         took, failed = {"apply": [], "read": []}, []
-        for when, kind, seconds, status in self.seen:
+        for when, kind, seconds, status in list(self.seen):
             if start <= when <= end:
                 took[kind].append(seconds)
                 if status not in (200, 201):
                     failed.append(status)
         return took, failed
-
-    def stop(self):
-        self.pipe.send("stop")
-        self.process.join(30)
-        self._collect()
 
 
 # ---- attackers' tools ----
@@ -166,10 +205,51 @@ class H2:
         self.s.sendall(PREFACE + h2(SETTINGS, 0, 0, settings))
 
     def ready(self):
+        """Waits for the server's greeting; how much may be sent is known then."""
         data, closed = drain(self.s, 5, until=lambda d: any(f[0] == SETTINGS for f in frames(d)))
+        data += drain(self.s, 0.1, limit=1)[0]
+        self.stream_window = self.connection_window = 65535
+        for kind, flags, stream, payload in frames(data):
+            if kind == SETTINGS and not flags & ACK:
+                for at in range(0, len(payload), 6):
+                    if int.from_bytes(payload[at:at + 2], "big") == 4:
+                        self.stream_window = int.from_bytes(payload[at + 2:at + 6], "big")
+            elif kind == WINDOW_UPDATE and stream == 0:
+                self.connection_window += int.from_bytes(payload, "big")
         self.s.settimeout(10)
         self.s.sendall(h2(SETTINGS, ACK, 0))
         return not closed
+
+    def send(self, packed, seconds):
+        """Bytes of stream 1, as fast as flow control lets them. Returns how many were taken."""
+        at, rest, deadline = 0, b"", time.monotonic() + seconds
+        while at < len(packed) and time.monotonic() < deadline:
+            size = min(16000, self.stream_window, self.connection_window, len(packed) - at)
+            try:
+                if size > 0:
+                    self.s.settimeout(5)
+                    self.s.sendall(h2(DATA, 0, 1, packed[at:at + size]))
+                    at += size
+                    self.stream_window -= size
+                    self.connection_window -= size
+                self.s.settimeout(0.0 if min(self.stream_window, self.connection_window) > 16000 else 0.05)
+                got = self.s.recv(65536)
+                if not got:
+                    return at
+                rest += got
+            except (TimeoutError, BlockingIOError):
+                continue
+            except OSError:
+                return at
+            used = 0
+            for kind, _, stream, payload in frames(rest):
+                used += 9 + len(payload)
+                if kind == WINDOW_UPDATE and stream == 0:
+                    self.connection_window += int.from_bytes(payload, "big")
+                elif kind == WINDOW_UPDATE:
+                    self.stream_window += int.from_bytes(payload, "big")
+            rest = rest[used:]
+        return at
 
     def call(self, stream, path, message=None, end=True):
         data = h2(HEADERS, END_HEADERS, stream, request(path))

@@ -13,7 +13,7 @@ def varint(v):
 
 def msg(fields):
     """{field number: int, text, bytes (a message), bool or a list of these}"""
-    out = b""
+    out = bytearray()
     for number, value in fields.items():
         for v in value if isinstance(value, list) else [value]:
             if isinstance(v, (bool, int)):
@@ -21,7 +21,7 @@ def msg(fields):
             else:
                 data = v.encode() if isinstance(v, str) else v
                 out += varint(number << 3 | 2) + varint(len(data)) + data
-    return out
+    return bytes(out)
 
 
 def entry(k, v):

@@ -118,6 +118,24 @@ test('a gap in the stream makes the page list everything anew', async ({ defer }
   await agree(page, c);
 });
 
+// R: C35
+test('a degraded server is told in a banner', async ({ defer }) => {
+  const c = await Cluster.parts([mock('a', 1)]);
+  defer(() => c.close());
+  let degraded = true;
+  const page = await openPage(`${c.url}/`, {
+    before: (p) => p.context().route(/\/health$/, (route) => (degraded
+      ? route.fulfill({ json: { status: 'degraded', mode: 'degraded', reason: 'the store is full', mode_changed_at: new Date(Date.now() - 90000).toISOString() } })
+      : route.continue())),
+  });
+  defer(() => page.context().close());
+  await live(page);
+  await page.locator('.banner', { hasText: 'the store is full' }).waitFor({ timeout: 8000 });
+  degraded = false;
+  await page.locator('.banner').waitFor({ state: 'detached', timeout: 8000 });
+  clean(page);
+});
+
 // R: C10 C11
 test('silent nodes: their workloads turn Unknown, eviction is held, a banner says so; and back', async ({ defer }) => {
   const c = await Cluster.parts([mock('a', 4), mock('b', 1)], '--heartbeat', '1s', '--grace', '4s');

@@ -1,5 +1,5 @@
 // The pages on a small cluster: what they show, what they do, keys, colours, narrow screens, hostile text.
-import { Cluster, test, check, equal, until, openPage, live, clean, note } from './rig.mjs';
+import { Cluster, test, atEnd, check, equal, until, openPage, live, clean, note } from './rig.mjs';
 
 let shared = null;
 const cluster = async () => (shared ??= await Cluster.dev(3));
@@ -77,7 +77,7 @@ test('what waits is shown with its reason, and explained on its page', async ({ 
   check(verdicts.every((t) => /cpu insufficient/.test(t)), verdicts.join());
   await c.cli('delete', 'giant');
   await page.locator('.title .badge', { hasText: 'Deleted' }).waitFor({ timeout: 5000 });
-  clean(page);
+  clean(page, /404.*workloads\/giant/);
 });
 
 // R: A8
@@ -139,7 +139,7 @@ test('stop, start, retry and delete work from the page; delete asks first', asyn
   await page.getByRole('button', { name: 'Retry' }).click();
   await until('a second attempt', async () => (await c.get('/v1/events?workload=broken&type=RetryTriggered')).items?.length > 0);
   await c.cli('delete', 'broken');
-  clean(page);
+  clean(page, /404.*workloads\/victim/);
 });
 
 // R: C12 C13
@@ -188,7 +188,7 @@ test('events: live, filtered by type, workload and node, paused and resumed', as
   check(/type=WorkloadStarted/.test(page.url()) && /workload=eventful/.test(page.url()), `the filter is part of the address: ${page.url()}`);
   const n = await rows.count();
   await page.click('#pause');
-  await c.cli('stop', 'eventful', );
+  await c.cli('stop', 'eventful');
   await until('stopped', async () => (await c.get('/v1/workloads/eventful')).status.phase === 'Stopped');
   await c.cli('start', 'eventful');
   await until('a held event', async () => /1 new/.test(await page.innerText('#pause')));
@@ -354,6 +354,4 @@ test('markup in names, labels, messages and logs is shown as text', async ({ def
   await c.cli('delete', 'markup', 'markup-path');
 });
 
-test('the shared cluster ends', async () => {
-  await shared?.close();
-});
+atEnd(() => shared?.close());

@@ -12,6 +12,8 @@ export const BERTH = process.env.BERTH_BINARY;
 
 const tests = [];
 export const test = (name, fn) => tests.push({ name, fn });
+const endings = [];
+export const atEnd = (fn) => endings.push(fn);
 export function check(condition, message) {
   if (!condition) throw new Error(message);
 }
@@ -38,9 +40,13 @@ export async function runAll(only) {
     }
     for (const fn of closing.reverse()) await fn().catch((e) => note(`while closing: ${e.message}`));
   }
+  for (const fn of endings) await fn();
   console.log(`1..${point}`);
   return { passed, failed };
 }
+
+// Waiting for it makes no sense any more.
+export class Ended extends Error {}
 
 export async function until(what, fn, timeout = 15000) {
   const end = Date.now() + timeout;
@@ -50,6 +56,7 @@ export async function until(what, fn, timeout = 15000) {
       last = await fn();
       if (last) return last;
     } catch (e) {
+      if (e instanceof Ended) throw e;
       last = e;
     }
     if (Date.now() > end) throw new Error(`waited ${timeout} ms for ${what}: ${last instanceof Error ? last.message : JSON.stringify(last)}`);
@@ -90,7 +97,7 @@ export class Cluster {
     const c = new Cluster();
     c.data = await Cluster.dir();
     c.main = start(['dev', '--data', c.data, '--port', '0', '--nodes', String(nodes)]);
-    await until('berth dev', () => /is up/.test(c.main.text) || (started.has(c.main) ? false : Promise.reject(new Error(c.main.text))), 60000);
+    await until('berth dev', () => /is up/.test(c.main.text) || (started.has(c.main) ? false : Promise.reject(new Ended(c.main.text))), 60000);
     c.http = c.main.text.match(/http:\/\/([\d.:]+)/)[1];
     c.grpc = c.main.text.match(/gRPC\s+([\d.:]+)/)[1];
     return c;
@@ -109,7 +116,7 @@ export class Cluster {
     await rm(path.join(this.data, 'server.address'), { force: true });
     this.main = start(['server', '--data', this.data, '--http', this.http, '--grpc', this.grpc, ...this.options]);
     const text = await until('the server', async () => {
-      if (!started.has(this.main)) throw new Error(this.main.text);
+      if (!started.has(this.main)) throw new Ended(this.main.text);
       const t = await readFile(path.join(this.data, 'server.address'), 'utf8').catch(() => '');
       return /http=/.test(t) && t;
     }, 30000);
@@ -211,4 +218,5 @@ export async function openPage(url, { width = 1280, height = 800, colorScheme = 
   return page;
 }
 export const live = (page) => page.waitForFunction(() => globalThis.berth?.state.loaded && globalThis.berth.state.link.state === 'live', null, { timeout: 60000 });
-export const clean = (page) => equal(page.problems, [], 'errors in the browser');
+// late: what was asked for may have been deleted just before.
+export const clean = (page, late = null) => equal(page.problems.filter((p) => !late?.test(p)), [], 'errors in the browser');

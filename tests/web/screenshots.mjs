@@ -15,7 +15,7 @@ const mock = (zone, nodes, cpu, memory, ...more) => ['--runtime', 'mock', '--nod
 const APPS = ['checkout', 'search', 'catalog', 'payments', 'sessions', 'images', 'mailer', 'ledger', 'gateway', 'reports'];
 
 async function city() {
-  const c = await Cluster.parts([mock('fra', 9, 16, '64G'), mock('ams', 6, 32, '128G', '--label', 'disk=ssd'), mock('sto', 3, 8, '32G', '--start-fail', '900000')]);
+  const c = await Cluster.parts([mock('fra', 9, 16, '64G'), mock('ams', 6, 32, '128G', '--label', 'disk=ssd'), mock('sto', 3, 8, '32G', '--start-fail', '900000')], '--heartbeat', '2s');
   await until('nodes', async () => (await c.get('/v1/cluster')).nodes_ready === 18);
   await c.load(230, (i) => {
     const app = APPS[i % APPS.length];
@@ -30,11 +30,29 @@ async function city() {
   return c;
 }
 
+async function many() {
+  const c = await Cluster.parts(['fra', 'ams', 'sto', 'mil'].map((zone, i) => mock(zone, 1250, 16, '64G', ...(i === 2 ? ['--start-fail', '30000'] : []))));
+  await until('nodes', async () => (await c.get('/v1/cluster')).nodes_ready === 5000, 120000);
+  await c.load(20000, (i) => ({ id: `svc-${String(i).padStart(6, '0')}`, type: 'process', spec: { command: ['x'] }, labels: { app: APPS[i % 10] }, resources: { cpu: [0.5, 1, 2, 4, 8][(i * 7919) % 5], memory_mb: 1024 } }));
+  await new Promise((d) => setTimeout(d, 3000));
+  return c;
+}
+
 export async function take() {
   await mkdir(OUT, { recursive: true });
+  const all = await many();
+  try {
+    const page = await openPage(`${all.url}/`, { colorScheme: 'dark' });
+    await live(page);
+    await page.waitForTimeout(2000);
+    await shoot(page, 'overview-5000');
+    await page.context().close();
+  } finally {
+    await all.close();
+  }
   const big = await city();
   try {
-    let page = await openPage(`${big.url}/`);
+    let page = await openPage(`${big.url}/`, { height: 960 });
     await live(page);
     await page.waitForTimeout(1500);
     await shoot(page, 'overview');
@@ -58,16 +76,10 @@ export async function take() {
     await small.cli('run', 'flaky', '--retries', '4', '--', 'sh', '-c', 'echo starting; sleep 0.5; exit 3');
     await small.cli('run', 'nightly', '--job', '--', 'true');
     await new Promise((d) => setTimeout(d, 6000));
-    let page = await openPage(`${small.url}/#/workloads/cart`, { height: 860 });
+    const page = await openPage(`${small.url}/#/workloads/cart`, { height: 860 });
     await live(page);
     await page.waitForTimeout(1500);
     await shoot(page, 'workload');
-    await page.goto(`${small.url}/#/`);
-    await page.waitForTimeout(1200);
-    await shoot(page, 'overview-dev');
-    await page.goto(`${small.url}/#/events`);
-    await page.waitForTimeout(800);
-    await shoot(page, 'events');
     await page.context().close();
   } finally {
     await small.close();

@@ -1,0 +1,265 @@
+/* core/workload_apply.c: how events change a workload. The only place that does: workload.c, node.c and unit.c decide, and emit.
+ *
+ * Everything here follows from the event and the state before it, so that a fold of stored events gives the same again: no options, no clock but the event's.
+ */
+#include "base/mutant.h"
+#include "core/retry.h"
+#include "core/state.h"
+
+static void take_action(struct workload *w, const Pb__Event *e)
+{
+        if (str_empty(e->action))
+                return;
+        w->action = (uint8_t)action_parse(e->action);
+        w->last_action_at = e->timestamp;
+}
+
+/* An agent's clock may be anywhere; what it says of a copy lies between its launch and now. */
+static int64_t agents_time(const struct workload *w, int64_t at, const Pb__Event *e)
+{
+        if (at > e->timestamp)
+                return e->timestamp;
+        return at && at < w->last_launch_at ? w->last_launch_at : at;
+}
+
+static void take_status(struct workload *w, const Pb__Event *e)
+{
+        const Pb__WorkloadStatus *s = e->status;
+        if (!s)
+                return;
+        w->has_exit = s->exit_code != NULL;
+        w->exit_code = s->exit_code ? (int32_t)s->exit_code->value : 0;
+        w->has_signal = s->signal != NULL;
+        w->signal = s->signal ? (int32_t)s->signal->value : 0;
+        if (s->started_at)
+                w->started_at = agents_time(w, s->started_at, e);
+        w->finished_at = agents_time(w, s->finished_at, e);
+        text_set(&w->failure, s->failure_reason);
+        if (!str_empty(s->failure_reason))
+                text_set(&w->last_error, s->failure_reason);
+        if (!str_empty(s->observed_revision))
+                text_set(&w->observed, s->observed_revision);
+}
+
+static void take_launch(struct core *c, struct workload *w, const Pb__Event *e, Pb__Phase__E phase)
+{
+        w->token_epoch = e->token->epoch;
+        w->token_seq = e->token->seq;
+        w->last_launch_at = e->timestamp;
+        w->next_retry_at = 0;
+        w->finished_at = 0;
+        w->has_exit = w->has_signal = false;
+        w->actual = PB__ACTUAL_STATE__E__Pending;
+        w->reported = false;
+        w->resends = 0;
+        workload_set_phase(c, w, phase);
+}
+
+static void apply_applied(struct core *c, struct workload_ix ix, const Pb__Event *e)
+{
+        struct workload *w = workload_at(c, ix);
+        bool created = w->definition == NONE;
+        bool held = w->holds;
+        uint32_t d = definition_intern(c, e->workload);
+        if (!created) {
+                waiting_remove(c, ix); /* of its old class */
+                if (held)
+                        workload_hold(c, ix, false);
+                definition_unref(c, w->definition);
+        }
+        w->definition = d;
+        if (held)
+                workload_hold(c, ix, true);
+        text_set(&w->revision, e->workload->revision_id);
+        const Pb__Retry *r = e->workload->retry;
+        w->max_attempts = r && r->max_attempts > 0 ? r->max_attempts : RETRY_MAX_ATTEMPTS;
+        w->base_seconds = r && r->base_seconds > 0 ? r->base_seconds : RETRY_BASE_SECONDS;
+        w->cap_seconds = r && r->cap_seconds > 0 ? r->cap_seconds : RETRY_CAP_SECONDS;
+        w->attempts = 0;
+        w->next_retry_at = 0;
+        w->updated_at = e->timestamp;
+        w->reason = 0;
+        text_set(&w->failure, NULL);
+        text_set(&w->lost_node, NULL);
+        if (created) {
+                w->created_at = e->timestamp;
+                w->desired = (uint8_t)(e->workload->desired_state ? e->workload->desired_state : PB__DESIRED_STATE__E__Running);
+                w->actual = PB__ACTUAL_STATE__E__Pending;
+                workload_set_phase(c, w, w->desired == PB__DESIRED_STATE__E__Stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
+        } else if (workload_is_finished(w) || w->phase == PB__PHASE__E__RetryPending) {
+                w->has_exit = w->has_signal = false;
+                workload_set_phase(c, w, w->desired == PB__DESIRED_STATE__E__Stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
+        }
+}
+
+static void apply_desired(struct core *c, struct workload_ix ix, const Pb__Event *e)
+{
+        struct workload *w = workload_at(c, ix);
+        w->desired = (uint8_t)e->desired_state;
+        w->updated_at = e->timestamp;
+        w->reason = (uint8_t)e->reason;
+        w->next_retry_at = 0;
+        if (e->desired_state == PB__DESIRED_STATE__E__Stopped) {
+                waiting_remove(c, ix);
+                bool runs = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Updating;
+                if (!runs) {
+                        workload_set_phase(c, w, PB__PHASE__E__Stopped);
+                        w->actual = PB__ACTUAL_STATE__E__Stopped;
+                }
+                w->action = ACTION_APPLY_STOPPED;
+                w->last_action_at = e->timestamp;
+        } else {
+                w->attempts = 0;
+                workload_set_phase(c, w, PB__PHASE__E__Pending);
+        }
+}
+
+static void apply_deleted(struct core *c, struct workload_ix ix, const Pb__Event *e)
+{
+        struct workload *w = workload_at(c, ix);
+        if (e->tombstone)
+                tombstone_add(c, w->node, w->id, w->token_epoch, w->token_seq, w->holds ? class_of(c, w)->need : (struct amounts){ 0 },
+                              PB__REASON__E__node_lost, e->timestamp);
+        save_removed(c, "/workloads/", w->id);
+        workload_free(c, ix);
+}
+
+static void apply_rescheduled(struct core *c, struct workload_ix ix, const Pb__Event *e)
+{
+        struct workload *w = workload_at(c, ix);
+        struct node_ix old = w->node;
+        struct amounts held = w->holds ? class_of(c, w)->need : (struct amounts){ 0 };
+        text_set(&w->previous_node, node_at(c, old)->id);
+        workload_unassign(c, ix);
+        if (!MUTANT(tombstone_dropped))
+                tombstone_add(c, old, w->id, w->token_epoch, w->token_seq, held, e->reason, e->timestamp);
+        bool stopped = w->desired == PB__DESIRED_STATE__E__Stopped; /* then it wants no node either */
+        workload_set_phase(c, w, stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
+        w->actual = stopped ? PB__ACTUAL_STATE__E__Stopped : PB__ACTUAL_STATE__E__Pending;
+        w->reason = (uint8_t)e->reason;
+        w->next_retry_at = 0;
+}
+
+static void apply_scheduled(struct core *c, struct workload_ix ix, const Pb__Event *e)
+{
+        struct workload *w = workload_at(c, ix);
+        struct node_ix n = node_find(c, e->node_id);
+        must(node_ok(n), "N5: an event about a node names a known one");
+        waiting_remove(c, ix);
+        if (!node_ok(w->node))
+                workload_assign(c, ix, n);
+        must(w->node.v == n.v, "W1: a workload has one node at most");
+        workload_hold(c, ix, true);
+        text_set(&w->lost_node, NULL);
+        w->placed_at = e->timestamp;
+        w->placed_reason = (uint8_t)e->placement->reason;
+        w->score = e->placement->score;
+        w->candidates = e->placement->candidates;
+        w->reason = PB__REASON__E__placed;
+        take_launch(c, w, e, PB__PHASE__E__Scheduled);
+}
+
+static void apply_retry(struct core *c, struct workload *w, const Pb__Event *e)
+{
+        w->next_retry_at = 0;
+        if (e->retry)
+                w->attempts = e->retry->attempts; /* a user's retry starts from zero */
+        if (workload_is_finished(w))
+                w->reason = PB__REASON__E__none;
+        text_set(&w->lost_node, NULL);
+        workload_set_phase(c, w, PB__PHASE__E__Pending);
+        w->actual = PB__ACTUAL_STATE__E__Pending;
+}
+
+static void apply_end(struct core *c, struct workload_ix ix, const Pb__Event *e, Pb__Phase__E phase, Pb__ActualState__E actual)
+{
+        struct workload *w = workload_at(c, ix);
+        take_status(w, e);
+        workload_set_phase(c, w, phase);
+        w->actual = (uint8_t)actual;
+        w->reason = (uint8_t)e->reason;
+        w->next_retry_at = e->retry ? e->retry->next_retry_at : 0;
+        if (e->retry)
+                w->attempts = e->retry->attempts;
+        waiting_remove(c, ix);
+        if (phase == PB__PHASE__E__Completed || phase == PB__PHASE__E__Failed) {
+                if (!w->finished_at)
+                        w->finished_at = e->timestamp;
+                if (node_ok(w->node))
+                        workload_hold(c, ix, false);
+        }
+}
+
+void apply_workload_event(struct core *c, const Pb__Event *e)
+{
+        struct workload_ix ix = workload_find(c, e->workload_id);
+        if (!workload_ok(ix) && e->type == PB__EVENT_TYPE__E__WorkloadApplied)
+                ix = workload_add(c, e->workload_id);
+        must(workload_ok(ix), "W5: an event about a workload names a known one");
+        struct workload *w = workload_at(c, ix);
+        w->seq = e->seq;
+        w->last_updated = e->timestamp;
+        take_action(w, e);
+        if (!(MUTANT(record_not_written) && e->type == PB__EVENT_TYPE__E__WorkloadStarted))
+                save_workload(c, ix);
+        switch (e->type) {
+        case PB__EVENT_TYPE__E__WorkloadApplied:
+                apply_applied(c, ix, e);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadDesired:
+                apply_desired(c, ix, e);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadDeleting:
+                waiting_remove(c, ix);
+                w->desired = PB__DESIRED_STATE__E__Deleted;
+                w->reason = (uint8_t)e->reason;
+                w->next_retry_at = 0;
+                workload_set_phase(c, w, PB__PHASE__E__Deleting);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadDeleted:
+                apply_deleted(c, ix, e);
+                return;
+        case PB__EVENT_TYPE__E__WorkloadScheduled:
+                apply_scheduled(c, ix, e);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadPending:
+                w->reason = (uint8_t)e->reason;
+                if (!node_ok(w->node))
+                        text_set(&w->failure, e->message);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadLaunched:
+                if (e->reason != PB__REASON__E__spec_changed && e->reason != PB__REASON__E__none)
+                        w->restarts++;
+                take_launch(c, w, e, e->reason == PB__REASON__E__spec_changed ? PB__PHASE__E__Updating : PB__PHASE__E__Scheduled);
+                w->reason = (uint8_t)e->reason;
+                break;
+        case PB__EVENT_TYPE__E__WorkloadStarted:
+                w->started_at = e->timestamp;
+                apply_end(c, ix, e, PB__PHASE__E__Running, PB__ACTUAL_STATE__E__Running);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadStopped:
+                apply_end(c, ix, e, PB__PHASE__E__Stopped, PB__ACTUAL_STATE__E__Stopped);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadCompleted:
+                apply_end(c, ix, e, PB__PHASE__E__Completed, PB__ACTUAL_STATE__E__Stopped);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadFailed:
+                apply_end(c, ix, e, PB__PHASE__E__Failed, PB__ACTUAL_STATE__E__Failed);
+                break;
+        case PB__EVENT_TYPE__E__RetryScheduled:
+                apply_end(c, ix, e, PB__PHASE__E__RetryPending, PB__ACTUAL_STATE__E__Failed);
+                break;
+        case PB__EVENT_TYPE__E__RetryTriggered:
+                apply_retry(c, w, e);
+                break;
+        case PB__EVENT_TYPE__E__Rescheduled:
+                apply_rescheduled(c, ix, e);
+                break;
+        case PB__EVENT_TYPE__E__RetryReset:
+                w->attempts = 0;
+                break;
+        default:
+                break; /* an event of a newer berth that means nothing to this one */
+        }
+        workload_deadline_refresh(c, ix);
+}

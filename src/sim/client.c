@@ -1,0 +1,269 @@
+/* sim/client.c: users: they apply, change, stop and delete by chance, wait for each answer, and remember what was acknowledged; and operators, who do the same to nodes. */
+#include "base/mem.h"
+#include "model/validate.h"
+#include "sim/world.h"
+#include <stdio.h>
+#include <string.h>
+
+static uint32_t pick_item(struct sim *s)
+{
+        if (s->items.len < s->opt.workloads &&
+            (s->items.len < s->opt.workloads / 2 || !s->items.len || sim_chance(s, CHANCE_CLIENT, 300000))) {
+                struct client_item *it = array_push(&s->items);
+                snprintf(it->id, sizeof(it->id), "w-%05zu", s->items.len - 1);
+                it->job = sim_chance(s, CHANCE_CLIENT, 250000);
+                return (uint32_t)s->items.len - 1;
+        }
+        return (uint32_t)rng_below(&s->chance[CHANCE_CLIENT], s->items.len);
+}
+
+static enum client_op pick_op(struct sim *s, const struct client_item *it)
+{
+        if (!it->exists)
+                return OP_APPLY;
+        uint64_t r = rng_below(&s->chance[CHANCE_CLIENT], 100);
+        return r < 55 ? OP_APPLY : r < 70 ? OP_DELETE : r < 80 ? OP_STOP : r < 92 ? OP_START : OP_RETRY;
+}
+
+static void send(struct sim *s)
+{
+        struct sim_event ev = { .kind = EV_REQUEST, .value = s->requests.len - 1 };
+        int64_t late = sim_hit(s, SIM_REORDER, 50000) ? sim_between(s, CHANCE_NET, 1, 5000) : 0;
+        sim_at(s, s->now + late + sim_link_delay(s), ev);
+        if (sim_hit(s, SIM_DUP, 20000)) /* a client that tried again */
+                sim_at(s, s->now + sim_link_delay(s), ev);
+        if (sim_hit(s, SIM_REORDER, 20000)) /* and one that was long on its way */
+                sim_at(s, s->now + sim_between(s, CHANCE_NET, 1000, 60000), ev);
+}
+
+void sim_client_act(struct sim *s)
+{
+        if (s->opt.workloads == 0 || s->calm)
+                return;
+        uint32_t i = pick_item(s);
+        struct client_item *it = &s->items.at[i];
+        if (it->busy)
+                return;
+        it->busy = true;
+        struct request *q = array_push(&s->requests);
+        *q = (struct request){ .op = pick_op(s, it), .item = i, .open = true };
+        if (q->op == OP_APPLY && (!it->exists || sim_chance(s, CHANCE_CLIENT, 700000)))
+                it->revision++;
+        q->revision = it->revision;
+        if (it->exists && sim_chance(s, CHANCE_CLIENT, 200000))
+                q->if_match = it->version;
+        s->result.requests++;
+        send(s);
+}
+
+void sim_client_node(struct sim *s, uint32_t n, enum client_op op, Pb__NodeWish__E wish)
+{
+        *array_push(&s->requests) = (struct request){ .op = op, .item = n, .wish = wish, .open = true };
+        s->result.requests++;
+        send(s);
+}
+
+static bool is_about_node(const struct request *q)
+{
+        return q->op == OP_WISH || q->op == OP_FORGET;
+}
+
+static void fill_workload(struct sim *s, const struct client_item *it, uint32_t revision, struct arena *a, Pb__Workload *w)
+{
+        /* Everything follows from the id and the revision, so that a repeated request says the same. */
+        struct rng r;
+        rng_seed(&r, hash64_mix(s->opt.seed, hash64_mix(revision, hash64(it->id, strlen(it->id)))));
+        Pb__Spec *spec = arena_new(a, Pb__Spec);
+        Pb__Resources *res = arena_new(a, Pb__Resources);
+        pb__workload__init(w);
+        pb__spec__init(spec);
+        pb__resources__init(res);
+        w->id = (char *)it->id;
+        w->type = PB__WORKLOAD_TYPE__E__process;
+        spec->command = arena_new_n(a, char *, 2);
+        spec->command[spec->n_command++] = "run";
+        spec->command[spec->n_command++] = arena_printf(a, "%u", revision);
+        res->cpu = (int64_t)(100 + rng_below(&r, 900));
+        res->memory_mb = (int64_t)(64 + rng_below(&r, 1024));
+        res->disk_gb = (int64_t)rng_below(&r, 5);
+        if (rng_chance(&r, 20000))
+                res->cpu = 64000; /* fits nowhere */
+        w->spec = spec;
+        w->resources = res;
+        w->restart = it->job ? PB__RESTART__E__on_failure : PB__RESTART__E__always;
+        if (it->job && rng_chance(&r, 300000))
+                w->ttl_seconds = 600;
+        if (rng_chance(&r, 100000)) {
+                static const char *const zones[] = { "a", "b", "c" };
+                Pb__Workload__NodeSelectorEntry *sel = arena_new(a, Pb__Workload__NodeSelectorEntry);
+                pb__workload__node_selector_entry__init(sel);
+                sel->key = "zone";
+                sel->value = (char *)zones[rng_below(&r, 3)];
+                w->node_selector = arena_new_n(a, Pb__Workload__NodeSelectorEntry *, 1);
+                w->node_selector[w->n_node_selector++] = sel;
+        }
+}
+
+static void ask_node(struct sim *s, const struct request *q, struct input *in)
+{
+        Pb__SetNodeWishRequest wish = PB__SET_NODE_WISH_REQUEST__INIT;
+        Pb__NodeRef ref = PB__NODE_REF__INIT;
+        wish.id = ref.id = s->machines.at[q->item].id;
+        wish.wish = q->wish;
+        in->kind = q->op == OP_WISH ? INPUT_NODE_WISH : INPUT_NODE_FORGET;
+        in->msg = q->op == OP_WISH ? &wish.base : &ref.base;
+        sim_server_input(s, in);
+}
+
+static void ask_workload(struct sim *s, struct request *q, struct input *in)
+{
+        struct client_item *it = &s->items.at[q->item];
+        if (!q->arrived) {
+                q->arrived = true;
+                q->deletes = it->deletes;
+        }
+        struct arena a = ARENA_INIT;
+        struct err err = { 0 };
+        Pb__ApplyWorkloadRequest apply = PB__APPLY_WORKLOAD_REQUEST__INIT;
+        Pb__WorkloadRef ref = PB__WORKLOAD_REF__INIT;
+        Pb__SetDesiredRequest desired = PB__SET_DESIRED_REQUEST__INIT;
+        Pb__Workload w;
+        ref.id = desired.id = it->id;
+        apply.if_match = ref.if_match = desired.if_match = q->if_match;
+        switch (q->op) {
+        case OP_APPLY:
+                fill_workload(s, it, q->revision, &a, &w);
+                if (workload_normalise(&a, &w, &err) < 0)
+                        sim_fail(s, "the simulator asked for nonsense", err_line(&err));
+                apply.workload = &w;
+                in->kind = INPUT_APPLY;
+                in->msg = &apply.base;
+                break;
+        case OP_DELETE:
+                it->delete_asked = true;
+                it->deletes++;
+                in->kind = INPUT_DELETE;
+                in->msg = &ref.base;
+                break;
+        case OP_STOP:
+        case OP_START:
+                desired.desired_state = q->op == OP_STOP ? PB__DESIRED_STATE__E__Stopped : PB__DESIRED_STATE__E__Running;
+                in->kind = INPUT_DESIRED;
+                in->msg = &desired.base;
+                break;
+        default:
+                in->kind = INPUT_RETRY;
+                in->msg = &ref.base;
+                break;
+        }
+        if (!sim_failed(s))
+                sim_server_input(s, in);
+        arena_fini(&a);
+}
+
+void sim_client_request(struct sim *s, uint32_t slot)
+{
+        struct request *q = &s->requests.at[slot]; /* none is added meanwhile */
+        if (!s->core || (is_about_node(q) && s->calm && slot < s->first_calm_request)) {
+                if (q->open && !is_about_node(q))
+                        s->items.at[q->item].busy = false;
+                q->open = false;
+                return;
+        }
+        struct input in = { .reply = slot + 1, .request_id = "sim", .actor = "sim" };
+        if (is_about_node(q))
+                ask_node(s, q, &in);
+        else
+                ask_workload(s, q, &in);
+}
+
+void sim_client_abandoned(struct sim *s)
+{
+        for (; s->answered < s->requests.len && !s->requests.at[s->answered].open; s->answered++)
+                ;
+        for (size_t i = s->answered; i < s->requests.len; i++) {
+                struct request *q = &s->requests.at[i];
+                if (q->open && !is_about_node(q))
+                        s->items.at[q->item].busy = false;
+                q->open = false;
+        }
+}
+
+/* A3: what is answered is durable. */
+static void check_durable(struct sim *s, uint64_t version)
+{
+        if (version > s->durable)
+                sim_fail(s, "A3: a caller is answered before the store has it",
+                         fmt("version %llu, the store has %llu", (unsigned long long)version, (unsigned long long)s->durable));
+}
+
+static void reply_about_node(struct sim *s, const struct request *q, const struct reply *r)
+{
+        if (r->err) {
+                if (r->err->code != ERR_CONFLICT && r->err->code != ERR_NOT_FOUND)
+                        sim_fail(s, "C12: an operator is refused", r->err->msg);
+                return;
+        }
+        Pb__Node *n = pb__node__unpack(NULL, r->len, r->data);
+        check_durable(s, n->resource_version);
+        if (q->op == OP_WISH && n->wish != q->wish)
+                sim_fail(s, "C12: an operator's wish was not taken", n->id);
+        pb__node__free_unpacked(n, NULL);
+}
+
+void sim_client_reply(struct sim *s, const struct reply *r)
+{
+        struct request *q = &s->requests.at[r->ticket - 1];
+        bool first = q->open;
+        q->open = false;
+        if (is_about_node(q)) {
+                reply_about_node(s, q, r);
+                return;
+        }
+        struct client_item *it = &s->items.at[q->item];
+        if (first)
+                it->busy = false;
+        if (r->err) {
+                if (r->err->code == ERR_NOT_FOUND && it->delete_asked)
+                        it->exists = it->delete_asked = false;
+                else if (r->err->code == ERR_NOT_FOUND && (it->job || !it->exists))
+                        it->exists = false; /* its ttl was over */
+                else if (r->err->code != ERR_CONFLICT)
+                        sim_fail(s, "A5: an acknowledged workload is not known", r->err->msg);
+                return;
+        }
+        struct arena_allocator alloc = arena_allocator(&s->reply);
+        Pb__Workload *w = pb__workload__unpack((ProtobufCAllocator *)&alloc, r->len, r->data);
+        check_durable(s, w->resource_version);
+        if (q->if_match && q->op == OP_APPLY && first && it->version > q->if_match)
+                sim_fail(s, "A10: the loser of two writers won", it->id);
+        if (q->op == OP_DELETE)
+                it->exists = false;
+        else if (q->op == OP_APPLY) {
+                it->exists = true;
+                if (q->deletes == it->deletes)
+                        it->delete_asked = false; /* else a delete came after it */
+        }
+        if (w->resource_version > it->version)
+                it->version = w->resource_version;
+        arena_reset(&s->reply);
+}
+
+/* A5: whatever was acknowledged is there, at that version or a later one. */
+void sim_client_check_kept(struct sim *s)
+{
+        if (!s->core || s->committing || s->queue.len || s->away || core_pending_ops(s->core) || core_next_ms(s->core) <= sim_server_now(s))
+                return;
+        for (size_t i = 0; i < s->items.len && !sim_failed(s); i++) {
+                struct client_item *it = &s->items.at[i];
+                if (!it->exists || it->delete_asked || it->busy)
+                        continue;
+                Pb__Workload *w = sim_ask(s, it->id);
+                if (!w && !it->job)
+                        sim_fail(s, "A5: an acknowledged workload is gone", it->id);
+                if (w && w->resource_version < it->version)
+                        sim_fail(s, "A5: an acknowledged change is gone", it->id);
+                if (w)
+                        pb__workload__free_unpacked(w, NULL);
+        }
+}

@@ -1,0 +1,97 @@
+/* sim/lies.c: an agent that says of its units what is not so: leaves some out, makes some up, repeats old tokens, calls what has ended running.
+ *
+ * Such an agent can spoil its own node's work. It must not spoil anything else.
+ */
+#include "base/mem.h"
+#include "sim/world.h"
+#include <string.h>
+
+static uint64_t below(struct sim *s, uint64_t n)
+{
+        return rng_below(&s->chance[CHANCE_NET], n);
+}
+
+static void twist(struct sim *s, Pb__UnitStatus *u)
+{
+        static const Pb__ActualState__E states[] = { PB__ACTUAL_STATE__E__Running, PB__ACTUAL_STATE__E__Stopped,
+                                                     PB__ACTUAL_STATE__E__Failed,  PB__ACTUAL_STATE__E__Missing,
+                                                     PB__ACTUAL_STATE__E__Pending, PB__ACTUAL_STATE__E__Unknown };
+        switch (below(s, 8)) {
+        case 0:
+        case 1:
+                u->state = states[below(s, ARRAY_LEN(states))];
+                break;
+        case 2:
+                if (u->token)
+                        u->token->seq -= u->token->seq > 3 ? 1 + below(s, 3) : 0;
+                break;
+        case 3:
+                if (u->token)
+                        u->token->seq += below(s, 2) ? 1 : UINT64_C(1) << 40;
+                break;
+        case 4:
+                u->token = NULL;
+                break;
+        case 5:
+                u->started_at = (int64_t)below(s, 2) * INT64_MAX;
+                u->finished_at = below(s, 2) ? INT64_MAX : -5;
+                break;
+        default:
+                break;
+        }
+}
+
+static Pb__UnitStatus *invent(struct sim *s, struct arena *a)
+{
+        Pb__UnitStatus *u = arena_new(a, Pb__UnitStatus);
+        pb__unit_status__init(u);
+        bool real = s->items.len && below(s, 2);
+        u->workload_id =
+            real ? arena_strdup(a, s->items.at[below(s, s->items.len)].id) : arena_printf(a, "ghost-%u", (unsigned)below(s, 5));
+        u->revision_id = "made-up";
+        u->state = PB__ACTUAL_STATE__E__Running;
+        u->token = arena_new(a, Pb__Token);
+        pb__token__init(u->token);
+        u->token->epoch = below(s, 3);
+        u->token->seq = below(s, s->durable + 10);
+        twist(s, u);
+        return u;
+}
+
+static void twist_list(struct sim *s, struct arena *a, size_t *n, Pb__UnitStatus ***list)
+{
+        Pb__UnitStatus **to = arena_new_n(a, Pb__UnitStatus *, *n + 4);
+        size_t len = 0;
+        for (size_t i = 0; i < *n; i++) {
+                if (below(s, 100) < 20)
+                        continue;
+                if (below(s, 100) < 50)
+                        twist(s, (*list)[i]);
+                to[len++] = (*list)[i];
+        }
+        for (uint64_t extra = below(s, 4); extra > 0; extra--)
+                to[len++] = invent(s, a);
+        *n = len;
+        *list = to;
+}
+
+const void *sim_lie(struct sim *s, uint32_t n, const void *data, size_t *len)
+{
+        struct arena *a = &s->lies;
+        struct arena_allocator alloc = arena_allocator(a);
+        Pb__AgentMessage *m = pb__agent_message__unpack((ProtobufCAllocator *)&alloc, *len, data);
+        (void)n;
+        if (m->hello)
+                twist_list(s, a, &m->hello->n_units, &m->hello->units);
+        else if (m->units) {
+                twist_list(s, a, &m->units->n_units, &m->units->units);
+                if (m->units->applied && below(s, 4) == 0)
+                        m->units->applied->seq = UINT64_MAX / 2;
+                m->units->complete = below(s, 10) == 0 || m->units->complete;
+        } else if (m->heartbeat)
+                m->heartbeat->units_hash = below(s, UINT64_MAX);
+        *len = pb__agent_message__get_packed_size(m);
+        uint8_t *to = arena_alloc(a, *len + 1);
+        pb__agent_message__pack(m, to);
+        return to;
+}

@@ -1,0 +1,137 @@
+/* sim/sim_test.c: the simulator itself: it is deterministic, its seeds pass with every fault on, and it does find faults. */
+#include "sim/sim.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct sim_result run(const struct sim_options *opt)
+{
+        struct sim_result res = { 0 };
+        struct err err = { 0 };
+        assert_int_equal(sim_run(opt, &res, &err), 0);
+        if (res.violations)
+                fail_msg("seed %llu: %s: %s", (unsigned long long)opt->seed, err.msg, err.detail);
+        return res;
+}
+
+static void small(struct sim_options *opt, uint64_t seed)
+{
+        sim_options_default(opt);
+        opt->seed = seed;
+        opt->nodes = 6;
+        opt->workloads = 40;
+        opt->hours_ms = 1800000;
+}
+
+/* R: A2 A3 A5 X5 C24 C26 C34 */
+static void seeds_pass_with_all_faults_on(void **state)
+{
+        (void)state;
+        uint64_t starts = 0, faults = 0, restarts = 0, events = 0;
+        for (uint64_t seed = 1; seed <= 12; seed++) {
+                struct sim_options opt;
+                small(&opt, seed);
+                opt.check_always = seed % 4 == 0;
+                struct sim_result res = run(&opt);
+                assert_true(res.simulated_ms >= opt.hours_ms);
+                starts += res.starts, faults += res.faults, restarts += res.restarts, events += res.events;
+        }
+        /* and something did happen */
+        assert_true(starts > 300 && faults > 50 && restarts > 12 && events > 2000);
+}
+
+/* R: A2 X5 */
+static void the_same_seed_gives_the_same_hash(void **state)
+{
+        (void)state;
+        for (uint64_t seed = 1; seed <= 4; seed++) {
+                struct sim_options opt;
+                small(&opt, seed);
+                struct sim_result a = run(&opt), b = run(&opt);
+                assert_true(a.hash == b.hash);
+                assert_true(a.steps == b.steps && a.events == b.events && a.starts == b.starts && a.faults == b.faults);
+        }
+}
+
+/* R: A2 X5 */
+static void looking_more_often_changes_nothing(void **state)
+{
+        (void)state;
+        struct sim_options opt;
+        small(&opt, 3);
+        struct sim_result a = run(&opt);
+        opt.check_always = true;
+        struct sim_result b = run(&opt);
+        assert_true(a.hash == b.hash);
+}
+
+/* R: X5 */
+static void another_seed_gives_another_hash(void **state)
+{
+        (void)state;
+        uint64_t hashes[8];
+        for (uint64_t seed = 0; seed < 8; seed++) {
+                struct sim_options opt;
+                small(&opt, seed + 20);
+                hashes[seed] = run(&opt).hash;
+                for (uint64_t i = 0; i < seed; i++)
+                        assert_true(hashes[i] != hashes[seed]);
+        }
+}
+
+/* Each kind of fault by itself, and none at all.  R: X5 */
+static void each_fault_can_be_had_alone(void **state)
+{
+        (void)state;
+        struct sim_options opt;
+        for (uint32_t fault = 1; fault < SIM_ALL; fault <<= 1) {
+                small(&opt, 7);
+                opt.faults = fault;
+                run(&opt);
+        }
+        small(&opt, 7);
+        opt.faults = 0;
+        struct sim_result res = run(&opt);
+        assert_int_equal(res.faults, 0);
+}
+
+/* More work than fits into one batch at once: nothing spins, nothing is lost.  R: A3 X5 */
+static void a_large_burst_is_worked_off(void **state)
+{
+        (void)state;
+        struct sim_options opt;
+        small(&opt, 5);
+        opt.nodes = 20;
+        opt.workloads = 1500;
+        opt.hours_ms = 600000;
+        run(&opt);
+}
+
+/* R: X5 */
+static void the_smallest_cluster_works_too(void **state)
+{
+        (void)state;
+        struct sim_options opt;
+        small(&opt, 9);
+        opt.nodes = 1;
+        opt.workloads = 3;
+        run(&opt);
+        opt.workloads = 0;
+        assert_int_equal(run(&opt).starts, 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(seeds_pass_with_all_faults_on),      cmocka_unit_test(the_same_seed_gives_the_same_hash),
+                cmocka_unit_test(looking_more_often_changes_nothing), cmocka_unit_test(another_seed_gives_another_hash),
+                cmocka_unit_test(each_fault_can_be_had_alone),        cmocka_unit_test(a_large_burst_is_worked_off),
+                cmocka_unit_test(the_smallest_cluster_works_too),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,340 @@
+/* sim/watch.c: somebody who knows only the committed events and the rules, and says when an event breaks one.
+ *
+ * The core's own invariants look at a state; these look at what happened: an eviction before its grace is over leaves a perfectly sound state behind.
+ * The numbers here are those of the requirements, not the core's options, so that a changed default is seen as well.
+ */
+#include "base/mem.h"
+#include "events.pb-c.h"
+#include "sim/world.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define SILENCE_MS 30000
+#define GRACE_MS 60000
+#define BACKOFF_BASE_MS 5000
+#define BACKOFF_CAP_MS 120000
+#define BRAKE_PERCENT 55
+#define LAUNCHES_MAX 12 /* of one workload within a minute, without anybody asking: a crash loop with its backoff needs 5 */
+
+struct watched_node {
+        bool known, lost;
+        bool draining; /* then they leave anyway */
+        bool left;     /* units have left it since it was lost, or could have */
+        int64_t lost_at;
+        uint64_t seq;
+};
+struct watched_workload {
+        bool completed; /* and nobody has asked for another run since */
+        bool finished;  /* nothing of it runs, for good: its old node has no say any more */
+        bool launched;  /* the last thing that happened to it was a launch, or its success */
+        int32_t attempts;
+        int64_t retry_at;
+        uint64_t token, seq;
+        int64_t launches[LAUNCHES_MAX + 1]; /* when, since somebody asked for something; a ring */
+        uint32_t n_launches;
+};
+struct watch {
+        uint64_t seq;
+        ARRAY(struct watched_node) nodes;
+        ARRAY(struct watched_workload) workloads;
+        struct shadow *shadow;
+        struct arena memory;
+};
+
+struct watch *sim_watch_create(void)
+{
+        struct watch *w = mem_must(sizeof(struct watch));
+        w->shadow = shadow_create();
+        return w;
+}
+
+void sim_watch_destroy(struct watch *w)
+{
+        shadow_destroy(w->shadow);
+        array_fini(&w->nodes);
+        array_fini(&w->workloads);
+        arena_fini(&w->memory);
+        mem_free(w);
+}
+
+/* The requirements' numbers, unless this run was told others. */
+static int64_t silence_ms(const struct sim *s)
+{
+        int64_t beat = s->opt.heartbeat_ms ? s->opt.heartbeat_ms : SILENCE_MS / 3;
+        return beat * (s->opt.silence_beats ? s->opt.silence_beats : 3);
+}
+
+static int64_t grace_ms(const struct sim *s)
+{
+        return s->opt.evict_grace_ms ? s->opt.evict_grace_ms : GRACE_MS;
+}
+
+static struct watched_node *node_of(struct watch *w, const char *id)
+{
+        size_t n = number_of(id);
+        while (w->nodes.len <= n)
+                array_push(&w->nodes);
+        return &w->nodes.at[n];
+}
+
+static struct watched_workload *workload_of(struct watch *w, const char *id)
+{
+        size_t n = number_of(id);
+        while (w->workloads.len <= n)
+                array_push(&w->workloads);
+        return &w->workloads.at[n];
+}
+
+static bool is_tainted(const struct sim *s, const Pb__Event *e)
+{
+        size_t n = number_of(e->workload_id);
+        return n < s->items.len && s->items.at[n].tainted;
+}
+
+void sim_taint_node(struct sim *s, uint32_t n)
+{
+        s->machines.at[n].lied = true;
+        for (size_t i = 0; i < s->items.len; i++)
+                if (shadow_is_on(s->watch->shadow, i, n) || sim_copy_find(&s->machines.at[n], s->items.at[i].id))
+                        s->items.at[i].tainted = true;
+}
+
+static void broken(struct sim *s, const Pb__Event *e, const char *what)
+{
+        sim_fail(s, what,
+                 fmt("event %llu, %s%s%s", (unsigned long long)e->seq, e->workload_id, e->workload_id[0] && e->node_id[0] ? " on " : "",
+                     e->node_id));
+}
+
+static int64_t backoff_ms(int32_t attempts)
+{
+        int64_t wait = BACKOFF_BASE_MS;
+        for (int32_t i = 1; i < attempts && wait < BACKOFF_CAP_MS; i++)
+                wait *= 2;
+        return wait < BACKOFF_CAP_MS ? wait : BACKOFF_CAP_MS;
+}
+
+/* Most nodes fell silent together, and that was known before this moment. */
+static bool most_are_silent(const struct watch *w, const struct watched_node *n, int64_t now_ms, int64_t grace)
+{
+        uint32_t all = 0, silent = 0;
+        for (size_t i = 0; i < w->nodes.len; i++) {
+                const struct watched_node *x = &w->nodes.at[i];
+                bool together = x->lost && x->lost_at < now_ms && llabs(x->lost_at - n->lost_at) <= grace;
+                silent += together;
+                all += x->known && (together || !x->lost || x->lost_at == now_ms);
+        }
+        return all >= 3 && silent * 100 > all * BRAKE_PERCENT;
+}
+
+/* Nothing has changed since the last such event: whoever was free to move its units meanwhile may be about to. */
+static void see_who_is_free(struct sim *s, const Pb__Event *e)
+{
+        for (size_t i = 0; i < s->watch->nodes.len; i++) {
+                struct watched_node *n = &s->watch->nodes.at[i];
+                if (n->lost && !n->left && e->timestamp - n->lost_at >= grace_ms(s) &&
+                    !most_are_silent(s->watch, n, e->timestamp, grace_ms(s)))
+                        n->left = true;
+        }
+}
+
+static void see_node(struct sim *s, const Pb__Event *e)
+{
+        struct watched_node *n = node_of(s->watch, e->node_id);
+        see_who_is_free(s, e);
+        if (e->prev != n->seq)
+                broken(s, e, "A2: an event about a node does not name the one before it");
+        n->seq = e->seq;
+        switch (e->type) {
+        case PB__EVENT_TYPE__E__NodeReady:
+                if (n->known && !n->lost)
+                        broken(s, e, "C10: a heartbeat that changes nothing became an event");
+                n->lost = false;
+                break;
+        case PB__EVENT_TYPE__E__NodeRegistered:
+                n->known = true;
+                n->lost = false;
+                break;
+        case PB__EVENT_TYPE__E__NodeLost:
+                if (e->timestamp - s->server_started < silence_ms(s))
+                        broken(s, e, "N1: a node was declared lost before the server had listened for a full limit of silence");
+                n->lost = true;
+                n->left = false;
+                n->lost_at = e->timestamp;
+                break;
+        case PB__EVENT_TYPE__E__NodeWishChanged:
+                n->draining = e->wish == PB__NODE_WISH__E__draining;
+                break;
+        case PB__EVENT_TYPE__E__NodeForgotten:
+                for (size_t i = 0; i < s->machines.len; i++)
+                        if (s->machines.at[i].node == number_of(e->node_id))
+                                s->machines.at[i].forgotten = true;
+                *n = (struct watched_node){ 0 };
+                break;
+        default:
+                break;
+        }
+}
+
+/* Units leave a lost node only when its grace is over, and not if it is the server that is cut off. */
+static void see_eviction(struct sim *s, struct watched_workload *w, const Pb__Event *e)
+{
+        struct watched_node *n = node_of(s->watch, e->node_id);
+        if (w->finished || n->draining)
+                return;
+        if (!n->lost || e->timestamp - n->lost_at < grace_ms(s))
+                broken(s, e, "C12: a unit left its lost node before the grace was over");
+        else if (!n->left && most_are_silent(s->watch, n, e->timestamp, grace_ms(s)))
+                broken(s, e, "C11: units left a lost node although most nodes fell silent with it");
+        n->left = true;
+}
+
+/* C26: no hot loops. */
+static void count_launch(struct sim *s, struct watched_workload *w, const Pb__Event *e)
+{
+        w->launches[w->n_launches++ % (LAUNCHES_MAX + 1)] = s->now;
+        uint32_t recent = 0;
+        for (uint32_t i = 0; i < LAUNCHES_MAX + 1 && i < w->n_launches; i++)
+                recent += w->launches[i] > s->now - 60000;
+        if (is_tainted(s, e))
+                return;
+        if (recent > s->result.launches_per_minute)
+                s->result.launches_per_minute = recent;
+        if (recent > LAUNCHES_MAX)
+                broken(s, e, "C26: a workload is launched again and again");
+}
+
+static void see_launch(struct sim *s, struct watched_workload *w, const Pb__Event *e)
+{
+        if (!e->token || e->token->seq != e->seq || e->token->seq <= w->token)
+                broken(s, e, "W3: a launch has a token that does not grow");
+        if (w->completed)
+                broken(s, e, "C25: a job that had completed was launched again");
+        if (e->type == PB__EVENT_TYPE__E__WorkloadLaunched && w->launched && e->reason == PB__REASON__E__none && !is_tainted(s, e))
+                broken(s, e, "C22: a unit was launched again although nothing had happened to it");
+        w->token = e->token ? e->token->seq : w->token;
+        w->finished = false;
+        if (s->machines.at[number_of(e->node_id)].lied)
+                s->items.at[number_of(e->workload_id)].tainted = true;
+        count_launch(s, w, e);
+}
+
+static void see_failure(struct sim *s, struct watched_workload *w, const Pb__Event *e)
+{
+        const Pb__WorkloadStatus *st = e->status;
+        bool job = s->items.at[number_of(e->workload_id)].job;
+        if (job && st && st->exit_code && st->exit_code->value == 0 && !st->signal && e->reason != PB__REASON__E__start_failed &&
+            !is_tainted(s, e))
+                broken(s, e, "C25: a job that exited 0 counts as failed");
+        if (e->retry && e->retry->attempts != w->attempts + 1)
+                broken(s, e, "R1: failures are counted one by one");
+        w->finished = e->type == PB__EVENT_TYPE__E__WorkloadFailed;
+        w->attempts = e->retry ? e->retry->attempts : 0;
+        w->retry_at = e->retry ? e->retry->next_retry_at : 0;
+        if (e->type == PB__EVENT_TYPE__E__RetryScheduled && w->retry_at - e->timestamp != backoff_ms(w->attempts))
+                broken(s, e, "C20: a failed unit waits another time than its schedule says");
+}
+
+static void see_workload(struct sim *s, const Pb__Event *e)
+{
+        struct watched_workload *w = workload_of(s->watch, e->workload_id);
+        bool launched = false;
+        if (e->prev != w->seq && e->type != PB__EVENT_TYPE__E__UnitRemoved)
+                broken(s, e, "A2: an event does not name the one before it");
+        w->seq = e->seq;
+        switch (e->type) {
+        case PB__EVENT_TYPE__E__WorkloadApplied:
+        case PB__EVENT_TYPE__E__WorkloadDesired:
+                w->completed = false;
+                w->n_launches = 0;
+                if (e->type == PB__EVENT_TYPE__E__WorkloadApplied || e->desired_state == PB__DESIRED_STATE__E__Running)
+                        w->attempts = 0;
+                break;
+        case PB__EVENT_TYPE__E__RetryTriggered:
+                if (e->retry) {
+                        w->completed = false;
+                        w->n_launches = 0;
+                        w->attempts = e->retry->attempts;
+                } else if (e->timestamp < w->retry_at)
+                        broken(s, e, "R2: a failed unit was tried again before its time");
+                break;
+        case PB__EVENT_TYPE__E__RetryReset:
+                w->attempts = 0;
+                break;
+        case PB__EVENT_TYPE__E__WorkloadScheduled:
+        case PB__EVENT_TYPE__E__WorkloadLaunched:
+                see_launch(s, w, e);
+                launched = true;
+                break;
+        case PB__EVENT_TYPE__E__WorkloadStarted:
+                launched = true;
+                break;
+        case PB__EVENT_TYPE__E__RetryScheduled:
+        case PB__EVENT_TYPE__E__WorkloadFailed:
+                see_failure(s, w, e);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadCompleted:
+                w->completed = w->finished = true;
+                break;
+        case PB__EVENT_TYPE__E__Rescheduled:
+                if (e->reason == PB__REASON__E__node_lost)
+                        see_eviction(s, w, e);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadPending:
+                if (strcmp(e->action, "AwaitFailover") == 0 && node_of(s->watch, e->node_id)->lost)
+                        see_eviction(s, w, e);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadDeleted:
+                if (e->tombstone)
+                        see_eviction(s, w, e);
+                *w = (struct watched_workload){ .token = w->token };
+                return;
+        default:
+                break;
+        }
+        w->launched = launched;
+}
+
+void sim_watch_event(struct sim *s, const void *data, size_t len)
+{
+        struct arena_allocator alloc = arena_allocator(&s->watch->memory);
+        Pb__Event *e = pb__event__unpack((ProtobufCAllocator *)&alloc, len, data);
+        if (!e) {
+                sim_fail(s, "A2: a committed event does not parse", "");
+                return;
+        }
+        if (e->seq != s->watch->seq + 1)
+                broken(s, e, "A2: events left the server out of order");
+        s->watch->seq = e->seq;
+        const char *what = shadow_event(s->watch->shadow, e);
+        if (what)
+                broken(s, e, what);
+        if (e->type == PB__EVENT_TYPE__E__UnitRemoved) { /* part of a workload's history only while there is one */
+                struct watched_workload *w = workload_of(s->watch, e->workload_id);
+                if (w->seq && e->prev != w->seq)
+                        broken(s, e, "A2: an event does not name the one before it");
+                if (w->seq)
+                        w->seq = e->seq;
+        } else if (!str_empty(e->workload_id))
+                see_workload(s, e);
+        else if (!str_empty(e->node_id))
+                see_node(s, e);
+        arena_reset(&s->watch->memory);
+}
+
+static int catch_up(void *ctx, const struct store_event *e, struct err *err)
+{
+        sim_remember(ctx, e->data, e->len);
+        (void)err;
+        return 0;
+}
+
+void sim_watch_catch_up(struct sim *s)
+{
+        struct store_reader *reader = NULL;
+        struct err err = { 0 };
+        if (store_reader_open(s->store, &reader, &err) < 0 || store_reader_events(reader, s->watch->seq, false, catch_up, s, &err) < 0)
+                sim_fail(s, "the stored events cannot be read", err_line(&err));
+        if (reader)
+                store_reader_close(reader);
+}

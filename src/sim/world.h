@@ -1,0 +1,321 @@
+/* sim/world.h: the simulator's parts, as its own files see them. */
+#ifndef BERTH_SIM_WORLD_H
+#define BERTH_SIM_WORLD_H
+
+#include "agent/engine.h"
+#include "base/arena.h"
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/heap.h"
+#include "base/map.h"
+#include "base/str.h"
+#include "core/core.h"
+#include "events.pb-c.h"
+#include "sim/sim.h"
+#include "store/memory.h"
+#include "store/store.h"
+#include <stdio.h>
+
+#define HOUR_MS INT64_C(3600000)
+#define START_MS INT64_C(1767225600000) /* 2026-01-01: any fixed moment */
+
+enum event_kind {
+        EV_NONE,
+        EV_SERVER_TICK,
+        EV_SERVER_START,
+        EV_SERVER_CRASH,
+        EV_COMMITTED,   /* the batch under way reached the disk */
+        EV_TO_SERVER,   /* data: packed AgentMessage */
+        EV_TO_AGENT,    /* data: struct letter */
+        EV_ACK,         /* to the agent: a heartbeat's answer; value is next_ms */
+        EV_LIST,        /* to the agent: send the whole list */
+        EV_SERVER_GONE, /* the server notices that a stream ended */
+        EV_AGENT_GONE,  /* the agent notices it */
+        EV_CONNECT,     /* the agent dials */
+        EV_AGENT_TICK,
+        EV_AGENT_START,
+        EV_FAULT, /* value: position in the plan */
+        EV_HEAL,  /* a node's link works again */
+        EV_STORE_BACK,
+        EV_TWIN_END,
+        EV_RUNTIME, /* a copy's next event */
+        EV_CLIENT,  /* somebody asks something */
+        EV_REQUEST, /* a request arrives at the server: value is its slot */
+};
+
+struct sim_event {
+        enum event_kind kind;
+        uint32_t node;
+        uint64_t conn;
+        uint64_t value;
+        void *data;
+        size_t len;
+};
+
+/* Everything by chance comes from one of these, so that leaving one thing out disturbs the others as little as can be. */
+enum chance { CHANCE_NET, CHANCE_CLIENT, CHANCE_RUNTIME, CHANCE_CORE, CHANCE_SERVER, _CHANCE_MAX };
+
+/* What a server says to an agent, unpacked once. Two events may share it. */
+struct letter {
+        struct arena memory;
+        Pb__ServerMessage msg;
+        uint32_t refs;
+};
+
+/* ---- faults ---- */
+
+enum fault_kind {
+        FAULT_SERVER_CRASH,
+        FAULT_STORE_AWAY,
+        FAULT_SLOW_DISK,
+        FAULT_SERVER_CLOCK,
+        FAULT_OPERATOR,
+        FAULT_AGENT_CRASH, /* from here on: of one node */
+        FAULT_MACHINE_CRASH,
+        FAULT_CUT,
+        FAULT_ONEWAY,
+        FAULT_STALL,
+        FAULT_AGENT_CLOCK,
+        FAULT_TWIN,
+        FAULT_LIES,
+        _FAULT_MAX
+};
+struct planned_fault {
+        int64_t at;
+        enum fault_kind kind;
+        uint32_t node;
+        uint64_t random; /* all its details follow from this */
+};
+
+/* ---- machines ---- */
+
+/* One copy of a unit on a machine. */
+struct copy {
+        char *workload_id, *revision;
+        struct unit_token token;
+        bool alive, job, gone; /* gone: died with the machine */
+        int64_t started_at, ended_at;
+        int32_t exit_code, signal;
+        bool start_failed, removing, stopping;
+        uint64_t life; /* number of its pending EV_RUNTIME; older ones are void */
+        enum runtime_event_kind next;
+};
+
+struct disk_record {
+        char *id;
+        void *data;
+        size_t len;
+};
+
+struct machine {
+        char id[32];
+        uint32_t node;           /* number of the node that it says it is: its own, or its twin's */
+        struct engine *engine;   /* NULL: the agent is down */
+        bool down;               /* the machine is off */
+        bool off;                /* and stays off: a twin before and after its time */
+        bool forgotten;          /* its node was forgotten by an operator, once or more */
+        bool lied;               /* it has lied, or had a twin: nothing is said about its workloads */
+        bool cut;                /* nothing gets through, either way */
+        bool up_lost, down_lost; /* one way only */
+        bool stalls;             /* then: what cannot get through now does later, */
+        int64_t heals_at;        /* at this time */
+        uint32_t cuts;           /* number of the last one: an older one's end is void */
+        int64_t lies_until, stalled_until;
+        uint64_t conn;                     /* 0: not connected */
+        int64_t to_agent_at, to_server_at; /* a stream keeps its order */
+        uint32_t instance;
+        uint32_t tick; /* slot + 1 of its next tick; 0: none */
+        uint32_t checks;
+        struct clock clock;
+        int64_t wall_off_ms; /* how wrong its wall clock is */
+        bool own_clock;      /* it was wrong once */
+        ARRAY(struct copy) copies;
+        ARRAY(struct disk_record) disk;
+        void *agent_record;
+        size_t agent_record_len;
+        int64_t cpu, memory_mb, disk_gb;
+};
+
+struct conn {
+        uint32_t machine;
+        bool server_gone; /* the server knows that it ended: nothing more comes from it */
+        uint64_t life;    /* of the server that it was made to */
+};
+
+/* ---- users ---- */
+
+enum client_op { OP_APPLY, OP_DELETE, OP_STOP, OP_START, OP_RETRY, OP_WISH, OP_FORGET };
+struct client_item { /* what the client knows about one workload */
+        char id[32];
+        bool exists; /* an apply was acknowledged, and no delete was asked for since */
+        bool delete_asked;
+        bool busy;        /* a request is under way: the client waits for it */
+        uint32_t deletes; /* that have reached the server */
+        bool tainted;     /* it was on a node that lied: its copies are nobody's promise */
+        uint64_t version; /* the newest acknowledged */
+        uint32_t revision;
+        bool job;
+};
+struct request {
+        enum client_op op;
+        uint32_t item;     /* OP_WISH and OP_FORGET: the machine */
+        uint32_t revision; /* OP_APPLY: what is asked for, however late it arrives */
+        uint64_t if_match;
+        Pb__NodeWish__E wish;
+        bool open, arrived;
+        uint32_t deletes; /* of its item, when it arrived */
+};
+
+struct watch;
+
+struct sim {
+        struct sim_options opt;
+        struct rng chance[_CHANCE_MAX];
+        struct rng hits[16]; /* one per kind of fault */
+        uint32_t hit_count[16];
+        ARRAY(uint32_t) hit_numbers;
+        int64_t now, end_ms;
+        bool calm;                       /* no more faults */
+        int64_t quiet_since;             /* of the last commit */
+        struct arena inbox, lies, reply; /* one message at a time */
+        /* events */
+        struct heap heap;
+        ARRAY(struct sim_event) events;
+        ARRAY(uint32_t) free_events;
+        ARRAY(struct planned_fault) plan;
+        /* server */
+        struct core_options core_opt;
+        struct memory_disk *disk;
+        struct store *store;
+        struct core *core; /* NULL: the server is down */
+        struct core_batch *committing;
+        ARRAY(struct core_batch *) queue; /* cut, waiting for the disk */
+        uint64_t server_life;
+        uint32_t tick;      /* slot + 1 of its next tick; 0: none */
+        uint64_t durable;   /* the head that the store has confirmed to this life of the server */
+        uint32_t unchecked; /* steps since all invariants were checked */
+        struct clock clock;
+        int64_t wall_off_ms, clock_seen, lag_x4; /* see server/ring.c: time in which it could not listen does not pass */
+        bool own_clock;
+        bool away;                    /* the store is */
+        int64_t frozen_since;         /* 0: not; nothing is stepped while the store is away */
+        ARRAY(struct sim_event) held; /* what came meanwhile */
+        int64_t slow_until;
+        int64_t server_started; /* by its own clock */
+        bool crash_at_commit;   /* the server dies while its next commit is under way */
+        int64_t crash_down_ms;
+        /* agents, clients */
+        ARRAY(struct conn) conns;
+        ARRAY(struct machine) machines; /* opt.nodes, then twins */
+        ARRAY(struct client_item) items;
+        ARRAY(struct request) requests;
+        size_t first_calm_request; /* an operator's last word: what is still on its way from before is lost */
+        size_t answered;           /* those before it are closed */
+        /* outcome */
+        struct sim_result result;
+        struct err *err;
+        struct str last[64]; /* last events, for the report of a failure */
+        uint32_t last_at;
+        uint64_t lives;                   /* numbers for EV_RUNTIME */
+        ARRAY(struct unit_token) started; /* tokens that were started, anywhere */
+        struct map started_by;
+        struct watch *watch; /* follows the committed events */
+};
+
+/* world.c */
+uint32_t sim_at(struct sim *s, int64_t at, struct sim_event ev);
+/* A tick that is there at most once: moved to the new time. *slot is 0 when none is due. */
+void sim_tick_at(struct sim *s, uint32_t *slot, int64_t at, struct sim_event ev);
+void sim_fail(struct sim *s, const char *what, const char *detail);
+int64_t sim_between(struct sim *s, enum chance from, int64_t low, int64_t high); /* inclusive */
+bool sim_chance(struct sim *s, enum chance from, uint32_t per_million);
+void sim_dispatch(struct sim *s, struct sim_event *ev);
+void sim_event_free(struct sim_event *ev);
+static inline bool sim_failed(const struct sim *s)
+{
+        return s->result.violations > 0;
+}
+void sim_print_event(FILE *f, const void *data, size_t len);
+
+/* faults.c */
+void sim_faults_plan(struct sim *s);
+void sim_fault(struct sim *s, uint64_t number);
+/* Does this small fault of this kind (enum sim_fault) happen now? */
+bool sim_hit(struct sim *s, enum sim_fault kind, uint32_t per_million);
+void sim_heal(struct sim *s, uint32_t n, uint64_t cut);
+void sim_faults_end(struct sim *s);
+
+/* watch.c: verdicts over the committed events, in their order. */
+struct watch *sim_watch_create(void);
+void sim_watch_destroy(struct watch *w);
+void sim_watch_event(struct sim *s, const void *data, size_t len);
+void sim_watch_catch_up(struct sim *s);         /* what was committed and never released, because the server died */
+void sim_taint_node(struct sim *s, uint32_t n); /* from now on it lies: nothing is said about the copies of what is on it */
+
+/* shadow.c: who is where, from the committed events alone. */
+struct shadow;
+struct shadow *shadow_create(void);
+void shadow_destroy(struct shadow *h);
+/* What is wrong with this event, given those before it; NULL: nothing. Then it is applied. */
+const char *shadow_event(struct shadow *h, const Pb__Event *e);
+bool shadow_is_on(struct shadow *h, size_t workload, size_t node); /* or may have a copy there */
+size_t number_of(const char *id);                                  /* "node-0007" and "w-00012" end with their number */
+
+/* server.c */
+void sim_server_start(struct sim *s);
+void sim_server_crash(struct sim *s);
+void sim_server_input(struct sim *s, struct input *in);
+void sim_server_committed(struct sim *s);
+void sim_server_message(struct sim *s, uint64_t conn, const void *data, size_t len);
+void sim_server_check_replay(struct sim *s);
+void sim_server_tick(struct sim *s);
+void sim_remember(struct sim *s, const void *data, size_t len); /* a committed event */
+void sim_server_gone(struct sim *s, uint64_t conn);
+int64_t sim_server_now(struct sim *s); /* by its own clock */
+void sim_server_clock_jump(struct sim *s, int64_t ms);
+/* True: it is kept until the store is back. */
+bool sim_server_hold(struct sim *s, struct sim_event *ev);
+
+/* machine.c */
+void sim_machine_init(struct sim *s, uint32_t n, uint32_t twin_of);
+void sim_machine_fini(struct sim *s, uint32_t n);
+void sim_agent_start(struct sim *s, uint32_t n);
+void sim_agent_crash(struct sim *s, uint32_t n);
+void sim_machine_crash(struct sim *s, uint32_t n);
+void sim_agent_pump(struct sim *s, uint32_t n);
+void sim_agent_tick(struct sim *s, uint32_t n);
+void sim_machine_runtime(struct sim *s, uint32_t n, uint64_t life);
+int64_t sim_agent_now(struct sim *s, struct machine *m); /* by its own clock */
+void sim_agent_clock_jump(struct sim *s, struct machine *m, int64_t ms);
+struct copy *sim_copy_find(struct machine *m, const char *workload_id);
+
+/* link.c */
+int64_t sim_link_delay(struct sim *s);
+void sim_link_break(struct sim *s, uint32_t n, bool silent);
+void sim_link_end(struct sim *s, uint32_t n); /* the agent's side is gone */
+void sim_agent_connect(struct sim *s, uint32_t n);
+void sim_agent_gone(struct sim *s, uint32_t n, uint64_t conn);
+void sim_link_to_server(struct sim *s, uint32_t n, const struct engine_packet *p);
+void sim_link_to_agent(struct sim *s, uint64_t session, struct sim_event ev); /* takes ev.data */
+void sim_agent_message(struct sim *s, const struct sim_event *ev);
+void sim_link_close(struct sim *s, uint64_t session); /* the server ends it */
+void sim_link_stall(struct sim *s, uint32_t n);       /* the agent reads nothing until stalled_until */
+
+/* lies.c: changes what an agent says of its units; the new data is in s->lies. */
+const void *sim_lie(struct sim *s, uint32_t n, const void *data, size_t *len);
+
+/* client.c */
+void sim_client_act(struct sim *s);
+void sim_client_node(struct sim *s, uint32_t n, enum client_op op, Pb__NodeWish__E wish);
+void sim_client_request(struct sim *s, uint32_t slot);
+void sim_client_reply(struct sim *s, const struct reply *r);
+void sim_client_abandoned(struct sim *s); /* nobody will ever answer what is open */
+void sim_client_check_kept(struct sim *s);
+
+/* verdict.c */
+/* Asks the core as a user would, outside of the simulated network. */
+Pb__Workload *sim_ask(struct sim *s, const char *id);
+/* Is everything as it should be once nothing goes on any more? Else what is wrong, and with what. */
+bool sim_is_settled(struct sim *s, const char **ret_what, const char **ret_detail);
+
+#endif
