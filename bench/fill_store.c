@@ -117,7 +117,7 @@ int main(int argc, char **argv)
         }
         struct err err;
         struct core_options opt;
-        uint64_t head;
+        uint64_t head = 0;
         uint32_t n = (uint32_t)atoi(argv[2]), m = (uint32_t)atoi(argv[3]), finished = argc > 4 ? (uint32_t)atoi(argv[4]) : 0;
         core_options_default(&opt);
         core = core_create(&opt);

@@ -34,6 +34,7 @@ struct load;
 struct slot {
         struct load *load;
         int64_t due_ns;
+        bool busy;
         /* http */
         int fd;
         struct event *event;
@@ -45,7 +46,7 @@ struct slot {
 struct load {
         struct event_base *base;
         bool is_grpc;
-        const char *prefix;
+        const char *prefix, *address;
         uint64_t total, rate;
         uint64_t started, done, failed;
         int64_t begin_ns, end_ns;
@@ -83,6 +84,7 @@ static void end(struct slot *s, bool ok)
 {
         struct load *l = s->load;
         int64_t now = clock_mono_ns();
+        s->busy = false;
         l->took_ns[l->done++] = now - s->due_ns;
         l->failed += !ok;
         l->idle[l->n_idle++] = s;
@@ -101,6 +103,24 @@ static void name_of(const struct load *l, uint64_t n, char ret[static 64])
 
 /* ---- HTTP ---- */
 
+static void on_readable(evutil_socket_t fd, short what, void *ctx);
+
+static void http_connect(struct slot *s)
+{
+        static const int on = 1;
+        struct sockaddr_storage sa;
+        int len = sizeof(sa);
+        if (evutil_parse_sockaddr_port(s->load->address, (struct sockaddr *)&sa, &len) < 0)
+                die(s->load->address);
+        s->fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (s->fd < 0 || connect(s->fd, (struct sockaddr *)&sa, (socklen_t)len) < 0)
+                die("cannot connect");
+        setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        evutil_make_socket_nonblocking(s->fd);
+        s->event = event_new(s->load->base, s->fd, EV_READ | EV_PERSIST, on_readable, s);
+        event_add(s->event, NULL);
+}
+
 static void http_send(struct slot *s, uint64_t n)
 {
         char id[64], body[512], request[1024];
@@ -114,6 +134,8 @@ static void http_send(struct slot *s, uint64_t n)
                            "POST /v1/workloads HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
                            len, body);
         s->got = 0;
+        if (!s->event)
+                http_connect(s);
         if (send(s->fd, request, (size_t)all, MSG_NOSIGNAL) != all)
                 die("cannot send");
 }
@@ -137,6 +159,12 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
         ssize_t n = recv(fd, s->answer + s->got, sizeof(s->answer) - s->got, 0);
         if (n < 0 && errno == EAGAIN)
                 return;
+        if (n <= 0 && !s->busy) { /* a server may close what is idle for long */
+                event_free(s->event);
+                close(s->fd);
+                s->event = NULL;
+                return;
+        }
         if (n <= 0)
                 die("the server closed a connection");
         s->got += (size_t)n;
@@ -151,22 +179,6 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
         if (!ok && s->load->failed == 0)
                 fprintf(stderr, "%.*s\n", (int)s->got, s->answer);
         end(s, ok);
-}
-
-static void http_connect(struct slot *s, const char *address)
-{
-        static const int on = 1;
-        struct sockaddr_storage sa;
-        int len = sizeof(sa);
-        if (evutil_parse_sockaddr_port(address, (struct sockaddr *)&sa, &len) < 0)
-                die(address);
-        s->fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (s->fd < 0 || connect(s->fd, (struct sockaddr *)&sa, (socklen_t)len) < 0)
-                die("cannot connect");
-        setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-        evutil_make_socket_nonblocking(s->fd);
-        s->event = event_new(s->load->base, s->fd, EV_READ | EV_PERSIST, on_readable, s);
-        event_add(s->event, NULL);
 }
 
 /* ---- gRPC ---- */
@@ -211,6 +223,7 @@ static void grpc_send(struct slot *s, uint64_t n)
 static void begin(struct load *l, struct slot *s)
 {
         uint64_t n = l->started++;
+        s->busy = true;
         s->due_ns = l->rate ? l->begin_ns + (int64_t)(n * 1000000000 / l->rate) : clock_mono_ns();
         if (l->is_grpc)
                 grpc_send(s, n);
@@ -249,6 +262,7 @@ int main(int argc, char **argv)
                 fprintf(stderr, "usage: load http|grpc ADDRESS WORKLOADS IN_FLIGHT [RATE [PREFIX]]\n");
                 return 2;
         }
+        l.address = argv[2];
         l.is_grpc = strcmp(argv[1], "grpc") == 0;
         struct event_config *config = event_config_new();
         event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
@@ -268,7 +282,7 @@ int main(int argc, char **argv)
                 slots[i].load = &l;
                 slots[i].channel = channels[i % n_channels];
                 if (!l.is_grpc)
-                        http_connect(&slots[i], argv[2]);
+                        http_connect(&slots[i]);
                 l.idle[l.n_idle++] = &slots[i];
         }
         struct event *tick = event_new(l.base, -1, EV_PERSIST, on_tick, &l);

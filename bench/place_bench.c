@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define ZONES 8
 #define NODE_CPU 32000 /* with FILL */
@@ -31,6 +32,14 @@ struct ask {
         int64_t cpu, mem, disk;
         int zone;
 };
+
+/* CPU time of this process, not time on the wall: both contenders only compute, and what else runs on the machine is not theirs. */
+static int64_t cpu_ns(void)
+{
+        struct timespec t;
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+        return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
 
 static struct plain_node *nodes;
 static uint32_t n_nodes;
@@ -226,9 +235,9 @@ int main(int argc, char **argv)
         int64_t naive_ns = 0, ours_ns = 0;
         for (uint32_t i = 0; i < naive; i++) {
                 struct input apply = { .kind = INPUT_APPLY, .now_ms = 1000, .msg = &reqs[i]->base };
-                int64_t t0 = clock_mono_ns();
+                int64_t t0 = cpu_ns();
                 struct plain_node *n = plain_place(&asks[i]);
-                naive_ns += clock_mono_ns() - t0;
+                naive_ns += cpu_ns() - t0;
                 core_step(c, &apply);
                 drop_batches(c);
                 const char *ours = chosen(c, &a, reqs[i]->workload->id);
@@ -239,9 +248,9 @@ int main(int argc, char **argv)
                 if (n)
                         plain_take(n, &asks[i]);
         }
-        int64_t t0 = clock_mono_ns();
+        int64_t t0 = cpu_ns();
         decide(c, reqs + naive, decisions);
-        ours_ns = clock_mono_ns() - t0;
+        ours_ns = cpu_ns() - t0;
         double ours = (double)ours_ns / (decisions ? decisions : 1), theirs = (double)naive_ns / (naive ? naive : 1);
         struct core_stats stats;
         core_stats(c, &stats);

@@ -25,7 +25,7 @@ CHECK_PACKAGES=(
 
 # And what only `./check full` needs.
 # shellcheck disable=SC2034
-FULL_PACKAGES=(debootstrap nghttp2-client nghttp2-server)
+FULL_PACKAGES=(debootstrap nghttp2-client nghttp2-server chromium nodejs npm)
 
 # missing_packages PACKAGE...: prints those that are not installed, one per line.
 missing_packages() {

@@ -340,7 +340,7 @@ static void expect_sound(const char *dir)
         struct store_reader *reader = NULL;
         struct core_options opt;
         struct str a = STR_INIT, b = STR_INIT;
-        uint64_t head;
+        uint64_t head = 0;
         core_options_default(&opt);
         struct core *loaded = core_create(&opt), *folded = core_create(&opt);
         if (store_open(fmt("sqlite:%s/berth.db", dir), false, &s, &err) < 0 || store_load(s, load_one, loaded, &head, &err) < 0 ||

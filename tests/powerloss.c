@@ -394,7 +394,8 @@ int main(int argc, char **argv)
         if (!r.failed && !r.cuts)
                 broken(&r, "no such cut", NULL);
         if (!r.failed)
-                printf("ok - power lost at %llu of %lld write boundaries, three ways, of a run of %llu events in %zu batches; in %llu the "
+                printf("ok - power lost %llu times (dropped, torn, killed) over %lld write boundaries of a run of %llu events in %zu "
+                       "batches; in %llu the "
                        "batch under way had made it\n",
                        (unsigned long long)r.cuts, (long long)boundaries, (unsigned long long)r.history.events, r.history.batches.len,
                        (unsigned long long)r.longer);

@@ -19,7 +19,6 @@ let changedRows = new Map(), changedNodes = new Map(), newEvents = [];
 let touchedNodes = new Set(), touchedRows = new Set(), returned = new Set();
 let last = 0, cluster = null, generation = 0, flushing = false, visible = true, nodesBusy = false, nodesListMs = 0, lastNodesList = 0;
 
-const send = (message) => postMessage(message);
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
 async function get(path) {
@@ -41,12 +40,32 @@ async function list(kind, query, each) {
 
 // ---- out to the page ----
 
+// In order, and full slices one by one: many at once would cost the page a frame.
+const outbox = [];
+let pumping = false;
+async function send(message) {
+  outbox.push(message);
+  if (pumping) return;
+  pumping = true;
+  while (outbox.length) {
+    const next = outbox.shift();
+    postMessage(next);
+    if (next.rows?.length >= SLICE) await sleep(12);
+  }
+  pumping = false;
+}
+
+// What the pages show of every node; the page of one node asks for the rest.
+function shortNode(n) {
+  return n && { id: n.id, status: n.status, wish: n.wish, labels: n.labels, resources: n.resources, status_updated_at: n.status_updated_at, resource_version: n.resource_version };
+}
+
 function flush() {
   if (flushing) return;
   flushing = true;
   setTimeout(() => {
     flushing = false;
-    sendRows('nodes', [...changedNodes]);
+    sendRows('nodes', [...changedNodes].map(([id, n]) => [id, shortNode(n)]));
     sendRows('workloads', [...changedRows]);
     if (newEvents.length) send({ kind: 'events', rows: newEvents.length > 500 ? newEvents.slice(-500) : newEvents, skipped: Math.max(0, newEvents.length - 500) });
     changedNodes = new Map();
@@ -98,7 +117,7 @@ async function listAll() {
   const at = performance.now();
   await list('nodes', '', (items) => {
     for (const n of items) nodes.set(n.id, n);
-    sendRows('nodes', items.map((n) => [n.id, n]));
+    sendRows('nodes', items.map((n) => [n.id, shortNode(n)]));
   });
   nodesListMs = performance.now() - at;
   lastNodesList = performance.now();

@@ -26,7 +26,8 @@
 #define STREAM_HIGH_BYTES (CALL_QUEUE_BYTES / 4) /* on_drain comes below this */
 #define OUTBOX_MAX_BYTES (16 * 1024 * 1024)
 #define REDIAL_MIN_MS 500
-#define REDIAL_MAX_MS 5000 /* well below the silence that makes a node NotReady: a server that is back must not lose nodes that wait to dial */
+#define REDIAL_MAX_MS                                                                                                                      \
+        5000 /* well below the silence that makes a node NotReady: a server that is back must not lose nodes that wait to dial */
 #define FLUSH_ROUNDS 64
 #define STOP_SLACK_MS 20000
 

@@ -290,7 +290,7 @@ static void agent_registers_runs_and_beats(void **state)
         assert_int_equal(h->n_labels, 1);
         assert_int_equal(h->n_supported_workload_types, 1);
         assert_true(strlen(h->node_id) > 5 && strlen(h->instance) == 26);
-        plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "echo hello; sleep 1000");
+        plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "echo hello; exec sleep 1000");
         await_that(has_state("a", PB__ACTUAL_STATE__E__Running));
         rig.heartbeats = 0;
         await_that(rig.heartbeats >= 2);
@@ -316,7 +316,7 @@ static void killed_agent_finds_its_units_again(void **state)
         (void)state;
         start_agent(&plain);
         await_that(rig.hellos == 1);
-        plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "sleep 1000");
+        plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "exec sleep 1000");
         await_that(has_state("a", PB__ACTUAL_STATE__E__Running));
         started = status_of("a")->started_at;
         for (int i = 0; i < 2; i++) {
@@ -331,7 +331,7 @@ static void killed_agent_finds_its_units_again(void **state)
                 assert_true(has_state("a", PB__ACTUAL_STATE__E__Running));
                 assert_int_equal(status_of("a")->token->seq, 11);
                 assert_int_equal(status_of("a")->started_at, started);
-                plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "sleep 1000"); /* re-sending changes nothing */
+                plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "exec sleep 1000"); /* re-sending changes nothing */
                 rig.heartbeats = 0;
                 await_that(rig.heartbeats >= 1);
                 assert_int_equal(status_of("a")->started_at, started);
@@ -350,7 +350,7 @@ static void stop_on_exit_suspends_and_resumes(void **state)
         opt.stop_on_exit = true;
         start_agent(&opt);
         await_that(rig.hellos == 1);
-        plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "sleep 1000");
+        plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "exec sleep 1000");
         await_that(has_state("a", PB__ACTUAL_STATE__E__Running));
         forget_seen();
         assert_int_equal(end_agent(SIGTERM), 0);
@@ -359,7 +359,7 @@ static void stop_on_exit_suspends_and_resumes(void **state)
         start_agent(&opt);
         await_that(rig.hellos == 2);
         assert_true(has_state("a", PB__ACTUAL_STATE__E__Pending));
-        plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "sleep 1000");
+        plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "exec sleep 1000");
         await_that(has_state("a", PB__ACTUAL_STATE__E__Running));
         assert_int_equal(status_of("a")->token->seq, 11);
         plan_unit("a", 11, PB__DESIRED_STATE__E__Deleted, NULL);
@@ -448,7 +448,7 @@ static void logs_and_exec_reach_the_server(void **state)
         start_agent(&plain);
         await_that(rig.hellos == 1);
         plan_unit("a", 11, PB__DESIRED_STATE__E__Running,
-                  "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); echo number $i; done; echo last; sleep 1000");
+                  "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); echo number $i; done; echo last; exec sleep 1000");
         await_that(has_state("a", PB__ACTUAL_STATE__E__Running));
         ask_logs(7, "a", true);
         await_that(log_text(7, &text, &eof, error, sizeof(error)) && strstr(str_c(&text), "last\n"));
@@ -486,7 +486,7 @@ static void another_cluster_is_refused(void **state)
         (void)state;
         start_agent(&plain);
         await_that(rig.hellos == 1);
-        plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "sleep 1000");
+        plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "exec sleep 1000");
         await_that(has_state("a", PB__ACTUAL_STATE__E__Running));
         end_agent(SIGKILL);
         rig.cluster = "c2";

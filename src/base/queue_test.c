@@ -77,6 +77,29 @@ static void notify_comes_when_it_turns_non_empty_and_on_close(void **state _unus
         queue_destroy(q, NULL);
 }
 
+/* R: A11 */
+static void a_quiet_push_tells_nobody_until_the_wake(void **state _unused_)
+{
+        atomic_int n = 0;
+        struct queue *q = queue_create(1, 1, count, &n);
+        void *items[4];
+
+        queue_wake(q);
+        assert_int_equal(n, 0); /* nothing to tell */
+        assert_true(queue_push_quiet(q, &a, false));
+        assert_false(queue_push_quiet(q, &b, false)); /* the limits are the same */
+        assert_true(queue_push_quiet(q, &b, true));
+        assert_int_equal(n, 0);
+        queue_wake(q);
+        assert_int_equal(n, 1);
+        assert_int_equal(queue_pop_many(q, items, 4, 0), 2);
+        assert_ptr_equal(items[0], &a);
+        assert_ptr_equal(items[1], &b);
+        queue_close(q);
+        assert_false(queue_push_quiet(q, &a, true));
+        queue_destroy(q, NULL);
+}
+
 /* R: A12 */
 static void a_closed_queue_takes_nothing_and_gives_what_it_has(void **state _unused_)
 {
@@ -198,6 +221,7 @@ int main(void)
                 cmocka_unit_test(the_rest_cannot_fill_the_share_of_priority),
                 cmocka_unit_test(order_is_kept_when_the_ring_wraps),
                 cmocka_unit_test(notify_comes_when_it_turns_non_empty_and_on_close),
+                cmocka_unit_test(a_quiet_push_tells_nobody_until_the_wake),
                 cmocka_unit_test(a_closed_queue_takes_nothing_and_gives_what_it_has),
                 cmocka_unit_test(what_is_left_is_freed),
                 cmocka_unit_test(a_wait_ends_at_its_time),

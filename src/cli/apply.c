@@ -48,7 +48,8 @@ static int read_input(const char *file, struct str *text, struct err *err)
         if (!str_eq(file, "-")) {
                 int r = file_read(file, MANIFEST_MAX_BYTES, text, err);
                 if (r == -ERR_LIMIT) /* trying again cannot help */
-                        return err_set(err, ERR_INVALID, .msg = fmt("%s is too large", file), .detail = fmt("a manifest has at most %d bytes", MANIFEST_MAX_BYTES),
+                        return err_set(err, ERR_INVALID, .msg = fmt("%s is too large", file),
+                                       .detail = fmt("a manifest has at most %d bytes", MANIFEST_MAX_BYTES),
                                        .hint = "split it into several files: apply takes -f several times");
                 if (r < 0 && !file_exists(file))
                         return err_set(err, ERR_INVALID, .msg = fmt("no file '%s'", file), .hint = "- reads standard input");

@@ -22,7 +22,8 @@ const struct verb verb_sim = {
         .name = "sim",
         .args = "[--seed N] [--nodes N] [--workloads N] [--hours N] [--faults LIST]",
         .summary = "a whole cluster in one process, with faults, from a seed",
-        .examples = "  berth sim --seed 7 --nodes 50 --workloads 500 --hours 24 --faults crash,partition,delay,dup,restart",
+        .examples = "  berth sim --seed 7 --nodes 50 --workloads 500 --hours 24 --faults crash,partition,delay,dup,restart\n"
+                    "  berth sim --seeds 1000 --jobs 2 --nodes 6 --workloads 20 --hours 1",
         .run = sim_verb,
         .group = VERBS_PROGRAMS,
         .offline = true,

@@ -339,6 +339,7 @@ static void attributes_of_hello(const Pb__Hello *h, Pb__Node *node, Pb__NodeReso
         node->n_labels = h->n_labels;
         node->agent_endpoint = h->agent_endpoint;
         node->agent_version = h->agent_version;
+        node->ip = h->ip;
         node->supported_workload_types = h->supported_workload_types;
         node->n_supported_workload_types = h->n_supported_workload_types;
 }
@@ -350,7 +351,7 @@ static bool attributes_changed(const struct node *n, const Pb__Node *a)
                 types |= type_bit(a->supported_workload_types[i]);
         struct amounts total = { a->resources->cpu_total, a->resources->memory_total * MIB, a->resources->disk_total * GIB };
         if (types != n->type_bits || !amounts_equal(total, n->ledger.total) || a->n_labels != n->n_labels ||
-            !str_eq(n->endpoint, a->agent_endpoint) || !str_eq(n->version, a->agent_version))
+            !str_eq(n->endpoint, a->agent_endpoint) || !str_eq(n->version, a->agent_version) || !str_eq(n->ip, a->ip))
                 return true;
         for (size_t i = 0; i < a->n_labels; i++)
                 if (strcmp(a->labels[i]->key, n->labels[i].key) != 0 || strcmp(a->labels[i]->value, n->labels[i].value) != 0)

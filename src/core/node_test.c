@@ -66,6 +66,28 @@ static void a_hello_that_says_nothing_new_writes_nothing(void **state)
         rig_fini(&r);
 }
 
+/* R: C39 */
+static void an_agent_is_called_at_its_endpoint_or_where_it_comes_from(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        Pb__Hello *h = rig_hello_message(&r, "n1", 4000, 8192, 100, NULL);
+        h->agent_endpoint = "agent.example:7000";
+        h->ip = "10.0.0.1";
+        rig_say_hello(&r, h);
+        assert_string_equal(rig_node(&r, "n1")->dial_target, "agent.example:7000");
+        h = rig_hello_message(&r, "n2", 4000, 8192, 100, NULL);
+        h->ip = "10.0.0.2";
+        rig_say_hello(&r, h);
+        assert_string_equal(rig_node(&r, "n2")->dial_target, "10.0.0.2:50051");
+        h = rig_hello_message(&r, "n3", 4000, 8192, 100, NULL);
+        h->ip = "fd00::3";
+        rig_say_hello(&r, h);
+        assert_string_equal(rig_node(&r, "n3")->dial_target, "[fd00::3]:50051");
+        rig_fini(&r);
+}
+
 /* R: C9 C10 C23 C29 */
 static void silence_makes_a_node_lost_once(void **state)
 {
@@ -730,6 +752,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_hello_registers_the_node),
                 cmocka_unit_test(a_hello_that_says_nothing_new_writes_nothing),
+                cmocka_unit_test(an_agent_is_called_at_its_endpoint_or_where_it_comes_from),
                 cmocka_unit_test(silence_makes_a_node_lost_once),
                 cmocka_unit_test(beyond_the_grace_its_units_run_elsewhere),
                 cmocka_unit_test(a_returning_node_removes_old_copies_before_it_takes_anything),

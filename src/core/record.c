@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define AGENT_PORT 50051
+
 /* ---- what is to be written ----------------------------------------------------------------------------------------------------------------- */
 
 void save_workload(struct core *c, struct workload_ix ix)
@@ -150,6 +152,16 @@ Pb__NodeStatus__E node_status_shown(const struct node *n)
         return n->status;
 }
 
+/* The endpoint that the agent registered; else the address that it comes from, with the port that agents have by default (C39). */
+static char *dial_target(const struct node *n, struct arena *a)
+{
+        if (n->endpoint)
+                return n->endpoint;
+        if (!n->ip)
+                return "";
+        return arena_printf(a, strchr(n->ip, ':') ? "[%s]:%d" : "%s:%d", n->ip, AGENT_PORT);
+}
+
 void *node_record(struct core *c, const struct node *n, bool live, struct arena *a, size_t *ret_len)
 {
         Pb__Node r = PB__NODE__INIT;
@@ -197,6 +209,7 @@ void *node_record(struct core *c, const struct node *n, bool live, struct arena 
                 r.connected = n->session != 0;
                 r.units = (int32_t)n->n_units;
                 r.tombstones = (int32_t)n->n_tombstones;
+                r.dial_target = dial_target(n, &c->step);
         }
         *ret_len = pb__node__get_packed_size(&r);
         void *data = arena_alloc(a, *ret_len + 1);

@@ -17,12 +17,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ACCEPT_PAUSE_MS = 100, BACKLOG = 4096 };
+enum { ACCEPT_PAUSE_MS = 100, TURN_ACCEPTS = 128, BACKLOG = 4096 };
 
 static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int len, void *arg)
 {
         struct http_server *s = arg;
-        (void)l;
         (void)len;
 
         if (s->n_conns >= s->o.max_connections) {
@@ -32,6 +31,14 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
                 return;
         }
         http_conn_accept(s, fd, sa);
+        /* A crowd at the door must not keep the others waiting. */
+        if (http_is_new_turn(s->base, &s->accept_turn))
+                s->accepted = 0;
+        if (++s->accepted >= TURN_ACCEPTS) {
+                struct timeval soon = { 0 };
+                evconnlistener_disable(l);
+                event_add(s->accept_timer, &soon);
+        }
 }
 
 /* Out of descriptors: trying again at once would spin. */
@@ -111,8 +118,8 @@ void http_server_destroy(struct http_server *s)
         end_all(s);
         if (s->accept_timer)
                 event_free(s->accept_timer);
-        if (s->writers_event)
-                event_free(s->writers_event);
+        if (s->turns_event)
+                event_free(s->turns_event);
         if (s->drain_timer)
                 event_free(s->drain_timer);
         http_router_fini(&s->router);
@@ -146,13 +153,14 @@ int http_server_create(struct event_base *base, const struct http_server_options
         rng_seed_system(&s->rng);
         signal(SIGPIPE, SIG_IGN); /* a write to a client that left is an error code, not the end of the process */
         s->accept_timer = evtimer_new(base, on_accept_timer, s);
-        s->writers_event = evtimer_new(base, http_writers_go_on, s);
+        s->turns_event = evtimer_new(base, http_turns_go_on, s);
+        http_server_set_intake(s, 0);
         s->drain_timer = evtimer_new(base, on_drain_timer, s);
         int fd = addr_listen(options->address, "HTTP", BACKLOG, &s->port, err);
         if (fd < 0)
                 return fd;
         s->listener = evconnlistener_new(base, on_accept, s, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
-        if (!s->listener || !s->accept_timer || !s->drain_timer || !s->writers_event) {
+        if (!s->listener || !s->accept_timer || !s->drain_timer || !s->turns_event) {
                 if (!s->listener)
                         close(fd);
                 return err_set(err, ERR_NOMEM, .msg = "no memory for the HTTP server");

@@ -51,6 +51,8 @@ static inline void http_server_destroyp(struct http_server **s)
 }
 uint16_t http_server_port(const struct http_server *server);
 uint32_t http_server_connections(const struct http_server *server); /* open now */
+/* How many connections that are new, and how many that write, are served in one turn of the loop (0: the default, 96). For an owner that has answers to send first. */
+void http_server_set_intake(struct http_server *server, unsigned per_turn);
 /* Stop listening, finish what runs, end streams (their on_close comes from inside); done (from the loop) when nothing is left or after deadline_ms. */
 void http_server_drain(struct http_server *server, int64_t deadline_ms, void (*done)(void *ctx), void *ctx);
 

@@ -26,15 +26,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* TURN_WRITERS: connections that write, served in one turn of the loop */
-enum {
-        TURN_WRITERS = 64,
-        LINGER_MS = 2000,
-        READ_AHEAD_BYTES = 64 * 1024,
-        PIPELINE_MAX = 16,
-        TRAILER_LINES_MAX = 32,
-        CHUNK_LINE_MAX = 256
-};
+/* TURN_CONNS: connections of a kind that are served in one turn of the loop */
+enum { TURN_CONNS = 96, LINGER_MS = 2000, READ_AHEAD_BYTES = 64 * 1024, PIPELINE_MAX = 16, TRAILER_LINES_MAX = 32, CHUNK_LINE_MAX = 256 };
 
 void http_conn_arm(struct http_conn *conn, int64_t ms)
 {
@@ -89,7 +82,7 @@ static void leave(struct http_conn *conn)
 /* Out of the list of those that wait for their turn. */
 static void leave_turn(struct http_conn *conn)
 {
-        struct http_server *s = conn->server;
+        struct http_turns *t = &conn->server->turns[conn->turn < HTTP_TURNS ? conn->turn : 0];
 
         if (!conn->waits_turn)
                 return;
@@ -97,11 +90,11 @@ static void leave_turn(struct http_conn *conn)
         if (conn->turn_prev)
                 conn->turn_prev->turn_next = conn->turn_next;
         else
-                s->writers_first = conn->turn_next;
+                t->first = conn->turn_next;
         if (conn->turn_next)
                 conn->turn_next->turn_prev = conn->turn_prev;
         else
-                s->writers_last = conn->turn_prev;
+                t->last = conn->turn_prev;
         conn->turn_next = conn->turn_prev = NULL;
 }
 
@@ -233,7 +226,9 @@ static bool read_head(struct http_conn *conn)
         if (status)
                 refuse_early(conn, status, why);
         else {
-                conn->is_writer = !str_eq(req->head.method, "GET") && !str_eq(req->head.method, "HEAD");
+                bool reads = str_eq(req->head.method, "GET") || str_eq(req->head.method, "HEAD");
+                leave_turn(conn); /* of its old kind */
+                conn->turn = reads ? HTTP_READER : HTTP_WRITER;
                 head_done(conn);
         }
         return true;
@@ -438,49 +433,68 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
         leave(conn);
 }
 
-/* Overload (A11): when thousands of clients write at once, a turn of the loop that served them all would take seconds, and whoever reads would wait for as long. So a
- * turn serves TURN_WRITERS connections whose last request was a write; the others keep what they sent and are served in the next turns, first come first served. */
-static bool must_wait(struct http_conn *conn)
+void http_server_set_intake(struct http_server *s, unsigned per_turn)
 {
-        struct http_server *s = conn->server;
+        s->intake = per_turn ? per_turn : TURN_CONNS;
+}
+
+bool http_is_new_turn(struct event_base *base, struct timeval *last)
+{
         struct timeval now = { 0 };
 
-        if (!conn->is_writer || conn->waits_turn || conn->state != HTTP_READ_HEAD)
-                return conn->waits_turn;
-        event_base_gettimeofday_cached(s->base, &now);
-        if (now.tv_sec != s->turn.tv_sec || now.tv_usec != s->turn.tv_usec) {
-                s->turn = now;
-                s->turn_writers = 0;
-        }
-        if (!s->writers_first && s->turn_writers < TURN_WRITERS) {
-                s->turn_writers++;
+        event_base_gettimeofday_cached(base, &now); /* the same for all callbacks of one turn */
+        if (now.tv_sec == last->tv_sec && now.tv_usec == last->tv_usec)
                 return false;
-        }
-        conn->waits_turn = true;
-        conn->turn_prev = s->writers_last;
-        if (s->writers_last)
-                s->writers_last->turn_next = conn;
-        else
-                s->writers_first = conn;
-        s->writers_last = conn;
-        if (!evtimer_pending(s->writers_event, NULL))
-                evtimer_add(s->writers_event, &(struct timeval){ 0 });
+        *last = now;
         return true;
 }
 
-void http_writers_go_on(evutil_socket_t fd, short what, void *arg)
+/* Overload (A11): when thousands of clients come or write at once, a turn of the loop that served them all would take seconds, and whoever reads would wait for as long. So
+ * a turn serves TURN_CONNS connections (or fewer: http_server_set_intake) of which nothing is known, and as many whose last request was a write; the others keep what they sent and are served in the next
+ * turns, first come first served. */
+static bool must_wait(struct http_conn *conn)
+{
+        struct http_server *s = conn->server;
+
+        if (conn->turn == HTTP_READER || conn->waits_turn || conn->state != HTTP_READ_HEAD)
+                return conn->waits_turn;
+        if (http_is_new_turn(s->base, &s->turn))
+                for (size_t i = 0; i < HTTP_TURNS; i++)
+                        s->turns[i].served = 0;
+        struct http_turns *t = &s->turns[conn->turn];
+        if (!t->first && t->served < s->intake) {
+                t->served++;
+                return false;
+        }
+        conn->waits_turn = true;
+        conn->turn_prev = t->last;
+        if (t->last)
+                t->last->turn_next = conn;
+        else
+                t->first = conn;
+        t->last = conn;
+        if (!evtimer_pending(s->turns_event, NULL))
+                evtimer_add(s->turns_event, &(struct timeval){ 0 });
+        return true;
+}
+
+void http_turns_go_on(evutil_socket_t fd, short what, void *arg)
 {
         struct http_server *s = arg;
+        bool more = false;
         (void)fd;
         (void)what;
 
-        for (unsigned n = 0; n < TURN_WRITERS && s->writers_first; n++) {
-                struct http_conn *conn = s->writers_first;
-                leave_turn(conn);
-                on_wake(-1, 0, conn);
+        for (size_t i = 0; i < HTTP_TURNS; i++) {
+                for (unsigned n = 0; n < s->intake && s->turns[i].first; n++) {
+                        struct http_conn *conn = s->turns[i].first;
+                        leave_turn(conn);
+                        on_wake(-1, 0, conn);
+                }
+                more |= s->turns[i].first != NULL;
         }
-        if (s->writers_first)
-                evtimer_add(s->writers_event, &(struct timeval){ 0 });
+        if (more)
+                evtimer_add(s->turns_event, &(struct timeval){ 0 });
 }
 
 static void on_read(struct bufferevent *bev, void *arg)

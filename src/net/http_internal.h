@@ -20,6 +20,9 @@ struct bufferevent;
 struct evbuffer;
 struct ssl_st;
 
+/* Of what kind a connection is: nothing is known yet; its last request was to change something; or to read. The first two take turns. */
+enum http_turn { HTTP_NEW, HTTP_WRITER, HTTP_TURNS, HTTP_READER = HTTP_TURNS };
+
 struct http_server {
         struct event_base *base;
         struct http_server_options o; /* defaults filled in; address and tls are not used from here */
@@ -32,11 +35,16 @@ struct http_server {
         struct rng rng;
         struct http_conn *conns;
         uint32_t n_conns;
-        /* Connections that write take turns, so that those that read are served between them: see http_conn.c. */
-        struct http_conn *writers_first, *writers_last; /* they have something to be read, and wait for their turn */
-        struct event *writers_event;
-        struct timeval turn; /* the loop's time when writers were counted last: another time is another turn */
-        unsigned turn_writers;
+        /* New connections, and those that write, take turns, so that those that read are served between them: see http_conn.c. */
+        struct http_turns {
+                struct http_conn *first, *last; /* they have something to be read, and wait for their turn */
+                unsigned served;                /* in this turn of the loop */
+        } turns[HTTP_TURNS];
+        struct event *turns_event;
+        unsigned intake;     /* how many of each kind in one turn */
+        struct timeval turn; /* the loop's time when they were counted last: another time is another turn */
+        struct timeval accept_turn;
+        unsigned accepted; /* in this turn */
         uint64_t refused_total;
         time_t date_at;
         char date[40];
@@ -86,7 +94,7 @@ struct http_conn {
         int64_t body_left; /* of the body or of this chunk; -1: a chunk's size comes next; -2: the trailer does */
         unsigned trailer_lines;
         bool keep_alive, linger, drop_due, gone, in_process;
-        bool is_writer; /* its last request was to change something */
+        enum http_turn turn;
         bool waits_turn;
         struct http_conn *turn_next, *turn_prev;
         unsigned busy;
@@ -100,7 +108,8 @@ void http_conn_answered(struct http_conn *conn);        /* the request is answer
 void http_conn_arm(struct http_conn *conn, int64_t ms); /* 0: no timer */
 /* Closes idle connections and streams, lets the rest finish. */
 void http_conn_drain(struct http_conn *conn);
-void http_writers_go_on(evutil_socket_t fd, short what, void *server); /* the event of those that wait for their turn */
+void http_turns_go_on(evutil_socket_t fd, short what, void *server);  /* the event of those that wait for their turn */
+bool http_is_new_turn(struct event_base *base, struct timeval *last); /* of the loop, since this was asked last */
 void http_request_free(struct http_request *req);
 void http_server_conn_gone(struct http_server *server);
 /* The JSON of http_reply_err; code NULL: that of err. */

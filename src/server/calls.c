@@ -151,7 +151,6 @@ static void complete_cluster(struct io *io, Pb__ClusterInfo *info)
         struct server *s = io->s;
         info->version = (char *)BERTH_VERSION;
         info->status = (char *)(atomic_load(&s->degraded) ? "degraded" : "ok");
-        info->mode = (char *)"server";
         info->committed = atomic_load(&s->committed);
         info->started_at = s->started_ms;
         info->commits = (int64_t)counted(&s->metrics.commits);

@@ -18,7 +18,8 @@
 
 #define TURN_MESSAGES 64 /* from the queue, before sockets are looked at again */
 #define TURN_NS 20000000 /* and no more of them once this much time has passed */
-#define BACKLOG_MAX 2048 /* answers that wait to be sent; beyond, no change is taken: answers come before questions (A11) */
+#define ANSWERS_MANY 256 /* answers that wait to be sent; beyond, few changes are looked at */
+#define BACKLOG_MAX 1024 /* answers that wait to be sent; beyond, no change is taken: answers come before questions (A11) */
 #define TURN_INPUTS 32   /* to the ring, before it is woken without waiting for the end of the turn */
 #define FILES_EVERY_MS 5000
 
@@ -173,6 +174,8 @@ static void on_wake(evutil_socket_t fd, short what, void *ctx)
                 if (clock_mono_ns() >= until_ns)
                         break;
         }
+        if (io->http) /* answers before new questions (A11) */
+                http_server_set_intake(io->http, atomic_load(&io->s->answers) > ANSWERS_MANY ? 8 : 0);
         if (queue_len(io->s->io_queue) > 0) {
                 n = 1; /* by the descriptor: an event that is activated from inside runs again before any socket is looked at */
                 if (write((int)fd, &n, sizeof(n)) < 0)

@@ -14,6 +14,8 @@
 #define SLOT_BITS 20 /* of a session id; the rest counts streams, so that no id comes twice */
 #define SLOT_MASK ((UINT64_C(1) << SLOT_BITS) - 1)
 #define AGAIN_MS 5 /* how soon a full ring is tried again */
+#define TALK_BURST 256
+#define TALK_PER_MS 1
 #define HELLO_CHECK_MS 1000
 #define NODE_ID_SHOWN 129
 
@@ -26,7 +28,8 @@ struct session {
         bool ended;               /* by us: nothing more is read from it */
         char node[NODE_ID_SHOWN]; /* for logs */
         int64_t hello_by_ms;
-        struct ring_msg *held; /* (N1): did not fit into the ring's queue; the stream is paused */
+        int64_t talk_left, talk_at_ms; /* see may_speak() */
+        struct ring_msg *held;         /* (N1): did not fit into the ring's queue; the stream is paused */
         /* a plan that is being put together: packed units, as fields of Plan */
         struct str units;
         uint64_t plan_seq;
@@ -114,12 +117,27 @@ static bool push(struct session *ss, struct ring_msg *msg)
         return io_to_ring(ss->io, msg, msg->in.kind == INPUT_HEARTBEAT || msg->in.kind == INPUT_GONE);
 }
 
+/* One agent that talks without end must not fill the queue that all share (A11): bursts of TALK_BURST messages, and TALK_PER_MS in the long run, far more than any agent needs,
+ * since it puts all that happened into one report. Whoever is over that is not read from for a while. */
+static bool may_speak(struct session *ss, const struct ring_msg *msg)
+{
+        int64_t now = mono_ms(), more = (now - ss->talk_at_ms) * TALK_PER_MS;
+        ss->talk_at_ms = now;
+        ss->talk_left = ss->talk_left + more < TALK_BURST ? ss->talk_left + more : TALK_BURST;
+        if (msg->in.kind == INPUT_GONE)
+                return true;
+        if (ss->talk_left <= 0)
+                return false;
+        ss->talk_left--;
+        return true;
+}
+
 /* (N1) */
 static void to_ring(struct session *ss, struct ring_msg *msg)
 {
         msg->in.session = ss->id;
         must(!ss->held, "(N1) nothing is read from a stream that is held");
-        if (!push(ss, msg))
+        if (!may_speak(ss, msg) || !push(ss, msg))
                 hold(ss->io->sessions, ss, msg);
 }
 
@@ -139,30 +157,42 @@ static void say_gone(struct sessions *s, struct session *ss)
         session_free(s, ss);
 }
 
+/* What was held, if it can be taken now; false: it waits on. */
+static bool take_held(struct sessions *s, struct session *ss, bool closed, bool *full)
+{
+        bool was_gone = ss->held->in.kind == INPUT_GONE;
+        if (closed)
+                ring_msg_free(ss->held);
+        else if (*full || !may_speak(ss, ss->held))
+                return false;
+        else if (!push(ss, ss->held)) {
+                *full = true;
+                return false;
+        }
+        ss->held = NULL;
+        if (ss->call)
+                grpc_call_resume(ss->call);
+        else if (was_gone || closed)
+                session_free(s, ss);
+        else
+                say_gone(s, ss); /* may hold again: it goes to the end of the list */
+        return true;
+}
+
 static void on_again(evutil_socket_t fd, short what, void *ctx)
 {
         struct sessions *s = ctx;
         (void)fd;
         (void)what;
-        size_t done = 0;
-        while (done < s->waiting.len) {
-                struct session *ss = s->slots.at[s->waiting.at[done]];
-                bool closed = queue_is_closed(s->io->s->ring_queue), was_gone = ss->held->in.kind == INPUT_GONE;
-                if (closed)
-                        ring_msg_free(ss->held);
-                else if (!push(ss, ss->held))
-                        break;
-                ss->held = NULL;
-                done++;
-                if (ss->call)
-                        grpc_call_resume(ss->call);
-                else if (was_gone || closed)
-                        session_free(s, ss);
-                else
-                        say_gone(s, ss); /* may hold again: it goes to the end of the list, behind `done` */
+        bool closed = queue_is_closed(s->io->s->ring_queue), full = false;
+        size_t n = s->waiting.len, kept = 0;
+        for (size_t i = 0; i < n; i++) {
+                uint32_t slot = s->waiting.at[i];
+                if (!take_held(s, s->slots.at[slot], closed, &full))
+                        s->waiting.at[kept++] = slot;
         }
-        memmove(s->waiting.at, s->waiting.at + done, (s->waiting.len - done) * sizeof(s->waiting.at[0]));
-        s->waiting.len -= done;
+        memmove(s->waiting.at + kept, s->waiting.at + n, (s->waiting.len - n) * sizeof(s->waiting.at[0]));
+        s->waiting.len -= n - kept;
         if (s->waiting.len > 0)
                 evtimer_add(s->again, &(struct timeval){ .tv_usec = AGAIN_MS * 1000 });
 }
@@ -208,6 +238,8 @@ static void on_start(struct grpc_call *call)
         ss->id = ++s->count << SLOT_BITS | slot;
         ss->io = s->io;
         ss->call = call;
+        ss->talk_at_ms = mono_ms();
+        ss->talk_left = TALK_BURST;
         ss->hello_by_ms = mono_ms() + HELLO_MS;
         s->slots.at[slot] = ss;
         s->n++;
@@ -237,6 +269,16 @@ static void on_hello_check(evutil_socket_t fd, short what, void *ctx)
                 event_del(s->hello);
 }
 
+/* "10.0.0.1:4711" and "[::1]:4711" without their port. */
+static char *host_of(struct arena *a, const char *peer)
+{
+        const char *colon = peer ? strrchr(peer, ':') : NULL;
+        if (!colon)
+                return "";
+        bool brackets = peer[0] == '[' && colon > peer + 1 && colon[-1] == ']';
+        return brackets ? arena_strndup(a, peer + 1, (size_t)(colon - peer) - 2) : arena_strndup(a, peer, (size_t)(colon - peer));
+}
+
 static void on_hello(struct session *ss, struct ring_msg *msg, Pb__AgentMessage *m)
 {
         if (ss->greeted) {
@@ -247,6 +289,7 @@ static void on_hello(struct session *ss, struct ring_msg *msg, Pb__AgentMessage 
         ss->greeted = true;
         strncpy(ss->node, m->hello->node_id, sizeof(ss->node) - 1);
         log_debug("agent says hello", LOG_S("node", ss->node), LOG_I("session", ss->id), LOG_I("units", m->hello->n_units));
+        m->hello->ip = host_of(&msg->memory, grpc_call_peer(ss->call));
         msg->in.kind = INPUT_HELLO;
         msg->in.msg = &m->hello->base;
         msg->in.actor = arena_printf(&msg->memory, "node:%s", ss->node);

@@ -4,8 +4,8 @@
  * messages; logs and exec pass through to relays.
  *
  * Invariants:
- *   (N1) What an agent sent reaches the ring in the order in which it was sent, and nothing is lost: when the ring is full, the stream is not read
- *        from until what was read has been taken.
+ *   (N1) What an agent sent reaches the ring in the order in which it was sent, and nothing is lost: when the ring is full, or this agent sent more than its share,
+ *        the stream is not read from until what was read has been taken.
  *   (N2) What waits for an agent is bounded; a stream that falls behind is closed, and its agent asks for the whole plan when it comes back.
  *   (N3) The core hears of the end of every stream whose Hello it has seen, exactly once, and of nothing of that stream afterwards.
  */

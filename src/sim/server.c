@@ -201,7 +201,7 @@ void sim_server_check_replay(struct sim *s)
         struct err err = { 0 };
         struct core *folded = core_create(&s->core_opt), *loaded = core_create(&s->core_opt);
         struct store_reader *reader = NULL;
-        uint64_t head;
+        uint64_t head = 0;
         bool ok = store_reader_open(s->store, &reader, &err) == 0 && store_reader_events(reader, 0, false, fold_one, folded, &err) >= 0 &&
                   store_load(s->store, load_one, loaded, &head, &err) == 0;
         if (!ok)
@@ -216,12 +216,13 @@ void sim_server_check_replay(struct sim *s)
                 for (; fa[i] && fa[i] == fb[i]; i++)
                         if (fa[i] == '\n')
                                 line = i + 1;
-                sim_fail(s, "A3: the records are not the fold of the events", fmt("folded: %.300s | records: %.300s", fa + line, fb + line));
+                sim_fail(s, "A3: the records are not the fold of the events",
+                         fmt("folded: %.300s | records: %.300s", fa + line, fb + line));
         }
         str_clear(&a);
         str_clear(&b);
-        if (ok && (core_records(folded, add_record, &a, &err) < 0 || store_load(s->store, add_record, &b, &head, &err) < 0 || a.len != b.len ||
-                   memcmp(str_c(&a), str_c(&b), a.len) != 0))
+        if (ok && (core_records(folded, add_record, &a, &err) < 0 || store_load(s->store, add_record, &b, &head, &err) < 0 ||
+                   a.len != b.len || memcmp(str_c(&a), str_c(&b), a.len) != 0))
                 sim_fail(s, "A3: a record was not written when the state behind it changed", "");
         if (ok && core_check(folded, &err) < 0)
                 sim_fail(s, err.msg, err.detail);

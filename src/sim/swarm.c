@@ -186,20 +186,21 @@ static void progress(struct swarm *w)
         fflush(stderr);
 }
 
-static void failed(struct swarm *w, uint64_t seed, const char *what)
+static void failed(struct swarm *w, const struct sim_verdict *v, const char *what)
 {
         struct swarm_result *r = w->result;
-        if (r->failed++ == 0 || seed < r->first_failed)
-                r->first_failed = seed;
+        if (r->failed++ == 0 || v->seed < r->first_failed)
+                r->first_failed = v->seed;
         if (r->failed > FAILURES_SHOWN)
                 return;
         struct sim_options opt = w->opt;
         struct str line = STR_INIT;
-        opt.seed = seed;
+        opt.seed = v->seed;
         opt.swarm = !w->how->fixed;
         sim_options_print(&opt, &line);
-        printf("%sseed=%llu violations=1 %s\n  again: berth sim %s\n", w->terminal ? "\n" : "", (unsigned long long)seed, what,
-               str_c(&line));
+        printf("%serror: %s\nseed=%llu steps=%llu events=%llu hash=%016llx violations=%u\n  again: berth sim %s\n", w->terminal ? "\n" : "",
+               what, (unsigned long long)v->seed, (unsigned long long)v->result.steps, (unsigned long long)v->result.events,
+               (unsigned long long)v->result.hash, v->result.violations ? v->result.violations : 1, str_c(&line));
         fflush(stdout);
         str_fini(&line);
 }
@@ -221,7 +222,7 @@ static void take(struct swarm *w, struct worker *k, const struct line *l)
         if (x->launches_per_minute > r->launches_per_minute)
                 r->launches_per_minute = x->launches_per_minute;
         if (x->violations)
-                failed(w, l->verdict.seed, l->verdict.what);
+                failed(w, &l->verdict, l->verdict.what);
 }
 
 /* Its pipe has ended. */
@@ -235,7 +236,7 @@ static void ended(struct swarm *w, struct worker *k)
         if (k->begun.done)
                 return;
         w->result->seeds++;
-        failed(w, k->begun.verdict.seed, death(status));
+        failed(w, &k->begun.verdict, death(status));
         if (k->next < w->how->seeds)
                 start(w, k, w->how->jobs);
 }

@@ -112,7 +112,7 @@ class Lifecycle(Case):
         pids = os.path.join(c.dir, "pids")
         c.apply("web", command=["sh", "-c", f"echo $$ >> {pids}; exec sleep 100000"])
         c.wait_phase("web", "Running")
-        c.wait_for("a pid", lambda: os.path.exists(pids))
+        c.wait_for("a pid", lambda: os.path.exists(pids) and open(pids).read().endswith("\n"))
         first = int(open(pids).read())
         c.ok("stop", "web")
         c.wait_phase("web", "Stopped")
@@ -120,7 +120,7 @@ class Lifecycle(Case):
         self.assertEqual(c.workload("web")["desired_state"], "Stopped")
         c.ok("start", "web")
         c.wait_phase("web", "Running")
-        c.wait_for("a second pid", lambda: len(open(pids).readlines()) == 2)
+        c.wait_for("a second pid", lambda: open(pids).read().count("\n") == 2)
         second = int(open(pids).readlines()[1])
         self.assertNotEqual(first, second)
         c.ok("delete", "web")
@@ -158,13 +158,14 @@ class Lifecycle(Case):
         script = f"exec 9>{log}.lock; flock -n 9 || echo double >> {log}.double; echo $V $$ >> {log}; exec sleep 100000"
         first = c.apply("app", command=["sh", "-c", script], env={"V": "1"})
         c.wait_phase("app", "Running")
+        c.wait_for("its first line", lambda: os.path.exists(log) and open(log).read().count("\n") == 1)
         second = c.apply("app", command=["sh", "-c", script], env={"V": "2"})
         self.assertNotEqual(first["revision_id"], second["revision_id"])
         self.assertEqual(second["status"]["phase"], "Updating")
         w = c.wait_for("the new revision to run", lambda: (lambda w: w["status"]["phase"] == "Running"
                        and w["status"].get("observed_revision") == second["revision_id"] and w)(c.workload("app")))
         self.assertEqual(w["revision_id"], second["revision_id"])
-        c.wait_for("the new process", lambda: len(open(log).readlines()) == 2)
+        c.wait_for("the new process", lambda: open(log).read().count("\n") == 2)
         lines = [line.split() for line in open(log)]
         self.assertEqual([v for v, _ in lines], ["1", "2"])
         self.assertFalse(os.path.exists(f"/proc/{lines[0][1]}"))

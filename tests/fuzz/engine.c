@@ -34,7 +34,9 @@ struct play {
 
 static void tell(struct play *p, enum runtime_event_kind kind, const struct answer *a, uint8_t how)
 {
-        struct runtime_event ev = { .kind = kind, .workload_id = a->id, .token = a->token, .revision_id = "rev-1", .at_ms = p->now, .pid = 7 };
+        struct runtime_event ev = {
+                .kind = kind, .workload_id = a->id, .token = a->token, .revision_id = "rev-1", .at_ms = p->now, .pid = 7
+        };
         ev.has_exit_code = how & 1;
         ev.exit_code = how >> 3;
         ev.has_signal = !(how & 1);
@@ -66,8 +68,9 @@ static void settle(struct play *p)
                         carry_out(p, &out->orders[i]);
                 for (size_t i = 0; i < out->n_messages; i++) {
                         ProtobufCMessage *m = NULL;
-                        MUST(pb_unpack_own(&pb__agent_message__descriptor, out->messages[i].data, out->messages[i].len, &p->memory, &m, &err) == 0, "%s",
-                             err_line(&err));
+                        MUST(pb_unpack_own(&pb__agent_message__descriptor, out->messages[i].data, out->messages[i].len, &p->memory, &m,
+                                           &err) == 0,
+                             "%s", err_line(&err));
                 }
                 engine_output_free(out);
         }
@@ -114,7 +117,8 @@ static void play(struct play *p, const struct frame *f)
         ProtobufCMessage *m = NULL;
         uint8_t how = f->len ? f->data[0] : 0;
         if (f->kind == 6 || f->kind == 7) {
-                if (!p->booted && (f->kind == 6 ? engine_load_unit(p->e, f->data, f->len, &err) : engine_load_agent(p->e, f->data, f->len, &err)) < 0)
+                if (!p->booted &&
+                    (f->kind == 6 ? engine_load_unit(p->e, f->data, f->len, &err) : engine_load_agent(p->e, f->data, f->len, &err)) < 0)
                         must_explain(&err);
                 return;
         }
@@ -160,8 +164,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size_t n = frames_read(data, size, frames);
         static const Pb__WorkloadType__E types[] = { PB__WORKLOAD_TYPE__E__process, 0 };
         struct play p = { .now = INT64_C(1767225600000) };
-        p.e = engine_create(&(struct engine_options){ .node_id = "n1", .instance = "01", .agent_version = "1", .agent_endpoint = "", .cpu = 4000, .memory_mb = 1024,
-                                                      .disk_gb = 10, .types = types, .max_units = 16, .max_starting = 2 });
+        p.e = engine_create(&(struct engine_options){ .node_id = "n1",
+                                                      .instance = "01",
+                                                      .agent_version = "1",
+                                                      .agent_endpoint = "",
+                                                      .cpu = 4000,
+                                                      .memory_mb = 1024,
+                                                      .disk_gb = 10,
+                                                      .types = types,
+                                                      .max_units = 16,
+                                                      .max_starting = 2 });
         for (size_t i = 0; i < n; i++)
                 play(&p, &frames[i]);
         boot(&p);

@@ -40,7 +40,9 @@ void fuzz_core_step(struct core *c, struct input *in, struct arena *a, struct fu
 
 static void step(struct core *c, enum input_kind kind, int64_t now, const ProtobufCMessage *msg)
 {
-        struct input in = { .kind = kind, .now_ms = now, .msg = msg, .reply = 1, .session = 9, .head = kind == INPUT_START ? core_head(c) : 0 };
+        struct input in = {
+                .kind = kind, .now_ms = now, .msg = msg, .reply = 1, .session = 9, .head = kind == INPUT_START ? core_head(c) : 0
+        };
         fuzz_core_step(c, &in, NULL, NULL, NULL);
 }
 

@@ -4,11 +4,21 @@
 #include "fuzz.h"
 
 static const ProtobufCMessageDescriptor *const types[] = {
-        &pb__workload__descriptor,           &pb__apply_workload_request__descriptor, &pb__workload_ref__descriptor,
-        &pb__set_desired_request__descriptor, &pb__set_node_wish_request__descriptor,  &pb__list_workloads_request__descriptor,
-        &pb__list_events_request__descriptor, &pb__exec_message__descriptor,           &pb__node__descriptor,
-        &pb__event__descriptor,               &pb__error__descriptor,                  &pb__list_workloads_response__descriptor,
-        &pb__explanation__descriptor,         &pb__hello__descriptor,                  &pb__cluster_info__descriptor,
+        &pb__workload__descriptor,
+        &pb__apply_workload_request__descriptor,
+        &pb__workload_ref__descriptor,
+        &pb__set_desired_request__descriptor,
+        &pb__set_node_wish_request__descriptor,
+        &pb__list_workloads_request__descriptor,
+        &pb__list_events_request__descriptor,
+        &pb__exec_message__descriptor,
+        &pb__node__descriptor,
+        &pb__event__descriptor,
+        &pb__error__descriptor,
+        &pb__list_workloads_response__descriptor,
+        &pb__explanation__descriptor,
+        &pb__hello__descriptor,
+        &pb__cluster_info__descriptor,
 };
 
 static void normalise(ProtobufCMessage *m, struct arena *arena)
@@ -40,7 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 must_explain(&err);
         } else {
                 json_write(&text, m, flags & JSON_INT64_AS_STRING);
-                MUST(json_read(type, str_c(&text), text.len, 16 * 1024 * 1024, flags, &arena, &again, &err) >= 0, "%s: %s", err_line(&err), str_c(&text));
+                MUST(json_read(type, str_c(&text), text.len, 16 * 1024 * 1024, flags, &arena, &again, &err) >= 0, "%s: %s", err_line(&err),
+                     str_c(&text));
                 MUST(pb_equal(m, again), "%s", str_c(&text));
                 if (which < 8)
                         normalise(m, &arena);

@@ -12,15 +12,30 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
 /* Texts that name something in the seeds, or that code looks at. */
-static const char *const words[] = { "a",    "b",      "c",  "n1",  "n2", "n3", "web", "rev-1", "rev-2", "zone",       "eu",        "x86",   "",
-                                     "Apply", "Delete", "..", "a/b", "/",  "*",  "01",  "\x7f",  "sleep", "\xc3\xa4",   "Completed", "k=v,!x" };
+static const char *const words[] = { "a",    "b",  "c",    "n1",    "n2",       "n3",        "web",   "rev-1", "rev-2",
+                                     "zone", "eu", "x86",  "",      "Apply",    "Delete",    "..",    "a/b",   "/",
+                                     "*",    "01", "\x7f", "sleep", "\xc3\xa4", "Completed", "k=v,!x" };
 
 /* ---- fields -------------------------------------------------------------------------------------------------------------------------------- */
 
 static uint64_t some_number(struct rng *r, uint64_t old)
 {
-        static const uint64_t edges[] = { 0, 1, 2, 7, 127, 1000, 65535, INT32_MAX, UINT32_MAX, INT64_MAX, UINT64_MAX, (uint64_t)INT64_MIN, UINT64_C(1) << 40,
-                                          UINT64_C(1767225600000), UINT64_C(1767225700000), UINT64_C(253402300799999) };
+        static const uint64_t edges[] = { 0,
+                                          1,
+                                          2,
+                                          7,
+                                          127,
+                                          1000,
+                                          65535,
+                                          INT32_MAX,
+                                          UINT32_MAX,
+                                          INT64_MAX,
+                                          UINT64_MAX,
+                                          (uint64_t)INT64_MIN,
+                                          UINT64_C(1) << 40,
+                                          UINT64_C(1767225600000),
+                                          UINT64_C(1767225700000),
+                                          UINT64_C(253402300799999) };
         switch (rng_below(r, 4)) {
         case 0:
                 return old + rng_below(r, 5) - 2;

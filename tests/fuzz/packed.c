@@ -5,11 +5,21 @@
 #include "fuzz.h"
 
 static const ProtobufCMessageDescriptor *const types[] = {
-        &pb__apply_workload_request__descriptor, &pb__agent_message__descriptor,          &pb__list_workloads_request__descriptor,
-        &pb__list_events_request__descriptor,    &pb__set_node_wish_request__descriptor,  &pb__list_nodes_request__descriptor,
-        &pb__workload_ref__descriptor,           &pb__set_desired_request__descriptor,    &pb__node_ref__descriptor,
-        &pb__logs_request__descriptor,           &pb__exec_message__descriptor,           &pb__server_message__descriptor,
-        &pb__event__descriptor,                  &pb__error__descriptor,                  &pb__list_nodes_response__descriptor,
+        &pb__apply_workload_request__descriptor,
+        &pb__agent_message__descriptor,
+        &pb__list_workloads_request__descriptor,
+        &pb__list_events_request__descriptor,
+        &pb__set_node_wish_request__descriptor,
+        &pb__list_nodes_request__descriptor,
+        &pb__workload_ref__descriptor,
+        &pb__set_desired_request__descriptor,
+        &pb__node_ref__descriptor,
+        &pb__logs_request__descriptor,
+        &pb__exec_message__descriptor,
+        &pb__server_message__descriptor,
+        &pb__event__descriptor,
+        &pb__error__descriptor,
+        &pb__list_nodes_response__descriptor,
         &pb__explanation__descriptor,
 };
 const uint8_t frame_kinds = ARRAY_LEN(types);
@@ -34,7 +44,8 @@ static void one(const ProtobufCMessageDescriptor *type, const uint8_t *data, siz
                 MUST(pb_equal(m, again), "packed and unpacked");
                 json_write(&json, m, 0);
                 err = (struct err){ 0 };
-                if (type == &pb__agent_message__descriptor ? validate_agent_message((const Pb__AgentMessage *)m, &err) < 0 : request_normalise(arena, m, &err) < 0)
+                if (type == &pb__agent_message__descriptor ? validate_agent_message((const Pb__AgentMessage *)m, &err) < 0
+                                                           : request_normalise(arena, m, &err) < 0)
                         must_explain(&err);
         }
         str_fini(&packed);

@@ -41,7 +41,9 @@ static void start(void)
         socklen_t len = sizeof(sa);
         base = event_base_new();
         listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        MUST(bind(listener, (struct sockaddr *)&sa, len) == 0 && listen(listener, 8) == 0 && getsockname(listener, (struct sockaddr *)&sa, &len) == 0, "listen");
+        MUST(bind(listener, (struct sockaddr *)&sa, len) == 0 && listen(listener, 8) == 0 &&
+                 getsockname(listener, (struct sockaddr *)&sa, &len) == 0,
+             "listen");
         snprintf(target, sizeof(target), "127.0.0.1:%u", ntohs(sa.sin_port));
 }
 

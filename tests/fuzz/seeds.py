@@ -113,6 +113,14 @@ def engine():
     yield "logs", welcome + frame(0, msg({4: msg({1: 1, 2: "a", 3: True, 4: 10})})) + frame(0, msg({5: msg({1: 2, 2: "a", 3: ["ls"]})})) + frame(0, msg({7: msg({1: 1})}))
 
 
+def engine_found():
+    """What crashed, or would have: kept for ever."""
+    yield "was-endless-heartbeat", frame(1) + frame(0, msg({1: msg({1: True, 3: "c1", 4: 1, 5: (1 << 63) - 1})})) + frame(0, msg({3: msg({1: (1 << 63) - 1})}))
+    for i, name in enumerate(["\xe4", "../x", "a..b", "_a", ".", "a/b"]):
+        yield f"was-name-{i}", frame(6, msg({1: msg({1: name, 2: token(4), 3: 1, 4: workload(name)}), 4: True})) + frame(1) + frame(0, msg({1: msg({1: True, 3: "c1", 4: 1})})) + \
+            frame(0, msg({2: msg({1: token(5), 2: True, 3: True, 4: [msg({1: name, 2: token(4), 3: 1, 4: workload(name)})]})}))
+
+
 def packed():
     for i, (name, data) in enumerate([
             ("apply", msg({1: workload("a", x8=msg({2: 3, 4: 1, 5: 10}), x11=[entry("k", "v")], x13=2), 2: 7})), ("agent", hello("n1", [unit("a", 7, 2)])),
@@ -201,6 +209,22 @@ def store(berth):
     for name, kind in [("desired", 11), ("deleting", 12), ("deleted", 13), ("pending", 15), ("launched", 16), ("started", 17), ("stopped", 18), ("completed", 19),
                        ("failed", 20), ("retry", 21), ("triggered", 22), ("moved", 23), ("reset", 24)]:
         yield f"fold-{name}", first + placed + event(kind, x5="n1", x15=msg({1: 1, 3: NOW + 5000}), x16=msg({1: 4, 6: msg({1: 1})}), x17=token(9), x18=2, x22=True)
+    big = (1 << 63) - 1
+    for name, w in [("was-time", load("a", 4, "n1", x10=msg({1: NOW, 4: big, 5: big}))), ("was-past", load("a", 8, "n1", x8=msg({1: 1, 2: 5, 3: -5}))),
+                    ("was-restarts", load("a", 4, "n1", x9=msg({1: 2, 2: NOW, 4: 4, 10: 0x7fffffff}))), ("was-reason", load("a", 4, "n1", x9=msg({1: 2, 2: NOW, 4: 4, 5: 300}))),
+                    ("was-token", load("a", 2, "n1", x18=token(1 << 60))), ("was-actual", load("a", 4, "n1", x9=msg({1: 999, 2: NOW, 4: 4})))]:
+        yield name, base + w
+    yield "was-node-time", cluster + node("n1", x2=2, x5=-big) + load("a", 4, "n1")
+    yield "was-tomb-reason", base + frame(0, b"/tombstones/n2/a\0" + msg({1: "n2", 2: "a", 3: token(5), 5: 17 + 256, 6: NOW}))
+    again = placed + event(16, x17=token(4))
+    yield "was-retry-without-time", first + again + event(21, x5="n1", x15=msg({1: 1}))
+    yield "was-retry-beyond", first + again + event(21, x5="n1", x15=msg({1: 99, 3: NOW}))
+    yield "was-started-after-end", first + again + event(19) + event(17, x5="n1") + event(21, x15=msg({1: 1, 3: NOW}))
+    yield "was-scheduled-while-deleting", first + event(12) + placed + event(16, x17=token(4)) + event(18) + event(11, x18=1)
+    yield "was-token-to-come", first + event(14, x5="n1", x14=msg({1: "n1"}), x17=token(99999))
+    yield "was-overflow", first + b"".join(event(10, x4=f"w{i}", x12=workload(f"w{i}", memory=1 << 40)) + event(14, x4=f"w{i}", x5="n1", x14=msg({1: "n1"}), x17=token(1)) for i in range(12))
+    yield "was-negative-attempts", first + event(10, x12=workload("a", x8=msg({2: -3}))) + placed + event(21, x15=msg({1: 1, 3: NOW}))
+    yield "was-forgotten-deleting", first + placed + event(12) + event(6, x4="", x5="n1")
     yield "fold-removed", first + placed + event(23, x5="n1") + event(30, x5="n1")
     yield "fold-node", first + event(4, x4="", x5="n1") + event(3, x4="", x5="n1") + event(5, x4="", x5="n1", x19=3) + event(4, x4="", x5="n1") + event(6, x4="", x5="n1")
 
@@ -305,6 +329,7 @@ def peer():
         "settings": h2(4, 0, 0, struct.pack(">HI", 3, 0)) + h2(4, 0, 0, struct.pack(">HI", 4, 0x7fffffff)), "push": h2(5, 4, 1, struct.pack(">I", 2) + request()),
         "window": h2(8, 0, 0, struct.pack(">I", 0x7fffffff)) * 2, "two-answers": h2(1, 4, 3, ok) + h2(0, 0, 3, grpc(b"a") + grpc(b"b")) + h2(1, 5, 3, end), "trailer-first": h2(1, 5, 3, refused) + h2(0, 1, 3, b""),
         "1xx": h2(1, 4, 1, headers([(":status", "103")])) + h2(1, 5, 1, refused), "http1": b"HTTP/1.1 400 Bad Request\r\n\r\n", "continuation": h2(1, 0, 1, ok[:9]) + h2(9, 4, 1, ok[9:])}
+    streams["was-content-type"] = h2(1, 4, 3, headers([(":status", "200")]) + b"\x10\x0ccontent-type\x04a\xe1\xff/")
     for name, data in streams.items():
         yield name, b"\x00\x00" + data
     yield "cut", b"\x00\x03" + streams["answer"]
@@ -316,7 +341,7 @@ def main():
     parser.add_argument("--berth", default=os.path.join(ROOT, "build", "berth"))
     parser.add_argument("target", nargs="*")
     args = parser.parse_args()
-    targets = {"agent": agent, "engine": engine, "packed": packed, "json": json_seeds, "manifest": manifest, "text": text, "head": head, "wire": wire, "peer": peer,
+    targets = {"agent": agent, "engine": lambda: [*engine(), *engine_found()], "packed": packed, "json": json_seeds, "manifest": manifest, "text": text, "head": head, "wire": wire, "peer": peer,
                "store": lambda: store(os.path.abspath(args.berth))}
     for target in args.target or targets:
         folder = os.path.join(CORPUS, target)

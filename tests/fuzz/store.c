@@ -27,7 +27,8 @@ static void load_record(struct core *c, const struct frame *f, struct arena *a)
 {
         size_t offset;
         struct err err = { 0 };
-        if (frame_type(f, &offset) && core_load_record(c, arena_strdup(a, (const char *)f->data), f->data + offset, f->len - offset, &err) != 0)
+        if (frame_type(f, &offset) &&
+            core_load_record(c, arena_strdup(a, (const char *)f->data), f->data + offset, f->len - offset, &err) != 0)
                 must_explain(&err);
 }
 

@@ -15,8 +15,9 @@ static void selector(struct arena *a, const char *text)
 
 static void query(struct arena *a, const char *text)
 {
-        static const ProtobufCMessageDescriptor *const types[] = { &pb__list_workloads_request__descriptor, &pb__list_events_request__descriptor,
-                                                                   &pb__logs_request__descriptor, &pb__workload__descriptor, &pb__resources__descriptor };
+        static const ProtobufCMessageDescriptor *const types[] = { &pb__list_workloads_request__descriptor,
+                                                                   &pb__list_events_request__descriptor, &pb__logs_request__descriptor,
+                                                                   &pb__workload__descriptor, &pb__resources__descriptor };
         char *name = arena_strdup(a, text), *value = strchr(name, '=');
         if (!value)
                 return;

@@ -1,6 +1,7 @@
 // What the tests of the dashboard share: berth in a temporary place, a browser, and a small TAP printer.
 import { spawn, execFile } from 'node:child_process';
 import { mkdtemp, rm, readFile } from 'node:fs/promises';
+import { rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import http from 'node:http';
@@ -76,8 +77,10 @@ function start(args, options = {}) {
   child.gone = new Promise((done) => child.on('exit', () => (started.delete(child), done())));
   return child;
 }
+const places = [];
 process.on('exit', () => {
   for (const child of started) child.kill('SIGKILL');
+  for (const place of places) rmSync(place, { recursive: true, force: true });
 });
 
 async function end(child, signal = 'SIGTERM') {
@@ -90,7 +93,9 @@ async function end(child, signal = 'SIGTERM') {
 
 export class Cluster {
   static async dir() {
-    return mkdtemp(path.join(tmpdir(), 'berth-web-'));
+    const place = await mkdtemp(path.join(tmpdir(), 'berth-web-'));
+    places.push(place);
+    return place;
   }
   // berth dev: a server and some nodes on one machine.
   static async dev(nodes = 3) {
