@@ -10,6 +10,7 @@ Afterwards it recovers by itself. The last line is "N passed, N failed". R: A11
 import argparse
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,6 +185,7 @@ def main():
                 child.kill()
         c.closing = True
         c.kill_all()
+        shutil.rmtree(c.dir, ignore_errors=True)
     print(f"{results.count(True)} passed, {results.count(False)} failed")
     return 0 if all(results) else 1
 
