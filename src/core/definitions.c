@@ -39,6 +39,18 @@ void definition_view(const Pb__Workload *w, Pb__Workload *ret)
         ret->ttl_seconds = w->ttl_seconds;
         ret->stop_grace_seconds = w->stop_grace_seconds;
         ret->tenant = w->tenant;
+        ret->priority = w->priority;
+        ret->strategy = w->strategy;
+        ret->tolerations = w->tolerations;
+        ret->n_tolerations = w->n_tolerations;
+        ret->spread = w->spread;
+        ret->n_spread = w->n_spread;
+        ret->affinity = w->affinity;
+        ret->n_affinity = w->n_affinity;
+        ret->anti_affinity = w->anti_affinity;
+        ret->n_anti_affinity = w->n_anti_affinity;
+        ret->annotations = w->annotations;
+        ret->n_annotations = w->n_annotations;
 }
 
 const char *label_get(const struct label *labels, uint32_t n, const char *key)

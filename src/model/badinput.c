@@ -24,7 +24,12 @@
         "\"env\":{\"PORT\":\"8080\"},\"workdir\":\"/srv\",\"user\":\"nobody\",\"image\":\"docker.io/library/busybox:1.36\","               \
         "\"ports\":[{\"host_port\":8080,\"container_port\":80,\"protocol\":\"tcp\"}],"                                                     \
         "\"volumes\":[{\"host_path\":\"/srv/data\",\"container_path\":\"/data\",\"read_only\":true}],\"max_open_files\":1024,"             \
-        "\"max_processes\":100,\"log_max_kb\":1024},\"resources\":{\"cpu\":0.25,\"memory_mb\":64,\"disk_gb\":1},"                          \
+        "\"max_processes\":100,\"log_max_kb\":1024,\"health\":{\"port\":80,\"path\":\"/"                                                   \
+        "\"},\"managed_volumes\":[{\"name\":\"data\",\"driver\":\"local\",\"mount_path\":\"/"                                              \
+        "v\"}]},\"priority\":5,\"annotations\":{\"note\":\"x\"},\"tolerations\":[{\"key\":\"gpu\",\"value\":\"yes\"}],\"spread\":[{"       \
+        "\"over\":\"zone\",\"max_skew\":1,\"match\":{\"app\":\"web\"}}],\"affinity\":[{\"match\":{\"app\":\"db\"},\"over\":\"zone\","      \
+        "\"weight\":5}],\"anti_affinity\":[{\"match\":{\"app\":\"web\"},\"over\":\"host\"}],\"resources\":{\"cpu\":0.25,\"memory_mb\":64," \
+        "\"disk_gb\":1},"                                                                                                                  \
         "\"retry\":{\"max_attempts\":3,\"base_seconds\":1,\"cap_seconds\":60},\"labels\":{\"app\":\"web\"},\"node_selector\":{\"zone\":"   \
         "\"a\"},"                                                                                                                          \
         "\"restart\":\"always\",\"ttl_seconds\":60,\"stop_grace_seconds\":5,\"tenant\":\"team-a\"}"
@@ -324,7 +329,8 @@ static void make_bad_number(struct maker *k, const struct shape_field *f)
                 make(k, arena_strdup(k->arena, high), "", "out of range", true, true);
         if (rule->min != 1) /* 0 is the same as nothing */
                 make(k, arena_strdup(k->arena, low), "", "out of range", true, true);
-        make(k, "-5", "", "out of range", true, true);
+        if (rule->min >= 0)
+                make(k, "-5", "", "out of range", true, true);
 }
 
 static void make_against_rules(struct maker *k, const struct shape_field *f)
