@@ -103,6 +103,7 @@ static void release(struct io *io, struct core_batch *batch)
         for (size_t i = 0; i < batch->n_replies; i++)
                 calls_reply(io->calls, &batch->replies[i]);
         sessions_effects(io->sessions, batch);
+        push_effects(io->push, batch);
 }
 
 static void on_drained(void *ctx)
@@ -131,6 +132,7 @@ static void stop(struct io *io)
         events_stop(io->events);
         relays_stop(io->relays);
         sessions_stop(io->sessions);
+        push_stop(io->push);
         if (io->grpc)
                 grpc_server_drain(io->grpc, ms, on_drained, io);
         if (!io->http && !io->grpc)
@@ -260,6 +262,7 @@ static int io_open(struct io *io, struct err *err)
                 io->doors[i] = (struct door){ .self = &io->doors[i], .io = io, .op = &ops[i] };
         io->calls = calls_create(io);
         io->sessions = sessions_create(io);
+        io->push = push_create(io);
         io->relays = relays_create(io);
         io->events = events_create(s, io->base, s->loaded_head);
         io->wake = event_new(io->base, s->io_wake_fd, EV_READ | EV_PERSIST, on_wake, io);
@@ -283,6 +286,7 @@ static void io_close(struct io *io)
         calls_destroy(io->calls);
         relays_destroy(io->relays);
         sessions_destroy(io->sessions);
+        push_destroy(io->push);
         events_destroy(io->events);
         if (io->wake)
                 event_free(io->wake);

@@ -6,6 +6,7 @@
 #include "server/calls.h"
 #include "server/events.h"
 #include "server/ops.h"
+#include "server/push.h"
 #include "server/relays.h"
 #include "server/sessions.h"
 #include "server/shared.h"
@@ -33,6 +34,7 @@ struct io {
         struct tls *tls;
         struct calls *calls;
         struct sessions *sessions;
+        struct push *push;
         struct events *events;
         struct relays *relays;
         struct event *wake, *files; /* something in the queue; look at the certificate's files */
