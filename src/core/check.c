@@ -44,6 +44,10 @@ static void dump_node(const struct core *c, const struct node *n, struct str *ou
                  (long long)n->ledger.reserved.mem_bytes, (long long)n->ledger.reserved.disk_bytes, n->n_units, n->n_tombstones, n->n_lost);
         for (uint32_t i = 0; i < n->n_labels; i++)
                 str_addf(out, " %s=%s", n->labels[i].key, n->labels[i].value);
+        str_addf(out, " push=%d unreachable=%d unsupported=%x instance=%s", n->push, n->unreachable, n->unsupported_bits,
+                 text(n->instance));
+        for (uint32_t i = 0; i < n->n_drivers; i++)
+                str_addf(out, " driver=%s", n->drivers[i]);
         str_addc(out, '\n');
         (void)c;
 }
@@ -196,6 +200,10 @@ static int check_node(const struct core *c, struct node_ix ix, struct err *err)
         }
         if ((n->held || n->given_up) && (n->status == PB__NODE_STATUS__E__Ready || (n->held && n->given_up)))
                 return BROKEN(err, "N9", "only a lost node is held or given up, and not both", n->id);
+        if (n->unreachable && n->status == PB__NODE_STATUS__E__Ready)
+                return BROKEN(err, "N10", "a node that cannot be called is not Ready", n->id);
+        if (n->type_bits & n->unsupported_bits)
+                return BROKEN(err, "N11", "a type that turned out not to work there is not offered", n->id);
         if (c->started && n->status == PB__NODE_STATUS__E__Ready && heap_get(&c->node_deadlines, ix.v) == HEAP_NEVER)
                 return BROKEN(err, "T1", "a live node has a deadline", n->id);
         return 0;

@@ -216,6 +216,7 @@ void apply_event(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__UnitUnknown:
         case PB__EVENT_TYPE__E__EvictionHeld:
         case PB__EVENT_TYPE__E__EvictionResumed:
+        case PB__EVENT_TYPE__E__NodeTypeUnsupported:
                 apply_node_event(c, e);
                 break;
         default:
@@ -356,6 +357,7 @@ static void start(struct core *c, const struct input *in)
         }
         for (uint32_t i = 0; i < c->nodes.len; i++)
                 if (c->nodes.at[i].id) {
+                        c->nodes.at[i].calls_fail = c->nodes.at[i].unreachable;
                         columns_update(c, (struct node_ix){ i });
                         node_deadline_refresh(c, (struct node_ix){ i });
                 }
@@ -495,6 +497,12 @@ static void handle(struct core *c, const struct input *in)
         }
         case INPUT_GONE:
                 decide_gone(c, in->session);
+                break;
+        case INPUT_UNREACHABLE:
+                decide_unreachable(c, in->session, in->text);
+                break;
+        case INPUT_REACHABLE:
+                decide_reachable(c, in->session);
                 break;
         case _INPUT_MAX:
                 break;

@@ -82,6 +82,10 @@ enum input_kind {
         INPUT_HEARTBEAT, /* msg: Pb__Heartbeat, session     effects: EFFECT_BEAT */
         INPUT_UNITS,     /* msg: Pb__UnitReport, session */
         INPUT_GONE,      /* session: the stream ended */
+        /* Nodes that the server calls (Hello.push) have a session as well: one number per node, given by whoever calls them, and kept while it does. Their Hello says
+         * nothing about units (a registration has no list): EFFECT_LIST asks for it. They need no stream to be heard, and being heard does not mean that they can be called. */
+        INPUT_UNREACHABLE, /* session, text: calls fail, and why. The node is NotReady (by reconciler) from now on, whatever its heartbeats say (C23) */
+        INPUT_REACHABLE, /* session: a call got an answer. To be told after the first success, and after the first one that follows a failure */
         _INPUT_MAX
 };
 
@@ -94,6 +98,7 @@ struct input {
         const char *request_id, *actor;
         const ProtobufCMessage *msg; /* already validated by model/validate.h; the core copies what it keeps */
         uint64_t head;               /* INPUT_START */
+        const char *text;            /* INPUT_UNREACHABLE */
 };
 
 /* Never fails: what is wrong with the input becomes the reply. */

@@ -545,6 +545,12 @@ void rig_beat(struct rig *r, const char *node)
         step(r, &in);
 }
 
+void rig_say(struct rig *r, enum input_kind kind, uint64_t session, const void *msg, const char *text)
+{
+        struct input in = { .kind = kind, .session = session, .msg = msg, .text = text };
+        step(r, &in);
+}
+
 Pb__UnitStatus *rig_unit(struct rig *r, const char *id, uint64_t epoch, uint64_t seq, Pb__ActualState__E state)
 {
         Pb__UnitStatus *u = arena_new(&r->memory, Pb__UnitStatus);

@@ -116,6 +116,8 @@ uint64_t rig_say_hello(struct rig *r, Pb__Hello *h); /* on a new stream */
 void rig_hello_add(struct rig *r, Pb__Hello *h, Pb__UnitStatus *u);
 void rig_gone(struct rig *r, const char *node);
 void rig_beat(struct rig *r, const char *node);
+/* Any input of an agent, on any session. */
+void rig_say(struct rig *r, enum input_kind kind, uint64_t session, const void *msg, const char *text);
 Pb__UnitStatus *rig_unit(struct rig *r, const char *id, uint64_t epoch, uint64_t seq, Pb__ActualState__E state);
 /* With the workload's current token. */
 Pb__UnitStatus *rig_unit_now(struct rig *r, const char *id, Pb__ActualState__E state);

@@ -54,6 +54,7 @@ char *feasible_detail(const struct core *c, struct node_ix ix, const struct clas
         case PB__REASON__E__label_mismatch:
                 return selector_text(a, n, k);
         case PB__REASON__E__node_not_ready:
+        case PB__REASON__E__node_unreachable:
                 return arena_strdup(a, n->status_reason ? n->status_reason : "");
         case PB__REASON__E__heartbeat_stale:
                 return arena_strdup(a, n->heard_at ? "no heartbeat for too long" : "its agent has not connected since the server started");
@@ -64,7 +65,8 @@ char *feasible_detail(const struct core *c, struct node_ix ix, const struct clas
         case PB__REASON__E__old_copy_present:
                 return arena_strdup(a, "an old copy of it is not yet proved gone there");
         case PB__REASON__E__type_unsupported:
-                return arena_strdup(a, "runs no units of this type");
+                return arena_strdup(a, n->unsupported_bits & k->type_bit ? "its runtime for this type turned out not to work"
+                                                                         : "runs no units of this type");
         default:
                 return "";
         }
@@ -98,11 +100,16 @@ static char *remedy(const struct core *c, struct node_ix ix, const struct class 
         case PB__REASON__E__node_not_ready:
         case PB__REASON__E__heartbeat_stale:
                 return arena_printf(a, "bring node %s back: its agent is not heard", n->id);
+        case PB__REASON__E__node_unreachable:
+                return arena_printf(a, "make the agent of node %s reachable from the server", n->id);
         case PB__REASON__E__node_returning:
         case PB__REASON__E__old_copy_present:
                 return arena_printf(a, "wait until node %s has stopped its old copies", n->id);
         case PB__REASON__E__type_unsupported:
-                return arena_printf(a, "let the agent on %s run units of this type", n->id);
+                return arena_printf(a,
+                                    n->unsupported_bits & k->type_bit ? "mend the runtime on %s and restart its agent"
+                                                                      : "let the agent on %s run units of this type",
+                                    n->id);
         default:
                 return "";
         }

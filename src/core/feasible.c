@@ -30,7 +30,7 @@ uint64_t feasible_all(const struct core *c, struct node_ix ix, const struct clas
         const struct node *n = node_get(c, ix);
         uint64_t bits = 0;
         if (n->status != PB__NODE_STATUS__E__Ready)
-                bits |= BIT(node_not_ready);
+                bits |= n->unreachable ? BIT(node_unreachable) : BIT(node_not_ready);
         else if (!n->heard_at || c->now_ms - n->heard_at > c->opt.fresh_ms)
                 bits |= BIT(heartbeat_stale);
         if (n->wish != PB__NODE_WISH__E__schedulable)
@@ -56,10 +56,10 @@ uint64_t feasible_all(const struct core *c, struct node_ix ix, const struct clas
 Pb__Reason__E feasible(const struct core *c, struct node_ix n, const struct class *k, const char *workload_id)
 {
         static const Pb__Reason__E order[] = {
-                PB__REASON__E__node_not_ready,    PB__REASON__E__node_cordoned,    PB__REASON__E__heartbeat_stale,
-                PB__REASON__E__node_returning,    PB__REASON__E__old_copy_present, PB__REASON__E__label_mismatch,
-                PB__REASON__E__type_unsupported,  PB__REASON__E__cpu_insufficient, PB__REASON__E__memory_insufficient,
-                PB__REASON__E__disk_insufficient,
+                PB__REASON__E__node_not_ready,      PB__REASON__E__node_unreachable,  PB__REASON__E__node_cordoned,
+                PB__REASON__E__heartbeat_stale,     PB__REASON__E__node_returning,    PB__REASON__E__old_copy_present,
+                PB__REASON__E__label_mismatch,      PB__REASON__E__type_unsupported,  PB__REASON__E__cpu_insufficient,
+                PB__REASON__E__memory_insufficient, PB__REASON__E__disk_insufficient,
         };
         uint64_t bits = feasible_all(c, n, k, workload_id);
         for (size_t i = 0; bits && i < ARRAY_LEN(order); i++)

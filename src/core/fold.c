@@ -42,6 +42,8 @@ static const char *wrong_node_event(const struct core *c, const Pb__Event *e)
                 return "it names an unknown node";
         if (e->type == PB__EVENT_TYPE__E__UnitRemoved && (str_empty(e->workload_id) || tombstone_find(c, n, e->workload_id) == NONE))
                 return "no old copy was known there";
+        if (e->type == PB__EVENT_TYPE__E__NodeTypeUnsupported && !e->node)
+                return "the types are missing";
         if (e->type == PB__EVENT_TYPE__E__NodeWishChanged && (!e->wish || e->wish > PB__NODE_WISH__E__disabled))
                 return "the wish is unknown";
         if (e->type == PB__EVENT_TYPE__E__NodeForgotten)
@@ -153,6 +155,7 @@ static const char *wrong(const struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__UnitUnknown:
         case PB__EVENT_TYPE__E__EvictionHeld:
         case PB__EVENT_TYPE__E__EvictionResumed:
+        case PB__EVENT_TYPE__E__NodeTypeUnsupported:
                 return wrong_node_event(c, e);
         default:
                 return wrong_workload_event(c, e);

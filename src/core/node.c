@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/mutant.h"
 #include "core/state.h"
+#include "model/json.h"
 #include <string.h>
 
 int64_t silence_limit_ms(const struct core *c)
@@ -61,6 +62,15 @@ static void labels_free(struct node *n)
         n->n_labels = 0;
 }
 
+static void drivers_free(struct node *n)
+{
+        for (uint32_t i = 0; i < n->n_drivers; i++)
+                mem_free(n->drivers[i]);
+        mem_free(n->drivers);
+        n->drivers = NULL;
+        n->n_drivers = 0;
+}
+
 static void session_set(struct core *c, struct node_ix ix, uint64_t session)
 {
         struct node *n = node_at(c, ix);
@@ -78,7 +88,10 @@ void node_free(struct core *c, struct node_ix ix)
         map_remove(&c->node_by_id, ix.v);
         heap_unset(&c->node_deadlines, ix.v);
         labels_free(n);
+        drivers_free(n);
         mem_free(n->id);
+        mem_free(n->instance);
+        mem_free(n->said_instance);
         mem_free(n->endpoint);
         mem_free(n->ip);
         mem_free(n->version);
@@ -342,6 +355,9 @@ static void attributes_of_hello(const Pb__Hello *h, Pb__Node *node, Pb__NodeReso
         node->ip = h->ip;
         node->supported_workload_types = h->supported_workload_types;
         node->n_supported_workload_types = h->n_supported_workload_types;
+        node->supported_storage_drivers = h->supported_storage_drivers;
+        node->n_supported_storage_drivers = h->n_supported_storage_drivers;
+        node->push = h->push;
 }
 
 static bool attributes_changed(const struct node *n, const Pb__Node *a)
@@ -350,9 +366,13 @@ static bool attributes_changed(const struct node *n, const Pb__Node *a)
         for (size_t i = 0; i < a->n_supported_workload_types; i++)
                 types |= type_bit(a->supported_workload_types[i]);
         struct amounts total = { a->resources->cpu_total, a->resources->memory_total * MIB, a->resources->disk_total * GIB };
-        if (types != n->type_bits || !amounts_equal(total, n->ledger.total) || a->n_labels != n->n_labels ||
-            !str_eq(n->endpoint, a->agent_endpoint) || !str_eq(n->version, a->agent_version) || !str_eq(n->ip, a->ip))
+        if (types != (n->type_bits | n->unsupported_bits) || !amounts_equal(total, n->ledger.total) || a->n_labels != n->n_labels ||
+            !str_eq(n->endpoint, a->agent_endpoint) || !str_eq(n->version, a->agent_version) || !str_eq(n->ip, a->ip) ||
+            n->push != (bool)a->push || n->n_drivers != a->n_supported_storage_drivers)
                 return true;
+        for (size_t i = 0; i < n->n_drivers; i++)
+                if (strcmp(a->supported_storage_drivers[i], n->drivers[i]) != 0)
+                        return true;
         for (size_t i = 0; i < a->n_labels; i++)
                 if (strcmp(a->labels[i]->key, n->labels[i].key) != 0 || strcmp(a->labels[i]->value, n->labels[i].value) != 0)
                         return true;
@@ -364,7 +384,8 @@ static void emit_ready(struct core *c, struct node_ix ix, const char *how)
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__NodeReady;
         e.node_id = node_at(c, ix)->id;
-        e.message = arena_printf(&c->step, "status transition NotReady -> Ready via %s", how);
+        e.message = str_eq(how, "register") ? "registered" : arena_printf(&c->step, "status transition NotReady -> Ready via %s", how);
+        e.action = (char *)how; /* who says so */
         emit(c, &e);
 }
 
@@ -388,6 +409,12 @@ static void node_is_back(struct core *c, struct node_ix ix)
                         node_deadline_refresh(c, (struct node_ix){ i });
 }
 
+/* Another agent process than the one that found a runtime missing (C25). A registration of a foreign agent is always a new one, unless it says otherwise. */
+static bool knows_better(const struct node *n, const Pb__Hello *h)
+{
+        return n->unsupported_bits && ((n->push && str_empty(h->instance)) || !str_eq(h->instance, n->instance));
+}
+
 void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
 {
         const char *hint = NULL, *refused = refuse_hello(c, h, session, &hint);
@@ -400,7 +427,7 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
         Pb__NodeResources res;
         Pb__Node attributes;
         attributes_of_hello(h, &attributes, &res);
-        if (!node_ok(ix) || attributes_changed(node_at(c, ix), &attributes)) {
+        if (!node_ok(ix) || attributes_changed(node_at(c, ix), &attributes) || knows_better(node_at(c, ix), h)) {
                 Pb__Event e = PB__EVENT__INIT;
                 e.type = PB__EVENT_TYPE__E__NodeRegistered;
                 e.node_id = h->node_id;
@@ -408,8 +435,11 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
                 e.message = "registered";
                 emit(c, &e);
                 ix = node_find(c, h->node_id);
+                node_at(c, ix)->calls_fail = false; /* perhaps another endpoint */
         }
         struct node *n = node_at(c, ix);
+        text_set(&n->said_instance, h->instance);
+        n->calls_fail = n->calls_fail && n->push;
         if (n->session && n->session != session) {
                 static char replaced[] = "another agent connected with this node id";
                 effect_add(c, EFFECT_CLOSE, n->session, 0, replaced, sizeof(replaced) - 1);
@@ -417,16 +447,19 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
         }
         n->heard_at = c->now_ms;
         n->list_at = c->now_ms + c->opt.list_ms;
-        if (n->status != PB__NODE_STATUS__E__Ready)
-                emit_ready(c, ix, "hello");
-        if (was_lost)
+        if (n->status != PB__NODE_STATUS__E__Ready && !n->calls_fail)
+                emit_ready(c, ix, "register");
+        if (was_lost && n->status == PB__NODE_STATUS__E__Ready)
                 node_is_back(c, ix);
         columns_update(c, ix);
         node_deadline_refresh(c, ix);
-        decide_report(c, ix, (ProtobufCMessage *const *)h->units, h->n_units, true, true);
+        if (!n->push)
+                decide_report(c, ix, (ProtobufCMessage *const *)h->units, h->n_units, true, true);
         session_set(c, ix, session); /* only now, so that nothing is sent before the plan */
         welcome(c, session, NULL, NULL);
         plan_send(c, ix);
+        if (n->push)
+                effect_add(c, EFFECT_LIST, session, 0, NULL, 0);
 }
 
 void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t session)
@@ -444,7 +477,7 @@ void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t sessio
                 n->memory_used_mb = beat->usage->memory_used_mb;
                 n->disk_used_gb = beat->usage->disk_used_gb;
         }
-        if (n->status != PB__NODE_STATUS__E__Ready || MUTANT(heartbeat_writes)) {
+        if ((n->status != PB__NODE_STATUS__E__Ready && !n->calls_fail) || MUTANT(heartbeat_writes)) {
                 emit_ready(c, ix, "heartbeat");
                 node_is_back(c, ix);
                 columns_update(c, ix);
@@ -464,6 +497,68 @@ void decide_gone(struct core *c, uint64_t session)
         struct node_ix ix = session_node(c, session);
         if (node_ok(ix))
                 session_set(c, ix, 0);
+}
+
+/* ---- agents that the server calls --------------------------------------------------------------------------------------------------------- */
+
+void decide_unreachable(struct core *c, uint64_t session, const char *why)
+{
+        struct node_ix ix = session_node(c, session);
+        if (!node_ok(ix))
+                return;
+        struct node *n = node_at(c, ix);
+        n->calls_fail = true;
+        if (n->status != PB__NODE_STATUS__E__Ready)
+                return; /* it is lost already */
+        Pb__Node live = PB__NODE__INIT;
+        live.last_heartbeat = n->heard_at ? n->heard_at : n->stored_heartbeat;
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__NodeLost;
+        e.node_id = n->id;
+        e.reason = PB__REASON__E__node_unreachable;
+        e.message = (char *)(str_empty(why) ? "node marked NotReady" : why);
+        e.node = &live;
+        c->stats.nodes_lost++;
+        emit(c, &e);
+        node_deadline_refresh(c, ix);
+}
+
+void decide_reachable(struct core *c, uint64_t session)
+{
+        struct node_ix ix = session_node(c, session);
+        if (!node_ok(ix))
+                return;
+        struct node *n = node_at(c, ix);
+        n->calls_fail = false;
+        if (n->status == PB__NODE_STATUS__E__Ready || c->now_ms - n->heard_at >= silence_limit_ms(c))
+                return; /* reachable and silent: its next heartbeat makes it Ready */
+        emit_ready(c, ix, "reconciler");
+        node_is_back(c, ix);
+        node_deadline_refresh(c, ix);
+        plan_send(c, ix);
+}
+
+void decide_mismatch(struct core *c, struct workload_ix ix, const char *message)
+{
+        Pb__WorkloadType__E type = (Pb__WorkloadType__E)definition_of(c, workload_at(c, ix))->type;
+        struct node *n = node_at(c, workload_at(c, ix)->node);
+        const char *name = json_enum_name(&pb__workload_type__e__descriptor, (int)type);
+        char *text = arena_printf(&c->step, "runtime for %s unavailable on agent: %s", name ? name : "?", message);
+        if (!(n->unsupported_bits & type_bit(type))) {
+                Pb__Node found = PB__NODE__INIT;
+                found.unsupported = &type;
+                found.n_unsupported = 1;
+                found.agent_instance = n->said_instance;
+                Pb__Event e = PB__EVENT__INIT;
+                e.type = PB__EVENT_TYPE__E__NodeTypeUnsupported;
+                e.node_id = n->id;
+                e.reason = PB__REASON__E__runtime_unavailable;
+                e.message = text;
+                e.node = &found;
+                emit(c, &e);
+        }
+        emit_rescheduled(c, ix, PB__REASON__E__runtime_unavailable, text);
+        mark_dirty(c, ix);
 }
 
 /* ---- the operator ------------------------------------------------------------------------------------------------------------------------ */
@@ -569,6 +664,20 @@ void node_attributes(struct core *c, struct node_ix ix, const Pb__Node *from)
                 n->labels = mem_must(n->n_labels * sizeof(struct label));
         for (uint32_t i = 0; i < n->n_labels; i++)
                 n->labels[i] = (struct label){ mem_strdup(from->labels[i]->key), mem_strdup(from->labels[i]->value) };
+        n->push = from->push;
+        drivers_free(n);
+        n->n_drivers = (uint32_t)from->n_supported_storage_drivers;
+        if (n->n_drivers)
+                n->drivers = mem_must(n->n_drivers * sizeof(char *));
+        for (uint32_t i = 0; i < n->n_drivers; i++)
+                n->drivers[i] = mem_strdup(from->supported_storage_drivers[i]);
+}
+
+void node_unsupported(struct node *n, const Pb__Node *from)
+{
+        for (size_t i = 0; i < from->n_unsupported; i++)
+                n->unsupported_bits |= type_bit(from->unsupported[i]);
+        n->type_bits &= ~n->unsupported_bits;
 }
 
 static void set_status(struct core *c, struct node_ix ix, Pb__NodeStatus__E status, const Pb__Event *e, const char *by)
@@ -578,6 +687,7 @@ static void set_status(struct core *c, struct node_ix ix, Pb__NodeStatus__E stat
         n->status_at = e->timestamp;
         text_set(&n->status_reason, e->message);
         text_set(&n->status_by, by);
+        n->unreachable = status == PB__NODE_STATUS__E__NotReady && e->reason == PB__REASON__E__node_unreachable;
         if (status == PB__NODE_STATUS__E__Ready) {
                 n->stored_heartbeat = e->timestamp;
                 n->given_up = false;
@@ -623,6 +733,8 @@ void apply_node_event(struct core *c, const Pb__Event *e)
                         node_at(c, ix)->registered_at = e->timestamp;
                 }
                 node_attributes(c, ix, e->node);
+                node_at(c, ix)->unsupported_bits = 0; /* (C25) */
+                text_set(&node_at(c, ix)->instance, NULL);
                 set_status(c, ix, PB__NODE_STATUS__E__Ready, e, "register");
                 c->capacity_change++; /* other labels, types or amounts: somebody may fit now */
         }
@@ -630,10 +742,16 @@ void apply_node_event(struct core *c, const Pb__Event *e)
         node_at(c, ix)->seq = e->seq;
         switch (e->type) {
         case PB__EVENT_TYPE__E__NodeReady:
-                set_status(c, ix, PB__NODE_STATUS__E__Ready, e, "heartbeat");
+                set_status(c, ix, PB__NODE_STATUS__E__Ready, e, str_empty(e->action) ? "heartbeat" : e->action);
                 break;
         case PB__EVENT_TYPE__E__NodeLost:
-                set_status(c, ix, PB__NODE_STATUS__E__NotReady, e, "monitor");
+                set_status(c, ix, PB__NODE_STATUS__E__NotReady, e, e->reason == PB__REASON__E__node_unreachable ? "reconciler" : "monitor");
+                break;
+        case PB__EVENT_TYPE__E__NodeTypeUnsupported:
+                node_unsupported(node_at(c, ix), e->node);
+                text_set(&node_at(c, ix)->instance, e->node->agent_instance);
+                text_set(&node_at(c, ix)->status_reason, e->message);
+                text_set(&node_at(c, ix)->status_by, "reconciler");
                 break;
         case PB__EVENT_TYPE__E__NodeWishChanged:
                 node_at(c, ix)->wish = (uint8_t)e->wish;

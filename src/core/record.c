@@ -166,7 +166,7 @@ void *node_record(struct core *c, const struct node *n, bool live, struct arena 
 {
         Pb__Node r = PB__NODE__INIT;
         Pb__NodeResources res = PB__NODE_RESOURCES__INIT;
-        Pb__WorkloadType__E types[TYPES_MAX];
+        Pb__WorkloadType__E types[TYPES_MAX], unsupported[TYPES_MAX];
         r.id = n->id;
         r.status = live ? node_status_shown(n) : n->status;
         r.status_reason = n->status_reason;
@@ -187,9 +187,17 @@ void *node_record(struct core *c, const struct node *n, bool live, struct arena 
         r.registered_at = n->registered_at;
         r.resource_version = n->seq;
         for (unsigned t = 1; t < ARRAY_LEN(types); t++)
-                if (n->type_bits & (1u << t))
+                if ((n->type_bits | n->unsupported_bits) & (1u << t))
                         types[r.n_supported_workload_types++] = (Pb__WorkloadType__E)t;
         r.supported_workload_types = types;
+        for (unsigned t = 1; t < ARRAY_LEN(unsupported); t++)
+                if (n->unsupported_bits & (1u << t))
+                        unsupported[r.n_unsupported++] = (Pb__WorkloadType__E)t;
+        r.unsupported = unsupported;
+        r.agent_instance = n->instance;
+        r.push = n->push;
+        r.supported_storage_drivers = n->drivers;
+        r.n_supported_storage_drivers = n->n_drivers;
         Pb__Node__LabelsEntry *entries = arena_new_n(&c->step, Pb__Node__LabelsEntry, n->n_labels + 1);
         Pb__Node__LabelsEntry **labels = arena_new_n(&c->step, Pb__Node__LabelsEntry *, n->n_labels + 1);
         for (uint32_t i = 0; i < n->n_labels; i++) {
@@ -426,6 +434,9 @@ static int load_node(struct core *c, const char *key, const Pb__Node *r, struct 
         n->seq = r->resource_version;
         text_set(&n->status_reason, r->status_reason);
         text_set(&n->status_by, r->status_updated_by);
+        text_set(&n->instance, r->agent_instance);
+        node_unsupported(n, r);
+        n->unreachable = n->status == PB__NODE_STATUS__E__NotReady && str_eq(n->status_by, "reconciler");
         columns_update(c, ix);
         return 0;
 }

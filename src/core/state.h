@@ -160,7 +160,12 @@ struct node {
         char *endpoint, *ip, *version, *status_reason, *status_by;
         struct label *labels; /* sorted by key */
         uint32_t n_labels;
-        uint32_t type_bits;
+        uint32_t type_bits;        /* what it runs: registered, and not found unsupported */
+        uint32_t unsupported_bits; /* types whose runtime turned out not to work there (C25) */
+        char *instance;            /* the agent process that said so */
+        char **drivers;            /* storage drivers */
+        uint32_t n_drivers;
+        bool push;      /* the server calls its agent */
         uint8_t status; /* Ready or NotReady: liveness as of the last transition */
         uint8_t wish;
         int64_t status_at, registered_at, stored_heartbeat;
@@ -169,12 +174,15 @@ struct node {
         struct workload_ix units;
         uint32_t n_units;
         uint32_t tombstones, n_tombstones, n_lost; /* n_lost: tombstones of copies that moved away while it was silent */
+        bool unreachable;                          /* NotReady because calls to its agent fail, not because it is silent; derived */
         /* live */
         uint64_t session;  /* 0: no stream */
         int64_t heard_at;  /* 0: not since the server started */
         uint64_t sent_seq; /* cursor of the last order sent on this stream */
         int64_t list_at;   /* ask for the whole list with the first heartbeat after this */
         int64_t cpu_used, memory_used_mb, disk_used_gb;
+        char *said_instance; /* the agent process that said hello last */
+        bool calls_fail;     /* its agent cannot be called */
         bool unsaved, evicting;
         bool held;           /* its units would be moved, were it not that too many nodes fell silent with it (C11) */
         bool given_up;       /* silent beyond the grace, and not held: its units are moved */
@@ -317,6 +325,10 @@ struct node_ix node_find(const struct core *c, const char *id);
 void decide_hello(struct core *c, const Pb__Hello *hello, uint64_t session);
 void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t session);
 void decide_gone(struct core *c, uint64_t session);
+void decide_unreachable(struct core *c, uint64_t session, const char *why);
+void decide_reachable(struct core *c, uint64_t session);
+/* A runtime turned out not to work on the workload's node: that node is marked, the workload goes elsewhere (C25). */
+void decide_mismatch(struct core *c, struct workload_ix w, const char *message);
 void decide_node_wish(struct core *c, const Pb__SetNodeWishRequest *req);
 void decide_node_forget(struct core *c, const Pb__NodeRef *req);
 void decide_node_deadline(struct core *c, struct node_ix n);
@@ -326,6 +338,7 @@ void node_deadline_refresh(struct core *c, struct node_ix n);
 struct node_ix node_add(struct core *c, const char *id);
 void node_free(struct core *c, struct node_ix n);
 void node_attributes(struct core *c, struct node_ix ix, const Pb__Node *from);
+void node_unsupported(struct node *n, const Pb__Node *from); /* takes from's types away from what it runs */
 struct node_ix session_node(const struct core *c, uint64_t session);
 int64_t silence_limit_ms(const struct core *c);
 bool node_given_up(const struct core *c, struct node_ix n);  /* lost beyond the grace, and no brake */
@@ -340,6 +353,7 @@ void decide_retry(struct core *c, const Pb__WorkloadRef *req);
 void decide_workload_deadline(struct core *c, struct workload_ix w);
 void decide_failure(struct core *c, struct workload_ix w, Pb__Reason__E reason, const char *message, const Pb__UnitStatus *u);
 void reconcile(struct core *c, struct workload_ix w);
+void emit_rescheduled(struct core *c, struct workload_ix w, Pb__Reason__E reason, const char *message);
 void evict_workload(struct core *c, struct workload_ix w);
 bool place_waiting(struct core *c); /* true: there is more to do now */
 void launch(struct core *c, struct workload_ix w, Pb__Reason__E reason, enum action action, const char *message);

@@ -282,6 +282,10 @@ static void decide_ended(struct core *c, struct workload_ix ix, const Pb__UnitSt
                 launch(c, ix, PB__REASON__E__lost_by_agent, ACTION_APPLY, failure_text(c, u));
                 return;
         }
+        if (u->reason == PB__REASON__E__runtime_unavailable) {
+                decide_mismatch(c, ix, failure_text(c, u));
+                return;
+        }
         Pb__Reason__E reason = u->reason   ? u->reason
                                : u->signal ? PB__REASON__E__killed
                                : clean     ? PB__REASON__E__exited

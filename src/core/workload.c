@@ -325,7 +325,7 @@ static bool fits_in_place(const struct core *c, const struct workload *w, const 
         return amounts_fit(amounts_of(asked->resources), left);
 }
 
-static void emit_rescheduled(struct core *c, struct workload_ix ix, Pb__Reason__E reason, const char *message)
+void emit_rescheduled(struct core *c, struct workload_ix ix, Pb__Reason__E reason, const char *message)
 {
         struct workload *w = workload_at(c, ix);
         Pb__Event e = PB__EVENT__INIT;
@@ -730,7 +730,7 @@ static Pb__Reason__E main_reason(struct core *c, const struct class *k, const ch
 
 static bool is_waiting_reason(unsigned reason)
 {
-        return reason >= PB__REASON__E__no_nodes && reason <= PB__REASON__E__node_returning;
+        return (reason >= PB__REASON__E__no_nodes && reason <= PB__REASON__E__node_returning) || reason == PB__REASON__E__node_unreachable;
 }
 
 /* Nobody can take it now: it waits in its class's queue. That is an event once; how the reason changes while it waits is derived (class->reason). */
