@@ -54,6 +54,7 @@ static const struct {
         [ERR_NOMEM] = { "nomem", 503, GRPC_RESOURCE_EXHAUSTED, 6 },
         [ERR_INTERNAL] = { "internal", 500, GRPC_INTERNAL, 7 },
         [ERR_FAILED] = { "failed", 422, GRPC_FAILED_PRECONDITION, 1 },
+        [ERR_QUOTA] = { "quota_exceeded", 409, GRPC_FAILED_PRECONDITION, 5 },
 };
 
 /* How many of the first len bytes of s to keep so that no character is cut in half. */
@@ -90,6 +91,7 @@ int err_fill(struct err *err, enum err_code code, const struct err_parts *parts)
         struct err e;
         e.code = code;
         e.retry_after_ms = parts->retry_after_ms;
+        e.excess = parts->excess;
         copy_text(e.msg, sizeof(e.msg), parts->msg);
         copy_text(e.detail, sizeof(e.detail), parts->detail);
         copy_text(e.hint, sizeof(e.hint), parts->hint);

@@ -30,7 +30,14 @@ enum err_code {
         ERR_NOMEM,       /* 503, RESOURCE_EXHAUSTED, exit 6 */
         ERR_INTERNAL,    /* a bug of ours: 500, INTERNAL, exit 7 */
         ERR_FAILED,      /* what was asked was done and failed: 422, FAILED_PRECONDITION, exit 1 */
+        ERR_QUOTA,       /* the tenant's quota, never the cluster's capacity: 409, FAILED_PRECONDITION, exit 5; see struct excess */
         _ERR_MAX
+};
+
+/* What a quota was asked for beyond its limit (ERR_QUOTA). The dimension's name carries the unit: workloads, cpu_milli, memory_mb, disk_gb. */
+struct excess {
+        const char *dimension; /* lives for ever; NULL: not about a quota */
+        int64_t limit, current_usage, requested_delta;
 };
 
 struct err {
@@ -40,11 +47,13 @@ struct err {
         char hint[256];   /* what to do next */
         char path[128];   /* of the bad field in the caller's input, e.g. "spec.command[0]" */
         int64_t retry_after_ms;
+        struct excess excess;
 };
 
 struct err_parts {
         const char *msg, *detail, *hint, *path;
         int64_t retry_after_ms;
+        struct excess excess;
 };
 
 /* Fills err (truncating) and returns -code. */

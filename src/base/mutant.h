@@ -51,7 +51,9 @@
         X(launch_forgotten, "the agent's record does not say what was launched")                                                           \
         X(second_copy_started, "the agent starts the new copy beside the old one")                                                         \
         X(removal_does_not_gate, "the agent starts new units before old copies are gone")                                                  \
-        X(start_without_confirmation, "a restarted agent starts units that no plan has confirmed")
+        X(start_without_confirmation, "a restarted agent starts units that no plan has confirmed")                                         \
+        X(quota_ignored_at_api, "what exceeds a quota is taken all the same")                                                              \
+        X(quota_not_given_back, "what leaves its node goes on counting for the quota")
 
 enum mutant {
         MUTANT_none,

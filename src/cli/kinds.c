@@ -313,3 +313,55 @@ static const char *event_id(const ProtobufCMessage *m, char buf[WORDS_LEN])
 const struct kind kind_event = { "event",       &pb__event__descriptor,   &pb__list_events_response__descriptor,
                                  event_columns, ARRAY_LEN(event_columns), event_row,
                                  event_id };
+
+/* ---- quotas ------------------------------------------------------------------------------------------------------------------------------ */
+
+static const struct table_column quota_columns[] = {
+        { .title = "TENANT", .weight = 9 },   { .title = "WORKLOADS", .right = true }, { .title = "CPU", .right = true },
+        { .title = "MEMORY", .right = true }, { .title = "DISK", .right = true },      { .title = "WRITES/MIN", .right = true },
+};
+
+/* "used/limit"; a limit of 0 is none. */
+static void quota_cell(struct table *t, const char *(*words)(char *buf, size_t size, int64_t v), int64_t used, int64_t limit)
+{
+        char a[32], b[32];
+        table_addf(t, limit && used >= limit ? TINT_BUSY : TINT_NONE, "%s/%s", words(a, sizeof(a), used),
+                   limit ? words(b, sizeof(b), limit) : "-");
+}
+
+static const char *count_words(char *buf, size_t size, int64_t v)
+{
+        (void)snprintf(buf, size, "%" PRId64, v);
+        return buf;
+}
+
+static const char *gib_words(char *buf, size_t size, int64_t v)
+{
+        (void)snprintf(buf, size, "%" PRId64 "Gi", v);
+        return buf;
+}
+
+static void quota_row(struct table *t, const ProtobufCMessage *m, int64_t now_ms _unused_)
+{
+        const Pb__Quota *q = (const Pb__Quota *)m;
+        static const Pb__Resources none = PB__RESOURCES__INIT;
+        static const Pb__QuotaUsage nothing = PB__QUOTA_USAGE__INIT;
+        const Pb__Resources *limit = q->resources ? q->resources : &none;
+        const Pb__QuotaUsage *usage = q->usage ? q->usage : &nothing;
+        const Pb__Resources *used = usage->resources ? usage->resources : &none;
+        table_add(t, q->tenant, TINT_BOLD);
+        quota_cell(t, count_words, usage->workloads, q->workloads);
+        quota_cell(t, cores_words, used->cpu, limit->cpu);
+        quota_cell(t, mib_words, used->memory_mb, limit->memory_mb);
+        quota_cell(t, gib_words, used->disk_gb, limit->disk_gb);
+        table_add(t, q->writes_per_minute ? fmt("%d", q->writes_per_minute) : "-", TINT_NONE);
+}
+
+static const char *quota_id(const ProtobufCMessage *m, char buf[WORDS_LEN] _unused_)
+{
+        return ((const Pb__Quota *)m)->tenant;
+}
+
+const struct kind kind_quota = { "quota",       &pb__quota__descriptor,   &pb__list_quotas_response__descriptor,
+                                 quota_columns, ARRAY_LEN(quota_columns), quota_row,
+                                 quota_id };

@@ -112,6 +112,7 @@ void core_dump(const struct core *c, struct str *out)
                          t->workload_id, (unsigned long long)t->token_epoch, (unsigned long long)t->token_seq, (long long)t->held.cpu_milli,
                          (long long)t->held.mem_bytes, (long long)t->held.disk_bytes, t->reason, (long long)t->created_at);
         }
+        quotas_dump(c, out);
         str_adds(out, "phases");
         for (size_t i = 0; i < ARRAY_LEN(c->by_phase); i++)
                 str_addf(out, " %u", c->by_phase[i]);
@@ -229,7 +230,7 @@ static int check_queues(const struct core *c, struct err *err)
                         return BROKEN(err, "P1", "what waits in a class is counted", str_c(&class->key));
                 listed += n;
         }
-        return listed == waiting ? 0 : BROKEN(err, "P1", "what waits is in a queue", "");
+        return listed + c->n_over_quota == waiting ? 0 : BROKEN(err, "P1", "what waits is in a queue", "");
 }
 
 /* Definitions and classes are counted by those who use them. */
@@ -280,6 +281,8 @@ int core_check(const struct core *c, struct err *err)
         if (memcmp(phases, c->by_phase, sizeof(phases)) != 0)
                 return BROKEN(err, "X2", "the phases are counted", "");
         int r = check_queues(c, err);
+        if (r >= 0)
+                r = quotas_check(c, err);
         return r < 0 ? r : check_definitions(c, err);
 }
 

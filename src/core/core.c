@@ -65,6 +65,7 @@ struct core *core_create(const struct core_options *opt)
         map_init(&c->tombstone_by_id, tombstone_key, c);
         map_init(&c->session_nodes, session_key, c);
         definitions_init(c);
+        quotas_init(c);
         c->waiting_first = NONE;
         c->pass_next = NONE;
         c->next_pass_ms = INT64_MAX;
@@ -80,6 +81,7 @@ void out_reset(struct core *c)
         array_clear(&c->out.workloads);
         array_clear(&c->out.nodes);
         array_clear(&c->out.tombstones);
+        array_clear(&c->out.quotas);
         c->out.cluster = false;
         c->out.expected_head = c->head;
         c->out.ops = 0;
@@ -98,6 +100,7 @@ void core_destroy(struct core *c)
                 if (c->nodes.at[i].id)
                         node_free(c, (struct node_ix){ i });
         definitions_fini(c);
+        quotas_fini(c);
         for (size_t i = c->ready_done; i < c->ready.len; i++)
                 core_batch_free(c->ready.at[i]);
         if (c->out.memory) {
@@ -112,6 +115,7 @@ void core_destroy(struct core *c)
         array_fini(&c->out.workloads);
         array_fini(&c->out.nodes);
         array_fini(&c->out.tombstones);
+        array_fini(&c->out.quotas);
         array_fini(&c->nodes);
         array_fini(&c->workloads);
         array_fini(&c->tombstones);
@@ -150,6 +154,11 @@ static struct arena *out_memory(struct core *c)
         if (!c->out.memory)
                 c->out.memory = mem_must(sizeof(struct arena));
         return c->out.memory;
+}
+
+struct arena *reply_memory(struct core *c)
+{
+        return out_memory(c);
 }
 
 void effect_add(struct core *c, enum effect_kind kind, uint64_t session, int64_t value, void *data, size_t len)
@@ -206,6 +215,10 @@ void apply_event(struct core *c, const Pb__Event *e)
                 c->cluster_created_at = e->cluster->created_at;
                 c->out.cluster = true;
                 c->out.ops++;
+                break;
+        case PB__EVENT_TYPE__E__QuotaSet:
+        case PB__EVENT_TYPE__E__QuotaRemoved:
+                apply_quota_event(c, e);
                 break;
         case PB__EVENT_TYPE__E__NodeRegistered:
         case PB__EVENT_TYPE__E__NodeReady:
@@ -427,6 +440,8 @@ static void run_bulk(struct core *c)
         if (!step_is_full(c))
                 evict_some(c);
         if (!step_is_full(c))
+                place_within_quotas(c);
+        if (!step_is_full(c))
                 place_waiting(c);
 }
 
@@ -449,6 +464,18 @@ static void handle(struct core *c, const struct input *in)
                 break;
         case INPUT_RETRY:
                 decide_retry(c, (const Pb__WorkloadRef *)in->msg);
+                break;
+        case INPUT_QUOTA_SET:
+                decide_quota_set(c, (const Pb__SetQuotaRequest *)in->msg);
+                break;
+        case INPUT_QUOTA_REMOVE:
+                decide_quota_remove(c, (const Pb__TenantRef *)in->msg);
+                break;
+        case INPUT_GET_QUOTA:
+                read_quota(c, (const Pb__TenantRef *)in->msg);
+                break;
+        case INPUT_LIST_QUOTAS:
+                read_list_quotas(c, (const Pb__ListQuotasRequest *)in->msg);
                 break;
         case INPUT_NODE_WISH:
                 decide_node_wish(c, (const Pb__SetNodeWishRequest *)in->msg);
@@ -516,7 +543,8 @@ void core_step(struct core *c, const struct input *in)
         c->now_ms = in->now_ms > c->now_ms ? in->now_ms : c->now_ms; /* time never goes back */
         c->stats.steps++;
         c->in = in;
-        handle(c, in);
+        if (!rate_refuses(c, in))
+                handle(c, in);
         decision_done(c);
         c->in = &nobody; /* what follows was not asked for by this caller */
         run_due(c);
@@ -527,7 +555,7 @@ void core_step(struct core *c, const struct input *in)
 
 static bool has_bulk(const struct core *c)
 {
-        if (c->dirty_done < c->dirty.len || c->pass_next != NONE || c->evict.len)
+        if (c->dirty_done < c->dirty.len || c->pass_next != NONE || c->evict.len || c->tenants_with_room.len)
                 return true;
         for (uint32_t k = c->waiting_first; k != NONE; k = c->classes.at[k].next_waiting)
                 if (c->classes.at[k].tried_at != c->capacity_change)
@@ -557,6 +585,10 @@ void core_stats(const struct core *c, struct core_stats *ret)
         ret->tombstones = c->n_tombstones;
         ret->sessions = map_len(&c->session_nodes);
         ret->braking = c->n_held > 0;
+        ret->over_quota = c->n_over_quota;
+        ret->pending = c->n_over_quota;
+        for (uint32_t i = 0; i < c->tenants.len; i++)
+                ret->quotas += c->tenants.at[i].has_quota;
         memcpy(ret->by_phase, c->by_phase, sizeof(ret->by_phase));
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 const struct node *n = &c->nodes.at[i];

@@ -63,17 +63,21 @@ enum input_kind {
         INPUT_START, /* once, after loading: now, head; creates the cluster if the store was empty. Verdicts on silence start from here (C11). */
         INPUT_TICK, /* the deadline that core_next_ms() named has come (or any time: harmless) */
 
-        INPUT_APPLY,       /* msg: Pb__ApplyWorkloadRequest   reply: Pb__Workload */
-        INPUT_DELETE,      /* msg: Pb__WorkloadRef            reply: Pb__Workload */
-        INPUT_DESIRED,     /* msg: Pb__SetDesiredRequest      reply: Pb__Workload */
-        INPUT_RETRY,       /* msg: Pb__WorkloadRef            reply: Pb__Workload */
-        INPUT_NODE_WISH,   /* msg: Pb__SetNodeWishRequest     reply: Pb__Node */
-        INPUT_NODE_FORGET, /* msg: Pb__NodeRef                reply: Pb__Node */
+        INPUT_APPLY,        /* msg: Pb__ApplyWorkloadRequest   reply: Pb__Workload */
+        INPUT_DELETE,       /* msg: Pb__WorkloadRef            reply: Pb__Workload */
+        INPUT_DESIRED,      /* msg: Pb__SetDesiredRequest      reply: Pb__Workload */
+        INPUT_RETRY,        /* msg: Pb__WorkloadRef            reply: Pb__Workload */
+        INPUT_QUOTA_SET,    /* msg: Pb__SetQuotaRequest        reply: Pb__Quota */
+        INPUT_QUOTA_REMOVE, /* msg: Pb__TenantRef             reply: Pb__Quota, as it was */
+        INPUT_NODE_WISH,    /* msg: Pb__SetNodeWishRequest     reply: Pb__Node */
+        INPUT_NODE_FORGET,  /* msg: Pb__NodeRef                reply: Pb__Node */
 
         INPUT_GET_WORKLOAD,   /* msg: Pb__WorkloadRef          reply: Pb__Workload */
         INPUT_LIST_WORKLOADS, /* msg: Pb__ListWorkloadsRequest reply: Pb__ListWorkloadsResponse */
         INPUT_GET_NODE,       /* msg: Pb__NodeRef              reply: Pb__Node */
         INPUT_LIST_NODES,     /* msg: Pb__ListNodesRequest     reply: Pb__ListNodesResponse */
+        INPUT_GET_QUOTA,      /* msg: Pb__TenantRef            reply: Pb__Quota */
+        INPUT_LIST_QUOTAS,    /* msg: Pb__ListQuotasRequest    reply: Pb__ListQuotasResponse */
         INPUT_EXPLAIN,        /* msg: Pb__WorkloadRef          reply: Pb__Explanation */
         INPUT_CLUSTER,        /* msg: none                     reply: Pb__ClusterInfo (the core's part of it) */
         INPUT_LOCATE, /* msg: Pb__WorkloadRef          reply: none; reply.session is the agent stream of the workload's node (logs, exec) */
@@ -175,8 +179,10 @@ int core_records(const struct core *core, int (*fn)(void *ctx, const struct stor
 
 struct core_stats {
         uint64_t steps, events, placements, placement_failures, evictions, retries, nodes_lost, heartbeats, passes, launches, unit_reports;
-        uint64_t actions[8]; /* Apply, Recreate, ApplyStopped, Delete, Reschedule, AwaitFailover, Adopt, Other */
+        uint64_t rate_limited; /* writes refused by a tenant's rate */
+        uint64_t actions[8];   /* Apply, Recreate, ApplyStopped, Delete, Reschedule, AwaitFailover, Adopt, Other */
         uint32_t nodes, nodes_ready, nodes_by_status[5], workloads, by_phase[11], pending, sessions, tombstones;
+        uint32_t over_quota, quotas;
         bool braking;
 };
 void core_stats(const struct core *core, struct core_stats *ret);

@@ -171,6 +171,7 @@ uint32_t definition_intern(struct core *c, const Pb__Workload *w)
         c->definitions.at[d] = (struct definition){
                 .refs = 1,
                 .class = class,
+                .tenant = tenant_ref(c, w->tenant),
                 .type = (uint8_t)w->type,
                 .restart = (uint8_t)(w->restart ? w->restart : PB__RESTART__E__always),
                 .ttl_seconds = w->ttl_seconds,
@@ -194,6 +195,7 @@ void definition_unref(struct core *c, uint32_t d)
                 return;
         map_remove(&c->definition_by_data, d);
         class_unref(c, def->class);
+        tenant_unref(c, def->tenant);
         mem_free(def->data);
         *def = (struct definition){ 0 };
         *array_push(&c->free_definitions) = d;

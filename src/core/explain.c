@@ -214,13 +214,27 @@ static void ways_to_fit(struct core *c, Pb__Explanation *x, const struct look *l
                 x->would_fit_if[x->n_would_fit_if++] = "add a node: start berth agent on a machine";
 }
 
+/* First of all, its tenant may place more. */
+static void quota_remedy(struct core *c, const struct workload *w, Pb__Explanation *x)
+{
+        char **ways = arena_new_n(&c->step, char *, x->n_would_fit_if + 1);
+        ways[0] =
+            arena_printf(&c->step, "raise the quota of tenant %s (berth quota set), or stop something else of it", workload_tenant(c, w));
+        for (size_t i = 0; i < x->n_would_fit_if; i++)
+                ways[i + 1] = x->would_fit_if[i];
+        x->would_fit_if = ways;
+        x->n_would_fit_if++;
+}
+
 static void next_step(struct core *c, const struct workload *w, Pb__Explanation *x)
 {
         x->next_at = workload_deadline(c, w);
         if (x->next_at == HEAP_NEVER)
                 x->next_at = 0;
         bool lost = node_ok(w->node) && node_at(c, w->node)->status == PB__NODE_STATUS__E__NotReady;
-        if (w->waiting)
+        if (w->waiting && w->over_quota)
+                x->next = "placed as soon as its tenant's quota has room";
+        else if (w->waiting)
                 x->next = "placed as soon as a node can take it";
         else if (lost && w->holds) {
                 x->next = node_at(c, w->node)->held ? "its node is silent, and so are too many others: nothing is moved until some return"
@@ -260,6 +274,9 @@ static char *summary(struct core *c, const struct workload *w, const Pb__Explana
         const char *node = node_ok(w->node) ? node_at(c, w->node)->id : w->lost_node;
         switch (x->phase) {
         case PB__PHASE__E__Pending:
+                if (w->over_quota)
+                        return arena_printf(a, "waits for %s; that is not about capacity: %d of %d nodes could take it", quota_detail(c, w),
+                                            x->feasible, x->nodes);
                 return x->feasible ? arena_printf(a, "waiting; %d of %d nodes could take it now", x->feasible, x->nodes)
                                    : arena_printf(a, "fits on none of %d nodes", x->nodes);
         case PB__PHASE__E__Unknown:
@@ -316,6 +333,8 @@ void read_explain(struct core *c, const Pb__WorkloadRef *req)
                         x.nearest_miss = candidate(c, &looks[i], k, w->node);
         if (!x.feasible)
                 ways_to_fit(c, &x, looks, n, k);
+        if (w->over_quota)
+                quota_remedy(c, w, &x);
         size_t shown = n < CANDIDATES_MAX ? n : CANDIDATES_MAX;
         x.candidates = arena_new_n(&c->step, Pb__Candidate *, shown + 1);
         for (size_t i = 0; i < shown; i++)

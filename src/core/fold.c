@@ -146,6 +146,12 @@ static const char *wrong(const struct core *c, const Pb__Event *e)
                 return !e->cluster || str_empty(e->cluster->cluster_id) || !time_is_sane(e->cluster->created_at)
                            ? "the cluster's id is missing"
                            : NULL;
+        case PB__EVENT_TYPE__E__QuotaSet:
+                return quota_is_sane(e->quota) ? NULL : "the quota is missing or out of range";
+        case PB__EVENT_TYPE__E__QuotaRemoved: {
+                uint32_t t = e->quota && !str_empty(e->quota->tenant) ? tenant_find(c, e->quota->tenant) : MAP_NONE;
+                return t != MAP_NONE && c->tenants.at[t].has_quota ? NULL : "the tenant has no quota";
+        }
         case PB__EVENT_TYPE__E__NodeRegistered:
         case PB__EVENT_TYPE__E__NodeReady:
         case PB__EVENT_TYPE__E__NodeLost:

@@ -201,6 +201,8 @@ static void act_runtime(struct run *x, unsigned n)
 
 /* ---- users --------------------------------------------------------------------------------------------------------------------------------- */
 
+static const char *const tenants[] = { "default", "a", "b" };
+
 static void act_apply(struct run *x, const char *id)
 {
         struct rig *r = &x->rig;
@@ -212,9 +214,30 @@ static void act_apply(struct run *x, const char *id)
                 rig_select(r, w, "zone", below(x, 2) ? "a" : below(x, 2) ? "b" : "c");
         if (below(x, 10) == 0)
                 w->resources->cpu = 50000;
+        if (below(x, 2) == 0)
+                w->tenant = (char *)tenants[below(x, 3)];
         if (below(x, 6) == 0)
                 w->desired_state = PB__DESIRED_STATE__E__Stopped;
         rig_apply(r, w);
+}
+
+static void act_quota(struct run *x)
+{
+        Pb__SetQuotaRequest q = PB__SET_QUOTA_REQUEST__INIT;
+        Pb__Quota quota = PB__QUOTA__INIT;
+        Pb__Resources res = PB__RESOURCES__INIT;
+        quota.tenant = (char *)tenants[below(x, 3)];
+        quota.resources = &res;
+        q.quota = &quota;
+        if (below(x, 3) == 0) {
+                Pb__TenantRef ref = PB__TENANT_REF__INIT;
+                ref.tenant = quota.tenant;
+                rig_ask(&x->rig, INPUT_QUOTA_REMOVE, &ref);
+                return;
+        }
+        quota.workloads = (int64_t)below(x, 8);
+        res.cpu = (int64_t)below(x, 4) * 2000;
+        rig_ask(&x->rig, INPUT_QUOTA_SET, &q);
 }
 
 static void act_user(struct run *x)
@@ -223,7 +246,7 @@ static void act_user(struct run *x)
         char id[16];
         snprintf(id, sizeof(id), "w%u", (unsigned)below(x, IDS));
         const char *node = node_name((unsigned)below(x, NODES));
-        switch (below(x, 14)) {
+        switch (below(x, 16)) {
         case 0:
         case 1:
                 rig_delete(r, id);
@@ -253,6 +276,9 @@ static void act_user(struct run *x)
                 rig_ask(r, INPUT_GET_WORKLOAD, &ref);
                 break;
         }
+        case 9:
+                act_quota(x);
+                break;
         default:
                 act_apply(x, id);
         }
@@ -365,7 +391,7 @@ static void check_settled(struct run *x)
                         fail_msg("%s is in phase %d: %u copies run, %u of them the right one", id, (int)phase, running, right);
                 assert_true(!w || runs || phase == PB__PHASE__E__Stopped || phase == PB__PHASE__E__Completed ||
                             phase == PB__PHASE__E__Failed || phase == PB__PHASE__E__Pending);
-                if (phase == PB__PHASE__E__Pending)
+                if (phase == PB__PHASE__E__Pending && w->status->reason != PB__REASON__E__quota_exceeded)
                         assert_int_equal(rig_explain(r, id)->feasible, 0); /* nobody waits who would fit */
         }
 }

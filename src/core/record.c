@@ -1,6 +1,6 @@
 /* core/record.c: records: how the state is written down, and read back.
  *
- *   /meta/cluster  /nodes/<id>  /workloads/<id>  /tombstones/<node>/<workload>
+ *   /meta/cluster  /nodes/<id>  /workloads/<id>  /tombstones/<node>/<workload>  /quotas/<tenant>
  *   and, for stores that people read by hand (core_options.index_records): /nodes/<id>/status (a bare word), /assignments/<id>, /retries/<id>, /reconciliation/<id>
  *
  * A record is written from the state when a batch is cut, once however often it changed. live = true gives the API's view, which adds what
@@ -44,6 +44,15 @@ void save_tombstone(struct core *c, uint32_t t)
         c->tombstones.at[t].unsaved = true;
         c->out.ops++;
         *array_push(&c->out.tombstones) = t;
+}
+
+void save_quota(struct core *c, uint32_t t)
+{
+        if (c->tenants.at[t].unsaved || !c->started)
+                return;
+        c->tenants.at[t].unsaved = true;
+        c->out.ops++;
+        *array_push(&c->out.quotas) = t;
 }
 
 void save_removed(struct core *c, const char *kind, const char *id)
@@ -107,7 +116,9 @@ void *workload_record(struct core *c, const struct workload *w, bool live, struc
                 status.phase = phase_shown(c, w);
                 if (status.phase == PB__PHASE__E__Unknown)
                         status.actual_state = PB__ACTUAL_STATE__E__Unknown;
-                if (w->waiting && class_of(c, w)->reason)
+                if (w->waiting && w->over_quota)
+                        status.reason = PB__REASON__E__quota_exceeded;
+                else if (w->waiting && class_of(c, w)->reason)
                         status.reason = class_of(c, w)->reason;
         }
         r.status = &status;
@@ -309,6 +320,10 @@ static bool exists(struct core *c, char *key)
                 return workload_ok(workload_find(c, id));
         if (str_starts(key, "/nodes/"))
                 return node_ok(node_find(c, id));
+        if (str_starts(key, "/quotas/")) {
+                uint32_t t = tenant_find(c, id);
+                return t != MAP_NONE && c->tenants.at[t].has_quota;
+        }
         char *slash = strchr(id, '/'); /* /tombstones/<node>/<workload> */
         *slash = 0;
         struct node_ix n = node_find(c, id);
@@ -345,7 +360,7 @@ static void put_removed(struct core *c, struct core_out *o, struct store_record 
 void records_collect(struct core *c, struct core_out *o, struct store_record **ret, size_t *ret_n)
 {
         struct arena *a = o->memory;
-        size_t len, max = (o->workloads.len + o->nodes.len + o->tombstones.len + o->removed.len + 1) * 5;
+        size_t len, max = (o->workloads.len + o->nodes.len + o->tombstones.len + o->quotas.len + o->removed.len + 1) * 5;
         struct store_record *first = arena_new_n(a, struct store_record, max), *at = first;
         if (o->cluster) {
                 void *data = cluster_record(c, a, &len);
@@ -380,6 +395,14 @@ void records_collect(struct core *c, struct core_out *o, struct store_record **r
                 t->unsaved = false;
                 void *data = tombstone_record(c, t, a, &len);
                 put(&at, arena_printf(a, "/tombstones/%s/%s", node_at(c, t->node)->id, t->workload_id), data, len);
+        }
+        for (size_t i = 0; i < o->quotas.len; i++) {
+                const struct tenant *t = &c->tenants.at[o->quotas.at[i]];
+                if (t->has_quota) {
+                        void *data = quota_record(c, o->quotas.at[i], a, &len);
+                        put(&at, arena_printf(a, "/quotas/%s", t->name), data, len);
+                }
+                quota_saved(c, o->quotas.at[i]);
         }
         put_removed(c, o, &at);
         *ret = first;
@@ -562,6 +585,7 @@ static int load_workload(struct core *c, const char *key, const Pb__Workload *r,
                         workload_hold(c, ix, !(r->placement && r->placement->released));
                 }
         }
+        usage_update(c, w);
         workload_deadline_refresh(c, ix);
         return 0;
 }
@@ -607,6 +631,11 @@ int core_load_record(struct core *c, const char *key, const void *data, size_t l
         } else if (str_starts(key, "/tombstones/")) {
                 Pb__Tombstone *m = pb__tombstone__unpack(a, len, data);
                 r = m ? load_tombstone(c, key, m, err) : bad_record(err, key, "does not parse");
+        } else if (str_starts(key, "/quotas/")) {
+                Pb__Quota *m = pb__quota__unpack(a, len, data);
+                r = !m || !quota_is_sane(m) || !key_is(key, "/quotas/", m->tenant)
+                        ? bad_record(err, key, "it is no quota of its key's tenant")
+                        : load_quota(c, m);
         } /* anything else is a view, or of a newer berth */
         arena_reset(&c->step);
         return r;
@@ -647,6 +676,11 @@ int core_records(const struct core *cc, int (*fn)(void *ctx, const struct store_
                 *array_push(&all) =
                     (struct store_record){ arena_printf(&a, "/tombstones/%s/%s", node_at(c, t->node)->id, t->workload_id), data, len };
         }
+        for (uint32_t i = 0; i < c->tenants.len; i++)
+                if (c->tenants.at[i].has_quota) {
+                        data = quota_record(c, i, &a, &len);
+                        *array_push(&all) = (struct store_record){ arena_printf(&a, "/quotas/%s", c->tenants.at[i].name), data, len };
+                }
         if (all.len)
                 qsort(all.at, all.len, sizeof(*all.at), by_key);
         int r = 0;

@@ -87,6 +87,7 @@ struct class
 struct definition {
         uint32_t refs;
         uint32_t class;
+        uint32_t tenant;
         uint8_t type, restart;
         int32_t ttl_seconds, stop_grace_seconds;
         uint32_t len;
@@ -129,15 +130,40 @@ struct workload {
         int32_t attempts, max_attempts, base_seconds, cap_seconds, restarts, candidates, exit_code, signal;
         uint8_t desired, phase, actual, reason, placed_reason, action;
         bool has_exit : 1, has_signal : 1;
-        bool holds : 1; /* counted in its node's ledger */
+        bool holds : 1;                                         /* counted in its node's ledger */
+        bool counted : 1, counted_runs : 1, counted_placed : 1; /* derived: how its tenant's usage counts it, see quota.c */
         /* live */
-        bool dirty : 1;    /* queued for reconcile() */
-        bool unsaved : 1;  /* its record is to be written with the next batch */
-        bool waiting : 1;  /* in its class's queue */
+        bool dirty : 1;   /* queued for reconcile() */
+        bool unsaved : 1; /* its record is to be written with the next batch */
+        bool waiting : 1; /* in its class's queue, or, with over_quota, in its tenant's */
+        bool over_quota : 1;
         bool reported : 1; /* the agent has said anything about the current token */
         uint16_t tombs;    /* tombstones of this id, on whatever nodes (derived) */
         uint8_t resends;   /* times the current launch was sent again */
         uint64_t seen;     /* number of the complete report that mentioned it last */
+};
+
+/* ---- tenants ----------------------------------------------------------------------------------------------------------------------------- */
+
+struct usage {
+        uint64_t
+            of[4]; /* workloads, cpu (thousandths), memory (MiB), disk (GiB): below 2^64 for ten million workloads of the largest size */
+};
+struct quota {
+        struct usage limit; /* 0: none */
+        int32_t writes_per_minute;
+};
+struct tenant {
+        char *name;    /* NULL: free slot */
+        uint32_t refs; /* definitions that name it */
+        bool has_quota;
+        struct quota quota;
+        uint64_t seq;               /* of the event that set it */
+        struct usage asked, placed; /* derived */
+        uint32_t first, last;       /* live from here on: what waits for room */
+        uint32_t n_waiting;
+        bool unsaved, has_room;
+        int64_t writes_left, writes_at; /* the bucket, in 60,000ths of a write */
 };
 
 struct tombstone {
@@ -202,6 +228,7 @@ struct core_out {
         ARRAY(struct workload_ix) workloads; /* unsaved */
         ARRAY(struct node_ix) nodes;
         ARRAY(uint32_t) tombstones;
+        ARRAY(uint32_t) quotas;
         bool cluster;
         uint64_t expected_head;
         size_t ops;
@@ -220,7 +247,10 @@ struct core {
         ARRAY(struct tombstone) tombstones;
         ARRAY(struct definition) definitions;
         ARRAY(struct class) classes;
+        ARRAY(struct tenant) tenants;
         /* derived */
+        struct map tenant_by_name;
+        ARRAY(uint32_t) free_tenants;
         struct map node_by_id, workload_by_id, definition_by_data, class_by_key, tombstone_by_id;
         ARRAY(uint32_t) free_nodes, free_workloads, free_tombstones, free_definitions, free_classes;
         struct place_tree tree; /* level 0: what placement looks at, one row per node; see place_tree.h */
@@ -239,6 +269,9 @@ struct core {
         uint32_t n_held; /* nodes whose eviction is held */
         ARRAY(struct workload_ix) dirty;
         size_t dirty_done;
+        ARRAY(uint32_t) tenants_with_room;
+        uint32_t n_over_quota;       /* workloads that wait for a quota */
+        struct quota default_quota;  /* of tenants without one of their own: from the configuration */
         ARRAY(struct node_ix) evict; /* nodes whose units are being moved */
         uint32_t pass_next;          /* the periodic pass goes on here; NONE: not under way */
         struct map session_nodes;    /* session -> node */
@@ -287,6 +320,7 @@ void out_reset(struct core *c);
 void reply_error(struct core *c, const struct err *err);
 void reply_bytes(struct core *c, const ProtobufCMessageDescriptor *type, void *data, size_t len, bool created);
 void reply_message(struct core *c, const ProtobufCMessage *msg);
+struct arena *reply_memory(struct core *c); /* of the batch that is being made */
 void effect_add(struct core *c, enum effect_kind kind, uint64_t session, int64_t value, void *data, size_t len);
 void decision_done(struct core *c);
 bool step_is_full(const struct core *c);       /* enough for one step: leave the rest for the next */
@@ -390,6 +424,7 @@ Pb__NodeStatus__E node_status_shown(const struct node *n); /* of liveness and wi
 void save_workload(struct core *c, struct workload_ix w);
 void save_node(struct core *c, struct node_ix n);
 void save_tombstone(struct core *c, uint32_t t);
+void save_quota(struct core *c, uint32_t tenant);
 void save_removed(struct core *c, const char *kind, const char *id);
 
 /* read.c */
@@ -406,6 +441,39 @@ int node_lookup(struct core *c, const char *id, struct node_ix *ret, struct err 
 /* explain.c */
 void read_explain(struct core *c, const Pb__WorkloadRef *req);
 char *feasible_detail(const struct core *c, struct node_ix n, const struct class *k, Pb__Reason__E reason, struct arena *a);
+
+/* quota.c */
+void quotas_init(struct core *c);
+void quotas_fini(struct core *c);
+uint32_t tenant_find(const struct core *c, const char *name); /* MAP_NONE: not known; "" is "default" */
+uint32_t tenant_ref(struct core *c, const char *name);
+void tenant_unref(struct core *c, uint32_t t);
+const char *workload_tenant(const struct core *c, const struct workload *w);
+void usage_update(struct core *c, struct workload *w); /* after anything about it has changed */
+void usage_drop(struct core *c, struct workload *w);   /* before its definition changes, or it goes */
+/* < 0: refused, and the caller told so. ix: what is changed; WORKLOAD_NONE: a new one. */
+int quota_allows_apply(struct core *c, struct workload_ix ix, const Pb__Workload *asked);
+int quota_allows_run(struct core *c, struct workload_ix ix);
+bool rate_refuses(struct core *c, const struct input *in);     /* true: and the caller told so */
+bool quota_blocks(const struct core *c, struct workload_ix w); /* it may not be allocated now */
+char *quota_detail(struct core *c, const struct workload *w);  /* why not; in the step's memory */
+void wait_for_quota(struct core *c, struct workload_ix w);
+void tenant_queue_add(struct core *c, struct workload_ix w);
+void tenant_queue_remove(struct core *c, struct workload_ix w);
+bool place_within_quotas(struct core *c); /* true: there is more to do now */
+void quotas_reconsider(struct core *c);   /* the default has changed */
+struct quota quota_from(const Pb__Quota *m);
+bool quota_is_sane(const Pb__Quota *m);
+void decide_quota_set(struct core *c, const Pb__SetQuotaRequest *req);
+void decide_quota_remove(struct core *c, const Pb__TenantRef *req);
+void apply_quota_event(struct core *c, const Pb__Event *e);
+void *quota_record(struct core *c, uint32_t tenant, struct arena *a, size_t *ret_len);
+int load_quota(struct core *c, const Pb__Quota *r);
+void quota_saved(struct core *c, uint32_t tenant);
+void read_quota(struct core *c, const Pb__TenantRef *req);
+void read_list_quotas(struct core *c, const Pb__ListQuotasRequest *req);
+void quotas_dump(const struct core *c, struct str *out);
+int quotas_check(const struct core *c, struct err *err);
 
 /* retry.c: see retry.h */
 

@@ -78,6 +78,7 @@ void workload_free(struct core *c, struct workload_ix ix)
 {
         struct workload *w = workload_at(c, ix);
         waiting_remove(c, ix);
+        usage_drop(c, w);
         workload_unassign(c, ix);
         heap_unset(&c->workload_deadlines, ix.v);
         map_remove(&c->workload_by_id, ix.v);
@@ -187,6 +188,10 @@ void waiting_remove(struct core *c, struct workload_ix ix)
         struct workload *w = workload_at(c, ix);
         if (!w->waiting)
                 return;
+        if (w->over_quota) {
+                tenant_queue_remove(c, ix);
+                return;
+        }
         uint32_t ki = definition_of(c, w)->class;
         struct class *k = &c->classes.at[ki];
         w->waiting = false;
@@ -395,6 +400,9 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
         struct workload_ix ix = workload_find(c, asked->id);
         if (apply_is_allowed(c, req, ix) < 0)
                 return;
+        bool same = workload_ok(ix) && same_definition(c, workload_at(c, ix), asked);
+        if (!same && quota_allows_apply(c, ix, asked) < 0)
+                return;
         if (!workload_ok(ix)) {
                 emit_applied(c, asked, action_names[ACTION_CREATED]);
                 ix = workload_find(c, asked->id);
@@ -403,8 +411,7 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
                 reply_workload(c, ix, true);
                 return;
         }
-        struct workload *w = workload_at(c, ix);
-        if (!same_definition(c, w, asked))
+        if (!same)
                 update(c, ix, asked);
         if (asked->desired_state != PB__DESIRED_STATE__E__unset && asked->desired_state != workload_at(c, ix)->desired) {
                 Pb__SetDesiredRequest d = PB__SET_DESIRED_REQUEST__INIT;
@@ -461,6 +468,9 @@ void decide_desired(struct core *c, const Pb__SetDesiredRequest *req)
                 conflict(c, fmt("workload %s has completed already", w->id), NULL, "delete it, or retry it to run it again");
                 return;
         }
+        if (req->desired_state == PB__DESIRED_STATE__E__Running && w->desired != PB__DESIRED_STATE__E__Running &&
+            quota_allows_run(c, ix) < 0)
+                return;
         if (w->desired != req->desired_state) {
                 Pb__Event e = PB__EVENT__INIT;
                 e.type = PB__EVENT_TYPE__E__WorkloadDesired;
@@ -496,6 +506,8 @@ void decide_retry(struct core *c, const Pb__WorkloadRef *req)
                 conflict(c, fmt("workload %s is not meant to run", w->id), NULL, "start it with berth start");
                 return;
         }
+        if (quota_allows_run(c, ix) < 0)
+                return;
         if (w->phase == PB__PHASE__E__RetryPending || workload_is_finished(w)) {
                 Pb__Retry retry = PB__RETRY__INIT; /* attempts: 0 */
                 Pb__Event e = PB__EVENT__INIT;
@@ -817,6 +829,10 @@ void reconcile(struct core *c, struct workload_ix ix)
                 evict_workload(c, ix);
                 return;
         }
+        if (quota_blocks(c, ix)) {
+                wait_for_quota(c, ix);
+                return;
+        }
         const struct class *k = class_of(c, w);
         bool hopeless =
             k->n_waiting && k->tried_at == c->capacity_change && !w->tombs; /* those before it in the queue found nothing either */
@@ -841,6 +857,13 @@ bool place_waiting(struct core *c)
                         if (node_ok(w->node) && w->holds && !node_evacuates(c, w->node)) {
                                 waiting_remove(c, ix);
                                 mark_dirty(c, ix);
+                                ix = after;
+                                continue;
+                        }
+                        if (quota_blocks(c, ix)) {
+                                wait_for_quota(c, ix);
+                                decision_done(c);
+                                full = step_is_full(c);
                                 ix = after;
                                 continue;
                         }

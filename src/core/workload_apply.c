@@ -63,6 +63,7 @@ static void apply_applied(struct core *c, struct workload_ix ix, const Pb__Event
         uint32_t d = definition_intern(c, e->workload);
         if (!created) {
                 waiting_remove(c, ix); /* of its old class */
+                usage_drop(c, w);
                 if (held)
                         workload_hold(c, ix, false);
                 definition_unref(c, w->definition);
@@ -261,5 +262,6 @@ void apply_workload_event(struct core *c, const Pb__Event *e)
         default:
                 break; /* an event of a newer berth that means nothing to this one */
         }
+        usage_update(c, workload_at(c, ix));
         workload_deadline_refresh(c, ix);
 }

@@ -49,6 +49,11 @@ static const struct {
         { &pb__list_nodes_request__descriptor, "{\"limit\":10,\"selector\":\"zone in (a,b)\",\"status\":\"Ready\",\"prefix\":\"no\"}" },
         { &pb__list_events_request__descriptor,
           "{\"since\":1,\"limit\":10,\"type\":\"WorkloadFailed,NodeLost\",\"workload\":\"web-1\",\"node\":\"node-1\"}" },
+        { &pb__tenant_ref__descriptor, "{\"tenant\":\"team-a\"}" },
+        { &pb__set_quota_request__descriptor,
+          "{\"quota\":{\"tenant\":\"team-a\",\"workloads\":10,\"resources\":{\"cpu\":4,\"memory_mb\":4096,\"disk_gb\":10},"
+          "\"writes_per_minute\":600}}" },
+        { &pb__list_quotas_request__descriptor, "{\"limit\":10}" },
         { &pb__logs_request__descriptor, "{\"id\":\"web-1\",\"follow\":true,\"tail_lines\":10}" },
         { &pb__exec_start__descriptor, "{\"id\":\"web-1\",\"command\":[\"ls\"],\"tty\":true,\"rows\":24,\"cols\":80}" },
         { &pb__hello__descriptor,

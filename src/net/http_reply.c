@@ -36,6 +36,11 @@ void http_error_body(struct str *out, const struct err *err, const char *code, c
         json_string(out, "request_id", request_id);
         if (err->retry_after_ms > 0)
                 str_addf(out, ",\"retry_after_ms\":%lld", (long long)err->retry_after_ms);
+        if (err->excess.dimension) {
+                json_string(out, "dimension", err->excess.dimension);
+                str_addf(out, ",\"limit\":%lld,\"current_usage\":%lld,\"requested_delta\":%lld", (long long)err->excess.limit,
+                         (long long)err->excess.current_usage, (long long)err->excess.requested_delta);
+        }
         str_adds(out, "}\n");
 }
 

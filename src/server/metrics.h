@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 
 #define METRICS_BUCKETS 14
-#define METRICS_OPS 48      /* rows of the ops table, and one for "unknown" */
+#define METRICS_OPS 96      /* rows of the ops table, and one for "unknown" */
 #define METRICS_STATUSES 24 /* distinct HTTP statuses; the last one is for the rest */
 #define METRICS_GRPC_CODES 17
 

@@ -57,6 +57,15 @@ const struct op ops[] = {
         { "ForgetNode", OP_CORE, INPUT_NODE_FORGET, REQ(node_ref), REQ(node), DELETE, "/nodes/{id}", 200, NULL, NULL, CONTROL "ForgetNode",
           "nodes", "Forget a node that will not come back", NULL },
 
+        { "SetQuota", OP_CORE, INPUT_QUOTA_SET, REQ(set_quota_request), REQ(quota), PUT, "/quotas/{tenant}", 200, "quota", NULL,
+          CONTROL "SetQuota", "quotas", "Limit what a tenant may use in all, and how often it may write", NULL },
+        { "GetQuota", OP_CORE, INPUT_GET_QUOTA, REQ(tenant_ref), REQ(quota), GET, "/quotas/{tenant}", 200, NULL, NULL, CONTROL "GetQuota",
+          "quotas", "A tenant's limits and what it uses", NULL },
+        { "ListQuotas", OP_CORE, INPUT_LIST_QUOTAS, REQ(list_quotas_request), REQ(list_quotas_response), GET, "/quotas", 200, NULL, NULL,
+          CONTROL "ListQuotas", "quotas", "All tenants that have a quota, with what they use", NULL },
+        { "RemoveQuota", OP_CORE, INPUT_QUOTA_REMOVE, REQ(tenant_ref), REQ(quota), DELETE, "/quotas/{tenant}", 200, NULL, NULL,
+          CONTROL "RemoveQuota", "quotas", "Take a tenant's limits away", NULL },
+
         { "ListEvents", OP_EVENTS, INPUT_GET_WORKLOAD, REQ(list_events_request), REQ(list_events_response), GET, "/events", 200, NULL, NULL,
           CONTROL "ListEvents", "events", "Stored events; next_since is the next call's since (its before, with newest_first)", NULL },
         { "WatchEvents", OP_WATCH, INPUT_GET_WORKLOAD, REQ(list_events_request), REQ(event), GET, "/events/stream", 200, NULL, NULL,
@@ -277,9 +286,19 @@ static int set_preconditions(const struct op *op, const struct op_text *t, Proto
 
 static int set_path_id(const struct op *op, const struct op_text *t, ProtobufCMessage *m, struct arena *arena, struct err *err)
 {
-        const char *id = op->path && in_path(op, "id") ? t->param(t->ctx, "id") : NULL;
+        const char *name = op->path && in_path(op, "tenant") ? "tenant" : "id";
+        const char *id = op->path && in_path(op, name) ? t->param(t->ctx, name) : NULL;
         if (!id)
                 return 0;
+        if (op->request == REQ(set_quota_request)) {
+                Pb__Quota *q = ((Pb__SetQuotaRequest *)m)->quota;
+                if (!str_empty(q->tenant) && !str_eq(q->tenant, id))
+                        return err_set(err, ERR_INVALID, .msg = "the tenant in the body is not the one in the path", .path = "tenant",
+                                       .detail = fmt("\"%.128s\" and \"%.128s\"", q->tenant, id),
+                                       .hint = "leave it out of the body, or make them equal");
+                q->tenant = arena_strdup(arena, id);
+                return 0;
+        }
         if (op->request == REQ(apply_workload_request)) {
                 Pb__Workload *w = ((Pb__ApplyWorkloadRequest *)m)->workload;
                 if (!str_empty(w->id) && !str_eq(w->id, id))
@@ -289,7 +308,7 @@ static int set_path_id(const struct op *op, const struct op_text *t, ProtobufCMe
                 w->id = arena_strdup(arena, id);
                 return 0;
         }
-        return json_set_text(m, "id", id, arena, err);
+        return json_set_text(m, name, id, arena, err);
 }
 
 static int decode_body(const struct op *op, const struct op_text *t, ProtobufCMessage *m, struct arena *arena, struct err *err)

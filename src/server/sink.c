@@ -41,6 +41,10 @@ void grpc_finish_err(struct grpc_call *call, const struct err *err, const char *
         e.path = (char *)err->path;
         e.request_id = (char *)(request_id ? request_id : "");
         e.retry_after_ms = err->retry_after_ms;
+        e.dimension = (char *)(err->excess.dimension ? err->excess.dimension : "");
+        e.limit = err->excess.limit;
+        e.current_usage = err->excess.current_usage;
+        e.requested_delta = err->excess.requested_delta;
         size_t len = 0;
         void *packed = pb_pack_arena(&arena, &e.base, &len);
         struct grpc_metadata trailers[] = { GRPC_META(GRPC_ERROR_TRAILER, packed, len), GRPC_META_END };

@@ -1,7 +1,7 @@
 /* What agents and users say to the core, in any order: messages pass the same checks as in the server, the invariants hold after each, and the events fold to the
  * same state.
  *
- * Frames: 0, 1, 2 a message on that stream; 3 time passes (2 bytes: seconds, little-endian); 4 a stream ends (1 byte: which); 5 to 11 a user asks. */
+ * Frames: 0, 1, 2 a message on that stream; 3 time passes (2 bytes: seconds, little-endian); 4 a stream ends (1 byte: which); 5 to 13 a user asks. */
 #include "frames.h"
 #include "fuzz.h"
 #include "fuzz_core.h"
@@ -24,6 +24,8 @@ static const struct {
         { &pb__set_node_wish_request__descriptor, INPUT_NODE_WISH },
         { &pb__node_ref__descriptor, INPUT_NODE_FORGET },
         { &pb__list_workloads_request__descriptor, INPUT_LIST_WORKLOADS },
+        { &pb__set_quota_request__descriptor, INPUT_QUOTA_SET },
+        { &pb__tenant_ref__descriptor, INPUT_QUOTA_REMOVE },
 };
 const uint8_t frame_kinds = ARRAY_LEN(kinds);
 

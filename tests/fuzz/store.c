@@ -20,6 +20,7 @@ const ProtobufCMessageDescriptor *frame_type(const struct frame *f, size_t *ret_
         return str_starts(key, "/nodes/")        ? &pb__node__descriptor
                : str_starts(key, "/workloads/")  ? &pb__workload__descriptor
                : str_starts(key, "/tombstones/") ? &pb__tombstone__descriptor
+               : str_starts(key, "/quotas/")     ? &pb__quota__descriptor
                                                  : &pb__cluster__descriptor;
 }
 
