@@ -1,9 +1,10 @@
 /* bench/load.c: submits workloads to a server as fast as it takes them, or at a steady rate, and says how long each took.
  *
- *      load http|grpc ADDRESS WORKLOADS IN_FLIGHT [RATE [PREFIX]]
+ *      load http|grpc ADDRESS WORKLOADS IN_FLIGHT [RATE [PREFIX [EACH]]]
  *
  * http: IN_FLIGHT connections that are kept, one POST /v1/workloads at a time on each. grpc: IN_FLIGHT calls of ApplyWorkload over one channel per 100.
  * A workload counts as done when its answer has come: the server answers only when the workload and its assignment are durable.
+ * EACH > 1: so many workloads in each request (POST /v1/workloads:batch, ApplyWorkloads); each of them counts, and IN_FLIGHT is the number of requests.
  * RATE > 0 is an open loop: workload n is due at n / RATE seconds whatever became of the others, and its time runs from then, so a server that
  * falls behind cannot hide it. 0: a closed loop. Every workload has a name and a command of its own.
  *
@@ -13,6 +14,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "model/pb.h"
 #include "net/grpc.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,10 +27,13 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define STREAMS_PER_CHANNEL 100
 #define ANSWER_BYTES 16384
+#define RESULT_BYTES 1024 /* and so many for each workload beyond the first */
+#define EACH_MAX 1000
 
 struct load;
 struct slot {
@@ -39,15 +44,19 @@ struct slot {
         int fd;
         struct event *event;
         size_t got;
-        char answer[ANSWER_BYTES];
+        size_t answer_size;
+        char *answer;
+        uint64_t n; /* workloads that it waits for */
         /* grpc */
         struct grpc_channel *channel;
+        bool refused;
 };
 struct load {
         struct event_base *base;
         bool is_grpc;
         const char *prefix, *address;
-        uint64_t total, rate;
+        uint64_t total, rate, each;
+        struct str request;
         uint64_t started, done, failed;
         int64_t begin_ns, end_ns;
         int64_t *took_ns;
@@ -85,8 +94,9 @@ static void end(struct slot *s, bool ok)
         struct load *l = s->load;
         int64_t now = clock_mono_ns();
         s->busy = false;
-        l->took_ns[l->done++] = now - s->due_ns;
-        l->failed += !ok;
+        for (uint64_t i = 0; i < s->n; i++)
+                l->took_ns[l->done++] = now - s->due_ns;
+        l->failed += ok ? 0 : s->n;
         l->idle[l->n_idle++] = s;
         if (l->done == l->total) {
                 l->end_ns = now;
@@ -121,22 +131,35 @@ static void http_connect(struct slot *s)
         event_add(s->event, NULL);
 }
 
-static void http_send(struct slot *s, uint64_t n)
+static void add_workload(struct str *out, const char *id, uint64_t n)
 {
-        char id[64], body[512], request[1024];
-        name_of(s->load, n, id);
-        int len =
-            snprintf(body, sizeof(body),
-                     "{\"id\":\"%s\",\"type\":\"process\",\"spec\":{\"command\":[\"sh\",\"-c\",\"exec server --listen 0.0.0.0:%llu --name "
-                     "%s\"]},\"resources\":{\"cpu\":0.1,\"memory_mb\":64}}",
-                     id, (unsigned long long)(8000 + n % 1000), id);
-        int all = snprintf(request, sizeof(request),
-                           "POST /v1/workloads HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-                           len, body);
+        str_addf(out,
+                 "{\"id\":\"%s\",\"type\":\"process\",\"spec\":{\"command\":[\"sh\",\"-c\",\"exec server --listen 0.0.0.0:%llu --name "
+                 "%s\"]},\"resources\":{\"cpu\":0.1,\"memory_mb\":64}}",
+                 id, (unsigned long long)(8000 + n % 1000), id);
+}
+
+static void http_send(struct slot *s, uint64_t first)
+{
+        struct str *r = &s->load->request;
+        char id[64], head[160];
+        str_clear(r);
+        str_adds(r, s->load->each > 1 ? "{\"items\":[" : "");
+        for (uint64_t n = first; n < first + s->n; n++) {
+                name_of(s->load, n, id);
+                str_adds(r, n > first ? "," : "");
+                add_workload(r, id, n);
+        }
+        str_adds(r, s->load->each > 1 ? "]}" : "");
+        int len = snprintf(head, sizeof(head),
+                           "POST /v1/workloads%s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
+                           s->load->each > 1 ? ":batch" : "", r->len);
+        struct iovec parts[] = { { head, (size_t)len }, { r->buf, r->len } };
+        struct msghdr all = { .msg_iov = parts, .msg_iovlen = 2 };
         s->got = 0;
         if (!s->event)
                 http_connect(s);
-        if (send(s->fd, request, (size_t)all, MSG_NOSIGNAL) != all)
+        if (sendmsg(s->fd, &all, MSG_NOSIGNAL) != len + (ssize_t)r->len)
                 die("cannot send");
 }
 
@@ -156,7 +179,7 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
 {
         struct slot *s = ctx;
         (void)what;
-        ssize_t n = recv(fd, s->answer + s->got, sizeof(s->answer) - s->got, 0);
+        ssize_t n = recv(fd, s->answer + s->got, s->answer_size - s->got, 0);
         if (n < 0 && errno == EAGAIN)
                 return;
         if (n <= 0 && !s->busy) { /* a server may close what is idle for long */
@@ -169,13 +192,14 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
                 die("the server closed a connection");
         s->got += (size_t)n;
         size_t len = answer_len(s);
-        if (len > sizeof(s->answer)) {
+        if (len > s->answer_size) {
                 errno = EMSGSIZE;
                 die("an answer is too large");
         }
         if (len == 0 || s->got < len)
                 return;
-        bool ok = memcmp(s->answer, "HTTP/1.1 20", 11) == 0;
+        bool ok =
+            memcmp(s->answer, "HTTP/1.1 20", 11) == 0 && (s->load->each == 1 || !memmem(s->answer, len, "\"outcome\":\"failed\"", 18));
         if (!ok && s->load->failed == 0)
                 fprintf(stderr, "%.*s\n", (int)s->got, s->answer);
         end(s, ok);
@@ -183,38 +207,73 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
 
 /* ---- gRPC ---- */
 
+/* Some of many may have been refused in an answer that is good as a whole. */
+static void on_message(struct grpc_call *call, const void *data, size_t len)
+{
+        struct slot *s = grpc_call_data(call);
+        struct arena arena = ARENA_INIT;
+        ProtobufCMessage *m = NULL;
+        s->refused = s->load->each > 1 && (pb_unpack_own(&pb__apply_workloads_response__descriptor, data, len, &arena, &m, NULL) < 0 ||
+                                           ((Pb__ApplyWorkloadsResponse *)m)->failed > 0);
+        arena_fini(&arena);
+}
+
 static void on_close(struct grpc_call *call, enum grpc_status status)
 {
         struct slot *s = grpc_call_data(call);
         if (status != GRPC_OK && s->load->failed == 0)
                 fprintf(stderr, "%s: %s\n", grpc_status_name(status), grpc_call_message(call));
-        end(s, status == GRPC_OK);
+        end(s, status == GRPC_OK && !s->refused);
 }
 
-static void grpc_send(struct slot *s, uint64_t n)
-{
-        static const struct grpc_callbacks on = { .on_close = on_close };
+struct one_workload {
+        Pb__Workload w;
+        Pb__Spec spec;
+        Pb__Resources res;
         char id[64], text[128];
-        uint8_t packed[512];
-        Pb__ApplyWorkloadRequest req = PB__APPLY_WORKLOAD_REQUEST__INIT;
-        Pb__Workload w = PB__WORKLOAD__INIT;
-        Pb__Spec spec = PB__SPEC__INIT;
-        Pb__Resources res = PB__RESOURCES__INIT;
-        char *command[] = { "sh", "-c", text };
-        name_of(s->load, n, id);
-        snprintf(text, sizeof(text), "exec server --listen 0.0.0.0:%llu --name %s", (unsigned long long)(8000 + n % 1000), id);
-        w.id = id;
-        w.type = PB__WORKLOAD_TYPE__E__process;
-        spec.command = command;
-        spec.n_command = ARRAY_LEN(command);
-        res.cpu = 100;
-        res.memory_mb = 64;
-        w.spec = &spec;
-        w.resources = &res;
-        req.workload = &w;
-        size_t len = pb__apply_workload_request__pack(&req, packed);
-        struct grpc_call *call = grpc_channel_call(s->channel, "/berth.v1.Control/ApplyWorkload", NULL, &on, s);
-        grpc_call_send(call, packed, len);
+        char *command[3];
+};
+
+static Pb__Workload *make(const struct load *l, struct one_workload *o, uint64_t n)
+{
+        o->w = (Pb__Workload)PB__WORKLOAD__INIT;
+        o->spec = (Pb__Spec)PB__SPEC__INIT;
+        o->res = (Pb__Resources)PB__RESOURCES__INIT;
+        name_of(l, n, o->id);
+        snprintf(o->text, sizeof(o->text), "exec server --listen 0.0.0.0:%llu --name %s", (unsigned long long)(8000 + n % 1000), o->id);
+        o->command[0] = "sh";
+        o->command[1] = "-c";
+        o->command[2] = o->text;
+        o->w.id = o->id;
+        o->w.type = PB__WORKLOAD_TYPE__E__process;
+        o->spec.command = o->command;
+        o->spec.n_command = ARRAY_LEN(o->command);
+        o->res.cpu = 100;
+        o->res.memory_mb = 64;
+        o->w.spec = &o->spec;
+        o->w.resources = &o->res;
+        return &o->w;
+}
+
+static void grpc_send(struct slot *s, uint64_t first)
+{
+        static const struct grpc_callbacks on = { .on_message = on_message, .on_close = on_close };
+        static struct one_workload made[EACH_MAX];
+        static Pb__Workload *items[EACH_MAX];
+        Pb__ApplyWorkloadRequest one = PB__APPLY_WORKLOAD_REQUEST__INIT;
+        Pb__ApplyWorkloadsRequest many = PB__APPLY_WORKLOADS_REQUEST__INIT;
+        struct str *packed = &s->load->request;
+        for (uint64_t i = 0; i < s->n; i++)
+                items[i] = make(s->load, &made[i], first + i);
+        one.workload = items[0];
+        many.items = items;
+        many.n_items = (size_t)s->n;
+        bool bulk = s->load->each > 1;
+        str_clear(packed);
+        pb_pack(packed, bulk ? &many.base : &one.base);
+        struct grpc_call *call =
+            grpc_channel_call(s->channel, bulk ? "/berth.v1.Control/ApplyWorkloads" : "/berth.v1.Control/ApplyWorkload", NULL, &on, s);
+        grpc_call_send(call, packed->buf, packed->len);
         grpc_call_half_close(call);
 }
 
@@ -222,7 +281,9 @@ static void grpc_send(struct slot *s, uint64_t n)
 
 static void begin(struct load *l, struct slot *s)
 {
-        uint64_t n = l->started++;
+        uint64_t n = l->started, left = l->total - n;
+        s->n = left < l->each ? left : l->each;
+        l->started += s->n;
         s->busy = true;
         s->due_ns = l->rate ? l->begin_ns + (int64_t)(n * 1000000000 / l->rate) : clock_mono_ns();
         if (l->is_grpc)
@@ -253,13 +314,13 @@ static void print(struct load *l)
 int main(int argc, char **argv)
 {
         uint64_t in_flight = 0;
-        struct load l = { .prefix = argc > 6 ? argv[6] : "load" };
+        struct load l = { .prefix = argc > 6 ? argv[6] : "load", .each = 1 };
         struct grpc_channel **channels = NULL;
         struct err err;
-        if (argc < 5 || argc > 7 || str_parse_u64(argv[3], &l.total) < 0 || str_parse_u64(argv[4], &in_flight) < 0 ||
-            (argc > 5 && str_parse_u64(argv[5], &l.rate) < 0) || l.total == 0 || in_flight == 0 || l.total > 10000000 ||
-            in_flight > 10000 || strlen(l.prefix) > 32) {
-                fprintf(stderr, "usage: load http|grpc ADDRESS WORKLOADS IN_FLIGHT [RATE [PREFIX]]\n");
+        if (argc < 5 || argc > 8 || str_parse_u64(argv[3], &l.total) < 0 || str_parse_u64(argv[4], &in_flight) < 0 ||
+            (argc > 5 && str_parse_u64(argv[5], &l.rate) < 0) || (argc > 7 && str_parse_u64(argv[7], &l.each) < 0) || l.each == 0 ||
+            l.each > EACH_MAX || l.total == 0 || in_flight == 0 || l.total > 10000000 || in_flight > 10000 || strlen(l.prefix) > 32) {
+                fprintf(stderr, "usage: load http|grpc ADDRESS WORKLOADS IN_FLIGHT [RATE [PREFIX [EACH]]]\n");
                 return 2;
         }
         l.address = argv[2];
@@ -280,6 +341,8 @@ int main(int argc, char **argv)
         struct slot *slots = mem_must(in_flight * sizeof(*slots));
         for (size_t i = 0; i < in_flight; i++) {
                 slots[i].load = &l;
+                slots[i].answer_size = ANSWER_BYTES + (l.each - 1) * RESULT_BYTES;
+                slots[i].answer = mem_must(slots[i].answer_size);
                 slots[i].channel = channels[i % n_channels];
                 if (!l.is_grpc)
                         http_connect(&slots[i]);
@@ -293,15 +356,18 @@ int main(int argc, char **argv)
         event_base_dispatch(l.base);
         print(&l);
         event_free(tick);
-        for (size_t i = 0; i < in_flight; i++)
+        for (size_t i = 0; i < in_flight; i++) {
+                mem_free(slots[i].answer);
                 if (slots[i].event) {
                         event_free(slots[i].event);
                         close(slots[i].fd);
                 }
+        }
         for (size_t i = 0; i < n_channels; i++)
                 grpc_channel_destroy(channels[i]);
         event_base_free(l.base);
         mem_free(slots);
+        str_fini(&l.request);
         mem_free(channels);
         mem_free(l.idle);
         mem_free(l.took_ns);

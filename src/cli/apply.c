@@ -26,11 +26,11 @@ static const struct opt rows[] = {
             .help = "YAML or JSON, - for standard input; may be repeated"),
         OPT(struct apply_options, OPT_FLAG, create_only, .name = "create-only", .help = "refuse names that are taken"),
         OPT(struct apply_options, OPT_FLAG, if_unchanged, .name = "if-unchanged",
-            .help = "only if resource_version is still the one in the file"),
+            .help = "every document must have the resource_version that it was read with"),
         WAIT_ROWS(struct apply_options, wait),
 };
 
-#define AT_ONCE 256
+#define AT_ONCE_BYTES (1024 * 1024) /* packed, in one request */
 
 struct item {
         Pb__Workload *workload;
@@ -86,7 +86,7 @@ static int read_file(struct cli *cli, const char *file, struct items *items, str
         return 0;
 }
 
-static int check_all(const struct items *items, struct err *err)
+static int check_all(const struct apply_options *o, const struct items *items, struct err *err)
 {
         for (size_t i = 0; i < items->len; i++) {
                 const struct item *it = &items->at[i];
@@ -96,6 +96,9 @@ static int check_all(const struct items *items, struct err *err)
                 arena_fini(&arena);
                 if (r < 0)
                         return err_prefix(err, fmt("%s:%u", it->file, it->line));
+                if (o->if_unchanged && it->workload->resource_version == 0)
+                        return err_set(err, ERR_INVALID, .msg = fmt("%s:%u: there is no resource_version", it->file, it->line),
+                                       .hint = "--if-unchanged needs the one that was read: berth get workload NAME -o yaml");
                 for (size_t k = 0; k < i; k++)
                         if (str_eq(items->at[k].workload->id, it->workload->id))
                                 return err_set(err, ERR_INVALID,
@@ -105,57 +108,52 @@ static int check_all(const struct items *items, struct err *err)
         return 0;
 }
 
-/* Some at a time: first what is there, then the change; what became of each is seen by comparing the two. Prints one line for each, or its error;
- * *status becomes the exit status of the first one that failed. Stops only when the server is away. */
+/* One line for a workload that was applied, or its error; *status becomes the exit status of the first one that failed. */
+static void tell(struct cli *cli, const struct item *it, const Pb__ApplyResult *r, int *status)
+{
+        if (!r->error) {
+                cli_out(cli, "workload/%s %s\n", r->id, r->outcome);
+                return;
+        }
+        struct err bad = { 0 };
+        err_set(&bad, err_code_from_name(r->error->code), .msg = r->error->message, .detail = r->error->detail, .hint = r->error->hint,
+                .retry_after_ms = r->error->retry_after_ms);
+        err_prefix(&bad, fmt("%s:%u: workload %s", it->file, it->line, it->workload->id));
+        cli_report(cli, &bad);
+        if (*status == 0)
+                *status = err_exit_status(bad.code);
+}
+
+/* How many of them go into one request. */
+static size_t share_of(const struct item *items, size_t n)
+{
+        size_t bytes = 0, i = 0;
+        while (i < n && i < APPLY_ITEMS_MAX) {
+                bytes += pb__workload__get_packed_size(items[i].workload) + 8;
+                if (i > 0 && bytes > AT_ONCE_BYTES)
+                        break;
+                i++;
+        }
+        return i;
+}
+
+/* One request with n of them. Fails only if the server could not be asked, or did not take the request as a whole. */
 static int send_some(struct cli *cli, const struct apply_options *o, const struct item *items, size_t n, int *status, struct err *err)
 {
         struct arena arena = ARENA_INIT;
-        Pb__WorkloadRef *refs = arena_new_n(&arena, Pb__WorkloadRef, n);
-        Pb__ApplyWorkloadRequest *changes = arena_new_n(&arena, Pb__ApplyWorkloadRequest, n);
-        struct client_request *before = arena_new_n(&arena, struct client_request, n),
-                              *after = arena_new_n(&arena, struct client_request, n);
-        int r = 0;
-
-        for (size_t i = 0; i < n; i++) {
-                refs[i] = (Pb__WorkloadRef)PB__WORKLOAD_REF__INIT;
-                refs[i].id = items[i].workload->id;
-                before[i] =
-                    (struct client_request){ .method = "GetWorkload", .request = &refs[i], .reply_type = &pb__workload__descriptor };
-                changes[i] = (Pb__ApplyWorkloadRequest)PB__APPLY_WORKLOAD_REQUEST__INIT;
-                changes[i].workload = items[i].workload;
-                changes[i].create_only = o->create_only;
-                changes[i].if_match = o->if_unchanged ? items[i].workload->resource_version : 0;
-                after[i] =
-                    (struct client_request){ .method = "ApplyWorkload", .request = &changes[i], .reply_type = &pb__workload__descriptor };
-        }
-        client_call_many(cli, &arena, before, n);
+        Pb__ApplyWorkloadsRequest req = PB__APPLY_WORKLOADS_REQUEST__INIT;
+        req.items = arena_new_n(&arena, Pb__Workload *, n);
+        req.create_only = o->create_only;
+        for (size_t i = 0; i < n; i++)
+                req.items[req.n_items++] = items[i].workload;
+        Pb__ApplyWorkloadsResponse *answer =
+            client_call(cli, &arena, "ApplyWorkloads", &req, &pb__apply_workloads_response__descriptor, err);
+        int r = answer ? 0 : -(int)err->code;
+        if (answer && answer->n_results != n)
+                r = err_set(err, ERR_INTERNAL, .msg = "the server answered for another number of workloads",
+                            .detail = fmt("%zu instead of %zu", answer->n_results, n));
         for (size_t i = 0; i < n && r == 0; i++)
-                if (!before[i].reply && before[i].err.code != ERR_NOT_FOUND) {
-                        *err = before[i].err;
-                        r = -(int)err->code;
-                }
-        if (r == 0)
-                client_call_many(cli, &arena, after, n);
-        for (size_t i = 0; i < n && r == 0; i++) {
-                const Pb__Workload *was = before[i].reply, *is = after[i].reply;
-                if (is) {
-                        cli_out(cli, "workload/%s %s\n", is->id,
-                                !was                                            ? "created"
-                                : was->resource_version == is->resource_version ? "unchanged"
-                                                                                : "updated");
-                        continue;
-                }
-                struct err *bad = &after[i].err;
-                if (bad->code == ERR_UNAVAILABLE) {
-                        *err = *bad;
-                        r = -(int)bad->code;
-                        break;
-                }
-                err_prefix(bad, fmt("%s:%u: workload %s", items[i].file, items[i].line, items[i].workload->id));
-                cli_report(cli, bad);
-                if (*status == 0)
-                        *status = err_exit_status(bad->code);
-        }
+                tell(cli, &items[i], answer->results[i], status);
         arena_fini(&arena);
         return r;
 }
@@ -190,10 +188,12 @@ static int apply_run(struct cli *cli, const void *values, const struct args *arg
         if (r == 0 && items.len == 0)
                 r = err_set(err, ERR_INVALID, .msg = "there is no workload in what was given");
         if (r == 0)
-                r = check_all(&items, err);
+                r = check_all(o, &items, err);
         int status = 0;
-        for (size_t i = 0; i < items.len && r == 0; i += AT_ONCE)
-                r = send_some(cli, o, &items.at[i], items.len - i < AT_ONCE ? items.len - i : AT_ONCE, &status, err);
+        for (size_t i = 0, n; i < items.len && r == 0; i += n) {
+                n = share_of(&items.at[i], items.len - i);
+                r = send_some(cli, o, &items.at[i], n, &status, err);
+        }
         if (r == 0 && status == 0 && o->wait.state)
                 r = wait_all(cli, o, &items, err);
         array_fini(&items);

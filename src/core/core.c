@@ -170,6 +170,10 @@ void effect_add(struct core *c, enum effect_kind kind, uint64_t session, int64_t
 
 void reply_error(struct core *c, const struct err *err)
 {
+        if (c->many) {
+                many_failed(c, err);
+                return;
+        }
         if (!c->in->reply)
                 return;
         *array_push(&c->out.replies) = (struct reply){ .ticket = c->in->reply, .err = arena_dup(out_memory(c), err, sizeof(*err)) };
@@ -455,6 +459,9 @@ static void handle(struct core *c, const struct input *in)
                 break;
         case INPUT_APPLY:
                 decide_apply(c, (const Pb__ApplyWorkloadRequest *)in->msg);
+                break;
+        case INPUT_APPLY_MANY:
+                decide_apply_many(c, (const Pb__ApplyWorkloadsRequest *)in->msg);
                 break;
         case INPUT_DELETE:
                 decide_delete(c, (const Pb__WorkloadRef *)in->msg);

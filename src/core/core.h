@@ -64,6 +64,7 @@ enum input_kind {
         INPUT_TICK, /* the deadline that core_next_ms() named has come (or any time: harmless) */
 
         INPUT_APPLY,        /* msg: Pb__ApplyWorkloadRequest   reply: Pb__Workload */
+        INPUT_APPLY_MANY,   /* msg: Pb__ApplyWorkloadsRequest  reply: Pb__ApplyWorkloadsResponse */
         INPUT_DELETE,       /* msg: Pb__WorkloadRef            reply: Pb__Workload */
         INPUT_DESIRED,      /* msg: Pb__SetDesiredRequest      reply: Pb__Workload */
         INPUT_RETRY,        /* msg: Pb__WorkloadRef            reply: Pb__Workload */
@@ -104,6 +105,9 @@ struct input {
         uint64_t head;               /* INPUT_START */
         const char *text;            /* INPUT_UNREACHABLE */
 };
+
+/* How many decisions an input asks for: what counts where work is limited. */
+size_t input_items(const struct input *in);
 
 /* Never fails: what is wrong with the input becomes the reply. */
 void core_step(struct core *core, const struct input *in);

@@ -276,6 +276,7 @@ struct core {
         uint32_t pass_next;          /* the periodic pass goes on here; NONE: not under way */
         struct map session_nodes;    /* session -> node */
         const struct input *in;
+        struct many *many; /* where answers go while an input with many workloads is decided; NULL: to the caller */
         struct arena step;
         struct core_out out;
         ARRAY(struct core_batch *) ready;
@@ -381,6 +382,9 @@ bool node_evacuates(const struct core *c, struct node_ix n); /* its units should
 /* workload.c */
 struct workload_ix workload_find(const struct core *c, const char *id);
 void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req);
+void decide_apply_many(struct core *c, const Pb__ApplyWorkloadsRequest *req); /* apply_many.c */
+void many_failed(struct core *c, const struct err *err);
+void many_applied(struct core *c, const struct workload *w, bool created);
 void decide_delete(struct core *c, const Pb__WorkloadRef *req);
 void decide_desired(struct core *c, const Pb__SetDesiredRequest *req);
 void decide_retry(struct core *c, const Pb__WorkloadRef *req);

@@ -250,6 +250,10 @@ void workload_deadline_refresh(struct core *c, struct workload_ix ix)
 
 static void reply_workload(struct core *c, struct workload_ix ix, bool created)
 {
+        if (c->many) {
+                many_applied(c, workload_at(c, ix), created);
+                return;
+        }
         if (!c->in->reply)
                 return;
         effect_add(c, EFFECT_BEAT, 0, 0, NULL, 0); /* memory */

@@ -40,6 +40,7 @@ static const struct {
 } examples[] = {
         { &pb__workload__descriptor, WORKLOAD },
         { &pb__apply_workload_request__descriptor, "{\"workload\":" WORKLOAD "}" },
+        { &pb__apply_workloads_request__descriptor, "{\"items\":[" WORKLOAD "]}" },
         { &pb__workload_ref__descriptor, "{\"id\":\"web-1\"}" },
         { &pb__node_ref__descriptor, "{\"id\":\"node-1\"}" },
         { &pb__set_desired_request__descriptor, "{\"id\":\"web-1\",\"desired_state\":\"Stopped\"}" },

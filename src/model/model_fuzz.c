@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const ProtobufCMessageDescriptor *const types[] = {
         &pb__workload__descriptor,      &pb__apply_workload_request__descriptor, &pb__hello__descriptor,
         &pb__agent_message__descriptor, &pb__list_workloads_request__descriptor, &pb__event__descriptor,
-        &pb__exec_message__descriptor,  &pb__server_message__descriptor,
+        &pb__exec_message__descriptor,  &pb__server_message__descriptor,         &pb__apply_workloads_request__descriptor,
 };
 
 /* Everything that is done with a message once it is in. */

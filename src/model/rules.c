@@ -101,6 +101,7 @@ static const struct rule rules[] = {
 
         /* requests */
         { "ApplyWorkloadRequest", "workload", .required = true },
+        { "ApplyWorkloadsRequest", "items", .max_items = APPLY_ITEMS_MAX, .required = true },
         { "WorkloadRef", "id", .text = RULE_ID, .max_len = 128, .required = true },
         { "NodeRef", "id", .text = RULE_ID, .max_len = 128, .required = true },
         { "SetDesiredRequest", "id", .text = RULE_ID, .max_len = 128, .required = true },

@@ -323,6 +323,25 @@ static int check_apply(struct arena *arena, Pb__ApplyWorkloadRequest *r, struct 
         return normalise_workload(arena, r->workload, STEP(NULL, "workload"), err);
 }
 
+static int check_apply_many(struct arena *arena, Pb__ApplyWorkloadsRequest *r, struct err *err)
+{
+        struct path_step items = { .name = "items", .name_len = 5 };
+
+        if (r->n_items == 0)
+                return fail(err, &items, "is missing", NULL);
+        if (r->n_items > APPLY_ITEMS_MAX)
+                return fail(err, &items, fmt("has %zu entries, at most %d are allowed", r->n_items, APPLY_ITEMS_MAX),
+                            "send them in several requests");
+        if (r->create_only && r->update_only)
+                return fail(err, STEP(NULL, "update_only"), "create_only and update_only exclude each other", NULL);
+        for (size_t i = 0; i < r->n_items; i++) {
+                int rc = normalise_workload(arena, r->items[i], &(struct path_step){ .up = &items, .index = i }, err);
+                if (rc < 0)
+                        return rc;
+        }
+        return 0;
+}
+
 static int check_exec(const Pb__ExecMessage *m, struct err *err)
 {
         if (!m->start == !m->input)
@@ -337,6 +356,8 @@ int request_normalise(struct arena *arena, ProtobufCMessage *request, struct err
 
         if (type == &pb__apply_workload_request__descriptor)
                 return check_apply(arena, (Pb__ApplyWorkloadRequest *)request, err);
+        if (type == &pb__apply_workloads_request__descriptor)
+                return check_apply_many(arena, (Pb__ApplyWorkloadsRequest *)request, err);
         if (type == &pb__workload__descriptor)
                 return workload_normalise(arena, (Pb__Workload *)request, err);
         if (type == &pb__exec_message__descriptor)
@@ -363,8 +384,9 @@ int validate_request(const ProtobufCMessage *request, struct err *err)
         struct arena arena = ARENA_INIT;
         int rc;
 
-        if (type != &pb__apply_workload_request__descriptor && type != &pb__workload__descriptor)
-                return request_normalise(NULL, (ProtobufCMessage *)request, err); /* only these two are changed */
+        if (type != &pb__apply_workload_request__descriptor && type != &pb__apply_workloads_request__descriptor &&
+            type != &pb__workload__descriptor)
+                return request_normalise(NULL, (ProtobufCMessage *)request, err); /* only these are changed */
         rc = request_normalise(&arena, pb_clone(&arena, request), err);
         arena_fini(&arena);
         return rc;

@@ -11,6 +11,7 @@
 #include "base/err.h"
 
 #define WORKLOAD_SPEC_MAX_BYTES (256 * 1024) /* packed (A11) */
+#define APPLY_ITEMS_MAX 1000                 /* workloads in one request */
 #define LIST_LIMIT_DEFAULT 500
 #define LIST_LIMIT_MAX 5000
 #define HELLO_UNITS_MAX 100000
@@ -24,7 +25,7 @@ int workload_normalise(struct arena *arena, Pb__Workload *w, struct err *err);
 
 /* One of the request messages of api.proto, by its descriptor: limits, cursors, status names, selectors, ids. */
 int validate_request(const ProtobufCMessage *request, struct err *err);
-/* The same, but an ApplyWorkloadRequest's workload is also normalised in place. What the server calls. */
+/* The same, but the workloads of ApplyWorkloadRequest and ApplyWorkloadsRequest are also normalised in place. What the server calls. */
 int request_normalise(struct arena *arena, ProtobufCMessage *request, struct err *err);
 
 int validate_hello(const Pb__Hello *hello, struct err *err);

@@ -110,7 +110,7 @@ void call_drop(struct call *call)
         heap_unset(&c->deadlines, slot);
         c->slots.at[slot] = NULL;
         *array_push(&c->free) = slot;
-        c->n--;
+        c->n -= 1 + call->more_items;
         ring_msg_free(call->msg);
         history_job_free(call->history);
         mem_free(call);
@@ -299,8 +299,12 @@ void call_send(struct call *call)
         msg->in.actor = arena_strdup(&msg->memory, call->actor);
         msg->deadline_ms = deadline_of(call);
         int64_t deadline = msg->deadline_ms;
-        bool is_change = msg->in.kind >= INPUT_APPLY && msg->in.kind <= INPUT_NODE_FORGET;
-        if ((!is_change || io_takes_changes(call->io)) && io_to_ring(call->io, msg, false)) {
+        size_t more = input_items(&msg->in) - 1;
+        bool is_change = msg->in.kind >= INPUT_APPLY && msg->in.kind <= INPUT_NODE_FORGET,
+             has_room = call->io->calls->n + more <= call->io->s->opt.max_calls;
+        if (has_room && (!is_change || io_takes_changes(call->io)) && io_to_ring(call->io, msg, false)) {
+                call->more_items = more;
+                call->io->calls->n += more;
                 expect(call, deadline);
                 return;
         }

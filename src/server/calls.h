@@ -28,13 +28,14 @@ struct call {
         void *ctx;
         char request_id[65], actor[65];
         bool pretty;
+        size_t more_items;           /* of a request for several changes; each counts as a call */
         struct ring_msg *msg;        /* until it is sent */
         struct history_job *history; /* OP_EVENTS, until it is sent */
 };
 
 struct calls *calls_create(struct io *io);
 void calls_destroy(struct calls *c);
-size_t calls_len(const struct calls *c);
+size_t calls_len(const struct calls *c); /* under way; a request for several changes counts as so many */
 
 /* NULL: too many, the server stops, or memory is short; err says so. */
 struct call *call_new(struct calls *c, const struct op *op, struct err *err);

@@ -133,9 +133,8 @@ static void operation(struct doc *d, const struct op *op)
         str_addc(d->out, ',');
         parameters(d, op);
         if (op->body) {
-                const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(op->request, op->body);
                 str_adds(d->out, ",\"requestBody\":{\"required\":true,\"content\":{\"application/json\":{\"schema\":");
-                reference(d, f->descriptor);
+                reference(d, op_body_type(op));
                 str_adds(d->out, "}}}");
         }
         str_addc(d->out, ',');

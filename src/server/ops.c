@@ -21,6 +21,9 @@ const struct op ops[] = {
           NULL },
         { "ApplyWorkload", OP_CORE, INPUT_APPLY, REQ(apply_workload_request), REQ(workload), PUT, "/workloads/{id}", 200, "workload", NULL,
           CONTROL "ApplyWorkload", "workloads", "Create or change a workload", NULL },
+        { "ApplyWorkloads", OP_CORE, INPUT_APPLY_MANY, REQ(apply_workloads_request), REQ(apply_workloads_response), POST,
+          "/workloads:batch", 200, "*", NULL, CONTROL "ApplyWorkloads", "workloads",
+          "Create or change up to 1,000 workloads, each with its own result, in their order", NULL },
         { "DeleteWorkload", OP_CORE, INPUT_DELETE, REQ(workload_ref), REQ(workload), DELETE, "/workloads/{id}", 200, NULL, NULL,
           CONTROL "DeleteWorkload", "workloads", "Stop a workload and remove it", NULL },
         { "GetWorkload", OP_CORE, INPUT_GET_WORKLOAD, REQ(workload_ref), REQ(workload), GET, "/workloads/{id}", 200, NULL, NULL,
@@ -143,11 +146,16 @@ static const char *query_alias(const char *field)
         return str_eq(field, "tail_lines") ? "tail" : field;
 }
 
+const ProtobufCMessageDescriptor *op_body_type(const struct op *op)
+{
+        return !op->body ? NULL : op_body_is_request(op) ? op->request : field_named(op, op->body)->descriptor;
+}
+
 static bool is_query(const struct op *op, const ProtobufCFieldDescriptor *f)
 {
         if (f->type == PROTOBUF_C_TYPE_MESSAGE || f->label == PROTOBUF_C_LABEL_REPEATED)
                 return false;
-        if (in_path(op, f->name) || is_fixed(op, f->name) || (op->body && str_eq(op->body, f->name)))
+        if (in_path(op, f->name) || is_fixed(op, f->name) || (op->body && (str_eq(op->body, f->name) || op_body_is_request(op))))
                 return false;
         if (str_eq(f->name, "if_match") || str_eq(f->name, "create_only") || str_eq(f->name, "update_only"))
                 return false; /* headers say this: If-Match, If-None-Match */
@@ -311,7 +319,7 @@ static int set_path_id(const struct op *op, const struct op_text *t, ProtobufCMe
         return json_set_text(m, name, id, arena, err);
 }
 
-static int decode_body(const struct op *op, const struct op_text *t, ProtobufCMessage *m, struct arena *arena, struct err *err)
+static int decode_body(const struct op *op, const struct op_text *t, ProtobufCMessage **m, struct arena *arena, struct err *err)
 {
         if (!op->body) {
                 for (size_t i = 0; i < t->body_len; i++)
@@ -320,15 +328,17 @@ static int decode_body(const struct op *op, const struct op_text *t, ProtobufCMe
                                                .detail = fmt("%zu bytes were sent", t->body_len));
                 return 0;
         }
-        const ProtobufCFieldDescriptor *f = field_named(op, op->body);
+        const ProtobufCMessageDescriptor *type = op_body_type(op);
         if (t->body_len == 0)
-                return err_set(err, ERR_INVALID, .msg = "the request has no body",
-                               .hint = fmt("send a %s as JSON", ((const ProtobufCMessageDescriptor *)f->descriptor)->short_name));
+                return err_set(err, ERR_INVALID, .msg = "the request has no body", .hint = fmt("send a %s as JSON", type->short_name));
         ProtobufCMessage *body = NULL;
-        int r = json_read(f->descriptor, t->body, t->body_len, t->max_body_bytes, 0, arena, &body, err);
+        int r = json_read(type, t->body, t->body_len, t->max_body_bytes, 0, arena, &body, err);
         if (r < 0)
                 return r;
-        *(ProtobufCMessage **)((char *)m + f->offset) = body;
+        if (op_body_is_request(op))
+                *m = body;
+        else
+                *(ProtobufCMessage **)((char *)*m + field_named(op, op->body)->offset) = body;
         return 0;
 }
 
@@ -349,7 +359,7 @@ int op_decode_text(const struct op *op, const struct op_text *t, struct arena *a
         if (r < 0)
                 return r;
         if (m) {
-                if ((r = decode_body(op, t, m, arena, err)) < 0 || (r = set_path_id(op, t, m, arena, err)) < 0 ||
+                if ((r = decode_body(op, t, &m, arena, err)) < 0 || (r = set_path_id(op, t, m, arena, err)) < 0 ||
                     (r = set_fixed(op, m, arena, err)) < 0 || (r = set_preconditions(op, t, m, err)) < 0)
                         return r;
                 if (op->kind == OP_WATCH && !str_empty(t->last_event_id) &&

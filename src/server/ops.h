@@ -33,7 +33,7 @@ struct op {
         const ProtobufCMessageDescriptor *request, *response; /* NULL: none */
         const char *method, *path;                            /* REST; path NULL: not served there */
         int status;                                           /* of success, unless something was created (201) */
-        const char *body;  /* the field of the request that the body fills; NULL: the request has no body */
+        const char *body;  /* the field of the request that the body fills; "*": the body is the request; NULL: there is no body */
         const char *fixed; /* "field=value": set by the path itself; "" and NULL: nothing */
         const char *rpc;   /* "/berth.v1.Control/ApplyWorkload"; NULL: not served over gRPC */
         const char *tag, *summary;
@@ -66,6 +66,13 @@ int op_decode_text(const struct op *op, const struct op_text *text, struct arena
 /* The same from packed bytes. */
 int op_decode_packed(const struct op *op, const void *data, size_t len, struct arena *arena, ProtobufCMessage **ret_request,
                      struct err *err);
+
+/* What the body is, as JSON; NULL: there is none. */
+const ProtobufCMessageDescriptor *op_body_type(const struct op *op);
+static inline bool op_body_is_request(const struct op *op)
+{
+        return op->body && op->body[0] == '*';
+}
 
 /* "resource_version" of a message, or 0. */
 uint64_t op_resource_version(const ProtobufCMessage *m);

@@ -20,8 +20,8 @@
 #include "base/mutant.h"
 #include "server/shared.h"
 
-#define TURN_INPUTS 256 /* stepped per turn */
-#define AHEAD_MAX 4096  /* steps that may wait for the store; beyond, inputs wait in their queue, and then callers are told so */
+#define TURN_INPUTS 256 /* decisions asked for per turn, except that one input is never split */
+#define AHEAD_MAX 4096  /* such decisions that may wait for the store; beyond, inputs wait in their queue, and then callers are told so */
 #define TURN_READS 128  /* reads, before the others of a turn */
 #define READ_AHEAD_MAX 1024
 #define STATS_EVERY_MS 20
@@ -34,7 +34,9 @@ struct ring {
         struct clock clock;
         struct rng rng;
         bool in_flight, frozen, broken;
-        size_t ahead; /* steps since the last batch left */
+        size_t ahead;             /* decisions asked for since the last batch left */
+        void *taken[TURN_INPUTS]; /* from the queue, and stepped up to taken_done */
+        size_t n_taken, taken_done;
         /* (R4) */
         int64_t lag_x4;      /* four times what the core's clock lags behind the system's, in ms */
         int64_t clock_ms;    /* the system's clock when it was last read */
@@ -85,7 +87,7 @@ static void step(struct ring *r, struct input *in)
         int64_t t0 = clock_mono_ns();
         core_step(r->core, in);
         histogram_add(&r->s->metrics.turn, clock_mono_ns() - t0);
-        r->ahead++;
+        r->ahead += input_items(in);
         r->stats_old = true;
 }
 
@@ -109,22 +111,54 @@ static void hear_store(struct ring *r)
                 }
 }
 
-static size_t step_inputs(struct ring *r, struct queue *from, size_t max)
+static bool may_step(const struct ring *r)
 {
-        void *items[TURN_INPUTS];
-        size_t n = queue_pop_many(from, items, max, 0);
-        int64_t now = n > 0 ? mono_ms() : 0;
-        for (size_t i = 0; i < n; i++) {
-                struct ring_msg *m = items[i];
-                if (m->deadline_ms > 0 && now > m->deadline_ms && !MUTANT(expired_input_applied)) {
-                        /* the caller has been told so by io, and must be able to rely on it as far as we can help it */
-                        count(&r->s->metrics.inputs_expired);
-                } else {
-                        step(r, &m->in);
-                }
+        return !r->frozen && !r->broken && r->ahead < AHEAD_MAX && core_ready_batches(r->core) == 0;
+}
+
+static void step_message(struct ring *r, struct ring_msg *m, int64_t now)
+{
+        if (m->deadline_ms > 0 && now > m->deadline_ms && !MUTANT(expired_input_applied)) {
+                /* the caller has been told so by io, and must be able to rely on it as far as we can help it */
+                count(&r->s->metrics.inputs_expired);
+        } else {
+                step(r, &m->in);
         }
+}
+
+static size_t step_reads(struct ring *r)
+{
+        void *items[TURN_READS];
+        size_t n = queue_pop_many(r->s->read_queue, items, TURN_READS, 0);
+        int64_t now = n > 0 ? mono_ms() : 0;
+        for (size_t i = 0; i < n; i++)
+                step_message(r, items[i], now);
         ring_msgs_done(r->s, items, n);
         return n;
+}
+
+/* Inputs may ask for many decisions each: what one turn does is counted in these, and the rest of what was taken from the queue waits for the next turn. Returns how
+ * many decisions were asked for. */
+static size_t step_inputs(struct ring *r)
+{
+        size_t from = r->taken_done, n = 0;
+        if (from == r->n_taken) {
+                r->n_taken = queue_pop_many(r->s->ring_queue, r->taken, TURN_INPUTS, 0);
+                from = r->taken_done = 0;
+        }
+        int64_t now = r->n_taken > 0 ? mono_ms() : 0;
+        while (r->taken_done < r->n_taken && n < TURN_INPUTS && may_step(r)) {
+                struct ring_msg *m = r->taken[r->taken_done++];
+                n += input_items(&m->in);
+                step_message(r, m, now);
+        }
+        ring_msgs_done(r->s, r->taken + from, r->taken_done - from);
+        return n;
+}
+
+static bool has_inputs(const struct ring *r)
+{
+        return r->taken_done < r->n_taken || queue_len(r->s->ring_queue) > 0;
 }
 
 static void submit(struct ring *r, struct core_batch *b)
@@ -166,11 +200,6 @@ static void publish_stats(struct ring *r)
         r->stats_at_ms = mono_ms();
 }
 
-static bool may_step(const struct ring *r)
-{
-        return !r->frozen && !r->broken && r->ahead < AHEAD_MAX && core_ready_batches(r->core) == 0;
-}
-
 /* A read adds nothing to commit: it leaves with the batch that is being made, and need not wait until that one has left. */
 static bool may_read(const struct ring *r)
 {
@@ -195,19 +224,19 @@ static void turn(struct ring *r)
         notice_deafness(r, may_step(r));
         size_t n = 0;
         if (may_read(r))
-                step_inputs(r, r->s->read_queue, TURN_READS);
+                step_reads(r);
         if (may_step(r)) {
-                n = step_inputs(r, r->s->ring_queue, TURN_INPUTS);
+                n = step_inputs(r);
                 if (core_next_ms(r->core) <= now_ms(r))
                         tick(r);
         }
         hand_over(r);
-        if (n == TURN_INPUTS)
+        if (n >= TURN_INPUTS && may_step(r))
                 return; /* more are probably there */
         if (r->stats_old && mono_ms() - r->stats_at_ms >= STATS_EVERY_MS)
                 publish_stats(r);
         int64_t wait = wait_ms(r, now_ms(r));
-        bool more = (may_step(r) && queue_len(r->s->ring_queue) > 0) || (may_read(r) && queue_len(r->s->read_queue) > 0);
+        bool more = (may_step(r) && has_inputs(r)) || (may_read(r) && queue_len(r->s->read_queue) > 0);
         if (wait > 0 && !more) {
                 r->awake_by_ms = mono_ms() + wait;
                 gate_wait(&r->s->ring_gate, wait);
@@ -219,9 +248,9 @@ static void finish(struct ring *r)
 {
         while (!r->broken) {
                 hear_store(r);
-                size_t n = may_read(r) ? step_inputs(r, r->s->read_queue, TURN_READS) : 0;
+                size_t n = may_read(r) ? step_reads(r) : 0;
                 if (may_step(r))
-                        n += step_inputs(r, r->s->ring_queue, TURN_INPUTS);
+                        n += step_inputs(r);
                 hand_over(r);
                 if (n == 0 && !r->in_flight)
                         break;
@@ -231,6 +260,8 @@ static void finish(struct ring *r)
         if (r->broken)
                 log_warn("what was decided and not yet durable is dropped; nobody was told that it was done",
                          LOG_I("decided", core_head(r->core)), LOG_I("durable", atomic_load(&r->s->committed)));
+        while (r->taken_done < r->n_taken)
+                ring_msg_free(r->taken[r->taken_done++]);
         struct core_batch *b;
         while ((b = core_cut(r->core)))
                 core_batch_free(b);

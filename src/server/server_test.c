@@ -465,6 +465,81 @@ static void old_events_are_dropped_and_a_stream_says_so(void **state)
         str_fini(&text);
 }
 
+/* R: C2 C5 A9 */
+static void many_workloads_in_one_call_have_a_result_each(void **state)
+{
+        struct fixture *f = *state;
+        expect_status(f, "POST", "/workloads", HELLO, 201);
+        struct http_answer a = expect_http(f, "POST", "/v1/workloads:batch", "",
+                                           "{\"items\":[{\"id\":\"b1\",\"spec\":{\"command\":[\"x\"]}}," HELLO
+                                           ",{\"id\":\"hello\",\"resource_version\":1,\"spec\":{\"command\":[\"y\"]}}]}",
+                                           200);
+        assert_non_null(strstr(str_c(&a.body), "{\"id\":\"b1\",\"outcome\":\"created\""));
+        assert_non_null(strstr(str_c(&a.body), "{\"id\":\"hello\",\"outcome\":\"unchanged\""));
+        assert_non_null(strstr(str_c(&a.body), "\"code\":\"conflict\""));
+        assert_non_null(strstr(str_c(&a.body), "\"path\":\"items[2]\""));
+        assert_non_null(strstr(str_c(&a.body), "\"failed\":1"));
+        http_answer_fini(&a);
+
+        /* One that cannot be is enough to refuse all: nothing changed. */
+        uint64_t head = head_of(f);
+        a = expect_http(f, "POST", "/workloads:batch", "", "{\"items\":[{\"id\":\"b2\",\"spec\":{\"command\":[\"x\"]}},{\"id\":\"b3\"}]}",
+                        400);
+        assert_non_null(strstr(str_c(&a.body), "\"path\":\"items[1].type\""));
+        http_answer_fini(&a);
+        expect_status(f, "POST", "/workloads:batch", "{\"items\":[]}", 400);
+        expect_status(f, "POST", "/workloads:batch?create_only=true", "{\"items\":[]}", 400);
+        assert_int_equal(head_of(f), head);
+
+        struct grpc_reply reply = { 0 };
+        struct arena arena = ARENA_INIT;
+        ProtobufCMessage *m = NULL;
+        Pb__Workload one = PB__WORKLOAD__INIT, *items[1001];
+        Pb__Spec spec = PB__SPEC__INIT;
+        char *command[] = { "x" };
+        spec.command = command;
+        spec.n_command = 1;
+        one.id = "b1";
+        one.spec = &spec;
+        for (size_t i = 0; i < ARRAY_LEN(items); i++)
+                items[i] = &one;
+        Pb__ApplyWorkloadsRequest req = PB__APPLY_WORKLOADS_REQUEST__INIT;
+        req.items = items;
+        req.n_items = 1000;
+        assert_int_equal(call_grpc(f, "ApplyWorkloads", &req.base, &reply), GRPC_OK);
+        assert_int_equal(pb_unpack(&pb__apply_workloads_response__descriptor, reply.data.buf, reply.data.len, &arena, &m, NULL), 0);
+        assert_int_equal(((Pb__ApplyWorkloadsResponse *)m)->n_results, 1000);
+        assert_string_equal(((Pb__ApplyWorkloadsResponse *)m)->results[999]->outcome, "unchanged");
+        grpc_reply_fini(&reply);
+        req.n_items = 1001;
+        assert_int_equal(call_grpc(f, "ApplyWorkloads", &req.base, &reply), GRPC_INVALID_ARGUMENT);
+        grpc_reply_fini(&reply);
+        arena_fini(&arena);
+        assert_int_equal(head_of(f), head);
+}
+
+/* Each of many counts as a call where calls are limited. R: A11 */
+static void many_in_one_call_cannot_pass_a_limit(void **state)
+{
+        struct fixture *f = *state;
+        server_end(f);
+        f->opt.max_calls = 3;
+        server_begin(f);
+        struct str body = STR_INIT;
+        for (int i = 0; i < 4; i++)
+                str_addf(&body, "%s{\"id\":\"m%d\",\"spec\":{\"command\":[\"x\"]}}", i ? "," : "{\"items\":[", i);
+        str_adds(&body, "]}");
+        struct http_answer a = expect_http(f, "POST", "/workloads:batch", "", str_c(&body), 429);
+        assert_string_equal(http_header_of(&a, "Retry-After"), "1");
+        http_answer_fini(&a);
+        expect_status(f, "GET", "/workloads/m0", NULL, 404);
+        str_clear(&body);
+        str_adds(&body, "{\"items\":[{\"id\":\"m0\",\"spec\":{\"command\":[\"x\"]}},{\"id\":\"m1\",\"spec\":{\"command\":[\"x\"]}}]}");
+        for (int i = 0; i < 4; i++) /* what was counted is given back */
+                expect_status(f, "POST", "/workloads:batch", str_c(&body), 200);
+        str_fini(&body);
+}
+
 /* R: A11 C35 */
 static void too_many_calls_are_told_to_come_back(void **state)
 {
@@ -739,6 +814,8 @@ int main(void)
                 T(a_store_that_is_away_degrades_and_recovers),
                 T(no_node_is_lost_because_the_store_was_away),
                 T(old_events_are_dropped_and_a_stream_says_so),
+                T(many_workloads_in_one_call_have_a_result_each),
+                T(many_in_one_call_cannot_pass_a_limit),
                 T(too_many_calls_are_told_to_come_back),
                 T(what_timed_out_before_it_was_decided_is_never_applied),
                 T(a_lost_head_ends_the_server_with_a_reason),

@@ -89,7 +89,7 @@ class BadInput(Case):
 
         def raw_call(method):
             return channel.unary_unary("/berth.v1.Control/" + method, request_serializer=lambda b: b, response_deserializer=lambda b: b)
-        methods = {"ApplyWorkloadRequest": "ApplyWorkload", "WorkloadRef": "DeleteWorkload", "NodeRef": "ForgetNode", "SetDesiredRequest": "SetDesired",
+        methods = {"ApplyWorkloadRequest": "ApplyWorkload", "ApplyWorkloadsRequest": "ApplyWorkloads", "WorkloadRef": "DeleteWorkload", "NodeRef": "ForgetNode", "SetDesiredRequest": "SetDesired",
                    "SetNodeWishRequest": "SetNodeWish", "ListWorkloadsRequest": "ListWorkloads", "ListNodesRequest": "ListNodes",
                    "ListEventsRequest": "ListEvents"}
         for kind, method in methods.items():

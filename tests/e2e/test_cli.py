@@ -96,6 +96,20 @@ class CommandLine(Case):
         self.assertEqual(c.head(), head)
         self.assertEqual(c.workload("doc-0")["resources"]["cpu"], 0.05)
 
+    # R: C2 C7
+    def test_apply_sends_many_documents_in_few_calls(self):
+        c = self.cluster(nodes=0)
+
+        def doc(i, cpu="10m"):
+            return f"id: many-{i}\nspec:\n  command: [sleep, '100000']\nresources: {{cpu: {cpu}}}\n"
+        lines = c.ok("apply", "-f", "-", stdin="---\n".join(doc(i) for i in range(1100))).out.splitlines()
+        self.assertEqual(lines, [f"workload/many-{i} created" for i in range(1100)])
+        r = c.cli("apply", "--create-only", "-f", "-", stdin="---\n".join((doc(0), doc(1, "20m"), doc("new"))))
+        self.assertEqual(r.out.splitlines(), ["workload/many-0 unchanged", "workload/many-new created"])
+        self.assertIn("workload many-1", r.err)
+        self.assertEqual(r.code, 5)
+        self.assertEqual(c.workload("many-1")["resources"]["cpu"], 0.01)
+
     # R: C6
     def test_run_waits_and_reports_failure(self):
         c = self.cluster(nodes=1)

@@ -26,6 +26,7 @@ static const struct {
         { &pb__list_workloads_request__descriptor, INPUT_LIST_WORKLOADS },
         { &pb__set_quota_request__descriptor, INPUT_QUOTA_SET },
         { &pb__tenant_ref__descriptor, INPUT_QUOTA_REMOVE },
+        { &pb__apply_workloads_request__descriptor, INPUT_APPLY_MANY },
 };
 const uint8_t frame_kinds = ARRAY_LEN(kinds);
 
