@@ -3,6 +3,9 @@
  * The form (see the head of proto/records.proto): snake_case names; times as RFC 3339; cpu in cores with up to 3 decimals; enums by name with '-' for
  * '_'; IntValue as a bare number; map<string,string> as an object; bytes as base64; int64 and uint64 as numbers. What is unset or zero is left out, except inside arrays.
  *
+ * Messages of foreign packages (persys.*) look as protobuf's own JSON mapping says: no times or cores by name, google.protobuf.Timestamp as RFC 3339 (to the
+ * millisecond), enums with their names as they are; camelCase names are read as well. JSON_PROTO is that mapping whole.
+ *
  * Reading is strict (RFC 8259, UTF-8 checked, no duplicate keys, nothing after the value, at most JSON_MAX_DEPTH levels and JSON_MAX_MESSAGES objects).
  * An error names the path of the field, what was expected and what was there, and line and column as detail. `null` means that the field is absent.
  * Map entries come out sorted by key.
@@ -26,6 +29,7 @@ enum json_flags {
         JSON_SORTED = 1 << 1,          /* write: keys in byte order; with nothing else it is the canonical form (model/canon.h) */
         JSON_INT64_AS_STRING = 1 << 2, /* write: 64-bit integers as strings; read: both forms are taken (protobuf's own dialect) */
         JSON_IGNORE_UNKNOWN = 1 << 3,  /* read: skip unknown fields; unknown enum names become unset, numbers are taken */
+        JSON_PROTO = JSON_INT64_AS_STRING | JSON_IGNORE_UNKNOWN,
 };
 
 /* Appends m. Never fails: text that is not UTF-8 comes out with U+FFFD in place of the bad bytes, so the output is always valid. */

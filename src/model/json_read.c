@@ -8,6 +8,7 @@
  */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "google/protobuf/timestamp.pb-c.h"
 #include "model/json.h"
 #include "model/json_private.h"
 #include "model/path.h"
@@ -486,6 +487,27 @@ static int read_text(struct reader *r, const struct shape_field *f, void *slot)
         return rc < 0 ? fail_at(r, from, fmt("expected %s", shape_expected(f)), NULL) : 0;
 }
 
+static int read_timestamp(struct reader *r, const struct shape_field *f, ProtobufCMessage **slot)
+{
+        const char *from = r->p;
+        struct slice text;
+        int64_t ms;
+        int rc;
+
+        if (r->p >= r->end || *r->p != '"')
+                return fail_expected(r, from, shape_expected(f));
+        rc = read_string(r, &text);
+        if (rc < 0)
+                return rc;
+        if (time_parse(text.s, text.len, &ms) < 0)
+                return fail_at(r, from, fmt("expected %s", shape_expected(f)), NULL);
+        Google__Protobuf__Timestamp *t = (Google__Protobuf__Timestamp *)pb_new(r->arena, f->shape->type);
+        t->seconds = ms / 1000 - (ms % 1000 < 0); /* nanos are never negative */
+        t->nanos = (int32_t)(ms - t->seconds * 1000) * 1000000;
+        *slot = &t->base;
+        return 0;
+}
+
 /* One value that is no array and no map; r->p is at its first character. */
 static int read_value(struct reader *r, const struct shape_field *f, void *slot)
 {
@@ -526,6 +548,8 @@ static int read_value(struct reader *r, const struct shape_field *f, void *slot)
         case SHAPE_STRING:
         case SHAPE_BYTES:
                 return read_text(r, f, slot);
+        case SHAPE_TIMESTAMP:
+                return read_timestamp(r, f, slot);
         case SHAPE_MESSAGE:
                 if (r->p >= r->end || *r->p != '{')
                         return fail_expected(r, r->p, shape_expected(f));
@@ -634,6 +658,26 @@ static int fail_unknown(struct reader *r, const struct shape *s, struct slice ke
         return rc;
 }
 
+/* Protobuf's JSON has two names for a field: workload_id and workloadId. Readers of foreign messages take both. */
+static const struct shape_field *find_field(const struct shape *s, struct slice key, unsigned expect)
+{
+        const struct shape_field *f = shape_find(s, key.s, key.len, expect);
+        char snake[128];
+        size_t n = 0;
+
+        if (f || !s->foreign)
+                return f;
+        for (size_t i = 0; i < key.len && n < sizeof(snake) - 2; i++) {
+                char c = key.s[i];
+                if (c >= 'A' && c <= 'Z') {
+                        snake[n++] = '_';
+                        c = (char)(c - 'A' + 'a');
+                }
+                snake[n++] = c;
+        }
+        return shape_find(s, snake, n, expect);
+}
+
 /* One "key": value of a message. expect is the position of the field that would come next in the descriptor's order. */
 static int read_member(struct reader *r, const struct shape *s, ProtobufCMessage *m, uint64_t *seen, unsigned *expect)
 {
@@ -649,7 +693,7 @@ static int read_member(struct reader *r, const struct shape *s, ProtobufCMessage
         step.name = key.s;
         step.name_len = key.len;
         r->at = &step;
-        f = shape_find(s, key.s, key.len, *expect);
+        f = find_field(s, key, *expect);
         if (!f) {
                 rc = r->flags & JSON_IGNORE_UNKNOWN ? skip_value(r) : fail_unknown(r, s, key, from);
                 r->at = step.up;

@@ -6,6 +6,8 @@
 #include "model/json.h"
 #include "model/pb.h"
 #include "model/random_message.h"
+#include "persys_agent.pb-c.h"
+#include "persys_control.pb-c.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -242,6 +244,58 @@ static void int64_can_be_strings(void **state)
         arena_fini(&arena);
 }
 
+/* R: C2 */
+static void foreign_messages_follow_protobufs_own_mapping(void **state)
+{
+        struct arena arena = ARENA_INIT;
+        struct str out = STR_INIT;
+        struct err err = { 0 };
+        ProtobufCMessage *m;
+
+        (void)state;
+        /* both names of a field; 64 bits as number and as string; unknown fields of any form; names of enums with their underscores */
+        const char *text = "{\"workloadId\":\"w\",\"spec\":{\"resources\":{\"cpu_millicores\":\"250\",\"memoryMb\":64},"
+                           "\"container\":{\"image\":\"i\",\"ports\":[{\"host_port\":80,\"containerPort\":8080}],\"new\":[1,{\"a\":[]}]},"
+                           "\"metadata\":{\"k\":\"v\"}},\"desired_state\":\"\",\"what\":null}";
+        assert_int_equal(read_type(&pc__apply_workload_request__descriptor, &arena, text, JSON_PROTO, &m, &err), 0);
+        const Pc__ApplyWorkloadRequest *r = (Pc__ApplyWorkloadRequest *)m;
+        assert_int_equal(r->spec->workload_case, PC__WORKLOAD_SPEC__WORKLOAD_CONTAINER);
+        assert_int_equal(r->spec->resources->cpu_millicores, 250);
+        json_write(&out, m, JSON_PROTO);
+        assert_string_equal(str_c(&out), "{\"workload_id\":\"w\",\"spec\":{\"resources\":{\"cpu_millicores\":\"250\",\"memory_mb\":\"64\"},"
+                                         "\"container\":{\"image\":\"i\",\"ports\":[{\"host_port\":80,\"container_port\":8080}]},"
+                                         "\"metadata\":{\"k\":\"v\"}}}");
+        /* times, with a zone and before 1970 */
+        text = "{\"workload_id\":\"w\",\"last_updated\":\"2026-02-17T01:00:00.25+01:00\",\"retry_next_at\":\"1969-12-31T23:59:59.750Z\"}";
+        assert_int_equal(read_type(&pc__workload_view__descriptor, &arena, text, JSON_PROTO, &m, &err), 0);
+        const Pc__WorkloadView *v = (Pc__WorkloadView *)m;
+        assert_int_equal(v->last_updated->seconds, 1771286400);
+        assert_int_equal(v->last_updated->nanos, 250000000);
+        assert_int_equal(v->retry_next_at->seconds, -1);
+        assert_int_equal(v->retry_next_at->nanos, 750000000);
+        str_clear(&out);
+        json_write(&out, m, JSON_PROTO);
+        assert_string_equal(str_c(&out), "{\"workload_id\":\"w\",\"retry_next_at\":\"1969-12-31T23:59:59.750Z\","
+                                         "\"last_updated\":\"2026-02-17T00:00:00.250Z\"}");
+        assert_int_equal(
+            read_type(&pc__workload_status__descriptor, &arena, "{\"failure_reason\":\"IMAGE_PULL_FAILED\"}", JSON_PROTO, &m, &err), 0);
+        assert_int_equal(((Pc__WorkloadStatus *)m)->failure_reason, PC__FAILURE_REASON__IMAGE_PULL_FAILED);
+        str_clear(&out);
+        json_write(&out, m, JSON_PROTO);
+        assert_string_equal(str_c(&out), "{\"failure_reason\":\"IMAGE_PULL_FAILED\"}");
+        /* berth's own rules for fields of the same name are not theirs */
+        assert_int_equal(read_type(&pa__workload_status__descriptor, &arena, "{\"created_at\":\"12\"}", JSON_PROTO, &m, &err), 0);
+        assert_int_equal(((Pa__WorkloadStatus *)m)->created_at, 12);
+        assert_int_equal(read_type(&pc__workload_spec__descriptor, &arena, "{\"container\":{},\"vm\":{}}", JSON_PROTO, &m, &err),
+                         -ERR_INVALID);
+        assert_int_equal(read_type(&pc__workload_view__descriptor, &arena, "{\"last_updated\":5}", JSON_PROTO, &m, &err), -ERR_INVALID);
+        assert_string_equal(err.path, "last_updated");
+        assert_int_equal(read_type(&pc__workload_view__descriptor, &arena, "{\"last_updated\":\"soon\"}", JSON_PROTO, &m, &err),
+                         -ERR_INVALID);
+        str_fini(&out);
+        arena_fini(&arena);
+}
+
 static void pretty_is_for_people(void **state)
 {
         struct arena arena = ARENA_INIT;
@@ -276,12 +330,24 @@ static void pretty_is_for_people(void **state)
 }
 
 static const ProtobufCMessageDescriptor *const all_types[] = {
-        &pb__workload__descriptor,       &pb__node__descriptor,
-        &pb__event__descriptor,          &pb__hello__descriptor,
-        &pb__explanation__descriptor,    &pb__agent_message__descriptor,
-        &pb__server_message__descriptor, &pb__cluster_info__descriptor,
-        &pb__tombstone__descriptor,      &pb__list_workloads_response__descriptor,
-        &pb__exec_message__descriptor,   &pb__error__descriptor,
+        &pb__workload__descriptor,
+        &pb__node__descriptor,
+        &pb__event__descriptor,
+        &pb__hello__descriptor,
+        &pb__explanation__descriptor,
+        &pb__agent_message__descriptor,
+        &pb__server_message__descriptor,
+        &pb__cluster_info__descriptor,
+        &pb__tombstone__descriptor,
+        &pb__list_workloads_response__descriptor,
+        &pb__exec_message__descriptor,
+        &pb__error__descriptor,
+        &pc__apply_workload_request__descriptor,
+        &pc__heartbeat_request__descriptor,
+        &pc__list_nodes_response__descriptor,
+        &pc__get_workload_response__descriptor,
+        &pa__apply_workload_request__descriptor,
+        &pa__list_workloads_response__descriptor,
 };
 
 static void every_message_survives_json(void **state)
@@ -431,6 +497,7 @@ int main(void)
                 cmocka_unit_test(bad_utf8_is_replaced_when_written),
                 cmocka_unit_test(unknown_things_can_be_ignored),
                 cmocka_unit_test(int64_can_be_strings),
+                cmocka_unit_test(foreign_messages_follow_protobufs_own_mapping),
                 cmocka_unit_test(pretty_is_for_people),
                 cmocka_unit_test(every_message_survives_json),
                 cmocka_unit_test(damaged_texts_do_no_harm),

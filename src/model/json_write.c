@@ -3,6 +3,7 @@
  * Everything goes through put(), which writes into the buffer's spare room directly; the closing NUL is set once, at the end.
  */
 #include "base/clock.h"
+#include "google/protobuf/timestamp.pb-c.h"
 #include "model/json.h"
 #include "model/json_private.h"
 #include "model/pb.h"
@@ -143,6 +144,15 @@ static void put_time(struct str *out, int64_t ms)
         putc1(out, '"');
 }
 
+/* Of google.protobuf.Timestamp. What lies outside the years 1 to 9999 comes out as their edge. */
+static void put_timestamp(struct str *out, const Google__Protobuf__Timestamp *t)
+{
+        int64_t far = INT64_C(400000000000);
+        int64_t s = t->seconds > far ? far : t->seconds < -far ? -far : t->seconds;
+
+        put_time(out, s * 1000 + t->nanos / 1000000);
+}
+
 static void put_double(struct str *out, double d, int digits)
 {
         char buf[40];
@@ -236,6 +246,9 @@ static void write_value(struct writer *w, const struct shape_field *f, const voi
                 put_wide(w, *(const int64_t *)((const char *)m + f->shape->type->fields[0].offset), true);
                 break;
         }
+        case SHAPE_TIMESTAMP:
+                put_timestamp(w->out, *(Google__Protobuf__Timestamp *const *)slot);
+                break;
         case SHAPE_MESSAGE:
                 write_message(w, f->shape, *(ProtobufCMessage *const *)slot);
                 break;

@@ -78,6 +78,7 @@ static void add_value(struct str *out, const struct shape_field *f)
                 str_adds(out, "{\"type\":\"number\",\"multipleOf\":0.001,\"description\":\"cores\"");
                 break;
         case SHAPE_TIME:
+        case SHAPE_TIMESTAMP:
                 str_adds(out, "{\"type\":\"string\",\"format\":\"date-time\"}");
                 return;
         case SHAPE_BYTES:

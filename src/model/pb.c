@@ -241,6 +241,7 @@ static void clone_value(struct arena *arena, const struct shape_field *f, void *
                 break;
         case SHAPE_MESSAGE:
         case SHAPE_INT_VALUE:
+        case SHAPE_TIMESTAMP:
         case SHAPE_MAP:
                 *(ProtobufCMessage **)to = pb_clone(arena, *(ProtobufCMessage *const *)from);
                 break;
@@ -284,6 +285,7 @@ static bool equal_value(const struct shape_field *f, const void *a, const void *
                 return x->len == y->len && (x->len == 0 || memcmp(x->data, y->data, x->len) == 0);
         case SHAPE_MESSAGE:
         case SHAPE_INT_VALUE:
+        case SHAPE_TIMESTAMP:
         case SHAPE_MAP:
                 return pb_equal(*(ProtobufCMessage *const *)a, *(ProtobufCMessage *const *)b);
         case SHAPE_BOOL:

@@ -1,6 +1,7 @@
 /* model/random_message.c: see random_message.h. */
 #include "model/random_message.h"
 #include "base/str.h"
+#include "google/protobuf/timestamp.pb-c.h"
 #include "model/json_private.h"
 #include "model/pb.h"
 #include "model/shape.h"
@@ -139,6 +140,14 @@ static void random_value(struct arena *arena, struct rng *rng, const struct shap
                 for (size_t i = 0; i < b->len; i++)
                         b->data[i] = (uint8_t)rng_next(rng);
                 break;
+        case SHAPE_TIMESTAMP: {
+                Google__Protobuf__Timestamp *t = (Google__Protobuf__Timestamp *)pb_new(arena, f->shape->type);
+                uint64_t ms = rng_below(rng, 253402300800000u);
+                t->seconds = (int64_t)(ms / 1000);
+                t->nanos = (int32_t)(ms % 1000) * 1000000;
+                *(Google__Protobuf__Timestamp **)slot = t;
+                break;
+        }
         case SHAPE_MESSAGE:
         case SHAPE_INT_VALUE:
                 *(ProtobufCMessage **)slot = random_message(arena, rng, f->shape->type, chance);
@@ -171,7 +180,7 @@ ProtobufCMessage *random_message(struct arena *arena, struct rng *rng, const Pro
                         for (; n > 0; n--)
                                 random_value(arena, rng, f, shape_list_push(&list), per_million);
                         shape_list_end(&list, m);
-                } else
+                } else if (shape_mark(f, m) == 0)
                         random_value(arena, rng, f, shape_slot(f, m), per_million);
         }
         return m;

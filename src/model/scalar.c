@@ -185,6 +185,7 @@ int shape_parse(const struct shape_field *f, const char *text, size_t len, bool 
                 *(ProtobufCMessage **)slot = m;
                 return 0;
         case SHAPE_MESSAGE:
+        case SHAPE_TIMESTAMP:
         case SHAPE_MAP:
                 break;
         }

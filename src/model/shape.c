@@ -54,6 +54,12 @@ static unsigned name_hash(const char *name, size_t len)
 
 /* ---- building -------------------------------------------------------------------------------------------------------------------- */
 
+/* The conventions of proto/records.proto are those of this package; others have protobuf's own. */
+static bool is_ours(const char *package)
+{
+        return str_eq(package, "berth.v1");
+}
+
 static const struct shape_enum *build_enum(const ProtobufCEnumDescriptor *type)
 {
         const struct shape_enum *known = enum_table_get(type);
@@ -68,10 +74,11 @@ static const struct shape_enum *build_enum(const ProtobufCEnumDescriptor *type)
         e->names = mem_must(sizeof(*e->names) * (type->n_values + 1));
         e->lens = mem_must(sizeof(*e->lens) * (type->n_values + 1));
         for (unsigned i = 0; i < type->n_values; i++) {
-                if (type->values[i].value == 0)
+                bool ours = is_ours(type->package_name);
+                if (ours && type->values[i].value == 0)
                         continue;
                 char *name = mem_strdup(type->values[i].name);
-                for (char *c = name; *c; c++)
+                for (char *c = name; ours && *c; c++)
                         if (*c == '_')
                                 *c = '-';
                 e->names[i] = name;
@@ -100,7 +107,7 @@ static bool is_entry(const ProtobufCMessageDescriptor *type)
                type->fields[1].type == PROTOBUF_C_TYPE_STRING;
 }
 
-static enum shape_kind kind_of(const ProtobufCFieldDescriptor *f)
+static enum shape_kind kind_of(const ProtobufCFieldDescriptor *f, bool ours)
 {
         switch (f->type) {
         case PROTOBUF_C_TYPE_INT32:
@@ -110,9 +117,9 @@ static enum shape_kind kind_of(const ProtobufCFieldDescriptor *f)
         case PROTOBUF_C_TYPE_INT64:
         case PROTOBUF_C_TYPE_SINT64:
         case PROTOBUF_C_TYPE_SFIXED64:
-                if (is_time(f->name))
+                if (ours && is_time(f->name))
                         return SHAPE_TIME;
-                if (str_eq(f->name, "cpu") || str_starts(f->name, "cpu_"))
+                if (ours && (str_eq(f->name, "cpu") || str_starts(f->name, "cpu_")))
                         return SHAPE_CPU;
                 return SHAPE_INT64;
         case PROTOBUF_C_TYPE_UINT32:
@@ -141,7 +148,7 @@ static enum shape_kind kind_of(const ProtobufCFieldDescriptor *f)
                 return SHAPE_MAP;
         if (str_eq(sub->short_name, "IntValue") && sub->n_fields == 1 && sub->fields[0].type == PROTOBUF_C_TYPE_INT64)
                 return SHAPE_INT_VALUE;
-        return SHAPE_MESSAGE;
+        return str_eq(sub->name, "google.protobuf.Timestamp") ? SHAPE_TIMESTAMP : SHAPE_MESSAGE;
 }
 
 static uint32_t size_of_kind(enum shape_kind kind)
@@ -164,6 +171,7 @@ static uint32_t size_of_kind(enum shape_kind kind)
         case SHAPE_STRING:
         case SHAPE_MESSAGE:
         case SHAPE_INT_VALUE:
+        case SHAPE_TIMESTAMP:
         case SHAPE_MAP:
                 break;
         }
@@ -178,12 +186,12 @@ struct building {
 
 static const struct shape *build(struct building *b, const ProtobufCMessageDescriptor *type);
 
-static void build_field(struct building *b, const char *message, struct shape_field *f, const ProtobufCFieldDescriptor *field)
+static void build_field(struct building *b, const struct shape *s, struct shape_field *f, const ProtobufCFieldDescriptor *field)
 {
         struct str quoted = STR_INIT;
 
         f->field = field;
-        f->kind = kind_of(field);
+        f->kind = kind_of(field, !s->foreign);
         f->size = size_of_kind(f->kind);
         f->repeated = field->label == PROTOBUF_C_LABEL_REPEATED && f->kind != SHAPE_MAP;
         f->name_len = (uint32_t)strlen(field->name);
@@ -192,7 +200,7 @@ static void build_field(struct building *b, const char *message, struct shape_fi
         f->quoted = str_take(&quoted);
         if (field->type == PROTOBUF_C_TYPE_MESSAGE)
                 f->shape = build(b, field->descriptor);
-        f->rule = rule_find(message, field->name);
+        f->rule = rule_find(s->foreign ? "" : s->type->short_name, field->name);
         if (field->type == PROTOBUF_C_TYPE_ENUM)
                 f->names = build_enum(field->descriptor);
 }
@@ -213,13 +221,14 @@ static const struct shape *build(struct building *b, const ProtobufCMessageDescr
         s = b->done[b->n++] = mem_must(sizeof(*s));
         s->type = type;
         s->n_fields = type->n_fields;
+        s->foreign = !is_ours(type->package_name);
         s->fields = mem_must(sizeof(*s->fields) * (type->n_fields + 1));
         while (n_slots < type->n_fields * 2)
                 n_slots *= 2;
         s->mask = n_slots - 1;
         s->slots = mem_must(sizeof(*s->slots) * n_slots);
         for (unsigned i = 0; i < type->n_fields; i++) {
-                build_field(b, type->short_name, &s->fields[i], &type->fields[i]);
+                build_field(b, s, &s->fields[i], &type->fields[i]);
                 unsigned at = name_hash(type->fields[i].name, s->fields[i].name_len);
                 while (s->slots[at & s->mask])
                         at++;
@@ -385,6 +394,7 @@ const char *shape_expected(const struct shape_field *f)
         case SHAPE_DOUBLE:
                 return "a number";
         case SHAPE_TIME:
+        case SHAPE_TIMESTAMP:
                 return "a time such as \"2026-02-17T00:00:00Z\"";
         case SHAPE_CPU:
                 return "a number of cores with at most 3 decimals, such as 0.25";
@@ -427,6 +437,7 @@ static bool is_set(const struct shape_field *f, const void *slot)
                 return ((const ProtobufCBinaryData *)slot)->len > 0;
         case SHAPE_MESSAGE:
         case SHAPE_INT_VALUE:
+        case SHAPE_TIMESTAMP:
         case SHAPE_MAP:
                 break;
         }
@@ -442,7 +453,7 @@ size_t shape_count(const struct shape_field *f, const ProtobufCMessage *m)
         if (d->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
                 if (*(const uint32_t *)((const char *)m + d->quantifier_offset) != d->id)
                         return 0;
-                if (f->kind == SHAPE_MESSAGE || f->kind == SHAPE_INT_VALUE || f->kind == SHAPE_STRING)
+                if (f->kind == SHAPE_MESSAGE || f->kind == SHAPE_INT_VALUE || f->kind == SHAPE_TIMESTAMP || f->kind == SHAPE_STRING)
                         return *(void *const *)shape_slot(f, m) != NULL;
                 return 1;
         }

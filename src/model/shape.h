@@ -1,7 +1,7 @@
 /* model/shape.h: what the codecs need to know about a message type beyond its descriptor, worked out once.
  *
  * A field's kind says how it looks in JSON and YAML: an int64 named created_at is a time, cpu is cores, and so on (the conventions at the head of
- * proto/records.proto). Private to model/. Shapes live for ever; shape_of() is thread-safe and takes no lock after the first use.
+ * proto/records.proto). They hold for berth's own messages; those of foreign packages look as protobuf's JSON mapping says. Private to model/. Shapes live for ever; shape_of() is thread-safe and takes no lock after the first use.
  */
 #ifndef BERTH_MODEL_SHAPE_H
 #define BERTH_MODEL_SHAPE_H
@@ -27,11 +27,12 @@ enum shape_kind {
         SHAPE_MESSAGE,
         SHAPE_INT_VALUE, /* message IntValue; a bare number */
         SHAPE_MAP,       /* repeated entries of string to string; an object */
+        SHAPE_TIMESTAMP, /* message google.protobuf.Timestamp; RFC 3339, to the millisecond */
 };
 
 struct shape_enum {
         const ProtobufCEnumDescriptor *type;
-        const char **names; /* by position in type->values, '-' for '_'; NULL at the value 0 */
+        const char **names; /* by position in type->values, '-' for '_'; NULL at the value 0. Foreign ones: as they are, all of them */
         size_t *lens;       /* of the names */
         const char *list;   /* "a, b, c" */
 };
@@ -53,6 +54,7 @@ struct shape {
         const ProtobufCMessageDescriptor *type;
         struct shape_field *fields; /* in the descriptor's order */
         unsigned n_fields;
+        bool foreign;    /* not one of berth's own messages */
         unsigned mask;   /* of slots */
         uint16_t *slots; /* hash of name -> position + 1 */
 };

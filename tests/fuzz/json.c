@@ -2,6 +2,7 @@
  * The first byte says which message. */
 #include "events.pb-c.h"
 #include "fuzz.h"
+#include "persys_control.pb-c.h"
 
 static const ProtobufCMessageDescriptor *const types[] = {
         &pb__workload__descriptor,
@@ -19,6 +20,9 @@ static const ProtobufCMessageDescriptor *const types[] = {
         &pb__explanation__descriptor,
         &pb__hello__descriptor,
         &pb__cluster_info__descriptor,
+        &pc__apply_workload_request__descriptor,
+        &pc__heartbeat_request__descriptor,
+        &pc__get_workload_response__descriptor,
 };
 
 static void normalise(ProtobufCMessage *m, struct arena *arena)
