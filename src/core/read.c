@@ -252,6 +252,13 @@ void read_cluster(struct core *c)
         i.workloads_running = s.by_phase[PB__PHASE__E__Running];
         i.workloads_pending = s.by_phase[PB__PHASE__E__Pending];
         i.workloads_failed = s.by_phase[PB__PHASE__E__Failed];
+        i.workloads_scheduled = s.by_phase[PB__PHASE__E__Scheduled];
+        i.workloads_updating = s.by_phase[PB__PHASE__E__Updating];
+        i.workloads_stopped = s.by_phase[PB__PHASE__E__Stopped];
+        i.workloads_completed = s.by_phase[PB__PHASE__E__Completed];
+        i.workloads_retrying = s.by_phase[PB__PHASE__E__RetryPending];
+        i.workloads_deleting = s.by_phase[PB__PHASE__E__Deleting];
+        i.workloads_unknown = s.by_phase[PB__PHASE__E__Unknown];
         i.started_at = c->started_ms;
         i.heartbeats = (int64_t)s.heartbeats;
         i.passes = (int64_t)s.passes;

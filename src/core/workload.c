@@ -392,6 +392,9 @@ static int apply_is_allowed(struct core *c, const Pb__ApplyWorkloadRequest *req,
                 return conflict(c, fmt("workload %s is being deleted", w->id), NULL, "wait until it is gone, then apply it again");
         if (check_version(c, w, if_match) < 0)
                 return -1;
+        if (req->revision_fixes && str_eq(w->revision, asked->revision_id) && !same_definition(c, w, asked))
+                return conflict(c, fmt("revision %.64s of workload %s is another definition", w->revision, w->id), NULL,
+                                "give the new definition a revision_id of its own, or none");
         if (req->create_only && !same_definition(c, w, asked))
                 return conflict(c, fmt("workload %s exists already, with another definition", w->id), NULL,
                                 "change it with PUT (berth apply), or choose another id");

@@ -106,6 +106,34 @@ static void the_loser_of_two_writers_is_told(void **state)
         rig_fini(&r);
 }
 
+/* R: C7 */
+static void a_revision_that_the_caller_names_is_one_definition(void **state)
+{
+        (void)state;
+        struct rig r;
+        struct err err;
+        one_node(&r);
+        Pb__ApplyWorkloadRequest req = PB__APPLY_WORKLOAD_REQUEST__INIT;
+        req.revision_fixes = true;
+        req.workload = rig_workload(&r, "a", 1000, 1024);
+        req.workload->revision_id = "v1";
+        assert_int_equal(workload_normalise(&r.memory, req.workload, &err), 0);
+        assert_true(rig_ask(&r, INPUT_APPLY, &req)->created);
+        rig_mark(&r);
+        assert_refused(rig_ask(&r, INPUT_APPLY, &req), ERR_OK);
+        assert_told(&r, ""); /* sent again: nothing happens */
+        req.workload = rig_workload(&r, "a", 1500, 1024);
+        req.workload->revision_id = "v1";
+        assert_int_equal(workload_normalise(&r.memory, req.workload, &err), 0);
+        assert_refused(rig_ask(&r, INPUT_APPLY, &req), ERR_CONFLICT); /* an agent that has v1 would not look at it */
+        assert_told(&r, "");
+        req.workload->revision_id = "v2";
+        assert_refused(rig_ask(&r, INPUT_APPLY, &req), ERR_OK);
+        assert_string_equal(rig_get(&r, "a")->revision_id, "v2");
+        assert_int_equal(rig_get(&r, "a")->resources->cpu, 1500);
+        rig_fini(&r);
+}
+
 /* R: C2 A9 */
 static void create_only_and_update_only_are_kept_apart(void **state)
 {
@@ -847,6 +875,7 @@ int main(void)
                 cmocka_unit_test(an_apply_is_placed_sent_and_started),
                 cmocka_unit_test(the_same_apply_twice_changes_nothing),
                 cmocka_unit_test(the_loser_of_two_writers_is_told),
+                cmocka_unit_test(a_revision_that_the_caller_names_is_one_definition),
                 cmocka_unit_test(create_only_and_update_only_are_kept_apart),
                 cmocka_unit_test(a_new_revision_updates_in_place_where_it_fits),
                 cmocka_unit_test(a_new_revision_that_does_not_fit_moves),

@@ -389,6 +389,21 @@ void pb_map_set(struct arena *arena, ProtobufCMessage *m, const char *field, con
         *(size_t *)((char *)m + f->field->quantifier_offset) = n + 1;
 }
 
+void pb_map_copy(struct arena *arena, ProtobufCMessage *m, const char *field, const void *entries, size_t n)
+{
+        const struct shape_field *f = map_field(m, field);
+        const struct pb_entry *const *from = entries;
+        struct pb_entry **to = arena_new_n(arena, struct pb_entry *, n + 1);
+
+        for (size_t i = 0; i < n; i++) {
+                to[i] = (struct pb_entry *)pb_new(arena, f->shape->type);
+                to[i]->key = from[i]->key;
+                to[i]->value = from[i]->value;
+        }
+        *(struct pb_entry ***)shape_slot(f, m) = to;
+        *(size_t *)((char *)m + f->field->quantifier_offset) = n;
+}
+
 bool pb_map_remove(ProtobufCMessage *m, const char *field, const char *key)
 {
         const struct shape_field *f = map_field(m, field);

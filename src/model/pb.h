@@ -43,6 +43,9 @@ struct pb_entry {
 const char *pb_map_get(const void *entries, size_t n, const char *key);
 /* pb_map_set(arena, &w->base, "labels", "zone", "a"): replaces, or inserts in sorted order. The field must be a map of m. */
 void pb_map_set(struct arena *arena, ProtobufCMessage *m, const char *field, const char *key, const char *value);
+/* All entries of another message's map (pb_map_copy(arena, &w->base, "labels", h->labels, h->n_labels)), in their order; texts are shared. For many entries: setting them
+ * one by one costs the square of their number. */
+void pb_map_copy(struct arena *arena, ProtobufCMessage *m, const char *field, const void *entries, size_t n);
 bool pb_map_remove(ProtobufCMessage *m, const char *field, const char *key); /* true if it was there */
 /* Is this the descriptor of a map's entry? */
 bool pb_is_entry(const ProtobufCMessageDescriptor *type);

@@ -178,7 +178,7 @@ static const struct spec_needs *needs_of(Pb__WorkloadType__E type)
         static const struct spec_needs process = { "!", "is not for processes", "is not for processes", "is not for processes" };
         static const struct spec_needs container = { "", "!", "is not for containers", "" };
         static const struct spec_needs compose = { "is not for compose", "is not for compose", "!", "is not for compose" };
-        static const struct spec_needs vm = { "", "!", "is not for vms", "" };
+        static const struct spec_needs vm = { "", "", "is not for vms", "" };
 
         switch (type) {
         case PB__WORKLOAD_TYPE__E__container:
@@ -217,6 +217,18 @@ static int check_ports(const Pb__Spec *spec, const struct path_step *at, struct 
         return 0;
 }
 
+/* A machine is an image, or parts put together in spec.vm. */
+static int check_vm(const Pb__Workload *w, const struct path_step *here, struct err *err)
+{
+        const Pb__Spec *spec = w->spec;
+
+        if (w->type != PB__WORKLOAD_TYPE__E__vm)
+                return spec->vm ? fail(err, STEP(here, "vm"), "is for vms only", "leave it out, or change type") : 0;
+        if (str_empty(spec->image) && !spec->vm)
+                return fail(err, STEP(here, "image"), "is missing", "a workload of type vm needs it, or spec.vm");
+        return 0;
+}
+
 static int check_spec(Pb__Workload *w, const struct path_step *at, struct err *err)
 {
         const struct spec_needs *needs = needs_of(w->type);
@@ -233,6 +245,8 @@ static int check_spec(Pb__Workload *w, const struct path_step *at, struct err *e
                 rc = check_need(needs->compose, !str_empty(spec->compose), type, "compose", here, err);
         if (rc == 0)
                 rc = check_need(needs->volumes, spec->n_volumes > 0, type, "volumes", here, err);
+        if (rc == 0)
+                rc = check_vm(w, here, err);
         if (rc < 0)
                 return rc;
         if (spec->n_command > 0 && str_empty(spec->command[0])) {

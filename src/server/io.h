@@ -42,7 +42,8 @@ struct io {
         unsigned n_quiet;           /* inputs that it was not told of yet */
         struct door *doors;         /* one per row of ops */
         struct rng rng;
-        struct str openapi; /* made when first asked for */
+        struct str openapi;  /* made when first asked for */
+        char cluster_id[65]; /* "": not asked for yet */
         int64_t tls_files_stamp;
         bool stopping;
         int draining; /* doors that are not empty yet */

@@ -152,7 +152,7 @@ void ops_openapi(struct str *out, const char *version)
                       "served without /v1.\"},\"servers\":[{\"url\":\"/v1\"}],\"paths\":{");
         bool first_path = true;
         for (size_t i = 0; i < n_ops; i++) {
-                if (!ops[i].path || ops[i].kind == OP_PAGE) /* the page is at / alone, and no part of the API */
+                if (!ops[i].path || ops[i].kind == OP_PAGE || ops[i].kind == OP_PERSYS) /* the page is at / alone, and no part of the API */
                         continue;
                 bool seen = false;
                 for (size_t j = 0; j < i; j++)

@@ -5,11 +5,15 @@
 #include "model/json.h"
 #include "model/pb.h"
 #include "model/validate.h"
+#include "persys_control.pb-c.h"
 #include <stdio.h>
 #include <string.h>
 
 #define REQ(m) &pb__##m##__descriptor
 #define CONTROL "/berth.v1.Control/"
+#define PC(m) &pc__##m##__descriptor
+#define PERSYS "/persys.control.v1.AgentControl/"
+#define PERSYS_CLUSTER "/persys/clusters/{cluster_id}"
 #define GET "GET"
 #define PUT "PUT"
 #define POST "POST"
@@ -86,6 +90,37 @@ const struct op ops[] = {
         { "GetPage", OP_PAGE, _INPUT_MAX, NULL, NULL, GET, "/", 200, NULL, NULL, NULL, "cluster", "Where to begin", "text/html" },
         { "AgentConnect", OP_AGENT, INPUT_HELLO, REQ(agent_message), REQ(server_message), NULL, NULL, 200, NULL, NULL,
           "/berth.v1.Agent/Connect", "agents", "The stream of an agent", NULL },
+
+        { "PersysRegisterNode", OP_PERSYS, _INPUT_MAX, PC(register_node_request), PC(register_node_response), NULL, NULL, 200, NULL, NULL,
+          PERSYS "RegisterNode", "persys", "A foreign agent says what it is", NULL },
+        { "PersysHeartbeat", OP_PERSYS, _INPUT_MAX, PC(heartbeat_request), PC(heartbeat_response), NULL, NULL, 200, NULL, NULL,
+          PERSYS "Heartbeat", "persys", "A foreign agent is alive", NULL },
+        { "PersysApplyWorkload", OP_PERSYS, _INPUT_MAX, PC(apply_workload_request), PC(apply_workload_response), POST,
+          "/persys/workloads/schedule", 200, NULL, NULL, PERSYS "ApplyWorkload", "persys", "Create or change a workload", NULL },
+        { "PersysDeleteWorkload", OP_PERSYS, _INPUT_MAX, PC(delete_workload_request), PC(delete_workload_response), DELETE,
+          "/persys/workloads/{id}", 200, NULL, NULL, PERSYS "DeleteWorkload", "persys", "Stop a workload and remove it", NULL },
+        { "PersysRetryWorkload", OP_PERSYS, _INPUT_MAX, PC(retry_workload_request), PC(retry_workload_response), POST,
+          "/persys/workloads/{id}/retry", 200, NULL, NULL, PERSYS "RetryWorkload", "persys", "Try a failed workload again now", NULL },
+        { "PersysSubmitAutomationSuggestion", OP_PERSYS, _INPUT_MAX, PC(submit_automation_suggestion_request),
+          PC(submit_automation_suggestion_response), NULL, NULL, 200, NULL, NULL, PERSYS "SubmitAutomationSuggestion", "persys",
+          "What an automation service advises", NULL },
+        { "PersysListNodes", OP_PERSYS, _INPUT_MAX, PC(list_nodes_request), PC(list_nodes_response), GET, "/persys/nodes", 200, NULL, NULL,
+          PERSYS "ListNodes", "persys", "Nodes", NULL },
+        { "PersysGetNode", OP_PERSYS, _INPUT_MAX, PC(get_node_request), PC(get_node_response), GET, "/persys/nodes/{id}", 200, NULL, NULL,
+          PERSYS "GetNode", "persys", "One node", NULL },
+        { "PersysListWorkloads", OP_PERSYS, _INPUT_MAX, PC(list_workloads_request), PC(list_workloads_response), GET, "/persys/workloads",
+          200, NULL, NULL, PERSYS "ListWorkloads", "persys", "Workloads", NULL },
+        { "PersysGetWorkload", OP_PERSYS, _INPUT_MAX, PC(get_workload_request), PC(get_workload_response), GET, "/persys/workloads/{id}",
+          200, NULL, NULL, PERSYS "GetWorkload", "persys", "One workload", NULL },
+        { "PersysGetClusterSummary", OP_PERSYS, _INPUT_MAX, PC(get_cluster_summary_request), PC(get_cluster_summary_response), GET,
+          "/persys/cluster/metrics", 200, NULL, NULL, PERSYS "GetClusterSummary", "persys", "The cluster in figures", NULL },
+        { "PersysControlStream", OP_PERSYS, _INPUT_MAX, PC(control_message), PC(control_message), NULL, NULL, 200, NULL, NULL,
+          PERSYS "ControlStream", "persys", "Served nowhere", NULL },
+        { "PersysHealth", OP_PERSYS, _INPUT_MAX, NULL, NULL, GET, "/persys/health", 200, NULL, NULL, NULL, "persys", "Of the gateway",
+          NULL },
+        { "PersysClusters", OP_PERSYS, _INPUT_MAX, NULL, NULL, GET, "/persys/clusters", 200, NULL, NULL, NULL, "persys",
+          "The one cluster that there is", NULL },
+        { "PersysCluster", OP_PERSYS, _INPUT_MAX, NULL, NULL, GET, PERSYS_CLUSTER, 200, NULL, NULL, NULL, "persys", "One cluster", NULL },
 };
 const size_t n_ops = ARRAY_LEN(ops);
 
@@ -108,6 +143,11 @@ const struct op *op_by_route(const char *method, const char *pattern)
 {
         if (str_starts(pattern, "/v1/") || str_eq(pattern, "/v1"))
                 pattern = pattern[3] ? pattern + 3 : "/";
+        char buf[128];
+        if (str_starts(pattern, PERSYS_CLUSTER "/") && strlen(pattern) < sizeof(buf)) {
+                snprintf(buf, sizeof(buf), "/persys%s", pattern + strlen(PERSYS_CLUSTER));
+                pattern = buf;
+        }
         if (str_eq(method, "HEAD"))
                 method = GET;
         for (size_t i = 0; i < n_ops; i++)
@@ -120,6 +160,15 @@ uint64_t op_resource_version(const ProtobufCMessage *m)
 {
         const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(m->descriptor, "resource_version");
         return f && f->type == PROTOBUF_C_TYPE_UINT64 ? *(const uint64_t *)((const char *)m + f->offset) : 0;
+}
+
+const char *op_second_path(const struct op *op)
+{
+        if (op->kind != OP_PERSYS)
+                return str_eq(op->path, "/") ? "/v1" : fmt("/v1%s", op->path);
+        if (str_starts(op->path, "/persys/clusters"))
+                return NULL;
+        return fmt(PERSYS_CLUSTER "%s", op->path + strlen("/persys"));
 }
 
 /* ---- decoding ------------------------------------------------------------------------------------------------------------------------------ */

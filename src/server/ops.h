@@ -24,6 +24,8 @@ enum op_kind {
         OP_METRICS,
         OP_OPENAPI,
         OP_PAGE,
+        OP_PERSYS,     /* the control dialect of others: persys.h. Below /persys/ over HTTP, and no part of the OpenAPI document */
+        OP_REFLECTION, /* what is served, for tools: reflection.h */
 };
 
 struct op {
@@ -45,6 +47,8 @@ extern const size_t n_ops;
 size_t op_index(const struct op *op);
 const char *op_name(size_t index);      /* "" beyond the table */
 const char *op_grpc_path(size_t index); /* "/berth.v1.Control/GetNode"; NULL: none */
+/* Where it is served as well: below /v1; the foreign ones below each cluster's path. NULL: nowhere else. The pointer is fmt()'s. */
+const char *op_second_path(const struct op *op);
 /* By method and route pattern (with or without /v1); NULL if none. HEAD counts as GET. */
 const struct op *op_by_route(const char *method, const char *pattern);
 

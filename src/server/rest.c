@@ -4,6 +4,7 @@
 #include "model/json.h"
 #include "net/http.h"
 #include "server/io.h"
+#include "server/persys.h"
 #include "server/reader.h"
 #include "server/web.h"
 #include <stdio.h>
@@ -192,6 +193,10 @@ static void serve(struct http_request *req, void *ctx)
                 http_reply_err(req, 0, &err);
                 return;
         }
+        if (door->op->kind == OP_PERSYS) {
+                persys_http(door, req);
+                return;
+        }
         struct ring_msg *msg = ring_msg_new(io->s, INPUT_TICK);
         ProtobufCMessage *request = NULL;
         bool pretty = false;
@@ -226,6 +231,8 @@ static void serve(struct http_request *req, void *ctx)
                 break;
         case OP_EXEC:
         case OP_AGENT:
+        case OP_PERSYS:
+        case OP_REFLECTION:
                 err_set(&err, ERR_UNSUPPORTED, .msg = "only served over gRPC");
                 http_reply_err(req, 0, &err);
                 break;
@@ -250,8 +257,8 @@ static int add_routes(struct io *io, struct err *err)
                 if (!ops[i].path)
                         continue;
                 int r = http_server_add(io->http, ops[i].method, ops[i].path, serve, &io->doors[i], err);
-                const char *v1 = strcmp(ops[i].path, "/") == 0 ? "/v1" : fmt("/v1%s", ops[i].path);
-                if (r < 0 || (r = http_server_add(io->http, ops[i].method, v1, serve, &io->doors[i], err)) < 0)
+                const char *second = op_second_path(&ops[i]);
+                if (r < 0 || (second && (r = http_server_add(io->http, ops[i].method, second, serve, &io->doors[i], err)) < 0))
                         return r;
         }
         return 0;

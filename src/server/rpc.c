@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "net/grpc.h"
 #include "server/io.h"
+#include "server/persys.h"
 #include "server/reader.h"
 #include <string.h>
 
@@ -158,6 +159,10 @@ static struct grpc_method method_of(const struct op *op)
                 break;
         case OP_LOGS:
                 m.on = relays_callbacks(false);
+                break;
+        case OP_PERSYS:
+                m.on = persys_callbacks();
+                m.unary_request = op->response != op->request; /* all but ControlStream */
                 break;
         case OP_WATCH:
                 m.on = (struct grpc_callbacks){ .on_start = watch_start, .on_message = watch_message, .on_close = watch_close };
