@@ -117,6 +117,21 @@ static void describe_workload(struct str *out, const struct cli *cli, const Pb__
                 fact(out, "Token", fmt("%" PRIu64 ".%" PRIu64, w->token->epoch, w->token->seq));
 }
 
+static void describe_drain(struct str *out, const struct cli *cli, const Pb__Drain *d)
+{
+        section(out, cli, "Drain");
+        fact(out, "Started", when(d->started_at));
+        if (d->deadline_at)
+                fact(out, "Deadline", when(d->deadline_at));
+        if (d->finished_at)
+                fact(out, "Finished", when(d->finished_at));
+        fact(out, "Progress", fmt("%d of %d moved, %d left", d->moved, d->units_at_start, d->left));
+        for (size_t i = 0; i < d->n_blockers; i++)
+                fact(out, i ? "" : "Cannot move",
+                     fmt("%s: %s", d->blockers[i]->workload_id,
+                         str_empty(d->blockers[i]->detail) ? reason_name(d->blockers[i]->reason) : d->blockers[i]->detail));
+}
+
 static void describe_node(struct str *out, const struct cli *cli, const Pb__Node *n)
 {
         _cleanup_(str_finip) struct str types = STR_INIT;
@@ -138,10 +153,14 @@ static void describe_node(struct str *out, const struct cli *cli, const Pb__Node
                 str_addf(&types, "%s%s", i ? ", " : "", name ? name : "?");
         }
         fact(out, "Types", str_c(&types));
+        for (size_t i = 0; i < n->n_unsupported; i++)
+                fact(out, "Does not run", json_enum_name(&pb__workload_type__e__descriptor, (int)n->unsupported[i]));
         map_fact(out, "Labels", n->labels, n->n_labels);
         fact(out, "Units", fmt("%d", n->units));
         if (n->tombstones)
                 fact(out, "To be removed", fmt("%d old copies", n->tombstones));
+        if (n->drain)
+                describe_drain(out, cli, n->drain);
         if (!n->resources)
                 return;
         section(out, cli, "Resources");

@@ -46,6 +46,9 @@ static void dump_node(const struct core *c, const struct node *n, struct str *ou
                 str_addf(out, " %s=%s", n->labels[i].key, n->labels[i].value);
         str_addf(out, " push=%d unreachable=%d unsupported=%x instance=%s", n->push, n->unreachable, n->unsupported_bits,
                  text(n->instance));
+        if (n->drain_started_at)
+                str_addf(out, " drain=%lld/%lld/%lld/%u", (long long)n->drain_started_at, (long long)n->drain_deadline_at,
+                         (long long)n->drain_finished_at, n->drain_units);
         for (uint32_t i = 0; i < n->n_drivers; i++)
                 str_addf(out, " driver=%s", n->drivers[i]);
         str_addc(out, '\n');
@@ -166,12 +169,13 @@ static int check_node(const struct core *c, struct node_ix ix, struct err *err)
 {
         const struct node *n = node_get(c, ix);
         struct amounts sum = { 0 };
-        uint32_t units = 0, tombstones = 0, lost = 0;
+        uint32_t units = 0, tombstones = 0, lost = 0, holding = 0;
         struct workload_ix before = WORKLOAD_NONE;
         for (struct workload_ix w = n->units; workload_ok(w); before = w, w = workload_get(c, w)->node_next) {
                 const struct workload *u = workload_get(c, w);
                 if (u->node.v != ix.v || u->node_prev.v != before.v || ++units > c->n_workloads)
                         return BROKEN(err, "W1", "a workload is in its node's list", n->id);
+                holding += u->holds;
                 if (u->holds)
                         sum = amounts_add(sum, class_of(c, u)->need);
         }
@@ -181,7 +185,7 @@ static int check_node(const struct core *c, struct node_ix ix, struct err *err)
                 if (++tombstones > c->n_tombstones)
                         return BROKEN(err, "N6", "tombstones form a list", n->id);
         }
-        if (units != n->n_units || tombstones != n->n_tombstones || lost != n->n_lost)
+        if (units != n->n_units || tombstones != n->n_tombstones || lost != n->n_lost || holding != n->n_holding)
                 return BROKEN(err, "N7", "units and tombstones are counted", n->id);
         if (!amounts_equal(sum, n->ledger.reserved))
                 return BROKEN(err, "L1", "reserved is the sum of what is held", n->id);
@@ -201,6 +205,12 @@ static int check_node(const struct core *c, struct node_ix ix, struct err *err)
         }
         if ((n->held || n->given_up) && (n->status == PB__NODE_STATUS__E__Ready || (n->held && n->given_up)))
                 return BROKEN(err, "N9", "only a lost node is held or given up, and not both", n->id);
+        if ((n->drain_started_at != 0) != node_drains(n))
+                return BROKEN(err, "D1", "a node has a drain exactly while it is draining", n->id);
+        if (n->drain_finished_at && n->n_holding) /* a finished unit that is tried elsewhere leaves its remains there to be cleared away */
+                return BROKEN(err, "D2", "nothing holds capacity on a node that is drained", n->id);
+        if (c->started && heap_get(&c->node_deadlines, ix.v) > drain_due_ms(n))
+                return BROKEN(err, "D3", "a drain's deadline is armed", n->id);
         if (n->unreachable && n->status == PB__NODE_STATUS__E__Ready)
                 return BROKEN(err, "N10", "a node that cannot be called is not Ready", n->id);
         if (n->type_bits & n->unsupported_bits)

@@ -24,6 +24,7 @@ void core_options_default(struct core_options *opt)
                 .healthy_ms = 300000,
                 .brake_percent = 55,
                 .list_ms = 60000,
+                .drain_at_once = 16,
                 .max_batch_ops = 2048,
                 .max_nodes = 100000,
                 .max_workloads = 2000000,
@@ -124,6 +125,13 @@ void core_destroy(struct core *c)
         array_fini(&c->free_tombstones);
         array_fini(&c->dirty);
         array_fini(&c->evict);
+        array_fini(&c->drains);
+        for (size_t i = 0; i < c->forgets.len; i++) {
+                mem_free(c->forgets.at[i].node_id);
+                mem_free(c->forgets.at[i].request_id);
+                mem_free(c->forgets.at[i].actor);
+        }
+        array_fini(&c->forgets);
         array_fini(&c->by_rank);
         map_fini(&c->node_by_id);
         map_fini(&c->workload_by_id);
@@ -234,6 +242,7 @@ void apply_event(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__EvictionHeld:
         case PB__EVENT_TYPE__E__EvictionResumed:
         case PB__EVENT_TYPE__E__NodeTypeUnsupported:
+        case PB__EVENT_TYPE__E__NodeDrained:
                 apply_node_event(c, e);
                 break;
         default:
@@ -444,9 +453,13 @@ static void run_bulk(struct core *c)
         if (!step_is_full(c))
                 evict_some(c);
         if (!step_is_full(c))
+                drain_some(c);
+        if (!step_is_full(c))
                 place_within_quotas(c);
         if (!step_is_full(c))
                 place_waiting(c);
+        if (!step_is_full(c))
+                forget_some(c);
 }
 
 static void handle(struct core *c, const struct input *in)
@@ -562,7 +575,8 @@ void core_step(struct core *c, const struct input *in)
 
 static bool has_bulk(const struct core *c)
 {
-        if (c->dirty_done < c->dirty.len || c->pass_next != NONE || c->evict.len || c->tenants_with_room.len)
+        if (c->dirty_done < c->dirty.len || c->pass_next != NONE || c->evict.len || c->drains.len || c->forgets.len ||
+            c->tenants_with_room.len)
                 return true;
         for (uint32_t k = c->waiting_first; k != NONE; k = c->classes.at[k].next_waiting)
                 if (c->classes.at[k].tried_at != c->capacity_change)

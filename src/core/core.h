@@ -33,6 +33,7 @@ struct core_options {
         int64_t healthy_ms;      /* 300,000: running this long forgets earlier failures */
         int32_t brake_percent;   /* 55: more silent nodes than this within a grace stop eviction */
         int64_t list_ms;         /* 60,000: a node's whole list of units is asked for this often */
+        uint32_t drain_at_once;  /* 16: copies of a drained node that are stopped at a time */
         size_t max_batch_ops;    /* 2,048: a batch is cut between decisions before it grows beyond this */
         uint32_t max_nodes;      /* 100,000 */
         uint32_t max_workloads;  /* 2,000,000 */

@@ -46,6 +46,10 @@ static const char *wrong_node_event(const struct core *c, const Pb__Event *e)
                 return "the types are missing";
         if (e->type == PB__EVENT_TYPE__E__NodeWishChanged && (!e->wish || e->wish > PB__NODE_WISH__E__disabled))
                 return "the wish is unknown";
+        if (e->drain && !drain_is_sane(e->drain))
+                return "the drain is out of range";
+        if (e->type == PB__EVENT_TYPE__E__NodeDrained && (!node_drains(node_get(c, n)) || drain_left(node_get(c, n))))
+                return "the node is not drained";
         if (e->type == PB__EVENT_TYPE__E__NodeForgotten)
                 for (struct workload_ix w = node_get(c, n)->units; workload_ok(w); w = workload_get(c, w)->node_next)
                         if (workload_get(c, w)->holds || workload_get(c, w)->desired == PB__DESIRED_STATE__E__Deleted)
@@ -123,6 +127,8 @@ static const char *wrong_workload_event(const struct core *c, const Pb__Event *e
         case PB__EVENT_TYPE__E__WorkloadFailed:
         case PB__EVENT_TYPE__E__RetryScheduled:
                 return wrong_outcome(e, w);
+        case PB__EVENT_TYPE__E__WorkloadReleased:
+                return !node_ok(w->node) || w->holds ? "the workload holds something on its node" : NULL;
         case PB__EVENT_TYPE__E__RetryTriggered:
                 return e->retry && (e->retry->attempts < 0 || e->retry->attempts > w->max_attempts)
                            ? "it counts more attempts than there may be"
@@ -162,6 +168,7 @@ static const char *wrong(const struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__EvictionHeld:
         case PB__EVENT_TYPE__E__EvictionResumed:
         case PB__EVENT_TYPE__E__NodeTypeUnsupported:
+        case PB__EVENT_TYPE__E__NodeDrained:
                 return wrong_node_event(c, e);
         default:
                 return wrong_workload_event(c, e);

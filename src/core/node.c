@@ -122,17 +122,28 @@ static int64_t lost_due_ms(const struct core *c, const struct node *n)
         return (n->heard_at > c->started_ms ? n->heard_at : c->started_ms) + silence_limit_ms(c);
 }
 
+/* The next thing that is due on the node; the end of its drain may come first. */
+static void deadline_set(struct core *c, struct node_ix ix, int64_t due)
+{
+        int64_t drain = drain_due_ms(node_at(c, ix));
+        due = drain < due ? drain : due;
+        if (due == HEAP_NEVER)
+                heap_unset(&c->node_deadlines, ix.v);
+        else
+                heap_set(&c->node_deadlines, ix.v, due);
+}
+
 void node_deadline_refresh(struct core *c, struct node_ix ix)
 {
         struct node *n = node_at(c, ix);
         if (!c->started)
                 return;
+        int64_t due = HEAP_NEVER;
         if (n->status == PB__NODE_STATUS__E__Ready)
-                heap_set(&c->node_deadlines, ix.v, lost_due_ms(c, n));
-        else if (n->n_units || n->held)
-                heap_set(&c->node_deadlines, ix.v, evict_due_ms(c, n));
-        else
-                heap_unset(&c->node_deadlines, ix.v);
+                due = lost_due_ms(c, n);
+        else if (!n->given_up && (n->n_units || n->n_tombstones || n->held))
+                due = evict_due_ms(c, n);
+        deadline_set(c, ix, due);
 }
 
 /* More than brake_percent of the nodes (of the cluster, or of the node's zone) fell silent within one grace of this one: then the server is more likely cut off
@@ -161,7 +172,7 @@ static bool brake_holds(const struct core *c, const struct node *lost)
 }
 
 /* Held is a node whose units stay where they are although its grace is over. The first and the last one are told. */
-static void brake_set(struct core *c, struct node_ix ix, bool hold)
+void brake_set(struct core *c, struct node_ix ix, bool hold)
 {
         struct node *n = node_at(c, ix);
         if (n->held == hold)
@@ -211,17 +222,19 @@ void decide_node_deadline(struct core *c, struct node_ix ix)
         struct node *n = node_at(c, ix);
         if (!n->id)
                 return;
+        drain_deadline(c, ix);
         if (n->status == PB__NODE_STATUS__E__Ready) {
                 if (c->now_ms >= lost_due_ms(c, n))
                         declare_lost(c, ix);
                 else
                         columns_update(c, ix);
-                if (n->wish == PB__NODE_WISH__E__draining)
-                        evict_begin(c, ix); /* a restart of the server forgot that it was under way */
+                if (c->now_ms >= c->started_ms + silence_limit_ms(c))
+                        drain_touch(c,
+                                    ix); /* a restart of the server forgot that it was under way; by now it knows which nodes there are */
                 node_deadline_refresh(c, ix);
                 return;
         }
-        if (c->now_ms < evict_due_ms(c, n)) {
+        if (n->given_up || c->now_ms < evict_due_ms(c, n)) {
                 node_deadline_refresh(c, ix);
                 return;
         }
@@ -235,11 +248,12 @@ void decide_node_deadline(struct core *c, struct node_ix ix)
                 return;
         }
         if (hold) {
-                heap_set(&c->node_deadlines, ix.v, c->now_ms + c->opt.heartbeat_ms);
+                deadline_set(c, ix, c->now_ms + c->opt.heartbeat_ms);
                 return;
         }
         n->given_up = true;
         evict_begin(c, ix);
+        deadline_set(c, ix, HEAP_NEVER);
 }
 
 static bool evictable(const struct node *n, const struct workload *w)
@@ -261,7 +275,7 @@ bool evict_some(struct core *c)
                 struct node *n = node_at(c, ix);
                 struct workload_ix some[64];
                 size_t count = 0;
-                if (n->id && should_leave(n))
+                if (n->id && n->given_up)
                         for (struct workload_ix w = n->units; workload_ok(w) && count < ARRAY_LEN(some); w = workload_at(c, w)->node_next)
                                 if (evictable(n, workload_at(c, w)))
                                         some[count++] = w;
@@ -575,13 +589,32 @@ static bool version_mismatch(struct core *c, uint64_t if_match, uint64_t seq)
         return true;
 }
 
-static void reply_node(struct core *c, struct node_ix ix)
+void reply_node(struct core *c, struct node_ix ix)
 {
         effect_add(c, EFFECT_BEAT, 0, 0, NULL, 0); /* memory */
         c->out.effects.len--;
         size_t len;
-        void *data = node_record(c, node_at(c, ix), true, c->out.memory, &len);
+        void *data = node_record_whole(c, node_at(c, ix), c->out.memory, &len);
         reply_bytes(c, &pb__node__descriptor, data, len, false);
+}
+
+static void emit_wish(struct core *c, struct node_ix ix, const Pb__SetNodeWishRequest *req)
+{
+        struct node *n = node_at(c, ix);
+        Pb__Drain drain = PB__DRAIN__INIT;
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__NodeWishChanged;
+        e.node_id = n->id;
+        e.wish = req->wish;
+        e.message = "wish changed";
+        if (req->wish == PB__NODE_WISH__E__draining) {
+                drain.started_at = n->drain_started_at ? n->drain_started_at : c->now_ms;
+                drain.units_at_start = (int32_t)(n->drain_started_at ? n->drain_units : drain_left(n));
+                drain.deadline_at = req->deadline_seconds > 0 ? c->now_ms + req->deadline_seconds * 1000 : 0;
+                drain.finished_at = n->drain_finished_at;
+                e.drain = &drain;
+        }
+        emit(c, &e);
 }
 
 void decide_node_wish(struct core *c, const Pb__SetNodeWishRequest *req)
@@ -595,17 +628,14 @@ void decide_node_wish(struct core *c, const Pb__SetNodeWishRequest *req)
         struct node *n = node_at(c, ix);
         if (version_mismatch(c, req->if_match, n->seq))
                 return;
-        if (n->wish != req->wish) {
-                Pb__Event e = PB__EVENT__INIT;
-                e.type = PB__EVENT_TYPE__E__NodeWishChanged;
-                e.node_id = n->id;
-                e.wish = req->wish;
-                e.message = "wish changed";
-                emit(c, &e);
-                if (req->wish == PB__NODE_WISH__E__draining)
-                        evict_begin(c, ix);
+        bool drain = req->wish == PB__NODE_WISH__E__draining;
+        if (n->wish != req->wish || (drain && req->deadline_seconds > 0)) { /* asked again: only a new deadline is news */
+                emit_wish(c, ix, req);
+                if (drain)
+                        drain_touch(c, ix);
                 else
                         need_not_move(c, ix);
+                node_deadline_refresh(c, ix);
         }
         reply_node(c, ix);
 }
@@ -621,9 +651,7 @@ void decide_node_forget(struct core *c, const Pb__NodeRef *req)
         struct node *n = node_at(c, ix);
         if (version_mismatch(c, req->if_match, n->seq))
                 return;
-        uint32_t holding = 0;
-        for (struct workload_ix w = n->units; workload_ok(w); w = workload_at(c, w)->node_next)
-                holding += workload_at(c, w)->holds || workload_at(c, w)->desired == PB__DESIRED_STATE__E__Deleted;
+        uint32_t holding = units_at_work(c, n);
         if (n->status == PB__NODE_STATUS__E__Ready || holding) {
                 err_set(&err, ERR_CONFLICT,
                         .msg = n->status == PB__NODE_STATUS__E__Ready ? "the node is alive" : "the node still has units",
@@ -631,17 +659,7 @@ void decide_node_forget(struct core *c, const Pb__NodeRef *req)
                 reply_error(c, &err);
                 return;
         }
-        reply_node(c, ix);
-        if (n->session) { /* a silent agent whose stream is still open: it has to say hello again to be heard */
-                static char forgotten[] = "the node was forgotten by an operator";
-                effect_add(c, EFFECT_CLOSE, n->session, 0, forgotten, sizeof(forgotten) - 1);
-        }
-        brake_set(c, ix, false);
-        Pb__Event e = PB__EVENT__INIT;
-        e.type = PB__EVENT_TYPE__E__NodeForgotten;
-        e.node_id = n->id;
-        e.message = "forgotten by an operator";
-        emit(c, &e);
+        forget_begin(c, ix);
 }
 
 /* ---- apply ------------------------------------------------------------------------------------------------------------------------------- */
@@ -755,6 +773,12 @@ void apply_node_event(struct core *c, const Pb__Event *e)
                 break;
         case PB__EVENT_TYPE__E__NodeWishChanged:
                 node_at(c, ix)->wish = (uint8_t)e->wish;
+                drain_take(node_at(c, ix), node_drains(node_at(c, ix)) ? e->drain : NULL);
+                if (node_drains(node_at(c, ix)) && !node_at(c, ix)->drain_started_at)
+                        node_at(c, ix)->drain_started_at = e->timestamp;
+                break;
+        case PB__EVENT_TYPE__E__NodeDrained:
+                node_at(c, ix)->drain_finished_at = e->timestamp;
                 break;
         case PB__EVENT_TYPE__E__NodeForgotten:
                 forget(c, ix);

@@ -542,10 +542,11 @@ static void more_units_than_one_step_takes_are_drained_all_the_same(void **state
         rig_gone(&r, "n1");
         rig_advance_alive(&r, LIMIT + 1000);
         rig_mark(&r);
-        rig_wish(&r, "n1", PB__NODE_WISH__E__draining); /* silent, and not yet given up */
-        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__Rescheduled), 100);
+        rig_wish(&r, "n1", PB__NODE_WISH__E__draining);                      /* silent, and not yet given up */
+        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__Rescheduled), 16); /* a few at a time, while it may come back */
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadDeleted), 0);
         rig_advance_alive(&r, GRACE + 1000);
+        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__Rescheduled), 100);
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadDeleted), 100);
         assert_true(r.largest_batch_ops <= 150);
         rig_check_replay(&r);
@@ -588,7 +589,7 @@ static void only_a_dead_and_empty_node_is_forgotten(void **state)
         }
         rig_mark(&r);
         assert_refused(rig_forget(&r, "n1"), ERR_OK);
-        assert_told(&r, "NodeForgotten");
+        assert_told(&r, "UnitRemoved WorkloadReleased NodeForgotten");
         assert_int_equal(rig_sent_count(&r, EFFECT_CLOSE), 1); /* or its agent would talk to nobody for ever */
         assert_null(rig_node(&r, "n1"));
         Pb__Workload *done = rig_get(&r, "done");

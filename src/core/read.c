@@ -58,7 +58,7 @@ void read_get_node(struct core *c, const Pb__NodeRef *req)
                 return;
         }
         size_t len;
-        void *data = node_record(c, node_at(c, n), true, memory(c), &len);
+        void *data = node_record_whole(c, node_at(c, n), memory(c), &len);
         reply_bytes(c, &pb__node__descriptor, data, len, false);
 }
 

@@ -173,8 +173,9 @@ static char *dial_target(const struct node *n, struct arena *a)
         return arena_printf(a, strchr(n->ip, ':') ? "[%s]:%d" : "%s:%d", n->ip, AGENT_PORT);
 }
 
-void *node_record(struct core *c, const struct node *n, bool live, struct arena *a, size_t *ret_len)
+static void *pack_node(struct core *c, const struct node *n, bool live, bool whole, struct arena *a, size_t *ret_len)
 {
+        Pb__Drain drain;
         Pb__Node r = PB__NODE__INIT;
         Pb__NodeResources res = PB__NODE_RESOURCES__INIT;
         Pb__WorkloadType__E types[TYPES_MAX], unsupported[TYPES_MAX];
@@ -219,6 +220,12 @@ void *node_record(struct core *c, const struct node *n, bool live, struct arena 
         }
         r.labels = labels;
         r.n_labels = n->n_labels;
+        if (n->drain_started_at) {
+                drain_record(n, live, &drain);
+                if (whole)
+                        drain_blockers(c, n, &drain);
+                r.drain = &drain;
+        }
         if (live) {
                 if (n->heard_at)
                         r.last_heartbeat = n->heard_at;
@@ -234,6 +241,16 @@ void *node_record(struct core *c, const struct node *n, bool live, struct arena 
         void *data = arena_alloc(a, *ret_len + 1);
         pb__node__pack(&r, data);
         return data;
+}
+
+void *node_record(struct core *c, const struct node *n, bool live, struct arena *a, size_t *ret_len)
+{
+        return pack_node(c, n, live, false, a, ret_len);
+}
+
+void *node_record_whole(struct core *c, const struct node *n, struct arena *a, size_t *ret_len)
+{
+        return pack_node(c, n, true, true, a, ret_len);
 }
 
 static void *tombstone_record(struct core *c, const struct tombstone *t, struct arena *a, size_t *ret_len)
@@ -444,7 +461,7 @@ static int load_node(struct core *c, const char *key, const Pb__Node *r, struct 
                 return bad_record(err, key, "a node needs resources, within their limits");
         if (r->wish > PB__NODE_WISH__E__disabled)
                 return bad_record(err, key, "its wish is unknown to this berth");
-        if (!node_times_are_sane(r))
+        if (!node_times_are_sane(r) || (r->drain && !drain_is_sane(r->drain)))
                 return bad_record(err, key, "a time is out of range");
         struct node_ix ix = node_get_or_add(c, r->id);
         node_attributes(c, ix, r);
@@ -459,6 +476,9 @@ static int load_node(struct core *c, const char *key, const Pb__Node *r, struct 
         text_set(&n->status_by, r->status_updated_by);
         text_set(&n->instance, r->agent_instance);
         node_unsupported(n, r);
+        drain_take(n, n->wish == PB__NODE_WISH__E__draining ? r->drain : NULL);
+        if (node_drains(n) && !n->drain_started_at)
+                n->drain_started_at = n->status_at ? n->status_at : 1; /* of a store that did not note it */
         n->unreachable = n->status == PB__NODE_STATUS__E__NotReady && str_eq(n->status_by, "reconciler");
         columns_update(c, ix);
         return 0;

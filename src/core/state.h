@@ -194,11 +194,13 @@ struct node {
         bool push;      /* the server calls its agent */
         uint8_t status; /* Ready or NotReady: liveness as of the last transition */
         uint8_t wish;
+        int64_t drain_started_at, drain_deadline_at, drain_finished_at; /* 0: none */
+        uint32_t drain_units;                                           /* units and old copies when it began */
         int64_t status_at, registered_at, stored_heartbeat;
         uint64_t seq;
         struct ledger ledger;
         struct workload_ix units;
-        uint32_t n_units;
+        uint32_t n_units, n_holding;               /* n_holding: units that hold capacity */
         uint32_t tombstones, n_tombstones, n_lost; /* n_lost: tombstones of copies that moved away while it was silent */
         bool unreachable;                          /* NotReady because calls to its agent fail, not because it is silent; derived */
         /* live */
@@ -210,11 +212,19 @@ struct node {
         char *said_instance; /* the agent process that said hello last */
         bool calls_fail;     /* its agent cannot be called */
         bool unsaved, evicting;
+        bool drain_queued;   /* in core.drains */
+        bool drain_expired;  /* its deadline has passed: what is left is stopped */
         bool held;           /* its units would be moved, were it not that too many nodes fell silent with it (C11) */
         bool given_up;       /* silent beyond the grace, and not held: its units are moved */
         int64_t released_at; /* when the brake let go of it: it has one more grace from then */
         uint32_t strangers;  /* units in its last whole list that the records do not know */
         uint32_t rank;       /* by id; equal scores are decided by it */
+};
+
+/* An operator's request that takes several steps; who asked is answered at the end. */
+struct forgetting {
+        char *node_id, *request_id, *actor;
+        uint64_t ticket;
 };
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------------------------- */
@@ -270,11 +280,13 @@ struct core {
         ARRAY(struct workload_ix) dirty;
         size_t dirty_done;
         ARRAY(uint32_t) tenants_with_room;
-        uint32_t n_over_quota;       /* workloads that wait for a quota */
-        struct quota default_quota;  /* of tenants without one of their own: from the configuration */
-        ARRAY(struct node_ix) evict; /* nodes whose units are being moved */
-        uint32_t pass_next;          /* the periodic pass goes on here; NONE: not under way */
-        struct map session_nodes;    /* session -> node */
+        uint32_t n_over_quota;            /* workloads that wait for a quota */
+        struct quota default_quota;       /* of tenants without one of their own: from the configuration */
+        ARRAY(struct node_ix) evict;      /* nodes whose units are being moved */
+        ARRAY(struct node_ix) drains;     /* draining nodes on which something has changed */
+        ARRAY(struct forgetting) forgets; /* nodes that are being forgotten */
+        uint32_t pass_next;               /* the periodic pass goes on here; NONE: not under way */
+        struct map session_nodes;         /* session -> node */
         const struct input *in;
         struct many *many; /* where answers go while an input with many workloads is decided; NULL: to the caller */
         struct arena step;
@@ -370,6 +382,8 @@ void decide_node_deadline(struct core *c, struct node_ix n);
 bool evict_some(struct core *c); /* true: there is more to do now */
 void apply_node_event(struct core *c, const Pb__Event *e);
 void node_deadline_refresh(struct core *c, struct node_ix n);
+void brake_set(struct core *c, struct node_ix n, bool hold);
+void reply_node(struct core *c, struct node_ix n);
 struct node_ix node_add(struct core *c, const char *id);
 void node_free(struct core *c, struct node_ix n);
 void node_attributes(struct core *c, struct node_ix ix, const Pb__Node *from);
@@ -378,6 +392,22 @@ struct node_ix session_node(const struct core *c, uint64_t session);
 int64_t silence_limit_ms(const struct core *c);
 bool node_given_up(const struct core *c, struct node_ix n);  /* lost beyond the grace, and no brake */
 bool node_evacuates(const struct core *c, struct node_ix n); /* its units should run elsewhere */
+
+/* drain.c */
+bool node_drains(const struct node *n);
+uint32_t drain_left(const struct node *n); /* units and old copies that are still there */
+int64_t drain_due_ms(const struct node *n);
+void drain_touch(struct core *c, struct node_ix n); /* something was given back there: look at it */
+bool drain_is_full(const struct core *c, const struct node *n);
+void drain_some(struct core *c);
+void drain_deadline(struct core *c, struct node_ix n);
+void drain_record(const struct node *n, bool live, Pb__Drain *ret);
+void drain_blockers(struct core *c, const struct node *n, Pb__Drain *d); /* in the step's memory */
+void drain_take(struct node *n, const Pb__Drain *d);
+bool drain_is_sane(const Pb__Drain *d);
+uint32_t units_at_work(const struct core *c, const struct node *n);
+void forget_begin(struct core *c, struct node_ix n);
+void forget_some(struct core *c);
 
 /* workload.c */
 struct workload_ix workload_find(const struct core *c, const char *id);
@@ -393,6 +423,8 @@ void decide_failure(struct core *c, struct workload_ix w, Pb__Reason__E reason, 
 void reconcile(struct core *c, struct workload_ix w);
 void emit_rescheduled(struct core *c, struct workload_ix w, Pb__Reason__E reason, const char *message);
 void evict_workload(struct core *c, struct workload_ix w);
+/* The reason that stands in the way on most nodes other than its own; none: some node could take it. */
+Pb__Reason__E why_nowhere(struct core *c, const struct workload *w, char **ret_text);
 bool place_waiting(struct core *c); /* true: there is more to do now */
 void launch(struct core *c, struct workload_ix w, Pb__Reason__E reason, enum action action, const char *message);
 void apply_workload_event(struct core *c, const Pb__Event *e);
@@ -411,6 +443,8 @@ void settle(struct core *c, struct workload_ix w); /* after a load: what is to b
 
 /* unit.c */
 void unit_send(struct core *c, struct workload_ix w);
+/* Its old copy is on a node that can still say that it is gone: it is not started before that. */
+bool unit_is_held_back(const struct core *c, const struct workload *w);
 void unit_send_removal(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch, uint64_t seq);
 void plan_send(struct core *c, struct node_ix n);
 void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *units, size_t n_units, bool complete, bool whole_truth);
@@ -423,6 +457,7 @@ uint16_t tombstone_count(const struct core *c, const char *workload_id);
 /* record.c */
 void *workload_record(struct core *c, const struct workload *w, bool live, struct arena *a, size_t *ret_len);
 void *node_record(struct core *c, const struct node *n, bool live, struct arena *a, size_t *ret_len);
+void *node_record_whole(struct core *c, const struct node *n, struct arena *a, size_t *ret_len); /* live, and what blocks its drain */
 void records_collect(struct core *c, struct core_out *out, struct store_record **ret, size_t *ret_n);
 Pb__NodeStatus__E node_status_shown(const struct node *n); /* of liveness and wish */
 void save_workload(struct core *c, struct workload_ix w);

@@ -116,6 +116,7 @@ void tombstone_remove(struct core *c, uint32_t ti)
                 workload_at(c, w)->tombs--;
         c->capacity_change++; /* that workload may come back here */
         columns_update(c, t->node);
+        drain_touch(c, t->node);
         char *key = arena_printf(&c->step, "%s/%s", node->id, t->workload_id);
         save_removed(c, "/tombstones/", key);
         save_node(c, t->node);
@@ -166,10 +167,20 @@ static void *pack_unit(struct core *c, const struct workload *w, size_t *ret_len
         return data;
 }
 
+bool unit_is_held_back(const struct core *c, const struct workload *w)
+{
+        if (!w->tombs || w->desired != PB__DESIRED_STATE__E__Running)
+                return false;
+        for (uint32_t t = tombstones_of(c, w->id); t != NONE; t = c->tombstones.at[t].same_next)
+                if (c->tombstones.at[t].reason != PB__REASON__E__node_lost && !node_given_up(c, c->tombstones.at[t].node))
+                        return true;
+        return false;
+}
+
 void unit_send(struct core *c, struct workload_ix ix)
 {
         struct workload *w = workload_at(c, ix);
-        if (!node_ok(w->node) || !node_at(c, w->node)->session)
+        if (!node_ok(w->node) || !node_at(c, w->node)->session || (unit_is_held_back(c, w) && !MUTANT(new_copy_before_old_is_gone)))
                 return;
         node_at(c, w->node)->sent_seq = c->head;
         effect_add(c, EFFECT_PLAN_UNIT, node_at(c, w->node)->session, 0, NULL, 0);
@@ -312,9 +323,9 @@ static void decide_missing(struct core *c, struct workload_ix ix, bool complete)
 }
 
 /* It was to move, found no other node, and its own came back in time. */
-static bool stays_after_all(const struct workload *w)
+static bool stays_after_all(const struct core *c, const struct workload *w)
 {
-        return w->action == ACTION_AWAIT_FAILOVER && !w->waiting;
+        return w->action == ACTION_AWAIT_FAILOVER && !w->waiting && !node_evacuates(c, w->node);
 }
 
 static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u, bool complete)
@@ -334,8 +345,8 @@ static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitSta
                                 unit_send(c, ix); /* it should have stopped long ago */
                 } else if (w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating)
                         emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, u, PB__REASON__E__none,
-                                    stays_after_all(w) ? ACTION_APPLY : ACTION_NONE);
-                else if (w->phase == PB__PHASE__E__Running && stays_after_all(w))
+                                    stays_after_all(c, w) ? ACTION_APPLY : ACTION_NONE);
+                else if (w->phase == PB__PHASE__E__Running && stays_after_all(c, w))
                         emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, u, PB__REASON__E__adopted, ACTION_APPLY);
                 break;
         case PB__ACTUAL_STATE__E__Stopped:
@@ -360,19 +371,30 @@ static bool is_superseded(const struct core *c, const Pb__UnitStatus *u)
         return u->token && u->token->seq && (u->token->epoch < c->epoch || (u->token->epoch == c->epoch && u->token->seq <= c->head));
 }
 
+/* An old copy is proved gone: what waited for that goes on. */
+static void decide_removed(struct core *c, struct node_ix n, uint32_t t)
+{
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__UnitRemoved;
+        e.workload_id = arena_strdup(&c->step, c->tombstones.at[t].workload_id);
+        e.node_id = node_at(c, n)->id;
+        e.reason = c->tombstones.at[t].reason;
+        emit(c, &e);
+        struct workload_ix w = workload_find(c, e.workload_id);
+        bool launched =
+            workload_ok(w) && (workload_at(c, w)->phase == PB__PHASE__E__Scheduled || workload_at(c, w)->phase == PB__PHASE__E__Updating);
+        if (launched && !workload_at(c, w)->reported)
+                unit_send(c, w);
+}
+
 /* A unit that the records do not place on this node: an old copy, or a stranger. Strangers are told of and left alone. */
 static void decide_stranger(struct core *c, struct node_ix n, struct workload_ix w, const Pb__UnitStatus *u, bool complete)
 {
         uint32_t t = tombstone_find(c, n, u->workload_id);
         bool gone = u->state == PB__ACTUAL_STATE__E__Missing;
-        if (t != NONE && gone) {
-                Pb__Event e = PB__EVENT__INIT;
-                e.type = PB__EVENT_TYPE__E__UnitRemoved;
-                e.workload_id = u->workload_id;
-                e.node_id = node_at(c, n)->id;
-                e.reason = c->tombstones.at[t].reason;
-                emit(c, &e);
-        } else if (gone || !complete)
+        if (t != NONE && gone)
+                decide_removed(c, n, t);
+        else if (gone || !complete)
                 return;
         else if (t != NONE)
                 unit_send_removal(c, n, u->workload_id, c->tombstones.at[t].token_epoch, c->tombstones.at[t].token_seq);
@@ -422,12 +444,7 @@ static void decide_unmentioned(struct core *c, struct node_ix n)
                 decision_done(c);
         }
         for (size_t i = 0; i < gone.len; i++) {
-                Pb__Event e = PB__EVENT__INIT;
-                e.type = PB__EVENT_TYPE__E__UnitRemoved;
-                e.workload_id = arena_strdup(&c->step, c->tombstones.at[gone.at[i]].workload_id);
-                e.node_id = node_at(c, n)->id;
-                e.reason = c->tombstones.at[gone.at[i]].reason;
-                emit(c, &e);
+                decide_removed(c, n, gone.at[i]);
                 decision_done(c);
         }
         array_fini(&missing);

@@ -115,8 +115,11 @@ void workload_hold(struct core *c, struct workload_ix ix, bool hold)
         else if (!MUTANT(ledger_not_released))
                 ledger_release(&node_at(c, w->node)->ledger, class_of(c, w)->need);
         w->holds = hold;
+        node_at(c, w->node)->n_holding += hold ? 1 : -1u;
         columns_update(c, w->node);
         save_node(c, w->node);
+        if (!hold)
+                drain_touch(c, w->node);
 }
 
 void workload_assign(struct core *c, struct workload_ix ix, struct node_ix n)
@@ -617,7 +620,7 @@ static void launch_is_overdue(struct core *c, struct workload_ix ix)
                 launch(c, ix, PB__REASON__E__none, ACTION_APPLY, "");
                 return;
         }
-        if (n->session && n->status == PB__NODE_STATUS__E__Ready) {
+        if (n->session && n->status == PB__NODE_STATUS__E__Ready && !unit_is_held_back(c, w)) {
                 if (!w->reported && w->resends >= 3 && w->desired == PB__DESIRED_STATE__E__Running) {
                         decide_failure(c, ix, PB__REASON__E__start_failed, "the agent did not say that it started", NULL);
                         return;
@@ -719,11 +722,11 @@ static bool try_place(struct core *c, struct workload_ix ix, Pb__Reason__E leavi
 }
 
 /* The reason that stands in the way on most nodes; ties by the order of the list. */
-static Pb__Reason__E main_reason(struct core *c, const struct class *k, const char *id, char **ret_text)
+static Pb__Reason__E main_reason(struct core *c, const struct class *k, const char *id, struct node_ix exclude, char **ret_text)
 {
         uint32_t counts[64] = { 0 };
         for (uint32_t i = 0; i < c->nodes.len; i++)
-                if (c->nodes.at[i].id)
+                if (c->nodes.at[i].id && i != exclude.v)
                         counts[feasible(c, (struct node_ix){ i }, k, id)]++;
         Pb__Reason__E best = PB__REASON__E__no_nodes;
         uint32_t most = 0;
@@ -747,6 +750,15 @@ static Pb__Reason__E main_reason(struct core *c, const struct class *k, const ch
         return best;
 }
 
+Pb__Reason__E why_nowhere(struct core *c, const struct workload *w, char **ret_text)
+{
+        const struct class *k = class_of(c, w);
+        *ret_text = "";
+        if (node_ok(place(c, k, w->tombs ? w->id : NULL, w->node).node))
+                return PB__REASON__E__none;
+        return main_reason(c, k, w->id, w->node, ret_text);
+}
+
 static bool is_waiting_reason(unsigned reason)
 {
         return (reason >= PB__REASON__E__no_nodes && reason <= PB__REASON__E__node_returning) || reason == PB__REASON__E__node_unreachable;
@@ -759,14 +771,14 @@ static void wait_for_node(struct core *c, struct workload_ix ix, bool failover)
         struct class *k = class_of(c, w);
         char *text = NULL;
         if (k->tried_at != c->capacity_change || !k->reason || w->tombs)
-                k->reason = (uint8_t)main_reason(c, k, w->id, &text);
+                k->reason = (uint8_t)main_reason(c, k, w->id, NODE_NONE, &text);
         if (!w->tombs)
                 k->tried_at = c->capacity_change;
         waiting_add(c, ix);
         if (failover ? w->action == ACTION_AWAIT_FAILOVER : is_waiting_reason(w->reason))
                 return;
         if (!text)
-                main_reason(c, k, w->id, &text);
+                main_reason(c, k, w->id, NODE_NONE, &text);
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__WorkloadPending;
         e.workload_id = w->id;
@@ -785,7 +797,7 @@ void evict_workload(struct core *c, struct workload_ix ix)
         struct workload *w = workload_at(c, ix);
         const struct node *n = node_at(c, w->node);
         bool lost = n->status == PB__NODE_STATUS__E__NotReady;
-        Pb__Reason__E reason = lost ? PB__REASON__E__node_lost : PB__REASON__E__node_cordoned;
+        Pb__Reason__E reason = lost ? PB__REASON__E__node_lost : PB__REASON__E__node_drained;
         const char *why = lost ? "its node is lost" : "its node is drained";
         if (w->desired == PB__DESIRED_STATE__E__Deleted) {
                 reconcile(c, ix);
@@ -875,7 +887,14 @@ bool place_waiting(struct core *c)
                                 continue;
                         }
                         bool lost = node_ok(w->node) && node_at(c, w->node)->status == PB__NODE_STATUS__E__NotReady;
-                        bool placed = try_place(c, ix, lost ? PB__REASON__E__node_lost : PB__REASON__E__node_cordoned, "its node is gone");
+                        if (node_ok(w->node) && w->phase != PB__PHASE__E__Pending && drain_is_full(c, node_at(c, w->node))) {
+                                waiting_remove(c, ix); /* it is tried again when others have gone */
+                                drain_touch(c, w->node);
+                                ix = after;
+                                continue;
+                        }
+                        bool placed = try_place(c, ix, lost ? PB__REASON__E__node_lost : PB__REASON__E__node_drained,
+                                                lost ? "its node is lost" : "its node is drained");
                         if (!placed && !workload_at(c, ix)->tombs && !(node_ok(workload_at(c, ix)->node)))
                                 break; /* none of its class fits */
                         ix = after;

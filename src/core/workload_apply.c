@@ -256,6 +256,10 @@ void apply_workload_event(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__Rescheduled:
                 apply_rescheduled(c, ix, e);
                 break;
+        case PB__EVENT_TYPE__E__WorkloadReleased:
+                text_set(&w->lost_node, node_at(c, w->node)->id);
+                workload_unassign(c, ix);
+                break;
         case PB__EVENT_TYPE__E__RetryReset:
                 w->attempts = 0;
                 break;

@@ -133,7 +133,8 @@ static void operation(struct doc *d, const struct op *op)
         str_addc(d->out, ',');
         parameters(d, op);
         if (op->body) {
-                str_adds(d->out, ",\"requestBody\":{\"required\":true,\"content\":{\"application/json\":{\"schema\":");
+                str_addf(d->out, ",\"requestBody\":{\"required\":%s,\"content\":{\"application/json\":{\"schema\":",
+                         strcmp(op->body, "?") == 0 ? "false" : "true");
                 reference(d, op_body_type(op));
                 str_adds(d->out, "}}}");
         }

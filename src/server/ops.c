@@ -57,8 +57,11 @@ const struct op ops[] = {
           "wish=cordoned", NULL, "nodes", "Place nothing new on a node", NULL },
         { "UncordonNode", OP_CORE, INPUT_NODE_WISH, REQ(set_node_wish_request), REQ(node), POST, "/nodes/{id}/uncordon", 200, NULL,
           "wish=schedulable", NULL, "nodes", "Place units on a node again", NULL },
-        { "DrainNode", OP_CORE, INPUT_NODE_WISH, REQ(set_node_wish_request), REQ(node), POST, "/nodes/{id}/drain", 200, NULL,
-          "wish=draining", NULL, "nodes", "Move everything away from a node", NULL },
+        { "DrainNode", OP_CORE, INPUT_NODE_WISH, REQ(set_node_wish_request), REQ(node), POST, "/nodes/{id}/drain", 200, "?",
+          "wish=draining", NULL, "nodes",
+          "Move everything away from a node; what fits nowhere else is stopped after deadline_seconds (0: never)", NULL },
+        { "DisableNode", OP_CORE, INPUT_NODE_WISH, REQ(set_node_wish_request), REQ(node), POST, "/nodes/{id}/disable", 200, NULL,
+          "wish=disabled", NULL, "nodes", "Take a node out of service; what runs there stays", NULL },
         { "SetNodeWish", OP_CORE, INPUT_NODE_WISH, REQ(set_node_wish_request), REQ(node), NULL, NULL, 200, NULL, NULL,
           CONTROL "SetNodeWish", "nodes", "Set what is wanted of a node", NULL },
         { "ForgetNode", OP_CORE, INPUT_NODE_FORGET, REQ(node_ref), REQ(node), DELETE, "/nodes/{id}", 200, NULL, NULL, CONTROL "ForgetNode",
@@ -195,9 +198,14 @@ static const char *query_alias(const char *field)
         return str_eq(field, "tail_lines") ? "tail" : field;
 }
 
+static bool is_optional_body(const struct op *op)
+{
+        return op->body && str_eq(op->body, "?");
+}
+
 const ProtobufCMessageDescriptor *op_body_type(const struct op *op)
 {
-        return !op->body ? NULL : op_body_is_request(op) ? op->request : field_named(op, op->body)->descriptor;
+        return !op->body ? NULL : op_body_is_request(op) || is_optional_body(op) ? op->request : field_named(op, op->body)->descriptor;
 }
 
 static bool is_query(const struct op *op, const ProtobufCFieldDescriptor *f)
@@ -368,8 +376,34 @@ static int set_path_id(const struct op *op, const struct op_text *t, ProtobufCMe
         return json_set_text(m, name, id, arena, err);
 }
 
+static bool is_set(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f)
+{
+        const void *at = (const char *)m + f->offset;
+        return f->type == PROTOBUF_C_TYPE_STRING ? !str_empty(*(char *const *)at)
+                                                 : f->type == PROTOBUF_C_TYPE_ENUM && *(const int *)at != 0;
+}
+
+/* The body is the request itself, but for what the path says already. */
+static int decode_optional_body(const struct op *op, const struct op_text *t, struct arena *arena, ProtobufCMessage **ret, struct err *err)
+{
+        if (strspn(t->body, " \t\r\n") >= t->body_len) {
+                *ret = pb_new(arena, op->request);
+                return 0;
+        }
+        int r = json_read(op->request, t->body, t->body_len, t->max_body_bytes, 0, arena, ret, err);
+        for (unsigned i = 0; r >= 0 && i < op->request->n_fields; i++) {
+                const ProtobufCFieldDescriptor *f = &op->request->fields[i];
+                if ((in_path(op, f->name) || is_fixed(op, f->name)) && is_set(*ret, f))
+                        return err_set(err, ERR_INVALID, .msg = "the path says this already", .path = f->name,
+                                       .hint = "leave it out of the body");
+        }
+        return r;
+}
+
 static int decode_body(const struct op *op, const struct op_text *t, ProtobufCMessage **m, struct arena *arena, struct err *err)
 {
+        if (is_optional_body(op))
+                return 0;
         if (!op->body) {
                 for (size_t i = 0; i < t->body_len; i++)
                         if (!strchr(" \t\r\n{}", t->body[i])) /* an empty object is what some clients send with every POST */
@@ -404,7 +438,10 @@ int op_decode_text(const struct op *op, const struct op_text *t, struct arena *a
 {
         ProtobufCMessage *m = op->request ? pb_new(arena, op->request) : NULL;
         bool pretty = false;
-        int r = decode_query(op, t, m, arena, &pretty, err);
+        int r = is_optional_body(op) ? decode_optional_body(op, t, arena, &m, err) : 0;
+        if (r < 0)
+                return r;
+        r = decode_query(op, t, m, arena, &pretty, err);
         if (r < 0)
                 return r;
         if (m) {

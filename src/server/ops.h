@@ -35,7 +35,8 @@ struct op {
         const ProtobufCMessageDescriptor *request, *response; /* NULL: none */
         const char *method, *path;                            /* REST; path NULL: not served there */
         int status;                                           /* of success, unless something was created (201) */
-        const char *body;  /* the field of the request that the body fills; "*": the body is the request; NULL: there is no body */
+        /* The field of the request that the body fills; "*": the body is the request, "?": the same, and it may be left out; NULL: there is no body */
+        const char *body;
         const char *fixed; /* "field=value": set by the path itself; "" and NULL: nothing */
         const char *rpc;   /* "/berth.v1.Control/ApplyWorkload"; NULL: not served over gRPC */
         const char *tag, *summary;

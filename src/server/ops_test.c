@@ -185,6 +185,28 @@ static void unknown_and_bad_parameters_are_refused(void **state)
         assert_null(decode("POST", "/workloads/{id}/retry", &body, "{\"a\":1}", NULL));
 }
 
+/* R: C12 C2 A9 */
+static void a_drain_takes_its_deadline_from_the_body_or_the_query(void **state)
+{
+        (void)state;
+        struct fake f = { .id = "n1" };
+        Pb__SetNodeWishRequest *q = (void *)decode("POST", "/nodes/{id}/drain", &f, NULL, NULL);
+        assert_non_null(q);
+        assert_int_equal(q->deadline_seconds, 0);
+        assert_int_equal(q->wish, PB__NODE_WISH__E__draining);
+        q = (void *)decode("POST", "/nodes/{id}/drain", &f, "{\"deadline_seconds\":600}", NULL);
+        assert_int_equal(q->deadline_seconds, 600);
+        assert_string_equal(q->id, "n1");
+        struct fake asked = { .id = "n1", .query = { { "deadline_seconds", "60" } } };
+        q = (void *)decode("POST", "/nodes/{id}/drain", &asked, "{}", NULL);
+        assert_int_equal(q->deadline_seconds, 60);
+        assert_null(decode("POST", "/nodes/{id}/drain", &f, "{\"deadline_seconds\":-1}", NULL));
+        assert_null(decode("POST", "/nodes/{id}/drain", &f, "{\"deadline\":1}", NULL));
+        assert_null(decode("POST", "/nodes/{id}/drain", &f, "{\"id\":\"n2\"}", NULL));
+        assert_null(decode("POST", "/nodes/{id}/drain", &f, "{\"wish\":\"cordoned\"}", NULL));
+        assert_null(decode("POST", "/nodes/{id}/drain", &f, "[]", NULL));
+}
+
 #define SPEC "{\"id\":\"web\",\"spec\":{\"command\":[\"true\"]}}"
 
 /* R: C2 A10 */
@@ -305,6 +327,7 @@ int main(void)
                 cmocka_unit_test_teardown(path_query_and_constants_fill_the_request, teardown),
                 cmocka_unit_test_teardown(unknown_and_bad_parameters_are_refused, teardown),
                 cmocka_unit_test_teardown(create_apply_and_preconditions, teardown),
+                cmocka_unit_test_teardown(a_drain_takes_its_deadline_from_the_body_or_the_query, teardown),
                 cmocka_unit_test_teardown(a_bad_body_names_the_path_as_the_caller_sees_it, teardown),
                 cmocka_unit_test_teardown(last_event_id_wins_over_since, teardown),
                 cmocka_unit_test_teardown(the_openapi_document_is_whole, teardown),
