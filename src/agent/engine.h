@@ -30,7 +30,8 @@
  *       ENGINE_AWAY_MS, well before it would move a unit elsewhere.
  *
  * What the states in a report mean:
- *   Pending  accepted, not started yet (waits for a stop, a removal, or the plan's word after an agent's restart), or being started
+ *   Pending  accepted, not started yet (waits for a stop, a removal, or the plan's word after an agent's restart), or being started; told with the next
+ *            heartbeat or with the next report of something else: the server decides nothing on it, and a start is mostly over before
  *   Running  runs
  *   Stopped  ended with exit code 0 (reason exited), was stopped as wished (stopped_by_user), or was found not running after a reboot of the
  *            machine (killed, no exit code)

@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/mutant.h"
 #include "base/str.h"
+#include "model/pb.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,10 +103,9 @@ struct builder {
 
 static void send_message(struct builder *b, const Pb__AgentMessage *m, bool urgent)
 {
-        size_t len = pb__agent_message__get_packed_size(m);
-        uint8_t *data = arena_alloc(b->a, len ? len : 1);
+        size_t len;
+        void *data = pb_pack_arena(b->a, &m->base, &len);
 
-        pb__agent_message__pack(m, data);
         *array_push(&b->packets) = (struct engine_packet){ data, len, urgent };
 }
 
@@ -128,6 +128,7 @@ static void clear_reports(struct engine *e)
                         u->report = false;
         }
         array_clear(&e->reports);
+        e->reports_due = false;
 }
 
 static void send_hello(struct builder *b)
@@ -214,6 +215,7 @@ static void send_changes(struct builder *b)
                 list[n++] = pack_status(b->a, u);
         }
         array_clear(&e->reports);
+        e->reports_due = false;
         for (; at < n; at += REPORT_MAX_UNITS)
                 send_units(b, false, list + at, n - at < REPORT_MAX_UNITS ? n - at : REPORT_MAX_UNITS);
         for (size_t i = 0; i < e->notices.len; i++) {
@@ -234,9 +236,11 @@ static void build_messages(struct builder *b)
                 send_hello(b);
         if (!e->welcome)
                 return; /* changes wait for the Welcome */
+        bool tell = e->beat_due || e->list_due || e->reports_due || e->notices.len;
         if (e->beat_due)
                 send_heartbeat(b);
-        send_changes(b);
+        if (tell)
+                send_changes(b);
         if (e->list_due) {
                 size_t n;
                 Pb__UnitStatus **all = pack_all(b->a, e, &n);
@@ -248,29 +252,50 @@ static void build_messages(struct builder *b)
 
 /* ---- records ---- */
 
+static size_t put_field_head(uint8_t *p, unsigned field, size_t len)
+{
+        size_t n = 0;
+
+        p[n++] = (uint8_t)(field << 3 | 2);
+        for (; len >= 0x80; len >>= 7)
+                p[n++] = (uint8_t)(len | 0x80);
+        p[n++] = (uint8_t)len;
+        return n;
+}
+
+/* A field that is packed already, as it stands in the message around it. */
+static void *as_field(struct arena *a, unsigned field, const void *data, size_t len, size_t *ret_len)
+{
+        uint8_t *p = arena_alloc(a, len + 12);
+        size_t n = put_field_head(p, field, len);
+
+        memcpy(p + n, data, len);
+        *ret_len = n + len;
+        return p;
+}
+
+/* The definition goes in as it was packed: a start would unpack and pack it twice otherwise. UnitRecord.plan = 1, PlanUnit.workload = 4. */
 static void persist_unit(struct builder *b, struct unit *u)
 {
-        struct arena_allocator alloc = arena_allocator(b->a);
         Pb__UnitRecord r = PB__UNIT_RECORD__INIT;
         Pb__PlanUnit plan = PB__PLAN_UNIT__INIT;
-        uint8_t *data;
-        size_t len;
+        void *workload = NULL, *data;
+        size_t len = 0;
 
         plan.workload_id = u->id;
         plan.token = pack_token(b->a, u->token);
         plan.desired_state = u->desired;
         if (u->workload)
-                plan.workload = pb__workload__unpack((ProtobufCAllocator *)&alloc, u->workload_len, u->workload);
-        r.plan = &plan;
+                workload = as_field(b->a, 4, u->workload, u->workload_len, &len);
+        data = pb_pack_before(b->a, &plan.base, workload, len, &len);
+        data = as_field(b->a, 1, data, len, &len);
         if (u->launched_revision && !MUTANT(launch_forgotten)) {
                 r.launched_token = pack_token(b->a, u->launched);
                 r.launched_revision = u->launched_revision;
         }
         r.suspended = u->suspended;
         r.status = pack_status(b->a, u);
-        len = pb__unit_record__get_packed_size(&r);
-        data = arena_alloc(b->a, len ? len : 1);
-        pb__unit_record__pack(&r, data);
+        data = pb_pack_before(b->a, &r.base, data, len, &len);
         *array_push(&b->orders) = (struct engine_order){
                 .kind = ORDER_PERSIST_UNIT, .workload_id = arena_strdup(b->a, u->id), .token = u->token, .data = data, .len = len
         };
@@ -280,15 +305,13 @@ static void persist_agent(struct builder *b)
 {
         struct engine *e = b->e;
         Pb__AgentRecord r = PB__AGENT_RECORD__INIT;
-        uint8_t *data;
+        void *data;
         size_t len;
 
         r.node_id = e->node_id;
         r.cluster_id = e->cluster_id;
         r.applied = pack_cursor(b->a, e->cursor);
-        len = pb__agent_record__get_packed_size(&r);
-        data = arena_alloc(b->a, len ? len : 1);
-        pb__agent_record__pack(&r, data);
+        data = pb_pack_arena(b->a, &r.base, &len);
         *array_push(&b->orders) = (struct engine_order){ .kind = ORDER_PERSIST_AGENT, .data = data, .len = len };
         e->agent_dirty = false;
 }
@@ -346,7 +369,7 @@ static bool has_output(const struct engine *e)
                 return true;
         if (!e->connected)
                 return false;
-        return e->hello_due || (e->welcome && (e->beat_due || e->list_due || e->reports.len || e->notices.len));
+        return e->hello_due || (e->welcome && (e->beat_due || e->list_due || e->reports_due || e->notices.len));
 }
 
 struct engine_output *engine_take(struct engine *e)

@@ -65,14 +65,16 @@ static void accept_wish(struct engine *e, struct unit *u, struct unit_token toke
         if (p->workload)
                 engine_take_definition(u, p->workload);
         engine_mark_dirty(e, u);
-        engine_mark_report(e, u);
         if (u->desired == PB__DESIRED_STATE__E__Running) {
-                if (unit_was_launched(u))
+                if (unit_was_launched(u)) {
+                        engine_mark_report(e, u);
                         return; /* it ended or runs: what is reported stands */
+                }
                 u->resumable = u->suspended = false;
                 unit_clear_exit(u);
                 unit_set_state(e, u, PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none, NULL);
         } else {
+                engine_mark_report(e, u);
                 u->queued = false;
                 if (!unit_in_runtime(u) && (u->state == PB__ACTUAL_STATE__E__Unknown || u->state == PB__ACTUAL_STATE__E__Pending))
                         unit_set_state(e, u, PB__ACTUAL_STATE__E__Stopped, PB__REASON__E__stopped_by_user, NULL);

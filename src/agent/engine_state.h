@@ -123,6 +123,7 @@ struct engine {
         ARRAY(struct runtime_order) orders;
         ARRAY(struct notice) notices;
         bool agent_dirty, hello_due, beat_due, list_due;
+        bool reports_due; /* false: those in `reports` are Pending only, and go with the next heartbeat or report */
 };
 
 /* engine_unit.c */

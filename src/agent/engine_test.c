@@ -503,6 +503,38 @@ static void hello_tells_everything_first(void **state)
         rig_fini(&r);
 }
 
+/* What is only Pending waits for the next heartbeat: nothing is decided on it, and a start is mostly over before. */
+static void beat(struct rig *r)
+{
+        engine_tick(r->e, r->now += 1000);
+        drain(r);
+}
+
+/* R: C7 A6 */
+static void a_pending_unit_is_told_with_the_next_heartbeat_or_report(void **state)
+{
+        struct rig r = rig_new();
+
+        (void)state;
+        clear(&r);
+        change(&r, 2, "a", 2, RUN, "r1");
+        assert_int_equal(r.sent.len, 0);
+        beat(&r);
+        assert_int_equal(r.sent.len, 2); /* the heartbeat, and this */
+        assert_non_null(r.sent.at[0]->heartbeat);
+        assert_status(&r, "a", PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none);
+        clear(&r);
+        beat(&r);
+        assert_int_equal(r.sent.len, 1); /* once */
+        change(&r, 3, "b", 3, RUN, "r1");
+        clear(&r);
+        runtime_says(&r, RUNTIME_STARTED, "a", 2, -1, 0);
+        assert_int_equal(r.sent.len, 1);
+        assert_status(&r, "a", PB__ACTUAL_STATE__E__Running, PB__REASON__E__none);
+        assert_status(&r, "b", PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none);
+        rig_fini(&r);
+}
+
 /* R: C34 A5 */
 static void start_comes_after_its_record_is_durable(void **state)
 {
@@ -515,6 +547,7 @@ static void start_comes_after_its_record_is_durable(void **state)
         assert_int_equal(ordered(&r, ORDER_PERSIST_UNIT, "a"), 1);
         assert_int_equal(ordered(&r, ORDER_START, "a"), 1);
         assert_int_equal(r.log.at[r.log.len - 1].kind, ORDER_START);
+        beat(&r);
         assert_status(&r, "a", PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none);
         runtime_says(&r, RUNTIME_STARTED, "a", 2, -1, 0);
         assert_status(&r, "a", PB__ACTUAL_STATE__E__Running, PB__REASON__E__none);
@@ -589,6 +622,7 @@ static void replacement_waits_until_the_old_copy_is_proved_gone(void **state)
         assert_int_equal(ordered(&r, ORDER_STOP, "a"), 1);
         assert_int_equal(ordered(&r, ORDER_START, "a"), 0);
         assert_int_equal(r.log.at[r.log.len - 1].grace_ms, 7000);
+        beat(&r);
         assert_status(&r, "a", PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none);
         assert_int_equal(status_of(&r, "a")->token->seq, 3);
         runtime_says(&r, RUNTIME_STOPPED, "a", 1, -1, SIGTERM); /* somebody else's token proves nothing */
@@ -658,6 +692,7 @@ static void exits_are_judged_and_never_restarted_here(void **state)
                 assert_int_equal(ordered(&r, ORDER_START, "a"), 0);
                 change(&r, 4, "a", 4, RUN, "r1");
                 assert_int_equal(ordered(&r, ORDER_START, "a"), 1);
+                beat(&r);
                 assert_status(&r, "a", PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none);
                 rig_fini(&r);
         }
@@ -1408,6 +1443,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(hello_tells_everything_first),
+                cmocka_unit_test(a_pending_unit_is_told_with_the_next_heartbeat_or_report),
                 cmocka_unit_test(start_comes_after_its_record_is_durable),
                 cmocka_unit_test(same_token_and_revision_change_nothing),
                 cmocka_unit_test(older_plans_are_ignored),

@@ -91,7 +91,7 @@ void engine_mark_dirty(struct engine *e, struct unit *u)
         *array_push(&e->dirty) = u->ix;
 }
 
-void engine_mark_report(struct engine *e, struct unit *u)
+static void report_later(struct engine *e, struct unit *u)
 {
         if (u->report || e->suspending)
                 return;
@@ -99,12 +99,21 @@ void engine_mark_report(struct engine *e, struct unit *u)
         *array_push(&e->reports) = u->ix;
 }
 
+void engine_mark_report(struct engine *e, struct unit *u)
+{
+        report_later(e, u);
+        e->reports_due = e->reports.len > 0;
+}
+
 void unit_set_state(struct engine *e, struct unit *u, Pb__ActualState__E state, Pb__Reason__E reason, const char *message)
 {
         u->state = state;
         u->reason = reason;
         unit_set_text(&u->message, message, MESSAGE_MAX);
-        engine_mark_report(e, u);
+        if (state == PB__ACTUAL_STATE__E__Pending)
+                report_later(e, u); /* nothing is decided on it; mostly it runs before anybody asks */
+        else
+                engine_mark_report(e, u);
 }
 
 void unit_clear_exit(struct unit *u)

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/mutant.h"
 #include "core/state.h"
+#include "model/pb.h"
 #include <string.h>
 
 #define STEP_OPS 512 /* record and event changes after which a step leaves the rest for the next one */
@@ -197,9 +198,8 @@ void reply_bytes(struct core *c, const ProtobufCMessageDescriptor *type, void *d
 
 void reply_message(struct core *c, const ProtobufCMessage *msg)
 {
-        size_t len = protobuf_c_message_get_packed_size(msg);
-        void *data = arena_alloc(out_memory(c), len ? len : 1);
-        protobuf_c_message_pack(msg, data);
+        size_t len;
+        void *data = pb_pack_arena(out_memory(c), msg, &len);
         reply_bytes(c, msg->descriptor, data, len, false);
 }
 
@@ -261,9 +261,8 @@ void emit(struct core *c, Pb__Event *e)
                 e->request_id = (char *)(in->request_id ? in->request_id : "");
                 e->actor = (char *)(in->actor ? in->actor : "");
         }
-        size_t len = pb__event__get_packed_size(e);
-        void *data = arena_alloc(out_memory(c), len);
-        pb__event__pack(e, data);
+        size_t len;
+        void *data = pb_pack_arena(out_memory(c), &e->base, &len);
         *array_push(&c->out.events) = (struct store_event){ .seq = e->seq ^ MUTANT(event_reordered), .data = data, .len = len };
         c->out.ops++;
         c->stats.events++;

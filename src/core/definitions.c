@@ -5,6 +5,7 @@
  */
 #include "base/mem.h"
 #include "core/state.h"
+#include "model/pb.h"
 #include <string.h>
 
 static struct map_key definition_key(const void *ctx, uint32_t i)
@@ -153,9 +154,8 @@ uint32_t definition_intern(struct core *c, const Pb__Workload *w)
 {
         Pb__Workload view;
         definition_view(w, &view);
-        size_t len = pb__workload__get_packed_size(&view);
-        unsigned char *data = arena_alloc(&c->step, len + 1);
-        pb__workload__pack(&view, data);
+        size_t len;
+        void *data = pb_pack_arena(&c->step, &view.base, &len);
         uint32_t d = map_get(&c->definition_by_data, data, len);
         if (d != MAP_NONE) {
                 c->definitions.at[d].refs++;

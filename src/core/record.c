@@ -10,6 +10,7 @@
 #include "base/mutant.h"
 #include "core/retry.h"
 #include "core/state.h"
+#include "model/pb.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,12 +147,7 @@ void *workload_record(struct core *c, const struct workload *w, bool live, struc
                 r.token = &token;
         }
         r.resource_version = w->seq;
-        size_t len = pb__workload__get_packed_size(&r);
-        unsigned char *data = arena_alloc(a, len + d->len + 1);
-        pb__workload__pack(&r, data);
-        memcpy(data + len, d->data, d->len);
-        *ret_len = len + d->len;
-        return data;
+        return pb_pack_before(a, &r.base, d->data, d->len, ret_len);
 }
 
 Pb__NodeStatus__E node_status_shown(const struct node *n)
@@ -237,10 +233,7 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
                 r.tombstones = (int32_t)n->n_tombstones;
                 r.dial_target = dial_target(n, &c->step);
         }
-        *ret_len = pb__node__get_packed_size(&r);
-        void *data = arena_alloc(a, *ret_len + 1);
-        pb__node__pack(&r, data);
-        return data;
+        return pb_pack_arena(a, &r.base, ret_len);
 }
 
 void *node_record(struct core *c, const struct node *n, bool live, struct arena *a, size_t *ret_len)
@@ -266,10 +259,7 @@ static void *tombstone_record(struct core *c, const struct tombstone *t, struct 
         r.resources = &held;
         r.reason = t->reason;
         r.created_at = t->created_at;
-        *ret_len = pb__tombstone__get_packed_size(&r);
-        void *data = arena_alloc(a, *ret_len + 1);
-        pb__tombstone__pack(&r, data);
-        return data;
+        return pb_pack_arena(a, &r.base, ret_len);
 }
 
 static void *cluster_record(struct core *c, struct arena *a, size_t *ret_len)
@@ -279,10 +269,7 @@ static void *cluster_record(struct core *c, struct arena *a, size_t *ret_len)
         r.epoch = c->epoch;
         r.schema = 1;
         r.created_at = c->cluster_created_at;
-        *ret_len = pb__cluster__get_packed_size(&r);
-        void *data = arena_alloc(a, *ret_len + 1);
-        pb__cluster__pack(&r, data);
-        return data;
+        return pb_pack_arena(a, &r.base, ret_len);
 }
 
 static void put(struct store_record **at, const char *key, void *data, size_t len)
@@ -292,9 +279,8 @@ static void put(struct store_record **at, const char *key, void *data, size_t le
 
 static void put_message(struct store_record **at, struct arena *a, const char *key, const ProtobufCMessage *m)
 {
-        size_t len = protobuf_c_message_get_packed_size(m);
-        void *data = arena_alloc(a, len + 1);
-        protobuf_c_message_pack(m, data);
+        size_t len;
+        void *data = pb_pack_arena(a, m, &len);
         put(at, key, data, len);
 }
 

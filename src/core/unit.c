@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/mutant.h"
 #include "core/state.h"
+#include "model/pb.h"
 #include <string.h>
 
 /* ---- tombstones ---------------------------------------------------------------------------------------------------------------------------- */
@@ -152,19 +153,15 @@ static void *pack_unit(struct core *c, const struct workload *w, size_t *ret_len
         head.id = w->id;
         head.revision_id = w->revision;
         bool with_spec = w->desired != PB__DESIRED_STATE__E__Deleted;
-        size_t unit_len = pb__plan_unit__get_packed_size(&unit), head_len = pb__workload__get_packed_size(&head);
-        size_t inner = head_len + d->len;
-        unsigned char *data = arena_alloc(c->out.memory, unit_len + inner + 16);
-        size_t n = pb__plan_unit__pack(&unit, data);
-        if (with_spec) {
-                data[n++] = 4 << 3 | 2; /* PlanUnit.workload, length-delimited */
-                n += put_varint(data + n, inner);
-                n += pb__workload__pack(&head, data + n);
-                memcpy(data + n, d->data, d->len);
-                n += d->len;
-        }
-        *ret_len = n;
-        return data;
+        if (!with_spec)
+                return pb_pack_arena(c->out.memory, &unit.base, ret_len);
+        size_t inner, n = 0;
+        void *workload = pb_pack_before(&c->step, &head.base, d->data, d->len, &inner);
+        unsigned char *field = arena_alloc(&c->step, inner + 16);
+        field[n++] = 4 << 3 | 2; /* PlanUnit.workload, length-delimited */
+        n += put_varint(field + n, inner);
+        memcpy(field + n, workload, inner);
+        return pb_pack_before(c->out.memory, &unit.base, field, n + inner, ret_len);
 }
 
 bool unit_is_held_back(const struct core *c, const struct workload *w)
@@ -205,9 +202,7 @@ void unit_send_removal(struct core *c, struct node_ix n, const char *workload_id
         node_at(c, n)->sent_seq = c->head;
         effect_add(c, EFFECT_PLAN_UNIT, node_at(c, n)->session, 0, NULL, 0);
         struct effect *e = &c->out.effects.at[c->out.effects.len - 1];
-        e->len = pb__plan_unit__get_packed_size(&unit);
-        e->data = arena_alloc(c->out.memory, e->len + 1);
-        pb__plan_unit__pack(&unit, e->data);
+        e->data = pb_pack_arena(c->out.memory, &unit.base, &e->len);
 }
 
 static bool is_in_plan(const struct workload *w)

@@ -17,6 +17,7 @@
 #include "core/retry.h"
 #include "core/state.h"
 #include "model/json.h"
+#include "model/pb.h"
 #include <string.h>
 
 const char *const action_names[_ACTION_MAX] = {
@@ -294,11 +295,10 @@ static bool same_definition(struct core *c, const struct workload *w, const Pb__
         Pb__Workload view;
         definition_view(asked, &view);
         const struct definition *d = definition_of(c, w);
-        size_t len = pb__workload__get_packed_size(&view);
+        size_t len;
+        void *data = pb_pack_arena(&c->step, &view.base, &len);
         if (len != d->len || !str_eq(w->revision, asked->revision_id) || !same_policy(w, asked->retry))
                 return false;
-        unsigned char *data = arena_alloc(&c->step, len + 1);
-        pb__workload__pack(&view, data);
         return memcmp(data, d->data, len) == 0;
 }
 

@@ -203,26 +203,6 @@ int pb_unpack_own(const ProtobufCMessageDescriptor *type, const void *data, size
         return 0;
 }
 
-void pb_pack(struct str *out, const ProtobufCMessage *m)
-{
-        size_t n = protobuf_c_message_get_packed_size(m);
-
-        str_reserve(out, n + 1);
-        protobuf_c_message_pack(m, (uint8_t *)out->buf + out->len);
-        out->len += n;
-        out->buf[out->len] = '\0';
-}
-
-void *pb_pack_arena(struct arena *arena, const ProtobufCMessage *m, size_t *ret_len)
-{
-        size_t n = protobuf_c_message_get_packed_size(m);
-        void *data = arena_alloc(arena, n ? n : 1);
-
-        protobuf_c_message_pack(m, data);
-        *ret_len = n;
-        return data;
-}
-
 /* ---- copies -------------------------------------------------------------------------------------------------------------------------- */
 
 static void clone_value(struct arena *arena, const struct shape_field *f, void *to, const void *from)

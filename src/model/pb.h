@@ -26,6 +26,8 @@ int pb_unpack_own(const ProtobufCMessageDescriptor *type, const void *data, size
 /* Appends the packed form; deterministic, for maps are arrays of entries here. */
 void pb_pack(struct str *out, const ProtobufCMessage *m);
 void *pb_pack_arena(struct arena *arena, const ProtobufCMessage *m, size_t *ret_len);
+/* The same with more bytes after it: a packed message may be written in pieces. */
+void *pb_pack_before(struct arena *arena, const ProtobufCMessage *m, const void *tail, size_t tail_len, size_t *ret_len);
 
 /* A deep copy that shares nothing with m. Unknown fields are not copied. */
 ProtobufCMessage *pb_clone(struct arena *arena, const ProtobufCMessage *m);

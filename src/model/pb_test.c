@@ -46,6 +46,66 @@ static void every_message_survives_packing_and_copying(void **state)
         arena_fini(&arena);
 }
 
+static void assert_same_bytes(struct arena *arena, const ProtobufCMessage *m)
+{
+        size_t want = protobuf_c_message_get_packed_size(m), n, with_tail;
+        uint8_t *by_library = arena_alloc(arena, want + 1), *ours = pb_pack_arena(arena, m, &n);
+        uint8_t *longer = pb_pack_before(arena, m, "tail", 4, &with_tail);
+
+        protobuf_c_message_pack(m, by_library);
+        assert_int_equal(n, want);
+        assert_memory_equal(ours, by_library, n);
+        assert_int_equal(with_tail, n + 4);
+        assert_memory_equal(longer, by_library, n);
+        assert_memory_equal(longer + n, "tail", 4);
+}
+
+static void packing_gives_the_bytes_of_the_library(void **state)
+{
+        static const uint32_t chances[] = { 0, 50000, 600000, 1000000 };
+        struct arena arena = ARENA_INIT;
+        struct rng rng;
+
+        (void)state;
+        rng_seed(&rng, 2);
+        for (int round = 0; round < 2000; round++) {
+                const ProtobufCMessageDescriptor *type = all_types[rng_below(&rng, ARRAY_LEN(all_types))];
+                assert_same_bytes(&arena, random_message(&arena, &rng, type, chances[round % 4]));
+                arena_reset(&arena);
+        }
+        arena_fini(&arena);
+}
+
+/* Around the size of the buffer on the stack, and for what this version does not know. */
+static void packing_leaves_large_and_foreign_messages_to_the_library(void **state)
+{
+        struct arena arena = ARENA_INIT;
+        Pb__Event e = PB__EVENT__INIT;
+        Pb__LogChunk chunk = PB__LOG_CHUNK__INIT;
+        char *text = arena_alloc(&arena, 40001);
+
+        (void)state;
+        for (size_t len = 16300; len < 16400; len++) {
+                memset(text, 'x', len);
+                text[len] = '\0';
+                e.message = text;
+                assert_same_bytes(&arena, &e.base);
+        }
+        memset(text, 'y', 40000);
+        chunk.data = (ProtobufCBinaryData){ 40000, (uint8_t *)text };
+        assert_same_bytes(&arena, &chunk.base);
+        chunk.data = (ProtobufCBinaryData){ 0, NULL };
+        assert_same_bytes(&arena, &chunk.base);
+        ProtobufCMessageUnknownField unknown = {
+                .tag = 999, .wire_type = PROTOBUF_C_WIRE_TYPE_VARINT, .len = 1, .data = (uint8_t *)"\x07"
+        };
+        e.message = "x";
+        e.base.n_unknown_fields = 1;
+        e.base.unknown_fields = &unknown;
+        assert_same_bytes(&arena, &e.base);
+        arena_fini(&arena);
+}
+
 static void refuses(const ProtobufCMessageDescriptor *type, const void *data, size_t len, const char *path)
 {
         struct arena arena = ARENA_INIT;
@@ -236,6 +296,8 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(every_message_survives_packing_and_copying),
+                cmocka_unit_test(packing_gives_the_bytes_of_the_library),
+                cmocka_unit_test(packing_leaves_large_and_foreign_messages_to_the_library),
                 cmocka_unit_test(foreign_bytes_are_looked_at_first),
                 cmocka_unit_test(fields_of_a_newer_peer_are_dropped),
                 cmocka_unit_test(damaged_bytes_do_no_harm),
