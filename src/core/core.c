@@ -250,6 +250,52 @@ void apply_event(struct core *c, const Pb__Event *e)
         }
 }
 
+/* What follows from earlier decisions by itself: a plan has foreseen it, and need not be made anew for it. Whatever is not known here counts. */
+static bool is_consequence(Pb__EventType__E type)
+{
+        switch (type) {
+        case PB__EVENT_TYPE__E__EvictionHeld:
+        case PB__EVENT_TYPE__E__EvictionResumed:
+        case PB__EVENT_TYPE__E__WorkloadDeleted:
+        case PB__EVENT_TYPE__E__WorkloadScheduled:
+        case PB__EVENT_TYPE__E__WorkloadPending:
+        case PB__EVENT_TYPE__E__WorkloadLaunched:
+        case PB__EVENT_TYPE__E__WorkloadStarted:
+        case PB__EVENT_TYPE__E__WorkloadStopped:
+        case PB__EVENT_TYPE__E__RetryScheduled:
+        case PB__EVENT_TYPE__E__RetryTriggered:
+        case PB__EVENT_TYPE__E__RetryReset:
+        case PB__EVENT_TYPE__E__Rescheduled:
+        case PB__EVENT_TYPE__E__UnitRemoved:
+        case PB__EVENT_TYPE__E__UnitUnknown:
+        case PB__EVENT_TYPE__E__DriftDetected:
+        case PB__EVENT_TYPE__E__NodeDrained:
+        case PB__EVENT_TYPE__E__AlertRaised:
+        case PB__EVENT_TYPE__E__AlertCleared:
+        case PB__EVENT_TYPE__E__WebhookQueued:
+        case PB__EVENT_TYPE__E__WebhookDelivered:
+        case PB__EVENT_TYPE__E__WebhookFailed:
+                return true;
+        default:
+                return false;
+        }
+}
+
+int check_index(struct core *c, uint64_t index)
+{
+        if (!index || (index >= c->decided_seq && index <= c->head))
+                return 0;
+        struct err err;
+        err_set(&err, ERR_CONFLICT,
+                .msg = index > c->head ? "the index is not of this cluster's history" : "something has changed since the plan was made",
+                .detail = fmt("the plan's index is %llu, the last decision is %llu, the head is %llu", (unsigned long long)index,
+                              (unsigned long long)c->decided_seq, (unsigned long long)c->head),
+                .hint =
+                    fmt("berth events --since %llu shows what; make the plan again", (unsigned long long)(index > c->head ? 0 : index)));
+        reply_error(c, &err);
+        return -1;
+}
+
 void emit(struct core *c, Pb__Event *e)
 {
         const struct input *in = c->in;
@@ -266,6 +312,8 @@ void emit(struct core *c, Pb__Event *e)
         *array_push(&c->out.events) = (struct store_event){ .seq = e->seq ^ MUTANT(event_reordered), .data = data, .len = len };
         c->out.ops++;
         c->stats.events++;
+        if (!is_consequence(e->type) || (in->reply && e->type == PB__EVENT_TYPE__E__RetryTriggered))
+                c->decided_seq = e->seq;
         apply_event(c, e);
 }
 
@@ -361,6 +409,7 @@ static void start(struct core *c, const struct input *in)
                 c->head = in->head;
         out_reset(c);
         c->started = true;
+        c->decided_seq = c->head; /* what was decided before is not known any more: older plans are made again */
         c->started_ms = c->now_ms;
         c->next_pass_ms = c->now_ms + c->opt.pass_ms;
         ranks_refresh(c);
@@ -519,6 +568,9 @@ static void handle(struct core *c, const struct input *in)
                 break;
         case INPUT_CLUSTER:
                 read_cluster(c);
+                break;
+        case INPUT_PLAN:
+                reply_bytes(c, NULL, NULL, 0, false);
                 break;
         case INPUT_LOCATE:
                 read_locate(c, (const Pb__WorkloadRef *)in->msg);

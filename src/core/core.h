@@ -82,6 +82,7 @@ enum input_kind {
         INPUT_LIST_QUOTAS,    /* msg: Pb__ListQuotasRequest    reply: Pb__ListQuotasResponse */
         INPUT_EXPLAIN,        /* msg: Pb__WorkloadRef          reply: Pb__Explanation */
         INPUT_CLUSTER,        /* msg: none                     reply: Pb__ClusterInfo (the core's part of it) */
+        INPUT_PLAN,   /* msg: none                     reply: empty; a plan made of this state may leave when this has (see core_plan()) */
         INPUT_LOCATE, /* msg: Pb__WorkloadRef          reply: none; reply.session is the agent stream of the workload's node (logs, exec) */
 
         INPUT_HELLO,     /* msg: Pb__Hello, session         effects: EFFECT_WELCOME, then the plan */
@@ -181,6 +182,10 @@ int64_t core_newest_ms(const struct core *core);
 /* All records, as they would be stored now, ordered by key (fsck, checkpoints, replay tests). */
 int core_records(const struct core *core, int (*fn)(void *ctx, const struct store_record *record, struct err *err), void *ctx,
                  struct err *err);
+
+/* What would happen (X1)? Answers with a packed Pb__PlanResponse. Uses the core up: only core_destroy() may follow, so give it a copy (a forked child's).
+ * The state runs ahead of the commits: the answer may leave when an INPUT_PLAN that was stepped on the original has been answered. */
+int core_plan(struct core *core, const Pb__PlanRequest *request, struct str *ret_packed, struct err *err);
 
 struct core_stats {
         uint64_t steps, events, placements, placement_failures, evictions, retries, nodes_lost, heartbeats, passes, launches, unit_reports;

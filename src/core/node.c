@@ -626,7 +626,7 @@ void decide_node_wish(struct core *c, const Pb__SetNodeWishRequest *req)
                 return;
         }
         struct node *n = node_at(c, ix);
-        if (version_mismatch(c, req->if_match, n->seq))
+        if (version_mismatch(c, req->if_match, n->seq) || check_index(c, req->check_index) < 0)
                 return;
         bool drain = req->wish == PB__NODE_WISH__E__draining;
         if (n->wish != req->wish || (drain && req->deadline_seconds > 0)) { /* asked again: only a new deadline is news */

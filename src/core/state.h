@@ -273,6 +273,7 @@ struct core {
         /* live */
         bool started;
         int64_t now_ms, started_ms, next_pass_ms;
+        uint64_t decided_seq;     /* the last event that no plan could have foreseen: see check_index() */
         uint64_t capacity_change; /* grows whenever something may fit that did not */
         uint32_t waiting_first;   /* list of classes with somebody waiting */
         uint64_t report_number;
@@ -336,7 +337,9 @@ void reply_message(struct core *c, const ProtobufCMessage *msg);
 struct arena *reply_memory(struct core *c); /* of the batch that is being made */
 void effect_add(struct core *c, enum effect_kind kind, uint64_t session, int64_t value, void *data, size_t len);
 void decision_done(struct core *c);
-bool step_is_full(const struct core *c);       /* enough for one step: leave the rest for the next */
+bool step_is_full(const struct core *c); /* enough for one step: leave the rest for the next */
+int check_index(struct core *c,
+                uint64_t index); /* of a plan; < 0: something was decided since, and the caller has been told; 0: none was given */
 void text_set(char **field, const char *text); /* owned copy; "" and NULL become NULL */
 
 /* definitions.c */

@@ -285,6 +285,18 @@ static int check_version(struct core *c, const struct workload *w, uint64_t if_m
             "read it again and repeat the change");
 }
 
+/* The one that a user wants to change, if it is there and still as they saw it; else they have been told why not. */
+static struct workload_ix to_change(struct core *c, const char *id, uint64_t if_match, uint64_t index)
+{
+        struct workload_ix ix;
+        struct err err;
+        if (workload_lookup(c, id, &ix, &err) < 0) {
+                reply_error(c, &err);
+                return WORKLOAD_NONE;
+        }
+        return check_version(c, workload_at(c, ix), if_match) < 0 || check_index(c, index) < 0 ? WORKLOAD_NONE : ix;
+}
+
 static bool same_policy(const struct workload *w, const Pb__Retry *r)
 {
         return !r || (w->max_attempts == r->max_attempts && w->base_seconds == r->base_seconds && w->cap_seconds == r->cap_seconds);
@@ -408,7 +420,7 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
 {
         const Pb__Workload *asked = req->workload;
         struct workload_ix ix = workload_find(c, asked->id);
-        if (apply_is_allowed(c, req, ix) < 0)
+        if (check_index(c, req->check_index) < 0 || apply_is_allowed(c, req, ix) < 0)
                 return;
         bool same = workload_ok(ix) && same_definition(c, workload_at(c, ix), asked);
         if (!same && quota_allows_apply(c, ix, asked) < 0)
@@ -435,15 +447,10 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
 
 void decide_delete(struct core *c, const Pb__WorkloadRef *req)
 {
-        struct workload_ix ix;
-        struct err err;
-        if (workload_lookup(c, req->id, &ix, &err) < 0) {
-                reply_error(c, &err);
+        struct workload_ix ix = to_change(c, req->id, req->if_match, req->check_index);
+        if (!workload_ok(ix))
                 return;
-        }
         struct workload *w = workload_at(c, ix);
-        if (check_version(c, w, req->if_match) < 0)
-                return;
         if (w->desired != PB__DESIRED_STATE__E__Deleted) {
                 Pb__Event e = PB__EVENT__INIT;
                 e.type = PB__EVENT_TYPE__E__WorkloadDeleting;
@@ -461,15 +468,10 @@ void decide_delete(struct core *c, const Pb__WorkloadRef *req)
 
 void decide_desired(struct core *c, const Pb__SetDesiredRequest *req)
 {
-        struct workload_ix ix;
-        struct err err;
-        if (workload_lookup(c, req->id, &ix, &err) < 0) {
-                reply_error(c, &err);
+        struct workload_ix ix = to_change(c, req->id, req->if_match, 0);
+        if (!workload_ok(ix))
                 return;
-        }
         struct workload *w = workload_at(c, ix);
-        if (check_version(c, w, req->if_match) < 0)
-                return;
         if (w->desired == PB__DESIRED_STATE__E__Deleted) {
                 conflict(c, fmt("workload %s is being deleted", w->id), NULL, "apply it again when it is gone");
                 return;
@@ -503,15 +505,10 @@ void decide_desired(struct core *c, const Pb__SetDesiredRequest *req)
 
 void decide_retry(struct core *c, const Pb__WorkloadRef *req)
 {
-        struct workload_ix ix;
-        struct err err;
-        if (workload_lookup(c, req->id, &ix, &err) < 0) {
-                reply_error(c, &err);
+        struct workload_ix ix = to_change(c, req->id, req->if_match, req->check_index);
+        if (!workload_ok(ix))
                 return;
-        }
         struct workload *w = workload_at(c, ix);
-        if (check_version(c, w, req->if_match) < 0)
-                return;
         if (w->desired != PB__DESIRED_STATE__E__Running) {
                 conflict(c, fmt("workload %s is not meant to run", w->id), NULL, "start it with berth start");
                 return;

@@ -363,6 +363,30 @@ static int check_exec(const Pb__ExecMessage *m, struct err *err)
         return check_message(&m->base, NULL, 0, err);
 }
 
+static int check_plan(struct arena *arena, Pb__PlanRequest *r, struct err *err)
+{
+        int questions = (r->n_apply > 0) + (r->n_remove > 0) + !str_empty(r->drain_node) + (r->n_lose_nodes > 0) +
+                        (!str_empty(r->add_nodes_like) || r->add_nodes > 0);
+        struct path_step apply = { .name = "apply", .name_len = 5 };
+        int rc = check_message(&r->base, NULL, 0, err);
+        if (rc < 0)
+                return rc;
+        if (questions != 1)
+                return fail(err, NULL, questions ? "a plan answers one question at a time" : "there is no question",
+                            "exactly one of apply, remove, drain_node, lose_nodes and add_nodes_like");
+        if (r->add_nodes > 0 && str_empty(r->add_nodes_like))
+                return fail(err, STEP(NULL, "add_nodes_like"), "is missing", "the node that new ones are to be like");
+        for (size_t i = 0; i < r->n_apply; i++) {
+                rc = normalise_workload(arena, r->apply[i], &(struct path_step){ .up = &apply, .index = i }, err);
+                if (rc < 0)
+                        return rc;
+                for (size_t k = 0; k < i; k++)
+                        if (str_eq(r->apply[i]->id, r->apply[k]->id))
+                                return fail(err, &(struct path_step){ .up = &apply, .index = i }, "this workload is there twice", NULL);
+        }
+        return 0;
+}
+
 int request_normalise(struct arena *arena, ProtobufCMessage *request, struct err *err)
 {
         const ProtobufCMessageDescriptor *type = request->descriptor;
@@ -372,6 +396,8 @@ int request_normalise(struct arena *arena, ProtobufCMessage *request, struct err
                 return check_apply(arena, (Pb__ApplyWorkloadRequest *)request, err);
         if (type == &pb__apply_workloads_request__descriptor)
                 return check_apply_many(arena, (Pb__ApplyWorkloadsRequest *)request, err);
+        if (type == &pb__plan_request__descriptor)
+                return check_plan(arena, (Pb__PlanRequest *)request, err);
         if (type == &pb__workload__descriptor)
                 return workload_normalise(arena, (Pb__Workload *)request, err);
         if (type == &pb__exec_message__descriptor)
@@ -399,7 +425,7 @@ int validate_request(const ProtobufCMessage *request, struct err *err)
         int rc;
 
         if (type != &pb__apply_workload_request__descriptor && type != &pb__apply_workloads_request__descriptor &&
-            type != &pb__workload__descriptor)
+            type != &pb__workload__descriptor && type != &pb__plan_request__descriptor)
                 return request_normalise(NULL, (ProtobufCMessage *)request, err); /* only these are changed */
         rc = request_normalise(&arena, pb_clone(&arena, request), err);
         arena_fini(&arena);
