@@ -44,6 +44,22 @@ static atomic_uint live_blocks;
 static atomic_bool low;
 static atomic_uint_least64_t fail_countdown;
 
+/* A forked child (a plan) has one thread: the lock must not be held by one that is not there any more. */
+static void fork_prepare(void)
+{
+        pthread_mutex_lock(&lock);
+}
+
+static void fork_done(void)
+{
+        pthread_mutex_unlock(&lock);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+        pthread_atfork(fork_prepare, fork_done, fork_done);
+}
+
 /* Counts one allocation and says whether it is the one that must fail. */
 static bool injected(void)
 {

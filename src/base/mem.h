@@ -4,7 +4,7 @@
  * set aside at start, and mem_low() turns true so that the server refuses new work until mem_refill() has succeeded. Only an
  * exhausted reserve ends the process, with a sentence. mem_try() is for what a caller makes large: it may return NULL.
  * mem_fail_at(n) makes the n-th allocation from now
- * fail, once, on whichever thread it is (tests). All of this is thread-safe.
+ * fail, once, on whichever thread it is (tests). All of this is thread-safe, and works in a forked child.
  */
 #ifndef BERTH_BASE_MEM_H
 #define BERTH_BASE_MEM_H

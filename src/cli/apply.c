@@ -2,23 +2,18 @@
  *
  * All files are read and checked before the first workload is sent: a mistake in the third document leaves the cluster as it was.
  */
-#include "base/array.h"
-#include "base/file.h"
 #include "cli/client.h"
-#include "cli/names.h"
+#include "cli/manifests.h"
+#include "cli/plan.h"
 #include "cli/verbs.h"
 #include "cli/wait.h"
-#include "model/manifest.h"
-#include "model/pb.h"
 #include "model/validate.h"
-#include <errno.h>
-#include <string.h>
-#include <unistd.h>
 
 struct apply_options {
         struct text_list files;
         struct wait_options wait;
-        bool create_only, if_unchanged;
+        bool create_only, if_unchanged, plan, yes;
+        int64_t check_index;
 };
 
 static const struct opt rows[] = {
@@ -27,89 +22,27 @@ static const struct opt rows[] = {
         OPT(struct apply_options, OPT_FLAG, create_only, .name = "create-only", .help = "refuse names that are taken"),
         OPT(struct apply_options, OPT_FLAG, if_unchanged, .name = "if-unchanged",
             .help = "every document must have the resource_version that it was read with"),
+        OPT(struct apply_options, OPT_FLAG, plan, .name = "plan", .help = "show what would happen, ask, and do just that"),
+        OPT(struct apply_options, OPT_FLAG, yes, .letter = 'y', .name = "yes", .help = "with --plan: go on without asking"),
+        OPT(struct apply_options, OPT_INT, check_index, .name = "check-index", .arg = "INDEX",
+            .help = "only if nothing was decided since the plan with this index"),
         WAIT_ROWS(struct apply_options, wait),
 };
 
 #define AT_ONCE_BYTES (1024 * 1024) /* packed, in one request */
 
-struct item {
-        Pb__Workload *workload;
-        const char *file;
-        unsigned line;
-};
-
-struct items {
-        struct item *at;
-        size_t len, cap;
-};
-
-static int read_input(const char *file, struct str *text, struct err *err)
+static int check_versions(const struct manifests *items, struct err *err)
 {
-        if (!str_eq(file, "-")) {
-                int r = file_read(file, MANIFEST_MAX_BYTES, text, err);
-                if (r == -ERR_LIMIT) /* trying again cannot help */
-                        return err_set(err, ERR_INVALID, .msg = fmt("%s is too large", file),
-                                       .detail = fmt("a manifest has at most %d bytes", MANIFEST_MAX_BYTES),
-                                       .hint = "split it into several files: apply takes -f several times");
-                if (r < 0 && !file_exists(file))
-                        return err_set(err, ERR_INVALID, .msg = fmt("no file '%s'", file), .hint = "- reads standard input");
-                return r;
-        }
-        for (;;) {
-                char buf[65536];
-                ssize_t n = read(0, buf, sizeof(buf));
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n < 0)
-                        return err_sys(err, errno, "cannot read standard input");
-                if (n == 0)
-                        return 0;
-                if (text->len + (size_t)n > MANIFEST_MAX_BYTES)
-                        return err_set(err, ERR_INVALID, .msg = "standard input is too long",
-                                       .detail = fmt("at most %d bytes", MANIFEST_MAX_BYTES));
-                str_add(text, buf, (size_t)n);
-        }
-}
-
-static int read_file(struct cli *cli, const char *file, struct items *items, struct err *err)
-{
-        _cleanup_(str_finip) struct str text = STR_INIT;
-        struct manifest manifest = { 0 };
-        const char *name = str_eq(file, "-") ? "standard input" : file;
-        int r = read_input(file, &text, err);
-        if (r == 0)
-                r = manifest_read(name, str_c(&text), text.len, &cli->arena, &manifest, err);
-        if (r < 0)
-                return r;
-        for (size_t i = 0; i < manifest.n_items; i++)
-                *array_push(items) = (struct item){ .workload = manifest.items[i].workload, .file = name, .line = manifest.items[i].line };
-        return 0;
-}
-
-static int check_all(const struct apply_options *o, const struct items *items, struct err *err)
-{
-        for (size_t i = 0; i < items->len; i++) {
-                const struct item *it = &items->at[i];
-                struct arena arena = ARENA_INIT;
-                Pb__Workload *copy = (Pb__Workload *)pb_clone(&arena, &it->workload->base);
-                int r = workload_normalise(&arena, copy, err);
-                arena_fini(&arena);
-                if (r < 0)
-                        return err_prefix(err, fmt("%s:%u", it->file, it->line));
-                if (o->if_unchanged && it->workload->resource_version == 0)
-                        return err_set(err, ERR_INVALID, .msg = fmt("%s:%u: there is no resource_version", it->file, it->line),
+        for (size_t i = 0; i < items->len; i++)
+                if (items->at[i].workload->resource_version == 0)
+                        return err_set(err, ERR_INVALID,
+                                       .msg = fmt("%s:%u: there is no resource_version", items->at[i].file, items->at[i].line),
                                        .hint = "--if-unchanged needs the one that was read: berth get workload NAME -o yaml");
-                for (size_t k = 0; k < i; k++)
-                        if (str_eq(items->at[k].workload->id, it->workload->id))
-                                return err_set(err, ERR_INVALID,
-                                               .msg = fmt("%s:%u: workload '%s' is there twice", it->file, it->line, it->workload->id),
-                                               .detail = fmt("the other is at %s:%u", items->at[k].file, items->at[k].line));
-        }
         return 0;
 }
 
 /* One line for a workload that was applied, or its error; *status becomes the exit status of the first one that failed. */
-static void tell(struct cli *cli, const struct item *it, const Pb__ApplyResult *r, int *status)
+static void tell(struct cli *cli, const struct manifest_of *it, const Pb__ApplyResult *r, int *status)
 {
         if (!r->error) {
                 cli_out(cli, "workload/%s %s\n", r->id, r->outcome);
@@ -125,7 +58,7 @@ static void tell(struct cli *cli, const struct item *it, const Pb__ApplyResult *
 }
 
 /* How many of them go into one request. */
-static size_t share_of(const struct item *items, size_t n)
+static size_t share_of(const struct manifest_of *items, size_t n)
 {
         size_t bytes = 0, i = 0;
         while (i < n && i < APPLY_ITEMS_MAX) {
@@ -138,12 +71,14 @@ static size_t share_of(const struct item *items, size_t n)
 }
 
 /* One request with n of them. Fails only if the server could not be asked, or did not take the request as a whole. */
-static int send_some(struct cli *cli, const struct apply_options *o, const struct item *items, size_t n, int *status, struct err *err)
+static int send_some(struct cli *cli, const struct apply_options *o, const struct manifest_of *items, size_t n, uint64_t *index,
+                     int *status, struct err *err)
 {
         struct arena arena = ARENA_INIT;
         Pb__ApplyWorkloadsRequest req = PB__APPLY_WORKLOADS_REQUEST__INIT;
         req.items = arena_new_n(&arena, Pb__Workload *, n);
         req.create_only = o->create_only;
+        req.check_index = *index;
         for (size_t i = 0; i < n; i++)
                 req.items[req.n_items++] = items[i].workload;
         Pb__ApplyWorkloadsResponse *answer =
@@ -154,11 +89,14 @@ static int send_some(struct cli *cli, const struct apply_options *o, const struc
                             .detail = fmt("%zu instead of %zu", answer->n_results, n));
         for (size_t i = 0; i < n && r == 0; i++)
                 tell(cli, &items[i], answer->results[i], status);
+        for (size_t i = 0; *index && r == 0 && i < n; i++)
+                if (answer->results[i]->resource_version > *index) /* our own changes are no surprise to the next request */
+                        *index = answer->results[i]->resource_version;
         arena_fini(&arena);
         return r;
 }
 
-static int wait_all(struct cli *cli, const struct apply_options *o, const struct items *items, struct err *err)
+static int wait_all(struct cli *cli, const struct apply_options *o, const struct manifests *items, struct err *err)
 {
         for (size_t i = 0; i < items->len; i++) {
                 const Pb__Workload *w = items->at[i].workload;
@@ -174,29 +112,46 @@ static int wait_all(struct cli *cli, const struct apply_options *o, const struct
         return 0;
 }
 
+/* > 0: there is nothing to do, or the user does not want it. */
+static int show_plan(struct cli *cli, const struct apply_options *o, const struct manifests *items, uint64_t *index, struct err *err)
+{
+        _cleanup_(str_finip) struct str out = STR_INIT;
+        if (o->check_index)
+                return usage_error(cli, err, "either --plan or --check-index");
+        const Pb__PlanResponse *p = plan_ask_apply(cli, items, err);
+        if (!p)
+                return -(int)err->code;
+        plan_print(cli, p, &out);
+        cli_out_str(cli, &out);
+        if (p->changes_in_all == 0)
+                return 1;
+        *index = p->index;
+        int r = o->yes ? 1 : plan_confirm(cli, "Do this?", err);
+        if (r == 0)
+                cli_say(cli, "nothing was changed\n");
+        return r < 0 ? r : r == 0;
+}
+
 static int apply_run(struct cli *cli, const void *values, const struct args *args, struct err *err)
 {
         const struct apply_options *o = values;
-        struct items items = { 0 };
-        int r = 0;
-        if (o->files.n + args->n == 0)
-                return usage_error(cli, err, "which file? -f FILE, or -f - for standard input");
-        for (size_t i = 0; i < o->files.n && r == 0; i++)
-                r = read_file(cli, o->files.at[i], &items, err);
-        for (size_t i = 0; i < args->n && r == 0; i++) /* the shell expands -f *.yaml to -f a.yaml b.yaml */
-                r = read_file(cli, args->at[i], &items, err);
-        if (r == 0 && items.len == 0)
-                r = err_set(err, ERR_INVALID, .msg = "there is no workload in what was given");
-        if (r == 0)
-                r = check_all(o, &items, err);
+        struct manifests items = { 0 };
+        int r = manifests_read(cli, &o->files, args, 0, &items, err);
+        if (r == 0 && o->if_unchanged)
+                r = check_versions(&items, err);
         int status = 0;
+        uint64_t index = (uint64_t)o->check_index;
+        if (r == 0 && o->plan && (r = show_plan(cli, o, &items, &index, err)) > 0) {
+                manifests_fini(&items);
+                return 0;
+        }
         for (size_t i = 0, n; i < items.len && r == 0; i += n) {
                 n = share_of(&items.at[i], items.len - i);
-                r = send_some(cli, o, &items.at[i], n, &status, err);
+                r = send_some(cli, o, &items.at[i], n, &index, &status, err);
         }
         if (r == 0 && status == 0 && o->wait.state)
                 r = wait_all(cli, o, &items, err);
-        array_fini(&items);
+        manifests_fini(&items);
         return r < 0 ? r : status;
 }
 
@@ -205,8 +160,10 @@ const struct verb verb_apply = {
         .args = "-f FILE",
         .summary = "make or change workloads from a file",
         .text = "A file may hold several documents, and -f may be given several times. Everything is checked before anything is sent.\n"
-                "Says of each workload whether it was created, updated or unchanged.",
+                "Says of each workload whether it was created, updated or unchanged. With --plan it shows first what that would lead to\n"
+                "(see berth plan), asks, and refuses if anything was decided in between.",
         .examples = "  berth apply -f web.yaml --wait\n"
+                    "  berth apply -f web.yaml --plan\n"
                     "  berth get workload web -o yaml | sed 's/cpu: 0.5/cpu: 1/' | berth apply -f -",
         .options = rows,
         .n_options = ARRAY_LEN(rows),

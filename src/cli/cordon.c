@@ -8,6 +8,7 @@ int set_wish(struct cli *cli, const struct args *args, const Pb__SetNodeWishRequ
              struct err *err)
 {
         struct text_list names;
+        uint64_t index = asked->check_index;
         int r = names_of_kind(cli, &cli->arena, "node", args, &names, err);
         for (size_t i = 0; r == 0 && i < names.n; i++) {
                 Pb__SetNodeWishRequest q = *asked;
@@ -15,10 +16,13 @@ int set_wish(struct cli *cli, const struct args *args, const Pb__SetNodeWishRequ
                 if (!n)
                         return -(int)err->code;
                 q.id = n->id;
+                q.check_index = index;
                 bool already = n->wish == q.wish && !q.deadline_seconds;
                 n = client_call(cli, &cli->arena, "SetNodeWish", &q, &pb__node__descriptor, err);
                 if (!n)
                         return -(int)err->code;
+                if (index && n->resource_version > index)
+                        index = n->resource_version; /* our own change is no surprise to the next one */
                 cli_out(cli, "node/%s %s%s\n", n->id, already ? "is already " : "", done);
                 names.at[i] = n->id;
         }

@@ -10,6 +10,7 @@ struct delete_options {
         struct wait_options wait;
         const char *selector;
         bool all, ignore_missing;
+        int64_t check_index;
 };
 
 static const struct opt rows[] = {
@@ -17,6 +18,8 @@ static const struct opt rows[] = {
             .help = "workloads with these labels"),
         OPT(struct delete_options, OPT_FLAG, all, .name = "all", .help = "all workloads"),
         OPT(struct delete_options, OPT_FLAG, ignore_missing, .name = "ignore-missing", .help = "a name that does not exist is no error"),
+        OPT(struct delete_options, OPT_INT, check_index, .name = "check-index", .arg = "INDEX",
+            .help = "only if nothing was decided since the plan with this index"),
         WAIT_ROWS(struct delete_options, wait),
 };
 
@@ -69,7 +72,7 @@ static int resolve(struct cli *cli, const struct delete_options *o, const struct
         return 0;
 }
 
-static int delete_some(struct cli *cli, const char *const *ids, size_t n, struct err *err)
+static int delete_some(struct cli *cli, const char *const *ids, size_t n, uint64_t *index, struct err *err)
 {
         struct arena arena = ARENA_INIT;
         Pb__WorkloadRef *refs = arena_new_n(&arena, Pb__WorkloadRef, n);
@@ -81,7 +84,14 @@ static int delete_some(struct cli *cli, const char *const *ids, size_t n, struct
                 calls[i] =
                     (struct client_request){ .method = "DeleteWorkload", .request = &refs[i], .reply_type = &pb__workload__descriptor };
         }
-        client_call_many(cli, &arena, calls, n);
+        for (size_t i = 0; *index && i < n; i++) { /* one after the other, each on what the one before it left */
+                refs[i].check_index = *index;
+                client_call_many(cli, &arena, &calls[i], 1);
+                if (calls[i].reply && ((Pb__Workload *)calls[i].reply)->resource_version > *index)
+                        *index = ((Pb__Workload *)calls[i].reply)->resource_version;
+        }
+        if (!*index)
+                client_call_many(cli, &arena, calls, n);
         for (size_t i = 0; i < n; i++)
                 if (calls[i].reply || calls[i].err.code == ERR_NOT_FOUND) { /* gone meanwhile: what was wanted */
                         cli_out(cli, "workload/%s deleted\n", ids[i]);
@@ -96,9 +106,10 @@ static int delete_some(struct cli *cli, const char *const *ids, size_t n, struct
 static int delete_workloads(struct cli *cli, const struct delete_options *o, const struct text_list *ids, struct err *err)
 {
         struct wait_goal goal;
+        uint64_t index = (uint64_t)o->check_index;
         int r = wait_goal_parse(o->wait.state, (struct wait_goal){ .deleted = true }, &goal, err);
         for (size_t i = 0; r == 0 && i < ids->n; i += AT_ONCE)
-                r = delete_some(cli, ids->at + i, ids->n - i < AT_ONCE ? ids->n - i : AT_ONCE, err);
+                r = delete_some(cli, ids->at + i, ids->n - i < AT_ONCE ? ids->n - i : AT_ONCE, &index, err);
         return r == 0 && o->wait.state ? wait_for(cli, ids->at, ids->n, &goal, o->wait.timeout_ms, err) : r;
 }
 

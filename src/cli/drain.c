@@ -11,12 +11,14 @@
 
 struct drain_options {
         bool wait;
-        int64_t deadline_ms, timeout_ms;
+        int64_t deadline_ms, timeout_ms, check_index;
 };
 
 static const struct opt rows[] = {
         OPT(struct drain_options, OPT_DURATION, deadline_ms, .name = "deadline", .arg = "DURATION",
             .help = "then stop what fits nowhere else (never)"),
+        OPT(struct drain_options, OPT_INT, check_index, .name = "check-index", .arg = "INDEX",
+            .help = "only if nothing was decided since the plan with this index"),
         OPT(struct drain_options, OPT_FLAG, wait, .letter = 'w', .name = "wait", .help = "wait until nothing is left there"),
         OPT(struct drain_options, OPT_DURATION, timeout_ms, .name = "timeout", .arg = "DURATION",
             .help = "with --wait: give up after this long (the deadline and 5m)"),
@@ -62,6 +64,7 @@ static int drain_run(struct cli *cli, const void *values, const struct args *arg
         Pb__SetNodeWishRequest q = PB__SET_NODE_WISH_REQUEST__INIT;
         struct text_list ids;
         q.wish = PB__NODE_WISH__E__draining;
+        q.check_index = (uint64_t)o->check_index;
         q.deadline_seconds = (o->deadline_ms + 999) / 1000;
         int r = set_wish(cli, args, &q, "draining", &ids, err);
         int64_t timeout_ms = o->timeout_ms ? o->timeout_ms : WAIT_DEFAULT_MS + o->deadline_ms;

@@ -59,6 +59,8 @@ void many_applied(struct core *c, const struct workload *w, bool created)
 void decide_apply_many(struct core *c, const Pb__ApplyWorkloadsRequest *req)
 {
         struct many many = { .results = arena_new_n(&c->step, Pb__ApplyResult *, req->n_items + 1) };
+        if (check_index(c, req->check_index) < 0)
+                return;
         c->many = &many;
         for (size_t i = 0; i < req->n_items; i++) {
                 Pb__ApplyWorkloadRequest one = PB__APPLY_WORKLOAD_REQUEST__INIT;

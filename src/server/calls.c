@@ -11,6 +11,7 @@
 #include "net/grpc.h"
 #include "net/http.h"
 #include "server/io.h"
+#include "server/plans.h"
 #include "server/reader.h"
 #include <event2/event.h>
 #include <stdio.h>
@@ -113,6 +114,7 @@ void call_drop(struct call *call)
         c->n -= 1 + call->more_items;
         ring_msg_free(call->msg);
         history_job_free(call->history);
+        plans_end(call->io->plans, call);
         mem_free(call);
 }
 
@@ -213,6 +215,11 @@ static void answer(struct call *call, const struct reply *reply)
         arena_fini(&arena);
 }
 
+void call_answer(struct call *call, const ProtobufCMessageDescriptor *type, const void *data, size_t len)
+{
+        answer(call, &(struct reply){ .ticket = call->ticket, .type = type, .data = (void *)data, .len = len });
+}
+
 /* A list of one workload's events begins at its newest one, which its record names. */
 static void answer_chain_start(struct call *call, const struct reply *reply)
 {
@@ -238,6 +245,8 @@ void calls_reply(struct calls *c, const struct reply *reply)
                 answer_chain_start(call, reply);
         else if (reply->err)
                 call_fail(call, reply->err);
+        else if (call->op->kind == OP_PLAN)
+                plans_barrier(c->io->plans, call);
         else
                 answer(call, reply);
 }
@@ -293,6 +302,11 @@ static void expect(struct call *call, int64_t deadline_ms)
 
 void call_send(struct call *call)
 {
+        struct err err = { 0 };
+        if (call->op->kind == OP_PLAN && plans_begin(call->io->plans, call, &err) < 0) {
+                call_fail(call, &err);
+                return;
+        }
         struct ring_msg *msg = TAKE_PTR(call->msg);
         msg->in.reply = call->ticket;
         msg->in.request_id = arena_strdup(&msg->memory, call->request_id);
@@ -308,7 +322,6 @@ void call_send(struct call *call)
                 expect(call, deadline);
                 return;
         }
-        struct err err = { 0 };
         ring_msg_free(msg);
         io_too_busy(call->io, &err);
         call_fail(call, &err);

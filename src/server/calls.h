@@ -31,6 +31,7 @@ struct call {
         size_t more_items;           /* of a request for several changes; each counts as a call */
         struct ring_msg *msg;        /* until it is sent */
         struct history_job *history; /* OP_EVENTS, until it is sent */
+        struct plan *plan;           /* OP_PLAN: see plans.h */
 };
 
 struct calls *calls_create(struct io *io);
@@ -47,6 +48,8 @@ void call_read(struct call *call);
 void call_events(struct call *call, const Pb__ListEventsRequest *want);
 /* Answers with err; the call is gone. */
 void call_fail(struct call *call, const struct err *err);
+/* Answers with a packed message; the call is gone. */
+void call_answer(struct call *call, const ProtobufCMessageDescriptor *type, const void *data, size_t len);
 /* Forgets it without an answer: the caller has gone. */
 void call_drop(struct call *call);
 

@@ -9,6 +9,7 @@
 #include "net/grpc.h"
 #include "net/http.h"
 #include "net/tls.h"
+#include "server/plans.h"
 #include "server/reader.h"
 #include <event2/event.h>
 #include <stdio.h>
@@ -153,6 +154,9 @@ static void take(struct io *io, struct io_msg *msg)
                 else
                         events_history(io->events, job);
                 break;
+        case IO_PLAN:
+                plans_take(io->plans, TAKE_PTR(msg->plan));
+                break;
         case IO_STOP:
                 stop(io);
                 break;
@@ -261,6 +265,7 @@ static int io_open(struct io *io, struct err *err)
         for (size_t i = 0; i < n_ops; i++)
                 io->doors[i] = (struct door){ .self = &io->doors[i], .io = io, .op = &ops[i] };
         io->calls = calls_create(io);
+        io->plans = plans_create(io);
         io->sessions = sessions_create(io);
         io->push = push_create(io);
         io->relays = relays_create(io);
@@ -284,6 +289,7 @@ static void io_close(struct io *io)
         http_server_destroy(io->http);
         grpc_server_destroy(io->grpc);
         calls_destroy(io->calls);
+        plans_destroy(io->plans);
         relays_destroy(io->relays);
         sessions_destroy(io->sessions);
         push_destroy(io->push);

@@ -37,6 +37,7 @@ struct io {
         struct push *push;
         struct events *events;
         struct relays *relays;
+        struct plans *plans;
         struct event *wake, *files; /* something in the queue; look at the certificate's files */
         struct event *nudge;        /* the ring has something to do */
         unsigned n_quiet;           /* inputs that it was not told of yet */

@@ -75,6 +75,8 @@ const struct op ops[] = {
           CONTROL "ListQuotas", "quotas", "All tenants that have a quota, with what they use", NULL },
         { "RemoveQuota", OP_CORE, INPUT_QUOTA_REMOVE, REQ(tenant_ref), REQ(quota), DELETE, "/quotas/{tenant}", 200, NULL, NULL,
           CONTROL "RemoveQuota", "quotas", "Take a tenant's limits away", NULL },
+        { "Plan", OP_PLAN, INPUT_PLAN, REQ(plan_request), REQ(plan_response), POST, "/plan", 200, "*", NULL, CONTROL "Plan", "cluster",
+          "What would happen: one of apply, remove, drain_node, lose_nodes, add_nodes_like; nothing is changed", NULL },
 
         { "ListEvents", OP_EVENTS, INPUT_GET_WORKLOAD, REQ(list_events_request), REQ(list_events_response), GET, "/events", 200, NULL, NULL,
           CONTROL "ListEvents", "events", "Stored events; next_since is the next call's since (its before, with newest_first)", NULL },

@@ -209,6 +209,7 @@ static void serve(struct http_request *req, void *ctx)
         case OP_CORE:
         case OP_CLUSTER:
         case OP_EVENTS:
+        case OP_PLAN:
                 begin_call(door, req, msg, request, pretty);
                 return;
         case OP_WATCH:

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "server/plans.h"
 #include "server/shared.h"
 
 #define TURN_INPUTS 256 /* decisions asked for per turn, except that one input is never split */
@@ -122,6 +123,8 @@ static void step_message(struct ring *r, struct ring_msg *m, int64_t now)
                 /* the caller has been told so by io, and must be able to rely on it as far as we can help it */
                 count(&r->s->metrics.inputs_expired);
         } else {
+                if (m->in.kind == INPUT_PLAN)
+                        plan_fork(r->s, r->core, m);
                 step(r, &m->in);
         }
 }

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "server/plans.h"
 #include "server/reader.h"
 #include "server/shared.h"
 #include <errno.h>
@@ -132,6 +133,7 @@ void io_msg_free(void *p)
                 return;
         core_batch_free(m->batch);
         history_job_free(m->history);
+        plan_child_free(m->plan);
         mem_free(m);
 }
 

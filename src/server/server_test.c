@@ -63,8 +63,9 @@ static void it_says_where_it_listens(void **state)
         expect_status(f, "GET", "/", NULL, 200);
         expect_status(f, "GET", "/v1", NULL, 200);
         expect_status(f, "GET", "/openapi.json", NULL, 200);
+        assert_true(head_of(f) == 1); /* the cluster was created, and that is durable */
         a = expect_http(f, "GET", "/metrics", "", NULL, 200);
-        assert_non_null(strstr(str_c(&a.body), "berth_commits_total 1\n")); /* the cluster was created */
+        assert_non_null(strstr(str_c(&a.body), "berth_commits_total 1\n"));
         http_answer_fini(&a);
         server_end(f);
         assert_false(file_exists(path));
@@ -388,6 +389,29 @@ static void a_store_that_is_away_degrades_and_recovers(void **state)
         a = expect_http(f, "GET", "/workloads/hello", "", NULL, 200);
         assert_non_null(strstr(str_c(&a.body), "2000")); /* sent before the store went away for good: done once it was back */
         http_answer_fini(&a);
+}
+
+/* R: X1 */
+static void a_plan_changes_nothing_and_waits_for_what_it_saw(void **state)
+{
+        struct fixture *f = *state;
+        server_end(f);
+        f->opt.request_timeout_ms = 1000;
+        server_begin(f);
+        struct agent *agent = agent_with_hello(f);
+        uint64_t head = head_of(f);
+        struct http_answer a = expect_http(f, "POST", "/plan", "", "{\"drain_node\":\"n1\"}", 200);
+        assert_non_null(strstr(str_c(&a.body), fmt("\"index\":%llu,\"summary\":\"1 would be pending", (unsigned long long)head)));
+        http_answer_fini(&a);
+        assert_int_equal(head_of(f), head);
+        /* what it saw may yet be lost: it is not shown */
+        atomic_store(&store_fault, ERR_UNAVAILABLE);
+        a = http_do(f->http, "PUT", "/workloads/hello", "", OTHER);
+        http_answer_fini(&a);
+        a = expect_http(f, "POST", "/plan", "", "{\"drain_node\":\"n1\"}", 503);
+        http_answer_fini(&a);
+        atomic_store(&store_fault, 0);
+        agent_close(agent);
 }
 
 static void beat(struct agent *a, int times)
@@ -811,6 +835,7 @@ int main(void)
                 T(a_list_of_events_has_a_cursor_both_ways),
                 T(what_was_acknowledged_is_there_after_a_restart),
                 T(nothing_to_do_writes_nothing),
+                T(a_plan_changes_nothing_and_waits_for_what_it_saw),
                 T(a_store_that_is_away_degrades_and_recovers),
                 T(no_node_is_lost_because_the_store_was_away),
                 T(old_events_are_dropped_and_a_stream_says_so),

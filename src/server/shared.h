@@ -53,12 +53,14 @@ struct commit_done {
         enum commit_word word;
 };
 
-enum io_kind { IO_RELEASE, IO_HISTORY, IO_STOP };
+enum io_kind { IO_RELEASE, IO_HISTORY, IO_PLAN, IO_STOP };
 struct history_job;
+struct plan_child;
 struct io_msg {
         enum io_kind kind;
         struct core_batch *batch;
         struct history_job *history;
+        struct plan_child *plan;
 };
 void io_msg_free(void *msg);
 
