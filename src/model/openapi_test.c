@@ -17,7 +17,8 @@ static void a_schema_says_what_the_codec_does(void **state)
         assert_string_equal(str_c(&out),
                             "{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{"
                             "\"id\":{\"type\":\"string\",\"maxLength\":128,\"pattern\":\"^[A-Za-z0-9](\\\\.?[A-Za-z0-9_-])*\\\\.?$\"},"
-                            "\"if_match\":{\"type\":\"integer\",\"format\":\"int64\",\"minimum\":0}},\"required\":[\"id\"]}");
+                            "\"if_match\":{\"type\":\"integer\",\"format\":\"int64\",\"minimum\":0},"
+                            "\"check_index\":{\"type\":\"integer\",\"format\":\"int64\",\"minimum\":0}},\"required\":[\"id\"]}");
         str_clear(&out);
         openapi_schema(&out, &pb__workload__descriptor);
         assert_non_null(strstr(str_c(&out), "\"restart\":{\"type\":\"string\",\"enum\":[\"always\",\"on-failure\",\"never\"]}"));

@@ -218,6 +218,8 @@ static bool is_query(const struct op *op, const ProtobufCFieldDescriptor *f)
                 return false;
         if (str_eq(f->name, "if_match") || str_eq(f->name, "create_only") || str_eq(f->name, "update_only"))
                 return false; /* headers say this: If-Match, If-None-Match */
+        if (str_eq(f->name, "check_index") && str_eq(op->method, GET))
+                return false; /* looking needs no plan */
         return !((op->kind == OP_EVENTS || op->kind == OP_WATCH) && str_eq(f->name, "follow")) &&
                !(op->kind == OP_WATCH && (str_eq(f->name, "newest_first") || str_eq(f->name, "before") || str_eq(f->name, "limit")));
 }
