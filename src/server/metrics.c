@@ -52,6 +52,7 @@ void metrics_init(struct metrics *m)
         histogram_init(&m->commit, METRICS_BOUNDS_IO);
         histogram_init(&m->request, METRICS_BOUNDS_IO);
         histogram_init(&m->turn, METRICS_BOUNDS_STEP);
+        metrics_agents_init(m);
 }
 
 void metrics_http(struct metrics *m, size_t op, int status)
@@ -251,5 +252,6 @@ void metrics_render(struct metrics *m, const struct metrics_now *now, struct str
         one(out, "berth_events_sent_total", "counter", "Events sent to event streams.", counted(&m->events_sent));
         one(out, "berth_relays", "gauge", "Logs and exec streams under way.", now->relays);
         render_requests(out, m, now);
+        metrics_agents_render(m, out);
         render_process(out, now);
 }

@@ -14,6 +14,7 @@
 #define METRICS_OPS 96      /* rows of the ops table, and one for "unknown" */
 #define METRICS_STATUSES 24 /* distinct HTTP statuses; the last one is for the rest */
 #define METRICS_GRPC_CODES 17
+#define METRICS_AGENT_RPCS 4 /* enum push_rpc */
 
 typedef _Atomic uint64_t counter;
 
@@ -34,6 +35,7 @@ struct metrics {
         struct histogram commit, turn, request;
         counter http[METRICS_OPS][METRICS_STATUSES];
         counter grpc[METRICS_OPS][METRICS_GRPC_CODES];
+        struct histogram agent_rpc[METRICS_AGENT_RPCS][METRICS_GRPC_CODES]; /* calls to agents (metrics_agents.c) */
 };
 void metrics_init(struct metrics *m);
 static inline void count(counter *c)
@@ -51,6 +53,10 @@ static inline uint64_t counted(const counter *c)
 /* op: row of the ops table, or METRICS_OPS - 1 for what no row matches. */
 void metrics_http(struct metrics *m, size_t op, int status);
 void metrics_grpc(struct metrics *m, size_t op, int code);
+/* A call to an agent has ended. rpc: enum push_rpc. */
+void metrics_agent_rpc(struct metrics *m, size_t rpc, int code, int64_t ns);
+void metrics_agents_init(struct metrics *m);
+void metrics_agents_render(const struct metrics *m, struct str *out);
 
 /* Values of this moment that belong to no counter. */
 struct metrics_now {

@@ -1,0 +1,26 @@
+/* server/push_calls.h: the calls to one node, between push_node.c (what is wanted, what was found) and push_calls.c (how it is asked). Internal. */
+#ifndef BERTH_SERVER_PUSH_CALLS_H
+#define BERTH_SERVER_PUSH_CALLS_H
+
+#include "server/push_node.h"
+#include "server/push_status.h"
+
+/* push_calls.c */
+void push_pump(struct push_node *n); /* begins what is due and may begin */
+void push_on_timer(int fd, short what, void *node);
+void push_call_detach(struct push_call *call); /* its unit is going: whatever it brings is dropped */
+void push_node_down(struct push_node *n, const char *why);
+void push_node_up(struct push_node *n);
+
+/* push_node.c: what a call brought. Each may free the unit. */
+void push_looked(struct push_node *n, struct push_unit *u, const Pa__WorkloadStatus *s); /* NULL: the agent does not know it */
+void push_applied(struct push_node *n, struct push_unit *u, const Pa__ApplyWorkloadResponse *a);
+void push_asked_to_delete(struct push_node *n, struct push_unit *u, const Pa__DeleteWorkloadResponse *d);
+void push_failed(struct push_node *n, struct push_unit *u, enum push_step step, enum push_verdict verdict, enum grpc_status status,
+                 const char *message);
+void push_listed(struct push_node *n, const Pa__ListWorkloadsResponse *list, uint64_t taken_seq);
+uint64_t push_taken_seq(const struct push_node *n);
+void push_forget_gone(struct push_node *n);
+bool push_may_ask(const struct push_node *n); /* the ring takes what is found */
+
+#endif
