@@ -11,6 +11,7 @@
  */
 #include "agent/agent.h"
 #include "agent/agent_state.h"
+#include "agent/push.h"
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -207,7 +208,12 @@ static void wake(struct agent *a)
         event_active(a->flush, EV_TIMEOUT, 0);
 }
 
-static void note_welcome(struct agent *a)
+void agent_wake(struct agent *a)
+{
+        wake(a);
+}
+
+void agent_is_welcome(struct agent *a)
 {
         struct fleet *f = a->fleet;
 
@@ -254,7 +260,7 @@ static void on_flush(evutil_socket_t fd, short what, void *arg)
         if (rounds > FLUSH_ROUNDS)
                 wake(a); /* others have their turn first */
         if (a->call && engine_is_welcome(a->engine))
-                note_welcome(a);
+                agent_is_welcome(a);
         if (a->call && engine_wants_close(a->engine, &reason, &retry_ms) && a->slow_retry_ms == 0) {
                 log_error("the server cannot be used", LOG_S("node", a->node_id), LOG_S("reason", reason), LOG_I("retry_ms", retry_ms));
                 a->slow_retry_ms = retry_ms;
@@ -265,6 +271,8 @@ static void on_flush(evutil_socket_t fd, short what, void *arg)
                 log_warn("a plan older than the last one was ignored", LOG_S("node", a->node_id),
                          LOG_S("hint", "was the server's store put back to an older state without a new epoch?"));
         }
+        if (a->push)
+                agent_push_turn(a);
         set_tick(a);
         end_if_stopped(a->fleet);
 }
@@ -342,7 +350,7 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
 }
 
 /* Jittered, and slower with every stream that brought nothing. */
-static int64_t redial_wait_ms(struct agent *a)
+int64_t agent_redial_wait_ms(struct agent *a)
 {
         int64_t wait = REDIAL_MIN_MS;
 
@@ -374,7 +382,7 @@ static void on_close(struct grpc_call *call, enum grpc_status status)
         wake(a);
         if (a->fleet->stopping)
                 return;
-        in_ms(a->redial, redial_wait_ms(a));
+        in_ms(a->redial, agent_redial_wait_ms(a));
 }
 
 static void on_state(struct grpc_channel *channel, enum grpc_channel_state state, const struct err *why, void *ctx)
@@ -405,8 +413,13 @@ static void dial(struct agent *a)
 
 static void on_redial(evutil_socket_t fd, short what, void *arg)
 {
+        struct agent *a = arg;
+
         (void)fd, (void)what;
-        dial(arg);
+        if (a->push)
+                agent_push_dial(a);
+        else
+                dial(a);
 }
 
 /* ---- one node ---- */
@@ -419,6 +432,7 @@ static void agent_close(struct agent *a)
                 grpc_channel_destroy(a->channel); /* on_close comes from inside */
                 a->channel = NULL;
         }
+        agent_push_close(a);
         agent_streams_close(a);
         if (a->runtime)
                 a->ops->close(a->runtime);
@@ -511,7 +525,8 @@ static int agent_open(struct fleet *f, const char *node_id, const struct mock_op
         } else
                 a->node_id = mem_strdup(node_id);
         if (r < 0 || (r = open_engine(a, &record, mock != NULL, err)) < 0 || (r = open_runtime(a, mock, err)) < 0 ||
-            (r = grpc_channel_create(f->base, opt->server, &co, &a->channel, err)) < 0) {
+            (r = grpc_channel_create(f->base, opt->server, &co, &a->channel, err)) < 0 ||
+            (opt->listen && (r = agent_push_open(a, err)) < 0)) {
                 agent_close(a);
                 return r;
         }

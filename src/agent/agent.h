@@ -22,6 +22,7 @@ struct agent_options {
         const char *
             node_id; /* NULL: the one on record, else the host's name and a few letters of a new ULID. With nodes > 1: the prefix ("mock") */
         const char *endpoint; /* shown as agent_endpoint; NULL: none */
+        const char *listen;   /* "host:port": be called instead of dialling (agent/push.h); NULL: keep a stream to the server */
         const struct engine_label *labels;
         size_t n_labels;
         int64_t cpu, memory_mb, disk_gb; /* 0: detected (cpu in thousandths of a core) */

@@ -12,6 +12,7 @@
 
 struct fleet;
 struct agent;
+struct agent_push;
 
 /* A log or exec stream that the server asked for. */
 struct relay {
@@ -44,6 +45,7 @@ struct agent {
         int64_t slow_retry_ms; /* > 0: the engine wants this pause before the next stream */
         uint64_t plans_ignored;
 
+        struct agent_push *push; /* push.h: the server calls us; NULL: we keep a stream */
         struct event *flush, *tick, *redial;
         ARRAY(struct outgoing) outbox; /* what the stream did not take yet */
         size_t outbox_bytes;
@@ -88,6 +90,9 @@ void agent_streams_close(struct agent *a);
 void agent_streams_resume(struct agent *a); /* the stream has room again */
 
 /* agent.c */
+void agent_wake(struct agent *a);              /* the engine has something to be carried out */
+void agent_is_welcome(struct agent *a);        /* the server has taken this node */
+int64_t agent_redial_wait_ms(struct agent *a); /* jittered, longer with every failure in a row */
 bool agent_send(struct agent *a,
                 const Pb__AgentMessage *m); /* stream data: false when the stream is backed up (it was taken all the same) */
 

@@ -157,9 +157,14 @@ struct engine_unit_view {
         Pb__DesiredState__E desired;
         Pb__ActualState__E state;
         bool in_runtime; /* started or starting and not proved gone */
+        bool confirmed;  /* a plan of this stream has named it */
 };
 bool engine_unit(const struct engine *e, const char *workload_id,
                  struct engine_unit_view *ret); /* false: unknown; valid until the next input */
+/* What a complete report would say now, of all units (ordered by id) or of one (NULL: unknown). Their strings are the engine's: valid until the next input. */
+struct arena;
+Pb__UnitStatus **engine_statuses(const struct engine *e, struct arena *arena, size_t *ret_n);
+Pb__UnitStatus *engine_status(const struct engine *e, struct arena *arena, const char *workload_id);
 /* The numbered invariants at the head of engine.c; the first broken one in err. */
 int engine_check(const struct engine *e, struct err *err);
 

@@ -78,7 +78,14 @@ static int by_id(const void *a, const void *b)
         return strcmp((*(Pb__UnitStatus *const *)a)->workload_id, (*(Pb__UnitStatus *const *)b)->workload_id);
 }
 
-static Pb__UnitStatus **pack_all(struct arena *a, const struct engine *e, size_t *ret_n)
+Pb__UnitStatus *engine_status(const struct engine *e, struct arena *arena, const char *workload_id)
+{
+        const struct unit *u = engine_find(e, workload_id);
+
+        return u ? pack_status(arena, u) : NULL;
+}
+
+Pb__UnitStatus **engine_statuses(const struct engine *e, struct arena *a, size_t *ret_n)
 {
         Pb__UnitStatus **list = arena_new_n(a, Pb__UnitStatus *, e->n_units + 1);
         size_t n = 0;
@@ -157,7 +164,7 @@ static void send_hello(struct builder *b)
         h.instance = e->instance;
         h.agent_endpoint = e->endpoint;
         h.applied = pack_cursor(b->a, e->cursor);
-        h.units = pack_all(b->a, e, &h.n_units);
+        h.units = engine_statuses(e, b->a, &h.n_units);
         h.protocol = 1;
         m.hello = &h;
         send_message(b, &m, true);
@@ -243,7 +250,7 @@ static void build_messages(struct builder *b)
                 send_changes(b);
         if (e->list_due) {
                 size_t n;
-                Pb__UnitStatus **all = pack_all(b->a, e, &n);
+                Pb__UnitStatus **all = engine_statuses(e, b->a, &n);
 
                 send_units(b, true, all, n);
                 e->list_due = false;

@@ -308,6 +308,7 @@ bool engine_unit(const struct engine *e, const char *workload_id, struct engine_
                 .desired = u->desired,
                 .state = u->state,
                 .in_runtime = unit_in_runtime(u),
+                .confirmed = u->confirmed,
         };
         return true;
 }

@@ -6,11 +6,11 @@
 #include <string.h>
 
 struct agent_flags {
-        const char *data, *node_id, *endpoint, *runtime, *log_level, *log_format, *tls_server_name;
+        const char *data, *node_id, *endpoint, *listen, *runtime, *log_level, *log_format, *tls_server_name;
         struct text_list labels;
         int64_t cpu_milli, memory_bytes, disk_bytes, nodes, seed, ready_fd;
         int64_t start_fail, crash, start_max_ms, job_max_ms;
-        bool stop_on_exit;
+        bool stop_on_exit, push;
 };
 
 static const struct agent_flags defaults = {
@@ -28,6 +28,9 @@ static const struct opt rows[] = {
         OPT(T, OPT_BYTES, memory_bytes, .name = "memory", .arg = "SIZE", .env = "BERTH_MEMORY", .help = "memory to offer (all)"),
         OPT(T, OPT_BYTES, disk_bytes, .name = "disk", .arg = "SIZE", .env = "BERTH_DISK", .help = "disk to offer (all that is free)"),
         OPT(T, OPT_TEXT, endpoint, .name = "endpoint", .arg = "ADDR", .env = "BERTH_ENDPOINT", .help = "shown as the node's endpoint"),
+        OPT(T, OPT_FLAG, push, .name = "push", .help = "be called by the server (persys.agent.v1) instead of keeping a stream to it"),
+        OPT(T, OPT_TEXT, listen, .name = "listen", .arg = "ADDR", .env = "BERTH_AGENT_LISTEN",
+            .help = "with --push: where to be called (0.0.0.0:50051)"),
         OPT(T, OPT_TEXT, runtime, .name = "runtime", .arg = "NAME", .env = "BERTH_RUNTIME", .choices = "process|mock",
             .help = "process (default), or mock: runs nothing"),
         OPT(T, OPT_FLAG, stop_on_exit, .name = "stop-on-exit",
@@ -78,6 +81,10 @@ static int agent_verb(struct cli *cli, const void *values, const struct args *ar
         bool is_mock = str_case_eq(f->runtime, "mock");
         if (f->nodes > 1 && !is_mock)
                 return usage_error(cli, err, "--nodes is for --runtime mock; one process is one real node");
+        if (f->listen && !f->push)
+                return usage_error(cli, err, "--listen is for --push; other agents dial the server");
+        if (f->push)
+                o.listen = f->listen ? f->listen : "0.0.0.0:50051";
         int r = fill_labels(cli, &cli->arena, &f->labels, &o, err);
         if (r < 0)
                 return r;
@@ -114,9 +121,12 @@ static int agent_verb(struct cli *cli, const void *values, const struct args *ar
 const struct verb verb_agent = {
         .name = "agent",
         .summary = "a node: runs what the server gives it",
-        .text = "Dials the server and keeps trying. Units outlive the agent: the next one on the same data directory adopts them.",
+        .text = "Dials the server and keeps trying. Units outlive the agent: the next one on the same data directory adopts them.\n"
+                "With --push the agent registers and is called (persys.agent.v1); a container whose image is \"process\" is run as a plain "
+                "process.",
         .examples = "  berth agent --server berth.example:8085 --data /var/lib/berth-agent --label zone=a\n"
-                    "  berth agent --runtime mock --nodes 1000",
+                    "  berth agent --runtime mock --nodes 1000\n"
+                    "  berth agent --push --listen 10.0.0.7:50051 --server berth.example:8085",
         .options = rows,
         .n_options = ARRAY_LEN(rows),
         .defaults = &defaults,
