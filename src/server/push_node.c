@@ -12,7 +12,6 @@
 #include <string.h>
 
 #define LOOK_FIRST_MS 250
-#define LOOK_NEXT_MS 1000
 #define LOOK_MAX_MS 15000
 #define TASK_MS 10000 /* what the agent has taken is given this long to show before it is sent again */
 #define APPLY_TRIES 5
@@ -254,10 +253,7 @@ static void go(struct push_node *n, struct push_unit *u, enum push_step step, in
 /* Sooner at first, then less and less often. */
 static void look_later(struct push_node *n, struct push_unit *u)
 {
-        u->wait_ms = u->wait_ms == 0                ? LOOK_FIRST_MS
-                     : u->wait_ms < LOOK_NEXT_MS    ? LOOK_NEXT_MS
-                     : u->wait_ms * 2 > LOOK_MAX_MS ? LOOK_MAX_MS
-                                                    : u->wait_ms * 2;
+        u->wait_ms = u->wait_ms == 0 ? LOOK_FIRST_MS : u->wait_ms * 2 > LOOK_MAX_MS ? LOOK_MAX_MS : u->wait_ms * 2;
         go(n, u, STEP_LOOK, u->wait_ms);
 }
 
