@@ -214,6 +214,7 @@ static void on_files(evutil_socket_t fd, short what, void *ctx)
         if (stamp == io->tls_files_stamp)
                 return;
         io->tls_files_stamp = stamp;
+        push_reload(io->push);
         if (tls_reload(io->tls, &err) < 0)
                 log_error("new certificate files are not used; the old ones stay in force", LOG_E(&err));
         else

@@ -119,6 +119,13 @@ struct tls *push_tls(struct io *io)
         return p->tls;
 }
 
+void push_reload(struct push *p)
+{
+        struct err err = { 0 };
+        if (p->tls && tls_reload(p->tls, &err) < 0)
+                log_error("new certificate files are not used for calls to agents", LOG_E(&err));
+}
+
 static struct push_node *by_id(const struct push *p, const char *id)
 {
         uint32_t slot = map_get(&p->by_id, id, strlen(id));

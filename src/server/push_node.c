@@ -13,7 +13,8 @@
 
 #define LOOK_FIRST_MS 250
 #define LOOK_MAX_MS 15000
-#define TASK_MS 10000 /* what the agent has taken is given this long to show before it is sent again */
+#define TASK_MS 10000     /* what the agent has taken is given this long to show before it is sent again */
+#define PENDING_MS 120000 /* and this long while it says that it is at work on it */
 #define APPLY_TRIES 5
 #define REPORT_MAX 8192 /* units in a report that the ring has not taken; beyond, nothing more is asked (C5) */
 
@@ -275,9 +276,14 @@ static void is_gone(struct push_node *n, struct push_unit *u)
         unit_free(n, u);
 }
 
+static bool within(int64_t at_ms, int64_t ms)
+{
+        return at_ms != 0 && mono_ms() - at_ms < ms;
+}
+
 static bool recently(int64_t at_ms)
 {
-        return at_ms != 0 && mono_ms() - at_ms < TASK_MS;
+        return within(at_ms, TASK_MS);
 }
 
 /* It is not as it should be. An order that was not taken yet is sent; what was taken a moment ago is on its way; what was taken long ago is the core's to judge. */
@@ -323,6 +329,13 @@ static void found(struct push_node *n, struct push_unit *u, const Pa__WorkloadSt
                 u->said = PB__ACTUAL_STATE__E__unset; /* the list tells it; later news count as news */
         if (u->desired == PB__DESIRED_STATE__E__Deleted) {
                 not_as_wished(n, u);
+                return;
+        }
+        if (!ours && s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_PENDING && within(u->applied_ms, PENDING_MS)) {
+                if (u->said != PB__ACTUAL_STATE__E__Pending) /* it shows the old revision until its task has ended */
+                        say_own(n, u, PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none, s->message);
+                u->order_seq = 0;
+                look_later(n, u);
                 return;
         }
         if (!quiet)

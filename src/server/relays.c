@@ -262,6 +262,11 @@ static void on_located(void *ctx, const struct reply *reply)
                 finish(r, reply->err);
                 return;
         }
+        if (reply->session & PUSH_SESSION) {
+                finish_with(r, false, ERR_UNSUPPORTED, "the agent of the workload's node has no logs and no exec to offer",
+                            "it is one that the server calls (persys.agent.v1); look on the node itself");
+                return;
+        }
         if (!sessions_has(rs->io->sessions, reply->session)) {
                 finish_with(r, false, ERR_UNAVAILABLE, "the workload is on no node that is connected now",
                             "see where it is: berth describe");
