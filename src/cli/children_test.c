@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,7 +57,7 @@ static struct child *start(struct bench *b, const char *name, const char *mode)
 /* Until the child's log holds a line: it is ready. */
 static void await_log(struct bench *b, const char *name)
 {
-        for (int i = 0; i < 500; i++) {
+        for (int i = 0; i < 6000; i++) {
                 struct str text = STR_INIT;
                 (void)file_read(fmt("%s/%s.log", b->dir, name), 65536, &text, NULL);
                 bool ready = strstr(str_c(&text), "ready") != NULL;
@@ -149,6 +150,7 @@ static void children_die_with_their_parent(void **state)
         pid_t middle = fork();
         if (middle == 0) {
                 struct err err = { 0 };
+                (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind either */
                 struct child *c = children_add(&b->children, &b->cli.arena, "node-1", (const char *const[]){ "test", "sleep", NULL });
                 _exit(child_start(&b->children, c, &err) < 0 ? 1 : (pause(), 0));
         }
@@ -160,7 +162,7 @@ static void children_die_with_their_parent(void **state)
         assert_true(pid > 1);
         kill(middle, SIGKILL);
         assert_int_equal(waitpid(middle, NULL, 0), middle);
-        for (int i = 0; i < 500 && process_start_time(pid); i++)
+        for (int i = 0; i < 6000 && process_start_time(pid); i++)
                 (void)poll(NULL, 0, 10);
         assert_int_equal(process_start_time(pid), 0);
 }
