@@ -51,6 +51,10 @@ static void dump_node(const struct core *c, const struct node *n, struct str *ou
                          (long long)n->drain_finished_at, n->drain_units);
         for (uint32_t i = 0; i < n->n_drivers; i++)
                 str_addf(out, " driver=%s", n->drivers[i]);
+        for (uint32_t i = 0; i < n->n_taints; i++)
+                str_addf(out, " taint:%s=%s:%u", n->taints[i].key, n->taints[i].value, n->taints[i].effect);
+        for (size_t i = 0; i < n->ports.len; i++)
+                str_addf(out, " port:%u", n->ports.at[i].port);
         str_addc(out, '\n');
         (void)c;
 }
@@ -116,6 +120,7 @@ void core_dump(const struct core *c, struct str *out)
                          (long long)t->held.mem_bytes, (long long)t->held.disk_bytes, t->reason, (long long)t->created_at);
         }
         quotas_dump(c, out);
+        dump_constraints(c, out);
         str_adds(out, "phases");
         for (size_t i = 0; i < ARRAY_LEN(c->by_phase); i++)
                 str_addf(out, " %u", c->by_phase[i]);
@@ -195,7 +200,7 @@ static int check_node(const struct core *c, struct node_ix ix, struct err *err)
                     c->tree.level[0].disk[ix.v] != left.disk_bytes)
                         return BROKEN(err, "P3", "the scanned columns agree with the ledger", n->id);
                 /* A node that is Ready and not fresh any more may still have its types there: feasible() has the last word. Never the other way round. */
-                uint64_t types = node_takes_units(c, n) ? n->type_bits : 0, shown = c->tree.level[0].types[ix.v];
+                uint64_t types = node_types_shown(c, n), shown = c->tree.level[0].types[ix.v];
                 if ((shown & ~types && n->status != PB__NODE_STATUS__E__Ready) || types & ~shown ||
                     c->tree.level[0].labels[ix.v] != node_label_bits(c, n))
                         return BROKEN(err, "P3", "the scanned columns agree with the node's state", n->id);
@@ -293,6 +298,8 @@ int core_check(const struct core *c, struct err *err)
         int r = check_queues(c, err);
         if (r >= 0)
                 r = quotas_check(c, err);
+        if (r >= 0)
+                r = check_constraints(c, err);
         return r < 0 ? r : check_definitions(c, err);
 }
 

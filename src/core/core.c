@@ -29,6 +29,9 @@ void core_options_default(struct core_options *opt)
                 .max_batch_ops = 2048,
                 .max_nodes = 100000,
                 .max_workloads = 2000000,
+                .strategy = PB__STRATEGY__E__spread,
+                .preempt_per_minute = 60,
+                .preempt_grace_ms = 300000,
                 .version = BERTH_VERSION,
         };
 }
@@ -68,6 +71,7 @@ struct core *core_create(const struct core_options *opt)
         map_init(&c->session_nodes, session_key, c);
         definitions_init(c);
         quotas_init(c);
+        counts_init(c);
         c->waiting_first = NONE;
         c->pass_next = NONE;
         c->next_pass_ms = INT64_MAX;
@@ -103,6 +107,7 @@ void core_destroy(struct core *c)
                         node_free(c, (struct node_ix){ i });
         definitions_fini(c);
         quotas_fini(c);
+        counts_fini(c);
         for (size_t i = c->ready_done; i < c->ready.len; i++)
                 core_batch_free(c->ready.at[i]);
         if (c->out.memory) {
@@ -237,6 +242,7 @@ void apply_event(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__NodeLost:
         case PB__EVENT_TYPE__E__NodeWishChanged:
         case PB__EVENT_TYPE__E__NodeForgotten:
+        case PB__EVENT_TYPE__E__NodeTainted:
         case PB__EVENT_TYPE__E__UnitRemoved:
         case PB__EVENT_TYPE__E__UnitUnknown:
         case PB__EVENT_TYPE__E__EvictionHeld:
@@ -547,6 +553,9 @@ static void handle(struct core *c, const struct input *in)
                 break;
         case INPUT_NODE_WISH:
                 decide_node_wish(c, (const Pb__SetNodeWishRequest *)in->msg);
+                break;
+        case INPUT_NODE_TAINTS:
+                decide_taints(c, (const Pb__SetTaintsRequest *)in->msg);
                 break;
         case INPUT_NODE_FORGET:
                 decide_node_forget(c, (const Pb__NodeRef *)in->msg);

@@ -24,21 +24,24 @@
 struct core;
 
 struct core_options {
-        int64_t heartbeat_ms;    /* 10,000: agents are told to come this often */
-        int32_t silence_beats;   /* 3: missing this many makes a node NotReady */
-        int64_t evict_grace_ms;  /* 60,000: NotReady this long moves its units elsewhere */
-        int64_t launch_grace_ms; /* 15,000: how long a launched unit may be missing or pending */
-        int64_t pass_ms;         /* 5,000: the periodic pass; it finds nothing when nothing was missed */
-        int64_t fresh_ms;        /* 600,000: a heartbeat older than this is stale for placement */
-        int64_t healthy_ms;      /* 300,000: running this long forgets earlier failures */
-        int32_t brake_percent;   /* 55: more silent nodes than this within a grace stop eviction */
-        int64_t list_ms;         /* 60,000: a node's whole list of units is asked for this often */
-        uint32_t drain_at_once;  /* 16: copies of a drained node that are stopped at a time */
-        size_t max_batch_ops;    /* 2,048: a batch is cut between decisions before it grows beyond this */
-        uint32_t max_nodes;      /* 100,000 */
-        uint32_t max_workloads;  /* 2,000,000 */
-        bool index_records;      /* also write /assignments, /retries, /reconciliation, /nodes/<id>/status */
-        const char *version;     /* shown to agents and in ClusterInfo */
+        int64_t heartbeat_ms;       /* 10,000: agents are told to come this often */
+        int32_t silence_beats;      /* 3: missing this many makes a node NotReady */
+        int64_t evict_grace_ms;     /* 60,000: NotReady this long moves its units elsewhere */
+        int64_t launch_grace_ms;    /* 15,000: how long a launched unit may be missing or pending */
+        int64_t pass_ms;            /* 5,000: the periodic pass; it finds nothing when nothing was missed */
+        int64_t fresh_ms;           /* 600,000: a heartbeat older than this is stale for placement */
+        int64_t healthy_ms;         /* 300,000: running this long forgets earlier failures */
+        int32_t brake_percent;      /* 55: more silent nodes than this within a grace stop eviction */
+        int64_t list_ms;            /* 60,000: a node's whole list of units is asked for this often */
+        uint32_t drain_at_once;     /* 16: copies of a drained node that are stopped at a time */
+        size_t max_batch_ops;       /* 2,048: a batch is cut between decisions before it grows beyond this */
+        uint32_t max_nodes;         /* 100,000 */
+        uint32_t max_workloads;     /* 2,000,000 */
+        int32_t strategy;           /* Pb__Strategy__E of workloads that name none; spread */
+        int32_t preempt_per_minute; /* 60: at most so many units make room for higher priorities; 0: none ever does */
+        int64_t preempt_grace_ms;   /* 300,000: one that had to move is left alone for this long */
+        bool index_records;         /* also write /assignments, /retries, /reconciliation, /nodes/<id>/status */
+        const char *version;        /* shown to agents and in ClusterInfo */
 };
 void core_options_default(struct core_options *opt);
 
@@ -72,6 +75,7 @@ enum input_kind {
         INPUT_QUOTA_SET,    /* msg: Pb__SetQuotaRequest        reply: Pb__Quota */
         INPUT_QUOTA_REMOVE, /* msg: Pb__TenantRef             reply: Pb__Quota, as it was */
         INPUT_NODE_WISH,    /* msg: Pb__SetNodeWishRequest     reply: Pb__Node */
+        INPUT_NODE_TAINTS,  /* msg: Pb__SetTaintsRequest       reply: Pb__Node */
         INPUT_NODE_FORGET,  /* msg: Pb__NodeRef                reply: Pb__Node */
 
         INPUT_GET_WORKLOAD,   /* msg: Pb__WorkloadRef          reply: Pb__Workload */

@@ -74,21 +74,20 @@ uint64_t node_label_bits(const struct core *c, const struct node *n)
 }
 
 /* The first 64 pairs that selectors name get a bit in the nodes' masks; selectors beyond them are compared label by label. */
-static bool bit_for(struct core *c, const struct label *l, uint64_t *ret)
+int8_t label_bit(struct core *c, const char *key, const char *value)
 {
         for (size_t b = 0; b < c->bits.len; b++)
-                if (strcmp(c->bits.at[b].key, l->key) == 0 && strcmp(c->bits.at[b].value, l->value) == 0) {
-                        *ret |= UINT64_C(1) << b;
-                        return true;
-                }
+                if (strcmp(c->bits.at[b].key, key) == 0 && strcmp(c->bits.at[b].value, value) == 0)
+                        return (int8_t)b;
         if (c->bits.len == 64)
-                return false;
-        *array_push(&c->bits) = (struct label){ mem_strdup(l->key), mem_strdup(l->value) };
-        *ret |= UINT64_C(1) << (c->bits.len - 1);
+                return -1;
+        *array_push(&c->bits) = (struct label){ mem_strdup(key), mem_strdup(value) };
         for (uint32_t i = 0; i < c->nodes.len; i++)
-                if (c->nodes.at[i].id)
+                if (c->nodes.at[i].id) {
+                        c->nodes.at[i].label_bits = node_label_bits(c, &c->nodes.at[i]);
                         columns_update(c, (struct node_ix){ i });
-        return true;
+                }
+        return (int8_t)(c->bits.len - 1);
 }
 
 static uint32_t class_intern(struct core *c, const Pb__Workload *w)
@@ -98,6 +97,7 @@ static uint32_t class_intern(struct core *c, const Pb__Workload *w)
         str_addf(&key, "%d %lld %lld %lld", (int)w->type, (long long)need.cpu_milli, (long long)need.mem_bytes, (long long)need.disk_bytes);
         for (size_t i = 0; i < w->n_node_selector; i++)
                 str_addf(&key, "\n%s=%s", w->node_selector[i]->key, w->node_selector[i]->value);
+        constraints_key(w, &key);
         uint32_t k = map_get(&c->class_by_key, str_c(&key), key.len);
         if (k != MAP_NONE) {
                 str_fini(&key);
@@ -120,16 +120,21 @@ static uint32_t class_intern(struct core *c, const Pb__Workload *w)
                              .next_waiting = NONE,
                              .prev_waiting = NONE,
                              .selector_exact = true,
-                             .tried_at = UINT64_MAX };
+                             .tried_at = UINT64_MAX,
+                             .none_at = UINT64_MAX };
         n->n_selector = (uint32_t)w->n_node_selector;
         if (n->n_selector)
                 n->selector = mem_must(n->n_selector * sizeof(struct label));
         for (uint32_t i = 0; i < n->n_selector; i++) {
                 n->selector[i] = (struct label){ mem_strdup(w->node_selector[i]->key), mem_strdup(w->node_selector[i]->value) };
-                if (!bit_for(c, &n->selector[i], &n->selector_bits))
+                int8_t bit = label_bit(c, n->selector[i].key, n->selector[i].value);
+                if (bit < 0)
                         n->selector_exact = false;
+                else
+                        n->selector_bits |= UINT64_C(1) << bit;
         }
         map_put(&c->class_by_key, k);
+        constraints_init(c, k, w);
         return k;
 }
 
@@ -140,6 +145,7 @@ static void class_unref(struct core *c, uint32_t k)
                 return;
         must(n->n_waiting == 0, "P1: nobody waits in a class that no workload has");
         map_remove(&c->class_by_key, k);
+        constraints_fini(c, k);
         for (uint32_t i = 0; i < n->n_selector; i++) {
                 mem_free(n->selector[i].key);
                 mem_free(n->selector[i].value);
@@ -178,8 +184,10 @@ uint32_t definition_intern(struct core *c, const Pb__Workload *w)
                 .stop_grace_seconds = w->stop_grace_seconds,
                 .len = (uint32_t)len,
                 .data = mem_dup(data, len ? len : 1),
+                .users = WORKLOAD_NONE,
         };
         map_put(&c->definition_by_data, d);
+        counts_definition(c, d, w);
         return d;
 }
 
@@ -194,11 +202,36 @@ void definition_unref(struct core *c, uint32_t d)
         if (--def->refs)
                 return;
         map_remove(&c->definition_by_data, d);
+        counts_definition_gone(c, d);
         class_unref(c, def->class);
         tenant_unref(c, def->tenant);
         mem_free(def->data);
         *def = (struct definition){ 0 };
         *array_push(&c->free_definitions) = d;
+}
+
+void workload_set_definition(struct core *c, struct workload_ix ix, uint32_t d)
+{
+        struct workload *w = workload_at(c, ix);
+        uint32_t before = w->definition;
+        if (before != NONE) {
+                if (workload_ok(w->same_prev))
+                        workload_at(c, w->same_prev)->same_next = w->same_next;
+                else
+                        c->definitions.at[before].users = w->same_next;
+                if (workload_ok(w->same_next))
+                        workload_at(c, w->same_next)->same_prev = w->same_prev;
+        }
+        w->definition = d;
+        w->same_prev = w->same_next = WORKLOAD_NONE;
+        if (d != NONE) {
+                w->same_next = c->definitions.at[d].users;
+                if (workload_ok(w->same_next))
+                        workload_at(c, w->same_next)->same_prev = ix;
+                c->definitions.at[d].users = ix;
+        }
+        if (before != NONE)
+                definition_unref(c, before);
 }
 
 void definitions_fini(struct core *c)

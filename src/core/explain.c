@@ -40,9 +40,10 @@ static char *selector_text(struct arena *a, const struct node *n, const struct c
         return "";
 }
 
-char *feasible_detail(const struct core *c, struct node_ix ix, const struct class *k, Pb__Reason__E reason, struct arena *a)
+char *feasible_detail(const struct core *c, struct node_ix ix, const struct definition *d, Pb__Reason__E reason, struct arena *a)
 {
         const struct node *n = node_get(c, ix);
+        const struct class *k = &c->classes.at[d->class];
         struct amounts left = ledger_free(&n->ledger);
         switch (reason) {
         case PB__REASON__E__cpu_insufficient:
@@ -68,14 +69,15 @@ char *feasible_detail(const struct core *c, struct node_ix ix, const struct clas
                 return arena_strdup(a, n->unsupported_bits & k->type_bit ? "its runtime for this type turned out not to work"
                                                                          : "runs no units of this type");
         default:
-                return "";
+                return constraints_detail(c, ix, d, reason, a);
         }
 }
 
 /* What to do so that this one reason goes away on this node. */
-static char *remedy(const struct core *c, struct node_ix ix, const struct class *k, Pb__Reason__E reason, struct arena *a)
+static char *remedy(const struct core *c, struct node_ix ix, const struct definition *d, Pb__Reason__E reason, struct arena *a)
 {
         const struct node *n = node_get(c, ix);
+        const struct class *k = &c->classes.at[d->class];
         struct amounts left = ledger_free(&n->ledger);
         switch (reason) {
         case PB__REASON__E__cpu_insufficient:
@@ -111,7 +113,7 @@ static char *remedy(const struct core *c, struct node_ix ix, const struct class 
                                                                       : "let the agent on %s run units of this type",
                                     n->id);
         default:
-                return "";
+                return constraints_remedy(c, ix, d, reason, a);
         }
 }
 
@@ -120,7 +122,8 @@ struct look {
         uint64_t reasons;
         Pb__Reason__E first;
         int64_t shortfall; /* in millionths of what it needs, summed */
-        int64_t key;
+        uint64_t cost;
+        uint32_t rank;
 };
 
 static int64_t shortfall(const struct core *c, struct node_ix ix, const struct class *k)
@@ -145,19 +148,21 @@ static int better_look(const void *a, const void *b)
                 return bx < by ? -1 : 1;
         if (x->shortfall != y->shortfall)
                 return x->shortfall < y->shortfall ? -1 : 1;
-        return x->key < y->key ? -1 : x->key > y->key;
+        if (x->cost != y->cost)
+                return x->cost < y->cost ? -1 : 1;
+        return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-static Pb__Candidate *candidate(struct core *c, const struct look *l, const struct class *k, struct node_ix chosen)
+static Pb__Candidate *candidate(struct core *c, const struct look *l, const struct definition *d, struct node_ix chosen)
 {
         Pb__Candidate *m = arena_new(&c->step, Pb__Candidate);
         pb__candidate__init(m);
         m->node_id = node_at(c, l->node)->id;
         m->feasible = l->reasons == 0;
         m->reason = l->first;
-        m->score = utilisation_millionths((uint32_t)(l->key >> 32));
+        m->score = cost_millionths(l->cost);
         m->chosen = l->node.v == chosen.v;
-        m->detail = l->reasons ? feasible_detail(c, l->node, k, l->first, &c->step) : "";
+        m->detail = l->reasons ? feasible_detail(c, l->node, d, l->first, &c->step) : "";
         return m;
 }
 
@@ -192,7 +197,7 @@ static void count_reasons(struct core *c, Pb__Explanation *x, const struct look 
 }
 
 /* One way per kind of reason: the node for which it is nearest. looks are sorted best first. */
-static void ways_to_fit(struct core *c, Pb__Explanation *x, const struct look *looks, size_t n, const struct class *k)
+static void ways_to_fit(struct core *c, Pb__Explanation *x, const struct look *looks, size_t n, const struct definition *d)
 {
         uint64_t told = 0;
         x->would_fit_if = arena_new_n(&c->step, char *, 64);
@@ -200,13 +205,13 @@ static void ways_to_fit(struct core *c, Pb__Explanation *x, const struct look *l
                 if (__builtin_popcountll(looks[i].reasons) != 1 || (told & looks[i].reasons))
                         continue;
                 told |= looks[i].reasons;
-                x->would_fit_if[x->n_would_fit_if++] = remedy(c, looks[i].node, k, looks[i].first, &c->step);
+                x->would_fit_if[x->n_would_fit_if++] = remedy(c, looks[i].node, d, looks[i].first, &c->step);
         }
         if (!x->n_would_fit_if && n && looks[0].reasons) {
                 struct str all = STR_INIT;
                 for (unsigned r = 1; r < 64; r++)
                         if (looks[0].reasons & (UINT64_C(1) << r))
-                                str_addf(&all, "%s%s", all.len ? "; and " : "", remedy(c, looks[0].node, k, (Pb__Reason__E)r, &c->step));
+                                str_addf(&all, "%s%s", all.len ? "; and " : "", remedy(c, looks[0].node, d, (Pb__Reason__E)r, &c->step));
                 x->would_fit_if[x->n_would_fit_if++] = arena_strdup(&c->step, str_c(&all));
                 str_fini(&all);
         }
@@ -268,6 +273,36 @@ static const char *text_or(const char *s, const char *otherwise)
         return s ? s : otherwise;
 }
 
+/* By what the node was the best one. */
+static const char *best_word(const struct core *c, const struct workload *w)
+{
+        const struct constraints *m = class_of(c, w)->more;
+        bool prefers = false;
+        for (uint32_t i = 0; m && i < m->n_near; i++)
+                prefers |= m->near[i].preferred;
+        for (uint32_t i = 0; m && i < m->n_spread; i++)
+                prefers |= m->spread[i].preferred;
+        if (prefers)
+                return "best";
+        return strategy_of(c, class_of(c, w)) == PB__STRATEGY__E__binpack ? "most utilised" : "least utilised";
+}
+
+/* Labels, taints and neighbours may change while it runs. It stays where it is, as that needs no new start; but people should know. */
+static const char *no_longer_fits(struct core *c, const struct workload *w, const struct look *looks, size_t n)
+{
+        const uint64_t ignored_while_it_runs = UINT64_C(1) << PB__REASON__E__label_mismatch |
+                                               UINT64_C(1) << PB__REASON__E__taint_not_tolerated |
+                                               UINT64_C(1) << PB__REASON__E__affinity_unmet | UINT64_C(1) << PB__REASON__E__anti_affinity |
+                                               UINT64_C(1) << PB__REASON__E__spread_exceeded;
+        for (size_t i = 0; w->holds && i < n; i++) {
+                uint64_t why = looks[i].node.v == w->node.v ? looks[i].reasons & ignored_while_it_runs : 0;
+                if (why)
+                        return arena_printf(&c->step, "; it stays there although it would not be placed there now: %s",
+                                            feasible_detail(c, w->node, definition_of(c, w), first_reason(why), &c->step));
+        }
+        return "";
+}
+
 static char *summary(struct core *c, const struct workload *w, const Pb__Explanation *x)
 {
         struct arena *a = &c->step;
@@ -287,7 +322,7 @@ static char *summary(struct core *c, const struct workload *w, const Pb__Explana
         case PB__PHASE__E__Completed:
                 return arena_printf(a, "ran to its end on %s", text_or(node, "a node that is gone"));
         default:
-                return node ? arena_printf(a, "on %s: the least utilised %s that could take it%s%s", node,
+                return node ? arena_printf(a, "on %s: the %s %s that could take it%s%s", node, best_word(c, w),
                                            w->candidates ? fmt("of %d", w->candidates) : "node", w->previous_node ? ", moved from " : "",
                                            w->previous_node ? w->previous_node : "")
                             : arena_printf(a, "on no node");
@@ -305,20 +340,24 @@ void read_explain(struct core *c, const Pb__WorkloadRef *req)
         if (c->ranks_stale)
                 ranks_refresh(c);
         struct workload *w = workload_at(c, ix);
+        const struct definition *d = definition_of(c, w);
         const struct class *k = class_of(c, w);
         bool holds = w->holds;
-        if (holds) /* compare the nodes as if it were not there */
+        if (holds) { /* compare the nodes as if it were not there */
                 ledger_release(&node_at(c, w->node)->ledger, k->need);
+                counts_unit_quietly(c, w, -1);
+        }
         struct look *looks = arena_new_n(&c->step, struct look, c->n_nodes + 1);
         size_t n = 0;
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 if (!c->nodes.at[i].id)
                         continue;
                 struct look l = { .node = { i },
-                                  .reasons = feasible_all(c, (struct node_ix){ i }, k, w->id),
-                                  .first = feasible(c, (struct node_ix){ i }, k, w->id) };
-                l.shortfall = shortfall(c, l.node, k);
-                l.key = (int64_t)((uint64_t)ledger_utilisation(&c->nodes.at[i].ledger) << 32 | c->nodes.at[i].rank);
+                                  .reasons = feasible_all(c, (struct node_ix){ i }, d, w->id),
+                                  .shortfall = shortfall(c, (struct node_ix){ i }, k),
+                                  .cost = place_cost(c, (struct node_ix){ i }, d),
+                                  .rank = c->nodes.at[i].rank };
+                l.first = l.reasons ? first_reason(l.reasons) : PB__REASON__E__none;
                 looks[n++] = l;
         }
         if (n)
@@ -330,15 +369,15 @@ void read_explain(struct core *c, const Pb__WorkloadRef *req)
         count_reasons(c, &x, looks, n);
         for (size_t i = 0; i < n && !x.nearest_miss; i++)
                 if (looks[i].reasons)
-                        x.nearest_miss = candidate(c, &looks[i], k, w->node);
+                        x.nearest_miss = candidate(c, &looks[i], d, w->node);
         if (!x.feasible)
-                ways_to_fit(c, &x, looks, n, k);
+                ways_to_fit(c, &x, looks, n, d);
         if (w->over_quota)
                 quota_remedy(c, w, &x);
         size_t shown = n < CANDIDATES_MAX ? n : CANDIDATES_MAX;
         x.candidates = arena_new_n(&c->step, Pb__Candidate *, shown + 1);
         for (size_t i = 0; i < shown; i++)
-                x.candidates[x.n_candidates++] = candidate(c, &looks[i], k, w->node);
+                x.candidates[x.n_candidates++] = candidate(c, &looks[i], d, w->node);
         Pb__Placement placement = PB__PLACEMENT__INIT;
         if (w->placed_at && node_ok(w->node)) {
                 placement.node_id = node_at(c, w->node)->id;
@@ -349,9 +388,12 @@ void read_explain(struct core *c, const Pb__WorkloadRef *req)
                 placement.previous_node = w->previous_node;
                 x.placement = &placement;
         }
-        if (holds)
+        const char *misfit = no_longer_fits(c, w, looks, n);
+        if (holds) {
                 ledger_reserve(&node_at(c, w->node)->ledger, k->need);
-        x.summary = summary(c, w, &x);
+                counts_unit_quietly(c, w, 1);
+        }
+        x.summary = arena_printf(&c->step, "%s%s", summary(c, w, &x), misfit);
         x.next = "";
         next_step(c, w, &x);
         reply_message(c, &x.base);

@@ -1,6 +1,6 @@
 /* core/feasible.c: can this node take this unit? The one function that placement, admission, explain and dry runs ask (A7).
  *
- * The order is that of C14: liveness and the operator's wish first, then labels, type, cpu, memory, disk. feasible() gives the first reason,
+ * The order is that of C14: liveness and the operator's wish first, then labels and taints, type, cpu, memory, disk; then ports and neighbours (constraints.c). feasible() gives the first reason,
  * feasible_all() every one, so that "what would have to change" can be answered exactly.
  */
 #include "base/mutant.h"
@@ -25,9 +25,17 @@ static bool labels_match(const struct node *n, const struct class *k)
         return true;
 }
 
-uint64_t feasible_all(const struct core *c, struct node_ix ix, const struct class *k, const char *workload_id)
+bool class_could_use(const struct node *n, const struct class *k)
+{
+        if (n->status != PB__NODE_STATUS__E__Ready || n->wish != PB__NODE_WISH__E__schedulable || !(n->type_bits & k->type_bit))
+                return false;
+        return labels_match(n, k) && !(n->n_taints && taints_keep_away(n, k->more));
+}
+
+uint64_t feasible_all(const struct core *c, struct node_ix ix, const struct definition *d, const char *workload_id)
 {
         const struct node *n = node_get(c, ix);
+        const struct class *k = &c->classes.at[d->class];
         uint64_t bits = 0;
         if (n->status != PB__NODE_STATUS__E__Ready)
                 bits |= n->unreachable ? BIT(node_unreachable) : BIT(node_not_ready);
@@ -50,20 +58,29 @@ uint64_t feasible_all(const struct core *c, struct node_ix ix, const struct clas
                 bits |= BIT(memory_insufficient);
         if (k->need.disk_bytes > left.disk_bytes && !MUTANT(ledger_without_disk))
                 bits |= BIT(disk_insufficient);
+        if (k->more || n->n_taints || d->matches.len)
+                bits |= constraints_against(c, ix, d);
         return bits;
 }
 
-Pb__Reason__E feasible(const struct core *c, struct node_ix n, const struct class *k, const char *workload_id)
+Pb__Reason__E first_reason(uint64_t bits)
 {
         static const Pb__Reason__E order[] = {
-                PB__REASON__E__node_not_ready,      PB__REASON__E__node_unreachable,  PB__REASON__E__node_cordoned,
-                PB__REASON__E__heartbeat_stale,     PB__REASON__E__node_returning,    PB__REASON__E__old_copy_present,
-                PB__REASON__E__label_mismatch,      PB__REASON__E__type_unsupported,  PB__REASON__E__cpu_insufficient,
-                PB__REASON__E__memory_insufficient, PB__REASON__E__disk_insufficient,
+                PB__REASON__E__node_not_ready,   PB__REASON__E__node_unreachable,    PB__REASON__E__node_cordoned,
+                PB__REASON__E__heartbeat_stale,  PB__REASON__E__node_returning,      PB__REASON__E__old_copy_present,
+                PB__REASON__E__label_mismatch,   PB__REASON__E__taint_not_tolerated, PB__REASON__E__type_unsupported,
+                PB__REASON__E__cpu_insufficient, PB__REASON__E__memory_insufficient, PB__REASON__E__disk_insufficient,
+                PB__REASON__E__port_taken,       PB__REASON__E__affinity_unmet,      PB__REASON__E__anti_affinity,
+                PB__REASON__E__spread_exceeded,
         };
-        uint64_t bits = feasible_all(c, n, k, workload_id);
         for (size_t i = 0; bits && i < ARRAY_LEN(order); i++)
                 if (bits & (UINT64_C(1) << order[i]))
                         return order[i];
         return PB__REASON__E__none;
+}
+
+Pb__Reason__E feasible(const struct core *c, struct node_ix n, const struct definition *d, const char *workload_id)
+{
+        uint64_t bits = feasible_all(c, n, d, workload_id);
+        return bits ? first_reason(bits) : PB__REASON__E__none;
 }

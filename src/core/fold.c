@@ -50,6 +50,8 @@ static const char *wrong_node_event(const struct core *c, const Pb__Event *e)
                 return "the drain is out of range";
         if (e->type == PB__EVENT_TYPE__E__NodeDrained && (!node_drains(node_get(c, n)) || drain_left(node_get(c, n))))
                 return "the node is not drained";
+        if (e->type == PB__EVENT_TYPE__E__NodeTainted && (!e->node || !taints_are_sane(e->node)))
+                return "the taints are missing or out of range";
         if (e->type == PB__EVENT_TYPE__E__NodeForgotten)
                 for (struct workload_ix w = node_get(c, n)->units; workload_ok(w); w = workload_get(c, w)->node_next)
                         if (workload_get(c, w)->holds || workload_get(c, w)->desired == PB__DESIRED_STATE__E__Deleted)
@@ -72,6 +74,8 @@ static const char *wrong_application(const struct core *c, const Pb__Event *e, s
         if (why || !workload_ok(ix) || !workload_get(c, ix)->holds)
                 return why;
         const struct workload *w = workload_get(c, ix);
+        if (!ports_fit_in_place(c, w, e->workload))
+                return "a host port is taken there";
         struct amounts others = amounts_sub(node_get(c, w->node)->ledger.reserved, class_of(c, w)->need);
         return amounts_can_add(others, amounts_of(e->workload->resources)) ? NULL : "the node's amounts would overflow";
 }
@@ -85,6 +89,9 @@ static const char *wrong_placement(const struct core *c, const Pb__Event *e, con
                 return "the workload is on another node";
         if (tombstone_find(c, n, w->id) != NONE)
                 return "an old copy is there";
+        const struct constraints *more = class_of(c, w)->more;
+        if (!w->holds && more && ports_taken(node_get(c, n), more->ports, more->n_ports))
+                return "a host port is taken there";
         return !w->holds && !amounts_can_add(node_get(c, n)->ledger.reserved, class_of(c, w)->need) ? "the node's amounts would overflow"
                                                                                                     : NULL;
 }
@@ -163,6 +170,7 @@ static const char *wrong(const struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__NodeLost:
         case PB__EVENT_TYPE__E__NodeWishChanged:
         case PB__EVENT_TYPE__E__NodeForgotten:
+        case PB__EVENT_TYPE__E__NodeTainted:
         case PB__EVENT_TYPE__E__UnitRemoved:
         case PB__EVENT_TYPE__E__UnitUnknown:
         case PB__EVENT_TYPE__E__EvictionHeld:

@@ -87,8 +87,11 @@ void node_free(struct core *c, struct node_ix ix)
         session_set(c, ix, 0);
         map_remove(&c->node_by_id, ix.v);
         heap_unset(&c->node_deadlines, ix.v);
+        counts_node_gone(c, ix);
         labels_free(n);
         drivers_free(n);
+        taints_set(c, ix, NULL, 0);
+        array_fini(&n->ports);
         mem_free(n->id);
         mem_free(n->instance);
         mem_free(n->said_instance);
@@ -191,7 +194,7 @@ void brake_set(struct core *c, struct node_ix ix, bool hold)
         emit(c, &e);
 }
 
-static void evict_begin(struct core *c, struct node_ix ix)
+void evict_begin(struct core *c, struct node_ix ix)
 {
         struct node *n = node_at(c, ix);
         if (n->evicting || !n->n_units)
@@ -231,6 +234,8 @@ void decide_node_deadline(struct core *c, struct node_ix ix)
                 if (c->now_ms >= c->started_ms + silence_limit_ms(c))
                         drain_touch(c,
                                     ix); /* a restart of the server forgot that it was under way; by now it knows which nodes there are */
+                if (n->tainted == TAINTED_HARD)
+                        evict_begin(c, ix);
                 node_deadline_refresh(c, ix);
                 return;
         }
@@ -256,11 +261,11 @@ void decide_node_deadline(struct core *c, struct node_ix ix)
         deadline_set(c, ix, HEAP_NEVER);
 }
 
-static bool evictable(const struct node *n, const struct workload *w)
+static bool evictable(const struct core *c, const struct node *n, const struct workload *w)
 {
         if (w->desired == PB__DESIRED_STATE__E__Deleted)
                 return n->given_up; /* else its agent will say that it is gone */
-        return w->holds && !w->waiting;
+        return w->holds && !w->waiting && (n->given_up || taints_drive_out(c, w));
 }
 
 static bool should_leave(const struct node *n)
@@ -275,9 +280,9 @@ bool evict_some(struct core *c)
                 struct node *n = node_at(c, ix);
                 struct workload_ix some[64];
                 size_t count = 0;
-                if (n->id && n->given_up)
+                if (n->id && (n->given_up || n->tainted == TAINTED_HARD))
                         for (struct workload_ix w = n->units; workload_ok(w) && count < ARRAY_LEN(some); w = workload_at(c, w)->node_next)
-                                if (evictable(n, workload_at(c, w)))
+                                if (evictable(c, n, workload_at(c, w)))
                                         some[count++] = w;
                 for (size_t i = 0; i < count; i++) {
                         c->stats.evictions++;
@@ -404,10 +409,10 @@ static void emit_ready(struct core *c, struct node_ix ix, const char *how)
 }
 
 /* Those that looked for another node stay, if there is no longer a reason to leave. */
-static void need_not_move(struct core *c, struct node_ix ix)
+void need_not_move(struct core *c, struct node_ix ix)
 {
         for (struct workload_ix w = node_at(c, ix)->units; workload_ok(w) && !node_evacuates(c, ix); w = workload_at(c, w)->node_next)
-                if (workload_at(c, w)->waiting) {
+                if (workload_at(c, w)->waiting && !unit_must_leave(c, workload_at(c, w))) {
                         waiting_remove(c, w);
                         mark_dirty(c, w);
                 }
@@ -577,7 +582,7 @@ void decide_mismatch(struct core *c, struct workload_ix ix, const char *message)
 
 /* ---- the operator ------------------------------------------------------------------------------------------------------------------------ */
 
-static bool version_mismatch(struct core *c, uint64_t if_match, uint64_t seq)
+bool node_version_mismatch(struct core *c, uint64_t if_match, uint64_t seq)
 {
         if (!if_match || if_match == seq)
                 return false;
@@ -626,7 +631,7 @@ void decide_node_wish(struct core *c, const Pb__SetNodeWishRequest *req)
                 return;
         }
         struct node *n = node_at(c, ix);
-        if (version_mismatch(c, req->if_match, n->seq) || check_index(c, req->check_index) < 0)
+        if (node_version_mismatch(c, req->if_match, n->seq) || check_index(c, req->check_index) < 0)
                 return;
         bool drain = req->wish == PB__NODE_WISH__E__draining;
         if (n->wish != req->wish || (drain && req->deadline_seconds > 0)) { /* asked again: only a new deadline is news */
@@ -649,7 +654,7 @@ void decide_node_forget(struct core *c, const Pb__NodeRef *req)
                 return;
         }
         struct node *n = node_at(c, ix);
-        if (version_mismatch(c, req->if_match, n->seq))
+        if (node_version_mismatch(c, req->if_match, n->seq))
                 return;
         uint32_t holding = units_at_work(c, n);
         if (n->status == PB__NODE_STATUS__E__Ready || holding) {
@@ -676,12 +681,15 @@ void node_attributes(struct core *c, struct node_ix ix, const Pb__Node *from)
         if (from->resources)
                 n->ledger.total =
                     (struct amounts){ from->resources->cpu_total, from->resources->memory_total * MIB, from->resources->disk_total * GIB };
+        counts_node_before(c, ix);
         labels_free(n);
         n->n_labels = (uint32_t)from->n_labels;
         if (n->n_labels)
                 n->labels = mem_must(n->n_labels * sizeof(struct label));
         for (uint32_t i = 0; i < n->n_labels; i++)
                 n->labels[i] = (struct label){ mem_strdup(from->labels[i]->key), mem_strdup(from->labels[i]->value) };
+        n->label_bits = node_label_bits(c, n);
+        counts_node_after(c, ix);
         n->push = from->push;
         drivers_free(n);
         n->n_drivers = (uint32_t)from->n_supported_storage_drivers;
@@ -779,6 +787,9 @@ void apply_node_event(struct core *c, const Pb__Event *e)
                 break;
         case PB__EVENT_TYPE__E__NodeDrained:
                 node_at(c, ix)->drain_finished_at = e->timestamp;
+                break;
+        case PB__EVENT_TYPE__E__NodeTainted:
+                taints_set(c, ix, e->node->taints, e->node->n_taints);
                 break;
         case PB__EVENT_TYPE__E__NodeForgotten:
                 forget(c, ix);

@@ -169,6 +169,18 @@ static char *dial_target(const struct node *n, struct arena *a)
         return arena_printf(a, strchr(n->ip, ':') ? "[%s]:%d" : "%s:%d", n->ip, AGENT_PORT);
 }
 
+static void taints_record(struct core *c, const struct node *n, Pb__Node *r)
+{
+        r->taints = arena_new_n(&c->step, Pb__Taint *, n->n_taints + 1);
+        for (uint32_t i = 0; i < n->n_taints; i++) {
+                Pb__Taint *t = r->taints[r->n_taints++] = arena_new(&c->step, Pb__Taint);
+                pb__taint__init(t);
+                t->key = n->taints[i].key;
+                t->value = n->taints[i].value;
+                t->effect = n->taints[i].effect;
+        }
+}
+
 static void *pack_node(struct core *c, const struct node *n, bool live, bool whole, struct arena *a, size_t *ret_len)
 {
         Pb__Drain drain;
@@ -222,6 +234,7 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
                         drain_blockers(c, n, &drain);
                 r.drain = &drain;
         }
+        taints_record(c, n, &r);
         if (live) {
                 if (n->heard_at)
                         r.last_heartbeat = n->heard_at;
@@ -259,6 +272,8 @@ static void *tombstone_record(struct core *c, const struct tombstone *t, struct 
         r.resources = &held;
         r.reason = t->reason;
         r.created_at = t->created_at;
+        r.host_ports = t->ports;
+        r.n_host_ports = t->n_ports;
         return pb_pack_arena(a, &r.base, ret_len);
 }
 
@@ -449,6 +464,8 @@ static int load_node(struct core *c, const char *key, const Pb__Node *r, struct 
                 return bad_record(err, key, "its wish is unknown to this berth");
         if (!node_times_are_sane(r) || (r->drain && !drain_is_sane(r->drain)))
                 return bad_record(err, key, "a time is out of range");
+        if (!taints_are_sane(r))
+                return bad_record(err, key, "a taint is out of range");
         struct node_ix ix = node_get_or_add(c, r->id);
         node_attributes(c, ix, r);
         struct node *n = node_at(c, ix);
@@ -466,6 +483,7 @@ static int load_node(struct core *c, const char *key, const Pb__Node *r, struct 
         if (node_drains(n) && !n->drain_started_at)
                 n->drain_started_at = n->status_at ? n->status_at : 1; /* of a store that did not note it */
         n->unreachable = n->status == PB__NODE_STATUS__E__NotReady && str_eq(n->status_by, "reconciler");
+        taints_set(c, ix, r->taints, r->n_taints);
         columns_update(c, ix);
         return 0;
 }
@@ -542,6 +560,16 @@ static bool workload_values_are_sane(const Pb__Workload *r)
                (!r->placement || reason_is_sane(r->placement->reason)) && s->actual_state <= PB__ACTUAL_STATE__E__Missing;
 }
 
+static bool host_port_is_taken(const struct core *c, struct node_ix n, const Pb__Workload *r)
+{
+        for (size_t i = 0; r->spec && i < r->spec->n_ports; i++) {
+                uint32_t port = port_key(r->spec->ports[i]);
+                if (port && ports_taken(node_get(c, n), &port, 1))
+                        return true;
+        }
+        return false;
+}
+
 static const char *wrong_workload(struct core *c, const char *key, const Pb__Workload *r)
 {
         if (!key_is(key, "/workloads/", r->id))
@@ -571,6 +599,8 @@ static const char *wrong_workload(struct core *c, const char *key, const Pb__Wor
                 return "it is on a node that has yet to remove it";
         if (node_ok(n) && holds && !amounts_can_add(node_get(c, n)->ledger.reserved, amounts_of(r->resources)))
                 return "its resources are out of range";
+        if (node_ok(n) && holds && host_port_is_taken(c, n, r))
+                return "a host port of it is taken on its node";
         return NULL;
 }
 
@@ -580,7 +610,7 @@ static int load_workload(struct core *c, const char *key, const Pb__Workload *r,
         if (wrong)
                 return bad_record(err, key, wrong);
         struct workload_ix ix = workload_add(c, r->id);
-        workload_at(c, ix)->definition = definition_intern(c, r);
+        workload_set_definition(c, ix, definition_intern(c, r));
         load_workload_state(c, ix, r);
         struct workload *w = workload_at(c, ix);
         if (!str_empty(r->assigned_node)) {
@@ -608,8 +638,15 @@ static int load_tombstone(struct core *c, const char *key, const Pb__Tombstone *
                 return bad_record(err, key, "its resources are out of range");
         if (!time_is_sane(r->created_at) || !reason_is_sane(r->reason))
                 return bad_record(err, key, "its time or its reason is out of range");
+        for (size_t i = 1; i < r->n_host_ports; i++)
+                if (r->host_ports[i] <= r->host_ports[i - 1])
+                        return bad_record(err, key, "its host ports are not in order");
+        if (r->n_host_ports > PORTS_PER_CLASS_MAX || (node_ok(n) && ports_taken(node_at(c, n), r->host_ports, (uint32_t)r->n_host_ports)))
+                return bad_record(err, key, "its host ports are taken on that node");
         tombstone_add(c, node_get_or_add(c, r->node_id), r->workload_id, r->token->epoch, r->token->seq, amounts_of(r->resources),
                       r->reason, r->created_at);
+        n = node_find(c, r->node_id);
+        ports_of_tombstone(c, &c->tombstones.at[tombstone_find(c, n, r->workload_id)], r->host_ports, (uint32_t)r->n_host_ports);
         return 0;
 }
 

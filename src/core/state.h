@@ -20,6 +20,7 @@
 #include "base/heap.h"
 #include "base/map.h"
 #include "base/str.h"
+#include "core/constraints.h"
 #include "core/core.h"
 #include "core/ledger.h"
 #include "core/place_tree.h"
@@ -75,13 +76,22 @@ struct class
         uint32_t n_selector;
         uint64_t selector_bits; /* pairs that have a bit in the nodes' label masks */
         bool selector_exact;    /* the bits say it all */
-        uint32_t refs;          /* definitions that use it */
-        struct str key;         /* what the map compares */
+        uint8_t strategy;       /* 0: the cluster's */
+        int32_t priority;
+        struct constraints *more; /* NULL: none, as most */
+        uint32_t refs;            /* definitions that use it */
+        struct str key;           /* what the map compares */
         /* pending workloads, first come first served */
         uint32_t first, last, n_waiting;
         uint8_t reason;                      /* why its last placement failed */
         uint64_t tried_at;                   /* value of capacity_change when the whole queue was last found not to fit */
+        uint64_t none_at;                    /* the same, when one that stands for the whole class was found not to fit */
+        bool woken;                          /* a counter that it looks at has changed since its queue was last looked at */
         uint32_t next_waiting, prev_waiting; /* list of classes with somebody waiting */
+};
+
+struct pair_place {
+        uint32_t pair, at; /* where in the pair's list of definitions */
 };
 
 struct definition {
@@ -91,7 +101,11 @@ struct definition {
         uint8_t type, restart;
         int32_t ttl_seconds, stop_grace_seconds;
         uint32_t len;
-        unsigned char *data; /* packed Pb__Workload with the user's fields only */
+        unsigned char *data;      /* packed Pb__Workload with the user's fields only */
+        struct workload_ix users; /* the workloads that carry it */
+        struct pair_place *pairs; /* its labels; see constraints.h */
+        uint32_t n_pairs;
+        ARRAY(uint32_t) matches; /* that it has */
 };
 
 /* ---- workloads --------------------------------------------------------------------------------------------------------------------------- */
@@ -124,6 +138,7 @@ struct workload {
         struct node_ix node;
         struct workload_ix node_next, node_prev; /* the node's units */
         struct workload_ix wait_next, wait_prev; /* the class's queue */
+        struct workload_ix same_next, same_prev; /* the definition's workloads */
         uint64_t token_epoch, token_seq, seq;    /* seq: of the last event about it */
         int64_t created_at, updated_at, last_updated, last_action_at, last_launch_at, started_at, finished_at, next_retry_at, placed_at;
         int64_t score;
@@ -173,13 +188,20 @@ struct tombstone {
         struct amounts held;
         uint8_t reason;
         int64_t created_at;
-        uint32_t next, prev; /* the node's tombstones */
-        uint32_t same_next;  /* those of the same workload on other nodes; the first is in the map */
+        uint32_t *ports, n_ports; /* host ports that it still holds */
+        uint32_t next, prev;      /* the node's tombstones */
+        uint32_t same_next;       /* those of the same workload on other nodes; the first is in the map */
         bool unsaved;
         uint64_t seen; /* live: number of the complete report that mentioned it last */
 };
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------------------------- */
+
+enum { TAINTED_NOT, TAINTED_HARD, TAINTED_SOFT }; /* nothing comes without a toleration; it comes when nothing else is left */
+
+struct held_port {
+        uint32_t port, holders;
+};
 
 struct node {
         char *id; /* NULL: free slot */
@@ -196,9 +218,15 @@ struct node {
         uint8_t wish;
         int64_t drain_started_at, drain_deadline_at, drain_finished_at; /* 0: none */
         uint32_t drain_units;                                           /* units and old copies when it began */
+        uint8_t tainted;
+        struct taint *taints;
+        uint32_t n_taints;
         int64_t status_at, registered_at, stored_heartbeat;
         uint64_t seq;
         struct ledger ledger;
+        uint64_t label_bits;           /* derived: of the pairs in core.bits */
+        ARRAY(struct held_port) ports; /* derived: host ports of units and tombstones, sorted */
+        uint32_t usable;               /* derived: what class_could_use() looks at, to notice when it changes */
         struct workload_ix units;
         uint32_t n_units, n_holding;               /* n_holding: units that hold capacity */
         uint32_t tombstones, n_tombstones, n_lost; /* n_lost: tombstones of copies that moved away while it was silent */
@@ -266,6 +294,7 @@ struct core {
         struct place_tree tree; /* level 0: what placement looks at, one row per node; see place_tree.h */
         uint32_t n_nodes, n_workloads, n_tombstones;
         uint32_t by_phase[11];
+        struct counts counts;     /* see constraints.h */
         ARRAY(struct label) bits; /* label pairs that some selector names; position = bit */
         ARRAY(struct node_ix) by_rank;
         bool ranks_stale;
@@ -351,22 +380,34 @@ void definitions_init(struct core *c);
 /* The user's fields of w, nothing else (strings shared with w). */
 void definition_view(const Pb__Workload *w, Pb__Workload *ret);
 uint64_t node_label_bits(const struct core *c, const struct node *n);
+int8_t label_bit(struct core *c, const char *key, const char *value); /* -1: none is left */
+/* A workload's definition, whose reference it takes over; the one before is given back. */
+void workload_set_definition(struct core *c, struct workload_ix w, uint32_t d);
 const char *label_get(const struct label *labels, uint32_t n, const char *key);
 
 /* feasible.c */
-Pb__Reason__E feasible(const struct core *c, struct node_ix n, const struct class *k, const char *workload_id);
+Pb__Reason__E feasible(const struct core *c, struct node_ix n, const struct definition *d, const char *workload_id);
 /* Every reason that stands in the way, as bits (1 << reason). */
-uint64_t feasible_all(const struct core *c, struct node_ix n, const struct class *k, const char *workload_id);
+uint64_t feasible_all(const struct core *c, struct node_ix n, const struct definition *d, const char *workload_id);
+/* The first of them, in the order in which they are told. */
+Pb__Reason__E first_reason(uint64_t reasons);
+/* It will do for units of this class when it has room: alive, schedulable, with the labels and the type, without taints that keep it away. */
+bool class_could_use(const struct node *n, const struct class *k);
 bool node_takes_units(const struct core *c, const struct node *n);
 
 /* place.c */
 struct place_result {
         struct node_ix node;
-        uint32_t candidates;
+        uint32_t candidates; /* 0: not counted */
         uint32_t utilisation;
+        uint64_t cost; /* utilisation (for binpack, what is missing to full), plus preferences that are not met */
 };
 /* workload_id: whose old copies stand in the way; NULL if there are none. */
-struct place_result place(struct core *c, const struct class *k, const char *workload_id, struct node_ix exclude);
+struct place_result place(struct core *c, const struct definition *d, const char *workload_id, struct node_ix exclude);
+Pb__Strategy__E strategy_of(const struct core *c, const struct class *k);
+int64_t cost_millionths(uint64_t cost); /* for people, as utilisation_millionths() */
+uint64_t place_cost(const struct core *c, struct node_ix n, const struct definition *d);
+uint64_t node_types_shown(const struct core *c, const struct node *n); /* in the columns */
 void columns_update(struct core *c, struct node_ix n);
 void ranks_refresh(struct core *c);
 
@@ -382,6 +423,11 @@ void decide_mismatch(struct core *c, struct workload_ix w, const char *message);
 void decide_node_wish(struct core *c, const Pb__SetNodeWishRequest *req);
 void decide_node_forget(struct core *c, const Pb__NodeRef *req);
 void decide_node_deadline(struct core *c, struct node_ix n);
+void evict_begin(struct core *c, struct node_ix n);   /* units that must leave it do so, bit by bit */
+void need_not_move(struct core *c, struct node_ix n); /* those that looked for another node and no longer must leave stay */
+void reply_node(struct core *c, struct node_ix n);
+bool node_version_mismatch(struct core *c, uint64_t if_match, uint64_t seq); /* replies with a conflict */
+void decide_taints(struct core *c, const Pb__SetTaintsRequest *req);
 bool evict_some(struct core *c); /* true: there is more to do now */
 void apply_node_event(struct core *c, const Pb__Event *e);
 void node_deadline_refresh(struct core *c, struct node_ix n);
@@ -426,6 +472,7 @@ void decide_failure(struct core *c, struct workload_ix w, Pb__Reason__E reason, 
 void reconcile(struct core *c, struct workload_ix w);
 void emit_rescheduled(struct core *c, struct workload_ix w, Pb__Reason__E reason, const char *message);
 void evict_workload(struct core *c, struct workload_ix w);
+bool unit_must_leave(const struct core *c, const struct workload *w); /* its node is emptied, or has a taint that drives it out */
 /* The reason that stands in the way on most nodes other than its own; none: some node could take it. */
 Pb__Reason__E why_nowhere(struct core *c, const struct workload *w, char **ret_text);
 bool place_waiting(struct core *c); /* true: there is more to do now */
@@ -482,7 +529,15 @@ int node_lookup(struct core *c, const char *id, struct node_ix *ret, struct err 
 
 /* explain.c */
 void read_explain(struct core *c, const Pb__WorkloadRef *req);
-char *feasible_detail(const struct core *c, struct node_ix n, const struct class *k, Pb__Reason__E reason, struct arena *a);
+char *feasible_detail(const struct core *c, struct node_ix n, const struct definition *d, Pb__Reason__E reason, struct arena *a);
+
+/* explain_constraints.c: what stands in the way on this node, and what would have to change; for the reasons of constraints.h. */
+char *constraints_detail(const struct core *c, struct node_ix n, const struct definition *d, Pb__Reason__E reason, struct arena *a);
+char *constraints_remedy(const struct core *c, struct node_ix n, const struct definition *d, Pb__Reason__E reason, struct arena *a);
+
+/* check_constraints.c: the parts of check.c that know constraints.h */
+int check_constraints(const struct core *c, struct err *err);
+void dump_constraints(const struct core *c, struct str *out);
 
 /* quota.c */
 void quotas_init(struct core *c);

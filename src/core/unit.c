@@ -111,6 +111,7 @@ void tombstone_remove(struct core *c, uint32_t ti)
         node->n_tombstones--;
         node->n_lost -= t->reason == PB__REASON__E__node_lost;
         ledger_release(&node->ledger, t->held);
+        ports_hold(c, t->node, t->ports, t->n_ports, -1);
         c->n_tombstones--;
         struct workload_ix w = workload_find(c, t->workload_id);
         if (workload_ok(w))
@@ -122,6 +123,7 @@ void tombstone_remove(struct core *c, uint32_t ti)
         save_removed(c, "/tombstones/", key);
         save_node(c, t->node);
         mem_free(t->workload_id);
+        mem_free(t->ports);
         *t = (struct tombstone){ 0 };
         *array_push(&c->free_tombstones) = ti;
 }

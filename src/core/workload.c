@@ -67,7 +67,9 @@ struct workload_ix workload_add(struct core *c, const char *id)
                                                 .node_next = WORKLOAD_NONE,
                                                 .node_prev = WORKLOAD_NONE,
                                                 .wait_next = WORKLOAD_NONE,
-                                                .wait_prev = WORKLOAD_NONE };
+                                                .wait_prev = WORKLOAD_NONE,
+                                                .same_next = WORKLOAD_NONE,
+                                                .same_prev = WORKLOAD_NONE };
         map_put(&c->workload_by_id, w.v);
         workload_at(c, w)->tombs = tombstone_count(c, id);
         c->n_workloads++;
@@ -83,8 +85,7 @@ void workload_free(struct core *c, struct workload_ix ix)
         workload_unassign(c, ix);
         heap_unset(&c->workload_deadlines, ix.v);
         map_remove(&c->workload_by_id, ix.v);
-        if (w->definition != NONE)
-                definition_unref(c, w->definition);
+        workload_set_definition(c, ix, NONE);
         c->by_phase[w->phase]--;
         mem_free(w->id);
         mem_free(w->revision);
@@ -117,6 +118,7 @@ void workload_hold(struct core *c, struct workload_ix ix, bool hold)
                 ledger_release(&node_at(c, w->node)->ledger, class_of(c, w)->need);
         w->holds = hold;
         node_at(c, w->node)->n_holding += hold ? 1 : -1u;
+        counts_unit(c, w, hold ? 1 : -1);
         columns_update(c, w->node);
         save_node(c, w->node);
         if (!hold)
@@ -345,6 +347,8 @@ static bool fits_in_place(const struct core *c, const struct workload *w, const 
         for (size_t i = 0; i < asked->n_node_selector; i++)
                 if (!str_eq(label_get(n->labels, n->n_labels, asked->node_selector[i]->key), asked->node_selector[i]->value))
                         return false;
+        if (!ports_fit_in_place(c, w, asked))
+                return false;
         struct amounts left = amounts_add(ledger_free(&n->ledger), class_of(c, w)->need);
         return amounts_fit(amounts_of(asked->resources), left);
 }
@@ -375,7 +379,7 @@ static void update(struct core *c, struct workload_ix ix, const Pb__Workload *as
         w = workload_at(c, ix);
         if (w->desired == PB__DESIRED_STATE__E__Running && node_ok(w->node) && w->holds) {
                 launch(c, ix, PB__REASON__E__spec_changed, ACTION_APPLY, "new revision");
-                if (node_evacuates(c, w->node))
+                if (unit_must_leave(c, workload_at(c, ix)))
                         evict_workload(c, ix);
         } else if (node_ok(w->node) && w->holds)
                 unit_send(c, ix); /* stopped: the agent learns the new spec */
@@ -492,7 +496,7 @@ void decide_desired(struct core *c, const Pb__SetDesiredRequest *req)
                 e.reason = req->desired_state == PB__DESIRED_STATE__E__Stopped ? PB__REASON__E__stopped_by_user : PB__REASON__E__none;
                 emit(c, &e);
                 w = workload_at(c, ix);
-                if (req->desired_state == PB__DESIRED_STATE__E__Running && node_ok(w->node) && w->holds && !node_evacuates(c, w->node))
+                if (req->desired_state == PB__DESIRED_STATE__E__Running && node_ok(w->node) && w->holds && !unit_must_leave(c, w))
                         launch(c, ix, PB__REASON__E__none, ACTION_APPLY, "started by a user");
                 else if (req->desired_state == PB__DESIRED_STATE__E__Stopped && node_ok(w->node)) {
                         c->stats.actions[2]++;
@@ -673,7 +677,7 @@ static void emit_scheduled(struct core *c, struct workload_ix ix, const struct p
         Pb__Placement p = PB__PLACEMENT__INIT;
         p.node_id = node_at(c, r->node)->id;
         p.reason = PB__REASON__E__placed;
-        p.score = utilisation_millionths(r->utilisation);
+        p.score = cost_millionths(r->cost);
         p.candidates = (int32_t)r->candidates;
         p.previous_node = (char *)(previous ? previous : "");
         Pb__Token token = PB__TOKEN__INIT;
@@ -695,14 +699,21 @@ static void emit_scheduled(struct core *c, struct workload_ix ix, const struct p
 static bool try_place(struct core *c, struct workload_ix ix, Pb__Reason__E leaving, const char *why)
 {
         struct workload *w = workload_at(c, ix);
-        const struct class *k = class_of(c, w);
+        const struct definition *d = definition_of(c, w);
         struct node_ix old = w->node;
         struct place_result r;
         c->stats.placements++;
-        if (node_ok(old) && !w->holds && feasible(c, old, k, w->id) == PB__REASON__E__none)
-                r = (struct place_result){ .node = old, .candidates = 1, .utilisation = ledger_utilisation(&node_at(c, old)->ledger) };
+        if (w->holds) /* the nodes are compared as if it were not there */
+                counts_unit_quietly(c, w, -1);
+        if (node_ok(old) && !w->holds && feasible(c, old, d, w->id) == PB__REASON__E__none)
+                r = (struct place_result){ .node = old,
+                                           .candidates = 1,
+                                           .utilisation = ledger_utilisation(&node_at(c, old)->ledger),
+                                           .cost = place_cost(c, old, d) };
         else
-                r = place(c, k, w->tombs ? w->id : NULL, old);
+                r = place(c, d, w->tombs ? w->id : NULL, old);
+        if (w->holds)
+                counts_unit_quietly(c, w, 1);
         if (!node_ok(r.node)) {
                 c->stats.placement_failures++;
                 return false;
@@ -719,12 +730,16 @@ static bool try_place(struct core *c, struct workload_ix ix, Pb__Reason__E leavi
 }
 
 /* The reason that stands in the way on most nodes; ties by the order of the list. */
-static Pb__Reason__E main_reason(struct core *c, const struct class *k, const char *id, struct node_ix exclude, char **ret_text)
+static Pb__Reason__E main_reason(struct core *c, const struct workload *w, struct node_ix exclude, char **ret_text)
 {
         uint32_t counts[64] = { 0 };
+        if (w->holds)
+                counts_unit_quietly(c, w, -1);
         for (uint32_t i = 0; i < c->nodes.len; i++)
                 if (c->nodes.at[i].id && i != exclude.v)
-                        counts[feasible(c, (struct node_ix){ i }, k, id)]++;
+                        counts[feasible(c, (struct node_ix){ i }, definition_of(c, w), w->id)]++;
+        if (w->holds)
+                counts_unit_quietly(c, w, 1);
         Pb__Reason__E best = PB__REASON__E__no_nodes;
         uint32_t most = 0;
         struct str text = STR_INIT;
@@ -749,16 +764,26 @@ static Pb__Reason__E main_reason(struct core *c, const struct class *k, const ch
 
 Pb__Reason__E why_nowhere(struct core *c, const struct workload *w, char **ret_text)
 {
-        const struct class *k = class_of(c, w);
         *ret_text = "";
-        if (node_ok(place(c, k, w->tombs ? w->id : NULL, w->node).node))
-                return PB__REASON__E__none;
-        return main_reason(c, k, w->id, w->node, ret_text);
+        if (w->holds)
+                counts_unit_quietly(c, w, -1);
+        struct place_result r = place(c, definition_of(c, w), w->tombs ? w->id : NULL, w->node);
+        if (w->holds)
+                counts_unit_quietly(c, w, 1);
+        return node_ok(r.node) ? PB__REASON__E__none : main_reason(c, w, w->node, ret_text);
 }
 
 static bool is_waiting_reason(unsigned reason)
 {
-        return (reason >= PB__REASON__E__no_nodes && reason <= PB__REASON__E__node_returning) || reason == PB__REASON__E__node_unreachable;
+        return (reason >= PB__REASON__E__no_nodes && reason <= PB__REASON__E__node_returning) ||
+               (reason >= PB__REASON__E__taint_not_tolerated && reason <= PB__REASON__E__spread_exceeded) ||
+               reason == PB__REASON__E__node_unreachable;
+}
+
+/* If it does not fit, nobody of its class does: nothing in its way is its own. */
+static bool stands_for_its_class(const struct core *c, const struct workload *w)
+{
+        return !w->tombs && !node_ok(w->node) && !is_guarded(c, definition_of(c, w));
 }
 
 /* Nobody can take it now: it waits in its class's queue. That is an event once; how the reason changes while it waits is derived (class->reason). */
@@ -767,15 +792,16 @@ static void wait_for_node(struct core *c, struct workload_ix ix, bool failover)
         struct workload *w = workload_at(c, ix);
         struct class *k = class_of(c, w);
         char *text = NULL;
-        if (k->tried_at != c->capacity_change || !k->reason || w->tombs)
-                k->reason = (uint8_t)main_reason(c, k, w->id, NODE_NONE, &text);
-        if (!w->tombs)
-                k->tried_at = c->capacity_change;
+        bool typical = stands_for_its_class(c, w);
+        if (k->none_at != c->capacity_change || !k->reason || !typical)
+                k->reason = (uint8_t)main_reason(c, w, NODE_NONE, &text);
+        if (typical)
+                k->tried_at = k->none_at = c->capacity_change;
         waiting_add(c, ix);
         if (failover ? w->action == ACTION_AWAIT_FAILOVER : is_waiting_reason(w->reason))
                 return;
         if (!text)
-                main_reason(c, k, w->id, NODE_NONE, &text);
+                main_reason(c, w, NODE_NONE, &text);
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__WorkloadPending;
         e.workload_id = w->id;
@@ -789,13 +815,22 @@ static void wait_for_node(struct core *c, struct workload_ix ix, bool failover)
         emit(c, &e);
 }
 
+static Pb__Reason__E why_it_leaves(const struct core *c, const struct workload *w, const char **ret_why)
+{
+        bool lost = node_get(c, w->node)->status == PB__NODE_STATUS__E__NotReady;
+        if (!node_evacuates(c, w->node) && taints_drive_out(c, w)) {
+                *ret_why = "its node has a taint that it does not tolerate";
+                return PB__REASON__E__taint_not_tolerated;
+        }
+        *ret_why = lost ? "its node is lost" : "its node is drained";
+        return lost ? PB__REASON__E__node_lost : PB__REASON__E__node_drained;
+}
+
 void evict_workload(struct core *c, struct workload_ix ix)
 {
         struct workload *w = workload_at(c, ix);
-        const struct node *n = node_at(c, w->node);
-        bool lost = n->status == PB__NODE_STATUS__E__NotReady;
-        Pb__Reason__E reason = lost ? PB__REASON__E__node_lost : PB__REASON__E__node_drained;
-        const char *why = lost ? "its node is lost" : "its node is drained";
+        const char *why;
+        Pb__Reason__E reason = why_it_leaves(c, w, &why);
         if (w->desired == PB__DESIRED_STATE__E__Deleted) {
                 reconcile(c, ix);
                 return;
@@ -811,6 +846,11 @@ void evict_workload(struct core *c, struct workload_ix ix)
         }
         if (!try_place(c, ix, reason, why))
                 wait_for_node(c, ix, true);
+}
+
+bool unit_must_leave(const struct core *c, const struct workload *w)
+{
+        return node_evacuates(c, w->node) || (node_get(c, w->node)->n_taints && taints_drive_out(c, w));
 }
 
 void reconcile(struct core *c, struct workload_ix ix)
@@ -830,14 +870,14 @@ void reconcile(struct core *c, struct workload_ix ix)
                 emit(c, &e);
                 return;
         }
-        if (w->desired == PB__DESIRED_STATE__E__Stopped && node_ok(w->node) && w->holds && node_evacuates(c, w->node)) {
+        if (w->desired == PB__DESIRED_STATE__E__Stopped && node_ok(w->node) && w->holds && unit_must_leave(c, w)) {
                 evict_workload(c, ix); /* nobody there will say that it has stopped */
                 return;
         }
         if (w->phase != PB__PHASE__E__Pending || w->desired != PB__DESIRED_STATE__E__Running || w->waiting)
                 return;
         if (node_ok(w->node) && w->holds) { /* e.g. a retry that came due: the same node, unless that one is gone for good */
-                if (!node_evacuates(c, w->node)) {
+                if (!unit_must_leave(c, w)) {
                         launch(c, ix, w->attempts ? (Pb__Reason__E)w->reason : PB__REASON__E__none,
                                w->attempts ? ACTION_RECREATE : ACTION_APPLY, "");
                         return;
@@ -851,7 +891,7 @@ void reconcile(struct core *c, struct workload_ix ix)
         }
         const struct class *k = class_of(c, w);
         bool hopeless =
-            k->n_waiting && k->tried_at == c->capacity_change && !w->tombs; /* those before it in the queue found nothing either */
+            k->n_waiting && k->none_at == c->capacity_change && stands_for_its_class(c, w); /* those before it found nothing either */
         if (hopeless || !try_place(c, ix, PB__REASON__E__none, "placed anew"))
                 wait_for_node(c, ix, false);
 }
@@ -865,12 +905,13 @@ bool place_waiting(struct core *c)
                 struct workload_ix ix = { k->tried_at != c->capacity_change ? k->first : NONE };
                 uint64_t change = c->capacity_change;
                 bool full = false;
+                k->woken = false;
                 if (MUTANT(class_queue_skipped))
                         ix = WORKLOAD_NONE;
                 while (workload_ok(ix) && !full) {
                         struct workload *w = workload_at(c, ix);
                         struct workload_ix after = w->wait_next;
-                        if (node_ok(w->node) && w->holds && !node_evacuates(c, w->node)) {
+                        if (node_ok(w->node) && w->holds && !unit_must_leave(c, w)) {
                                 waiting_remove(c, ix);
                                 mark_dirty(c, ix);
                                 ix = after;
@@ -883,23 +924,25 @@ bool place_waiting(struct core *c)
                                 ix = after;
                                 continue;
                         }
-                        bool lost = node_ok(w->node) && node_at(c, w->node)->status == PB__NODE_STATUS__E__NotReady;
                         if (node_ok(w->node) && w->phase != PB__PHASE__E__Pending && drain_is_full(c, node_at(c, w->node))) {
                                 waiting_remove(c, ix); /* it is tried again when others have gone */
                                 drain_touch(c, w->node);
                                 ix = after;
                                 continue;
                         }
-                        bool placed = try_place(c, ix, lost ? PB__REASON__E__node_lost : PB__REASON__E__node_drained,
-                                                lost ? "its node is lost" : "its node is drained");
-                        if (!placed && !workload_at(c, ix)->tombs && !(node_ok(workload_at(c, ix)->node)))
+                        const char *why = "its node is gone";
+                        Pb__Reason__E leaving = node_ok(w->node) ? why_it_leaves(c, w, &why) : PB__REASON__E__none;
+                        bool placed = try_place(c, ix, leaving, why);
+                        if (!placed && stands_for_its_class(c, workload_at(c, ix))) {
+                                c->classes.at[ki].none_at = c->capacity_change;
                                 break; /* none of its class fits */
+                        }
                         ix = after;
                         decision_done(c);
                         full = step_is_full(c);
                 }
                 k = &c->classes.at[ki];
-                if (!full)
+                if (!full && !k->woken)
                         k->tried_at = change;
                 ki = next;
         }

@@ -66,9 +66,8 @@ static void apply_applied(struct core *c, struct workload_ix ix, const Pb__Event
                 usage_drop(c, w);
                 if (held)
                         workload_hold(c, ix, false);
-                definition_unref(c, w->definition);
         }
-        w->definition = d;
+        workload_set_definition(c, ix, d);
         if (held)
                 workload_hold(c, ix, true);
         text_set(&w->revision, e->workload->revision_id);
@@ -115,12 +114,25 @@ static void apply_desired(struct core *c, struct workload_ix ix, const Pb__Event
         }
 }
 
+/* What the unit held there stays held by its tombstone. */
+static void leave_tombstone(struct core *c, struct workload_ix ix, struct node_ix n, bool held, Pb__Reason__E reason, int64_t at)
+{
+        const struct workload *w = workload_at(c, ix);
+        const struct class *k = class_of(c, w);
+        tombstone_add(c, n, w->id, w->token_epoch, w->token_seq, held ? k->need : (struct amounts){ 0 }, reason, at);
+        if (held && k->more)
+                ports_of_tombstone(c, &c->tombstones.at[tombstone_find(c, n, w->id)], k->more->ports, k->more->n_ports);
+}
+
 static void apply_deleted(struct core *c, struct workload_ix ix, const Pb__Event *e)
 {
         struct workload *w = workload_at(c, ix);
-        if (e->tombstone)
-                tombstone_add(c, w->node, w->id, w->token_epoch, w->token_seq, w->holds ? class_of(c, w)->need : (struct amounts){ 0 },
-                              PB__REASON__E__node_lost, e->timestamp);
+        struct node_ix old = w->node;
+        bool held = w->holds;
+        if (e->tombstone) {
+                workload_unassign(c, ix);
+                leave_tombstone(c, ix, old, held, PB__REASON__E__node_lost, e->timestamp);
+        }
         save_removed(c, "/workloads/", w->id);
         workload_free(c, ix);
 }
@@ -129,11 +141,11 @@ static void apply_rescheduled(struct core *c, struct workload_ix ix, const Pb__E
 {
         struct workload *w = workload_at(c, ix);
         struct node_ix old = w->node;
-        struct amounts held = w->holds ? class_of(c, w)->need : (struct amounts){ 0 };
+        bool held = w->holds;
         text_set(&w->previous_node, node_at(c, old)->id);
         workload_unassign(c, ix);
         if (!MUTANT(tombstone_dropped))
-                tombstone_add(c, old, w->id, w->token_epoch, w->token_seq, held, e->reason, e->timestamp);
+                leave_tombstone(c, ix, old, held, e->reason, e->timestamp);
         bool stopped = w->desired == PB__DESIRED_STATE__E__Stopped; /* then it wants no node either */
         workload_set_phase(c, w, stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
         w->actual = stopped ? PB__ACTUAL_STATE__E__Stopped : PB__ACTUAL_STATE__E__Pending;
