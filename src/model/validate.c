@@ -285,6 +285,39 @@ static int fill_defaults(struct arena *arena, Pb__Workload *w, const struct path
         return 0;
 }
 
+/* Defaults of what placement is asked for, and what makes no sense. */
+static int check_placement(Pb__Workload *w, const struct path_step *at, struct err *err)
+{
+        struct path_step spread = { .up = at, .name = "spread", .name_len = 6 };
+
+        for (size_t i = 0; i < w->n_spread; i++) {
+                struct path_step element = { .up = &spread, .index = i };
+                if (!w->spread[i]->n_match && !w->n_labels)
+                        return fail(err, STEP(&element, "match"), "is missing, and the workload has no labels of its own",
+                                    "give the workload a label such as app, or say whom to count");
+                if (w->spread[i]->max_skew == 0)
+                        w->spread[i]->max_skew = 1;
+        }
+        for (size_t i = 0; i < w->n_affinity + w->n_anti_affinity; i++) {
+                Pb__Affinity *a = i < w->n_affinity ? w->affinity[i] : w->anti_affinity[i - w->n_affinity];
+                if (a->preferred && a->weight == 0)
+                        a->weight = 100;
+        }
+        return 0;
+}
+
+static int check_taints(const Pb__SetTaintsRequest *r, struct err *err)
+{
+        struct path_step taints = { .name = "taints", .name_len = 6 };
+
+        for (size_t i = 0; i < r->n_taints; i++)
+                for (size_t k = 0; k < i; k++)
+                        if (str_eq(r->taints[i]->key, r->taints[k]->key) && r->taints[i]->effect == r->taints[k]->effect)
+                                return fail(err, &(struct path_step){ .up = &taints, .index = i },
+                                            "the same key and effect are there twice", NULL);
+        return 0;
+}
+
 /* "rev-" and 12 hex digits: computed by us, of this content or of an earlier one. */
 static bool is_computed_revision(const char *s)
 {
@@ -312,6 +345,8 @@ static int normalise_workload(struct arena *arena, Pb__Workload *w, const struct
         rc = check_spec(w, at, err);
         if (rc == 0)
                 rc = fill_defaults(arena, w, at, err);
+        if (rc == 0)
+                rc = check_placement(w, at, err);
         if (rc == 0)
                 rc = pb_normalise_maps_at(&w->base, at, err);
         if (rc < 0)
@@ -407,6 +442,8 @@ int request_normalise(struct arena *arena, ProtobufCMessage *request, struct err
         rc = check_message(request, NULL, 0, err);
         if (rc < 0)
                 return rc;
+        if (type == &pb__set_taints_request__descriptor)
+                return check_taints((const Pb__SetTaintsRequest *)request, err);
         if (type == &pb__set_desired_request__descriptor &&
             ((const Pb__SetDesiredRequest *)request)->desired_state == PB__DESIRED_STATE__E__Deleted)
                 return fail(err, STEP(NULL, "desired_state"), "must be Running or Stopped",
