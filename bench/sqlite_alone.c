@@ -7,7 +7,7 @@
  * in all, old records again (a node's record is written with each assignment), in COMMITS transactions of equal size, one fdatasync each. No key is looked up, nothing is decided,
  * nobody asks: what is left is the price of SQLite and of the disk. With COMMITS 0 only a plain scan of all records is timed (`restart` is held against it).
  *
- * Prints one line: rows= bytes= seconds= rows_per_s= commits= scan_records= scan_seconds=
+ * Prints one line: rows= bytes= seconds= cpu_seconds= rows_per_s= commits= scan_records= scan_seconds=
  */
 #include "base/array.h"
 #include "base/clock.h"
@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct row {
@@ -106,7 +107,14 @@ static void put(sqlite3_stmt *q, const struct row *rows, size_t n, uint64_t part
         }
 }
 
-static double write_rows(const char *path, uint64_t commits, uint64_t *bytes)
+static double cpu_seconds(void)
+{
+        struct rusage u;
+        getrusage(RUSAGE_SELF, &u);
+        return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+static double write_rows(const char *path, uint64_t commits, uint64_t *bytes, double *ret_cpu)
 {
         check(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL), path);
         check(sqlite3_exec(db,
@@ -128,6 +136,7 @@ static double write_rows(const char *path, uint64_t commits, uint64_t *bytes)
         put(record, older.at, older.len, 0, 1, &before);
         check(sqlite3_step(finish), "COMMIT");
         sqlite3_reset(finish);
+        double cpu = cpu_seconds();
         int64_t t0 = clock_mono_ns();
         for (uint64_t i = 0; i < commits; i++) {
                 check(sqlite3_step(start), "BEGIN");
@@ -142,6 +151,7 @@ static double write_rows(const char *path, uint64_t commits, uint64_t *bytes)
                 sqlite3_reset(finish);
         }
         double seconds = (double)(clock_mono_ns() - t0) / 1e9;
+        *ret_cpu = cpu_seconds() - cpu;
         sqlite3_stmt *all[] = { start, finish, head, event, record, update };
         for (size_t i = 0; i < ARRAY_LEN(all); i++)
                 sqlite3_finalize(all[i]);
@@ -160,7 +170,7 @@ static void free_rows(struct row *rows, size_t n)
 int main(int argc, char **argv)
 {
         uint64_t since = 0, commits = 0, n_written = 0, bytes = 0;
-        double scan_seconds = 0, seconds = 0;
+        double scan_seconds = 0, seconds = 0, cpu = 0;
         if (argc != 5 || str_parse_u64(argv[2], &since) < 0 || str_parse_u64(argv[3], &commits) < 0 ||
             str_parse_u64(argv[4], &n_written) < 0) {
                 fprintf(stderr, "usage: sqlite_alone STORE SINCE COMMITS RECORDS\n");
@@ -176,13 +186,13 @@ int main(int argc, char **argv)
                 _cleanup_(str_finip) struct str path = STR_INIT;
                 str_addf(&path, "%s.alone", argv[1]);
                 unlink(str_c(&path));
-                seconds = write_rows(str_c(&path), commits, &bytes);
+                seconds = write_rows(str_c(&path), commits, &bytes, &cpu);
                 unlink(str_c(&path));
         }
         /* the moved head is not counted as a row, here or there */
         size_t rows = events.len + records.len + updates.len;
-        printf("rows=%zu bytes=%llu seconds=%.4f rows_per_s=%.0f commits=%llu scan_records=%llu scan_seconds=%.4f\n", rows,
-               (unsigned long long)bytes, seconds, seconds > 0 ? (double)rows / seconds : 0, (unsigned long long)commits,
+        printf("rows=%zu bytes=%llu seconds=%.4f cpu_seconds=%.4f rows_per_s=%.0f commits=%llu scan_records=%llu scan_seconds=%.4f\n", rows,
+               (unsigned long long)bytes, seconds, cpu, seconds > 0 ? (double)rows / seconds : 0, (unsigned long long)commits,
                (unsigned long long)scanned, scan_seconds);
         free_rows(events.at, events.len);
         free_rows(records.at, records.len);

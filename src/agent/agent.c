@@ -387,11 +387,13 @@ static void on_close(struct grpc_call *call, enum grpc_status status)
 
 static void on_state(struct grpc_channel *channel, enum grpc_channel_state state, const struct err *why, void *ctx)
 {
-        struct agent *a = ctx;
+        struct agent *a = ctx; /* the first of those that share it */
+        struct fleet *f = a->fleet;
 
         (void)channel;
         if (state == GRPC_CHANNEL_READY)
-                greet(a);
+                for (uint32_t i = a->index; i < f->n_agents; i += f->n_channels)
+                        greet(f->agents[i]);
         else if (state == GRPC_CHANNEL_BACKOFF && why)
                 log_at(a->failures == 0 ? LOG_WARN : LOG_DEBUG, "the server cannot be reached", LOG_S("node", a->node_id),
                        LOG_S("server", a->fleet->opt->server), LOG_E(why));
@@ -428,10 +430,9 @@ static void agent_close(struct agent *a)
 {
         if (!a)
                 return;
-        if (a->channel) {
-                grpc_channel_destroy(a->channel); /* on_close comes from inside */
-                a->channel = NULL;
-        }
+        if (a->channel && a->index < a->fleet->n_channels)
+                grpc_channel_destroy(a->channel); /* on_close comes from inside, for all that share it */
+        a->channel = NULL;
         agent_push_close(a);
         agent_streams_close(a);
         if (a->runtime)
@@ -507,6 +508,7 @@ static int agent_open(struct fleet *f, const char *node_id, const struct mock_op
         int r = 0;
 
         a->fleet = f;
+        a->index = f->n_agents;
         a->lock_fd = -1;
         a->ops = mock ? &runtime_mock : &runtime_process;
         a->flush = event_new(f->base, -1, 0, on_flush, a);
@@ -524,9 +526,17 @@ static int agent_open(struct fleet *f, const char *node_id, const struct mock_op
                         r = agent_settle_id(a, node_id, &record, err);
         } else
                 a->node_id = mem_strdup(node_id);
-        if (r < 0 || (r = open_engine(a, &record, mock != NULL, err)) < 0 || (r = open_runtime(a, mock, err)) < 0 ||
-            (r = grpc_channel_create(f->base, opt->server, &co, &a->channel, err)) < 0 ||
-            (opt->listen && (r = agent_push_open(a, err)) < 0)) {
+        if (r == 0)
+                r = open_engine(a, &record, mock != NULL, err);
+        if (r == 0)
+                r = open_runtime(a, mock, err);
+        if (r == 0 && a->index < f->n_channels)
+                r = grpc_channel_create(f->base, opt->server, &co, &a->channel, err);
+        else if (r == 0)
+                a->channel = f->agents[a->index % f->n_channels]->channel;
+        if (r == 0 && opt->listen)
+                r = agent_push_open(a, err);
+        if (r < 0) {
                 agent_close(a);
                 return r;
         }
@@ -618,6 +628,7 @@ static int open_agents(struct fleet *f, bool mock, struct err *err)
         mock_options_default(&defaults);
         defaults.seed = opt->seed;
         f->agents = mem_must(sizeof(*f->agents) * n);
+        f->n_channels = opt->connections && opt->connections < n ? opt->connections : n;
         for (uint32_t i = 0; i < n; i++) {
                 const char *id = !mock ? opt->node_id : n > 1 ? fmt("%s-%04u", prefix, i + 1) : prefix;
                 int r;

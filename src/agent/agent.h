@@ -28,6 +28,7 @@ struct agent_options {
         int64_t cpu, memory_mb, disk_gb; /* 0: detected (cpu in thousandths of a core) */
         const char *runtime;             /* "process" (default) or "mock" */
         uint32_t nodes;                  /* mock: how many agents; 0 = 1; at most AGENT_MAX_NODES */
+        uint32_t connections;            /* mock: how many connections all nodes share; 0: each has its own */
         const struct mock_options *mock; /* NULL: defaults with seed */
         uint64_t seed;                   /* mock */
         bool stop_on_exit;               /* on SIGTERM stop all units within their grace; the next start brings them back */

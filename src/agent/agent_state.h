@@ -37,7 +37,8 @@ struct agent {
         struct runtime *runtime;
         int lock_fd;
 
-        struct grpc_channel *channel;
+        uint32_t index;               /* in the fleet */
+        struct grpc_channel *channel; /* that of agent index % n_channels, which owns it */
         struct grpc_call *call;
         bool greeted;          /* this stream has its Hello */
         bool was_welcome;      /* ever: for ready_fd */
@@ -60,7 +61,7 @@ struct fleet {
         struct rng rng;
         struct tls *tls;
         struct agent **agents;
-        uint32_t n_agents, n_ready;
+        uint32_t n_agents, n_ready, n_channels;
         struct event *sigterm, *sigint, *sighup, *stop_deadline;
         bool stopping, ready_told;
 };

@@ -538,6 +538,22 @@ static void many_mock_nodes_share_a_process(void **state)
         assert_int_equal(end_agent(SIGTERM), 0);
 }
 
+/* 100 streams on each of two connections; what one of them loses, all of its nodes find again. */
+static void many_mock_nodes_share_connections(void **state)
+{
+        struct agent_options opt = { .node_id = "m", .runtime = "mock", .nodes = 200, .connections = 2, .seed = 7 };
+
+        (void)state;
+        rig.heartbeat_ms = 500;
+        start_agent(&opt);
+        await_that(rig.hellos == 200);
+        plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "whatever");
+        await_that(has_state("a", PB__ACTUAL_STATE__E__Running));
+        rig.heartbeats = 0;
+        await_that(rig.heartbeats >= 400);
+        assert_int_equal(end_agent(SIGTERM), 0);
+}
+
 int main(int argc, char **argv)
 {
 #define t(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -546,6 +562,7 @@ int main(int argc, char **argv)
                 t(stop_on_exit_suspends_and_resumes), t(agent_comes_back_to_a_server_that_was_away),
                 t(logs_and_exec_reach_the_server),    t(another_cluster_is_refused),
                 t(bad_options_say_what_to_do),        t(many_mock_nodes_share_a_process),
+                t(many_mock_nodes_share_connections),
         };
 
         if (unit_main_wanted(argc, argv))

@@ -8,7 +8,7 @@
 struct agent_flags {
         const char *data, *node_id, *endpoint, *listen, *runtime, *log_level, *log_format, *tls_server_name;
         struct text_list labels;
-        int64_t cpu_milli, memory_bytes, disk_bytes, nodes, seed, ready_fd;
+        int64_t cpu_milli, memory_bytes, disk_bytes, nodes, connections, seed, ready_fd;
         int64_t start_fail, crash, start_max_ms, job_max_ms;
         bool stop_on_exit, push;
 };
@@ -37,6 +37,8 @@ static const struct opt rows[] = {
             .help = "stop all units at the end instead of leaving them to the next agent"),
         OPT(T, OPT_INT, nodes, .name = "nodes", .arg = "N", .min = 1, .max = AGENT_MAX_NODES,
             .help = "mock: this many nodes in one process (1)"),
+        OPT(T, OPT_INT, connections, .name = "connections", .arg = "N", .max = AGENT_MAX_NODES,
+            .help = "mock: all nodes share so many connections to the server (each its own)"),
         OPT(T, OPT_INT, seed, .name = "seed", .arg = "N", .help = "mock: what goes wrong, and when"),
         OPT(T, OPT_INT, start_fail, .name = "start-fail", .arg = "PPM", .max = 1000000, .help = "mock: starts that fail, per million (0)"),
         OPT(T, OPT_INT, crash, .name = "crash", .arg = "PPM", .max = 1000000, .help = "mock: units that crash, per million (0)"),
@@ -93,6 +95,7 @@ static int agent_verb(struct cli *cli, const void *values, const struct args *ar
         o.memory_mb = f->memory_bytes >> 20;
         o.disk_gb = f->disk_bytes >> 30;
         o.nodes = (uint32_t)f->nodes;
+        o.connections = (uint32_t)f->connections;
         o.seed = (uint64_t)f->seed;
         o.ready_fd = (int)f->ready_fd;
         o.tls_ca_file = cli->common.tls_ca;
