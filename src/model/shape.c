@@ -205,6 +205,53 @@ static void build_field(struct building *b, const struct shape *s, struct shape_
                 f->names = build_enum(field->descriptor);
 }
 
+static enum wire_kind wire_kind_of(const ProtobufCFieldDescriptor *f)
+{
+        bool plain =
+            f->label == PROTOBUF_C_LABEL_REPEATED || (f->label == PROTOBUF_C_LABEL_NONE && !(f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF));
+
+        if (!plain || f->offset > UINT16_MAX || f->quantifier_offset > UINT16_MAX)
+                return WIRE_OTHER;
+        switch (f->type) {
+        case PROTOBUF_C_TYPE_INT64:
+        case PROTOBUF_C_TYPE_UINT64:
+                return WIRE_NUMBER64;
+        case PROTOBUF_C_TYPE_ENUM:
+        case PROTOBUF_C_TYPE_INT32:
+                return WIRE_INT32;
+        case PROTOBUF_C_TYPE_UINT32:
+                return WIRE_UINT32;
+        case PROTOBUF_C_TYPE_BOOL:
+                return WIRE_BOOL;
+        case PROTOBUF_C_TYPE_FIXED64:
+                return f->flags & PROTOBUF_C_FIELD_FLAG_PACKED ? WIRE_OTHER : WIRE_FIXED64;
+        case PROTOBUF_C_TYPE_STRING:
+                return WIRE_TEXT;
+        case PROTOBUF_C_TYPE_BYTES:
+                return WIRE_BYTES;
+        case PROTOBUF_C_TYPE_MESSAGE:
+                return WIRE_MESSAGE;
+        default:
+                return WIRE_OTHER;
+        }
+}
+
+static struct wire_field wire_of(const struct shape_field *f)
+{
+        enum wire_kind kind = wire_kind_of(f->field);
+        unsigned wire = kind == WIRE_FIXED64 ? PROTOBUF_C_WIRE_TYPE_64BIT
+                        : kind >= WIRE_TEXT  ? PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED
+                                             : PROTOBUF_C_WIRE_TYPE_VARINT;
+
+        return (struct wire_field){ .offset = (uint16_t)f->field->offset,
+                                    .n_offset = (uint16_t)f->field->quantifier_offset,
+                                    .kind = (uint8_t)kind,
+                                    .size = (uint8_t)f->size,
+                                    .repeated = f->field->label == PROTOBUF_C_LABEL_REPEATED,
+                                    .packed = f->field->flags & PROTOBUF_C_FIELD_FLAG_PACKED,
+                                    .tag = f->field->id << 3 | wire };
+}
+
 static const struct shape *build(struct building *b, const ProtobufCMessageDescriptor *type)
 {
         const struct shape *known = table_get(type);
@@ -223,12 +270,14 @@ static const struct shape *build(struct building *b, const ProtobufCMessageDescr
         s->n_fields = type->n_fields;
         s->foreign = !is_ours(type->package_name);
         s->fields = mem_must(sizeof(*s->fields) * (type->n_fields + 1));
+        s->wire = mem_must(sizeof(*s->wire) * (type->n_fields + 1));
         while (n_slots < type->n_fields * 2)
                 n_slots *= 2;
         s->mask = n_slots - 1;
         s->slots = mem_must(sizeof(*s->slots) * n_slots);
         for (unsigned i = 0; i < type->n_fields; i++) {
                 build_field(b, s, &s->fields[i], &type->fields[i]);
+                s->wire[i] = wire_of(&s->fields[i]);
                 unsigned at = name_hash(type->fields[i].name, s->fields[i].name_len);
                 while (s->slots[at & s->mask])
                         at++;

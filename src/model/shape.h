@@ -49,10 +49,30 @@ struct shape_field {
         const struct rule *rule; /* never NULL */
 };
 
+/* How a field is packed: what pb_pack.c looks at, in one small row, for most fields of most messages are not set. */
+enum wire_kind {
+        WIRE_NUMBER64, /* a varint of 64 bits */
+        WIRE_INT32,    /* int32, enum: negative ones have ten bytes */
+        WIRE_UINT32,
+        WIRE_BOOL,
+        WIRE_FIXED64,
+        WIRE_TEXT,
+        WIRE_BYTES,
+        WIRE_MESSAGE,
+        WIRE_OTHER, /* left to protobuf-c */
+};
+struct wire_field {
+        uint16_t offset, n_offset; /* in the message: of the value, and of the number of values */
+        uint8_t kind, size;
+        bool repeated, packed;
+        uint32_t tag; /* of a value by itself */
+};
+
 #define SHAPE_MAX_FIELDS 256
 struct shape {
         const ProtobufCMessageDescriptor *type;
         struct shape_field *fields; /* in the descriptor's order */
+        struct wire_field *wire;    /* the same */
         unsigned n_fields;
         bool foreign;    /* not one of berth's own messages */
         unsigned mask;   /* of slots */
