@@ -41,6 +41,10 @@ void many_failed(struct core *c, const struct err *err)
         e->path = arena_printf(&c->step, "items[%zu]", c->many->n - 1);
         e->request_id = (char *)c->in->request_id;
         e->retry_after_ms = kept->retry_after_ms;
+        e->dimension = (char *)kept->excess.dimension;
+        e->limit = kept->excess.limit;
+        e->current_usage = kept->excess.current_usage;
+        e->requested_delta = kept->excess.requested_delta;
         r->outcome = "failed";
         r->error = e;
         c->many->failed++;

@@ -66,6 +66,16 @@ void save_removed(struct core *c, const char *kind, const char *id)
         *array_push(&c->out.removed) = arena_printf(c->out.memory, "%s%s", kind, id);
 }
 
+/* "/workloads/" and "web-1": one for each record of each batch, so without printf. */
+static char *key_of(struct arena *a, const char *kind, const char *id)
+{
+        size_t n = strlen(kind), len = strlen(id);
+        char *key = arena_alloc(a, n + len + 1);
+        memcpy(key, kind, n);
+        memcpy(key + n, id, len + 1);
+        return key;
+}
+
 /* ---- writing ------------------------------------------------------------------------------------------------------------------------------- */
 
 Pb__Phase__E phase_shown(const struct core *c, const struct workload *w)
@@ -390,7 +400,7 @@ void records_collect(struct core *c, struct core_out *o, struct store_record **r
                         continue;
                 w->unsaved = false;
                 void *data = workload_record(c, w, false, a, &len);
-                put(&at, arena_printf(a, "/workloads/%s", w->id), data, len);
+                put(&at, key_of(a, "/workloads/", w->id), data, len);
                 if (c->opt.index_records)
                         put_workload_views(c, &at, a, w);
         }
@@ -400,7 +410,7 @@ void records_collect(struct core *c, struct core_out *o, struct store_record **r
                         continue;
                 n->unsaved = false;
                 void *data = node_record(c, n, false, a, &len);
-                put(&at, arena_printf(a, "/nodes/%s", n->id), data, len);
+                put(&at, key_of(a, "/nodes/", n->id), data, len);
                 if (c->opt.index_records) {
                         const char *word = n->status == PB__NODE_STATUS__E__Ready ? "Ready" : "NotReady";
                         put(&at, arena_printf(a, "/nodes/%s/status", n->id), (void *)word, strlen(word));

@@ -497,6 +497,8 @@ size_t shape_count(const struct shape_field *f, const ProtobufCMessage *m)
 {
         const ProtobufCFieldDescriptor *d = f->field;
 
+        if (d->label == PROTOBUF_C_LABEL_NONE && !(d->flags & PROTOBUF_C_FIELD_FLAG_ONEOF))
+                return is_set(f, shape_slot(f, m));
         if (d->label == PROTOBUF_C_LABEL_REPEATED)
                 return *(const size_t *)((const char *)m + d->quantifier_offset);
         if (d->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {

@@ -44,20 +44,35 @@ void http_error_body(struct str *out, const struct err *err, const char *code, c
         str_adds(out, "}\n");
 }
 
+static void add_field(struct str *out, const char *name, const char *value)
+{
+        str_adds(out, name);
+        str_adds(out, ": ");
+        str_adds(out, value);
+        str_adds(out, "\r\n");
+}
+
 /* Status line and headers. body_len: -1: chunked (or until close), -2: none at all. */
 static void add_head(struct http_request *req, struct str *out, int status, const struct http_field *fields, int64_t body_len)
 {
         struct http_conn *conn = req->conn;
 
         req->status = status;
-        str_addf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\nX-Request-Id: %s\r\n", status, http_status_text(status), http_date(conn->server),
-                 http_request_id(req));
+        /* piece by piece: printf took longer than all the rest of an answer */
+        str_adds(out, "HTTP/1.1 ");
+        str_add_i64(out, status);
+        str_addc(out, ' ');
+        str_adds(out, http_status_text(status));
+        add_field(out, "\r\nDate", http_date(conn->server));
+        add_field(out, "X-Request-Id", http_request_id(req));
         for (const struct http_field *f = fields; f && f->name; f++)
                 if (f->value && !strpbrk(f->value, "\r\n") && !strpbrk(f->name, "\r\n:"))
-                        str_addf(out, "%s: %s\r\n", f->name, f->value);
-        if (body_len >= 0)
-                str_addf(out, "Content-Length: %lld\r\n", (long long)body_len);
-        else if (body_len == -1 && req->head.minor == 1)
+                        add_field(out, f->name, f->value);
+        if (body_len >= 0) {
+                str_adds(out, "Content-Length: ");
+                str_add_i64(out, body_len);
+                str_adds(out, "\r\n");
+        } else if (body_len == -1 && req->head.minor == 1)
                 str_adds(out, "Transfer-Encoding: chunked\r\n");
         if (conn->server->is_draining)
                 conn->keep_alive = false;

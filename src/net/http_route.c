@@ -57,6 +57,8 @@ void http_router_fini(struct http_router *router)
 
 static bool matches(const struct http_route_row *row, char *const *segments, size_t n)
 {
+        if (row->n != n && row->kinds[row->n - 1] != 'r')
+                return false;
         for (size_t i = 0; i < row->n; i++) {
                 if (row->kinds[i] == 'r')
                         return true;
@@ -72,6 +74,18 @@ static bool is_better(const struct http_route_row *a, const struct http_route_ro
         return strncmp(a->kinds, b->kinds, HTTP_SEGMENTS_MAX) < 0;
 }
 
+static void list_methods(const struct http_router *router, char *const *segments, size_t n, struct str *out)
+{
+        for (size_t i = 0; i < router->rows.len; i++) {
+                const struct http_route_row *row = &router->rows.at[i];
+                if (!matches(row, segments, n))
+                        continue;
+                str_addf(out, "%s%s", out->len ? ", " : "", row->method);
+                if (str_eq(row->method, "GET"))
+                        str_adds(out, ", HEAD");
+        }
+}
+
 const struct http_route_row *http_router_find(const struct http_router *router, const char *method, char *const *segments, size_t n,
                                               struct str *ret_allow)
 {
@@ -80,18 +94,11 @@ const struct http_route_row *http_router_find(const struct http_router *router, 
 
         for (size_t i = 0; i < router->rows.len; i++) {
                 const struct http_route_row *row = &router->rows.at[i];
-                if (!matches(row, segments, n))
-                        continue;
-                if (str_eq(row->method, is_head ? "GET" : method)) {
-                        if (!best || is_better(row, best))
-                                best = row;
-                } else if (!best) {
-                        str_addf(ret_allow, "%s%s", ret_allow->len ? ", " : "", row->method);
-                        if (str_eq(row->method, "GET"))
-                                str_adds(ret_allow, ", HEAD");
-                }
+                if (matches(row, segments, n) && str_eq(row->method, is_head ? "GET" : method) && (!best || is_better(row, best)))
+                        best = row;
         }
-        if (best)
-                str_clear(ret_allow);
+        str_clear(ret_allow);
+        if (!best)
+                list_methods(router, segments, n, ret_allow);
         return best;
 }
