@@ -421,44 +421,54 @@ bool sessions_has(const struct sessions *s, uint64_t session)
 
 /* Plans are put together from units that the core has packed already: ten thousand agents after a restart cost no unpacking here. The field numbers
  * are those of agent.proto: ServerMessage.plan = 2; Plan: cursor = 1 { epoch = 1, seq = 2 }, complete = 2, last = 3, units = 4. */
-static void add_varint(struct str *out, uint64_t v)
+static size_t put_varint(uint8_t *p, uint64_t v)
 {
+        size_t n = 0;
         for (; v >= 0x80; v >>= 7)
-                str_addc(out, (char)(v | 0x80));
-        str_addc(out, (char)v);
+                p[n++] = (uint8_t)(v | 0x80);
+        p[n++] = (uint8_t)v;
+        return n;
 }
 
-static void add_field(struct str *out, unsigned field, uint64_t v)
+static size_t put_number(uint8_t *p, unsigned field, uint64_t v)
 {
         if (v == 0)
-                return;
-        add_varint(out, (uint64_t)field << 3);
-        add_varint(out, v);
+                return 0;
+        p[0] = (uint8_t)(field << 3);
+        return 1 + put_varint(p + 1, v);
+}
+
+/* What stands before a field with so many bytes. */
+static size_t put_field_head(uint8_t *p, unsigned field, size_t len)
+{
+        p[0] = (uint8_t)(field << 3 | 2);
+        return 1 + put_varint(p + 1, len);
 }
 
 void plan_add_unit(struct str *units, const void *unit, size_t len)
 {
-        add_varint(units, 4 << 3 | 2);
-        add_varint(units, len);
+        uint8_t head[16];
+        size_t n = put_field_head(head, 4, len);
+        str_reserve(units, n + len + 1);
+        str_add(units, head, n);
         str_add(units, unit, len);
 }
 
 void plan_message(struct str *out, uint64_t epoch, uint64_t seq, bool complete, bool last, const void *units, size_t len)
 {
-        struct str cursor = STR_INIT, head = STR_INIT;
-        add_field(&cursor, 1, epoch);
-        add_field(&cursor, 2, seq);
-        add_varint(&head, 1 << 3 | 2);
-        add_varint(&head, cursor.len);
-        str_add(&head, str_c(&cursor), cursor.len);
-        add_field(&head, 2, complete);
-        add_field(&head, 3, last);
-        add_varint(out, 2 << 3 | 2);
-        add_varint(out, head.len + len);
-        str_add(out, head.buf, head.len);
+        uint8_t cursor[24], plan[48], head[16];
+        size_t n_cursor = put_number(cursor, 1, epoch), n_plan, n_head;
+        n_cursor += put_number(cursor + n_cursor, 2, seq);
+        n_plan = put_field_head(plan, 1, n_cursor);
+        memcpy(plan + n_plan, cursor, n_cursor);
+        n_plan += n_cursor;
+        n_plan += put_number(plan + n_plan, 2, complete);
+        n_plan += put_number(plan + n_plan, 3, last);
+        n_head = put_field_head(head, 2, n_plan + len);
+        str_reserve(out, n_head + n_plan + len + 1);
+        str_add(out, head, n_head);
+        str_add(out, plan, n_plan);
         str_add(out, units, len);
-        str_fini(&cursor);
-        str_fini(&head);
 }
 
 static void send_plan(struct session *ss, uint64_t epoch, bool last)
