@@ -14,7 +14,7 @@
 #define METRICS_OPS 96      /* rows of the ops table, and one for "unknown" */
 #define METRICS_STATUSES 24 /* distinct HTTP statuses; the last one is for the rest */
 #define METRICS_GRPC_CODES 17
-#define METRICS_AGENT_RPCS 4 /* enum push_rpc */
+#define METRICS_AGENT_RPCS 5 /* enum push_rpc */
 
 typedef _Atomic uint64_t counter;
 

@@ -32,6 +32,7 @@ static const struct {
         [RPC_DELETE] = { "/persys.agent.v1.AgentService/DeleteWorkload", &pa__delete_workload_response__descriptor },
         [RPC_STATUS] = { "/persys.agent.v1.AgentService/GetWorkloadStatus", &pa__get_workload_status_response__descriptor },
         [RPC_LIST] = { "/persys.agent.v1.AgentService/ListWorkloads", &pa__list_workloads_response__descriptor },
+        [RPC_HEALTH] = { "/persys.agent.v1.AgentService/HealthCheck", &pa__health_check_response__descriptor },
 };
 
 /* ---- reach -------------------------------------------------------------------------------------------------------------------------------------- */
@@ -90,6 +91,8 @@ static void on_message(struct grpc_call *grpc, const void *data, size_t len)
                 log_warn("an agent's answer cannot be read", LOG_S("node", c->node->id), LOG_S("rpc", rpcs[c->rpc].path), LOG_E(&err));
         }
 }
+
+static void probe_ended(struct push_call *c, enum push_verdict verdict);
 
 static void list_ended(struct push_call *c, enum push_verdict verdict)
 {
@@ -164,6 +167,8 @@ static void on_close(struct grpc_call *grpc, enum grpc_status status)
                         c->unit->call = NULL;
         } else if (c->rpc == RPC_LIST)
                 list_ended(c, verdict);
+        else if (c->rpc == RPC_HEALTH)
+                probe_ended(c, verdict);
         else if (c->unit) {
                 uint32_t ix = c->unit->ix;
                 unit_call_ended(c, verdict, status, message);
@@ -196,8 +201,26 @@ static void begin_list(struct push_node *n)
         c->seq = push_taken_seq(n);
         n->listing = true;
         n->list_due = false;
-        if (n->down)
-                grpc_channel_connect(n->channel); /* now, whatever its own back-off says */
+        begin(n, c, "", 0);
+}
+
+/* Being alive is not being of use: only its list, which it has to ask of its own heart, makes a node reachable again. */
+static void probe_ended(struct push_call *c, enum push_verdict verdict)
+{
+        struct push_node *n = c->node;
+        if (c->session != n->session)
+                return;
+        n->probing = false;
+        if (verdict != PUSH_UNREACHABLE && !n->listing)
+                begin_list(n);
+}
+
+static void begin_probe(struct push_node *n)
+{
+        struct push_call *c = mem_must(sizeof(*c));
+        c->rpc = RPC_HEALTH;
+        n->probing = true;
+        grpc_channel_connect(n->channel); /* now, whatever its own back-off says */
         begin(n, c, "", 0);
 }
 
@@ -251,9 +274,9 @@ void push_pump(struct push_node *n)
                 return;
         }
         if (n->down) {
-                if (!n->listing && n->in_flight < CALLS_MAX && now >= n->probe_at_ms)
-                        begin_list(n);
-                else if (!n->listing)
+                if (!n->probing && !n->listing && n->in_flight < CALLS_MAX && now >= n->probe_at_ms)
+                        begin_probe(n);
+                else if (!n->probing && !n->listing && now < n->probe_at_ms)
                         next = n->probe_at_ms;
                 arm(n, next);
                 return;

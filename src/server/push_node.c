@@ -93,7 +93,7 @@ void push_node_end(struct push_node *n)
         push_forget_gone(n);
         evtimer_del(n->timer);
         n->session = 0;
-        n->whole = n->syncing = n->list_due = n->listing = n->down = n->heard =
+        n->whole = n->syncing = n->list_due = n->listing = n->probing = n->down = n->heard =
             false; /* a list that is still under way knows by its session that it is late */
         n->told = REACH_UNTOLD;
         n->list_at_ms = n->probe_at_ms = n->probe_wait_ms = 0;
@@ -370,11 +370,11 @@ static bool translate(struct push_node *n, struct push_unit *u, const Pb__PlanUn
         struct err err = { 0 };
         mem_free(u->request);
         u->request = NULL;
+        bool deletion = u->desired == PB__DESIRED_STATE__E__Deleted;
         mem_free(u->revision);
-        u->revision = mem_strdup("");
-        if (u->desired == PB__DESIRED_STATE__E__Deleted)
+        u->revision = mem_strdup(deletion ? "" : push_revision(arena, p->workload ? p->workload->revision_id : "", u->epoch, u->seq));
+        if (deletion)
                 return true;
-        u->revision = mem_strdup(push_revision(arena, p->workload ? p->workload->revision_id : "", u->epoch, u->seq));
         u->job = p->workload && (p->workload->restart == PB__RESTART__E__never || p->workload->restart == PB__RESTART__E__on_failure);
         if (!p->workload)
                 err_set(&err, ERR_INVALID, .msg = "the plan carries no definition");

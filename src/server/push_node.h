@@ -11,7 +11,7 @@
  * Invariants:
  *   (C1) At most one call is under way per unit, and CALLS_MAX per node; a call lasts CALL_MS at most. One node's calls hold up nobody else's.
  *   (C2) A whole plan is compared with the agent's list before anything of it is sent.
- *   (C3) While the agent cannot be reached nothing is sent to it but a probe, its list, at growing intervals.
+ *   (C3) While the agent cannot be reached nothing is sent to it but a probe (HealthCheck) at growing intervals. Its list, asked for when that was answered, makes it reachable.
  *   (C4) A list proves absence only up to the orders that had been taken, or found done, when it was asked for (the report's cursor).
  *   (C5) What waits is bounded: one entry per unit, and one report per node that the ring has not taken.
  */
@@ -31,7 +31,7 @@
 #define CONNECT_MS 5000
 #define LIST_BYTES_MAX (32 * 1024 * 1024)
 
-enum push_rpc { RPC_APPLY, RPC_DELETE, RPC_STATUS, RPC_LIST, _RPC_MAX };
+enum push_rpc { RPC_APPLY, RPC_DELETE, RPC_STATUS, RPC_LIST, RPC_HEALTH, _RPC_MAX };
 enum push_step { STEP_LOOK, STEP_APPLY, STEP_DELETE };
 
 enum push_reach { REACH_UNTOLD, REACH_UP, REACH_DOWN }; /* what the core was told of it in this session */
@@ -81,7 +81,7 @@ struct push_node {
         uint64_t epoch, seq; /* of the newest order */
         bool whole;          /* a whole plan is coming in */
         bool syncing;        /* (C2) */
-        bool list_due, listing, closing;
+        bool list_due, listing, probing, closing;
         int64_t list_at_ms;
         ARRAY(char *) gone; /* while listing: found to be gone since it was asked for */
 

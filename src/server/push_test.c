@@ -28,13 +28,14 @@ struct fake {
         char endpoint[64];
         struct unit units[64];
         size_t n_units;
-        int applies, deletes, looks, lists;
+        int applies, deletes, looks, lists, checks;
+        bool list_hangs;
+        int n_hung;
         char last_revision[128];
         /* calls that are not answered: as many as were under way at once is what counts */
         bool hold;
         struct grpc_call *held[64];
         size_t n_held, most_held;
-        bool ended; /* fake_end: calls are only closed */
 };
 
 static struct unit *find(struct fake *k, const char *id, bool add)
@@ -160,6 +161,10 @@ static void on_list(struct grpc_call *call, const void *data, size_t len)
         (void)data;
         (void)len;
         k->lists++;
+        if (k->list_hangs) {
+                k->n_hung++;
+                return;
+        }
         for (size_t i = 0; i < k->n_units; i++) {
                 fill(&s[i], &k->units[i]);
                 list[i] = &s[i];
@@ -169,7 +174,18 @@ static void on_list(struct grpc_call *call, const void *data, size_t len)
         reply(call, &a.base);
 }
 
-static void fake_begin(struct fake *k)
+static void on_check(struct grpc_call *call, const void *data, size_t len)
+{
+        Pa__HealthCheckResponse a = PA__HEALTH_CHECK_RESPONSE__INIT;
+        (void)data;
+        (void)len;
+        fake_of(call)->checks++;
+        a.healthy = true;
+        reply(call, &a.base);
+}
+
+/* endpoint NULL: the kernel chooses. */
+static void fake_begin_at(struct fake *k, const char *endpoint)
 {
         static const struct {
                 const char *path;
@@ -177,8 +193,9 @@ static void fake_begin(struct fake *k)
         } methods[] = { { "/persys.agent.v1.AgentService/ApplyWorkload", on_apply },
                         { "/persys.agent.v1.AgentService/DeleteWorkload", on_delete },
                         { "/persys.agent.v1.AgentService/GetWorkloadStatus", on_look },
-                        { "/persys.agent.v1.AgentService/ListWorkloads", on_list } };
-        struct grpc_server_options o = { .address = "127.0.0.1:0" };
+                        { "/persys.agent.v1.AgentService/ListWorkloads", on_list },
+                        { "/persys.agent.v1.AgentService/HealthCheck", on_check } };
+        struct grpc_server_options o = { .address = endpoint ? endpoint : "127.0.0.1:0" };
         struct err err = { 0 };
         *k = (struct fake){ .base = event_base_new() };
         if (grpc_server_create(k->base, &o, &k->server, &err) < 0)
@@ -188,6 +205,11 @@ static void fake_begin(struct fake *k)
                 assert_int_equal(grpc_server_add(k->server, methods[i].path, &m, &err), 0);
         }
         snprintf(k->endpoint, sizeof(k->endpoint), "127.0.0.1:%u", grpc_server_port(k->server));
+}
+
+static void fake_begin(struct fake *k)
+{
+        fake_begin_at(k, NULL);
 }
 
 static void fake_end(struct fake *k)
@@ -429,8 +451,6 @@ static void an_agent_that_is_gone_makes_its_node_unready_until_it_is_back(void *
         await(&k, k.lists > 0 && shows(f, "/nodes/n1", "\"status\":\"Ready\""));
         put(f, "web", "1");
         await(&k, shows(f, "/workloads/web", "\"phase\":\"Running\""));
-        char endpoint[64];
-        snprintf(endpoint, sizeof(endpoint), "%s", k.endpoint);
         struct unit was = k.units[0];
         fake_end(&k);
         put(f, "web", "2"); /* nobody there */
@@ -446,6 +466,31 @@ static void an_agent_that_is_gone_makes_its_node_unready_until_it_is_back(void *
         fake_end(&k);
 }
 
+/* R: C23 */
+static void only_an_agent_that_lists_its_work_is_reachable_again(void **state)
+{
+        struct fixture *f = *state;
+        struct fake k;
+        char endpoint[64];
+        fake_begin(&k);
+        register_node(f, &k);
+        await(&k, k.lists > 0 && shows(f, "/nodes/n1", "\"status\":\"Ready\""));
+        snprintf(endpoint, sizeof(endpoint), "%s", k.endpoint);
+        fake_end(&k);
+        put(f, "web", "1");
+        for (int i = 0; i < 500 && !shows(f, "/nodes/n1", "\"status\":\"NotReady\""); i++)
+                usleep(10000);
+        fake_begin_at(&k, endpoint);
+        k.list_hangs = true; /* its health is fine, and nothing else is */
+        await(&k, k.checks > 0 && k.n_hung > 0);
+        assert_true(shows(f, "/nodes/n1", "\"status\":\"NotReady\""));
+        assert_int_equal(k.applies, 0);
+        k.list_hangs = false;
+        await(&k, shows(f, "/nodes/n1", "\"status\":\"Ready\""));
+        await(&k, shows(f, "/workloads/web", "\"phase\":\"Running\""));
+        fake_end(&k);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, server_setup, server_teardown)
@@ -457,6 +502,7 @@ int main(void)
                 TEST(a_deletion_is_asked_for_once_and_only_if_there_is_something),
                 TEST(a_revision_that_is_not_ours_is_replaced),
                 TEST(an_agent_that_is_gone_makes_its_node_unready_until_it_is_back),
+                TEST(only_an_agent_that_lists_its_work_is_reachable_again),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

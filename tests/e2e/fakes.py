@@ -82,6 +82,10 @@ class Service:
     def answer(self, name, request, context, response):
         return getattr(self, "on_" + name)(request, context, response)
 
+    def on_HealthCheck(self, r, context, a):
+        a.healthy = True
+        return a
+
     def count(self, name, ident=None):
         with self.lock:
             return sum(1 for _, n, i in self.calls if n == name and ident in (None, i))
