@@ -633,6 +633,15 @@ void core_step(struct core *c, const struct input *in)
         arena_reset(&c->step);
 }
 
+void core_read(struct core *c, const struct input *in)
+{
+        must(c->started && input_only_reads(in->kind), "a view is only looked at");
+        c->in = in;
+        handle(c, in);
+        c->in = NULL;
+        arena_reset(&c->step);
+}
+
 static bool has_bulk(const struct core *c)
 {
         if (c->dirty_done < c->dirty.len || c->pass_next != NONE || c->evict.len || c->drains.len || c->forgets.len ||

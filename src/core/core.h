@@ -115,6 +115,15 @@ struct input {
 /* How many decisions an input asks for: what counts where work is limited. */
 size_t input_items(const struct input *in);
 
+static inline bool input_only_reads(enum input_kind kind)
+{
+        return kind >= INPUT_GET_WORKLOAD && kind <= INPUT_LOCATE;
+}
+static inline bool input_is_change(enum input_kind kind) /* that a user asks for */
+{
+        return kind > INPUT_TICK && kind < INPUT_GET_WORKLOAD;
+}
+
 /* Never fails: what is wrong with the input becomes the reply. */
 void core_step(struct core *core, const struct input *in);
 
@@ -171,6 +180,13 @@ size_t core_pending_ops(const struct core *core);
 size_t core_ready_batches(
     const struct core *core); /* that reached max_batch_ops and wait for core_cut(): do not step much further ahead of the store */
 uint64_t core_head(const struct core *core);
+
+/* ---- while the store is away --------------------------------------------------------------------------------------------------------------- */
+
+/* Makes `view`, into which the store's records were loaded and which was not started, show the committed state at `head`, with what no record holds as the
+ * live core has it. From then on it takes reads only, by core_read(), which decides nothing; its batches have nothing to commit. */
+void core_view(struct core *view, const struct core *live, uint64_t head);
+void core_read(struct core *view, const struct input *in);
 
 /* ---- looking inside ---------------------------------------------------------------------------------------------------------------------- */
 

@@ -17,6 +17,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LOOK_UP_MS 400     /* how often a call that waits asks whether the store is away */
+#define READ_WAITS_MS 4000 /* a read that the ring took just before the store went away waits for the commit as well: this long */
+
 struct calls {
         struct io *io;
         ARRAY(struct call *) slots; /* NULL: free */
@@ -293,16 +296,45 @@ static int64_t deadline_of(const struct call *call)
         return mono_ms() + ms;
 }
 
+/* A call that waits for the ring looks up now and then whether the store is away: then it need not wait until its deadline. */
 static void expect(struct call *call, int64_t deadline_ms)
 {
         struct calls *c = call->io->calls;
-        heap_set(&c->deadlines, slot_of(call->ticket), deadline_ms);
+        int64_t now = mono_ms(), look = now + LOOK_UP_MS;
+        if (call->deadline_ms == 0)
+                call->sent_ms = now;
+        call->deadline_ms = deadline_ms;
+        heap_set(&c->deadlines, slot_of(call->ticket), look < deadline_ms ? look : deadline_ms);
         arm(c);
+}
+
+static void err_store_is_away(struct err *err)
+{
+        err_set(err, ERR_UNAVAILABLE, .msg = "the store is away: nothing can be changed until it is back",
+                .hint = "try again; a change that was sent may still happen, and can be sent again safely. /health says why it is away",
+                .retry_after_ms = 2000);
+}
+
+/* All changes that wait are refused at once, so that the ring knows by the time of their sending that they are not to be made any more. */
+static void refuse_changes(struct calls *c)
+{
+        struct err err = { 0 };
+        err_store_is_away(&err);
+        atomic_store(&c->io->s->refused_ms, mono_ms());
+        for (size_t i = 0; i < c->slots.len; i++)
+                if (c->slots.at[i] && c->slots.at[i]->is_change && c->slots.at[i]->deadline_ms > 0)
+                        call_fail(c->slots.at[i], &err);
 }
 
 void call_send(struct call *call)
 {
         struct err err = { 0 };
+        call->is_change = input_is_change(call->msg->in.kind);
+        if ((call->is_change || call->op->kind == OP_PLAN) && server_store_is_away(call->io->s)) {
+                err_store_is_away(&err);
+                call_fail(call, &err);
+                return;
+        }
         if (call->op->kind == OP_PLAN && plans_begin(call->io->plans, call, &err) < 0) {
                 call_fail(call, &err);
                 return;
@@ -314,9 +346,8 @@ void call_send(struct call *call)
         msg->deadline_ms = deadline_of(call);
         int64_t deadline = msg->deadline_ms;
         size_t more = input_items(&msg->in) - 1;
-        bool is_change = msg->in.kind >= INPUT_APPLY && msg->in.kind <= INPUT_NODE_FORGET,
-             has_room = call->io->calls->n + more <= call->io->s->opt.max_calls;
-        if (has_room && (!is_change || io_takes_changes(call->io)) && io_to_ring(call->io, msg, false)) {
+        bool has_room = call->io->calls->n + more <= call->io->s->opt.max_calls;
+        if (has_room && (!call->is_change || io_takes_changes(call->io)) && io_to_ring(call->io, msg, false)) {
                 call->more_items = more;
                 call->io->calls->n += more;
                 expect(call, deadline);
@@ -381,10 +412,22 @@ static void on_deadline(evutil_socket_t fd, short what, void *ctx)
         while (heap_next_ms(&c->deadlines) <= now) {
                 struct call *call = c->slots.at[heap_pop(&c->deadlines)];
                 struct err err = { 0 };
-                if (atomic_load(&c->io->s->degraded))
-                        err_set(&err, ERR_UNAVAILABLE, .msg = "the store is away; nothing can be decided or read until it is back",
-                                .hint = "try again; a change that was sent may still happen, and can be sent again safely",
-                                .retry_after_ms = 2000);
+                bool away = server_store_is_away(c->io->s), late = call->deadline_ms <= now;
+                if (call->is_change && away && !late) {
+                        heap_set(&c->deadlines, slot_of(call->ticket), now + LOOK_UP_MS);
+                        refuse_changes(c);
+                        continue;
+                }
+                if (!late && !(away && now - call->sent_ms >= READ_WAITS_MS)) {
+                        expect(call, call->deadline_ms);
+                        continue;
+                }
+                away |= atomic_load(&c->io->s->degraded);
+                if (away && call->is_change)
+                        err_store_is_away(&err);
+                else if (away)
+                        err_set(&err, ERR_UNAVAILABLE, .msg = "the store went away before this could be answered", .hint = "ask again",
+                                .retry_after_ms = 1000);
                 else
                         err_set(&err, ERR_DEADLINE, .msg = "the server did not answer in time",
                                 .hint = "try again; a change that was sent may still happen, and can be sent again safely",

@@ -28,10 +28,12 @@ struct call {
         void *ctx;
         char request_id[65], actor[65];
         bool pretty;
-        size_t more_items;           /* of a request for several changes; each counts as a call */
-        struct ring_msg *msg;        /* until it is sent */
-        struct history_job *history; /* OP_EVENTS, until it is sent */
-        struct plan *plan;           /* OP_PLAN: see plans.h */
+        size_t more_items;            /* of a request for several changes; each counts as a call */
+        struct ring_msg *msg;         /* until it is sent */
+        struct history_job *history;  /* OP_EVENTS, until it is sent */
+        int64_t sent_ms, deadline_ms; /* monotonic; deadline_ms 0: it was not sent yet */
+        bool is_change;
+        struct plan *plan; /* OP_PLAN: see plans.h */
 };
 
 struct calls *calls_create(struct io *io);

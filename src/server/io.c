@@ -70,12 +70,6 @@ static void on_nudge(evutil_socket_t fd, short what, void *ctx)
         queue_wake(io->s->ring_queue);
 }
 
-/* What changes nothing overtakes what waits to change something: no answer to that has been given, so nobody can tell. */
-static bool only_reads(enum input_kind kind)
-{
-        return kind >= INPUT_GET_WORKLOAD && kind <= INPUT_LOCATE;
-}
-
 bool io_takes_changes(struct io *io)
 {
         return atomic_load(&io->s->answers) <= BACKLOG_MAX;
@@ -83,7 +77,9 @@ bool io_takes_changes(struct io *io)
 
 bool io_to_ring(struct io *io, struct ring_msg *msg, bool first)
 {
-        if (only_reads(msg->in.kind))
+        msg->sent_ms = mono_ms();
+        /* What changes nothing overtakes what waits to change something: no answer to that has been given, so nobody can tell. */
+        if (input_only_reads(msg->in.kind))
                 return queue_push(io->s->read_queue, msg);
         if (!queue_push_quiet(io->s->ring_queue, msg, first))
                 return false;

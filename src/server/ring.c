@@ -13,6 +13,7 @@
  *   (R4) Time in which the ring could not listen (frozen, or the whole process stood still) does not pass for the core: otherwise every node would seem silent
  *        for as long as the store was away. The core's clock stands still, and then catches up by a quarter faster than real time, so that a heartbeat interval
  *        is never stretched to a silence. It never goes back.
+ *   (R5) While the store is away reads are answered from a view of what is committed (view.h), never from the state that runs ahead of it.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -20,6 +21,7 @@
 #include "base/mutant.h"
 #include "server/plans.h"
 #include "server/shared.h"
+#include "server/view.h"
 
 #define TURN_INPUTS 256 /* decisions asked for per turn, except that one input is never split */
 #define AHEAD_MAX 4096  /* such decisions that may wait for the store; beyond, inputs wait in their queue, and then callers are told so */
@@ -35,6 +37,7 @@ struct ring {
         struct clock clock;
         struct rng rng;
         bool in_flight, frozen, broken;
+        struct view *view;        /* what is committed, while the store is away */
         size_t ahead;             /* decisions asked for since the last batch left */
         void *taken[TURN_INPUTS]; /* from the queue, and stepped up to taken_done */
         size_t n_taken, taken_done;
@@ -110,6 +113,10 @@ static void hear_store(struct ring *r)
                         r->broken |= d->word == COMMIT_FAILED;
                         mem_free(d);
                 }
+        if (!r->in_flight) {
+                atomic_store(&r->s->commit_since_ms, 0);
+                view_close(TAKE_PTR(r->view));
+        }
 }
 
 static bool may_step(const struct ring *r)
@@ -119,7 +126,8 @@ static bool may_step(const struct ring *r)
 
 static void step_message(struct ring *r, struct ring_msg *m, int64_t now)
 {
-        if (m->deadline_ms > 0 && now > m->deadline_ms && !MUTANT(expired_input_applied)) {
+        bool refused = input_is_change(m->in.kind) && m->sent_ms <= atomic_load(&r->s->refused_ms);
+        if (((m->deadline_ms > 0 && now > m->deadline_ms) || refused) && !MUTANT(expired_input_applied)) {
                 /* the caller has been told so by io, and must be able to rely on it as far as we can help it */
                 count(&r->s->metrics.inputs_expired);
         } else {
@@ -138,6 +146,20 @@ static size_t step_reads(struct ring *r)
                 step_message(r, items[i], now);
         ring_msgs_done(r->s, items, n);
         return n;
+}
+
+/* (R5) The state in memory must not be shown, and need not be: what is committed can be. Returns false if there is nothing to answer now. */
+static bool read_committed(struct ring *r)
+{
+        if (!r->in_flight || r->broken || !server_store_is_away(r->s) || queue_len(r->s->read_queue) == 0)
+                return false;
+        if (!r->view)
+                r->view = view_open(r->s, r->core);
+        void *items[TURN_READS];
+        size_t n = queue_pop_many(r->s->read_queue, items, TURN_READS, 0);
+        view_answer(r->view, r->s, (struct ring_msg **)items, n, now_ms(r));
+        ring_msgs_done(r->s, items, n);
+        return n > 0;
 }
 
 /* Inputs may ask for many decisions each: what one turn does is counted in these, and the rest of what was taken from the queue waits for the next turn. Returns how
@@ -169,6 +191,7 @@ static void submit(struct ring *r, struct core_batch *b)
         struct commit_job *job = mem_must(sizeof(*job));
         job->batch = b;
         r->in_flight = true;
+        atomic_store(&r->s->commit_since_ms, mono_ms());
         if (!queue_push(r->s->store_queue, job)) {
                 mem_free(job);
                 core_batch_free(b);
@@ -212,8 +235,8 @@ static bool may_read(const struct ring *r)
 /* How long until the ring has something to do by itself. */
 static int64_t wait_ms(const struct ring *r, int64_t now)
 {
-        if (!may_step(r))
-                return 1000;
+        if (!may_step(r)) /* nobody tells us when the store has been away for too long */
+                return queue_len(r->s->read_queue) > 0 ? 100 : 1000;
         int64_t next = core_next_ms(r->core);
         int64_t wait = next == INT64_MAX ? WAIT_MAX_MS : next <= now ? 0 : next - now;
         if (r->stats_old && wait > STATS_EVERY_MS)
@@ -226,6 +249,8 @@ static void turn(struct ring *r)
         hear_store(r);
         notice_deafness(r, may_step(r));
         size_t n = 0;
+        while (read_committed(r))
+                ;
         if (may_read(r))
                 step_reads(r);
         if (may_step(r)) {
@@ -292,6 +317,7 @@ void *ring_main(void *server)
                 turn(r);
         finish(r);
         publish_stats(r);
+        view_close(r->view);
         core_destroy(s->core);
         s->core = NULL;
         mem_free(r);

@@ -223,6 +223,15 @@ void server_release(struct server *s, struct core_batch *batch)
                 io_msg_free(msg);
 }
 
+bool server_store_is_away(struct server *s)
+{
+        int64_t since = atomic_load(&s->commit_since_ms);
+        if (since == 0)
+                return false;
+        int64_t ms = mono_ms() - since;
+        return ms >= STORE_STALLED_MS || (ms >= STORE_AWAY_MS && atomic_load(&s->degraded));
+}
+
 void server_set_degraded(struct server *s, bool degraded, const char *reason)
 {
         pthread_mutex_lock(&s->lock);
@@ -334,6 +343,7 @@ int server_start(const struct server_options *opt, struct server **ret_server, s
         if (!opt->data_dir && !opt->store_url)
                 return err_set(err, ERR_INVALID, .msg = "the server needs a data directory or a store");
         signal(SIGPIPE, SIG_IGN); /* a peer that goes away is an error code, not the end */
+        signal(SIGXFSZ, SIG_IGN); /* so is a file that may not grow */
         struct server *s = mem_must(sizeof(*s));
         copy_options(s, opt);
         metrics_init(&s->metrics);

@@ -30,6 +30,7 @@
 struct ring_msg {
         struct input in;
         int64_t deadline_ms; /* monotonic; the ring drops it unexecuted after that; 0: none */
+        int64_t sent_ms;     /* monotonic */
         struct arena memory;
         struct ring_msg *next; /* while it is spare */
 };
@@ -118,6 +119,8 @@ struct server {
         _Atomic bool degraded;             /* the store is away */
         _Atomic int64_t degraded_since_ms; /* Unix; of the last change of mode */
         _Atomic uint64_t committed;        /* head of the store */
+        _Atomic int64_t commit_since_ms;   /* monotonic: when the batch that is at the store was given to it; 0: none is */
+        _Atomic int64_t refused_ms;        /* monotonic: changes that were sent up to then have been refused, and are not made any more */
         _Atomic size_t answers;            /* in batches that io has not taken yet */
 
         pthread_mutex_t lock; /* of what follows */
@@ -130,11 +133,16 @@ struct server {
         bool waited, serving; /* the starting thread's */
 };
 
+#define STORE_AWAY_MS 1000    /* commits that fail for this long: changes are refused, reads answered from what is committed */
+#define STORE_STALLED_MS 5000 /* a commit that says nothing for this long: the same */
+
 int64_t mono_ms(void);
 /* The thread says that it could begin (or why not); the starter waits for it. */
 void server_started(struct server *s, const struct err *err);
 /* Something that cannot be gone on with: the server stops, server_wait() returns this. */
 void server_fatal(struct server *s, const struct err *err);
+/* The store takes no commits: it has failed for a second, or said nothing for several. Any thread. */
+bool server_store_is_away(struct server *s);
 void server_set_degraded(struct server *s, bool degraded, const char *reason);
 /* Hands a batch to io, waiting while its queue is full. Frees it when io has ended. */
 void server_release(struct server *s, struct core_batch *batch);

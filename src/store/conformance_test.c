@@ -171,6 +171,13 @@ static void records_are(struct fixture *f, uint64_t head, const char *expected)
         assert_string_equal(str_c(&text), expected);
         assert_int_equal(found, head);
         assert_int_equal(store_head(f->s), head);
+        /* a reader sees the same, beside the store's own thread (R: C35) */
+        _cleanup_(store_reader_closep) struct store_reader *reader = NULL;
+        str_clear(&text);
+        assert_int_equal(store_reader_open(f->s, &reader, &f->err), 0);
+        assert_int_equal(store_reader_records(reader, print_record, &text, &found, &f->err), 0);
+        assert_int_equal(found, head);
+        assert_int_equal(text.len, strlen(expected)); /* in any order */
 }
 
 static int print_event(void *ctx, const struct store_event *e, struct err *err _unused_)

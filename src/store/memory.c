@@ -460,6 +460,31 @@ static int reader_event(struct store_reader *base, uint64_t seq, store_event_fn 
         return fn(ctx, &e, err);
 }
 
+/* A copy under the lock: the store's own thread may commit while fn runs. */
+static int reader_records(struct store_reader *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+{
+        struct memory_disk *d = ((struct memory_reader *)base)->disk;
+        ARRAY(struct memory_record) copy = { 0 };
+        if (is_away(d))
+                return err_away(err);
+        pthread_mutex_lock(&d->lock);
+        for (size_t i = 0; i < d->records.len; i++) {
+                const struct memory_record *r = &d->records.at[i];
+                *array_push(&copy) = (struct memory_record){ mem_strdup(r->key), blob_copy(r->value.data, r->value.len) };
+        }
+        uint64_t head = d->head;
+        pthread_mutex_unlock(&d->lock);
+        int r = give(copy.at, copy.len, fn, ctx, err);
+        for (size_t i = 0; i < copy.len; i++) {
+                mem_free(copy.at[i].key);
+                mem_free(copy.at[i].value.data);
+        }
+        array_fini(&copy);
+        if (r >= 0)
+                *ret_head = head;
+        return r < 0 ? r : 0;
+}
+
 static uint64_t reader_first(struct store_reader *base)
 {
         struct memory_disk *d = ((struct memory_reader *)base)->disk;
@@ -483,5 +508,6 @@ const struct store_ops memory_ops = {
         .reader_close = reader_close,
         .reader_events = reader_events,
         .reader_event = reader_event,
+        .reader_records = reader_records,
         .reader_first = reader_first,
 };

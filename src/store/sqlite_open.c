@@ -316,5 +316,6 @@ const struct store_ops sqlite_ops = {
         .reader_close = sqlite_reader_close,
         .reader_events = sqlite_reader_events,
         .reader_event = sqlite_reader_event,
+        .reader_records = sqlite_reader_records,
         .reader_first = sqlite_reader_first,
 };

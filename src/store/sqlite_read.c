@@ -420,3 +420,22 @@ uint64_t sqlite_reader_first(struct store_reader *base)
         sqlite3_reset(reader->first);
         return first;
 }
+
+int sqlite_reader_records(struct store_reader *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+{
+        struct sqlite_reader *reader = (struct sqlite_reader *)base;
+        _cleanup_(rows_fini) struct rows rows = { 0 };
+        int64_t head = 0;
+        int rc = sqlite3_exec(reader->db, "BEGIN", NULL, NULL, NULL);
+        if (rc != SQLITE_OK)
+                return sqlite_err(reader->db, rc, "opening the store for reading", err);
+        int r = sqlite_number(reader->db, "SELECT value FROM meta WHERE key = 'head'", 0, &head, err);
+        if (r >= 0)
+                r = read_rows(reader->db, "records", &rows, err);
+        if (r >= 0)
+                r = give_rows(reader->db, "records", &rows, fn, ctx, err);
+        (void)sqlite3_exec(reader->db, "ROLLBACK", NULL, NULL, NULL);
+        if (r >= 0)
+                *ret_head = (uint64_t)head;
+        return r < 0 ? r : 0;
+}

@@ -103,6 +103,7 @@ int sqlite_reader_open(struct store *base, struct store_reader **ret_reader, str
 void sqlite_reader_close(struct store_reader *base);
 int sqlite_reader_events(struct store_reader *base, uint64_t since, bool backwards, store_event_fn fn, void *ctx, struct err *err);
 int sqlite_reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn, void *ctx, struct err *err);
+int sqlite_reader_records(struct store_reader *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
 uint64_t sqlite_reader_first(struct store_reader *base);
 
 /* sqlite_keep.c */

@@ -203,6 +203,11 @@ int store_reader_event(struct store_reader *r, uint64_t seq, store_event_fn fn, 
         return r->ops->reader_event(r, seq, fn, ctx, err);
 }
 
+int store_reader_records(struct store_reader *r, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+{
+        return r->ops->reader_records(r, fn, ctx, ret_head, err);
+}
+
 uint64_t store_reader_first(struct store_reader *r)
 {
         return r->ops->reader_first(r);

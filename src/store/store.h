@@ -90,6 +90,8 @@ static inline void store_reader_closep(struct store_reader **r)
 typedef int (*store_event_fn)(void *ctx, const struct store_event *event, struct err *err);
 int store_reader_events(struct store_reader *r, uint64_t since, bool backwards, store_event_fn fn, void *ctx, struct err *err);
 int store_reader_event(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx, struct err *err); /* -ERR_NOT_FOUND */
+/* All records as they are committed, of one moment, in any order, and the head of that moment. */
+int store_reader_records(struct store_reader *r, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
 uint64_t store_reader_first(struct store_reader *r); /* smallest sequence still kept; 0: none */
 
 #endif

@@ -28,6 +28,7 @@ struct store_ops {
         void (*reader_close)(struct store_reader *r);
         int (*reader_events)(struct store_reader *r, uint64_t since, bool backwards, store_event_fn fn, void *ctx, struct err *err);
         int (*reader_event)(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx, struct err *err);
+        int (*reader_records)(struct store_reader *r, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
         uint64_t (*reader_first)(struct store_reader *r);
 };
 
