@@ -193,6 +193,32 @@ static void nodes_are_listed_by_what_users_see(void **state)
         rig_fini(&r);
 }
 
+/* R: C2 */
+static void nodes_come_by_id_however_they_came(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        static const char *const ids[] = { "delta", "alpha", "echo", "bravo", "charlie" };
+        for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+                rig_hello(&r, ids[i], 1000, 1024, 1, NULL);
+        struct str seen = STR_INIT;
+        Pb__ListNodesRequest req = PB__LIST_NODES_REQUEST__INIT;
+        req.limit = 2;
+        do {
+                const Pb__ListNodesResponse *res = (const Pb__ListNodesResponse *)rig_ask(&r, INPUT_LIST_NODES, &req)->msg;
+                for (size_t i = 0; i < res->n_items; i++)
+                        str_addf(&seen, "%s ", res->items[i]->id);
+                req.cursor = res->next_cursor;
+                rig_hello(&r, "bandit", 1000, 1024, 1, NULL); /* comes while somebody reads: once if at all */
+        } while (req.cursor[0]);
+        assert_string_equal(str_c(&seen), "alpha bravo charlie delta echo ");
+        req.cursor = "not a cursor";
+        assert_refused(rig_ask(&r, INPUT_LIST_NODES, &req), ERR_INVALID);
+        str_fini(&seen);
+        rig_fini(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -201,6 +227,7 @@ int main(void)
                 cmocka_unit_test(filters_are_exact),
                 cmocka_unit_test(nonsense_is_refused),
                 cmocka_unit_test(nodes_are_listed_by_what_users_see),
+                cmocka_unit_test(nodes_come_by_id_however_they_came),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,12 @@
 /* core/read.c: what users look at. Reads are steps as well, so that they leave only after the commit that they have seen.
  *
- * Lists go in the order of the slots, from a cursor that is a slot; whoever exists throughout is seen exactly once. A read looks at a bounded
- * number of workloads: a page may be short, or even empty, and still have a next_cursor.
+ * Workloads are listed in the order of their slots, from a cursor that is a slot, and nodes by id, from a cursor that is an id; whoever exists throughout is seen exactly
+ * once. A read looks at a bounded number of workloads: a page may be short, or even empty, and still have a next_cursor.
  */
 #include "base/mem.h"
 #include "core/state.h"
 #include "model/selector.h"
+#include "model/validate.h"
 #include <string.h>
 
 #define SCAN_MAX 20000
@@ -169,7 +170,7 @@ void read_list_workloads(struct core *c, const Pb__ListWorkloadsRequest *req)
 {
         struct workload_filter f = { .prefix = req->prefix, .has_selector = !str_empty(req->selector), .has_node = !str_empty(req->node) };
         struct err err;
-        uint32_t at;
+        uint32_t at = 0;
         if (parse_cursor(req->cursor, &at, &err) < 0 || selector_parse(&c->step, req->selector, &f.selector, &err) < 0 ||
             parse_enum(&pb__phase__e__descriptor, req->status, &f.phase, &err) < 0 ||
             (f.has_node && node_lookup(c, req->node, &f.node, &err) < 0)) {
@@ -207,21 +208,45 @@ static bool node_matches(struct core *c, const struct node *n, const struct sele
         return view && selector_match(s, view->labels, view->n_labels);
 }
 
+/* Nodes are listed by id; the cursor is the last id that was looked at. */
+static int check_node_cursor(const char *text, struct err *err)
+{
+        if (str_empty(text) || id_is_valid(text))
+                return 0;
+        return err_set(err, ERR_INVALID, .msg = "the cursor is not one of ours", .detail = text, .path = "cursor",
+                       .hint = "use next_cursor of the page before");
+}
+
+static size_t first_after(const struct core *c, const char *id)
+{
+        size_t low = 0, high = str_empty(id) ? 0 : c->by_rank.len;
+        while (low < high) {
+                size_t middle = (low + high) / 2;
+                if (strcmp(node_get(c, c->by_rank.at[middle])->id, id) <= 0)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        return low;
+}
+
 void read_list_nodes(struct core *c, const Pb__ListNodesRequest *req)
 {
         struct selector selector = { 0 };
         struct err err;
-        uint32_t at;
         unsigned status;
-        if (parse_cursor(req->cursor, &at, &err) < 0 || selector_parse(&c->step, req->selector, &selector, &err) < 0 ||
+        if (check_node_cursor(req->cursor, &err) < 0 || selector_parse(&c->step, req->selector, &selector, &err) < 0 ||
             parse_enum(&pb__node_status__e__descriptor, req->status, &status, &err) < 0) {
                 reply_error(c, &err);
                 return;
         }
+        if (c->ranks_stale)
+                ranks_refresh(c);
+        size_t at = first_after(c, req->cursor);
         uint32_t limit = page_limit(req->limit), n = 0, scanned = 0;
         struct str items = STR_INIT;
-        for (; at < c->nodes.len && n < limit && scanned < SCAN_MAX && items.len < BYTES_MAX; at++, scanned++) {
-                const struct node *node = &c->nodes.at[at];
+        for (; at < c->by_rank.len && n < limit && scanned < SCAN_MAX && items.len < BYTES_MAX; at++, scanned++) {
+                const struct node *node = node_get(c, c->by_rank.at[at]);
                 if (!node_matches(c, node, &selector, status, req->prefix))
                         continue;
                 size_t len;
@@ -230,7 +255,7 @@ void read_list_nodes(struct core *c, const Pb__ListNodesRequest *req)
                 n++;
         }
         Pb__ListNodesResponse tail = PB__LIST_NODES_RESPONSE__INIT;
-        tail.next_cursor = at < c->nodes.len ? arena_printf(&c->step, "%u", at) : "";
+        tail.next_cursor = at < c->by_rank.len && at > 0 ? node_at(c, c->by_rank.at[at - 1])->id : "";
         tail.resource_version = c->head;
         tail.total = c->n_nodes;
         finish_list(c, &items, &tail.base, &pb__list_nodes_response__descriptor);
