@@ -12,6 +12,7 @@
 #include "agent/agent.h"
 #include "agent/agent_state.h"
 #include "agent/push.h"
+#include "agent/runtimes/container.h"
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -126,7 +127,10 @@ static void run_order(struct agent *a, const struct engine_order *o)
                                      agent_now(a));
                         return;
                 }
-                a->ops->start(a->runtime, &(struct runtime_start){ .workload_id = o->workload_id, .token = o->token, .workload = w });
+                a->ops->start(a->runtime, &(struct runtime_start){ .workload_id = o->workload_id,
+                                                                   .token = o->token,
+                                                                   .workload = w,
+                                                                   .cluster_id = engine_cluster_id(a->engine) });
                 pb__workload__free_unpacked(w, NULL);
                 break;
         case ORDER_STOP:
@@ -310,7 +314,8 @@ static void on_runtime_event(void *ctx, const struct runtime_event *ev)
 {
         struct agent *a = ctx;
 
-        log_event(a, ev);
+        if (ev->kind != RUNTIME_PROGRESS)
+                log_event(a, ev);
         engine_event(a->engine, ev, agent_now(a));
         wake(a);
 }
@@ -461,7 +466,7 @@ static int open_engine(struct agent *a, const struct str *record, bool mock, str
         struct engine_options eo = { .node_id = a->node_id,
                                      .agent_version = BERTH_VERSION,
                                      .agent_endpoint = opt->endpoint,
-                                     .types = a->ops->types,
+                                     .types = a->ops->types_now ? a->ops->types_now(a->runtime) : a->ops->types,
                                      .labels = opt->labels,
                                      .n_labels = opt->n_labels };
         char instance[ULID_LEN + 1];
@@ -475,20 +480,35 @@ static int open_engine(struct agent *a, const struct str *record, bool mock, str
         return a->data_dir ? agent_disk_load_units(a, err) : 0;
 }
 
+/* Which container engine is wanted, in the words of container_options. */
+static const char *engine_wanted(const char *runtime)
+{
+        return str_eq(runtime, "auto") ? NULL : str_eq(runtime, "podman") || str_eq(runtime, "docker") ? runtime : "none";
+}
+
+/* Before the engine is made: what the runtime can do is what the node says of itself. It says nothing before find. */
 static int open_runtime(struct agent *a, const struct mock_options *mock, struct err *err)
 {
         struct fleet *f = a->fleet;
+        struct container_options co = { .engine = engine_wanted(f->opt->runtime),
+                                        .socket = f->opt->engine_socket,
+                                        .root = f->opt->podman_root,
+                                        .runroot = f->opt->podman_runroot };
         struct runtime_options ro = { .base = f->base,
                                       .data_dir = a->data_dir,
                                       .node_id = a->node_id,
                                       .program = f->opt->program,
                                       .on_event = on_runtime_event,
                                       .ctx = a,
-                                      .extra = mock };
-        int r = a->ops->open(&ro, &a->runtime, err);
+                                      .extra = mock ? (const void *)mock : &co };
 
-        if (r == 0)
-                r = a->ops->find(a->runtime, err);
+        return a->ops->open(&ro, &a->runtime, err);
+}
+
+static int find_units(struct agent *a, struct err *err)
+{
+        int r = a->ops->find(a->runtime, err);
+
         if (r == 0)
                 engine_booted(a->engine, agent_now(a));
         return r;
@@ -510,7 +530,7 @@ static int agent_open(struct fleet *f, const char *node_id, const struct mock_op
         a->fleet = f;
         a->index = f->n_agents;
         a->lock_fd = -1;
-        a->ops = mock ? &runtime_mock : &runtime_process;
+        a->ops = mock ? &runtime_mock : &runtime_node;
         a->flush = event_new(f->base, -1, 0, on_flush, a);
         a->tick = evtimer_new(f->base, on_tick, a);
         a->redial = evtimer_new(f->base, on_redial, a);
@@ -527,9 +547,11 @@ static int agent_open(struct fleet *f, const char *node_id, const struct mock_op
         } else
                 a->node_id = mem_strdup(node_id);
         if (r == 0)
+                r = open_runtime(a, mock, err);
+        if (r == 0)
                 r = open_engine(a, &record, mock != NULL, err);
         if (r == 0)
-                r = open_runtime(a, mock, err);
+                r = find_units(a, err);
         if (r == 0 && a->index < f->n_channels)
                 r = grpc_channel_create(f->base, opt->server, &co, &a->channel, err);
         else if (r == 0)
@@ -593,10 +615,14 @@ static void on_hangup(evutil_socket_t sig, short what, void *arg)
 
 static int check_options(const struct agent_options *opt, bool *ret_mock, struct err *err)
 {
-        bool mock = str_eq(opt->runtime, "mock");
+        static const char *const known[] = { "auto", "process", "none", "podman", "docker", "mock" };
+        bool mock = str_eq(opt->runtime, "mock"), found = str_empty(opt->runtime);
 
-        if (!mock && !str_empty(opt->runtime) && !str_eq(opt->runtime, "process"))
-                return err_set(err, ERR_INVALID, .msg = fmt("unknown runtime %s", opt->runtime), .hint = "known are process and mock");
+        for (size_t i = 0; i < ARRAY_LEN(known); i++)
+                found = found || str_eq(opt->runtime, known[i]);
+        if (!found)
+                return err_set(err, ERR_INVALID, .msg = fmt("unknown runtime %s", opt->runtime),
+                               .hint = "known are auto, process, podman, docker and mock");
         if (str_empty(opt->server))
                 return err_set(err, ERR_INVALID, .msg = "the agent needs a server", .hint = "give --server host:port");
         if (!mock && str_empty(opt->data_dir))
@@ -699,7 +725,8 @@ int agent_run(const struct agent_options *opt, struct err *err)
                 evsignal_add(f.sigint, NULL);
                 evsignal_add(f.sighup, NULL);
                 log_info("agent started", LOG_S("node", f.n_agents == 1 ? f.agents[0]->node_id : "many"), LOG_I("nodes", f.n_agents),
-                         LOG_S("runtime", mock ? "mock" : "process"), LOG_I("units", engine_unit_count(f.agents[0]->engine)));
+                         LOG_S("runtime", str_empty(opt->runtime) ? "process" : opt->runtime),
+                         LOG_I("units", engine_unit_count(f.agents[0]->engine)));
                 event_base_dispatch(f.base);
         }
         fleet_close(&f);

@@ -26,12 +26,15 @@ struct agent_options {
         const struct engine_label *labels;
         size_t n_labels;
         int64_t cpu, memory_mb, disk_gb; /* 0: detected (cpu in thousandths of a core) */
-        const char *runtime;             /* "process" (default) or "mock" */
-        uint32_t nodes;                  /* mock: how many agents; 0 = 1; at most AGENT_MAX_NODES */
-        uint32_t connections;            /* mock: how many connections all nodes share; 0: each has its own */
-        const struct mock_options *mock; /* NULL: defaults with seed */
-        uint64_t seed;                   /* mock */
-        bool stop_on_exit;               /* on SIGTERM stop all units within their grace; the next start brings them back */
+        const char
+            *runtime; /* "process" (default, also "none"), "podman" or "docker" (containers too, or it does not start), "auto", "mock" */
+        const char *engine_socket;                /* of the container engine; NULL: where it usually is */
+        const char *podman_root, *podman_runroot; /* when the agent starts podman's service; NULL: podman's own */
+        uint32_t nodes;                           /* mock: how many agents; 0 = 1; at most AGENT_MAX_NODES */
+        uint32_t connections;                     /* mock: how many connections all nodes share; 0: each has its own */
+        const struct mock_options *mock;          /* NULL: defaults with seed */
+        uint64_t seed;                            /* mock */
+        bool stop_on_exit;                        /* on SIGTERM stop all units within their grace; the next start brings them back */
         /* TLS to the server; all NULL: clear text */
         const char *tls_ca_file, *tls_cert_file, *tls_key_file;
         const char *tls_server_name; /* checked against the certificate; NULL: the host of server */

@@ -501,7 +501,7 @@ static void another_cluster_is_refused(void **state)
 static void bad_options_say_what_to_do(void **state)
 {
         struct err err = { 0 };
-        struct agent_options opt = { .server = "127.0.0.1:1", .data_dir = rig.dir, .runtime = "docker" };
+        struct agent_options opt = { .server = "127.0.0.1:1", .data_dir = rig.dir, .runtime = "lxc" };
 
         (void)state;
         assert_int_equal(agent_run(&opt, &err), -ERR_INVALID);

@@ -214,6 +214,15 @@ static void on_removed(struct engine *e, struct unit *u, int64_t now_ms)
         engine_unit_free(e, u);
 }
 
+/* Text only: nothing is written, and the server makes no event of it. */
+static void on_progress(struct engine *e, struct unit *u, const struct runtime_event *ev)
+{
+        if (u->run != RUN_STARTING || unit_token_cmp(ev->token, u->run_token) != 0 || !unit_runs_wish(u) || str_eq(u->message, ev->message))
+                return;
+        unit_set_text(&u->message, ev->message, MESSAGE_MAX);
+        engine_mark_report(e, u);
+}
+
 static void on_found(struct engine *e, const struct runtime_event *ev)
 {
         struct unit *u = engine_find(e, ev->workload_id);
@@ -274,6 +283,8 @@ void engine_event(struct engine *e, const struct runtime_event *ev, int64_t now_
                 return;
         if (ev->kind == RUNTIME_REMOVED)
                 on_removed(e, u, now_ms);
+        else if (ev->kind == RUNTIME_PROGRESS)
+                on_progress(e, u, ev);
         else if (!unit_in_runtime(u) || unit_token_cmp(ev->token, u->run_token) != 0)
                 return; /* of an earlier copy, or said twice */
         else if (ev->kind == RUNTIME_STARTED) {

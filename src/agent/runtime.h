@@ -39,6 +39,7 @@ enum runtime_event_kind {
         RUNTIME_EXITED,        /* by itself: exit_code or signal, oom, at_ms, message */
         RUNTIME_STOPPED,       /* after a STOP: nothing of it runs; exit_code or signal if there was one */
         RUNTIME_REMOVED,       /* nothing of it is left, files neither */
+        RUNTIME_PROGRESS,      /* of a start that takes long: message, for people */
         RUNTIME_FOUND_RUNNING, /* at boot: runs, and is watched from now on; pid, at_ms = started */
         RUNTIME_FOUND_EXITED,  /* at boot: ended while nobody looked; as EXITED, or reason start_failed */
         RUNTIME_FOUND_GONE,    /* at boot: it ended with the machine (another boot id), how is not known; message */
@@ -63,6 +64,7 @@ struct runtime_start {
         const char *workload_id;
         struct unit_token token;
         const Pb__Workload *workload;
+        const char *cluster_id; /* for labels; may be NULL */
 };
 
 /* Output of a unit or of a command, pushed to whoever asked. data() returns false when it wants no more for now (the bytes of this call are
@@ -108,7 +110,7 @@ struct runtime_options {
         const char *program; /* this binary, run again as "<program> __unit <dir>"; NULL: /proc/self/exe */
         void (*on_event)(void *ctx, const struct runtime_event *event);
         void *ctx;
-        const void *extra; /* mock: struct mock_options */
+        const void *extra; /* mock: struct mock_options; container, node: struct container_options */
 };
 
 struct runtime_ops {
@@ -125,10 +127,13 @@ struct runtime_ops {
         int (*exec)(struct runtime *rt, const char *workload_id, const struct exec_options *opt, const struct stream_sink *sink,
                     struct stream **ret, struct err *err);
         void (*usage)(struct runtime *rt, struct runtime_usage *ret);
+        const Pb__WorkloadType__E *(*types_now)(struct runtime *rt);         /* what it can run here, after open; NULL: types */
+        const char *(*address)(struct runtime *rt, const char *workload_id); /* where a running unit's ports are; NULL: on this machine */
 };
 
 extern const struct runtime_ops runtime_process;
 extern const struct runtime_ops runtime_mock;
+extern const struct runtime_ops runtime_node; /* process, and container if there is an engine (runtimes/node.c) */
 
 /* The first thing main() must do: the process that watches over one unit ("berth __unit <dir>"). Returns its exit status.
  * unit_main_wanted: argv asks for it. */

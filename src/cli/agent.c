@@ -6,7 +6,8 @@
 #include <string.h>
 
 struct agent_flags {
-        const char *data, *node_id, *endpoint, *listen, *runtime, *log_level, *log_format, *tls_server_name;
+        const char *data, *node_id, *endpoint, *listen, *runtime, *engine_socket, *podman_root, *podman_runroot, *log_level, *log_format,
+            *tls_server_name;
         struct text_list labels;
         int64_t cpu_milli, memory_bytes, disk_bytes, nodes, connections, seed, ready_fd;
         int64_t start_fail, crash, start_max_ms, job_max_ms;
@@ -14,7 +15,7 @@ struct agent_flags {
 };
 
 static const struct agent_flags defaults = {
-        .data = "./.berth/agent", .runtime = "process", .nodes = 1, .start_max_ms = -1, .job_max_ms = -1
+        .data = "./.berth/agent", .runtime = "auto", .nodes = 1, .start_max_ms = -1, .job_max_ms = -1
 };
 
 #define T struct agent_flags
@@ -31,8 +32,17 @@ static const struct opt rows[] = {
         OPT(T, OPT_FLAG, push, .name = "push", .help = "be called by the server (persys.agent.v1) instead of keeping a stream to it"),
         OPT(T, OPT_TEXT, listen, .name = "listen", .arg = "ADDR", .env = "BERTH_AGENT_LISTEN",
             .help = "with --push: where to be called (0.0.0.0:50051)"),
-        OPT(T, OPT_TEXT, runtime, .name = "runtime", .arg = "NAME", .env = "BERTH_RUNTIME", .choices = "process|mock",
-            .help = "process (default), or mock: runs nothing"),
+        OPT(T, OPT_TEXT, runtime, .name = "runtime", .arg = "NAME", .env = "BERTH_RUNTIME",
+            .choices = "auto|process|none|podman|docker|mock",
+            .help = "auto (default): processes, and containers if podman or Docker works here; process or none: no containers; podman, "
+                    "docker: this one, or no start; "
+                    "mock: runs nothing"),
+        OPT(T, OPT_TEXT, engine_socket, .name = "podman-socket", .arg = "PATH", .env = "BERTH_PODMAN_SOCKET", .completes = 'f',
+            .help = "socket of podman (or Docker); without it the usual one, or a service of the agent's own"),
+        OPT(T, OPT_TEXT, podman_root, .name = "podman-root", .arg = "DIR", .env = "BERTH_PODMAN_ROOT", .completes = 'f',
+            .help = "where a podman of the agent's own keeps images and containers (podman's usual place)"),
+        OPT(T, OPT_TEXT, podman_runroot, .name = "podman-runroot", .arg = "DIR", .env = "BERTH_PODMAN_RUNROOT", .completes = 'f',
+            .help = "and its state of this boot"),
         OPT(T, OPT_FLAG, stop_on_exit, .name = "stop-on-exit",
             .help = "stop all units at the end instead of leaving them to the next agent"),
         OPT(T, OPT_INT, nodes, .name = "nodes", .arg = "N", .min = 1, .max = AGENT_MAX_NODES,
@@ -73,9 +83,14 @@ static int agent_verb(struct cli *cli, const void *values, const struct args *ar
 {
         const struct agent_flags *f = values;
         struct mock_options mock;
-        struct agent_options o = {
-                .data_dir = f->data, .node_id = f->node_id, .endpoint = f->endpoint, .runtime = f->runtime, .stop_on_exit = f->stop_on_exit
-        };
+        struct agent_options o = { .data_dir = f->data,
+                                   .node_id = f->node_id,
+                                   .endpoint = f->endpoint,
+                                   .runtime = f->runtime,
+                                   .stop_on_exit = f->stop_on_exit,
+                                   .engine_socket = f->engine_socket,
+                                   .podman_root = f->podman_root,
+                                   .podman_runroot = f->podman_runroot };
         enum log_level level = LOG_INFO;
 
         if (args->n)

@@ -9,6 +9,7 @@
 #include "model/manifest.h"
 #include "model/json.h"
 #include "model/json_private.h"
+#include "model/kube.h"
 #include "model/path.h"
 #include "model/pb.h"
 #include "model/shape.h"
@@ -361,7 +362,7 @@ static int read_header(struct yaml *r, const char *key, size_t len)
         value = r->event.type == YAML_SCALAR_EVENT ? (const char *)r->event.data.scalar.value : "";
         if (kind && !str_eq(value, "Workload") && !str_eq(value, "List"))
                 return fail(r, fmt("expected Workload, got %s", found(r)),
-                            "berth applies documents of kind Workload; kind may be left out");
+                            "berth applies documents of kind Workload, Pod, and Deployment with one replica; kind may be left out");
         if (version && !str_starts(value, "berth"))
                 return fail(r, fmt("expected berth/v1, got %s", found(r)), "apiVersion may be left out");
         r->at = step.up;
@@ -487,6 +488,110 @@ static int read_document(struct yaml *r, struct found_items *to)
         return rc < 0 ? rc : next(r);
 }
 
+/* ---- documents in other words (kube.h) ----------------------------------------------------------------------------------------------------- */
+
+/* Which documents are Pods or Deployments. A document's kind can stand anywhere in it, so that the whole is looked through once more, and only when the word is there. */
+struct foreign {
+        size_t document;
+        size_t first_line, end_line; /* from 0; end: the line after it */
+};
+struct foreign_list {
+        struct foreign *at;
+        size_t len, cap;
+};
+
+static void note_foreign(struct arena *arena, struct foreign_list *list, struct foreign one)
+{
+        if (list->len == list->cap) {
+                struct foreign *more = arena_new_n(arena, struct foreign, list->cap ? list->cap * 2 : 8);
+
+                if (list->len)
+                        memcpy(more, list->at, list->len * sizeof(*more));
+                list->at = more;
+                list->cap = list->cap ? list->cap * 2 : 8;
+        }
+        list->at[list->len++] = one;
+}
+
+static bool is_kind_of_pod(const yaml_event_t *e)
+{
+        const char *value = e->type == YAML_SCALAR_EVENT ? (const char *)e->data.scalar.value : "";
+
+        return str_eq(value, "Pod") || str_eq(value, "Deployment");
+}
+
+/* What is wrong with the text is found by whoever reads it for real. */
+static void find_foreign(const char *text, size_t len, struct arena *arena, struct foreign_list *ret)
+{
+        yaml_parser_t parser;
+        unsigned depth = 0, events = 0, members = 0;
+        struct foreign now = { 0 };
+        bool pod = false, kind_next = false, end = false;
+
+        if (!memmem(text, len, "kind", 4) || (!memmem(text, len, "Pod", 3) && !memmem(text, len, "Deployment", 10)) ||
+            !yaml_parser_initialize(&parser))
+                return;
+        yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
+        yaml_parser_set_input_string(&parser, (const unsigned char *)text, len);
+        while (!end && ++events <= MANIFEST_MAX_EVENTS) {
+                yaml_event_t e;
+
+                if (!yaml_parser_parse(&parser, &e))
+                        break;
+                bool opens = e.type == YAML_MAPPING_START_EVENT || e.type == YAML_SEQUENCE_START_EVENT;
+                bool closes = e.type == YAML_MAPPING_END_EVENT || e.type == YAML_SEQUENCE_END_EVENT;
+
+                if (opens && depth == 0)
+                        now.first_line = e.start_mark.line;
+                if (depth == 1 && (e.type == YAML_SCALAR_EVENT || opens)) { /* keys and values of the root by turns */
+                        if (members++ % 2 == 0)
+                                kind_next = e.type == YAML_SCALAR_EVENT && str_eq((const char *)e.data.scalar.value, "kind");
+                        else if (kind_next)
+                                pod = is_kind_of_pod(&e);
+                }
+                depth += opens;
+                depth -= closes && depth > 0;
+                if (e.type == YAML_DOCUMENT_END_EVENT) {
+                        now.end_line = e.start_mark.line + (e.start_mark.column > 0);
+                        if (pod)
+                                note_foreign(arena, ret, now);
+                        pod = false;
+                        members = 0;
+                        now.document++;
+                }
+                end = e.type == YAML_STREAM_END_EVENT;
+                yaml_event_delete(&e);
+        }
+        yaml_parser_delete(&parser);
+}
+
+static const char *line_at(const char *text, size_t len, size_t line)
+{
+        const char *p = text, *end = text + len;
+
+        for (; line > 0 && p < end; line--) {
+                const char *newline = memchr(p, '\n', (size_t)(end - p));
+
+                p = newline ? newline + 1 : end;
+        }
+        return p;
+}
+
+/* DOCUMENT-START was taken; the document is gone through, and read by kube.c. */
+static int read_foreign(struct yaml *r, const char *text, size_t len, const struct foreign *f, struct found_items *to)
+{
+        const char *from = line_at(text, len, f->first_line), *until = line_at(text, len, f->end_line);
+        Pb__Workload *w = NULL;
+        int rc;
+
+        do
+                rc = next(r);
+        while (rc == 0 && r->event.type != YAML_DOCUMENT_END_EVENT);
+        if (rc == 0)
+                rc = kube_workload_read(r->name, (unsigned)f->first_line + 1, from, (size_t)(until - from), r->arena, &w, r->err);
+        return rc < 0 ? rc : add_item(r, to, w, f->first_line);
+}
+
 /* JSON proper: libyaml does not know surrogate pairs, so what is valid JSON is read as such. */
 static bool read_as_json(const char *text, size_t len, struct arena *arena, struct manifest *ret)
 {
@@ -507,18 +612,26 @@ int manifest_read(const char *name, const char *text, size_t len, struct arena *
 {
         _cleanup_(yaml_finip) struct yaml r = { .name = name, .arena = arena, .err = err };
         struct found_items found_here = { 0 };
+        struct foreign_list foreign = { 0 };
+        size_t document = 0, at = 0;
         int rc;
 
         if (read_as_json(text, len, arena, ret))
                 return 0;
         rc = begin(&r, text, len);
         if (rc == 0)
+                find_foreign(text, len, arena, &foreign);
+        if (rc == 0)
                 rc = next(&r); /* STREAM-START */
         while (rc == 0) {
                 rc = next(&r);
                 if (rc < 0 || r.event.type == YAML_STREAM_END_EVENT)
                         break;
-                rc = read_document(&r, &found_here);
+                if (at < foreign.len && foreign.at[at].document == document)
+                        rc = read_foreign(&r, text, len, &foreign.at[at++], &found_here);
+                else
+                        rc = read_document(&r, &found_here);
+                document++;
         }
         if (rc < 0)
                 return rc;

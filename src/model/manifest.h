@@ -6,7 +6,8 @@
  *      resources: {cpu: 250m, memory_mb: 64}
  *
  * A scalar means what the field it stands for makes of it: 8080 and yes are text in env, cpu takes 0.5 and 250m. A document may also be a list of
- * workloads, or an object with `items`, as `berth get workloads -o yaml` prints. Empty documents count for nothing.
+ * workloads, or an object with `items`, as `berth get workloads -o yaml` prints. Empty documents count for nothing. A Pod, or a Deployment with one
+ * replica, in Kubernetes' words becomes a workload as well (model/kube.h).
  *
  * Caps: MANIFEST_MAX_BYTES, MANIFEST_MAX_DEPTH, MANIFEST_MAX_EVENTS, MANIFEST_MAX_WORKLOADS. Anchors, aliases and tags are refused, and so are
  * duplicate and unknown keys. Errors: "file:line:column: path: what"; the path is in err->path as well. Thread-safe.

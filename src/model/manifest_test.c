@@ -115,7 +115,7 @@ static void errors_say_where(void **state)
         refuses("a: [", "f.yaml:", "a");
         refuses("hello", "f.yaml:1:1: expected a workload, got hello", "");
         refuses("- 1", "f.yaml:1:3: [0]: expected a workload, got 1", "[0]");
-        refuses("kind: Deployment\n", "f.yaml:1:7: kind: expected Workload, got Deployment", "kind");
+        refuses("kind: Service\n", "f.yaml:1:7: kind: expected Workload, got Service", "kind");
         refuses("apiVersion: apps/v1\n", "f.yaml:1:13: apiVersion: expected berth/v1, got apps/v1", "apiVersion");
         refuses("---\nid: a\n---\nitems:\n- id: {}\n", "f.yaml:5:7: items[0].id: expected a string, got an object", "items[0].id");
         refuses("id: a\n? [x]\n: y\n", "f.yaml:2:3: a key must be plain text", "");

@@ -8,6 +8,7 @@
 #include "model/pb.h"
 #include "model/rules.h"
 #include "model/shape.h"
+#include "model/spec_check.h"
 #include <string.h>
 
 static int fail(struct err *err, const struct path_step *at, const char *what, const char *hint)
@@ -160,9 +161,14 @@ static void drop_server_fields(Pb__Workload *w)
 static int choose_type(Pb__Workload *w, const struct path_step *at, struct err *err)
 {
         bool command = w->spec && w->spec->n_command > 0, image = w->spec && !str_empty(w->spec->image);
+        bool pod = w->spec && !str_empty(w->spec->pod), compose = w->spec && !str_empty(w->spec->compose);
 
         if (w->type != PB__WORKLOAD_TYPE__E__unset)
                 return 0;
+        if ((pod || compose) && !command && !image && !(pod && compose)) {
+                w->type = pod ? PB__WORKLOAD_TYPE__E__container : PB__WORKLOAD_TYPE__E__compose;
+                return 0;
+        }
         if (!command || image)
                 return fail(err, STEP(at, "type"), "is missing", fmt("one of %s", json_enum_list(&pb__workload_type__e__descriptor)));
         w->type = PB__WORKLOAD_TYPE__E__process;
@@ -240,7 +246,8 @@ static int check_spec(Pb__Workload *w, const struct path_step *at, struct err *e
 
         rc = check_need(needs->command, spec->n_command > 0, type, "command", here, err);
         if (rc == 0)
-                rc = check_need(needs->image, !str_empty(spec->image), type, "image", here, err);
+                rc = check_need(needs->image, !str_empty(spec->image) || (needs->image[0] == '!' && !str_empty(spec->pod)), type, "image",
+                                here, err);
         if (rc == 0)
                 rc = check_need(needs->compose, !str_empty(spec->compose), type, "compose", here, err);
         if (rc == 0)
@@ -343,6 +350,8 @@ static int normalise_workload(struct arena *arena, Pb__Workload *w, const struct
         if (!w->spec)
                 w->spec = (Pb__Spec *)pb_new(arena, &pb__spec__descriptor);
         rc = check_spec(w, at, err);
+        if (rc == 0)
+                rc = spec_check(arena, w, STEP(at, "spec"), err);
         if (rc == 0)
                 rc = fill_defaults(arena, w, at, err);
         if (rc == 0)

@@ -127,10 +127,10 @@ static void each_type_needs_its_own_fields(void **state)
                 "{\"host_port\":1,\"container_port\":3}]}}",
                 "spec.ports[2].host_port", "twice");
         normal_form("{\"id\":\"a\",\"type\":\"compose\",\"spec\":{\"compose\":\"services: "
-                    "{}\"},\"desired_state\":\"Stopped\",\"restart\":\"never\",\"stop_grace_seconds\":3,"
+                    "{a: {image: b}}\"},\"desired_state\":\"Stopped\",\"restart\":\"never\",\"stop_grace_seconds\":3,"
                     "\"retry\":{\"max_attempts\":1,\"base_seconds\":200}}",
-                    "{\"id\":\"a\",\"type\":\"compose\",\"revision_id\":\"rev-cbcb7416ebf8\",\"desired_state\":\"Stopped\",\"spec\":{"
-                    "\"compose\":\"services: {}\",\"log_max_kb\":10240},"
+                    "{\"id\":\"a\",\"type\":\"compose\",\"revision_id\":\"rev-01f367eacaa9\",\"desired_state\":\"Stopped\",\"spec\":{"
+                    "\"compose\":\"services: {a: {image: b}}\",\"log_max_kb\":10240},"
                     "\"resources\":{},\"retry\":{\"max_attempts\":1,\"base_seconds\":200,\"cap_seconds\":200},\"restart\":\"never\",\"stop_"
                     "grace_seconds\":3}");
 }

@@ -78,7 +78,7 @@ static void every_field_of_a_spec_comes_back(void **state)
                 "\"Retain\"}]},"
                 "\"metadata\":{\"owner\":\"me\"}}",
                 "{\"type\":\"compose\",\"resources\":{\"memory_mb\":\"64\"},\"compose\":{\"source_type\":\"inline\",\"inline_yaml\":"
-                "\"services: {}\",\"env\":{\"A\":\"1\"}}}",
+                "\"services: {a: {image: b}}\",\"env\":{\"A\":\"1\"}}}",
                 "{\"type\":\"vm\",\"resources\":{\"cpu_millicores\":\"1000\",\"memory_mb\":\"2048\",\"disk_gb\":\"20\"},\"vm\":{\"vcpus\":"
                 "2,\"memory_mb\":\"4096\",\"disks\":[{\"pool_name\":\"p\",\"size_gb\":\"10\",\"mount_point\":\"vda\"}],\"networks\":[{"
                 "\"bridge\":"

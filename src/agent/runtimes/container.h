@@ -1,0 +1,17 @@
+/* agent/runtimes/container.h: how the agent wants containers. */
+#ifndef BERTH_AGENT_CONTAINER_H
+#define BERTH_AGENT_CONTAINER_H
+
+#include "agent/runtime.h"
+
+/* The extra of runtime_options for runtime_container and runtime_node. */
+struct container_options {
+        const char *engine;         /* "podman", "docker", "none"; NULL or "": podman if there is one, quietly none otherwise */
+        const char *socket;         /* NULL: where the engine usually listens, or one that berth starts */
+        const char *root, *runroot; /* of podman's storage, when berth starts it; NULL: podman's own */
+};
+
+/* Containers, pods and compose units, by Docker's REST API on a unix socket; on podman also by its own routes (pods, probe). */
+extern const struct runtime_ops runtime_container;
+
+#endif

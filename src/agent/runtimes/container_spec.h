@@ -1,0 +1,42 @@
+/* agent/runtimes/container_spec.h: what the engine is asked to create, as JSON, and the names under which units are found again. Pure. */
+#ifndef BERTH_AGENT_CONTAINER_SPEC_H
+#define BERTH_AGENT_CONTAINER_SPEC_H
+
+#include "agent/runtime.h"
+#include "base/str.h"
+
+#define LABEL_WORKLOAD "berth.io/workload"
+#define LABEL_NODE "berth.io/node"
+#define LABEL_TOKEN "berth.io/token" /* "epoch.seq" */
+#define LABEL_REVISION "berth.io/revision"
+#define LABEL_CLUSTER "berth.io/cluster"
+#define LABEL_PART "berth.io/part"   /* the service's or the pod container's name; "": the only one */
+#define LABEL_PARTS "berth.io/parts" /* how many there are in all; absent: a pod, which is started as a whole */
+
+/* "berth-<id>-<6 letters of the node>": two agents on one machine can share an engine. */
+void container_name(struct str *out, const char *node_id, const char *workload_id, const char *part);
+
+struct container_def {
+        const char *workload_id, *node_id, *cluster_id, *revision_id, *part;
+        struct unit_token token;
+        size_t n_parts;
+        const Pb__Spec *spec;
+        const Pb__Resources *resources; /* NULL: no limits */
+        const char *network;            /* of the unit: a network's name; NULL: as the spec has it */
+        int64_t log_max_kb;
+        const struct container_host { /* parts that already run, by name: for engines without name service on their networks */
+                const char *name, *address;
+        } * hosts;
+        size_t n_hosts;
+};
+/* The body of POST /containers/create. */
+void container_create_body(struct str *out, const struct container_def *def);
+
+/* Text of a token as in the label; 0 or -1 back. */
+void token_text(char buf[48], struct unit_token token);
+int token_parse(const char *text, struct unit_token *ret);
+
+/* "name" or "name:tag" with a tag: an engine that is asked for a name alone may fetch every tag. */
+void image_query(struct str *out, const char *image); /* "fromImage=...&tag=..." */
+
+#endif
