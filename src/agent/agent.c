@@ -317,6 +317,7 @@ static void on_runtime_event(void *ctx, const struct runtime_event *ev)
         if (ev->kind != RUNTIME_PROGRESS)
                 log_event(a, ev);
         engine_event(a->engine, ev, agent_now(a));
+        agent_health_event(a, ev);
         wake(a);
 }
 
@@ -440,6 +441,7 @@ static void agent_close(struct agent *a)
         a->channel = NULL;
         agent_push_close(a);
         agent_streams_close(a);
+        agent_health_close(a);
         if (a->runtime)
                 a->ops->close(a->runtime);
         if (a->engine)

@@ -23,6 +23,8 @@ struct relay {
 };
 #define RELAYS_MAX 256
 
+struct check; /* agent_health.c */
+
 struct outgoing {
         void *data;
         size_t len;
@@ -51,6 +53,8 @@ struct agent {
         ARRAY(struct outgoing) outbox; /* what the stream did not take yet */
         size_t outbox_bytes;
         ARRAY(struct relay *) relays;
+        ARRAY(struct check *) checks;
+        uint32_t n_checking;
 };
 
 /* All nodes of this process. */
@@ -89,6 +93,10 @@ int agent_settle_id(struct agent *a, const char *wanted, const struct str *recor
 void agent_stream_message(struct agent *a, const Pb__ServerMessage *m);
 void agent_streams_close(struct agent *a);
 void agent_streams_resume(struct agent *a); /* the stream has room again */
+
+/* agent_health.c: follows what runs, and checks what has a health check */
+void agent_health_event(struct agent *a, const struct runtime_event *ev);
+void agent_health_close(struct agent *a);
 
 /* agent.c */
 void agent_wake(struct agent *a);              /* the engine has something to be carried out */

@@ -62,6 +62,8 @@ static void order_start(struct engine *e, struct unit *u)
         unit_set_string(&u->run_revision, u->revision);
         u->resumable = u->suspended = u->unsaved = false;
         u->run = RUN_STARTING;
+        u->health = NULL;
+        u->failing = false;
         e->n_starting++;
         if (u->state != PB__ACTUAL_STATE__E__Pending) {
                 unit_clear_exit(u);
@@ -183,7 +185,12 @@ static void on_ended(struct engine *e, struct unit *u, const struct runtime_even
                 return;
         }
         if (was_wish || u->desired != PB__DESIRED_STATE__E__Running) {
-                if (by_us) {
+                if (by_us && u->failing && u->desired == PB__DESIRED_STATE__E__Running) {
+                        _cleanup_(mem_freep) char *why = u->message ? mem_strdup(u->message) : NULL;
+
+                        take_exit(u, ev);
+                        unit_set_state(e, u, PB__ACTUAL_STATE__E__Failed, PB__REASON__E__unhealthy, why);
+                } else if (by_us) {
                         take_exit(u, ev);
                         unit_set_state(e, u, PB__ACTUAL_STATE__E__Stopped, PB__REASON__E__stopped_by_user,
                                        ev->kind == RUNTIME_START_FAILED ? NULL : ev->message);
@@ -362,6 +369,21 @@ void engine_persist_failed(struct engine *e, const char *workload_id, const char
         unit_set_state(e, u, PB__ACTUAL_STATE__E__Failed, PB__REASON__E__start_failed, fmt("its record could not be written: %s", message));
         engine_settle(e, u, now_ms);
         engine_pump_starts(e, now_ms);
+}
+
+void engine_health(struct engine *e, const char *workload_id, struct unit_token token, bool healthy, const char *message, int64_t now_ms)
+{
+        struct unit *u = engine_find(e, workload_id);
+
+        if (!u || u->run != RUN_UP || unit_token_cmp(token, u->run_token) != 0 || !unit_runs_wish(u) || e->suspending)
+                return;
+        u->health = healthy ? "healthy" : "unhealthy";
+        engine_mark_report(e, u);
+        if (healthy)
+                return;
+        unit_set_text(&u->message, message, MESSAGE_MAX);
+        u->failing = true;
+        order_stop(e, u, now_ms);
 }
 
 void engine_suspend(struct engine *e, int64_t now_ms)

@@ -97,6 +97,8 @@ void engine_tick(struct engine *e, int64_t now_ms);
 void engine_set_usage(struct engine *e, const struct runtime_usage *usage); /* for the next heartbeat */
 /* A PERSIST_UNIT could not be made durable (workload_id NULL: PERSIST_AGENT). Its starts are not carried out: the unit is reported Failed. */
 void engine_persist_failed(struct engine *e, const char *workload_id, const char *message, int64_t now_ms);
+/* A health check's word about the copy with this token. What is unhealthy is stopped, and then reported as Failed (reason unhealthy); the server decides what follows. */
+void engine_health(struct engine *e, const char *workload_id, struct unit_token token, bool healthy, const char *message, int64_t now_ms);
 /* Stop everything that runs and remember that it was only suspended: after the next boot it starts again with the same token once a plan confirms
  * it. Nothing is reported any more. engine_is_idle() tells when all is stopped. */
 void engine_suspend(struct engine *e, int64_t now_ms);
@@ -138,6 +140,9 @@ struct engine_output *engine_take(struct engine *e);
 void engine_output_free(struct engine_output *out);
 
 /* ---- looking inside ---- */
+
+/* What the unit was last told to run; NULL: unknown. Free with pb__workload__free_unpacked(w, NULL). */
+Pb__Workload *engine_definition(const struct engine *e, const char *workload_id);
 
 /* The stream must be closed (refused by the server, wrong cluster): true, with the reason as text and how long to wait before the next try. */
 bool engine_wants_close(const struct engine *e, const char **ret_reason, int64_t *ret_retry_ms);

@@ -56,6 +56,7 @@ static Pb__UnitStatus *pack_status(struct arena *a, const struct unit *u)
         m->started_at = u->started_at;
         m->finished_at = u->finished_at;
         m->type = u->type;
+        m->health = text(u->health);
         return m;
 }
 

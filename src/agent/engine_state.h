@@ -56,6 +56,8 @@ struct unit {
         bool has_exit_code, has_signal;
         int32_t exit_code, signal;
         int64_t started_at, finished_at;
+        const char *health; /* "healthy", "unhealthy"; NULL: not checked (yet) */
+        bool failing;       /* being stopped because it is unhealthy */
 };
 
 /* A status about something that is not (or no longer) a unit: Missing, refused. */

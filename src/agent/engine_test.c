@@ -503,6 +503,64 @@ static void hello_tells_everything_first(void **state)
         rig_fini(&r);
 }
 
+/* R: C6 */
+static void what_is_unhealthy_is_stopped_and_then_told_as_failed(void **state)
+{
+        struct rig r = rig_new();
+        Pb__UnitStatus *s;
+
+        (void)state;
+        bring_up(&r, 2, "a", 2, "r1");
+        engine_health(r.e, "a", (struct unit_token){ 1, 1 }, false, "of an older copy", r.now);
+        drain(&r);
+        assert_int_equal(r.sent.len, 0);
+        engine_health(r.e, "a", (struct unit_token){ 1, 2 }, true, NULL, r.now);
+        drain(&r);
+        assert_string_equal(status_of(&r, "a")->health, "healthy");
+        assert_int_equal(r.log.len, 0); /* nothing is written for it */
+        clear(&r);
+        engine_health(r.e, "a", (struct unit_token){ 1, 2 }, false, "3 health checks in a row failed", r.now);
+        drain(&r);
+        assert_int_equal(ordered(&r, ORDER_STOP, "a"), 1);
+        assert_string_equal(status_of(&r, "a")->health, "unhealthy");
+        assert_status(&r, "a", PB__ACTUAL_STATE__E__Running, PB__REASON__E__none); /* until it is proved gone */
+        runtime_says(&r, RUNTIME_STOPPED, "a", 2, 0, 0);
+        s = status_of(&r, "a");
+        assert_int_equal(s->state, PB__ACTUAL_STATE__E__Failed);
+        assert_int_equal(s->reason, PB__REASON__E__unhealthy);
+        assert_string_equal(s->message, "3 health checks in a row failed");
+        assert_int_equal(ordered(&r, ORDER_START, "a"), 0); /* the server owns restarts */
+        clear(&r);
+        change(&r, 3, "a", 3, RUN, "r1");
+        assert_int_equal(ordered(&r, ORDER_START, "a"), 1);
+        runtime_says(&r, RUNTIME_STARTED, "a", 3, -1, 0);
+        assert_string_equal(status_of(&r, "a")->health, "");
+        rig_fini(&r);
+}
+
+/* R: C6 A6 */
+static void progress_of_a_start_is_told_and_nothing_is_written(void **state)
+{
+        struct rig r = rig_new();
+        struct runtime_event ev = { .kind = RUNTIME_PROGRESS, .workload_id = "a", .token = { 1, 2 }, .message = "pulling image: 40 %" };
+
+        (void)state;
+        change(&r, 2, "a", 2, RUN, "r1");
+        clear(&r);
+        engine_event(r.e, &ev, r.now);
+        drain(&r);
+        assert_status(&r, "a", PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none);
+        assert_string_equal(status_of(&r, "a")->message, "pulling image: 40 %");
+        assert_int_equal(r.log.len, 0);
+        clear(&r);
+        engine_event(r.e, &ev, r.now);
+        drain(&r);
+        assert_int_equal(r.sent.len, 0); /* the same again is no news */
+        runtime_says(&r, RUNTIME_STARTED, "a", 2, -1, 0);
+        assert_string_equal(status_of(&r, "a")->message, "");
+        rig_fini(&r);
+}
+
 /* What is only Pending waits for the next heartbeat: nothing is decided on it, and a start is mostly over before. */
 static void beat(struct rig *r)
 {
@@ -1475,6 +1533,8 @@ int main(void)
                 cmocka_unit_test(waiting_starts_are_held_when_the_server_stays_away),
                 cmocka_unit_test(a_new_stream_asks_its_own_plan_before_it_starts_anything),
                 cmocka_unit_test(a_stop_without_an_answer_is_ordered_again),
+                cmocka_unit_test(what_is_unhealthy_is_stopped_and_then_told_as_failed),
+                cmocka_unit_test(progress_of_a_start_is_told_and_nothing_is_written),
                 cmocka_unit_test(random_life_never_breaks_a_rule),
         };
 

@@ -294,6 +294,13 @@ uint64_t engine_units_hash(const struct engine *e)
         return sum;
 }
 
+Pb__Workload *engine_definition(const struct engine *e, const char *workload_id)
+{
+        const struct unit *u = engine_find(e, workload_id);
+
+        return u && u->workload ? pb__workload__unpack(NULL, u->workload_len, u->workload) : NULL;
+}
+
 bool engine_unit(const struct engine *e, const char *workload_id, struct engine_unit_view *ret)
 {
         const struct unit *u = engine_find(e, workload_id);

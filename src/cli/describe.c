@@ -47,6 +47,8 @@ static void workload_status(struct str *out, const struct cli *cli, const Pb__Wo
         fact(out, "Info", workload_info(w, clock_wall_ms(), info));
         fact(out, "Actual", json_enum_name(&pb__actual_state__e__descriptor, (int)s->actual_state));
         fact(out, "Desired", json_enum_name(&pb__desired_state__e__descriptor, (int)w->desired_state));
+        fact(out, "Health", s->health);
+        fact(out, "Progress", s->progress);
         fact(out, "Node", w->assigned_node);
         fact(out, "Started", when(s->started_at));
         fact(out, "Finished", when(s->finished_at));

@@ -117,7 +117,8 @@ const char *workload_info(const Pb__Workload *w, int64_t now_ms, char buf[WORDS_
         buf[0] = '\0';
         if (!s)
                 return buf;
-        const char *why = !str_empty(s->failure_reason)                     ? s->failure_reason
+        const char *why = !str_empty(s->progress)                           ? s->progress
+                          : !str_empty(s->failure_reason)                   ? s->failure_reason
                           : s->reason && s->reason != PB__REASON__E__placed ? reason_name(s->reason)
                                                                             : "";
         switch (s->phase) {
@@ -135,6 +136,7 @@ const char *workload_info(const Pb__Workload *w, int64_t now_ms, char buf[WORDS_
                         (void)snprintf(buf, WORDS_LEN, "exit code %" PRId64, s->exit_code->value);
                 break;
         case PB__PHASE__E__Running:
+                (void)snprintf(buf, WORDS_LEN, "%s", s->health ? s->health : "");
                 break;
         default:
                 (void)snprintf(buf, WORDS_LEN, "%s", why);

@@ -124,6 +124,8 @@ void *workload_record(struct core *c, const struct workload *w, bool live, struc
         status.restarts = w->restarts;
         status.observed_revision = w->observed;
         if (live) {
+                status.health = w->health == 1 ? "healthy" : w->health == 2 ? "unhealthy" : "";
+                status.progress = w->progress ? w->progress : "";
                 status.phase = phase_shown(c, w);
                 if (status.phase == PB__PHASE__E__Unknown)
                         status.actual_state = PB__ACTUAL_STATE__E__Unknown;

@@ -155,6 +155,8 @@ struct workload {
         bool reported : 1; /* the agent has said anything about the current token */
         uint16_t tombs;    /* tombstones of this id, on whatever nodes (derived) */
         uint8_t resends;   /* times the current launch was sent again */
+        uint8_t health;    /* live: 1 healthy, 2 unhealthy, 0: not checked */
+        char *progress;    /* live: what the agent is doing with it, while it starts */
         uint64_t seen;     /* number of the complete report that mentioned it last */
 };
 

@@ -330,6 +330,8 @@ static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitSta
         struct workload *w = workload_at(c, ix);
         bool stop_wanted = w->desired == PB__DESIRED_STATE__E__Stopped;
         w->reported = true;
+        w->health = str_eq(u->health, "healthy") ? 1 : str_eq(u->health, "unhealthy") ? 2 : 0;
+        text_set(&w->progress, u->state == PB__ACTUAL_STATE__E__Pending ? u->message : NULL); /* no event: it is only shown */
         if (w->desired == PB__DESIRED_STATE__E__Deleted && u->state != PB__ACTUAL_STATE__E__Missing) {
                 if (complete)
                         unit_send(c, ix); /* it should have gone long ago */

@@ -415,6 +415,41 @@ static void every_event_about_it_is_in_its_history(void **state)
         rig_fini(&r);
 }
 
+/* R: C6 A6 */
+static void health_and_progress_are_shown_and_never_stored(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 4000, 4096, 100, NULL);
+        rig_apply(&r, rig_workload(&r, "a", 1000, 1024));
+        rig_mark(&r);
+        Pb__UnitStatus *u = rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Pending);
+        u->message = "pulling image: 40 %";
+        rig_report(&r, "n1", u);
+        assert_string_equal(rig_get(&r, "a")->status->progress, "pulling image: 40 %");
+        assert_told(&r, "");
+        rig_runs(&r, "a");
+        assert_string_equal(rig_get(&r, "a")->status->progress, "");
+        rig_mark(&r);
+        u = rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Running);
+        u->health = "healthy";
+        rig_report(&r, "n1", u);
+        assert_string_equal(rig_get(&r, "a")->status->health, "healthy");
+        assert_told(&r, "");
+        u = rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Failed);
+        u->health = "unhealthy";
+        u->reason = PB__REASON__E__unhealthy;
+        u->message = "3 health checks in a row failed";
+        rig_report(&r, "n1", u);
+        assert_told(&r, "RetryScheduled");
+        assert_int_equal(rig_get(&r, "a")->status->reason, PB__REASON__E__unhealthy);
+        rig_advance_alive(&r, 10000); /* launched anew: nothing is known of the new copy */
+        assert_string_equal(rig_get(&r, "a")->status->health, "");
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -436,6 +471,7 @@ int main(void)
                 cmocka_unit_test(a_list_is_asked_for_now_and_then),
                 cmocka_unit_test(a_stream_that_nobody_knows_is_ignored),
                 cmocka_unit_test(every_event_about_it_is_in_its_history),
+                cmocka_unit_test(health_and_progress_are_shown_and_never_stored),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,6 +94,7 @@ void workload_free(struct core *c, struct workload_ix ix)
         mem_free(w->last_error);
         mem_free(w->previous_node);
         mem_free(w->lost_node);
+        mem_free(w->progress);
         *w = (struct workload){ 0 };
         *array_push(&c->free_workloads) = ix.v;
         c->n_workloads--;

@@ -51,6 +51,8 @@ static void take_launch(struct core *c, struct workload *w, const Pb__Event *e, 
         w->has_exit = w->has_signal = false;
         w->actual = PB__ACTUAL_STATE__E__Pending;
         w->reported = false;
+        w->health = 0;
+        text_set(&w->progress, NULL);
         w->resends = 0;
         workload_set_phase(c, w, phase);
 }

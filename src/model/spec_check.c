@@ -46,7 +46,7 @@ static int check_strangers(const Pb__Workload *w, const struct path_step *spec, 
                 if (not_pod[i].given)
                         return fail(err, spec, not_pod[i].field, "excludes pod", "say it in the pod itself");
         for (size_t i = 0; compose && i < ARRAY_LEN(not_pod); i++)
-                if (not_pod[i].given && !str_eq(not_pod[i].field, "pull"))
+                if (not_pod[i].given && !str_eq(not_pod[i].field, "pull") && !str_eq(not_pod[i].field, "env")) /* env: for all services */
                         return fail(err, spec, not_pod[i].field, "is not for compose", "say it in the compose file");
         return 0;
 }

@@ -130,6 +130,16 @@ static const char *protocol_of(const Pb__Port *p)
         return str_empty(p->protocol) ? "tcp" : p->protocol;
 }
 
+/* The port of the container was there before: an object has each key once. */
+static bool is_repeated(const Pb__Spec *spec, size_t i)
+{
+        for (size_t k = 0; k < i; k++)
+                if (spec->ports[k]->container_port == spec->ports[i]->container_port &&
+                    str_eq(protocol_of(spec->ports[k]), protocol_of(spec->ports[i])))
+                        return true;
+        return false;
+}
+
 static void add_exposed(struct str *out, const Pb__Spec *spec)
 {
         if (spec->n_ports == 0)
@@ -137,6 +147,8 @@ static void add_exposed(struct str *out, const Pb__Spec *spec)
         add_key(out, "ExposedPorts");
         str_addc(out, '{');
         for (size_t i = 0; i < spec->n_ports; i++) {
+                if (is_repeated(spec, i))
+                        continue;
                 add_key(out, fmt("%d/%s", spec->ports[i]->container_port, protocol_of(spec->ports[i])));
                 str_adds(out, "{}");
         }
@@ -150,12 +162,9 @@ static void add_bindings(struct str *out, const Pb__Spec *spec)
         str_addc(out, '{');
         for (size_t i = 0; i < spec->n_ports; i++) {
                 const Pb__Port *p = spec->ports[i];
-                bool seen = false, first = true;
+                bool first = true;
 
-                for (size_t k = 0; k < i; k++)
-                        seen = seen ||
-                               (spec->ports[k]->container_port == p->container_port && str_eq(protocol_of(spec->ports[k]), protocol_of(p)));
-                if (seen)
+                if (is_repeated(spec, i))
                         continue;
                 add_key(out, fmt("%d/%s", p->container_port, protocol_of(p)));
                 str_addc(out, '[');

@@ -486,6 +486,26 @@ static void cleared(struct cunit *u)
         call(u, "POST", "/networks/create", &body, CALL_MS, on_network);
 }
 
+/* The unit's own variables go to every service that does not set them itself. */
+static void add_variables(struct cstart *s, Pb__Spec *service)
+{
+        const Pb__Spec *spec = s->workload->spec;
+        Pb__Spec__EnvEntry **all = arena_new_n(&s->memory, Pb__Spec__EnvEntry *, service->n_env + spec->n_env + 1);
+        size_t own = service->n_env;
+
+        if (own)
+                memcpy(all, service->env, own * sizeof(*all));
+        service->env = all;
+        for (size_t i = 0; i < spec->n_env; i++) {
+                bool there = false;
+
+                for (size_t k = 0; k < own; k++)
+                        there = there || str_eq(all[k]->key, spec->env[i]->key);
+                if (!there)
+                        all[service->n_env++] = spec->env[i];
+        }
+}
+
 /* What the parts are: the spec itself, or the compose file's services. */
 static int plan_parts(struct cunit *u, struct err *err)
 {
@@ -506,6 +526,7 @@ static int plan_parts(struct cunit *u, struct err *err)
         s->defs = arena_new_n(&s->memory, struct cdef, file.n_services);
         for (size_t i = 0; i < file.n_services; i++) {
                 file.services[i].spec->pull = spec->pull;
+                add_variables(s, file.services[i].spec);
                 s->defs[i] = (struct cdef){ file.services[i].name, file.services[i].spec };
         }
         s->n_defs = file.n_services;
