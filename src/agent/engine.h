@@ -150,7 +150,8 @@ bool engine_is_welcome(const struct engine *e);      /* connected, and the serve
 bool engine_is_idle(const struct engine *e);         /* nothing runs, starts or stops */
 int64_t engine_max_grace_ms(const struct engine *e); /* of what runs now: how long stopping everything may take */
 uint32_t engine_unit_count(const struct engine *e);
-uint64_t engine_units_hash(const struct engine *e); /* base/unit_hash.h over all units */
+bool engine_runs(const struct engine *e, Pb__WorkloadType__E type); /* is it one of the node's types? */
+uint64_t engine_units_hash(const struct engine *e);                 /* base/unit_hash.h over all units */
 const char *engine_cluster_id(const struct engine *e);
 uint64_t engine_plans_ignored(const struct engine *e);   /* rule (1), since the start: the server's store is older than it was */
 struct unit_token engine_cursor(const struct engine *e); /* of the last applied plan */

@@ -254,6 +254,13 @@ uint32_t engine_unit_count(const struct engine *e)
 {
         return e->n_units;
 }
+bool engine_runs(const struct engine *e, Pb__WorkloadType__E type)
+{
+        for (size_t i = 0; i < e->n_types; i++)
+                if (e->types[i] == type)
+                        return true;
+        return false;
+}
 const char *engine_cluster_id(const struct engine *e)
 {
         return e->cluster_id;

@@ -148,14 +148,6 @@ static struct unit_token next_token(struct agent_push *p, const struct engine_un
         return (struct unit_token){ view->token.epoch ? view->token.epoch : 1, view->token.seq >= now ? view->token.seq + 1 : now };
 }
 
-static bool runs_type(const struct agent_push *p, Pb__WorkloadType__E type)
-{
-        for (const Pb__WorkloadType__E *t = p->agent->ops->types; *t; t++)
-                if (*t == type)
-                        return true;
-        return false;
-}
-
 static void refuse(struct grpc_call *call, struct arena *arena, const Pa__ApplyWorkloadRequest *q, const char *code, const char *message)
 {
         Pa__ApplyWorkloadResponse r = PA__APPLY_WORKLOAD_RESPONSE__INIT;
@@ -228,7 +220,7 @@ static void apply_workload(struct agent_push *p, struct grpc_call *call, const P
                 refuse(call, arena, q, "INVALID_SPECIFICATION", err.msg);
                 return;
         }
-        if (!runs_type(p, w->type)) {
+        if (!engine_runs(p->agent->engine, w->type)) {
                 refuse(call, arena, q, "RUNTIME_NOT_AVAILABLE", "runtime not available: this agent runs no such units");
                 return;
         }

@@ -110,20 +110,15 @@ static void call_server(struct agent_push *p, const char *path, const ProtobufCM
 /* What callers of this dialect may ask for: processes come as containers. */
 static char **type_names(struct agent_push *p, struct arena *arena, size_t *ret_n)
 {
-        bool container = false, compose = false, vm = false;
+        const struct engine *e = p->agent->engine;
         char **names = arena_new_n(arena, char *, 4);
         size_t n = 0;
 
-        for (const Pb__WorkloadType__E *t = p->agent->ops->types; *t; t++) {
-                container = container || *t == PB__WORKLOAD_TYPE__E__process || *t == PB__WORKLOAD_TYPE__E__container;
-                compose = compose || *t == PB__WORKLOAD_TYPE__E__compose;
-                vm = vm || *t == PB__WORKLOAD_TYPE__E__vm;
-        }
-        if (container)
+        if (engine_runs(e, PB__WORKLOAD_TYPE__E__container) || engine_runs(e, PB__WORKLOAD_TYPE__E__process))
                 names[n++] = "container";
-        if (compose)
+        if (engine_runs(e, PB__WORKLOAD_TYPE__E__compose))
                 names[n++] = "compose";
-        if (vm)
+        if (engine_runs(e, PB__WORKLOAD_TYPE__E__vm))
                 names[n++] = "vm";
         *ret_n = n;
         return names;

@@ -287,3 +287,27 @@ class Foreign(Service):
         super().stop()
         for _ in range(10):
             self.jobs.put(None)
+
+
+class Moody(Foreign):
+    """A foreign agent on a bad day, until calm is set: calls fail before or after they were carried out, with all sorts of codes, and answers come late."""
+
+    CODES = [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.ABORTED,
+             grpc.StatusCode.DEADLINE_EXCEEDED] if grpc else []
+
+    def __init__(self, messages, rng, task_seconds=0.05):
+        self.rng, self.calm = rng, threading.Event()
+        super().__init__(messages, task_seconds)
+
+    def answer(self, name, request, context, response):
+        with self.lock:
+            mood, code, late = self.rng.random(), self.rng.choice(self.CODES), self.rng.random() * 0.5
+        if self.calm.is_set() or mood < 0.6:
+            return super().answer(name, request, context, response)
+        if mood < 0.75:
+            context.abort(code, "not today")
+        if mood < 0.9:
+            self.calm.wait(late)
+            return super().answer(name, request, context, response)
+        super().answer(name, request, context, response)  # it was done, and nobody hears of it
+        context.abort(code, "what was done was done")

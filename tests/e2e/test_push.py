@@ -356,6 +356,54 @@ class Foreign(WithFakes):
         c.ok("delete", "later")
         c.wait_for("all to be gone", lambda: not agent.stored)
 
+    # R: C23 C24 C26 A5
+    def test_when_faults_stop_everything_is_where_it_should_be_once(self):
+        m = self.messages()
+        c = self.cluster(heartbeat="1s", grace="2s", server_args=["--launch-grace", "3s"])
+        agents = {f"n{i}": fakes.Moody(m, self.random) for i in range(4)}
+        for name, agent in agents.items():
+            self.node(c, m, agent, name)
+        c.wait_for("the nodes", lambda: len(c.nodes()) == 4)
+        wanted = {}
+        for turn in range(150):
+            name = f"w{self.random.randrange(30)}"
+            if name in wanted and self.random.random() < 0.2:
+                c.api.call("DELETE", f"/v1/workloads/{name}")
+                del wanted[name]
+            elif name in wanted or (c.workload(name) is None):
+                if c.api.call("PUT", f"/v1/workloads/{name}", {"id": name, "type": "container", "spec": {"image": "app", "env": {"TURN": str(turn)}},
+                                                              "resources": {"cpu": 0.1, "memory_mb": 1}, "retry": {"max_attempts": 1000, "base_seconds": 1, "cap_seconds": 2}}).status in (200, 201):
+                    wanted[name] = turn
+            if turn == 75:
+                c.restart_server("kill")
+            time.sleep(0.05)
+        for agent in agents.values():
+            agent.calm.set()
+
+        def settled():
+            for name in wanted:
+                w = c.workload(name)
+                if not w or w["status"].get("phase") != "Running":
+                    return False
+                revision = f"{w['revision_id']}@{w['token'].get('epoch', 0)}.{w['token']['seq']}"
+                copies = [(n, a.stored[name]) for n, a in agents.items() if name in a.stored]
+                if [(n, s["revision_id"], s["actual_state"]) for n, s in copies] != [(w["assigned_node"], revision, fakes.RUNNING)]:
+                    return False
+            there = {i for a in agents.values() for i in list(a.stored)}
+            return there == set(wanted) and not any(a.tasks for a in agents.values())
+        try:
+            c.wait_for("everything to be where it should be", settled, timeout=90)
+        except AssertionError:
+            for n, a in agents.items():
+                print(n, {k: (v["revision_id"], v["actual_state"]) for k, v in a.stored.items()})
+            raise
+        calls = sum(len(a.calls) for a in agents.values())
+        time.sleep(3)
+        self.assertLess(sum(len(a.calls) for a in agents.values()) - calls, 20, "and then nobody is called any more, but for a list now and then")
+        for name in wanted:
+            c.api.call("DELETE", f"/v1/workloads/{name}")
+        c.wait_for("all to be gone", lambda: not any(a.stored for a in agents.values()))
+
     # R: C23 C39
     def test_a_node_that_beats_but_cannot_be_called_is_not_ready(self):
         m = self.messages()
