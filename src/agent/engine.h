@@ -26,6 +26,8 @@
  *   (8) After a start of the agent, and on every new stream, nothing is launched before a plan has confirmed it. Removals and stops that were
  *       accepted go on at once.
  *   (9) A Welcome of another cluster: nothing is executed, nothing is changed, the stream is to be closed and tried again slowly.
+ *  (11) A Welcome that says adopt: an operator of that cluster has taken this agent over. It belongs to that cluster from then on, durably; its units run on, and its
+ *       cursor starts anew, since the other cluster's says nothing there.
  *  (10) While the server is away units run on and exits are noted; starts that still wait are held once the server has been away for
  *       ENGINE_AWAY_MS, well before it would move a unit elsewhere.
  *
@@ -53,8 +55,9 @@
 #define ENGINE_MAX_STARTING 64
 #define ENGINE_AWAY_MS 20000
 #define ENGINE_SLOW_RETRY_MS 30000
-#define ENGINE_HEARTBEAT_MS 10000  /* until the server says otherwise */
-#define ENGINE_STOP_AGAIN_MS 30000 /* a stop without an answer is ordered again this long after its grace */
+#define ENGINE_FOREIGN_RETRY_MS 10000 /* a server of another cluster: its operator may be about to take this agent over */
+#define ENGINE_HEARTBEAT_MS 10000     /* until the server says otherwise */
+#define ENGINE_STOP_AGAIN_MS 30000    /* a stop without an answer is ordered again this long after its grace */
 
 struct engine;
 

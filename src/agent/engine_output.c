@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DEFINITIONS_BYTES (1 << 20) /* in one message, and one definition more */
+#define DEFINITIONS_AT_ONCE 100
 #define REPORT_MAX_UNITS 500 /* per message; a complete list is one message whatever its length */
 
 /* ---- statuses ---- */
@@ -234,6 +236,53 @@ static void send_changes(struct builder *b)
         array_clear(&e->notices);
 }
 
+/* Every question gets an answer; a unit that is not here, or whose definition was lost, is only its name. */
+static Pb__Workload *pack_definition(struct arena *a, const struct engine *e, const char *id)
+{
+        const struct unit *u = engine_find(e, id);
+        struct arena_allocator alloc = arena_allocator(a);
+        Pb__Workload *w = u && u->workload ? pb__workload__unpack((ProtobufCAllocator *)&alloc, u->workload_len, u->workload) : NULL;
+
+        if (!w) {
+                w = arena_new(a, Pb__Workload);
+                pb__workload__init(w);
+                w->id = arena_strdup(a, id);
+                return w;
+        }
+        w->id = arena_strdup(a, id);
+        w->revision_id = u->revision;
+        w->desired_state = u->desired;
+        w->token = pack_token(a, u->token);
+        return w;
+}
+
+static void send_definitions(struct builder *b)
+{
+        struct engine *e = b->e;
+        Pb__UnitDefinitions d = PB__UNIT_DEFINITIONS__INIT;
+        size_t bytes = 0;
+
+        if (!e->describe.len)
+                return;
+        d.units = arena_new_n(b->a, Pb__Workload *, e->describe.len);
+        for (size_t i = 0; i < e->describe.len; i++) {
+                Pb__Workload *w = pack_definition(b->a, e, e->describe.at[i]);
+
+                d.units[d.n_units++] = w;
+                bytes += pb__workload__get_packed_size(w);
+                if (bytes >= DEFINITIONS_BYTES || d.n_units >= DEFINITIONS_AT_ONCE || i + 1 == e->describe.len) {
+                        Pb__AgentMessage m = PB__AGENT_MESSAGE__INIT;
+
+                        m.definitions = &d;
+                        send_message(b, &m, false);
+                        d.units += d.n_units;
+                        d.n_units = 0;
+                        bytes = 0;
+                }
+        }
+        engine_forget_questions(e);
+}
+
 static void build_messages(struct builder *b)
 {
         struct engine *e = b->e;
@@ -245,10 +294,11 @@ static void build_messages(struct builder *b)
         if (!e->welcome)
                 return; /* changes wait for the Welcome */
         bool tell = e->beat_due || e->list_due || e->reports_due || e->notices.len;
-        if (e->beat_due)
-                send_heartbeat(b);
         if (tell)
                 send_changes(b);
+        if (e->beat_due) /* after the changes, which its hash counts already */
+                send_heartbeat(b);
+        send_definitions(b);
         if (e->list_due) {
                 size_t n;
                 Pb__UnitStatus **all = engine_statuses(e, b->a, &n);
@@ -377,7 +427,7 @@ static bool has_output(const struct engine *e)
                 return true;
         if (!e->connected)
                 return false;
-        return e->hello_due || (e->welcome && (e->beat_due || e->list_due || e->reports_due || e->notices.len));
+        return e->hello_due || (e->welcome && (e->beat_due || e->list_due || e->reports_due || e->notices.len || e->describe.len));
 }
 
 struct engine_output *engine_take(struct engine *e)

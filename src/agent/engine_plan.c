@@ -248,6 +248,13 @@ void engine_forget_notices(struct engine *e)
         array_clear(&e->notices);
 }
 
+void engine_forget_questions(struct engine *e)
+{
+        for (size_t i = 0; i < e->describe.len; i++)
+                mem_free(e->describe.at[i]);
+        array_clear(&e->describe);
+}
+
 void engine_disconnected(struct engine *e, int64_t now_ms)
 {
         if (!e->connected)
@@ -258,6 +265,7 @@ void engine_disconnected(struct engine *e, int64_t now_ms)
         e->hello_due = e->beat_due = e->list_due = false;
         engine_drop_collected(e);
         engine_forget_notices(e);
+        engine_forget_questions(e);
         mem_free(e->close_reason);
         e->close_reason = NULL;
 }
@@ -283,8 +291,14 @@ static void on_welcome(struct engine *e, const Pb__Welcome *w, int64_t now_ms)
                 want_close(e,
                            fmt("the server refused this agent: %s%s%s", str_empty(w->reason) ? "no reason given" : w->reason,
                                str_empty(w->hint) ? "" : "; ", str_empty(w->hint) ? "" : w->hint),
-                           ENGINE_SLOW_RETRY_MS);
+                           str_empty(e->cluster_id) || str_eq(e->cluster_id, w->cluster_id) ? ENGINE_SLOW_RETRY_MS
+                                                                                            : ENGINE_FOREIGN_RETRY_MS);
                 return;
+        }
+        if (w->adopt && !str_empty(w->cluster_id) && !str_eq(e->cluster_id, w->cluster_id)) { /* (11) */
+                unit_set_string(&e->cluster_id, w->cluster_id);
+                e->cursor = (struct unit_token){ 0, 0 };
+                e->agent_dirty = true;
         }
         if (!str_empty(e->cluster_id) && !str_eq(e->cluster_id, w->cluster_id)) {
                 want_close(e,
@@ -304,6 +318,12 @@ static void on_welcome(struct engine *e, const Pb__Welcome *w, int64_t now_ms)
         e->next_beat_ms = now_ms + e->heartbeat_ms;
 }
 
+static void on_describe(struct engine *e, const Pb__DescribeUnits *d)
+{
+        for (size_t i = 0; i < d->n_workload_ids && e->describe.len < e->max_units; i++)
+                *array_push(&e->describe) = mem_strdup(d->workload_ids[i]);
+}
+
 void engine_message(struct engine *e, const Pb__ServerMessage *msg, int64_t now_ms)
 {
         if (!e->connected || e->close_reason)
@@ -316,6 +336,8 @@ void engine_message(struct engine *e, const Pb__ServerMessage *msg, int64_t now_
                 e->next_beat_ms = now_ms + beat_wait_ms(msg->heartbeat->next_ms);
         else if (msg->list && e->welcome)
                 e->list_due = true;
+        else if (msg->describe && e->welcome)
+                on_describe(e, msg->describe);
 }
 
 bool engine_wants_close(const struct engine *e, const char **ret_reason, int64_t *ret_retry_ms)

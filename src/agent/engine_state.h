@@ -124,6 +124,7 @@ struct engine {
         ARRAY(char *) forgets;
         ARRAY(struct runtime_order) orders;
         ARRAY(struct notice) notices;
+        ARRAY(char *) describe; /* units that the server asks about */
         bool agent_dirty, hello_due, beat_due, list_due;
         bool reports_due; /* false: those in `reports` are Pending only, and go with the next heartbeat or report */
 };
@@ -150,6 +151,7 @@ bool engine_id_is_safe(const char *id);
 void engine_take_definition(struct unit *u, const Pb__Workload *w);
 void engine_drop_collected(struct engine *e);
 void engine_forget_notices(struct engine *e);
+void engine_forget_questions(struct engine *e);
 
 /* engine.c */
 /* Brings the copy in the runtime nearer to the wish. Starts are only queued: the caller pumps when it has seen all of its input. */

@@ -578,8 +578,8 @@ static void a_pending_unit_is_told_with_the_next_heartbeat_or_report(void **stat
         change(&r, 2, "a", 2, RUN, "r1");
         assert_int_equal(r.sent.len, 0);
         beat(&r);
-        assert_int_equal(r.sent.len, 2); /* the heartbeat, and this */
-        assert_non_null(r.sent.at[0]->heartbeat);
+        assert_int_equal(r.sent.len, 2); /* this, and the heartbeat that sums it up */
+        assert_non_null(r.sent.at[1]->heartbeat);
         assert_status(&r, "a", PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none);
         clear(&r);
         beat(&r);
@@ -950,6 +950,59 @@ static void another_cluster_executes_nothing(void **state)
         welcome(&r, "c1", false);
         assert_true(engine_wants_close(r.e, &reason, &retry_ms));
         assert_non_null(strstr(reason, "because"));
+        rig_fini(&r);
+}
+
+/* R: A5 C27 */
+static void a_cluster_that_takes_it_over_finds_its_units_running(void **state)
+{
+        struct rig r = rig_new();
+        struct plan p;
+        Pb__ServerMessage m = PB__SERVER_MESSAGE__INIT;
+        Pb__Welcome w = PB__WELCOME__INIT;
+        Pb__DescribeUnits ask = PB__DESCRIBE_UNITS__INIT;
+        char *ids[] = { "a", "nobody" };
+        Pb__Workload *a = NULL, *nobody = NULL;
+
+        (void)state;
+        bring_up(&r, 2, "a", 2, "r1");
+        engine_connected(r.e, r.now);
+        drain(&r);
+        clear(&r);
+        w.accepted = w.adopt = true;
+        w.cluster_id = "c2";
+        w.epoch = 9;
+        m.welcome = &w;
+        say(&r, &m);
+        assert_string_equal(engine_cluster_id(r.e), "c2");
+        assert_int_equal(ordered(&r, ORDER_PERSIST_AGENT, NULL), 1); /* durable before anything else happens */
+        assert_int_equal(ordered(&r, ORDER_STOP, NULL), 0);
+        assert_true(copy_runs(&r, "a"));
+        /* It says what its units were started from; of what it does not have, the name alone. */
+        pb__server_message__init(&m);
+        ask.workload_ids = ids;
+        ask.n_workload_ids = 2;
+        m.describe = &ask;
+        say(&r, &m);
+        for (size_t i = 0; i < r.sent.len; i++)
+                for (size_t k = 0; r.sent.at[i]->definitions && k < r.sent.at[i]->definitions->n_units; k++) {
+                        Pb__Workload *x = r.sent.at[i]->definitions->units[k];
+                        *(str_eq(x->id, "a") ? &a : &nobody) = x;
+                }
+        assert_non_null(a);
+        assert_non_null(nobody);
+        assert_string_equal(a->revision_id, "r1");
+        assert_int_equal(a->token->seq, 2);
+        assert_int_equal(a->desired_state, RUN);
+        assert_true(a->type && !nobody->type);
+        /* The new cluster's plan, however small its sequences, counts; the same token and revision change nothing. */
+        clear(&r);
+        plan_begin(&p, 9, 1, true, true);
+        plan_add(&p, "a", 2, RUN, "r1");
+        say(&r, &p.m);
+        assert_int_equal(ordered(&r, ORDER_STOP, NULL) + ordered(&r, ORDER_START, NULL), 0);
+        assert_int_equal(engine_cursor(r.e).epoch, 9);
+        assert_true(copy_runs(&r, "a"));
         rig_fini(&r);
 }
 
@@ -1517,6 +1570,7 @@ int main(void)
                 cmocka_unit_test(a_new_wish_for_what_a_plan_removes_does_not_block_starts_for_ever),
                 cmocka_unit_test(what_a_plan_does_not_mention_is_left_alone),
                 cmocka_unit_test(another_cluster_executes_nothing),
+                cmocka_unit_test(a_cluster_that_takes_it_over_finds_its_units_running),
                 cmocka_unit_test(exits_while_the_server_is_away_are_in_the_next_hello),
                 cmocka_unit_test(heartbeats_come_as_told),
                 cmocka_unit_test(nothing_to_do_writes_nothing),

@@ -219,6 +219,7 @@ void engine_destroy(struct engine *e)
         }
         engine_drop_collected(e);
         engine_forget_notices(e);
+        engine_forget_questions(e);
         array_fini(&e->units);
         array_fini(&e->free_ix);
         array_fini(&e->labels);
@@ -229,6 +230,7 @@ void engine_destroy(struct engine *e)
         array_fini(&e->forgets);
         array_fini(&e->orders);
         array_fini(&e->notices);
+        array_fini(&e->describe);
         map_fini(&e->by_id);
         heap_fini(&e->stop_again);
         mem_free(e->node_id);

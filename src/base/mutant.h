@@ -45,6 +45,7 @@
         X(heartbeat_revives_cordoned, "a heartbeat makes a cordoned node schedulable")                                                     \
         X(heartbeat_writes, "every heartbeat is an event")                                                                                 \
         X(eviction_without_grace, "units of a lost node move at once")                                                                     \
+        X(drift_not_seen, "a heartbeat that differs from what was reported is not looked into")                                            \
         X(new_copy_before_old_is_gone, "a unit that moves starts before its old copy is proved gone")                                      \
         X(brake_ignored, "units move although most nodes fell silent together")                                                            \
         X(verdict_after_start, "a restarted server judges silence that it did not listen to")                                              \

@@ -39,6 +39,12 @@ static int cluster_run(struct cli *cli, const void *values, const struct args *a
         fact(&out, "HTTP", c->http_address);
         fact(&out, "gRPC", c->grpc_address);
         fact(&out, "Nodes", fmt("%d, %d ready", c->nodes, c->nodes_ready));
+        if (c->nodes_foreign)
+                fact(&out, "Foreign",
+                     fmt("%d nodes belong to another cluster; berth get nodes shows them, berth adopt takes them over", c->nodes_foreign));
+        if (c->strangers)
+                fact(&out, "Unknown",
+                     fmt("%" PRId64 " units on nodes that the records do not know; berth adopt takes them over", c->strangers));
         fact(&out, "Workloads",
              fmt("%" PRId64 ": %" PRId64 " running, %" PRId64 " pending, %" PRId64 " failed", c->workloads, c->workloads_running,
                  c->workloads_pending, c->workloads_failed));

@@ -161,6 +161,11 @@ static void describe_node(struct str *out, const struct cli *cli, const Pb__Node
         fact(out, "Units", fmt("%d", n->units));
         if (n->tombstones)
                 fact(out, "To be removed", fmt("%d old copies", n->tombstones));
+        for (size_t i = 0; i < n->n_strangers; i++)
+                fact(out, i ? "" : "Unknown units", n->strangers[i]);
+        if (n->n_strangers)
+                fact(out, "", fmt("berth adopt %s takes them over", n->id));
+        fact(out, "Adopted from", n->adopted_from);
         if (n->drain)
                 describe_drain(out, cli, n->drain);
         if (!n->resources)

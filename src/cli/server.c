@@ -6,7 +6,7 @@
 #define UNSET (-1) /* neither given nor in the environment: the profile decides */
 
 struct server_flags {
-        const char *data, *http, *grpc, *store, *profile, *log_level, *log_format, *tls_cert, *tls_key, *tls_ca;
+        const char *data, *http, *grpc, *store, *profile, *log_level, *log_format, *tls_cert, *tls_key, *tls_ca, *strangers;
         int64_t heartbeat_ms, silence_beats, grace_ms, launch_grace_ms, pass_ms, fresh_ms, healthy_ms, brake_percent;
         int64_t keep_events, max_nodes, max_workloads, request_timeout_ms, shutdown_ms;
         bool index_records, no_http;
@@ -57,6 +57,8 @@ static const struct opt rows[] = {
             .help = "running this long forgets earlier failures (5m)"),
         OPT(T, OPT_INT, brake_percent, .name = "brake", .arg = "PERCENT", .env = "BERTH_BRAKE", .min = 1, .max = 100,
             .help = "more silent nodes than this stop eviction (55)"),
+        OPT(T, OPT_TEXT, strangers, .name = "strangers", .arg = "RULE", .env = "BERTH_STRANGERS", .choices = "keep|adopt|remove",
+            .help = "units that no record knows: keep (and offer), adopt or remove"),
         OPT(T, OPT_INT, keep_events, .name = "keep-events", .arg = "N", .env = "BERTH_KEEP_EVENTS",
             .help = "older events are removed (1000000; 0: all are kept)"),
         OPT(T, OPT_INT, max_nodes, .name = "max-nodes", .arg = "N", .env = "BERTH_MAX_NODES", .min = 1, .max = 1000000,
@@ -133,6 +135,10 @@ static void fill(const struct server_flags *f, struct server_options *o)
         set_i32(&o->core.brake_percent, f->brake_percent);
         set_u32(&o->core.max_nodes, f->max_nodes);
         set_u32(&o->core.max_workloads, f->max_workloads);
+        if (f->strangers)
+                o->core.strangers = str_case_eq(f->strangers, "adopt")    ? STRANGERS_ADOPT
+                                    : str_case_eq(f->strangers, "remove") ? STRANGERS_REMOVE
+                                                                          : STRANGERS_KEEP;
         o->core.index_records |= f->index_records;
         o->core.version = BERTH_VERSION;
         if (f->keep_events != UNSET)

@@ -44,8 +44,8 @@ static void dump_node(const struct core *c, const struct node *n, struct str *ou
                  (long long)n->ledger.reserved.mem_bytes, (long long)n->ledger.reserved.disk_bytes, n->n_units, n->n_tombstones, n->n_lost);
         for (uint32_t i = 0; i < n->n_labels; i++)
                 str_addf(out, " %s=%s", n->labels[i].key, n->labels[i].value);
-        str_addf(out, " push=%d unreachable=%d unsupported=%x instance=%s", n->push, n->unreachable, n->unsupported_bits,
-                 text(n->instance));
+        str_addf(out, " push=%d unreachable=%d unsupported=%x instance=%s adopted_from=%s", n->push, n->unreachable, n->unsupported_bits,
+                 text(n->instance), text(n->adopted_from));
         if (n->drain_started_at)
                 str_addf(out, " drain=%lld/%lld/%lld/%u", (long long)n->drain_started_at, (long long)n->drain_deadline_at,
                          (long long)n->drain_finished_at, n->drain_units);
@@ -148,12 +148,14 @@ static int check_workload(const struct core *c, struct workload_ix ix, struct er
                 return BROKEN(err, "R1", "attempts never exceed max_attempts", w->id);
         if ((w->next_retry_at != 0) != (w->phase == PB__PHASE__E__RetryPending))
                 return BROKEN(err, "R2", "next_retry_at is set exactly while RetryPending", w->id);
-        if (w->token_seq > c->head)
-                return BROKEN(err, "W3", "a token is the sequence of a past event", w->id);
+        if (w->token_seq > c->head && w->token_epoch >= c->epoch)
+                return BROKEN(err, "W3", "a token is the sequence of a past event, or of a past epoch", w->id);
         if ((w->desired == PB__DESIRED_STATE__E__Deleted) != (w->phase == PB__PHASE__E__Deleting))
                 return BROKEN(err, "W6", "what is to be deleted is Deleting", w->id);
         if (w->tombs != tombstone_count(c, w->id))
                 return BROKEN(err, "N7", "its tombstones are counted", w->id);
+        if (w->shadows != strangers_named(c, w->id))
+                return BROKEN(err, "N12", "strangers of its name are counted", w->id);
         if (node_ok(w->node) && w->tombs && tombstone_find(c, w->node, w->id) != NONE)
                 return BROKEN(err, "N8", "a node never holds a workload and its tombstone at once", w->id);
         /* A launch that was not answered is looked at again and again: later than its deadline, never earlier, and at most one grace from now. */
@@ -184,6 +186,19 @@ static int check_node(const struct core *c, struct node_ix ix, struct err *err)
                 if (u->holds)
                         sum = amounts_add(sum, class_of(c, u)->need);
         }
+        uint64_t said = 0;
+        uint32_t said_count = 0;
+        for (struct workload_ix w = n->units; workload_ok(w); w = workload_get(c, w)->node_next)
+                said += workload_get(c, w)->said, said_count += workload_get(c, w)->said != 0;
+        for (uint32_t t = n->tombstones; t != NONE; t = c->tombstones.at[t].next)
+                said += c->tombstones.at[t].said, said_count += c->tombstones.at[t].said != 0;
+        for (size_t i = 0; i < n->strangers.len; i++) {
+                said += n->strangers.at[i].said, said_count += n->strangers.at[i].said != 0;
+                if (i && strcmp(n->strangers.at[i - 1].id, n->strangers.at[i].id) >= 0)
+                        return BROKEN(err, "N12", "strangers are in order, each once", n->id);
+        }
+        if (said != n->said_hash || said_count != n->said_count)
+                return BROKEN(err, "N12", "what a node has said is the sum of what it said of each unit", n->id);
         for (uint32_t t = n->tombstones; t != NONE; t = c->tombstones.at[t].next) {
                 sum = amounts_add(sum, c->tombstones.at[t].held);
                 lost += c->tombstones.at[t].reason == PB__REASON__E__node_lost;

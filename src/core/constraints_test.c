@@ -627,7 +627,7 @@ static void anti_affinity_works_in_both_directions(void **state)
         assert_string_equal(node_of(&r, "quiet"), "n1");
         rig_apply(&r, labelled(&r, "plain", "web"));
         rig_apply(&r, labelled(&r, "noisy1", "noisy"));
-        assert_string_equal(node_of(&r, "plain"), "n2"); /* the emptier one: nobody minds it */
+        assert_string_equal(node_of(&r, "plain"), "n2");  /* the emptier one: nobody minds it */
         assert_string_equal(node_of(&r, "noisy1"), "n2"); /* it has no constraint itself */
         Pb__Workload *big = labelled(&r, "noisy2", "noisy");
         big->resources->cpu = 2000;

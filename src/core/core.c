@@ -131,6 +131,7 @@ void core_destroy(struct core *c)
         array_fini(&c->free_tombstones);
         array_fini(&c->dirty);
         array_fini(&c->evict);
+        adopt_fini(c);
         array_fini(&c->drains);
         for (size_t i = 0; i < c->forgets.len; i++) {
                 mem_free(c->forgets.at[i].node_id);
@@ -249,6 +250,8 @@ void apply_event(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__EvictionResumed:
         case PB__EVENT_TYPE__E__NodeTypeUnsupported:
         case PB__EVENT_TYPE__E__NodeDrained:
+        case PB__EVENT_TYPE__E__NodeAdopted:
+        case PB__EVENT_TYPE__E__DriftDetected:
                 apply_node_event(c, e);
                 break;
         default:
@@ -444,7 +447,7 @@ static void start(struct core *c, const struct input *in)
         for (uint32_t i = 0; i < c->workloads.len; i++)
                 if (c->workloads.at[i].id) {
                         /* (W3) A damaged record must not count as a launch that is yet to come: the next real one would be smaller. */
-                        if (c->workloads.at[i].token_seq > c->head)
+                        if (c->workloads.at[i].token_seq > c->head && c->workloads.at[i].token_epoch >= c->epoch)
                                 c->workloads.at[i].token_seq = c->head;
                         settle(c, (struct workload_ix){ i });
                 }
@@ -514,6 +517,13 @@ static void run_bulk(struct core *c)
                 place_waiting(c);
         if (!step_is_full(c))
                 forget_some(c);
+}
+
+/* A whole list says nothing about orders that its agent had not seen. */
+static bool has_seen_orders(const struct core *c, const struct node *n, const Pb__Cursor *applied)
+{
+        return applied && applied->epoch <= c->epoch &&
+               (applied->epoch > n->sent_epoch || (applied->epoch == n->sent_epoch && applied->seq >= n->sent_seq));
 }
 
 static void handle(struct core *c, const struct input *in)
@@ -594,14 +604,19 @@ static void handle(struct core *c, const struct input *in)
                 const Pb__UnitReport *report = (const Pb__UnitReport *)in->msg;
                 struct node_ix n = session_node(c, in->session);
                 if (node_ok(n)) {
-                        bool up_to_date =
-                            report->applied && report->applied->epoch == c->epoch && report->applied->seq >= node_at(c, n)->sent_seq;
+                        bool up_to_date = has_seen_orders(c, node_at(c, n), report->applied);
                         if (MUTANT(old_list_is_whole_truth))
                                 up_to_date = true;
                         decide_report(c, n, (ProtobufCMessage *const *)report->units, report->n_units, report->complete, up_to_date);
                 }
                 break;
         }
+        case INPUT_ADOPT:
+                decide_adopt(c, (const Pb__AdoptRequest *)in->msg);
+                break;
+        case INPUT_DEFINITIONS:
+                decide_definitions(c, (const Pb__UnitDefinitions *)in->msg, in->session);
+                break;
         case INPUT_GONE:
                 decide_gone(c, in->session);
                 break;

@@ -23,6 +23,13 @@
 
 struct core;
 
+/* What becomes of units that a node runs and the records do not know. */
+enum strangers {
+        STRANGERS_KEEP,   /* told of, left alone, offered: berth adopt */
+        STRANGERS_ADOPT,  /* become records by themselves */
+        STRANGERS_REMOVE, /* removed if this store surely knew and forgot them; kept otherwise */
+};
+
 struct core_options {
         int64_t heartbeat_ms;       /* 10,000: agents are told to come this often */
         int32_t silence_beats;      /* 3: missing this many makes a node NotReady */
@@ -40,6 +47,7 @@ struct core_options {
         int32_t strategy;           /* Pb__Strategy__E of workloads that name none; spread */
         int32_t preempt_per_minute; /* 60: at most so many units make room for higher priorities; 0: none ever does */
         int64_t preempt_grace_ms;   /* 300,000: one that had to move is left alone for this long */
+        enum strangers strangers;   /* STRANGERS_KEEP */
         bool index_records;         /* also write /assignments, /retries, /reconciliation, /nodes/<id>/status */
         const char *version;        /* shown to agents and in ClusterInfo */
 };
@@ -77,6 +85,7 @@ enum input_kind {
         INPUT_NODE_WISH,    /* msg: Pb__SetNodeWishRequest     reply: Pb__Node */
         INPUT_NODE_TAINTS,  /* msg: Pb__SetTaintsRequest       reply: Pb__Node */
         INPUT_NODE_FORGET,  /* msg: Pb__NodeRef                reply: Pb__Node */
+        INPUT_ADOPT,        /* msg: Pb__AdoptRequest           reply: Pb__AdoptResponse, perhaps some steps later */
 
         INPUT_GET_WORKLOAD,   /* msg: Pb__WorkloadRef          reply: Pb__Workload */
         INPUT_LIST_WORKLOADS, /* msg: Pb__ListWorkloadsRequest reply: Pb__ListWorkloadsResponse */
@@ -89,10 +98,11 @@ enum input_kind {
         INPUT_PLAN,   /* msg: none                     reply: empty; a plan made of this state may leave when this has (see core_plan()) */
         INPUT_LOCATE, /* msg: Pb__WorkloadRef          reply: none; reply.session is the agent stream of the workload's node (logs, exec) */
 
-        INPUT_HELLO,     /* msg: Pb__Hello, session         effects: EFFECT_WELCOME, then the plan */
-        INPUT_HEARTBEAT, /* msg: Pb__Heartbeat, session     effects: EFFECT_BEAT */
-        INPUT_UNITS,     /* msg: Pb__UnitReport, session */
-        INPUT_GONE,      /* session: the stream ended */
+        INPUT_HELLO,       /* msg: Pb__Hello, session         effects: EFFECT_WELCOME, then the plan */
+        INPUT_HEARTBEAT,   /* msg: Pb__Heartbeat, session     effects: EFFECT_BEAT */
+        INPUT_UNITS,       /* msg: Pb__UnitReport, session */
+        INPUT_DEFINITIONS, /* msg: Pb__UnitDefinitions, session: the answer to EFFECT_DESCRIBE. The core changes the message */
+        INPUT_GONE,        /* session: the stream ended */
         /* Nodes that the server calls (Hello.push) have a session as well: one number per node, given by whoever calls them, and kept while it does. Their Hello says
          * nothing about units (a registration has no list): EFFECT_LIST asks for it. They need no stream to be heard, and being heard does not mean that they can be called. */
         INPUT_UNREACHABLE, /* session, text: calls fail, and why. The node is NotReady (by reconciler) from now on, whatever its heartbeats say (C23) */
@@ -138,9 +148,10 @@ enum effect_kind {
         EFFECT_PLAN_BEGIN, /* a whole plan starts */
         EFFECT_PLAN_UNIT,  /* data: packed Pb__PlanUnit; between BEGIN and END part of the whole plan, else a change */
         EFFECT_PLAN_END,
-        EFFECT_BEAT,  /* value: next_ms */
-        EFFECT_LIST,  /* ask the agent for its complete list of units */
-        EFFECT_CLOSE, /* end this stream (data: reason, text); another took its place */
+        EFFECT_BEAT,     /* value: next_ms */
+        EFFECT_LIST,     /* ask the agent for its complete list of units */
+        EFFECT_DESCRIBE, /* data: packed Pb__DescribeUnits: what were these started from? */
+        EFFECT_CLOSE,    /* end this stream (data: reason, text); another took its place */
 };
 struct effect {
         enum effect_kind kind;

@@ -1,6 +1,7 @@
 /* core/core_testlib.c: see core_testlib.h. */
 #include "core/core_testlib.h"
 #include "base/mem.h"
+#include "base/unit_hash.h"
 #include "model/pb.h"
 #include "model/validate.h"
 
@@ -106,6 +107,8 @@ static void keep_effect(struct rig *r, const struct effect *e)
         assert_true(e->seq <= r->head); /* nothing leaves before what caused it is committed */
         if (e->kind == EFFECT_WELCOME)
                 assert_non_null(k->welcome = pb__welcome__unpack((ProtobufCAllocator *)&alloc, e->len, e->data));
+        if (e->kind == EFFECT_DESCRIBE)
+                assert_non_null(k->describe = pb__describe_units__unpack((ProtobufCAllocator *)&alloc, e->len, e->data));
         if (e->kind == EFFECT_PLAN_UNIT)
                 assert_non_null(k->unit = pb__plan_unit__unpack((ProtobufCAllocator *)&alloc, e->len, e->data));
         if (e->kind == EFFECT_PLAN_UNIT || e->kind == EFFECT_PLAN_END)
@@ -244,6 +247,8 @@ void rig_fini(struct rig *r)
         array_fini(&r->records);
         array_fini(&r->replies);
         array_fini(&r->effects);
+        for (size_t i = 0; i < r->agents.len; i++)
+                array_fini(&r->agents.at[i].said);
         array_fini(&r->agents);
         array_fini(&r->chains);
         arena_fini(&r->memory);
@@ -345,7 +350,7 @@ void rig_check_replay(struct rig *r)
 
 /* ---- users --------------------------------------------------------------------------------------------------------------------------------- */
 
-const struct rig_reply *rig_ask(struct rig *r, enum input_kind kind, const void *msg)
+const struct rig_reply *rig_try(struct rig *r, enum input_kind kind, const void *msg)
 {
         uint64_t ticket = ++r->tickets;
         struct input in = { .kind = kind,
@@ -359,8 +364,15 @@ const struct rig_reply *rig_ask(struct rig *r, enum input_kind kind, const void 
         for (size_t i = r->replies.len; i-- > 0;)
                 if (r->replies.at[i].ticket == ticket)
                         return arena_dup(&r->memory, &r->replies.at[i], sizeof(r->replies.at[i]));
-        fail_msg("input %d was never answered", (int)kind);
         return NULL;
+}
+
+const struct rig_reply *rig_ask(struct rig *r, enum input_kind kind, const void *msg)
+{
+        const struct rig_reply *reply = rig_try(r, kind, msg);
+        if (!reply && !r->by_hand)
+                fail_msg("input %d was never answered", (int)kind);
+        return reply;
 }
 
 Pb__Workload *rig_workload(struct rig *r, const char *id, int64_t cpu_milli, int64_t memory_mb)
@@ -504,6 +516,26 @@ Pb__Hello *rig_hello_message(struct rig *r, const char *node, int64_t cpu_milli,
         return h;
 }
 
+static void said(struct rig *r, struct rig_agent *a, bool complete, size_t n, Pb__UnitStatus *const *units)
+{
+        if (complete)
+                array_clear(&a->said);
+        for (size_t i = 0; i < n; i++) {
+                const Pb__UnitStatus *u = units[i];
+                size_t k = 0;
+                while (k < a->said.len && strcmp(a->said.at[k].id, u->workload_id) != 0)
+                        k++;
+                if (u->state == PB__ACTUAL_STATE__E__Missing) {
+                        if (k < a->said.len)
+                                a->said.at[k] = array_pop(&a->said);
+                        continue;
+                }
+                if (k == a->said.len)
+                        array_push(&a->said)->id = arena_strdup(&r->memory, u->workload_id);
+                a->said.at[k].hash = unit_hash(u->workload_id, u->token ? u->token->epoch : 0, u->token ? u->token->seq : 0, (int)u->state);
+        }
+}
+
 uint64_t rig_say_hello(struct rig *r, Pb__Hello *h)
 {
         struct err err = { 0 };
@@ -512,6 +544,8 @@ uint64_t rig_say_hello(struct rig *r, Pb__Hello *h)
         struct rig_agent *a = rig_agent(r, h->node_id);
         a->session = ++r->sessions;
         a->applied = 0;
+        if (!h->push)
+                said(r, a, true, h->n_units, h->units);
         struct input in = { .kind = INPUT_HELLO, .session = a->session, .msg = &h->base };
         step(r, &in);
         return r->sessions;
@@ -541,6 +575,10 @@ void rig_gone(struct rig *r, const char *node)
 void rig_beat(struct rig *r, const char *node)
 {
         Pb__Heartbeat beat = PB__HEARTBEAT__INIT;
+        const struct rig_agent *a = rig_agent(r, node);
+        beat.units_count = (int32_t)a->said.len;
+        for (size_t i = 0; i < a->said.len; i++)
+                beat.units_hash += a->said.at[i].hash;
         struct input in = { .kind = INPUT_HEARTBEAT, .session = rig_agent(r, node)->session, .msg = &beat.base };
         step(r, &in);
 }
@@ -583,6 +621,7 @@ void rig_report_all(struct rig *r, const char *node, bool complete, uint64_t app
         report.complete = complete;
         report.n_units = n;
         report.units = units;
+        said(r, rig_agent(r, node), complete, n, units);
         struct input in = { .kind = INPUT_UNITS, .session = rig_agent(r, node)->session, .msg = &report.base };
         step(r, &in);
 }

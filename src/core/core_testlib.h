@@ -36,6 +36,7 @@ struct rig_effect {
         int64_t value;
         Pb__Welcome *welcome;
         Pb__PlanUnit *unit;
+        Pb__DescribeUnits *describe;
         size_t events; /* how many events were committed when it left */
 };
 struct rig_record {
@@ -48,10 +49,15 @@ struct rig_stored {
         size_t len;
         Pb__Event *e;
 };
+struct rig_said {
+        char *id;
+        uint64_t hash;
+};
 struct rig_agent {
         char *id;
         uint64_t session;
-        uint64_t applied; /* cursor of the last plan effect on this stream */
+        ARRAY(struct rig_said) said; /* of its units: what a heartbeat sums up */
+        uint64_t applied;            /* cursor of the last plan effect on this stream */
 };
 struct rig_chain {
         char *name; /* "w <id>" or "n <id>" */
@@ -92,6 +98,8 @@ void rig_advance_alive(struct rig *r, int64_t ms); /* the same, while all connec
 
 /* ---- users ---- */
 /* As somebody who waits for the reply, with request id "req-N" and actor "tester". */
+/* The same; NULL: the answer comes later. */
+const struct rig_reply *rig_try(struct rig *r, enum input_kind kind, const void *msg);
 const struct rig_reply *rig_ask(struct rig *r, enum input_kind kind, const void *msg);
 Pb__Workload *rig_workload(struct rig *r, const char *id, int64_t cpu_milli, int64_t memory_mb); /* a process; the caller may change it */
 void rig_select(struct rig *r, Pb__Workload *w, const char *key, const char *value);             /* node_selector */

@@ -64,7 +64,7 @@ char *feasible_detail(const struct core *c, struct node_ix ix, const struct defi
         case PB__REASON__E__node_returning:
                 return arena_printf(a, "still stops %u old copies", n->n_lost);
         case PB__REASON__E__old_copy_present:
-                return arena_strdup(a, "an old copy of it is not yet proved gone there");
+                return arena_strdup(a, "an old copy of it, or an unknown unit of its name, is there");
         case PB__REASON__E__type_unsupported:
                 return arena_strdup(a, n->unsupported_bits & k->type_bit ? "its runtime for this type turned out not to work"
                                                                          : "runs no units of this type");

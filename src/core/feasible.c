@@ -47,6 +47,8 @@ uint64_t feasible_all(const struct core *c, struct node_ix ix, const struct defi
                 bits |= BIT(node_returning);
         if (workload_id && n->n_tombstones && tombstone_find(c, ix, workload_id) != NONE)
                 bits |= BIT(old_copy_present);
+        if (workload_id && n->strangers.len && stranger_find(n, workload_id))
+                bits |= BIT(old_copy_present); /* of that name, and not of these records: it must not be replaced by the way */
         if (!labels_match(n, k))
                 bits |= BIT(label_mismatch);
         if (!(n->type_bits & k->type_bit))

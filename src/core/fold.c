@@ -38,6 +38,11 @@ static const char *wrong_node_event(const struct core *c, const Pb__Event *e)
                 return str_empty(e->node_id) || !e->node || !node_resources_are_sane(e->node->resources)
                            ? "the node's attributes are missing or out of range"
                            : NULL;
+        if (e->type == PB__EVENT_TYPE__E__NodeAdopted)
+                return str_empty(e->node_id) || node_ok(n) || !e->node || !node_resources_are_sane(e->node->resources) || !e->cluster ||
+                               e->cluster->epoch <= c->epoch
+                           ? "the adopted node is known, or its attributes are missing or out of range"
+                           : NULL;
         if (!node_ok(n))
                 return "it names an unknown node";
         if (e->type == PB__EVENT_TYPE__E__UnitRemoved && (str_empty(e->workload_id) || tombstone_find(c, n, e->workload_id) == NONE))
@@ -107,11 +112,27 @@ static const char *wrong_outcome(const Pb__Event *e, const struct workload *w)
         return (waits || e->type == PB__EVENT_TYPE__E__WorkloadStarted) && !w->holds ? "the workload holds nothing on a node" : NULL;
 }
 
+static const char *wrong_adoption(const struct core *c, const Pb__Event *e, struct workload_ix ix)
+{
+        struct node_ix n = node_find(c, e->node_id);
+        const char *why = str_empty(e->workload_id) ? "it names no workload" : wrong_definition(e->workload);
+        if (why)
+                return why;
+        if (workload_ok(ix) || !node_ok(n) || !e->token || tombstone_find(c, n, e->workload_id) != NONE)
+                return "the adopted workload is known, or its node or token is not";
+        if (e->token->epoch > c->epoch || (e->token->epoch == c->epoch && e->token->seq >= e->seq))
+                return "its token is of an event to come";
+        return amounts_can_add(node_get(c, n)->ledger.reserved, amounts_of(e->workload->resources)) ? NULL
+                                                                                                    : "the node's amounts would overflow";
+}
+
 static const char *wrong_workload_event(const struct core *c, const Pb__Event *e)
 {
         struct workload_ix ix = workload_find(c, e->workload_id);
         if (e->type == PB__EVENT_TYPE__E__WorkloadApplied)
                 return wrong_application(c, e, ix);
+        if (e->type == PB__EVENT_TYPE__E__WorkloadAdopted)
+                return wrong_adoption(c, e, ix);
         if (!workload_ok(ix))
                 return "it names an unknown workload";
         const struct workload *w = workload_get(c, ix);
@@ -177,6 +198,8 @@ static const char *wrong(const struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__EvictionResumed:
         case PB__EVENT_TYPE__E__NodeTypeUnsupported:
         case PB__EVENT_TYPE__E__NodeDrained:
+        case PB__EVENT_TYPE__E__NodeAdopted:
+        case PB__EVENT_TYPE__E__DriftDetected:
                 return wrong_node_event(c, e);
         default:
                 return wrong_workload_event(c, e);

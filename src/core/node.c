@@ -95,6 +95,8 @@ void node_free(struct core *c, struct node_ix ix)
         mem_free(n->id);
         mem_free(n->instance);
         mem_free(n->said_instance);
+        mem_free(n->adopted_from);
+        strangers_free(c, n);
         mem_free(n->endpoint);
         mem_free(n->ip);
         mem_free(n->version);
@@ -309,7 +311,7 @@ bool node_evacuates(const struct core *c, struct node_ix ix)
 
 /* ---- agents ------------------------------------------------------------------------------------------------------------------------------ */
 
-static void welcome(struct core *c, uint64_t session, const char *refused, const char *hint)
+static void welcome(struct core *c, uint64_t session, const char *refused, const char *hint, bool adopt)
 {
         Pb__Welcome w = PB__WELCOME__INIT;
         w.accepted = !refused;
@@ -319,6 +321,7 @@ static void welcome(struct core *c, uint64_t session, const char *refused, const
         w.epoch = c->epoch;
         w.heartbeat_ms = c->opt.heartbeat_ms;
         w.server_version = c->version;
+        w.adopt = adopt;
         effect_add(c, EFFECT_WELCOME, session, 0, NULL, 0); /* makes sure that the batch has memory */
         struct effect *e = &c->out.effects.at[c->out.effects.len - 1];
         e->len = pb__welcome__get_packed_size(&w);
@@ -326,13 +329,22 @@ static void welcome(struct core *c, uint64_t session, const char *refused, const
         pb__welcome__pack(&w, e->data);
 }
 
+/* It still says that it belongs to the cluster from which an operator took it over. */
+static bool is_taken_over(const struct core *c, const Pb__Hello *h)
+{
+        struct node_ix n = node_find(c, h->node_id);
+        return node_ok(n) && !str_empty(h->cluster_id) && str_eq(node_get(c, n)->adopted_from, h->cluster_id);
+}
+
 static const char *refuse_hello(struct core *c, const Pb__Hello *h, uint64_t session, const char **ret_hint)
 {
-        if (!str_empty(h->cluster_id) && !str_eq(h->cluster_id, c->cluster_id)) {
-                *ret_hint = "start this agent with an empty data directory to join this cluster, or point it at its own server";
+        if (!str_empty(h->cluster_id) && !str_eq(h->cluster_id, c->cluster_id) && !is_taken_over(c, h)) {
+                foreign_remember(c, h);
+                *ret_hint = "berth adopt takes it over with all that it runs; or point it at its own server";
                 return arena_printf(&c->step, "the agent belongs to cluster %s, this is %s", h->cluster_id, c->cluster_id);
         }
-        if (h->applied && (h->applied->epoch > c->epoch || (h->applied->epoch == c->epoch && h->applied->seq > c->head))) {
+        if (h->applied && !is_taken_over(c, h) &&
+            (h->applied->epoch > c->epoch || (h->applied->epoch == c->epoch && h->applied->seq > c->head))) {
                 *ret_hint = "the server's store was lost or restored from an older copy; nothing on the agent is touched";
                 return arena_printf(
                     &c->step,
@@ -358,7 +370,7 @@ static uint32_t type_bit(Pb__WorkloadType__E type)
 }
 
 /* What an agent says of its machine, as a node record with nothing else in it. */
-static void attributes_of_hello(const Pb__Hello *h, Pb__Node *node, Pb__NodeResources *res)
+void attributes_of_hello(const Pb__Hello *h, Pb__Node *node, Pb__NodeResources *res)
 {
         pb__node_resources__init(res);
         res->cpu_total = h->cpu;
@@ -438,7 +450,7 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
 {
         const char *hint = NULL, *refused = refuse_hello(c, h, session, &hint);
         if (refused) {
-                welcome(c, session, refused, hint);
+                welcome(c, session, refused, hint, false);
                 return;
         }
         struct node_ix ix = node_find(c, h->node_id);
@@ -459,6 +471,9 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
         struct node *n = node_at(c, ix);
         text_set(&n->said_instance, h->instance);
         n->calls_fail = n->calls_fail && n->push;
+        n->sure = str_eq(h->cluster_id, c->cluster_id);
+        n->adopting = n->adopting || is_taken_over(c, h);
+        adoption_lost(c, ix);
         if (n->session && n->session != session) {
                 static char replaced[] = "another agent connected with this node id";
                 effect_add(c, EFFECT_CLOSE, n->session, 0, replaced, sizeof(replaced) - 1);
@@ -475,8 +490,10 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
         if (!n->push)
                 decide_report(c, ix, (ProtobufCMessage *const *)h->units, h->n_units, true, true);
         session_set(c, ix, session); /* only now, so that nothing is sent before the plan */
-        welcome(c, session, NULL, NULL);
+        welcome(c, session, NULL, NULL, is_taken_over(c, h));
         plan_send(c, ix);
+        drift_removals(c, ix);
+        adopt_by_itself(c, ix);
         if (n->push)
                 effect_add(c, EFFECT_LIST, session, 0, NULL, 0);
 }
@@ -505,7 +522,10 @@ void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t sessio
         } else if (!c->tree.level[0].types[ix.v])
                 columns_update(c, ix);
         effect_add(c, EFFECT_BEAT, session, c->opt.heartbeat_ms, NULL, 0);
-        if (c->now_ms >= n->list_at) {
+        bool drift = drift_is_seen(n, beat) && c->now_ms >= n->drift_at;
+        if (drift)
+                n->drift_at = c->now_ms + silence_limit_ms(c); /* one list should settle it */
+        if (drift || c->now_ms >= n->list_at) {
                 n->list_at = c->now_ms + c->opt.list_ms;
                 effect_add(c, EFFECT_LIST, session, 0, NULL, 0);
         }
@@ -514,8 +534,10 @@ void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t sessio
 void decide_gone(struct core *c, uint64_t session)
 {
         struct node_ix ix = session_node(c, session);
-        if (node_ok(ix))
-                session_set(c, ix, 0);
+        if (!node_ok(ix))
+                return;
+        adoption_lost(c, ix);
+        session_set(c, ix, 0);
 }
 
 /* ---- agents that the server calls --------------------------------------------------------------------------------------------------------- */
@@ -752,6 +774,16 @@ void apply_node_event(struct core *c, const Pb__Event *e)
                         save_workload(c, w);
                 }
                 return;
+        }
+        if (e->type == PB__EVENT_TYPE__E__NodeAdopted) {
+                ix = node_add(c, e->node_id);
+                node_at(c, ix)->registered_at = e->timestamp;
+                node_attributes(c, ix, e->node);
+                text_set(&node_at(c, ix)->adopted_from, e->node->adopted_from);
+                set_status(c, ix, PB__NODE_STATUS__E__NotReady, e, "register");
+                c->epoch = e->cluster->epoch;
+                c->out.cluster = true;
+                c->out.ops++;
         }
         if (e->type == PB__EVENT_TYPE__E__NodeRegistered) {
                 if (!node_ok(ix)) {

@@ -54,11 +54,17 @@ void read_get_node(struct core *c, const Pb__NodeRef *req)
 {
         struct node_ix n;
         struct err err;
+        size_t len;
+        const struct foreign *f = foreign_get(c, req->id);
+        if (f) {
+                void *foreign = foreign_record(c, f, memory(c), &len);
+                reply_bytes(c, &pb__node__descriptor, foreign, len, false);
+                return;
+        }
         if (node_lookup(c, req->id, &n, &err) < 0) {
                 reply_error(c, &err);
                 return;
         }
-        size_t len;
         void *data = node_record_whole(c, node_at(c, n), memory(c), &len);
         reply_bytes(c, &pb__node__descriptor, data, len, false);
 }
@@ -254,6 +260,15 @@ void read_list_nodes(struct core *c, const Pb__ListNodesRequest *req)
                 add_field(&items, 1, data, len);
                 n++;
         }
+        bool all = at >= c->nodes.len && !selector.n_terms && (!status || status == PB__NODE_STATUS__E__NotReady);
+        for (size_t i = 0; all && i < c->foreign.len && items.len < BYTES_MAX; i++) {
+                if (!foreign_is_shown(c, &c->foreign.at[i]) ||
+                    (!str_empty(req->prefix) && !str_starts(c->foreign.at[i].node_id, req->prefix)))
+                        continue;
+                size_t len;
+                void *data = foreign_record(c, &c->foreign.at[i], &c->step, &len);
+                add_field(&items, 1, data, len);
+        }
         Pb__ListNodesResponse tail = PB__LIST_NODES_RESPONSE__INIT;
         tail.next_cursor = at < c->by_rank.len && at > 0 ? node_at(c, c->by_rank.at[at - 1])->id : "";
         tail.resource_version = c->head;
@@ -285,6 +300,9 @@ void read_cluster(struct core *c)
         i.workloads_deleting = s.by_phase[PB__PHASE__E__Deleting];
         i.workloads_unknown = s.by_phase[PB__PHASE__E__Unknown];
         i.started_at = c->started_ms;
+        i.strangers = c->n_strangers;
+        for (size_t k = 0; k < c->foreign.len; k++)
+                i.nodes_foreign += foreign_is_shown(c, &c->foreign.at[k]);
         i.heartbeats = (int64_t)s.heartbeats;
         i.passes = (int64_t)s.passes;
         i.mode = s.braking ? "eviction held" : "normal";

@@ -196,6 +196,7 @@ static void taints_record(struct core *c, const struct node *n, Pb__Node *r)
 static void *pack_node(struct core *c, const struct node *n, bool live, bool whole, struct arena *a, size_t *ret_len)
 {
         Pb__Drain drain;
+        char *strangers[100];
         Pb__Node r = PB__NODE__INIT;
         Pb__NodeResources res = PB__NODE_RESOURCES__INIT;
         Pb__WorkloadType__E types[TYPES_MAX], unsupported[TYPES_MAX];
@@ -227,6 +228,7 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
                         unsupported[r.n_unsupported++] = (Pb__WorkloadType__E)t;
         r.unsupported = unsupported;
         r.agent_instance = n->instance;
+        r.adopted_from = n->adopted_from;
         r.push = n->push;
         r.supported_storage_drivers = n->drivers;
         r.n_supported_storage_drivers = n->n_drivers;
@@ -257,6 +259,10 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
                 r.units = (int32_t)n->n_units;
                 r.tombstones = (int32_t)n->n_tombstones;
                 r.dial_target = dial_target(n, &c->step);
+                r.strangers = strangers;
+                for (size_t i = 0; i < n->strangers.len && r.n_strangers < ARRAY_LEN(strangers); i++)
+                        if (!n->strangers.at[i].leaves)
+                                strangers[r.n_strangers++] = n->strangers.at[i].id;
         }
         return pb_pack_arena(a, &r.base, ret_len);
 }
@@ -490,6 +496,7 @@ static int load_node(struct core *c, const char *key, const Pb__Node *r, struct 
         text_set(&n->status_reason, r->status_reason);
         text_set(&n->status_by, r->status_updated_by);
         text_set(&n->instance, r->agent_instance);
+        text_set(&n->adopted_from, r->adopted_from);
         node_unsupported(n, r);
         drain_take(n, n->wish == PB__NODE_WISH__E__draining ? r->drain : NULL);
         if (node_drains(n) && !n->drain_started_at)

@@ -125,6 +125,7 @@ enum action {
         ACTION_BACKOFF_WAIT,
         ACTION_FAIL,
         ACTION_COMPLETE,
+        ACTION_ADOPT,
         _ACTION_MAX
 };
 extern const char *const action_names[_ACTION_MAX];
@@ -154,10 +155,12 @@ struct workload {
         bool over_quota : 1;
         bool reported : 1; /* the agent has said anything about the current token */
         uint16_t tombs;    /* tombstones of this id, on whatever nodes (derived) */
+        uint16_t shadows;  /* strangers of this name, on whatever nodes */
         uint8_t resends;   /* times the current launch was sent again */
         uint8_t health;    /* live: 1 healthy, 2 unhealthy, 0: not checked */
         char *progress;    /* live: what the agent is doing with it, while it starts */
         uint64_t seen;     /* number of the complete report that mentioned it last */
+        uint64_t said;     /* what its node's agent last said of it, hashed; 0: nothing, or that it is gone. See drift.c */
 };
 
 /* ---- tenants ----------------------------------------------------------------------------------------------------------------------------- */
@@ -195,9 +198,21 @@ struct tombstone {
         uint32_t same_next;       /* those of the same workload on other nodes; the first is in the map */
         bool unsaved;
         uint64_t seen; /* live: number of the complete report that mentioned it last */
+        uint64_t said; /* live: as in struct workload */
 };
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------------------------- */
+
+/* A unit in a node's list that the records do not place there. Live. */
+struct stranger {
+        char *id;
+        uint64_t said, seen, token_epoch, token_seq;
+        uint8_t state;
+        bool told;    /* there was an event about it */
+        bool leaves;  /* it was told to be removed */
+        bool wanted;  /* somebody wants to adopt it: its definition was asked for */
+        bool refused; /* and could not */
+};
 
 enum { TAINTED_NOT, TAINTED_HARD, TAINTED_SOFT }; /* nothing comes without a toleration; it comes when nothing else is left */
 
@@ -215,8 +230,9 @@ struct node {
         char *instance;            /* the agent process that said so */
         char **drivers;            /* storage drivers */
         uint32_t n_drivers;
-        bool push;      /* the server calls its agent */
-        uint8_t status; /* Ready or NotReady: liveness as of the last transition */
+        bool push;          /* the server calls its agent */
+        char *adopted_from; /* cluster id */
+        uint8_t status;     /* Ready or NotReady: liveness as of the last transition */
         uint8_t wish;
         int64_t drain_started_at, drain_deadline_at, drain_finished_at; /* 0: none */
         uint32_t drain_units;                                           /* units and old copies when it began */
@@ -242,12 +258,18 @@ struct node {
         char *said_instance; /* the agent process that said hello last */
         bool calls_fail;     /* its agent cannot be called */
         bool unsaved, evicting;
-        bool drain_queued;   /* in core.drains */
-        bool drain_expired;  /* its deadline has passed: what is left is stopped */
-        bool held;           /* its units would be moved, were it not that too many nodes fell silent with it (C11) */
-        bool given_up;       /* silent beyond the grace, and not held: its units are moved */
-        int64_t released_at; /* when the brake let go of it: it has one more grace from then */
-        uint32_t strangers;  /* units in its last whole list that the records do not know */
+        bool drain_queued;                /* in core.drains */
+        bool drain_expired;               /* its deadline has passed: what is left is stopped */
+        bool held;                        /* its units would be moved, were it not that too many nodes fell silent with it (C11) */
+        bool given_up;                    /* silent beyond the grace, and not held: its units are moved */
+        int64_t released_at;              /* when the brake let go of it: it has one more grace from then */
+        ARRAY(struct stranger) strangers; /* by id */
+        uint64_t said_hash;               /* over what its agent has said of all its units: see drift.c */
+        uint32_t said_count;
+        int64_t drift_at;    /* a difference is looked into from then on */
+        uint64_t sent_epoch; /* of sent_seq */
+        bool sure;           /* its agent said that it belongs to this cluster */
+        bool adopting;       /* it comes from another cluster: all that it has is adopted */
         uint32_t rank;       /* by id; equal scores are decided by it */
 };
 
@@ -255,6 +277,25 @@ struct node {
 struct forgetting {
         char *node_id, *request_id, *actor;
         uint64_t ticket;
+};
+
+/* An agent of another cluster that came by. Live. */
+struct foreign {
+        char *node_id;
+        int64_t heard_at;
+        uint32_t units;
+        uint64_t epoch; /* the largest that it has seen */
+        void *hello;    /* packed, without its units */
+        size_t len;
+};
+
+/* An operator's wish to adopt units, until the agent has said what they are. Live. */
+struct adoption {
+        char *node_id, *request_id, *actor;
+        uint64_t ticket;
+        uint32_t left;
+        struct arena memory;
+        ARRAY(char *) adopted, refused;
 };
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------------------------- */
@@ -317,8 +358,11 @@ struct core {
         ARRAY(struct node_ix) evict;      /* nodes whose units are being moved */
         ARRAY(struct node_ix) drains;     /* draining nodes on which something has changed */
         ARRAY(struct forgetting) forgets; /* nodes that are being forgotten */
-        uint32_t pass_next;               /* the periodic pass goes on here; NONE: not under way */
-        struct map session_nodes;         /* session -> node */
+        ARRAY(struct foreign) foreign;
+        ARRAY(struct adoption) adoptions;
+        uint32_t n_strangers;
+        uint32_t pass_next;       /* the periodic pass goes on here; NONE: not under way */
+        struct map session_nodes; /* session -> node */
         const struct input *in;
         struct many *many; /* where answers go while an input with many workloads is decided; NULL: to the caller */
         struct arena step;
@@ -332,6 +376,11 @@ struct core {
 static inline bool workload_is_finished(const struct workload *w)
 {
         return w->phase == PB__PHASE__E__Completed || w->phase == PB__PHASE__E__Failed;
+}
+/* Some node is not for this workload, though it would be for others of its class. */
+static inline bool is_barred(const struct workload *w)
+{
+        return w->tombs || w->shadows;
 }
 static inline struct node *node_at(struct core *c, struct node_ix n)
 {
@@ -437,6 +486,7 @@ void brake_set(struct core *c, struct node_ix n, bool hold);
 void reply_node(struct core *c, struct node_ix n);
 struct node_ix node_add(struct core *c, const char *id);
 void node_free(struct core *c, struct node_ix n);
+void attributes_of_hello(const Pb__Hello *h, Pb__Node *node, Pb__NodeResources *res); /* shares what h has */
 void node_attributes(struct core *c, struct node_ix ix, const Pb__Node *from);
 void node_unsupported(struct node *n, const Pb__Node *from); /* takes from's types away from what it runs */
 struct node_ix session_node(const struct core *c, uint64_t session);
@@ -459,6 +509,32 @@ bool drain_is_sane(const Pb__Drain *d);
 uint32_t units_at_work(const struct core *c, const struct node *n);
 void forget_begin(struct core *c, struct node_ix n);
 void forget_some(struct core *c);
+
+/* drift.c */
+struct stranger *stranger_find(const struct node *n, const char *id);
+uint64_t stranger_drop(struct core *c, struct node *n, const char *id); /* what was said of it stays said: the caller takes it over */
+uint16_t strangers_named(const struct core *c, const char *id);         /* on all nodes */
+void strangers_free(struct core *c, struct node *n);
+/* w: the workload of that id, if there is one; t: the node's tombstone of it, or NONE. */
+void drift_note(struct core *c, struct node_ix n, struct workload_ix w, uint32_t t, const Pb__UnitStatus *u);
+void drift_unsay(struct core *c, struct node_ix n, uint64_t *said);
+void drift_whole(struct core *c, struct node_ix n);
+bool drift_is_seen(const struct node *n, const Pb__Heartbeat *beat);
+void drift_stranger(struct core *c, struct node_ix n, struct workload_ix w, const Pb__UnitStatus *u);
+void drift_tell(struct core *c, struct node_ix n);
+void drift_removals(struct core *c, struct node_ix n);
+
+/* adopt.c */
+void adopt_fini(struct core *c);
+void adoption_end(struct core *c, size_t i);
+void adoption_lost(struct core *c, struct node_ix n); /* its stream is gone, or new */
+void adopt_by_itself(struct core *c, struct node_ix n);
+void decide_adopt(struct core *c, const Pb__AdoptRequest *req);
+void decide_definitions(struct core *c, const Pb__UnitDefinitions *d, uint64_t session);
+void foreign_remember(struct core *c, const Pb__Hello *h);
+const struct foreign *foreign_get(struct core *c, const char *node_id);
+bool foreign_is_shown(const struct core *c, const struct foreign *f);
+void *foreign_record(struct core *c, const struct foreign *f, struct arena *a, size_t *ret_len);
 
 /* workload.c */
 struct workload_ix workload_find(const struct core *c, const char *id);

@@ -113,6 +113,7 @@ void tombstone_remove(struct core *c, uint32_t ti)
         ledger_release(&node->ledger, t->held);
         ports_hold(c, t->node, t->ports, t->n_ports, -1);
         c->n_tombstones--;
+        drift_unsay(c, t->node, &t->said);
         struct workload_ix w = workload_find(c, t->workload_id);
         if (workload_ok(w))
                 workload_at(c, w)->tombs--;
@@ -129,6 +130,12 @@ void tombstone_remove(struct core *c, uint32_t ti)
 }
 
 /* ---- plans --------------------------------------------------------------------------------------------------------------------------------- */
+
+static void order_sent(struct core *c, struct node_ix n)
+{
+        node_at(c, n)->sent_seq = c->head;
+        node_at(c, n)->sent_epoch = c->epoch;
+}
 
 static size_t put_varint(unsigned char *p, uint64_t v)
 {
@@ -181,7 +188,7 @@ void unit_send(struct core *c, struct workload_ix ix)
         struct workload *w = workload_at(c, ix);
         if (!node_ok(w->node) || !node_at(c, w->node)->session || (unit_is_held_back(c, w) && !MUTANT(new_copy_before_old_is_gone)))
                 return;
-        node_at(c, w->node)->sent_seq = c->head;
+        order_sent(c, w->node);
         effect_add(c, EFFECT_PLAN_UNIT, node_at(c, w->node)->session, 0, NULL, 0);
         size_t len;
         void *data = pack_unit(c, w, &len);
@@ -201,7 +208,7 @@ void unit_send_removal(struct core *c, struct node_ix n, const char *workload_id
         unit.workload_id = (char *)workload_id;
         unit.token = &token;
         unit.desired_state = PB__DESIRED_STATE__E__Deleted;
-        node_at(c, n)->sent_seq = c->head;
+        order_sent(c, n);
         effect_add(c, EFFECT_PLAN_UNIT, node_at(c, n)->session, 0, NULL, 0);
         struct effect *e = &c->out.effects.at[c->out.effects.len - 1];
         e->data = pb_pack_arena(c->out.memory, &unit.base, &e->len);
@@ -216,7 +223,7 @@ static bool is_in_plan(const struct workload *w)
 void plan_send(struct core *c, struct node_ix ix)
 {
         struct node *n = node_at(c, ix);
-        n->sent_seq = c->head;
+        order_sent(c, ix);
         effect_add(c, EFFECT_PLAN_BEGIN, n->session, 0, NULL, 0);
         for (uint32_t t = MUTANT(tombstone_not_planned) ? NONE : n->tombstones; t != NONE; t = c->tombstones.at[t].next)
                 unit_send_removal(c, ix, c->tombstones.at[t].workload_id, c->tombstones.at[t].token_epoch, c->tombstones.at[t].token_seq);
@@ -364,12 +371,6 @@ static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitSta
         }
 }
 
-/* A copy that this store once launched, of a workload that is not on this node: whatever became of its tombstone (the node was forgotten, and came back), it is an old one. */
-static bool is_superseded(const struct core *c, const Pb__UnitStatus *u)
-{
-        return u->token && u->token->seq && (u->token->epoch < c->epoch || (u->token->epoch == c->epoch && u->token->seq <= c->head));
-}
-
 /* An old copy is proved gone: what waited for that goes on. */
 static void decide_removed(struct core *c, struct node_ix n, uint32_t t)
 {
@@ -397,28 +398,8 @@ static void decide_stranger(struct core *c, struct node_ix n, struct workload_ix
                 return;
         else if (t != NONE)
                 unit_send_removal(c, n, u->workload_id, c->tombstones.at[t].token_epoch, c->tombstones.at[t].token_seq);
-        else if (workload_ok(w) && is_superseded(c, u))
-                unit_send_removal(c, n, u->workload_id, u->token->epoch, u->token->seq);
-        else {
-                node_at(c, n)->strangers++;
-                if (c->scratch.len < 200)
-                        str_addf(&c->scratch, "%s%s", c->scratch.len ? ", " : "", u->workload_id);
-        }
-}
-
-/* Told when there are more than the last list had; what stays as it is says nothing new (A6). */
-static void tell_of_strangers(struct core *c, struct node_ix n, uint32_t before)
-{
-        uint32_t count = node_at(c, n)->strangers;
-        if (count <= before)
-                return;
-        Pb__Event e = PB__EVENT__INIT;
-        e.type = PB__EVENT_TYPE__E__UnitUnknown;
-        e.node_id = node_at(c, n)->id;
-        e.message = arena_printf(&c->step, "%u units that the records do not know run there and are left alone: %s%s", count,
-                                 str_c(&c->scratch), c->scratch.len < 200 ? "" : ", ...");
-        emit(c, &e);
-        decision_done(c);
+        else
+                drift_stranger(c, n, w, u);
 }
 
 static bool speaks_of_current(const struct workload *w, const Pb__UnitStatus *u)
@@ -454,16 +435,13 @@ void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *un
 {
         c->stats.unit_reports++;
         c->report_number++;
-        uint32_t strangers = node_at(c, n)->strangers;
-        str_clear(&c->scratch);
-        if (complete)
-                node_at(c, n)->strangers = 0;
         for (size_t i = 0; i < n_units; i++) {
                 const Pb__UnitStatus *u = (const Pb__UnitStatus *)units[i];
                 struct workload_ix ix = workload_find(c, u->workload_id);
                 uint32_t t = tombstone_find(c, n, u->workload_id);
                 if (t != NONE)
                         c->tombstones.at[t].seen = c->report_number;
+                drift_note(c, n, ix, t, u);
                 if (!workload_ok(ix) || workload_at(c, ix)->node.v != n.v)
                         decide_stranger(c, n, ix, u, complete);
                 else {
@@ -477,8 +455,10 @@ void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *un
                 }
                 decision_done(c);
         }
-        if (complete)
-                tell_of_strangers(c, n, strangers);
+        if (complete) {
+                drift_whole(c, n);
+                drift_tell(c, n);
+        }
         if (complete && whole_truth)
                 decide_unmentioned(c, n);
 }

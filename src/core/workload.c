@@ -35,6 +35,7 @@ const char *const action_names[_ACTION_MAX] = {
         [ACTION_BACKOFF_WAIT] = "BackoffWait",
         [ACTION_FAIL] = "Fail",
         [ACTION_COMPLETE] = "Complete",
+        [ACTION_ADOPT] = "Adopt",
 };
 
 enum action action_parse(const char *name)
@@ -72,6 +73,7 @@ struct workload_ix workload_add(struct core *c, const char *id)
                                                 .same_prev = WORKLOAD_NONE };
         map_put(&c->workload_by_id, w.v);
         workload_at(c, w)->tombs = tombstone_count(c, id);
+        workload_at(c, w)->shadows = strangers_named(c, id);
         c->n_workloads++;
         c->by_phase[0]++;
         return w;
@@ -145,6 +147,7 @@ void workload_unassign(struct core *c, struct workload_ix ix)
         if (!node_ok(w->node))
                 return;
         workload_hold(c, ix, false);
+        drift_unsay(c, w->node, &w->said);
         struct node *n = node_at(c, w->node);
         if (workload_ok(w->node_prev))
                 workload_at(c, w->node_prev)->node_next = w->node_next;
@@ -712,7 +715,7 @@ static bool try_place(struct core *c, struct workload_ix ix, Pb__Reason__E leavi
                                            .utilisation = ledger_utilisation(&node_at(c, old)->ledger),
                                            .cost = place_cost(c, old, d) };
         else
-                r = place(c, d, w->tombs ? w->id : NULL, old);
+                r = place(c, d, is_barred(w) ? w->id : NULL, old);
         if (w->holds)
                 counts_unit_quietly(c, w, 1);
         if (!node_ok(r.node)) {
@@ -768,7 +771,7 @@ Pb__Reason__E why_nowhere(struct core *c, const struct workload *w, char **ret_t
         *ret_text = "";
         if (w->holds)
                 counts_unit_quietly(c, w, -1);
-        struct place_result r = place(c, definition_of(c, w), w->tombs ? w->id : NULL, w->node);
+        struct place_result r = place(c, definition_of(c, w), is_barred(w) ? w->id : NULL, w->node);
         if (w->holds)
                 counts_unit_quietly(c, w, 1);
         return node_ok(r.node) ? PB__REASON__E__none : main_reason(c, w, w->node, ret_text);
@@ -784,7 +787,7 @@ static bool is_waiting_reason(unsigned reason)
 /* If it does not fit, nobody of its class does: nothing in its way is its own. */
 static bool stands_for_its_class(const struct core *c, const struct workload *w)
 {
-        return !w->tombs && !node_ok(w->node) && !is_guarded(c, definition_of(c, w));
+        return !is_barred(w) && !node_ok(w->node) && !is_guarded(c, definition_of(c, w));
 }
 
 /* Nobody can take it now: it waits in its class's queue. That is an event once; how the reason changes while it waits is derived (class->reason). */

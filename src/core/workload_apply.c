@@ -129,14 +129,21 @@ static void leave_tombstone(struct core *c, struct workload_ix ix, struct node_i
 static void apply_deleted(struct core *c, struct workload_ix ix, const Pb__Event *e)
 {
         struct workload *w = workload_at(c, ix);
+        uint64_t said = w->said;
         struct node_ix old = w->node;
+        char *id = arena_strdup(&c->step, w->id);
         bool held = w->holds;
+        w->said = 0;
         if (e->tombstone) {
                 workload_unassign(c, ix);
                 leave_tombstone(c, ix, old, held, PB__REASON__E__node_lost, e->timestamp);
         }
         save_removed(c, "/workloads/", w->id);
         workload_free(c, ix);
+        if (e->tombstone)
+                c->tombstones.at[tombstone_find(c, old, id)].said = said;
+        else if (node_ok(old))
+                drift_unsay(c, old, &said);
 }
 
 static void apply_rescheduled(struct core *c, struct workload_ix ix, const Pb__Event *e)
@@ -144,10 +151,15 @@ static void apply_rescheduled(struct core *c, struct workload_ix ix, const Pb__E
         struct workload *w = workload_at(c, ix);
         struct node_ix old = w->node;
         bool held = w->holds;
+        uint64_t said = w->said;
         text_set(&w->previous_node, node_at(c, old)->id);
+        w->said = 0;
         workload_unassign(c, ix);
-        if (!MUTANT(tombstone_dropped))
+        if (!MUTANT(tombstone_dropped)) {
                 leave_tombstone(c, ix, old, held, e->reason, e->timestamp);
+                c->tombstones.at[tombstone_find(c, old, w->id)].said = said;
+        } else
+                drift_unsay(c, old, &said);
         bool stopped = w->desired == PB__DESIRED_STATE__E__Stopped; /* then it wants no node either */
         workload_set_phase(c, w, stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
         w->actual = stopped ? PB__ACTUAL_STATE__E__Stopped : PB__ACTUAL_STATE__E__Pending;
@@ -205,10 +217,29 @@ static void apply_end(struct core *c, struct workload_ix ix, const Pb__Event *e,
         }
 }
 
+/* A unit that its node already runs: as if it had been placed and launched there with the token that it has. */
+static void apply_adopted(struct core *c, struct workload_ix ix, const Pb__Event *e)
+{
+        apply_applied(c, ix, e);
+        struct workload *w = workload_at(c, ix);
+        bool runs = w->desired == PB__DESIRED_STATE__E__Running;
+        workload_assign(c, ix, node_find(c, e->node_id));
+        workload_hold(c, ix, true);
+        w->placed_at = e->timestamp;
+        w->placed_reason = (uint8_t)e->reason;
+        w->reason = (uint8_t)e->reason;
+        bool up = runs && e->status && e->status->actual_state == PB__ACTUAL_STATE__E__Running;
+        take_launch(c, w, e, !runs ? PB__PHASE__E__Stopped : up ? PB__PHASE__E__Running : PB__PHASE__E__Scheduled);
+        w->actual = (uint8_t)(!runs ? PB__ACTUAL_STATE__E__Stopped : up ? PB__ACTUAL_STATE__E__Running : PB__ACTUAL_STATE__E__Pending);
+        if (up)
+                w->started_at = e->timestamp;
+        text_set(&w->observed, w->revision);
+}
+
 void apply_workload_event(struct core *c, const Pb__Event *e)
 {
         struct workload_ix ix = workload_find(c, e->workload_id);
-        if (!workload_ok(ix) && e->type == PB__EVENT_TYPE__E__WorkloadApplied)
+        if (!workload_ok(ix) && (e->type == PB__EVENT_TYPE__E__WorkloadApplied || e->type == PB__EVENT_TYPE__E__WorkloadAdopted))
                 ix = workload_add(c, e->workload_id);
         must(workload_ok(ix), "W5: an event about a workload names a known one");
         struct workload *w = workload_at(c, ix);
@@ -220,6 +251,9 @@ void apply_workload_event(struct core *c, const Pb__Event *e)
         switch (e->type) {
         case PB__EVENT_TYPE__E__WorkloadApplied:
                 apply_applied(c, ix, e);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadAdopted:
+                apply_adopted(c, ix, e);
                 break;
         case PB__EVENT_TYPE__E__WorkloadDesired:
                 apply_desired(c, ix, e);

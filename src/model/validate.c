@@ -509,11 +509,13 @@ int validate_unit_report(const Pb__UnitReport *report, struct err *err)
 
 int validate_agent_message(const Pb__AgentMessage *m, struct err *err)
 {
-        int set = !!m->hello + !!m->heartbeat + !!m->units + !!m->log + !!m->exec;
+        int set = !!m->hello + !!m->heartbeat + !!m->units + !!m->log + !!m->exec + !!m->definitions;
 
         if (set != 1)
                 return fail(err, NULL, "exactly one field of an agent's message must be set", NULL);
         if (m->hello)
                 return check_hello(m->hello, STEP(NULL, "hello"), err);
+        if (m->definitions) /* each is checked by whoever takes it: one that is wrong must not end the stream */
+                return m->definitions->n_units > DEFINITIONS_MAX ? fail(err, NULL, "too many definitions in one message", NULL) : 0;
         return check_message(&m->base, NULL, 0, err);
 }

@@ -15,6 +15,7 @@
 #define LIST_LIMIT_DEFAULT 500
 #define LIST_LIMIT_MAX 5000
 #define HELLO_UNITS_MAX 100000
+#define DEFINITIONS_MAX 1000
 
 /* Everything a user may give, checked; then, in place: what belongs to the server is dropped (status, metadata, assigned_node, placement,
  * token, retry.attempts, retry.next_retry_at; resource_version stays), defaults are filled in (type process if there is a command and no

@@ -78,6 +78,12 @@ const struct op ops[] = {
         { "Plan", OP_PLAN, INPUT_PLAN, REQ(plan_request), REQ(plan_response), POST, "/plan", 200, "*", NULL, CONTROL "Plan", "cluster",
           "What would happen: one of apply, remove, drain_node, lose_nodes, add_nodes_like; nothing is changed", NULL },
 
+        { "AdoptNode", OP_CORE, INPUT_ADOPT, REQ(adopt_request), REQ(adopt_response), POST, "/nodes/{id}/adopt", 200, "?", NULL,
+          CONTROL "AdoptNode", "nodes",
+          "Take over what a node runs and the records do not know: workload_ids, or all of it; nothing is restarted. A node of another "
+          "cluster is taken over first",
+          NULL },
+
         { "ListEvents", OP_EVENTS, INPUT_GET_WORKLOAD, REQ(list_events_request), REQ(list_events_response), GET, "/events", 200, NULL, NULL,
           CONTROL "ListEvents", "events", "Stored events; next_since is the next call's since (its before, with newest_first)", NULL },
         { "WatchEvents", OP_WATCH, INPUT_GET_WORKLOAD, REQ(list_events_request), REQ(event), GET, "/events/stream", 200, NULL, NULL,

@@ -333,6 +333,13 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
                 to_ring(ss, msg);
                 return;
         }
+        if (m->definitions) {
+                msg->in.kind = INPUT_DEFINITIONS;
+                msg->in.msg = &m->definitions->base;
+                msg->in.actor = arena_printf(&msg->memory, "node:%s", ss->node);
+                to_ring(ss, msg);
+                return;
+        }
         if (m->log)
                 relays_log(ss->io->relays, ss->id, m->log);
         else if (m->exec)
@@ -569,6 +576,19 @@ static void on_effect(struct sessions *s, struct session *ss, const struct effec
         case EFFECT_LIST:
                 m.list = &list;
                 break;
+        case EFFECT_DESCRIBE: {
+                struct arena arena = ARENA_INIT;
+                ProtobufCMessage *d = NULL;
+                struct err err = { 0 };
+                if (pb_unpack_own(&pb__describe_units__descriptor, e->data, e->len, &arena, &d, &err) == 0) {
+                        m.describe = (Pb__DescribeUnits *)d;
+                        flush_changes(ss, epoch);
+                        send_message(ss, &m);
+                } else
+                        log_error("a question of the core cannot be read", LOG_E(&err));
+                arena_fini(&arena);
+                return;
+        }
         case EFFECT_CLOSE:
                 flush_changes(ss, epoch);
                 end(ss, ERR_CONFLICT,

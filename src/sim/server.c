@@ -368,6 +368,13 @@ static size_t send_effect(struct sim *s, const struct core_batch *b, size_t i)
         case EFFECT_LIST:
                 sim_link_to_agent(s, e->session, (struct sim_event){ .kind = EV_LIST });
                 return i + 1;
+        case EFFECT_DESCRIBE: {
+                struct letter *l = letter_new();
+                struct arena_allocator alloc = arena_allocator(&l->memory);
+                l->msg.describe = pb__describe_units__unpack((ProtobufCAllocator *)&alloc, e->len, e->data);
+                send_letter(s, e->session, l);
+                return i + 1;
+        }
         case EFFECT_CLOSE:
                 sim_link_close(s, e->session);
                 return i + 1;
@@ -439,6 +446,9 @@ void sim_server_message(struct sim *s, uint64_t conn, const void *data, size_t l
         } else if (m->units) {
                 in.kind = INPUT_UNITS;
                 in.msg = &m->units->base;
+        } else if (m->definitions) {
+                in.kind = INPUT_DEFINITIONS;
+                in.msg = &m->definitions->base;
         }
         if (in.msg)
                 sim_server_input(s, &in);

@@ -1,8 +1,9 @@
 """The life of nodes as an operator sees it: registration, silence, drain, forget (C8-C13)."""
 import os
+import shutil
 import time
 
-from berthtest import Case
+from berthtest import Case, alive
 
 
 def lines(path):
@@ -101,3 +102,92 @@ class Drain(Case):
         self.assertEqual(c.workload("w")["token"], w["token"])
         c.ok("node", "uncordon", "node-1")
         c.wait_phase("late", "Running")
+
+
+class EmptyStore(Case):
+    # R: A5 C27
+    def test_a_server_that_lost_its_store_destroys_nothing_and_takes_everything_over(self):
+        c = self.cluster(nodes=2, heartbeat="300ms")
+        pids = {}
+        for i in range(5):
+            c.apply(f"w{i}", command=["sh", "-c", f"echo $$ >> {c.dir}/w{i}.pids; exec sleep 1000"], labels={"app": "kept"})
+        for i in range(5):
+            c.wait_phase(f"w{i}", "Running")
+            c.wait_for("its process", lambda: lines(os.path.join(c.dir, f"w{i}.pids")))
+            pids[f"w{i}"] = lines(os.path.join(c.dir, f"w{i}.pids"))
+        before = {w["id"]: w for w in c.workloads()}
+        c.kill_server()
+        shutil.rmtree(c.data)
+        c.start_server()
+
+        # It offers, and touches nothing.
+        c.wait_for("both nodes to come by", lambda: len([n for n in c.nodes() if n.get("foreign")]) == 2)
+        self.assertEqual(c.workloads(), [])
+        n = c.node("node-1")
+        self.assertIn("belongs to cluster", n["status_reason"])
+        self.assertIn("berth adopt node-1 takes it over", n["status_reason"])
+        self.assertIn("2 nodes belong to another cluster", c.ok("cluster").out)
+        self.assertTrue(all(alive(int(p[0])) for p in pids.values()))
+
+        for name in ("node-1", "node-2"):
+            self.assertEqual(c.api.call("POST", f"/v1/nodes/{name}/adopt").status, 200)
+        c.wait_for("all to be adopted", lambda: len(c.workloads()) == 5)
+        c.wait_nodes_ready(2)
+        for i in range(5):
+            w = c.wait_phase(f"w{i}", "Running")
+            old = before[f"w{i}"]
+            for field in ("spec", "labels", "revision_id", "assigned_node", "token", "resources"):
+                self.assertEqual(w.get(field), old.get(field), field)
+        self.assertEqual(len([e for e in c.events() if e["type"] == "NodeAdopted"]), 2)
+        self.assertEqual(len([e for e in c.events() if e["type"] == "WorkloadAdopted"]), 5)
+        self.assertEqual({f"w{i}": lines(os.path.join(c.dir, f"w{i}.pids")) for i in range(5)}, pids, "every process is the one it was")
+        self.assertTrue(all(alive(int(p[0])) for p in pids.values()))
+
+        # From now on they are workloads like any others.
+        c.apply("w0", command=["sh", "-c", f"echo $$ >> {c.dir}/w0.pids; exec sleep 1001"])
+        c.wait_for("the new revision", lambda: len(lines(os.path.join(c.dir, "w0.pids"))) == 2)
+        c.ok("delete", "w1", "--wait")
+        c.wait_for("its end", lambda: not alive(int(pids["w1"][0])))
+        c.restart_server()
+        c.wait_nodes_ready(2)
+        self.assertTrue(all(alive(int(pids[f"w{i}"][0])) for i in (2, 3, 4)))
+
+
+class Drift(Case):
+    def forgotten(self, *args):
+        """A node that was lost and forgotten comes back with a unit whose workload has been deleted meanwhile; and the unit's pid."""
+        c = self.cluster(nodes=4, heartbeat="300ms", silence=3, grace="1s", server_args=args)
+        c.apply("kept", command=["sh", "-c", f"echo $$ >> {c.dir}/kept.pids; exec sleep 1000"])
+        node = c.wait_phase("kept", "Running")["assigned_node"]
+        c.wait_for("its process", lambda: lines(os.path.join(c.dir, "kept.pids")))
+        pid = int(lines(os.path.join(c.dir, "kept.pids"))[0])
+        c.agents[node].kill()
+        c.wait_for("failover", lambda: c.workload("kept")["assigned_node"] != node)
+        c.ok("node", "forget", node)
+        c.ok("delete", "kept", "--wait")
+        self.assertTrue(alive(pid))
+        c.start_agent(node)
+        c.wait_node(node, "Ready")
+        return c, node, pid
+
+    # R: C27 A5
+    def test_a_unit_that_the_records_do_not_know_is_offered_and_adopted_as_it_runs(self):
+        c, node, pid = self.forgotten()
+        c.wait_for("it to be told of", lambda: c.node(node).get("strangers") == ["kept"])
+        self.assertEqual(len([e for e in c.events() if e["type"] == "UnitUnknown"]), 1)
+        self.assertIn("Unknown units", c.ok("describe", "node", node).out)
+        self.assertTrue(alive(pid))
+        self.assertEqual(c.ok("node", "adopt", node).out, "workload/kept adopted\n")
+        w = c.wait_phase("kept", "Running")
+        self.assertEqual((w["assigned_node"], w["metadata"]["last_action"]), (node, "Adopt"))
+        self.assertNotIn("strangers", c.node(node))
+        self.assertTrue(alive(pid), "it runs on as it was")
+        c.ok("delete", "kept", "--wait")
+        c.wait_for("its end", lambda: not alive(pid))
+
+    # R: C27
+    def test_a_unit_that_this_store_surely_forgot_is_removed_if_the_operator_wants_that(self):
+        c, node, pid = self.forgotten("--strangers", "remove")
+        c.wait_for("its end", lambda: not alive(pid))
+        self.assertEqual(len([e for e in c.events() if e["type"] == "DriftDetected"]), 1)
+        c.wait_for("it to be gone", lambda: not c.node(node).get("strangers"))

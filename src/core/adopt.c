@@ -1,0 +1,419 @@
+/* core/adopt.c: taking over what nodes run and the records do not know (C27, A5).
+ *
+ * A store can be lost, and a node can come from another cluster. What runs there is never touched for that: it is told of, and an operator may take it over. The agent keeps the
+ * whole definition of each unit, so a unit becomes a record as it is: with its definition, its revision and its token. The agent then finds itself told to run exactly what it runs, and does nothing.
+ *
+ *      adopt --> a node of this cluster:    EFFECT_DESCRIBE --> INPUT_DEFINITIONS --> WorkloadAdopted each --> the answer
+ *      adopt --> a node of another cluster: NodeAdopted (the epoch grows) --> its agent's next hello is let in, Welcome.adopt --> as above, for all it has
+ *
+ * A token of another cluster may be larger than any of ours. So the epoch becomes larger than any that such a node has seen, and every launch from then on beats it.
+ *
+ * Invariant (A7): an adopted workload has the token that its agent said; it is of a past epoch, or of a past event of this one.
+ */
+#include "base/mutant.h"
+#include "core/state.h"
+#include "model/validate.h"
+#include <string.h>
+
+#define DESCRIBE_AT_ONCE 100
+#define ADOPTIONS_MAX 64
+#define FOREIGN_MAX 1000
+#define FOREIGN_MS (5 * 60 * 1000) /* not heard for this long: it has gone elsewhere */
+
+/* ---- nodes of another cluster -------------------------------------------------------------------------------------------------------------- */
+
+static void foreign_free(struct foreign *f)
+{
+        mem_free(f->node_id);
+        mem_free(f->hello);
+}
+
+void adopt_fini(struct core *c)
+{
+        for (size_t i = 0; i < c->foreign.len; i++)
+                foreign_free(&c->foreign.at[i]);
+        array_fini(&c->foreign);
+        while (c->adoptions.len)
+                adoption_end(c, c->adoptions.len - 1);
+        array_fini(&c->adoptions);
+}
+
+static struct foreign *foreign_find(struct core *c, const char *node_id)
+{
+        for (size_t i = 0; i < c->foreign.len; i++)
+                if (strcmp(c->foreign.at[i].node_id, node_id) == 0 && c->now_ms - c->foreign.at[i].heard_at < FOREIGN_MS)
+                        return &c->foreign.at[i];
+        return NULL;
+}
+
+static void foreign_drop(struct core *c, const char *node_id)
+{
+        for (size_t i = 0; i < c->foreign.len; i++)
+                if (strcmp(c->foreign.at[i].node_id, node_id) == 0) {
+                        foreign_free(&c->foreign.at[i]);
+                        c->foreign.at[i] = array_pop(&c->foreign);
+                        return;
+                }
+}
+
+void foreign_remember(struct core *c, const Pb__Hello *h)
+{
+        foreign_drop(c, h->node_id);
+        for (size_t i = c->foreign.len; i > 0; i--)
+                if (c->now_ms - c->foreign.at[i - 1].heard_at >= FOREIGN_MS) {
+                        foreign_free(&c->foreign.at[i - 1]);
+                        c->foreign.at[i - 1] = c->foreign.at[c->foreign.len - 1];
+                        c->foreign.len--;
+                }
+        if (c->foreign.len >= FOREIGN_MAX)
+                return;
+        uint64_t epoch = h->applied ? h->applied->epoch : 0;
+        for (size_t i = 0; i < h->n_units; i++)
+                if (h->units[i]->token && h->units[i]->token->epoch > epoch)
+                        epoch = h->units[i]->token->epoch;
+        Pb__Hello brief = *h;
+        brief.n_units = 0;
+        struct foreign f = { .node_id = mem_strdup(h->node_id), .heard_at = c->now_ms, .units = (uint32_t)h->n_units, .epoch = epoch };
+        f.len = pb__hello__get_packed_size(&brief);
+        f.hello = mem_must(f.len + 1);
+        pb__hello__pack(&brief, f.hello);
+        *array_push(&c->foreign) = f;
+}
+
+static Pb__Hello *foreign_hello(struct core *c, const struct foreign *f)
+{
+        struct arena_allocator alloc = arena_allocator(&c->step);
+        return pb__hello__unpack((ProtobufCAllocator *)&alloc, f->len, f->hello);
+}
+
+void *foreign_record(struct core *c, const struct foreign *f, struct arena *a, size_t *ret_len)
+{
+        Pb__Hello *h = foreign_hello(c, f);
+        Pb__Node node;
+        Pb__NodeResources res;
+        attributes_of_hello(h, &node, &res);
+        node.foreign = true;
+        node.status = PB__NODE_STATUS__E__NotReady;
+        node.status_reason = arena_printf(&c->step, "belongs to cluster %s and runs %u units; berth adopt %s takes it over", h->cluster_id,
+                                          f->units, f->node_id);
+        node.status_updated_by = "register";
+        node.status_updated_at = node.last_heartbeat = f->heard_at;
+        node.units = (int32_t)f->units;
+        *ret_len = pb__node__get_packed_size(&node);
+        void *data = arena_alloc(a, *ret_len + 1);
+        pb__node__pack(&node, data);
+        return data;
+}
+
+const struct foreign *foreign_get(struct core *c, const char *node_id)
+{
+        return node_ok(node_find(c, node_id)) ? NULL : foreign_find(c, node_id);
+}
+
+bool foreign_is_shown(const struct core *c, const struct foreign *f)
+{
+        return c->now_ms - f->heard_at < FOREIGN_MS && !node_ok(node_find(c, f->node_id));
+}
+
+static void adopt_foreign(struct core *c, const struct foreign *f)
+{
+        Pb__Hello *h = foreign_hello(c, f);
+        Pb__Node node;
+        Pb__NodeResources res;
+        Pb__Cluster cluster = PB__CLUSTER__INIT;
+        attributes_of_hello(h, &node, &res);
+        node.adopted_from = h->cluster_id;
+        cluster.cluster_id = c->cluster_id;
+        cluster.created_at = c->cluster_created_at;
+        cluster.epoch = (f->epoch > c->epoch ? f->epoch : c->epoch) + 1;
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__NodeAdopted;
+        e.node_id = h->node_id;
+        e.node = &node;
+        e.cluster = &cluster;
+        e.reason = PB__REASON__E__adopted;
+        e.message = arena_printf(&c->step, "taken over from cluster %s with %u units", h->cluster_id, f->units);
+        emit(c, &e);
+        foreign_drop(c, h->node_id);
+}
+
+/* ---- units --------------------------------------------------------------------------------------------------------------------------------- */
+
+void adoption_end(struct core *c, size_t i)
+{
+        struct adoption *a = &c->adoptions.at[i];
+        mem_free(a->node_id);
+        mem_free(a->request_id);
+        mem_free(a->actor);
+        arena_fini(&a->memory);
+        array_fini(&a->adopted);
+        array_fini(&a->refused);
+        *a = c->adoptions.at[c->adoptions.len - 1];
+        c->adoptions.len--;
+}
+
+/* As the one who asked, who may not be the input of this step. */
+static void answer(struct core *c, struct adoption *a, const struct err *err, const char *message)
+{
+        struct input in = { .kind = INPUT_ADOPT, .reply = a->ticket, .request_id = a->request_id, .actor = a->actor };
+        const struct input *before = c->in;
+        struct node_ix ix = node_find(c, a->node_id);
+        Pb__AdoptResponse r = PB__ADOPT_RESPONSE__INIT;
+        c->in = &in;
+        if (err)
+                reply_error(c, err);
+        else {
+                struct arena_allocator alloc = arena_allocator(&c->step);
+                size_t len;
+                void *data = node_ok(ix) ? node_record_whole(c, node_at(c, ix), &c->step, &len) : NULL;
+                r.node = data ? pb__node__unpack((ProtobufCAllocator *)&alloc, len, data) : NULL;
+                r.adopted = a->adopted.at;
+                r.n_adopted = a->adopted.len;
+                r.refused = a->refused.at;
+                r.n_refused = a->refused.len;
+                r.message = (char *)message;
+                reply_message(c, &r.base);
+        }
+        c->in = before;
+}
+
+static void send_describe(struct core *c, struct node_ix ix, char **ids, size_t n)
+{
+        Pb__DescribeUnits d = PB__DESCRIBE_UNITS__INIT;
+        d.workload_ids = ids;
+        d.n_workload_ids = n;
+        effect_add(c, EFFECT_DESCRIBE, node_at(c, ix)->session, 0, NULL, 0);
+        struct effect *e = &c->out.effects.at[c->out.effects.len - 1];
+        e->len = pb__describe_units__get_packed_size(&d);
+        e->data = arena_alloc(c->out.memory, e->len + 1);
+        pb__describe_units__pack(&d, e->data);
+}
+
+/* Asks for the definitions of all that is wanted. */
+static uint32_t describe_wanted(struct core *c, struct node_ix ix)
+{
+        struct node *n = node_at(c, ix);
+        char *ids[DESCRIBE_AT_ONCE];
+        size_t count = 0;
+        uint32_t all = 0;
+        for (size_t i = 0; i < n->strangers.len; i++) {
+                if (!n->strangers.at[i].wanted)
+                        continue;
+                ids[count++] = n->strangers.at[i].id;
+                all++;
+                if (count == DESCRIBE_AT_ONCE) {
+                        send_describe(c, ix, ids, count);
+                        count = 0;
+                }
+        }
+        if (count)
+                send_describe(c, ix, ids, count);
+        return all;
+}
+
+void adopt_by_itself(struct core *c, struct node_ix ix)
+{
+        struct node *n = node_at(c, ix);
+        if (!n->session || n->push || !n->strangers.len || (c->opt.strangers != STRANGERS_ADOPT && !n->adopting))
+                return;
+        bool any = false;
+        for (size_t i = 0; i < n->strangers.len; i++) {
+                struct stranger *s = &n->strangers.at[i];
+                if (s->leaves || s->wanted || s->refused)
+                        continue;
+                any = s->wanted = true;
+        }
+        if (any)
+                describe_wanted(c, ix);
+}
+
+static const char *why_not(struct core *c, struct node_ix ix, const struct stranger *s, Pb__Workload *w)
+{
+        struct err err = { 0 };
+        char *revision = w->revision_id;
+        Pb__DesiredState__E desired = w->desired_state;
+        if (!w->type)
+                return "its agent does not know what it was started from";
+        if (workload_ok(workload_find(c, s->id)))
+                return "a workload of this name exists";
+        if (c->n_workloads >= c->opt.max_workloads)
+                return "the cluster holds as many workloads as it may";
+        if (s->token_epoch > c->epoch || (s->token_epoch == c->epoch && s->token_seq > c->head))
+                return "its token is newer than this server's store";
+        if (desired != PB__DESIRED_STATE__E__Running && desired != PB__DESIRED_STATE__E__Stopped)
+                return "it is being removed";
+        if (workload_normalise(&c->step, w, &err) < 0)
+                return arena_printf(&c->step, "%s%s%s", err.path, err.path[0] ? ": " : "", err.msg);
+        if (!str_eq(w->id, s->id) || w->type >= TYPES_MAX)
+                return "its definition is another's";
+        if (!amounts_can_add(node_at(c, ix)->ledger.reserved, amounts_of(w->resources)))
+                return "its resources are out of range";
+        w->revision_id = revision; /* what runs is of that revision, however a berth of today would name it */
+        w->desired_state = desired;
+        return NULL;
+}
+
+static const char *adopt_unit(struct core *c, struct node_ix ix, const struct stranger *s, Pb__Workload *w)
+{
+        const char *why = why_not(c, ix, s, w);
+        if (why)
+                return why;
+        Pb__Workload view;
+        definition_view(w, &view);
+        view.id = s->id;
+        view.revision_id = w->revision_id;
+        view.desired_state = w->desired_state;
+        view.retry = w->retry;
+        Pb__Token token = PB__TOKEN__INIT;
+        token.epoch = s->token_epoch;
+        token.seq = s->token_seq;
+        Pb__WorkloadStatus status = PB__WORKLOAD_STATUS__INIT;
+        status.actual_state = s->state;
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__WorkloadAdopted;
+        e.workload_id = arena_strdup(&c->step, s->id);
+        e.node_id = node_at(c, ix)->id;
+        e.workload = &view;
+        e.token = &token;
+        e.status = &status;
+        e.reason = PB__REASON__E__adopted;
+        e.action = (char *)action_names[ACTION_ADOPT];
+        e.message = "it ran there already";
+        c->stats.actions[6]++;
+        emit(c, &e);
+        struct workload_ix w_ix = workload_find(c, e.workload_id);
+        workload_at(c, w_ix)->said = stranger_drop(c, node_at(c, ix), e.workload_id);
+        unit_send(c, w_ix); /* confirms it: same token, same revision, so its agent does nothing */
+        return NULL;
+}
+
+static struct adoption *adoption_of(struct core *c, const char *node_id)
+{
+        for (size_t i = 0; i < c->adoptions.len; i++)
+                if (strcmp(c->adoptions.at[i].node_id, node_id) == 0)
+                        return &c->adoptions.at[i];
+        return NULL;
+}
+
+static void note_outcome(struct adoption *a, const char *id, const char *why)
+{
+        if (why)
+                *array_push(&a->refused) = arena_printf(&a->memory, "%s: %s", id, why);
+        else
+                *array_push(&a->adopted) = arena_strdup(&a->memory, id);
+        a->left -= a->left > 0;
+}
+
+void decide_definitions(struct core *c, const Pb__UnitDefinitions *d, uint64_t session)
+{
+        struct node_ix ix = session_node(c, session);
+        if (!node_ok(ix))
+                return;
+        char *node_id = arena_strdup(&c->step, node_at(c, ix)->id);
+        struct adoption *a = adoption_of(c, node_id);
+        const struct input *before = c->in;
+        struct input in =
+            a ? (struct input){ .kind = INPUT_ADOPT, .reply = a->ticket, .request_id = a->request_id, .actor = a->actor } : *before;
+        bool any = false;
+        c->in = &in;
+        for (size_t i = 0; i < d->n_units; i++) {
+                struct stranger *s = str_empty(d->units[i]->id) ? NULL : stranger_find(node_at(c, ix), d->units[i]->id);
+                if (!s || !s->wanted)
+                        continue; /* nobody asked, or it has gone meanwhile */
+                s->wanted = false;
+                const char *id = arena_strdup(&c->step, s->id), *why = adopt_unit(c, ix, s, d->units[i]);
+                if (why)
+                        s->refused = true;
+                any |= !why;
+                if (a)
+                        note_outcome(a, id, why);
+                decision_done(c);
+        }
+        c->in = before;
+        if (any)
+                effect_add(c, EFFECT_LIST, session, 0, NULL, 0);
+        if (a && a->left == 0) {
+                answer(c, a, NULL, a->adopted.len ? "adopted as they run: nothing was restarted" : "nothing was adopted");
+                adoption_end(c, (size_t)(a - c->adoptions.at));
+        }
+}
+
+void adoption_lost(struct core *c, struct node_ix ix)
+{
+        struct adoption *a = c->adoptions.len ? adoption_of(c, node_at(c, ix)->id) : NULL;
+        for (size_t i = 0; i < node_at(c, ix)->strangers.len; i++)
+                node_at(c, ix)->strangers.at[i].wanted = false;
+        if (!a)
+                return;
+        struct err err;
+        err_set(&err, ERR_UNAVAILABLE, .msg = fmt("the agent of node %s went away before it had said all", node_at(c, ix)->id),
+                .hint = "try again when it is back", .retry_after_ms = 2000);
+        answer(c, a, &err, NULL);
+        adoption_end(c, (size_t)(a - c->adoptions.at));
+}
+
+static bool is_asked_for(const Pb__AdoptRequest *req, const char *id)
+{
+        for (size_t i = 0; i < req->n_workload_ids; i++)
+                if (strcmp(req->workload_ids[i], id) == 0)
+                        return true;
+        return req->n_workload_ids == 0;
+}
+
+static int may_adopt(struct core *c, const Pb__AdoptRequest *req, struct node_ix ix, struct err *err)
+{
+        const struct node *n = node_at(c, ix);
+        if (!n->session)
+                return err_set(err, ERR_UNAVAILABLE, .msg = fmt("node %s is not connected", n->id),
+                               .hint = "try again when its agent is back", .retry_after_ms = 2000);
+        if (n->push)
+                return err_set(err, ERR_CONFLICT, .msg = fmt("the agent of node %s cannot say what its units were started from", n->id),
+                               .hint = "apply them, then remove the old ones there");
+        if (adoption_of(c, n->id) || c->adoptions.len >= ADOPTIONS_MAX)
+                return err_set(err, ERR_UNAVAILABLE, .msg = "an adoption is under way already", .retry_after_ms = 2000);
+        for (size_t i = 0; i < req->n_workload_ids; i++)
+                if (!stranger_find(n, req->workload_ids[i]))
+                        return err_set(err, ERR_NOT_FOUND, .msg = fmt("node %s has no unknown unit %s", n->id, req->workload_ids[i]),
+                                       .path = "workload_ids", .hint = fmt("berth describe node %s lists them", n->id));
+        return 0;
+}
+
+void decide_adopt(struct core *c, const Pb__AdoptRequest *req)
+{
+        struct node_ix ix = node_find(c, req->id);
+        struct foreign *f = foreign_find(c, req->id);
+        struct adoption now = {
+                .node_id = req->id, .ticket = c->in->reply, .request_id = (char *)c->in->request_id, .actor = (char *)c->in->actor
+        };
+        struct err err;
+        if (f && node_ok(ix)) {
+                err_set(&err, ERR_CONFLICT, .msg = fmt("this cluster has a node %s of its own", req->id),
+                        .hint = "forget that one, or give the other one's agent another --node-id");
+                reply_error(c, &err);
+                return;
+        }
+        if (f) {
+                adopt_foreign(c, f);
+                answer(c, &now, NULL, "it is let in when its agent comes again, within a minute; what it runs is adopted then");
+                return;
+        }
+        if (node_lookup(c, req->id, &ix, &err) < 0 || may_adopt(c, req, ix, &err) < 0) {
+                reply_error(c, &err);
+                return;
+        }
+        struct node *n = node_at(c, ix);
+        for (size_t i = 0; i < n->strangers.len; i++) {
+                struct stranger *s = &n->strangers.at[i];
+                s->wanted = !s->leaves && is_asked_for(req, s->id);
+        }
+        uint32_t wanted = describe_wanted(c, ix);
+        if (!wanted) {
+                answer(c, &now, NULL, "nothing runs there that the records do not know");
+                return;
+        }
+        *array_push(&c->adoptions) = (struct adoption){ .node_id = mem_strdup(n->id),
+                                                        .ticket = c->in->reply,
+                                                        .request_id = c->in->request_id ? mem_strdup(c->in->request_id) : NULL,
+                                                        .actor = c->in->actor ? mem_strdup(c->in->actor) : NULL,
+                                                        .left = wanted };
+}
