@@ -173,7 +173,8 @@ static void calm_down(struct sim *s)
         while (!sim_failed(s) && s->now < end) {
                 int64_t next = s->quiet_since + quiet;
                 run_until(s, next > s->now ? next : s->now + 20000);
-                if (sim_failed(s) || s->now - s->quiet_since < quiet)
+                /* A question at the very moment at which something is due anyway would set that off. */
+                if (sim_failed(s) || s->now - s->quiet_since < quiet || core_next_ms(s->core) <= sim_server_now(s))
                         continue;
                 if (sim_is_settled(s, &what, &detail))
                         return;
