@@ -357,10 +357,16 @@ static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitSta
                 break;
         case PB__ACTUAL_STATE__E__Stopped:
         case PB__ACTUAL_STATE__E__Failed:
-        case PB__ACTUAL_STATE__E__Unknown:
                 if (stop_wanted && w->phase != PB__PHASE__E__Stopped)
                         emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStopped, u, PB__REASON__E__stopped_by_user, ACTION_APPLY_STOPPED);
                 else if (w->desired == PB__DESIRED_STATE__E__Running)
+                        decide_ended(c, ix, u);
+                break;
+        case PB__ACTUAL_STATE__E__Unknown:
+        case PB__ACTUAL_STATE__E__Pending:
+                if (stop_wanted && complete && w->phase != PB__PHASE__E__Stopped)
+                        unit_send(c, ix); /* not proved to have stopped */
+                else if (u->state == PB__ACTUAL_STATE__E__Unknown && w->desired == PB__DESIRED_STATE__E__Running)
                         decide_ended(c, ix, u);
                 break;
         case PB__ACTUAL_STATE__E__Missing:

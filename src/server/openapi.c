@@ -72,8 +72,8 @@ static void parameters(struct doc *d, const struct op *op)
 {
         str_adds(d->out, "\"parameters\":[");
         d->first_parameter = true;
-        if (strstr(op->path, "{id}")) {
-                parameter(d, "id", "path", true, NULL);
+        for (const char *p = strchr(op->path, '{'), *end; p && (end = strchr(p, '}')); p = strchr(end, '{')) {
+                parameter(d, fmt("%.*s", (int)(end - p - 1), p + 1), "path", true, NULL);
                 str_adds(d->out, "{\"type\":\"string\",\"minLength\":1,\"maxLength\":128}}");
         }
         op_each_query(op, query_parameter, d);

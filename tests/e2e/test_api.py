@@ -260,6 +260,7 @@ class Operations(Case):
         c = self.cluster(nodes=1)
         c.apply("web")
         c.wait_phase("web", "Running")
+        self.assertIn(c.api.call("PUT", "/v1/quotas/web", {"workloads": 10}).status, (200, 201))
         doc = c.api.get("/v1/openapi.json")
         self.assertEqual(doc.status, 200)
         doc = doc.json
