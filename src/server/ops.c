@@ -13,6 +13,7 @@
 #define CONTROL "/berth.v1.Control/"
 #define PC(m) &pc__##m##__descriptor
 #define PERSYS "/persys.control.v1.AgentControl/"
+#define REFLECTION(version) "/grpc.reflection." version ".ServerReflection/ServerReflectionInfo"
 #define PERSYS_CLUSTER "/persys/clusters/{cluster_id}"
 #define GET "GET"
 #define PUT "PUT"
@@ -131,6 +132,10 @@ const struct op ops[] = {
           NULL },
         { "PersysClusters", OP_PERSYS, _INPUT_MAX, NULL, NULL, GET, "/persys/clusters", 200, NULL, NULL, NULL, "persys",
           "The one cluster that there is", NULL },
+        { "Reflection", OP_REFLECTION, _INPUT_MAX, NULL, NULL, NULL, NULL, 200, NULL, NULL, REFLECTION("v1"), "cluster", "What is served",
+          NULL },
+        { "ReflectionAlpha", OP_REFLECTION, _INPUT_MAX, NULL, NULL, NULL, NULL, 200, NULL, NULL, REFLECTION("v1alpha"), "cluster",
+          "The same, by its older name", NULL },
         { "PersysCluster", OP_PERSYS, _INPUT_MAX, NULL, NULL, GET, PERSYS_CLUSTER, 200, NULL, NULL, NULL, "persys", "One cluster", NULL },
 };
 const size_t n_ops = ARRAY_LEN(ops);

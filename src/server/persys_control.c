@@ -404,6 +404,10 @@ static void list_nodes(struct persys *p)
 static void got_workloads(struct persys *p, const struct reply *reply)
 {
         struct arena page = ARENA_INIT;
+        if (reply->err && reply->err->code == ERR_NOT_FOUND) {
+                persys_answer(p, p->list); /* nothing is on a node that there is not */
+                return;
+        }
         if (reply->err) {
                 persys_fail_err(p, reply->err);
                 return;

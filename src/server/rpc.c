@@ -5,9 +5,11 @@
 #include "server/io.h"
 #include "server/persys.h"
 #include "server/reader.h"
+#include "server/reflection.h"
 #include <string.h>
 
 #define GRPC_MESSAGE_BYTES (4 * 1024 * 1024)
+#define REFLECTION_MESSAGE_BYTES 16384
 #define AGENT_MESSAGE_BYTES (32 * 1024 * 1024) /* a hello lists everything that a node holds */
 
 const struct door *rpc_door(struct grpc_call *call)
@@ -159,6 +161,11 @@ static struct grpc_method method_of(const struct op *op)
                 break;
         case OP_LOGS:
                 m.on = relays_callbacks(false);
+                break;
+        case OP_REFLECTION:
+                m.on = reflection_callbacks();
+                m.unary_request = false;
+                m.max_message_bytes = REFLECTION_MESSAGE_BYTES;
                 break;
         case OP_PERSYS:
                 m.on = persys_callbacks();

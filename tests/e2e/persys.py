@@ -18,10 +18,15 @@ AGENT = "persys.agent.v1"
 
 
 def pool_of(files):
-    """A descriptor pool of serialized FileDescriptorProtos, in any order."""
-    pool = descriptor_pool.DescriptorPool()
-    for f in files:
-        pool.Add(f)
+    """A descriptor pool of FileDescriptorProtos, which may come in any order."""
+    pool, left, known = descriptor_pool.DescriptorPool(), {f.name: f for f in files}, set()
+    while left:
+        ready = [f for f in left.values() if known.issuperset(f.dependency)]
+        if not ready:
+            raise AssertionError(f"imports are missing: {[(f.name, list(f.dependency)) for f in left.values()]}")
+        for f in ready:
+            pool.Add(left.pop(f.name))
+            known.add(f.name)
     return pool
 
 
