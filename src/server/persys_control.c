@@ -65,6 +65,8 @@ static void applied(struct persys *p, const struct reply *reply)
                 answer_apply(p, 0, NULL);
         else if (err->code == ERR_INVALID)
                 answer_apply(p, PC__FAILURE_REASON__INVALID_SPEC, whole_text(p, err));
+        else if (err->code == ERR_QUOTA)
+                answer_apply(p, PC__FAILURE_REASON__INSUFFICIENT_RESOURCES, whole_text(p, err));
         else if (err->code == ERR_NOT_FOUND)
                 answer_apply(p, PC__FAILURE_REASON__RUNTIME_ERROR, arena_printf(&p->memory, "workload %.128s not found", id));
         else
