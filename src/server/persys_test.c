@@ -121,7 +121,7 @@ static void while_the_store_is_away_it_says_frozen_and_loses_nothing(void **stat
         await_mode(f, "normal");
         assert_string_equal(control(f, "ApplyWorkload", APPLY),
                             "{\"success\":true}"); /* the first one went through meanwhile: the same again */
-        assert_non_null(strstr(control(f, "GetWorkload", "{\"workload_id\":\"w\"}"), "\"assigned_node_id\":\"n\""));
+        assert_non_null(strstr(control(f, "GetWorkload", "{\"workload_id\":\"w\"}"), "\"desired_state\":\"Running\""));
 }
 
 /* R: C3 A12. What nobody waits for any more is forgotten; the sanitizers watch. */

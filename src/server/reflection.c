@@ -112,6 +112,8 @@ static bool file_named(struct slice name, struct slice *ret_file)
 /* What is left of symbol behind "name" or "name.", NULL if it does not begin so. */
 static const char *behind(const char *symbol, struct slice name)
 {
+        if (name.len == 0)
+                return symbol; /* a file without a package */
         if (strncmp(symbol, (const char *)name.at, name.len) != 0)
                 return NULL;
         return symbol[name.len] == '\0' ? symbol + name.len : symbol[name.len] == '.' ? symbol + name.len + 1 : NULL;
