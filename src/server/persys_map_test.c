@@ -150,7 +150,8 @@ static void what_cannot_be_honoured_is_refused(void **state)
         refuses("{\"container\":{\"image\":\"i\"},\"resources\":{\"cpu_millicores\":\"-1\"}}", "resources.cpu");
         refuses("{\"vm\":{\"memory_mb\":\"1\"}}", "spec.vm.vcpus");
         refuses("{\"vm\":{\"vcpus\":1}}", "spec.vm.memory_mb");
-        refuses("{\"vm\":{\"vcpus\":1,\"memory_mb\":\"1\"},\"metadata\":{\"persys.vm_spec_b64\":\"e30=\"}}", "spec.metadata");
+        refuses("{\"container\":{\"image\":\"i\"},\"metadata\":{\"persys.vm_spec_b64\":\"e30=\"}}", "spec.metadata");
+        accepts("{\"vm\":{},\"metadata\":{\"persys.vm_spec_b64\":\"e30=\"}}"); /* what foreign agents are given instead */
 }
 
 /* R: C3. B-16: what users write down beside a spec can neither steer the scheduler nor the placement. */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define NEW(arena, ns, name) pb_new((arena), &ns##__##name##__descriptor)
-/* A foreign scheduler took a whole machine's spec from here, behind the back of the message that should say it. */
+/* A whole machine in the words of foreign agents, which they are given instead of what spec.vm says (push_spec.c). */
 #define VM_SPEC_KEY "persys.vm_spec_b64"
 
 static int refuse(struct err *err, const char *path, const char *what, const char *hint)
@@ -123,11 +123,13 @@ static void take_vm_parts(struct arena *arena, const Pc__VMSpec *v, Pb__Vm *vm)
         }
 }
 
-static int take_vm(struct arena *arena, const Pc__VMSpec *v, Pb__Workload *w, struct err *err)
+static int take_vm(struct arena *arena, const Pc__WorkloadSpec *s, Pb__Workload *w, struct err *err)
 {
-        if (v->vcpus < 1)
+        const Pc__VMSpec *v = s->vm;
+        bool elsewhere = pb_map_get(s->metadata, s->n_metadata, VM_SPEC_KEY) != NULL;
+        if (v->vcpus < 1 && !elsewhere)
                 return refuse(err, "spec.vm.vcpus", "must be at least 1", NULL);
-        if (v->memory_mb < 1)
+        if (v->memory_mb < 1 && !elsewhere)
                 return refuse(err, "spec.vm.memory_mb", "must be at least 1", NULL);
         Pb__Vm *vm = w->spec->vm = (Pb__Vm *)NEW(arena, pb, vm);
         vm->vcpus = v->vcpus;
@@ -200,12 +202,12 @@ int persys_to_workload(struct arena *arena, const Pc__ApplyWorkloadRequest *r, P
         else if (rc == 0 && w->type == PB__WORKLOAD_TYPE__E__compose)
                 rc = take_compose(arena, s->compose, w, err);
         else if (rc == 0)
-                rc = take_vm(arena, s->vm, w, err);
+                rc = take_vm(arena, s, w, err);
         if (rc < 0)
                 return rc;
         take_resources(arena, s, w);
-        if (pb_map_get(s->metadata, s->n_metadata, VM_SPEC_KEY))
-                return refuse(err, "spec.metadata", VM_SPEC_KEY " is not read here", "say what the machine is in spec.vm");
+        if (w->type != PB__WORKLOAD_TYPE__E__vm && pb_map_get(s->metadata, s->n_metadata, VM_SPEC_KEY))
+                return refuse(err, "spec.metadata", VM_SPEC_KEY " is for vms only", NULL);
         pb_map_copy(arena, &w->base, "annotations", s->metadata, s->n_metadata);
         *ret_workload = w;
         return 0;
