@@ -96,8 +96,11 @@ void store_lock_release(struct store_lock *lock)
                         break;
                 }
         }
-        if (lock->fd >= 0)
+        if (lock->fd >= 0) {
+                flock(lock->fd,
+                      LOCK_UN); /* a child that was just forked may not have closed its copy yet: closing ours would not be enough */
                 close(lock->fd);
+        }
         lock->fd = -1;
         pthread_mutex_unlock(&held_lock);
 }
