@@ -55,6 +55,9 @@ const APPLY = {
     return { ...row, type: next.type, cpu: next.cpu, mem: next.mem, labels: next.labels, attempts: 0, retryAt: 0, reason: '', text: '',
              phase: finished ? (row.desired === 'Stopped' ? 'Stopped' : 'Pending') : row.phase };
   },
+  WorkloadRelabelled(row, e) {
+    row.labels = rowOf(e.workload).labels;
+  },
   WorkloadDesired(row, e) {
     row.desired = e.desired_state;
     row.reason = e.reason || '';
@@ -122,6 +125,8 @@ export function brief(e) {
 function sentence(e) {
   switch (e.type) {
     case 'WorkloadApplied': return e.action === 'Created' ? 'created' : `changed to ${e.workload?.revision_id || 'a new revision'}`;
+    case 'WorkloadRelabelled': return 'labels, priority or constraints changed; what runs goes on';
+    case 'NodeTainted': return 'taints changed';
     case 'WorkloadScheduled': return `placed on ${e.node_id}, one of ${e.placement?.candidates || 1} that could take it`;
     case 'WorkloadDesired': return `${e.desired_state} is wanted`;
     case 'WorkloadDeleting': return 'deletion was asked for';

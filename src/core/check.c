@@ -74,8 +74,8 @@ static void dump_workload(const struct core *c, const struct workload *w, struct
                  (unsigned long long)w->token_epoch, (unsigned long long)w->token_seq, (unsigned long long)w->seq, (long long)w->created_at,
                  (long long)w->updated_at, (long long)w->last_updated, (long long)w->last_action_at, (long long)w->last_launch_at,
                  (long long)w->started_at, (long long)w->finished_at, (long long)w->next_retry_at, (long long)w->placed_at);
-        str_addf(out, " score=%lld candidates=%d attempts=%d/%d base=%d cap=%d restarts=%d", (long long)w->score, w->candidates,
-                 w->attempts, w->max_attempts, w->base_seconds, w->cap_seconds, w->restarts);
+        str_addf(out, " score=%lld preempted=%lld candidates=%d attempts=%d/%d base=%d cap=%d restarts=%d", (long long)w->score,
+                 (long long)w->preempted_at, w->candidates, w->attempts, w->max_attempts, w->base_seconds, w->cap_seconds, w->restarts);
         if (w->has_exit)
                 str_addf(out, " exit=%d", w->exit_code);
         if (w->has_signal)
@@ -210,7 +210,7 @@ static int check_node(const struct core *c, struct node_ix ix, struct err *err)
         if (!amounts_equal(sum, n->ledger.reserved))
                 return BROKEN(err, "L1", "reserved is the sum of what is held", n->id);
         if (ix.v < c->tree.level[0].cap && c->started) {
-                struct amounts left = ledger_free(&n->ledger);
+                struct amounts left = node_room(n);
                 if (c->tree.level[0].cpu[ix.v] != left.cpu_milli || c->tree.level[0].mem[ix.v] != left.mem_bytes ||
                     c->tree.level[0].disk[ix.v] != left.disk_bytes)
                         return BROKEN(err, "P3", "the scanned columns agree with the ledger", n->id);

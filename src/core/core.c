@@ -73,6 +73,7 @@ struct core *core_create(const struct core_options *opt)
         quotas_init(c);
         counts_init(c);
         c->waiting_first = NONE;
+        c->preempt_at = INT64_MAX;
         c->pass_next = NONE;
         c->next_pass_ms = INT64_MAX;
         return c;
@@ -132,6 +133,8 @@ void core_destroy(struct core *c)
         array_fini(&c->dirty);
         array_fini(&c->evict);
         adopt_fini(c);
+        array_fini(&c->nominated);
+        array_fini(&c->priorities);
         array_fini(&c->drains);
         for (size_t i = 0; i < c->forgets.len; i++) {
                 mem_free(c->forgets.at[i].node_id);
@@ -516,6 +519,8 @@ static void run_bulk(struct core *c)
         if (!step_is_full(c))
                 place_waiting(c);
         if (!step_is_full(c))
+                preempt_some(c);
+        if (!step_is_full(c))
                 forget_some(c);
 }
 
@@ -674,7 +679,7 @@ int64_t core_next_ms(const struct core *c)
                 return INT64_MAX;
         if (has_bulk(c))
                 return c->now_ms;
-        int64_t next = c->next_pass_ms;
+        int64_t next = c->next_pass_ms < c->preempt_at ? c->next_pass_ms : c->preempt_at;
         if (heap_next_ms(&c->node_deadlines) < next)
                 next = heap_next_ms(&c->node_deadlines);
         if (heap_next_ms(&c->workload_deadlines) < next)

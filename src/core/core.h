@@ -221,6 +221,7 @@ int core_plan(struct core *core, const Pb__PlanRequest *request, struct str *ret
 struct core_stats {
         uint64_t steps, events, placements, placement_failures, evictions, retries, nodes_lost, heartbeats, passes, launches, unit_reports;
         uint64_t rate_limited; /* writes refused by a tenant's rate */
+        uint64_t preemptions;  /* units that made room for higher priorities */
         uint64_t actions[8];   /* Apply, Recreate, ApplyStopped, Delete, Reschedule, AwaitFailover, Adopt, Other */
         uint32_t nodes, nodes_ready, nodes_by_status[5], workloads, by_phase[11], pending, sessions, tombstones;
         uint32_t over_quota, quotas;

@@ -44,7 +44,7 @@ char *feasible_detail(const struct core *c, struct node_ix ix, const struct defi
 {
         const struct node *n = node_get(c, ix);
         const struct class *k = &c->classes.at[d->class];
-        struct amounts left = ledger_free(&n->ledger);
+        struct amounts left = node_room(n);
         switch (reason) {
         case PB__REASON__E__cpu_insufficient:
         case PB__REASON__E__memory_insufficient:
@@ -78,7 +78,7 @@ static char *remedy(const struct core *c, struct node_ix ix, const struct defini
 {
         const struct node *n = node_get(c, ix);
         const struct class *k = &c->classes.at[d->class];
-        struct amounts left = ledger_free(&n->ledger);
+        struct amounts left = node_room(n);
         switch (reason) {
         case PB__REASON__E__cpu_insufficient:
         case PB__REASON__E__memory_insufficient:
@@ -128,7 +128,7 @@ struct look {
 
 static int64_t shortfall(const struct core *c, struct node_ix ix, const struct class *k)
 {
-        struct amounts left = ledger_free(&node_get(c, ix)->ledger);
+        struct amounts left = node_room(node_get(c, ix));
         int64_t sum = 0;
         for (Pb__Reason__E r = PB__REASON__E__cpu_insufficient; r <= PB__REASON__E__disk_insufficient; r++) {
                 int64_t need = amount_of(k->need, r), have = amount_of(left, r);

@@ -53,7 +53,7 @@ uint64_t feasible_all(const struct core *c, struct node_ix ix, const struct defi
                 bits |= BIT(label_mismatch);
         if (!(n->type_bits & k->type_bit))
                 bits |= BIT(type_unsupported);
-        struct amounts left = ledger_free(&n->ledger);
+        struct amounts left = node_room(n);
         if (k->need.cpu_milli > left.cpu_milli)
                 bits |= BIT(cpu_insufficient);
         if (k->need.mem_bytes > left.mem_bytes)

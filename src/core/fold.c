@@ -135,6 +135,8 @@ static const char *wrong_workload_event(const struct core *c, const Pb__Event *e
                 return wrong_adoption(c, e, ix);
         if (!workload_ok(ix))
                 return "it names an unknown workload";
+        if (e->type == PB__EVENT_TYPE__E__WorkloadRelabelled)
+                return wrong_application(c, e, ix);
         const struct workload *w = workload_get(c, ix);
         if (e->token && e->token->seq > e->seq)
                 return "its token is of an event to come";

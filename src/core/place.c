@@ -55,7 +55,7 @@ void columns_update(struct core *c, struct node_ix ix)
                 place_tree_update(&c->tree, ix.v);
                 return;
         }
-        struct amounts left = ledger_free(&n->ledger);
+        struct amounts left = node_room(n);
         k->key[ix.v] = (int64_t)((uint64_t)ledger_utilisation(&n->ledger) << 32 | n->rank);
         k->cpu[ix.v] = left.cpu_milli;
         k->mem[ix.v] = left.mem_bytes;

@@ -151,6 +151,7 @@ void *workload_record(struct core *c, const struct workload *w, bool live, struc
                 placement.previous_node = w->previous_node;
                 placement.released = node_ok(w->node) && !w->holds;
                 placement.forgotten = w->lost_node != NULL;
+                placement.preempted_at = w->preempted_at;
                 r.placement = &placement;
         }
         if (w->token_seq) {
@@ -551,6 +552,7 @@ static void load_workload_state(struct core *c, struct workload_ix ix, const Pb_
                 w->placed_reason = (uint8_t)r->placement->reason;
                 w->score = r->placement->score;
                 w->candidates = r->placement->candidates;
+                w->preempted_at = r->placement->preempted_at;
                 text_set(&w->previous_node, r->placement->previous_node);
         }
         if (r->token) {
@@ -571,7 +573,8 @@ static bool workload_values_are_sane(const Pb__Workload *r)
                                   m->last_action_at,
                                   m->last_launch_at,
                                   r->retry ? r->retry->next_retry_at : 0,
-                                  r->placement ? r->placement->placed_at : 0 };
+                                  r->placement ? r->placement->placed_at : 0,
+                                  r->placement ? r->placement->preempted_at : 0 };
         for (size_t i = 0; i < ARRAY_LEN(times); i++)
                 if (!time_is_sane(times[i]))
                         return false;

@@ -83,6 +83,7 @@ struct class
         struct str key;           /* what the map compares */
         /* pending workloads, first come first served */
         uint32_t first, last, n_waiting;
+        uint32_t n_nominated;                /* those for whom room is kept somewhere */
         uint8_t reason;                      /* why its last placement failed */
         uint64_t tried_at;                   /* value of capacity_change when the whole queue was last found not to fit */
         uint64_t none_at;                    /* the same, when one that stands for the whole class was found not to fit */
@@ -140,7 +141,10 @@ struct workload {
         struct workload_ix node_next, node_prev; /* the node's units */
         struct workload_ix wait_next, wait_prev; /* the class's queue */
         struct workload_ix same_next, same_prev; /* the definition's workloads */
-        uint64_t token_epoch, token_seq, seq;    /* seq: of the last event about it */
+        struct node_ix nominated;                /* live: where room is kept for it; see preempt.c */
+        int64_t nominated_at;
+        int64_t preempted_at;                 /* when it last made room for a higher priority */
+        uint64_t token_epoch, token_seq, seq; /* seq: of the last event about it */
         int64_t created_at, updated_at, last_updated, last_action_at, last_launch_at, started_at, finished_at, next_retry_at, placed_at;
         int64_t score;
         int32_t attempts, max_attempts, base_seconds, cap_seconds, restarts, candidates, exit_code, signal;
@@ -242,6 +246,7 @@ struct node {
         int64_t status_at, registered_at, stored_heartbeat;
         uint64_t seq;
         struct ledger ledger;
+        struct amounts kept;           /* live: for those who are nominated */
         uint64_t label_bits;           /* derived: of the pairs in core.bits */
         ARRAY(struct held_port) ports; /* derived: host ports of units and tombstones, sorted */
         uint32_t usable;               /* derived: what class_could_use() looks at, to notice when it changes */
@@ -300,6 +305,11 @@ struct adoption {
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------------------------- */
 
+struct priority_units {
+        int32_t priority;
+        uint32_t units;
+};
+
 struct core_out {
         struct arena *memory;
         ARRAY(struct store_event) events;
@@ -337,8 +347,9 @@ struct core {
         struct place_tree tree; /* level 0: what placement looks at, one row per node; see place_tree.h */
         uint32_t n_nodes, n_workloads, n_tombstones;
         uint32_t by_phase[11];
-        struct counts counts;     /* see constraints.h */
-        ARRAY(struct label) bits; /* label pairs that some selector names; position = bit */
+        ARRAY(struct priority_units) priorities; /* of units that hold a place, lowest first */
+        struct counts counts;                    /* see constraints.h */
+        ARRAY(struct label) bits;                /* label pairs that some selector names; position = bit */
         ARRAY(struct node_ix) by_rank;
         bool ranks_stale;
         struct heap workload_deadlines, node_deadlines;
@@ -347,7 +358,10 @@ struct core {
         int64_t now_ms, started_ms, next_pass_ms;
         uint64_t decided_seq;     /* the last event that no plan could have foreseen: see check_index() */
         uint64_t capacity_change; /* grows whenever something may fit that did not */
-        uint32_t waiting_first;   /* list of classes with somebody waiting */
+        uint32_t waiting_first;   /* list of classes with somebody waiting, the highest priority first */
+        ARRAY(struct workload_ix) nominated;
+        int64_t preempt_at, preempt_since; /* when to look again whether lower priorities can make room; when the minute began */
+        uint32_t preempt_used;
         uint64_t report_number;
         uint32_t n_held; /* nodes whose eviction is held */
         ARRAY(struct workload_ix) dirty;
@@ -373,6 +387,11 @@ struct core {
         struct str scratch;
 };
 
+/* What is free and not kept for somebody. */
+static inline struct amounts node_room(const struct node *n)
+{
+        return amounts_sub(ledger_free(&n->ledger), n->kept);
+}
 static inline bool workload_is_finished(const struct workload *w)
 {
         return w->phase == PB__PHASE__E__Completed || w->phase == PB__PHASE__E__Failed;
@@ -608,6 +627,16 @@ int node_lookup(struct core *c, const char *id, struct node_ix *ret, struct err 
 /* explain.c */
 void read_explain(struct core *c, const Pb__WorkloadRef *req);
 char *feasible_detail(const struct core *c, struct node_ix n, const struct definition *d, Pb__Reason__E reason, struct arena *a);
+
+/* preempt.c */
+void preempt_some(struct core *c);
+void preempt_wanted(struct core *c, const struct workload *w);         /* it waits: can lower priorities make room? */
+void priority_count(struct core *c, int32_t priority, int by);         /* a unit of it begins or ceases to hold a place */
+void nominate(struct core *c, struct workload_ix w, struct node_ix n); /* NODE_NONE: no more */
+/* What is kept for it is left aside while it looks for a place itself; gives the node. Then back again, unless it found one. */
+struct node_ix nomination_aside(struct core *c, struct workload_ix w);
+void nomination_back(struct core *c, struct workload_ix w);
+void nominations_leave(struct core *c, struct node_ix n);
 
 /* explain_constraints.c: what stands in the way on this node, and what would have to change; for the reasons of constraints.h. */
 char *constraints_detail(const struct core *c, struct node_ix n, const struct definition *d, Pb__Reason__E reason, struct arena *a);

@@ -18,6 +18,7 @@
 #include "core/state.h"
 #include "model/json.h"
 #include "model/pb.h"
+#include "model/validate.h"
 #include <string.h>
 
 const char *const action_names[_ACTION_MAX] = {
@@ -70,7 +71,8 @@ struct workload_ix workload_add(struct core *c, const char *id)
                                                 .wait_next = WORKLOAD_NONE,
                                                 .wait_prev = WORKLOAD_NONE,
                                                 .same_next = WORKLOAD_NONE,
-                                                .same_prev = WORKLOAD_NONE };
+                                                .same_prev = WORKLOAD_NONE,
+                                                .nominated = NODE_NONE };
         map_put(&c->workload_by_id, w.v);
         workload_at(c, w)->tombs = tombstone_count(c, id);
         workload_at(c, w)->shadows = strangers_named(c, id);
@@ -122,6 +124,7 @@ void workload_hold(struct core *c, struct workload_ix ix, bool hold)
         w->holds = hold;
         node_at(c, w->node)->n_holding += hold ? 1 : -1u;
         counts_unit(c, w, hold ? 1 : -1);
+        priority_count(c, class_of(c, w)->priority, hold ? 1 : -1);
         columns_update(c, w->node);
         save_node(c, w->node);
         if (!hold)
@@ -169,6 +172,25 @@ void mark_dirty(struct core *c, struct workload_ix ix)
         *array_push(&c->dirty) = ix;
 }
 
+/* Behind all of a higher priority, before its equals. */
+static void waiting_class_add(struct core *c, uint32_t ki)
+{
+        struct class *k = &c->classes.at[ki];
+        uint32_t before = NONE, after = c->waiting_first;
+        while (after != NONE && c->classes.at[after].priority > k->priority) {
+                before = after;
+                after = c->classes.at[after].next_waiting;
+        }
+        k->prev_waiting = before;
+        k->next_waiting = after;
+        if (after != NONE)
+                c->classes.at[after].prev_waiting = ki;
+        if (before != NONE)
+                c->classes.at[before].next_waiting = ki;
+        else
+                c->waiting_first = ki;
+}
+
 void waiting_add(struct core *c, struct workload_ix ix)
 {
         struct workload *w = workload_at(c, ix);
@@ -184,13 +206,8 @@ void waiting_add(struct core *c, struct workload_ix ix)
         else
                 k->first = ix.v;
         k->last = ix.v;
-        if (k->n_waiting++ == 0) {
-                k->prev_waiting = NONE;
-                k->next_waiting = c->waiting_first;
-                if (c->waiting_first != NONE)
-                        c->classes.at[c->waiting_first].prev_waiting = ki;
-                c->waiting_first = ki;
-        }
+        if (k->n_waiting++ == 0)
+                waiting_class_add(c, ki);
 }
 
 void waiting_remove(struct core *c, struct workload_ix ix)
@@ -205,6 +222,8 @@ void waiting_remove(struct core *c, struct workload_ix ix)
         uint32_t ki = definition_of(c, w)->class;
         struct class *k = &c->classes.at[ki];
         w->waiting = false;
+        if (node_ok(w->nominated))
+                nominate(c, ix, NODE_NONE);
         if (workload_ok(w->wait_prev))
                 workload_at(c, w->wait_prev)->wait_next = w->wait_next;
         else
@@ -320,12 +339,39 @@ static bool same_definition(struct core *c, const struct workload *w, const Pb__
         return memcmp(data, d->data, len) == 0;
 }
 
-static void emit_applied(struct core *c, const Pb__Workload *asked, const char *action)
+/* What a new start would be needed for: everything but what placement and people look at. */
+static void without_labels(Pb__Workload *view)
+{
+        view->n_labels = view->n_annotations = view->n_node_selector = view->n_tolerations = 0;
+        view->n_spread = view->n_affinity = view->n_anti_affinity = 0;
+        view->priority = 0;
+        view->strategy = PB__STRATEGY__E__unset;
+}
+
+/* The change needs no new start, and no revision of its own was given to it. */
+static bool only_relabels(struct core *c, const struct workload *w, const Pb__Workload *asked)
+{
+        bool computed = revision_is_computed(asked->revision_id) && revision_is_computed(w->revision);
+        if (!same_policy(w, asked->retry) || (!computed && !str_eq(w->revision, asked->revision_id)))
+                return false;
+        const struct definition *d = definition_of(c, w);
+        struct arena_allocator alloc = arena_allocator(&c->step);
+        Pb__Workload *mine = pb__workload__unpack((ProtobufCAllocator *)&alloc, d->len, d->data), view;
+        must(mine, "X3: a definition that was packed can be unpacked");
+        definition_view(asked, &view);
+        without_labels(&view);
+        without_labels(mine);
+        size_t len, mine_len;
+        void *data = pb_pack_arena(&c->step, &view.base, &len), *mine_data = pb_pack_arena(&c->step, &mine->base, &mine_len);
+        return len == mine_len && memcmp(data, mine_data, len) == 0;
+}
+
+static void emit_definition(struct core *c, Pb__EventType__E type, const Pb__Workload *asked, const char *revision, const char *action)
 {
         Pb__Workload view;
         definition_view(asked, &view);
         view.id = asked->id;
-        view.revision_id = asked->revision_id;
+        view.revision_id = (char *)revision;
         view.desired_state = asked->desired_state;
         Pb__Retry retry = PB__RETRY__INIT;
         if (asked->retry) {
@@ -335,7 +381,7 @@ static void emit_applied(struct core *c, const Pb__Workload *asked, const char *
                 view.retry = &retry;
         }
         Pb__Event e = PB__EVENT__INIT;
-        e.type = PB__EVENT_TYPE__E__WorkloadApplied;
+        e.type = type;
         e.workload_id = asked->id;
         e.action = (char *)action;
         e.workload = &view;
@@ -379,7 +425,7 @@ static void update(struct core *c, struct workload_ix ix, const Pb__Workload *as
         bool in_place = node_ok(w->node) && w->holds && fits_in_place(c, w, asked);
         if (node_ok(w->node) && w->holds && !in_place)
                 emit_rescheduled(c, ix, PB__REASON__E__spec_changed, "the new spec does not fit on its node");
-        emit_applied(c, asked, action_names[ACTION_UPDATED]);
+        emit_definition(c, PB__EVENT_TYPE__E__WorkloadApplied, asked, asked->revision_id, action_names[ACTION_UPDATED]);
         w = workload_at(c, ix);
         if (w->desired == PB__DESIRED_STATE__E__Running && node_ok(w->node) && w->holds) {
                 launch(c, ix, PB__REASON__E__spec_changed, ACTION_APPLY, "new revision");
@@ -388,6 +434,24 @@ static void update(struct core *c, struct workload_ix ix, const Pb__Workload *as
         } else if (node_ok(w->node) && w->holds)
                 unit_send(c, ix); /* stopped: the agent learns the new spec */
         mark_dirty(c, ix);
+}
+
+/* Labels, priority, constraints: what runs goes on, also where it would not be placed now (explain says so). Its revision stays that of what was started. */
+static void relabel(struct core *c, struct workload_ix ix, const Pb__Workload *asked)
+{
+        struct workload *w = workload_at(c, ix);
+        Pb__Workload view;
+        size_t len;
+        definition_view(asked, &view);
+        const void *data = pb_pack_arena(&c->step, &view.base, &len);
+        if (len == definition_of(c, w)->len && memcmp(data, definition_of(c, w)->data, len) == 0)
+                return;
+        emit_definition(c, PB__EVENT_TYPE__E__WorkloadRelabelled, asked, arena_strdup(&c->step, w->revision ? w->revision : ""), NULL);
+        w = workload_at(c, ix);
+        if (node_ok(w->node) && w->holds && w->desired == PB__DESIRED_STATE__E__Running && unit_must_leave(c, w))
+                evict_workload(c, ix); /* it looks for a node as what it is now */
+        else
+                mark_dirty(c, ix);
 }
 
 static int apply_is_allowed(struct core *c, const Pb__ApplyWorkloadRequest *req, struct workload_ix ix)
@@ -434,14 +498,16 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
         if (!same && quota_allows_apply(c, ix, asked) < 0)
                 return;
         if (!workload_ok(ix)) {
-                emit_applied(c, asked, action_names[ACTION_CREATED]);
+                emit_definition(c, PB__EVENT_TYPE__E__WorkloadApplied, asked, asked->revision_id, action_names[ACTION_CREATED]);
                 ix = workload_find(c, asked->id);
                 if (workload_at(c, ix)->desired == PB__DESIRED_STATE__E__Running)
                         reconcile(c, ix); /* at once, in the same decision */
                 reply_workload(c, ix, true);
                 return;
         }
-        if (!same)
+        if (!same && only_relabels(c, workload_at(c, ix), asked))
+                relabel(c, ix, asked);
+        else if (!same)
                 update(c, ix, asked);
         if (asked->desired_state != PB__DESIRED_STATE__E__unset && asked->desired_state != workload_at(c, ix)->desired) {
                 Pb__SetDesiredRequest d = PB__SET_DESIRED_REQUEST__INIT;
@@ -709,6 +775,7 @@ static bool try_place(struct core *c, struct workload_ix ix, Pb__Reason__E leavi
         c->stats.placements++;
         if (w->holds) /* the nodes are compared as if it were not there */
                 counts_unit_quietly(c, w, -1);
+        nomination_aside(c, ix);
         if (node_ok(old) && !w->holds && feasible(c, old, d, w->id) == PB__REASON__E__none)
                 r = (struct place_result){ .node = old,
                                            .candidates = 1,
@@ -718,6 +785,7 @@ static bool try_place(struct core *c, struct workload_ix ix, Pb__Reason__E leavi
                 r = place(c, d, is_barred(w) ? w->id : NULL, old);
         if (w->holds)
                 counts_unit_quietly(c, w, 1);
+        nomination_back(c, ix);
         if (!node_ok(r.node)) {
                 c->stats.placement_failures++;
                 return false;
@@ -787,7 +855,7 @@ static bool is_waiting_reason(unsigned reason)
 /* If it does not fit, nobody of its class does: nothing in its way is its own. */
 static bool stands_for_its_class(const struct core *c, const struct workload *w)
 {
-        return !is_barred(w) && !node_ok(w->node) && !is_guarded(c, definition_of(c, w));
+        return !is_barred(w) && !node_ok(w->node) && !class_of(c, w)->n_nominated && !is_guarded(c, definition_of(c, w));
 }
 
 /* Nobody can take it now: it waits in its class's queue. That is an event once; how the reason changes while it waits is derived (class->reason). */
@@ -802,6 +870,7 @@ static void wait_for_node(struct core *c, struct workload_ix ix, bool failover)
         if (typical)
                 k->tried_at = k->none_at = c->capacity_change;
         waiting_add(c, ix);
+        preempt_wanted(c, w);
         if (failover ? w->action == ACTION_AWAIT_FAILOVER : is_waiting_reason(w->reason))
                 return;
         if (!text)

@@ -94,6 +94,20 @@ static void apply_applied(struct core *c, struct workload_ix ix, const Pb__Event
         }
 }
 
+static void apply_relabelled(struct core *c, struct workload_ix ix, const Pb__Event *e)
+{
+        struct workload *w = workload_at(c, ix);
+        bool held = w->holds;
+        uint32_t d = definition_intern(c, e->workload);
+        waiting_remove(c, ix);
+        if (held)
+                workload_hold(c, ix, false);
+        workload_set_definition(c, ix, d);
+        if (held)
+                workload_hold(c, ix, true);
+        w->updated_at = e->timestamp;
+}
+
 static void apply_desired(struct core *c, struct workload_ix ix, const Pb__Event *e)
 {
         struct workload *w = workload_at(c, ix);
@@ -160,6 +174,8 @@ static void apply_rescheduled(struct core *c, struct workload_ix ix, const Pb__E
                 c->tombstones.at[tombstone_find(c, old, w->id)].said = said;
         } else
                 drift_unsay(c, old, &said);
+        if (e->reason == PB__REASON__E__preempted)
+                w->preempted_at = e->timestamp;
         bool stopped = w->desired == PB__DESIRED_STATE__E__Stopped; /* then it wants no node either */
         workload_set_phase(c, w, stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
         w->actual = stopped ? PB__ACTUAL_STATE__E__Stopped : PB__ACTUAL_STATE__E__Pending;
@@ -254,6 +270,9 @@ void apply_workload_event(struct core *c, const Pb__Event *e)
                 break;
         case PB__EVENT_TYPE__E__WorkloadAdopted:
                 apply_adopted(c, ix, e);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadRelabelled:
+                apply_relabelled(c, ix, e);
                 break;
         case PB__EVENT_TYPE__E__WorkloadDesired:
                 apply_desired(c, ix, e);

@@ -326,7 +326,7 @@ static int check_taints(const Pb__SetTaintsRequest *r, struct err *err)
 }
 
 /* "rev-" and 12 hex digits: computed by us, of this content or of an earlier one. */
-static bool is_computed_revision(const char *s)
+bool revision_is_computed(const char *s)
 {
         return str_empty(s) ||
                (str_starts(s, "rev-") && strlen(s) == REVISION_LEN && strspn(s + 4, "0123456789abcdef") == REVISION_LEN - 4);
@@ -360,7 +360,7 @@ static int normalise_workload(struct arena *arena, Pb__Workload *w, const struct
                 rc = pb_normalise_maps_at(&w->base, at, err);
         if (rc < 0)
                 return rc;
-        if (is_computed_revision(w->revision_id))
+        if (revision_is_computed(w->revision_id))
                 w->revision_id = arena_strdup(arena, workload_revision(w, revision));
         return 0;
 }

@@ -35,6 +35,9 @@ int validate_unit_report(const Pb__UnitReport *report, struct err *err);
 /* Exactly one field set, and that one valid. */
 int validate_agent_message(const Pb__AgentMessage *message, struct err *err);
 
+/* Empty, or made by workload_normalise(): not chosen by a user. */
+bool revision_is_computed(const char *revision);
+
 /* 1..128 of [A-Za-z0-9._-], first one alphanumeric, no "..". Safe as a file name and in a URL. */
 bool id_is_valid(const char *id);
 
