@@ -144,6 +144,10 @@ static void describe_node(struct str *out, const struct cli *cli, const Pb__Node
         fact(out, "Since", when(n->status_updated_at));
         fact(out, "Set by", n->status_updated_by);
         fact(out, "Wish", json_enum_name(&pb__node_wish__e__descriptor, (int)n->wish));
+        for (size_t i = 0; i < n->n_taints; i++)
+                fact(out, i ? "" : "Taints",
+                     fmt("%s%s%s:%s", n->taints[i]->key, str_empty(n->taints[i]->value) ? "" : "=", n->taints[i]->value,
+                         json_enum_name(&pb__taint_effect__e__descriptor, (int)n->taints[i]->effect)));
         fact(out, "Heartbeat", when(n->last_heartbeat));
         fact(out, "Connected", n->connected ? "yes" : "no");
         fact(out, "Registered", when(n->registered_at));

@@ -9,6 +9,8 @@ struct server_flags {
         const char *data, *http, *grpc, *store, *profile, *log_level, *log_format, *tls_cert, *tls_key, *tls_ca, *strangers;
         int64_t heartbeat_ms, silence_beats, grace_ms, launch_grace_ms, pass_ms, fresh_ms, healthy_ms, brake_percent;
         int64_t keep_events, max_nodes, max_workloads, request_timeout_ms, shutdown_ms;
+        const char *strategy;
+        int64_t preemptions;
         bool index_records, no_http;
 };
 
@@ -24,6 +26,7 @@ static const struct server_flags defaults = {
         .fresh_ms = UNSET,
         .healthy_ms = UNSET,
         .brake_percent = UNSET,
+        .preemptions = UNSET,
         .keep_events = UNSET,
         .max_nodes = UNSET,
         .max_workloads = UNSET,
@@ -59,6 +62,10 @@ static const struct opt rows[] = {
             .help = "more silent nodes than this stop eviction (55)"),
         OPT(T, OPT_TEXT, strangers, .name = "strangers", .arg = "RULE", .env = "BERTH_STRANGERS", .choices = "keep|adopt|remove",
             .help = "units that no record knows: keep (and offer), adopt or remove"),
+        OPT(T, OPT_TEXT, strategy, .name = "strategy", .arg = "NAME", .env = "BERTH_STRATEGY", .choices = "spread|binpack",
+            .help = "where workloads go that do not say: spread or binpack"),
+        OPT(T, OPT_INT, preemptions, .name = "preemptions", .arg = "N", .env = "BERTH_PREEMPTIONS", .min = 0, .max = 1000000,
+            .help = "units a minute that may make room for higher priorities (60)"),
         OPT(T, OPT_INT, keep_events, .name = "keep-events", .arg = "N", .env = "BERTH_KEEP_EVENTS",
             .help = "older events are removed (1000000; 0: all are kept)"),
         OPT(T, OPT_INT, max_nodes, .name = "max-nodes", .arg = "N", .env = "BERTH_MAX_NODES", .min = 1, .max = 1000000,
@@ -133,6 +140,9 @@ static void fill(const struct server_flags *f, struct server_options *o)
         set_i64(&o->core.fresh_ms, f->fresh_ms);
         set_i64(&o->core.healthy_ms, f->healthy_ms);
         set_i32(&o->core.brake_percent, f->brake_percent);
+        set_i32(&o->core.preempt_per_minute, f->preemptions);
+        if (str_case_eq(f->strategy, "binpack"))
+                o->core.strategy = PB__STRATEGY__E__binpack;
         set_u32(&o->core.max_nodes, f->max_nodes);
         set_u32(&o->core.max_workloads, f->max_workloads);
         if (f->strangers)

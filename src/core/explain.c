@@ -239,6 +239,9 @@ static void next_step(struct core *c, const struct workload *w, Pb__Explanation 
         bool lost = node_ok(w->node) && node_at(c, w->node)->status == PB__NODE_STATUS__E__NotReady;
         if (w->waiting && w->over_quota)
                 x->next = "placed as soon as its tenant's quota has room";
+        else if (w->waiting && node_ok(w->nominated))
+                x->next = arena_printf(&c->step, "placed on %s as soon as the lower priorities that make room there have stopped",
+                                       node_at(c, w->nominated)->id);
         else if (w->waiting)
                 x->next = "placed as soon as a node can take it";
         else if (lost && w->holds) {
@@ -312,6 +315,9 @@ static char *summary(struct core *c, const struct workload *w, const Pb__Explana
                 if (w->over_quota)
                         return arena_printf(a, "waits for %s; that is not about capacity: %d of %d nodes could take it", quota_detail(c, w),
                                             x->feasible, x->nodes);
+                if (w->preempted_at && w->preempted_at >= w->placed_at && !x->feasible)
+                        return arena_printf(a, "made room for a higher priority on %s, and fits on none of %d nodes now",
+                                            text_or(w->previous_node, "its node"), x->nodes);
                 return x->feasible ? arena_printf(a, "waiting; %d of %d nodes could take it now", x->feasible, x->nodes)
                                    : arena_printf(a, "fits on none of %d nodes", x->nodes);
         case PB__PHASE__E__Unknown:

@@ -203,6 +203,44 @@ static void act_runtime(struct run *x, unsigned n)
 
 static const char *const tenants[] = { "default", "a", "b" };
 
+/* Labels, neighbours, ports, priorities, tolerations. */
+static void add_wishes(struct run *x, Pb__Workload *w)
+{
+        struct rig *r = &x->rig;
+        Pb__Affinity *a = arena_new(&r->memory, Pb__Affinity), **near = arena_new_n(&r->memory, Pb__Affinity *, 1);
+        Pb__Affinity__MatchEntry *e = arena_new(&r->memory, Pb__Affinity__MatchEntry),
+                                 **match = arena_new_n(&r->memory, Pb__Affinity__MatchEntry *, 1);
+        Pb__Spread *s = arena_new(&r->memory, Pb__Spread), **spread = arena_new_n(&r->memory, Pb__Spread *, 1);
+        Pb__Port *p = arena_new(&r->memory, Pb__Port), **ports = arena_new_n(&r->memory, Pb__Port *, 1);
+        Pb__Toleration *t = arena_new(&r->memory, Pb__Toleration), **tolerations = arena_new_n(&r->memory, Pb__Toleration *, 1);
+        pb__affinity__init(near[0] = a);
+        pb__affinity__match_entry__init(match[0] = e);
+        pb__spread__init(spread[0] = s);
+        pb__port__init(ports[0] = p);
+        pb__toleration__init(tolerations[0] = t);
+        rig_label(r, w, "app", below(x, 2) ? "web" : "db");
+        e->key = "app";
+        e->value = below(x, 2) ? "web" : "db";
+        a->match = match;
+        a->n_match = 1;
+        a->over = s->over = "zone";
+        a->preferred = below(x, 2) == 0;
+        s->max_skew = 1 + (int)below(x, 3);
+        p->host_port = p->container_port = 8000 + (int)below(x, 3);
+        t->key = "t";
+        w->priority = (int)below(x, 3);
+        w->strategy = (Pb__Strategy__E)below(x, 3);
+        w->affinity = w->anti_affinity = near;
+        w->n_affinity = below(x, 5) == 0;
+        w->n_anti_affinity = below(x, 5) == 0;
+        w->spread = spread;
+        w->n_spread = below(x, 4) == 0;
+        w->tolerations = tolerations;
+        w->n_tolerations = below(x, 3) == 0;
+        w->spec->ports = ports;
+        w->spec->n_ports = below(x, 4) == 0;
+}
+
 static void act_apply(struct run *x, const char *id)
 {
         struct rig *r = &x->rig;
@@ -218,7 +256,22 @@ static void act_apply(struct run *x, const char *id)
                 w->tenant = (char *)tenants[below(x, 3)];
         if (below(x, 6) == 0)
                 w->desired_state = PB__DESIRED_STATE__E__Stopped;
+        if (below(x, 2))
+                add_wishes(x, w);
         rig_apply(r, w);
+}
+
+static void act_taint(struct run *x, const char *node)
+{
+        Pb__SetTaintsRequest req = PB__SET_TAINTS_REQUEST__INIT;
+        Pb__Taint t = PB__TAINT__INIT, *one[] = { &t };
+        req.id = (char *)node;
+        t.key = "t";
+        t.value = "v";
+        t.effect = (Pb__TaintEffect__E)(1 + below(x, 3));
+        req.taints = one;
+        req.n_taints = below(x, 2);
+        rig_ask(&x->rig, INPUT_NODE_TAINTS, &req);
 }
 
 static void act_quota(struct run *x)
@@ -246,7 +299,7 @@ static void act_user(struct run *x)
         char id[16];
         snprintf(id, sizeof(id), "w%u", (unsigned)below(x, IDS));
         const char *node = node_name((unsigned)below(x, NODES));
-        switch (below(x, 16)) {
+        switch (below(x, 18)) {
         case 0:
         case 1:
                 rig_delete(r, id);
@@ -278,6 +331,9 @@ static void act_user(struct run *x)
         }
         case 9:
                 act_quota(x);
+                break;
+        case 10:
+                act_taint(x, node);
                 break;
         default:
                 act_apply(x, id);

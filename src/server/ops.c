@@ -65,6 +65,9 @@ const struct op ops[] = {
           "wish=disabled", NULL, "nodes", "Take a node out of service; what runs there stays", NULL },
         { "SetNodeWish", OP_CORE, INPUT_NODE_WISH, REQ(set_node_wish_request), REQ(node), NULL, NULL, 200, NULL, NULL,
           CONTROL "SetNodeWish", "nodes", "Set what is wanted of a node", NULL },
+        { "SetTaints", OP_CORE, INPUT_NODE_TAINTS, REQ(set_taints_request), REQ(node), PUT, "/nodes/{id}/taints", 200, "*", NULL,
+          CONTROL "SetTaints", "nodes",
+          "Set a node's taints, all of them; what does not tolerate them stays away (no-schedule) or leaves (no-execute)", NULL },
         { "ForgetNode", OP_CORE, INPUT_NODE_FORGET, REQ(node_ref), REQ(node), DELETE, "/nodes/{id}", 200, NULL, NULL, CONTROL "ForgetNode",
           "nodes", "Forget a node that will not come back", NULL },
 
