@@ -68,6 +68,46 @@ static bool is_about_node(const struct request *q)
         return q->op == OP_WISH || q->op == OP_FORGET;
 }
 
+/* Half of the seeds: neighbours, ports, priorities, packing (C17, C38). */
+static void fill_constraints(struct rng *r, struct arena *a, Pb__Workload *w)
+{
+        static const char *const apps[] = { "web", "db", "cache" };
+        if (!rng_chance(r, 400000))
+                return;
+        Pb__Workload__LabelsEntry *l = arena_new(a, Pb__Workload__LabelsEntry);
+        Pb__Affinity *near = arena_new(a, Pb__Affinity);
+        Pb__Affinity__MatchEntry *e = arena_new(a, Pb__Affinity__MatchEntry);
+        Pb__Spread *spread = arena_new(a, Pb__Spread);
+        Pb__Port *port = arena_new(a, Pb__Port);
+        pb__workload__labels_entry__init(l);
+        pb__affinity__init(near);
+        pb__affinity__match_entry__init(e);
+        pb__spread__init(spread);
+        pb__port__init(port);
+        l->key = e->key = "app";
+        l->value = (char *)apps[rng_below(r, 3)];
+        e->value = (char *)apps[rng_below(r, 3)];
+        w->labels = arena_dup(a, &l, sizeof(l));
+        w->n_labels = 1;
+        near->match = arena_dup(a, &e, sizeof(e));
+        near->n_match = 1;
+        near->over = rng_chance(r, 500000) ? "zone" : "";
+        near->preferred = rng_chance(r, 500000);
+        w->affinity = w->anti_affinity = arena_dup(a, &near, sizeof(near));
+        w->n_affinity = rng_chance(r, 150000);
+        w->n_anti_affinity = !w->n_affinity && rng_chance(r, 200000);
+        spread->over = "zone";
+        spread->max_skew = 1 + (int32_t)rng_below(r, 3);
+        w->spread = arena_dup(a, &spread, sizeof(spread));
+        w->n_spread = rng_chance(r, 300000);
+        port->host_port = 8000 + (int32_t)rng_below(r, 8);
+        port->container_port = 80;
+        w->spec->ports = arena_dup(a, &port, sizeof(port));
+        w->spec->n_ports = rng_chance(r, 200000);
+        w->priority = (int32_t)rng_below(r, 3);
+        w->strategy = rng_chance(r, 200000) ? PB__STRATEGY__E__binpack : PB__STRATEGY__E__unset;
+}
+
 static void fill_workload(struct sim *s, const struct client_item *it, uint32_t revision, struct arena *a, Pb__Workload *w)
 {
         /* Everything follows from the id and the revision, so that a repeated request says the same. */
@@ -102,6 +142,8 @@ static void fill_workload(struct sim *s, const struct client_item *it, uint32_t 
                 w->node_selector = arena_new_n(a, Pb__Workload__NodeSelectorEntry *, 1);
                 w->node_selector[w->n_node_selector++] = sel;
         }
+        if (s->opt.seed & 1)
+                fill_constraints(&r, a, w);
 }
 
 static void ask_node(struct sim *s, const struct request *q, struct input *in)

@@ -14,7 +14,8 @@ struct shadow_workload {
         bool known, holds;
         uint32_t node; /* number + 1; 0: none */
         int64_t need[RESOURCES];
-        char zone; /* 0: any */
+        char zone;        /* 0: any */
+        bool constrained; /* by more than amounts and labels: the best node is not for us to say */
 };
 struct shadow_node {
         bool known, ready;
@@ -128,6 +129,9 @@ static const char *applied(struct shadow *h, struct shadow_workload *w, const Pb
         memcpy(w->need, need, sizeof(need));
         w->known = true;
         w->zone = e->workload->n_node_selector ? e->workload->node_selector[0]->value[0] : 0;
+        const Pb__Workload *d = e->workload;
+        w->constrained =
+            d->n_affinity || d->n_anti_affinity || d->n_spread || d->n_tolerations || d->n_labels || d->strategy || d->spec->n_ports;
         if (!held)
                 return NULL;
         struct shadow_node *n = node_of(h, w->node - 1);
@@ -193,7 +197,7 @@ static const char *scheduled(struct shadow *h, size_t number, struct shadow_work
                 return "N8: a unit was put where its old copy is not proved gone";
         if (w->zone && w->zone != n->zone)
                 return "C14: a unit was put on a node with other labels";
-        bool best = w->node || is_best(h, number, w, e);
+        bool best = w->node || w->constrained || is_best(h, number, w, e);
         change(n->reserved, w->need, 1);
         w->holds = true;
         w->node = (uint32_t)ix + 1;
