@@ -29,9 +29,14 @@
 
 void priority_count(struct core *c, int32_t priority, int by)
 {
-        size_t at = 0;
-        while (at < c->priorities.len && c->priorities.at[at].priority < priority)
-                at++;
+        size_t at = 0, end = c->priorities.len;
+        while (at < end) {
+                size_t middle = (at + end) / 2;
+                if (c->priorities.at[middle].priority < priority)
+                        at = middle + 1;
+                else
+                        end = middle;
+        }
         if (at == c->priorities.len || c->priorities.at[at].priority != priority) {
                 must(by > 0, "P7: what is uncounted was counted");
                 array_push(&c->priorities);

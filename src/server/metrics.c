@@ -142,6 +142,7 @@ static void render_core(struct str *out, const struct core_stats *c)
         one(out, "berth_retry_total", "counter", "Failed units that were scheduled for another attempt.", c->retries);
         one(out, "berth_node_unhealthy_total", "counter", "Times a node turned from Ready to NotReady.", c->nodes_lost);
         one(out, "berth_evictions_total", "counter", "Units moved away from nodes.", c->evictions);
+        one(out, "berth_preemptions_total", "counter", "Units that made room for higher priorities.", c->preemptions);
         one(out, "berth_launches_total", "counter", "Times an agent was told to start a unit.", c->launches);
         one(out, "berth_unit_reports_total", "counter", "Reports about units taken from agents.", c->unit_reports);
         one(out, "berth_heartbeats_total", "counter", "Heartbeats taken from agents.", c->heartbeats);
