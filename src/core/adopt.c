@@ -248,6 +248,8 @@ static const char *why_not(struct core *c, struct node_ix ix, const struct stran
                 return "its definition is another's";
         if (!amounts_can_add(node_at(c, ix)->ledger.reserved, amounts_of(w->resources)))
                 return "its resources are out of range";
+        if (host_port_is_taken(node_at(c, ix), w))
+                return "a host port of it is given to another unit there";
         w->revision_id = revision; /* what runs is of that revision, however a berth of today would name it */
         w->desired_state = desired;
         return NULL;

@@ -173,6 +173,7 @@ void ports_hold(struct core *c, struct node_ix n, const uint32_t *ports, uint32_
 /* The first of them that somebody on the node holds; 0: none. */
 uint32_t ports_taken(const struct node *n, const uint32_t *ports, uint32_t count);
 const char *port_text(uint32_t port);
+bool host_port_is_taken(const struct node *n, const Pb__Workload *w);
 /* A new definition of a unit that holds its place asks for no port that another one has. */
 bool ports_fit_in_place(const struct core *c, const struct workload *w, const Pb__Workload *asked);
 void ports_of_tombstone(struct core *c, struct tombstone *t, const uint32_t *ports, uint32_t n);

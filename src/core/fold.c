@@ -122,6 +122,8 @@ static const char *wrong_adoption(const struct core *c, const Pb__Event *e, stru
                 return "the adopted workload is known, or its node or token is not";
         if (e->token->epoch > c->epoch || (e->token->epoch == c->epoch && e->token->seq >= e->seq))
                 return "its token is of an event to come";
+        if (host_port_is_taken(node_get(c, n), e->workload))
+                return "a host port is taken there";
         return amounts_can_add(node_get(c, n)->ledger.reserved, amounts_of(e->workload->resources)) ? NULL
                                                                                                     : "the node's amounts would overflow";
 }

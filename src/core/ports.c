@@ -61,6 +61,16 @@ uint32_t ports_taken(const struct node *n, const uint32_t *ports, uint32_t count
         return 0;
 }
 
+bool host_port_is_taken(const struct node *n, const Pb__Workload *w)
+{
+        for (size_t i = 0; w->spec && i < w->spec->n_ports; i++) {
+                uint32_t port = port_key(w->spec->ports[i]);
+                if (port && ports_taken(n, &port, 1))
+                        return true;
+        }
+        return false;
+}
+
 bool ports_fit_in_place(const struct core *c, const struct workload *w, const Pb__Workload *asked)
 {
         const struct constraints *mine = class_of(c, w)->more;

@@ -582,16 +582,6 @@ static bool workload_values_are_sane(const Pb__Workload *r)
                (!r->placement || reason_is_sane(r->placement->reason)) && s->actual_state <= PB__ACTUAL_STATE__E__Missing;
 }
 
-static bool host_port_is_taken(const struct core *c, struct node_ix n, const Pb__Workload *r)
-{
-        for (size_t i = 0; r->spec && i < r->spec->n_ports; i++) {
-                uint32_t port = port_key(r->spec->ports[i]);
-                if (port && ports_taken(node_get(c, n), &port, 1))
-                        return true;
-        }
-        return false;
-}
-
 static const char *wrong_workload(struct core *c, const char *key, const Pb__Workload *r)
 {
         if (!key_is(key, "/workloads/", r->id))
@@ -621,7 +611,7 @@ static const char *wrong_workload(struct core *c, const char *key, const Pb__Wor
                 return "it is on a node that has yet to remove it";
         if (node_ok(n) && holds && !amounts_can_add(node_get(c, n)->ledger.reserved, amounts_of(r->resources)))
                 return "its resources are out of range";
-        if (node_ok(n) && holds && host_port_is_taken(c, n, r))
+        if (node_ok(n) && holds && host_port_is_taken(node_get(c, n), r))
                 return "a host port of it is taken on its node";
         return NULL;
 }
