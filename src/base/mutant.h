@@ -27,7 +27,7 @@
         X(ledger_not_released, "a finished unit's capacity is not given back")                                                             \
         X(ledger_without_disk, "placement does not look at disk space")                                                                    \
         X(utilisation_overflow, "utilisation is computed in 64 bits")                                                                      \
-        X(anti_affinity_one_way, "a unit's anti-affinity does not keep others away from it")                                              \
+        X(anti_affinity_one_way, "a unit's anti-affinity does not keep others away from it")                                               \
         X(skew_off_by_one, "one more than max_skew allows")                                                                                \
         X(tie_by_slot, "of equal nodes the first in memory wins, not the smallest id")                                                     \
         X(class_queue_skipped, "a queue counts as tried although it was not")                                                              \
