@@ -292,6 +292,30 @@ services:
         c.ok("delete", "shop", "--wait")
         self.assertEqual(self.inspect("shop"), [])
 
+    def test_dockers_routes_alone_are_enough(self):  # R: C6
+        c = self.node()
+        # podman speaks Docker's dialect on the same socket; another node uses nothing else
+        args = ["--runtime", "docker", "--podman-socket", os.path.join(c.dir, "node-1", "podman", "podman.sock")]
+        c.start_agent("node-2", args=args)
+        c.wait_nodes_ready(2)
+        c.ok("cordon", "node-1")
+        self.apply("there", "echo hello; " + FOREVER)
+        self.assertEqual(c.wait_phase("there", "Running")["assigned_node"], "node-2")
+        self.assertEqual(c.ok("exec", "there", "--", "/bin/echo", "inside").out, "inside\n")
+        c.wait_for("its output", lambda: "hello" in c.cli("logs", "there").out)
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": IMAGE}]}}
+        a = c.api.call("PUT", "/v1/workloads/pod", {"id": "pod", "type": "container", "restart": "never", "spec": {"pod": json.dumps(pod)}})
+        self.assertEqual(a.status, 201, a)
+        w = c.wait_phase("pod", "Failed")["status"]
+        self.assertIn("pods need podman", w["failure_reason"])
+        self.apply("after", "echo hello; " + FOREVER)  # the node still takes containers
+        c.wait_phase("after", "Running")
+        c.agents["node-2"].kill()
+        c.start_agent("node-2", args=args)
+        c.wait_for("both to be adopted", lambda: c.tail("node-2").count("unit adopted") >= 2)
+        for name in ("there", "after"):
+            c.ok("delete", name, "--wait")
+
     def test_an_agent_without_an_engine_says_why(self):  # R: C6 C25
         c = self.c = self.cluster()
         agent = c.start_agent("lone", args=["--runtime", "podman", "--podman-socket", os.path.join(c.dir, "nobody.sock")])

@@ -430,7 +430,7 @@ static void on_listed_for_clear(void *ctx, const struct api_answer *a)
         u->call = NULL;
         if (!list && u->phase == CUNIT_STARTING) { /* nothing of this copy was made yet */
                 u->outcome = RUNTIME_START_FAILED;
-                u->reason = PB__REASON__E__runtime_unavailable;
+                u->reason = PB__REASON__E__start_failed; /* it may be back for the next try: the node is not given up for it */
                 u->message = mem_strdup(fmt("the container engine does not answer: %s", api_problem(a)));
                 emit_end(u);
         } else if (!list) {

@@ -21,18 +21,19 @@ struct mark {
         struct unit_token token;
         char revision[129], boot_id[BOOT_ID_LEN + 1];
         enum cunit_kind kind;
+        uint64_t n_parts;
 };
 
-int mark_write(struct runtime *rt, const char *id, struct unit_token token, const char *revision, enum cunit_kind kind, struct err *err)
+int mark_write(const struct cunit *u, size_t n_parts, struct err *err)
 {
-        _cleanup_(mem_freep) char *dir = mem_strdup(fmt("%s/%s", rt->units_dir, id));
+        _cleanup_(mem_freep) char *dir = mem_strdup(fmt("%s/%s", u->rt->units_dir, u->id));
         _cleanup_(str_finip) struct str text = STR_INIT;
         int r = dir_make(dir, 0750, err);
 
         if (r < 0)
                 return r;
-        str_addf(&text, "%" PRIu64 " %" PRIu64 " %d %s %s\n", token.epoch, token.seq, (int)kind,
-                 str_empty(proc_boot_id()) ? "-" : proc_boot_id(), str_empty(revision) ? "-" : revision);
+        str_addf(&text, "%" PRIu64 " %" PRIu64 " %d %zu %s %s\n", u->token.epoch, u->token.seq, (int)u->kind, n_parts,
+                 str_empty(proc_boot_id()) ? "-" : proc_boot_id(), str_empty(u->revision) ? "-" : u->revision);
         return file_replace(fmt("%s/container.state", dir), str_c(&text), text.len, 0600, err);
 }
 
@@ -43,8 +44,8 @@ static bool mark_read(const struct runtime *rt, const char *id, struct mark *ret
 
         *ret = (struct mark){ 0 };
         if (file_read(fmt("%s/%s/container.state", rt->units_dir, id), 4096, &text, NULL) < 0 ||
-            sscanf(str_c(&text), "%" SCNu64 " %" SCNu64 " %d %36s %128s", &ret->token.epoch, &ret->token.seq, &kind, ret->boot_id,
-                   ret->revision) != 5)
+            sscanf(str_c(&text), "%" SCNu64 " %" SCNu64 " %d %" SCNu64 " %36s %128s", &ret->token.epoch, &ret->token.seq, &kind,
+                   &ret->n_parts, ret->boot_id, ret->revision) != 6)
                 return false;
         if (str_eq(ret->revision, "-"))
                 ret->revision[0] = 0;
@@ -152,7 +153,11 @@ static void emit_found(struct cunit *u, enum runtime_event_kind kind, const stru
 /* The last agent ended in the middle of its start: what there is of it goes, and the launch has left no trace. */
 static bool is_half_started(const struct cunit *u, const Ct__Listing *list)
 {
-        for (size_t i = 0; i < list->n_items; i++) {
+        struct mark mark;
+
+        if (mark_read(u->rt, u->id, &mark) && unit_token_cmp(mark.token, u->token) == 0 && mark.n_parts != u->parts.len)
+                return true;
+        for (size_t i = 0; i < list->n_items; i++) { /* the mark may be lost with the agent's directory; the labels are not */
                 const char *text = is_of(list->items[i], u->id) ? container_label(list->items[i], LABEL_PARTS) : NULL;
                 uint64_t n;
 
@@ -162,7 +167,7 @@ static bool is_half_started(const struct cunit *u, const Ct__Listing *list)
         for (size_t i = 0; i < u->parts.len; i++)
                 if (u->parts.at[i]->ended && u->parts.at[i]->started_at == 0)
                         return true;
-        return u->kind == CUNIT_POD && u->parts.len == 0;
+        return false;
 }
 
 static void find_unit(struct runtime *rt, const char *id, struct unit_token token, const char *revision, const Ct__Listing *list)

@@ -271,7 +271,7 @@ static int write_conf(struct runtime *rt, struct err *err)
         p = processes.rlim_max > 4096 ? 4096 : processes.rlim_max; /* more is refused on some machines even below the limit */
         str_adds(&text, "# Written by berth agent: podman's own settings did not work on this machine.\n[containers]\n");
         str_addf(&text, "default_ulimits = [\"nofile=%llu:%llu\",\"nproc=%llu:%llu\"]\nnetns = \"host\"\n", n, n, p, p);
-        str_addf(&text, "[engine]\n%scgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n",
+        str_addf(&text, "[engine]\n%scgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\nexit_command_delay = 10\n",
                  on_path("runc") ? "runtime = \"runc\"\n" : "");
         mem_free(rt->conf);
         rt->conf = mem_strdup(fmt("%s/podman/containers.conf", rt->data_dir));

@@ -63,10 +63,9 @@ static void fail_from_answer(struct cunit *u, const char *what, const struct api
         const char *problem = api_problem(a);
 
         start_fail(u,
-                   a->status == 0            ? PB__REASON__E__runtime_unavailable
-                   : is_about_image(problem) ? PB__REASON__E__image_unavailable
-                   : a->status == 400        ? PB__REASON__E__invalid_spec
-                                             : PB__REASON__E__start_failed,
+                   is_about_image(problem) ? PB__REASON__E__image_unavailable
+                   : a->status == 400      ? PB__REASON__E__invalid_spec
+                                           : PB__REASON__E__start_failed,
                    fmt("%s: %s", what, problem));
 }
 
@@ -385,7 +384,7 @@ static void on_pulled(void *ctx, const struct api_answer *a)
                         create(u);
                 return;
         }
-        start_fail(u, a->status == 0 ? PB__REASON__E__runtime_unavailable : PB__REASON__E__image_unavailable,
+        start_fail(u, a->status == 0 ? PB__REASON__E__start_failed : PB__REASON__E__image_unavailable,
                    fmt("image %.200s could not be pulled: %s", def_of(u)->spec->image, s->problem[0] ? s->problem : api_problem(a)));
 }
 
@@ -507,13 +506,21 @@ static void add_variables(struct cstart *s, Pb__Spec *service)
 }
 
 /* What the parts are: the spec itself, or the compose file's services. */
-static int plan_parts(struct cunit *u, struct err *err)
+static int plan_parts(struct cunit *u, size_t *ret_pod, struct err *err)
 {
         struct cstart *s = u->start;
         const Pb__Spec *spec = s->workload->spec;
         struct compose file;
         int r;
 
+        if (u->kind == CUNIT_POD) {
+                struct kube_pod pod;
+
+                r = kube_pod_read(spec->pod, strlen(spec->pod), &s->memory, &pod, err);
+                if (r == 0)
+                        *ret_pod = pod.n_containers;
+                return r;
+        }
         if (u->kind != CUNIT_COMPOSE) {
                 s->defs = arena_new(&s->memory, struct cdef);
                 s->defs[0] = (struct cdef){ "", spec };
@@ -559,20 +566,16 @@ void container_start(struct runtime *rt, const struct runtime_start *start)
         enum cunit_kind kind = w->type == PB__WORKLOAD_TYPE__E__compose ? CUNIT_COMPOSE : pod ? CUNIT_POD : CUNIT_PLAIN;
         struct err err = { 0 };
         struct cunit *u;
+        size_t n_pod = 0;
 
         if (!rt->usable || (pod && !rt->is_podman)) {
-                refuse(rt, start, PB__REASON__E__runtime_unavailable,
-                       rt->usable ? "runtime not available: pods need podman, and this node has Docker"
-                                  : fmt("runtime not available: %s", rt->why_not));
+                refuse(rt, start, rt->usable ? PB__REASON__E__invalid_spec : PB__REASON__E__runtime_unavailable,
+                       rt->usable ? "pods need podman, and this node has Docker" : fmt("runtime not available: %s", rt->why_not));
                 return;
         }
         if (!w->spec || container_find_unit(rt, start->workload_id)) {
                 refuse(rt, start, PB__REASON__E__start_failed,
                        w->spec ? "an earlier copy of this unit still runs" : "the unit has no spec");
-                return;
-        }
-        if (mark_write(rt, start->workload_id, start->token, w->revision_id, kind, &err) < 0) {
-                refuse(rt, start, PB__REASON__E__start_failed, err_line(&err));
                 return;
         }
         u = cunit_new(rt, start->workload_id, start->token, w->revision_id, kind);
@@ -581,9 +584,14 @@ void container_start(struct runtime *rt, const struct runtime_start *start)
         u->start = mem_must(sizeof(*u->start));
         u->start->workload = copy_of(w);
         u->start->cluster_id = arena_strdup(&u->start->memory, start->cluster_id ? start->cluster_id : "");
-        if (!u->start->workload || plan_parts(u, &err) < 0) {
+        if (!u->start->workload || plan_parts(u, &n_pod, &err) < 0) {
                 cunit_free(u);
                 refuse(rt, start, PB__REASON__E__invalid_spec, err.code ? err_line(&err) : "its definition does not parse");
+                return;
+        }
+        if (mark_write(u, kind == CUNIT_POD ? n_pod : u->start->n_defs, &err) < 0) {
+                cunit_free(u);
+                refuse(rt, start, PB__REASON__E__start_failed, err_line(&err));
                 return;
         }
         unit_clear(u, cleared);

@@ -155,7 +155,7 @@ void container_remove(struct runtime *rt, const char *workload_id);
 /* container_find.c */
 int container_find_all(struct runtime *rt, struct err *err);
 /* The mark that a container of this unit may exist: written before the first call, removed with the unit. */
-int mark_write(struct runtime *rt, const char *id, struct unit_token token, const char *revision, enum cunit_kind kind, struct err *err);
+int mark_write(const struct cunit *u, size_t n_parts, struct err *err);
 const char *pod_part_name(const struct runtime *rt, const char *workload_id,
                           const char *name);                    /* a pod's containers are named <pod>-<name> */
 bool unit_take_parts(struct cunit *u, const Ct__Listing *list); /* those of its token; false: there are none */
