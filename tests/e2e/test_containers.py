@@ -111,10 +111,11 @@ class Containers(berthtest.Case):
                          "volumes": [{"host_path": volume, "container_path": "/data", "read_only": True}]},
                    resources={"cpu": 0.5, "memory_mb": 64})
         w = c.wait_phase("web", "Running")
-        out = c.wait_for("its output", lambda: (lambda r: r if "65534" in r.out else None)(c.cli("logs", "web"))).out
+        out = c.wait_for("its output", lambda: (lambda r: r if "65534" in r.out and "trouble" in r.out else None)(c.cli("logs", "web"))).out
         for line in ("hello", "trouble", "from the node", "/bin", "COLOUR=blue", "BERTH_WORKLOAD_ID=web", "65534"):
             self.assertIn(line, out.splitlines())
-        self.assertEqual(c.ok("logs", "web", "--tail", "1").out, "65534\n")
+        last = c.ok("logs", "web", "--tail", "1")  # output and errors come by two pipes: which is last is not known
+        self.assertIn(last.out + last.err, ("65534\n", "trouble\n"))
 
         (box,) = self.inspect("web")
         self.assertEqual(box["HostConfig"]["Memory"], 64 << 20)

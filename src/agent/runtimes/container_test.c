@@ -45,7 +45,7 @@ static struct {
         struct line script[32];
         size_t n_script;
         struct str asked; /* one line per request */
-        bool stop;
+        _Atomic bool stop;
 } fake;
 
 static const char *answer_to(const char *request)
@@ -115,11 +115,20 @@ static void *serve(void *arg)
         return NULL;
 }
 
-static void says(const char *match, const char *answer)
+static void says_times(const char *match, const char *answer, int times)
 {
         pthread_mutex_lock(&fake.lock);
-        fake.script[fake.n_script++] = (struct line){ .match = match, .answer = answer };
+        assert_true(fake.n_script < ARRAY_LEN(fake.script));
+        fake.script[fake.n_script++] = (struct line){ .match = match, .answer = answer, .times = times };
         pthread_mutex_unlock(&fake.lock);
+}
+static void says(const char *match, const char *answer)
+{
+        says_times(match, answer, 0);
+}
+static void says_once(const char *match, const char *answer)
+{
+        says_times(match, answer, 1);
 }
 
 static bool was_asked(const char *text)
@@ -363,8 +372,7 @@ static void what_a_failed_start_made_is_removed_before_it_is_told(void **state)
         (void)state;
         must_open();
         says("POST /containers/berth-web", "HTTP/1.1 500 No\r\nContent-Length: 35\r\n\r\n{\"message\":\"exec: no such program\"}");
-        says("DELETE /containers/", "HTTP/1.1 500 Busy\r\nContent-Length: 0\r\n\r\n");
-        fake.script[fake.n_script - 1].times = 1; /* the first removal fails as well */
+        says_once("DELETE /containers/", "HTTP/1.1 500 Busy\r\nContent-Length: 0\r\n\r\n"); /* the first removal fails as well */
         start_web(PB__PULL__E__unset);
         says("GET /containers/json", LISTED("created"));
         const struct seen *s = await(RUNTIME_START_FAILED);
