@@ -10,7 +10,7 @@ import persys
 from berthtest import Case, note
 
 
-def push_agent(c, name, args=(), listen="127.0.0.1:0", runtime=None):
+def push_agent(c, name, args=(), listen="127.0.0.1:0", runtime="process"):
     """A real agent that is called."""
     return c.start_agent(name, args=["--push", "--listen", listen, *args], runtime=runtime)
 
