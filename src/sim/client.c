@@ -152,6 +152,8 @@ static void ask_node(struct sim *s, const struct request *q, struct input *in)
         Pb__NodeRef ref = PB__NODE_REF__INIT;
         wish.id = ref.id = s->machines.at[q->item].id;
         wish.wish = q->wish;
+        if (q->wish == PB__NODE_WISH__E__draining && s->now / 1000 % 2)
+                wish.deadline_seconds = 1 + s->now / 1000 % 120; /* every other drain has a deadline */
         in->kind = q->op == OP_WISH ? INPUT_NODE_WISH : INPUT_NODE_FORGET;
         in->msg = q->op == OP_WISH ? &wish.base : &ref.base;
         sim_server_input(s, in);
