@@ -115,6 +115,7 @@ struct grpc_server_options {
         size_t max_header_bytes;            /* 16 KiB */
         size_t max_queued_bytes;            /* per call, to send: 1 MiB; see (5) */
         size_t max_connection_queued_bytes; /* all calls of a connection together: 16 MiB */
+        size_t max_answer_bytes;            /* waiting on all connections together, beyond which unary answers are refused: 64 MiB */
         uint32_t max_streams;               /* per connection: 100 */
         uint32_t max_connections;           /* 20,000 */
         int64_t handshake_timeout_ms;       /* TLS and HTTP/2 greeting: 10 s */
@@ -135,6 +136,7 @@ struct grpc_server_stats {
         uint32_t connections, calls;                           /* now */
         uint64_t connections_total, connections_refused_total; /* since the start */
         uint64_t calls_total, messages_in_total, messages_out_total;
+        uint64_t queued_bytes; /* now: waiting to be sent, on all connections */
 };
 
 int grpc_server_create(struct event_base *base, const struct grpc_server_options *options, struct grpc_server **ret_server,

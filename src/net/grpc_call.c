@@ -8,7 +8,7 @@
  * Invariants:
  *   (1) closed is set once; from then on the only callback is on_close, and it comes from the loop's visit.
  *   (2) held is empty unless the call is paused, or a visit is due (resume_due).
- *   (3) conn->queued_bytes is the sum of the out queues of its calls.
+ *   (3) conn->queued_bytes is the sum of the out queues of its calls, host->queued_bytes that of all its connections.
  *   (4) A call in a connection's list has stream_id > 0 and holds a reference for its stream.
  *   (5) conn->buffered_bytes is the sum of message_in and held of its calls, as of the last receive.
  */
@@ -76,6 +76,7 @@ void grpc_call_attach(struct grpc_call *call, struct grpc_conn *conn, int32_t st
         conn->calls = call;
         conn->n_calls++;
         conn->queued_bytes += grpc_call_queued_bytes(call);
+        call->host->queued_bytes += grpc_call_queued_bytes(call);
         grpc_call_ref(call); /* the stream's: (4) */
 }
 
@@ -85,8 +86,11 @@ static void drop_queue(struct grpc_call *call)
 
         if (n == 0)
                 return;
-        if (call->conn)
+        if (call->conn) {
                 call->conn->queued_bytes -= n;
+                if (call->host)
+                        call->host->queued_bytes -= n;
+        }
         evbuffer_drain(call->out, n);
 }
 
@@ -515,8 +519,10 @@ int grpc_call_send(struct grpc_call *call, const void *data, size_t len)
                 return -ERR_LIMIT;
         evbuffer_add(call->out, prefix, sizeof(prefix));
         evbuffer_add(call->out, data, len);
-        if (call->conn)
+        if (call->conn) {
                 call->conn->queued_bytes += sizeof(prefix) + len;
+                call->host->queued_bytes += sizeof(prefix) + len;
+        }
         call->host->messages_out_total++;
         if (call->is_server && !call->headers_done)
                 submit_response(call, NULL, true);
@@ -562,10 +568,14 @@ void grpc_call_finish(struct grpc_call *call, enum grpc_status status, const cha
 
 void grpc_call_reply(struct grpc_call *call, const void *data, size_t len)
 {
-        int r = grpc_call_send(call, data, len);
+        /* Many clients that ask and do not read must not fill the memory, each within its own limit. */
+        bool is_full = call->host && call->host->max_answer_bytes && call->host->queued_bytes + len > call->host->max_answer_bytes;
+        int r = is_full ? -ERR_LIMIT : grpc_call_send(call, data, len);
 
         if (r == -ERR_LIMIT)
-                grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED, "too much waits to be sent on this connection", NULL);
+                grpc_call_finish(
+                    call, GRPC_RESOURCE_EXHAUSTED,
+                    is_full ? "too many answers wait to be read by their clients" : "too much waits to be sent on this connection", NULL);
         else
                 grpc_call_finish(call, GRPC_OK, NULL, NULL);
 }
@@ -597,6 +607,8 @@ ssize_t grpc_call_read(nghttp2_session *session, int32_t stream_id, uint8_t *buf
         if (n > 0) {
                 evbuffer_remove(call->out, buf, n);
                 conn->queued_bytes -= n; /* (3) */
+                if (call->host)
+                        call->host->queued_bytes -= n;
                 queued -= n;
                 if (call->drain_wanted && queued <= call->max_queued_bytes / 4)
                         grpc_call_work(call);

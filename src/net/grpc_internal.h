@@ -41,6 +41,7 @@ struct grpc_host {
         uint32_t max_streams;
         int64_t keepalive_ms, keepalive_timeout_ms;
         bool ending; /* new calls get no callbacks: an on_close that starts another call must not keep us from ending */
+        size_t queued_bytes, max_answer_bytes; /* of all connections; 0: no bound */
         uint32_t n_calls;
         uint64_t calls_total, messages_in_total, messages_out_total;
 };

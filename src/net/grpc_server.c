@@ -289,6 +289,7 @@ int grpc_server_create(struct event_base *base, const struct grpc_server_options
         s->host.max_message_bytes = OR_DEFAULT(o->max_message_bytes, GRPC_MESSAGE_MAX_DEFAULT);
         s->host.max_header_bytes = OR_DEFAULT(o->max_header_bytes, 16 * 1024);
         s->host.max_queued_bytes = OR_DEFAULT(o->max_queued_bytes, 1024 * 1024);
+        s->host.max_answer_bytes = OR_DEFAULT(o->max_answer_bytes, 64 * 1024 * 1024);
         s->host.max_connection_queued_bytes = OR_DEFAULT(o->max_connection_queued_bytes, 16 * 1024 * 1024);
         s->host.max_streams = OR_DEFAULT(o->max_streams, 100);
         s->host.keepalive_ms = OR_DEFAULT(o->keepalive_ms, 30000);
@@ -351,5 +352,6 @@ void grpc_server_get_stats(const struct grpc_server *server, struct grpc_server_
                 .calls_total = server->host.calls_total,
                 .messages_in_total = server->host.messages_in_total,
                 .messages_out_total = server->host.messages_out_total,
+                .queued_bytes = server->host.queued_bytes,
         };
 }

@@ -428,6 +428,41 @@ static void slow_reader_of_100000_messages_holds_little_memory(void **state)
         rig_stop(&r);
 }
 
+/* R: A11 */
+static void answers_that_nobody_reads_are_bounded_over_all_connections(void **state)
+{
+        enum { BIG = 3 * 1024 * 1024 };
+        struct rig r;
+        struct probe slow = { 0 }, other = { 0 };
+        char *big = mem_must(BIG + 1);
+        struct grpc_server_stats stats;
+        (void)state;
+
+        memset(big, 'x', BIG);
+        rig_start(&r, &(struct grpc_server_options){ .max_answer_bytes = 4 * 1024 * 1024 },
+                  &(struct grpc_channel_options){ .max_queued_bytes = 8 * 1024 * 1024 });
+        probe_unary(&slow, r.channel, SERVICE "Echo", big, NULL);
+        grpc_call_pause(slow.call);
+        UNTIL(r.base, r.service.messages == 1);
+        grpc_server_get_stats(r.server, &stats);
+        assert_in_range(stats.queued_bytes, 1, BIG + 5);
+        probe_unary(&other, r.channel, SERVICE "Echo", big, NULL);
+        UNTIL(r.base, other.closed);
+        assert_int_equal(other.status, GRPC_RESOURCE_EXHAUSTED);
+        probe_fini(&other);
+        grpc_call_cancel(slow.call);
+        UNTIL(r.base, slow.closed && r.service.closed == 2);
+        grpc_server_get_stats(r.server, &stats);
+        assert_int_equal(stats.queued_bytes, 0);
+        probe_unary(&other, r.channel, SERVICE "Echo", big, NULL);
+        UNTIL(r.base, other.closed);
+        assert_int_equal(other.status, GRPC_OK);
+        probe_fini(&other);
+        probe_fini(&slow);
+        mem_free(big);
+        rig_stop(&r);
+}
+
 static void full_queue_refuses_and_drain_follows(void **state)
 {
         struct rig r;
@@ -1188,6 +1223,7 @@ int main(void)
                 cmocka_unit_test(answer_before_the_request_ended_is_taken),
                 cmocka_unit_test(slow_reader_of_100000_messages_holds_little_memory),
                 cmocka_unit_test(full_queue_refuses_and_drain_follows),
+                cmocka_unit_test(answers_that_nobody_reads_are_bounded_over_all_connections),
                 cmocka_unit_test(paused_calls_get_everything_before_their_end),
                 cmocka_unit_test(unfinished_messages_of_a_connection_are_limited),
                 cmocka_unit_test(paused_call_does_not_hold_up_others),
