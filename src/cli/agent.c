@@ -58,8 +58,8 @@ static const struct opt rows[] = {
             .help = "name that the server's certificate must carry"),
         OPT(T, OPT_TEXT, log_level, .name = "log-level", .arg = "LEVEL", .env = "BERTH_LOG_LEVEL", .choices = "debug|info|warn|error",
             .help = "debug, info, warn or error"),
-        OPT(T, OPT_TEXT, log_format, .name = "log-format", .arg = "FORMAT", .env = "BERTH_LOG_FORMAT", .choices = "logfmt|json",
-            .help = "logfmt or json"),
+        OPT(T, OPT_TEXT, log_format, .name = "log-format", .arg = "FORMAT", .env = "BERTH_LOG_FORMAT", .choices = "text|json|logfmt",
+            .help = "text (key=value) or json"),
         OPT(T, OPT_INT, ready_fd, .name = "ready-fd", .max = 1000000), /* hidden: for whoever starts us */
 };
 #undef T

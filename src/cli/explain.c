@@ -52,6 +52,21 @@ static void candidates_table(const struct cli *cli, const Pb__Explanation *e, bo
                 str_addf(out, "... and %zu more; -o wide shows them\n", e->n_candidates - shown);
 }
 
+static void print_failure(const Pb__Explanation *e, int64_t now_ms, struct str *out)
+{
+        const Pb__LastFailure *f = e->last_failure;
+        char age[32];
+        const char *code = f->signal      ? fmt(", signal %" PRId64, f->signal->value)
+                           : f->exit_code ? fmt(", exit code %" PRId64, f->exit_code->value)
+                                          : "";
+        fact(out, "Last failure",
+             fmt("%s%s%s%s%s", str_empty(f->message) ? "failed" : f->message, code, str_empty(f->node_id) ? "" : " on ",
+                 str_empty(f->node_id) ? "" : f->node_id,
+                 f->failed_at ? fmt(", %s ago", age_words(age, sizeof(age), now_ms, f->failed_at)) : ""));
+        if (e->attempts)
+                fact(out, "Failures", fmt("%d of %d", e->attempts, e->max_attempts));
+}
+
 static void print(const struct cli *cli, const Pb__Explanation *e, bool wide)
 {
         _cleanup_(str_finip) struct str out = STR_INIT;
@@ -74,6 +89,10 @@ static void print(const struct cli *cli, const Pb__Explanation *e, bool wide)
                 fact(&out, "Because", p->reason && p->reason != PB__REASON__E__placed ? reason_name(p->reason) : NULL);
                 fact(&out, "Before", p->previous_node);
         }
+        if (!str_empty(e->came_from) && e->moved_because)
+                fact(&out, "Moved", fmt("away from %s: %s", e->came_from, reason_name(e->moved_because)));
+        if (e->last_failure)
+                print_failure(e, now_ms, &out);
         if (!str_empty(e->next))
                 fact(&out, "Next",
                      e->next_at > now_ms ? fmt("%s (in %s)", e->next, str_age(age, sizeof(age), e->next_at - now_ms)) : e->next);
@@ -93,6 +112,13 @@ static void print(const struct cli *cli, const Pb__Explanation *e, bool wide)
         for (size_t i = 0; i < e->n_would_fit_if; i++) {
                 str_adds(&out, "  ");
                 text_clean(&out, e->would_fit_if[i]);
+                str_addc(&out, '\n');
+        }
+        if (e->n_history)
+                section(&out, cli, "What led here");
+        for (size_t i = 0; i < e->n_history; i++) {
+                str_adds(&out, "  ");
+                text_clean(&out, e->history[i]);
                 str_addc(&out, '\n');
         }
         if (e->n_candidates) {
@@ -132,7 +158,9 @@ const struct verb verb_explain = {
         .args = "NAME...",
         .summary = "why a workload is where it is, or nowhere",
         .text = "For each node the reason that speaks against it, the nearest miss and what would make it fit; for a placed workload the\n"
-                "candidates' scores (utilisation when chosen, lower is better).",
+                "candidates' scores (utilisation when chosen, lower is better). For one that moved or failed also what led here: the last "
+                "failure,\n"
+                "how often it was tried and when it is tried again, the node it came from and why.",
         .examples = "  berth explain hello",
         .options = rows,
         .n_options = ARRAY_LEN(rows),

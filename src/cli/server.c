@@ -86,8 +86,8 @@ static const struct opt rows[] = {
             .help = "clients need a certificate of this CA"),
         OPT(T, OPT_TEXT, log_level, .name = "log-level", .arg = "LEVEL", .env = "BERTH_LOG_LEVEL", .choices = "debug|info|warn|error",
             .help = "debug, info, warn or error"),
-        OPT(T, OPT_TEXT, log_format, .name = "log-format", .arg = "FORMAT", .env = "BERTH_LOG_FORMAT", .choices = "logfmt|json",
-            .help = "logfmt or json"),
+        OPT(T, OPT_TEXT, log_format, .name = "log-format", .arg = "FORMAT", .env = "BERTH_LOG_FORMAT", .choices = "text|json|logfmt",
+            .help = "text (key=value) or json"),
 };
 #undef T
 

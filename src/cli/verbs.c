@@ -1,12 +1,45 @@
 /* cli/verbs.c: all verbs, in the order of the help. */
 #include "cli/verbs.h"
 
+/* clang-format off: one line each, so that two verbs that come at once do not meet */
 const struct verb *const verbs[] = {
-        &verb_run,   &verb_apply,   &verb_plan,       &verb_get,    &verb_describe, &verb_explain, &verb_logs,    &verb_exec,   &verb_stop,
-        &verb_start, &verb_delete,  &verb_retry,      &verb_cordon, &verb_uncordon, &verb_drain,   &verb_disable, &verb_taint,  &verb_adopt,
-        &verb_node,  &verb_events,  &verb_cluster,    &verb_quota,  &verb_fsck,     &verb_config,  &verb_dev,     &verb_server, &verb_agent,
-        &verb_sim,   &verb_version, &verb_completion, &verb_help,   &verb_complete, &verb_man,     NULL,
+        &verb_run,
+        &verb_apply,
+        &verb_plan,
+        &verb_get,
+        &verb_describe,
+        &verb_explain,
+        &verb_logs,
+        &verb_exec,
+        &verb_stop,
+        &verb_start,
+        &verb_delete,
+        &verb_retry,
+        &verb_cordon,
+        &verb_uncordon,
+        &verb_drain,
+        &verb_disable,
+        &verb_taint,
+        &verb_adopt,
+        &verb_node,
+        &verb_events,
+        &verb_cluster,
+        &verb_doctor,
+        &verb_quota,
+        &verb_fsck,
+        &verb_config,
+        &verb_dev,
+        &verb_server,
+        &verb_agent,
+        &verb_sim,
+        &verb_version,
+        &verb_completion,
+        &verb_help,
+        &verb_complete,
+        &verb_man,
+        NULL,
 };
+/* clang-format on */
 
 const struct verb *verb_find(const char *name, struct err *err)
 {

@@ -4,10 +4,39 @@
 
 #include "cli/cli.h"
 
-extern const struct verb verb_adopt, verb_agent, verb_apply, verb_cluster, verb_complete, verb_completion, verb_config, verb_cordon,
-    verb_delete, verb_describe, verb_dev, verb_disable, verb_taint, verb_drain, verb_events, verb_exec, verb_explain, verb_fsck, verb_get,
-    verb_help, verb_logs, verb_man, verb_node, verb_retry, verb_quota, verb_run, verb_server, verb_sim, verb_start, verb_stop,
-    verb_uncordon, verb_version;
+extern const struct verb verb_adopt;
+extern const struct verb verb_agent;
+extern const struct verb verb_apply;
+extern const struct verb verb_cluster;
+extern const struct verb verb_complete;
+extern const struct verb verb_completion;
+extern const struct verb verb_config;
+extern const struct verb verb_cordon;
+extern const struct verb verb_delete;
+extern const struct verb verb_describe;
+extern const struct verb verb_dev;
+extern const struct verb verb_disable;
+extern const struct verb verb_doctor;
+extern const struct verb verb_drain;
+extern const struct verb verb_events;
+extern const struct verb verb_exec;
+extern const struct verb verb_explain;
+extern const struct verb verb_fsck;
+extern const struct verb verb_get;
+extern const struct verb verb_help;
+extern const struct verb verb_logs;
+extern const struct verb verb_man;
+extern const struct verb verb_node;
 extern const struct verb verb_plan;
+extern const struct verb verb_quota;
+extern const struct verb verb_retry;
+extern const struct verb verb_run;
+extern const struct verb verb_server;
+extern const struct verb verb_sim;
+extern const struct verb verb_start;
+extern const struct verb verb_stop;
+extern const struct verb verb_taint;
+extern const struct verb verb_uncordon;
+extern const struct verb verb_version;
 
 #endif

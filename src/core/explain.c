@@ -335,6 +335,17 @@ static char *summary(struct core *c, const struct workload *w, const Pb__Explana
         }
 }
 
+static void last_failure(const struct workload *w, Pb__LastFailure *ret, Pb__IntValue *exit_code, Pb__IntValue *signal)
+{
+        exit_code->value = w->exit_code;
+        signal->value = w->signal;
+        ret->message = w->failure;
+        ret->exit_code = w->has_exit ? exit_code : NULL;
+        ret->signal = w->has_signal ? signal : NULL;
+        ret->failed_at = w->finished_at;
+        ret->reason = w->reason;
+}
+
 void read_explain(struct core *c, const Pb__WorkloadRef *req)
 {
         struct workload_ix ix;
@@ -399,6 +410,15 @@ void read_explain(struct core *c, const Pb__WorkloadRef *req)
                 ledger_reserve(&node_at(c, w->node)->ledger, k->need);
                 counts_unit_quietly(c, w, 1);
         }
+        Pb__LastFailure failure = PB__LAST_FAILURE__INIT;
+        Pb__IntValue exit_code = PB__INT_VALUE__INIT, signal = PB__INT_VALUE__INIT;
+        last_failure(w, &failure, &exit_code, &signal);
+        if (w->failure)
+                x.last_failure = &failure;
+        x.attempts = w->attempts;
+        x.max_attempts = w->max_attempts;
+        x.came_from = w->previous_node;
+        x.resource_version = w->seq;
         x.summary = arena_printf(&c->step, "%s%s", summary(c, w, &x), misfit);
         x.next = "";
         next_step(c, w, &x);

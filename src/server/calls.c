@@ -10,6 +10,8 @@
 #include "model/validate.h"
 #include "net/grpc.h"
 #include "net/http.h"
+#include "server/explained.h"
+#include "server/facts.h"
 #include "server/io.h"
 #include "server/plans.h"
 #include "server/reader.h"
@@ -151,7 +153,7 @@ void call_fail(struct call *call, const struct err *err)
 }
 
 /* What the core cannot know of ClusterInfo. */
-static void complete_cluster(struct io *io, Pb__ClusterInfo *info)
+static void complete_cluster(struct io *io, Pb__ClusterInfo *info, struct arena *memory)
 {
         struct server *s = io->s;
         info->version = (char *)BERTH_VERSION;
@@ -161,6 +163,7 @@ static void complete_cluster(struct io *io, Pb__ClusterInfo *info)
         info->commits = (int64_t)counted(&s->metrics.commits);
         info->http_address = s->http_address;
         info->grpc_address = s->grpc_address;
+        info->server = server_facts(io, memory);
 }
 
 static void answer_http(struct http_request *http, const struct op *op, const struct reply *reply, ProtobufCMessage *m, bool pretty)
@@ -205,7 +208,7 @@ static void answer(struct call *call, const struct reply *reply)
                 return;
         }
         if (is_cluster && m)
-                complete_cluster(call->io, (Pb__ClusterInfo *)m);
+                complete_cluster(call->io, (Pb__ClusterInfo *)m, &arena);
         call_drop(call);
         if (http)
                 answer_http(http, op, reply, m, pretty);
@@ -234,6 +237,16 @@ static void answer_chain_start(struct call *call, const struct reply *reply)
         call_read(call); /* deleted or never there: the reader scans */
 }
 
+/* Why it is so is in the records; how it came to be so is in the events. They may be gone, or the reader busy: the answer is as good as it can be then. */
+static void answer_explain(struct call *call, const struct reply *reply)
+{
+        struct history_job *job = explained_job(call->ticket, reply);
+        if (job && queue_push(call->io->s->reader_queue, job))
+                return; /* its deadline stands */
+        history_job_free(job);
+        answer(call, reply);
+}
+
 void calls_reply(struct calls *c, const struct reply *reply)
 {
         struct call *call = find(c, reply->ticket);
@@ -248,6 +261,8 @@ void calls_reply(struct calls *c, const struct reply *reply)
                 answer_chain_start(call, reply);
         else if (reply->err)
                 call_fail(call, reply->err);
+        else if (call->op->kind == OP_EXPLAIN)
+                answer_explain(call, reply);
         else if (call->op->kind == OP_PLAN)
                 plans_barrier(c->io->plans, call);
         else
@@ -257,7 +272,12 @@ void calls_reply(struct calls *c, const struct reply *reply)
 void calls_history(struct calls *c, struct history_job *job)
 {
         struct call *call = find(c, job->owner);
-        if (call && job->err.code != ERR_OK)
+        if (call && call->op->kind == OP_EXPLAIN) {
+                struct str packed = STR_INIT;
+                explained(job, &packed);
+                call_answer(call, &pb__explanation__descriptor, packed.buf, packed.len);
+                str_fini(&packed);
+        } else if (call && job->err.code != ERR_OK)
                 call_fail(call, &job->err);
         else if (call) {
                 struct http_request *http = call->http;

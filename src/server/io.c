@@ -97,6 +97,7 @@ static void release(struct io *io, struct core_batch *batch)
 {
         atomic_fetch_sub(&io->s->answers, batch->n_replies);
         events_released(io->events, &batch->commit);
+        eventlog_add(&io->log, &batch->commit);
         for (size_t i = 0; i < batch->n_replies; i++)
                 calls_reply(io->calls, &batch->replies[i]);
         sessions_effects(io->sessions, batch);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "server/calls.h"
+#include "server/eventlog.h"
 #include "server/events.h"
 #include "server/ops.h"
 #include "server/push.h"
@@ -38,6 +39,7 @@ struct io {
         struct events *events;
         struct relays *relays;
         struct plans *plans;
+        struct eventlog log;
         struct event *wake, *files; /* something in the queue; look at the certificate's files */
         struct event *nudge;        /* the ring has something to do */
         unsigned n_quiet;           /* inputs that it was not told of yet */

@@ -15,6 +15,7 @@
 enum op_kind {
         OP_CORE,    /* an input of the core: op->input */
         OP_CLUSTER, /* the same, completed with what the core does not know */
+        OP_EXPLAIN, /* an input of the core, completed with what the stored events tell */
         OP_PLAN,    /* what would happen, by a forked child */
         OP_EVENTS,  /* stored events, by the reader thread */
         OP_WATCH,   /* stored, then live events */

@@ -39,6 +39,9 @@ struct history_job {
         uint64_t chain; /* a workload's newest event: follow Event.prev from there instead of scanning; 0: scan */
         uint64_t head;  /* list: shown in the answer */
 
+        const void *explanation; /* packed, in memory: what the answer completes (explained.h) */
+        size_t explanation_len;
+
         struct err err; /* code 0: it worked */
         struct str body;
         ARRAY(struct history_item) items;

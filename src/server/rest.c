@@ -210,6 +210,7 @@ static void serve(struct http_request *req, void *ctx)
         case OP_CLUSTER:
         case OP_EVENTS:
         case OP_PLAN:
+        case OP_EXPLAIN:
                 begin_call(door, req, msg, request, pretty);
                 return;
         case OP_WATCH:

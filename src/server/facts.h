@@ -1,0 +1,10 @@
+/* server/facts.h: how the server itself is: disk, queues, limits, clock. For ClusterInfo, and so for berth doctor. The io thread's. Internal. */
+#ifndef BERTH_SERVER_FACTS_H
+#define BERTH_SERVER_FACTS_H
+
+#include "base/arena.h"
+#include "server/io.h"
+
+Pb__ServerFacts *server_facts(struct io *io, struct arena *memory);
+
+#endif
