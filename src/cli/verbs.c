@@ -1,7 +1,8 @@
 /* cli/verbs.c: all verbs, in the order of the help. */
 #include "cli/verbs.h"
 
-/* clang-format off: one line each, so that two verbs that come at once do not meet */
+/* One line each, so that two verbs that come at once do not meet. */
+/* clang-format off */
 const struct verb *const verbs[] = {
         &verb_run,
         &verb_apply,
