@@ -208,6 +208,11 @@ void log_setup(enum log_level min, enum log_format format, int fd)
         atomic_store(&out_fd, fd);
 }
 
+void log_set_level(enum log_level min)
+{
+        atomic_store(&min_level, min);
+}
+
 int log_level_parse(const char *name, enum log_level *ret)
 {
         for (size_t i = 0; name && i < ARRAY_LEN(level_names); i++)

@@ -27,6 +27,7 @@ struct log_field {
 #define LOG_E(e) ((struct log_field){ .key = "error", .s = err_line(e), .kind = 's' })
 
 void log_setup(enum log_level min, enum log_format format, int fd); /* default: info, logfmt, 2 */
+void log_set_level(enum log_level min);
 int log_level_parse(const char *name, enum log_level *ret);
 bool log_enabled(enum log_level level);
 void log_write(enum log_level level, const char *msg, const struct log_field *fields);

@@ -17,6 +17,8 @@ static const struct opt rows[] = {
         OPT(struct events_options, OPT_TEXT, workload, .name = "workload", .arg = "NAME", .completes = 'w',
             .help = "only about this workload"),
         OPT(struct events_options, OPT_TEXT, node, .name = "node", .arg = "NAME", .completes = 'n', .help = "only about this node"),
+        OPT(struct events_options, OPT_TEXT, rule, .name = "rule", .arg = "NAME",
+            .help = "only alerts and webhooks of this automation rule"),
         OPT(struct events_options, OPT_INT, limit, .letter = 'n', .name = "limit", .arg = "N", .help = "at most this many (50; 0: all)"),
         OUTPUT_ROWS(struct events_options, output),
 };
@@ -93,6 +95,8 @@ int events_print(struct cli *cli, const struct events_options *o, struct err *er
                 q.workload = (char *)full_name(cli, "workload", o->workload);
         if (o->node)
                 q.node = (char *)full_name(cli, "node", o->node);
+        if (o->rule)
+                q.rule = (char *)o->rule;
         output_init(&output, cli, &kind_event, &o->output);
         bool since_start = o->since && q.since == 0; /* all there is, from the oldest on */
         r = list_events(cli, &arena, &q, o->since && (o->follow || since_start) ? 0 : o->limit, &list, err);

@@ -7,7 +7,7 @@
 
 struct events_options {
         struct output_options output;
-        const char *since, *type, *workload, *node;
+        const char *since, *type, *workload, *node, *rule;
         int64_t limit;
         bool follow;
 };

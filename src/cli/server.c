@@ -2,11 +2,12 @@
 #include "server/server.h"
 #include "base/clock.h"
 #include "cli/verbs.h"
+#include "model/config.h"
 
-#define UNSET (-1) /* neither given nor in the environment: the profile decides */
+#define UNSET (-1) /* neither given nor in the environment: the file or the profile decides */
 
 struct server_flags {
-        const char *data, *http, *grpc, *store, *profile, *log_level, *log_format, *tls_cert, *tls_key, *tls_ca, *strangers;
+        const char *config, *data, *http, *grpc, *store, *profile, *log_level, *log_format, *tls_cert, *tls_key, *tls_ca, *strangers;
         int64_t heartbeat_ms, silence_beats, grace_ms, launch_grace_ms, pass_ms, fresh_ms, healthy_ms, brake_percent;
         int64_t keep_events, max_nodes, max_workloads, request_timeout_ms, shutdown_ms;
         const char *strategy;
@@ -15,9 +16,6 @@ struct server_flags {
 };
 
 static const struct server_flags defaults = {
-        .data = "./.berth",
-        .http = "127.0.0.1:8084",
-        .grpc = "127.0.0.1:8085",
         .heartbeat_ms = UNSET,
         .silence_beats = UNSET,
         .grace_ms = UNSET,
@@ -36,6 +34,8 @@ static const struct server_flags defaults = {
 
 #define T struct server_flags
 static const struct opt rows[] = {
+        OPT(T, OPT_TEXT, config, .name = "config", .arg = "FILE", .env = "BERTH_CONFIG", .completes = 'f',
+            .help = "settings, rules and webhooks as YAML; flags and the environment go before it"),
         OPT(T, OPT_TEXT, data, .name = "data", .arg = "DIR", .env = "BERTH_DATA", .completes = 'f', .help = "data directory (./.berth)"),
         OPT(T, OPT_TEXT, http, .name = "http", .arg = "ADDR", .env = "BERTH_HTTP", .help = "HTTP address (127.0.0.1:8084)"),
         OPT(T, OPT_TEXT, grpc, .name = "grpc", .arg = "ADDR", .env = "BERTH_GRPC",
@@ -91,22 +91,22 @@ static const struct opt rows[] = {
 };
 #undef T
 
-static void set_i64(int64_t *to, int64_t value)
+static void set_text(char **to, const char *value)
 {
-        if (value != UNSET)
-                *to = value;
+        if (value)
+                *to = (char *)value;
+}
+
+static void set_ms(struct arena *arena, char **to, int64_t ms)
+{
+        if (ms != UNSET)
+                *to = arena_printf(arena, "%lldms", (long long)ms);
 }
 
 static void set_i32(int32_t *to, int64_t value)
 {
         if (value != UNSET)
                 *to = (int32_t)value;
-}
-
-static void set_u32(uint32_t *to, int64_t value)
-{
-        if (value != UNSET)
-                *to = (uint32_t)value;
 }
 
 static int check(const struct cli *cli, const struct server_flags *f, struct err *err)
@@ -120,49 +120,99 @@ static int check(const struct cli *cli, const struct server_flags *f, struct err
         return 0;
 }
 
-static void fill(const struct server_flags *f, struct server_options *o)
+/* What was given on the command line or in the environment goes before the file. */
+static void overlay(const struct server_flags *f, struct arena *arena, Pb__ServerConfig *c)
+{
+        set_text(&c->data, f->data);
+        set_text(&c->store, f->store);
+        set_text(&c->http, f->no_http ? "none" : f->http);
+        set_text(&c->grpc, f->grpc);
+        set_text(&c->profile, f->profile);
+        set_text(&c->log_level, f->log_level);
+        set_text(&c->strangers, f->strangers);
+        if (f->strategy)
+                c->placement = str_case_eq(f->strategy, "binpack") ? PB__STRATEGY__E__binpack : PB__STRATEGY__E__spread;
+        if (f->preemptions != UNSET) {
+                c->preemptions = arena_new(arena, Pb__IntValue);
+                pb__int_value__init(c->preemptions);
+                c->preemptions->value = f->preemptions;
+        }
+        set_text(&c->log_format, f->log_format);
+        set_ms(arena, &c->heartbeat, f->heartbeat_ms);
+        set_i32(&c->silence, f->silence_beats);
+        set_ms(arena, &c->grace, f->grace_ms);
+        set_ms(arena, &c->launch_grace, f->launch_grace_ms);
+        set_ms(arena, &c->pass, f->pass_ms);
+        set_ms(arena, &c->fresh, f->fresh_ms);
+        set_ms(arena, &c->healthy, f->healthy_ms);
+        set_i32(&c->brake_percent, f->brake_percent);
+        set_i32(&c->max_nodes, f->max_nodes);
+        set_i32(&c->max_workloads, f->max_workloads);
+        set_ms(arena, &c->request_timeout, f->request_timeout_ms);
+        set_ms(arena, &c->shutdown_timeout, f->shutdown_ms);
+        c->index_records |= f->index_records;
+        if (f->keep_events != UNSET) {
+                c->keep_events = arena_new(arena, Pb__IntValue);
+                pb__int_value__init(c->keep_events);
+                c->keep_events->value = f->keep_events;
+        }
+        if (f->tls_cert || f->tls_key || f->tls_ca) {
+                if (!c->tls) {
+                        c->tls = arena_new(arena, Pb__Tls);
+                        pb__tls__init(c->tls);
+                }
+                set_text(&c->tls->cert, f->tls_cert);
+                set_text(&c->tls->key, f->tls_key);
+                set_text(&c->tls->ca, f->tls_ca);
+        }
+        if (str_case_eq(c->profile, "persys")) { /* what neither says */
+                c->heartbeat = str_empty(c->heartbeat) ? "60s" : c->heartbeat;
+                c->silence = c->silence ? c->silence : 3;
+                c->fresh = str_empty(c->fresh) ? "10m" : c->fresh;
+        }
+}
+
+/* The file, if there is one, and the flags over it. Also what SIGHUP calls. */
+static int read_config(void *ctx, struct arena *arena, Pb__ServerConfig **ret, struct err *err)
+{
+        const struct server_flags *f = ctx;
+        Pb__ServerConfig *c = arena_new(arena, Pb__ServerConfig);
+        pb__server_config__init(c);
+        int r = f->config ? config_load(f->config, arena, &c, NULL, NULL, err) : 0;
+        if (r < 0)
+                return r;
+        overlay(f, arena, c);
+        *ret = c;
+        return 0;
+}
+
+static const char *text_or(const char *text, const char *otherwise)
+{
+        return str_empty(text) ? otherwise : text;
+}
+
+static void fill(const Pb__ServerConfig *c, struct server_options *o)
 {
         server_options_default(o);
-        if (str_case_eq(f->profile, "persys")) {
-                o->core.heartbeat_ms = 60 * 1000;
-                o->core.silence_beats = 3;
-                o->core.fresh_ms = 10 * 60 * 1000;
-        }
-        o->data_dir = f->data;
-        o->store_url = f->store;
-        o->http_address = f->no_http ? NULL : f->http;
-        o->grpc_address = f->grpc;
-        set_i64(&o->core.heartbeat_ms, f->heartbeat_ms);
-        set_i32(&o->core.silence_beats, f->silence_beats);
-        set_i64(&o->core.evict_grace_ms, f->grace_ms);
-        set_i64(&o->core.launch_grace_ms, f->launch_grace_ms);
-        set_i64(&o->core.pass_ms, f->pass_ms);
-        set_i64(&o->core.fresh_ms, f->fresh_ms);
-        set_i64(&o->core.healthy_ms, f->healthy_ms);
-        set_i32(&o->core.brake_percent, f->brake_percent);
-        set_i32(&o->core.preempt_per_minute, f->preemptions);
-        if (str_case_eq(f->strategy, "binpack"))
-                o->core.strategy = PB__STRATEGY__E__binpack;
-        set_u32(&o->core.max_nodes, f->max_nodes);
-        set_u32(&o->core.max_workloads, f->max_workloads);
-        if (f->strangers)
-                o->core.strangers = str_case_eq(f->strangers, "adopt")    ? STRANGERS_ADOPT
-                                    : str_case_eq(f->strangers, "remove") ? STRANGERS_REMOVE
-                                                                          : STRANGERS_KEEP;
-        o->core.index_records |= f->index_records;
+        core_options_from(c, &o->core);
+        o->config = c;
+        o->data_dir = text_or(c->data, "./.berth");
+        o->store_url = text_or(c->store, NULL);
+        o->http_address = str_eq(c->http, "none") ? NULL : text_or(c->http, "127.0.0.1:8084");
+        o->grpc_address = text_or(c->grpc, "127.0.0.1:8085");
         o->core.version = BERTH_VERSION;
-        if (f->keep_events != UNSET)
-                o->keep_events = (uint64_t)f->keep_events;
-        set_i64(&o->request_timeout_ms, f->request_timeout_ms);
-        set_i64(&o->shutdown_ms, f->shutdown_ms);
-        o->tls_cert = f->tls_cert;
-        o->tls_key = f->tls_key;
-        o->tls_ca = f->tls_ca;
+        if (c->keep_events)
+                o->keep_events = (uint64_t)c->keep_events->value;
+        o->request_timeout_ms = config_duration_ms(c->request_timeout, o->request_timeout_ms);
+        o->shutdown_ms = config_duration_ms(c->shutdown_timeout, o->shutdown_ms);
+        o->tls_cert = c->tls ? text_or(c->tls->cert, NULL) : NULL;
+        o->tls_key = c->tls ? text_or(c->tls->key, NULL) : NULL;
+        o->tls_ca = c->tls ? text_or(c->tls->ca, NULL) : NULL;
         o->set_log = true;
         o->log_level = LOG_INFO;
-        if (f->log_level)
-                (void)log_level_parse(f->log_level, &o->log_level);
-        o->log_format = str_case_eq(f->log_format, "json") ? LOG_FORMAT_JSON : LOG_FORMAT_LOGFMT;
+        if (!str_empty(c->log_level))
+                (void)log_level_parse(c->log_level, &o->log_level);
+        o->log_format = str_case_eq(c->log_format, "json") ? LOG_FORMAT_JSON : LOG_FORMAT_LOGFMT;
 }
 
 static int server_verb(struct cli *cli, const void *values, const struct args *args, struct err *err)
@@ -174,15 +224,23 @@ static int server_verb(struct cli *cli, const void *values, const struct args *a
         int r = check(cli, f, err);
         if (r < 0)
                 return r;
-        fill(f, &options);
+        Pb__ServerConfig *config = NULL;
+        if ((r = read_config((void *)f, &cli->arena, &config, err)) < 0)
+                return r;
+        fill(config, &options);
+        options.reload = f->config ? read_config : NULL;
+        options.reload_ctx = (void *)f;
         return server_run(&options, err);
 }
 
 const struct verb verb_server = {
         .name = "server",
         .summary = "the control plane",
-        .text = "Serves HTTP and gRPC until SIGTERM or Ctrl-C. Where it listens is written to DIR/server.address.",
-        .examples = "  berth server --data /var/lib/berth --http 0.0.0.0:8084 --grpc 0.0.0.0:8085",
+        .text = "Serves HTTP and gRPC until SIGTERM or Ctrl-C. Where it listens is written to DIR/server.address. With --config, SIGHUP "
+                "reads the file again; a file "
+                "with mistakes changes nothing.",
+        .examples = "  berth server --data /var/lib/berth --http 0.0.0.0:8084 --grpc 0.0.0.0:8085\n"
+                    "  berth server --config /etc/berth/berth.yaml",
         .options = rows,
         .n_options = ARRAY_LEN(rows),
         .defaults = &defaults,

@@ -56,7 +56,9 @@ void many_applied(struct core *c, const struct workload *w, bool created)
         r->outcome = created ? "created" : w->seq == c->many->seq_before ? "unchanged" : "updated";
         r->resource_version = w->seq;
         r->phase = phase_shown(c, w);
-        r->reason = w->waiting && class_of(c, w)->reason ? class_of(c, w)->reason : w->reason;
+        r->reason = w->over_quota                          ? PB__REASON__E__quota_exceeded
+                    : w->waiting && class_of(c, w)->reason ? class_of(c, w)->reason
+                                                           : w->reason;
         r->assigned_node = node_ok(w->node) ? node_at(c, w->node)->id : NULL;
 }
 
@@ -74,7 +76,8 @@ void decide_apply_many(struct core *c, const Pb__ApplyWorkloadsRequest *req)
                 one.update_only = req->update_only;
                 many.id = req->items[i]->id;
                 many.seq_before = workload_ok(w) ? workload_at(c, w)->seq : 0;
-                decide_apply(c, &one);
+                if (!rate_refuses_tenant(c, req->items[i]->tenant))
+                        decide_apply(c, &one);
                 must(many.n == i + 1, "each item has one result");
                 decision_done(c);
         }

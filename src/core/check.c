@@ -121,6 +121,8 @@ void core_dump(const struct core *c, struct str *out)
         }
         quotas_dump(c, out);
         dump_constraints(c, out);
+        alerts_dump(c, out);
+        outbox_dump(c, out);
         str_adds(out, "phases");
         for (size_t i = 0; i < ARRAY_LEN(c->by_phase); i++)
                 str_addf(out, " %u", c->by_phase[i]);
@@ -315,6 +317,10 @@ int core_check(const struct core *c, struct err *err)
                 r = quotas_check(c, err);
         if (r >= 0)
                 r = check_constraints(c, err);
+        if (r >= 0)
+                r = alerts_check(c, err);
+        if (r >= 0)
+                r = outbox_check(c, err);
         return r < 0 ? r : check_definitions(c, err);
 }
 

@@ -72,6 +72,8 @@ struct core *core_create(const struct core_options *opt)
         definitions_init(c);
         quotas_init(c);
         counts_init(c);
+        rules_init(c);
+        outbox_init(c);
         c->waiting_first = NONE;
         c->preempt_at = INT64_MAX;
         c->pass_next = NONE;
@@ -89,6 +91,8 @@ void out_reset(struct core *c)
         array_clear(&c->out.nodes);
         array_clear(&c->out.tombstones);
         array_clear(&c->out.quotas);
+        array_clear(&c->out.alerts);
+        array_clear(&c->out.outgoing);
         c->out.cluster = false;
         c->out.expected_head = c->head;
         c->out.ops = 0;
@@ -109,6 +113,8 @@ void core_destroy(struct core *c)
         definitions_fini(c);
         quotas_fini(c);
         counts_fini(c);
+        rules_fini(c);
+        outbox_fini(c);
         for (size_t i = c->ready_done; i < c->ready.len; i++)
                 core_batch_free(c->ready.at[i]);
         if (c->out.memory) {
@@ -124,6 +130,8 @@ void core_destroy(struct core *c)
         array_fini(&c->out.nodes);
         array_fini(&c->out.tombstones);
         array_fini(&c->out.quotas);
+        array_fini(&c->out.alerts);
+        array_fini(&c->out.outgoing);
         array_fini(&c->nodes);
         array_fini(&c->workloads);
         array_fini(&c->tombstones);
@@ -236,6 +244,15 @@ void apply_event(struct core *c, const Pb__Event *e)
                 c->cluster_created_at = e->cluster->created_at;
                 c->out.cluster = true;
                 c->out.ops++;
+                break;
+        case PB__EVENT_TYPE__E__AlertRaised:
+        case PB__EVENT_TYPE__E__AlertCleared:
+                apply_alert_event(c, e);
+                break;
+        case PB__EVENT_TYPE__E__WebhookQueued:
+        case PB__EVENT_TYPE__E__WebhookDelivered:
+        case PB__EVENT_TYPE__E__WebhookFailed:
+                apply_webhook_event(c, e);
                 break;
         case PB__EVENT_TYPE__E__QuotaSet:
         case PB__EVENT_TYPE__E__QuotaRemoved:
@@ -522,6 +539,8 @@ static void run_bulk(struct core *c)
                 preempt_some(c);
         if (!step_is_full(c))
                 forget_some(c);
+        run_rules(c);
+        run_outbox(c);
 }
 
 /* A whole list says nothing about orders that its agent had not seen. */
@@ -553,6 +572,15 @@ static void handle(struct core *c, const struct input *in)
                 break;
         case INPUT_RETRY:
                 decide_retry(c, (const Pb__WorkloadRef *)in->msg);
+                break;
+        case INPUT_CONFIG:
+                decide_config(c, (const Pb__ServerConfig *)in->msg);
+                break;
+        case INPUT_WEBHOOK_DONE:
+                decide_webhook_done(c, (const Pb__WebhookResult *)in->msg);
+                break;
+        case INPUT_LIST_ALERTS:
+                read_list_alerts(c, (const Pb__ListAlertsRequest *)in->msg);
                 break;
         case INPUT_QUOTA_SET:
                 decide_quota_set(c, (const Pb__SetQuotaRequest *)in->msg);
@@ -665,7 +693,7 @@ void core_read(struct core *c, const struct input *in)
 static bool has_bulk(const struct core *c)
 {
         if (c->dirty_done < c->dirty.len || c->pass_next != NONE || c->evict.len || c->drains.len || c->forgets.len ||
-            c->tenants_with_room.len)
+            c->tenants_with_room.len || rules_have_work(c))
                 return true;
         for (uint32_t k = c->waiting_first; k != NONE; k = c->classes.at[k].next_waiting)
                 if (c->classes.at[k].tried_at != c->capacity_change)
@@ -684,6 +712,10 @@ int64_t core_next_ms(const struct core *c)
                 next = heap_next_ms(&c->node_deadlines);
         if (heap_next_ms(&c->workload_deadlines) < next)
                 next = heap_next_ms(&c->workload_deadlines);
+        if (c->configured && heap_next_ms(&c->alert_deadlines) < next)
+                next = heap_next_ms(&c->alert_deadlines);
+        if (outbox_next_ms(c) < next)
+                next = outbox_next_ms(c);
         return next;
 }
 
@@ -696,6 +728,9 @@ void core_stats(const struct core *c, struct core_stats *ret)
         ret->sessions = map_len(&c->session_nodes);
         ret->braking = c->n_held > 0;
         ret->over_quota = c->n_over_quota;
+        ret->outbox = map_len(&c->outgoing_by_id);
+        for (uint32_t i = 0; i < c->alerts.len; i++)
+                ret->alerts += c->alerts.at[i].raised;
         ret->pending = c->n_over_quota;
         for (uint32_t i = 0; i < c->tenants.len; i++)
                 ret->quotas += c->tenants.at[i].has_quota;

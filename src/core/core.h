@@ -20,6 +20,7 @@
 #include "base/err.h"
 #include "base/macros.h"
 #include "base/str.h"
+#include "config.pb-c.h"
 
 struct core;
 
@@ -52,6 +53,7 @@ struct core_options {
         const char *version;        /* shown to agents and in ClusterInfo */
 };
 void core_options_default(struct core_options *opt);
+void core_options_from(const Pb__ServerConfig *file, struct core_options *opt); /* what the file sets; the rest stays */
 
 struct core *core_create(const struct core_options *opt);
 void core_destroy(struct core *core);
@@ -75,6 +77,9 @@ enum input_kind {
         INPUT_START, /* once, after loading: now, head; creates the cluster if the store was empty. Verdicts on silence start from here (C11). */
         INPUT_TICK, /* the deadline that core_next_ms() named has come (or any time: harmless) */
 
+        INPUT_CONFIG, /* msg: Pb__ServerConfig, checked (model/config.h): once after the start, so that rules run, and with every reload */
+        INPUT_WEBHOOK_DONE, /* msg: Pb__WebhookResult */
+
         INPUT_APPLY,        /* msg: Pb__ApplyWorkloadRequest   reply: Pb__Workload */
         INPUT_APPLY_MANY,   /* msg: Pb__ApplyWorkloadsRequest  reply: Pb__ApplyWorkloadsResponse */
         INPUT_DELETE,       /* msg: Pb__WorkloadRef            reply: Pb__Workload */
@@ -93,6 +98,7 @@ enum input_kind {
         INPUT_LIST_NODES,     /* msg: Pb__ListNodesRequest     reply: Pb__ListNodesResponse */
         INPUT_GET_QUOTA,      /* msg: Pb__TenantRef            reply: Pb__Quota */
         INPUT_LIST_QUOTAS,    /* msg: Pb__ListQuotasRequest    reply: Pb__ListQuotasResponse */
+        INPUT_LIST_ALERTS,    /* msg: Pb__ListAlertsRequest    reply: Pb__ListAlertsResponse */
         INPUT_EXPLAIN,        /* msg: Pb__WorkloadRef          reply: Pb__Explanation */
         INPUT_CLUSTER,        /* msg: none                     reply: Pb__ClusterInfo (the core's part of it) */
         INPUT_PLAN,   /* msg: none                     reply: empty; a plan made of this state may leave when this has (see core_plan()) */
@@ -151,6 +157,7 @@ enum effect_kind {
         EFFECT_BEAT,     /* value: next_ms */
         EFFECT_LIST,     /* ask the agent for its complete list of units */
         EFFECT_DESCRIBE, /* data: packed Pb__DescribeUnits: what were these started from? */
+        EFFECT_WEBHOOK,  /* data: packed Pb__Outgoing: post it, and say how it went (INPUT_WEBHOOK_DONE), always */
         EFFECT_CLOSE,    /* end this stream (data: reason, text); another took its place */
 };
 struct effect {
@@ -224,7 +231,8 @@ struct core_stats {
         uint64_t preemptions;  /* units that made room for higher priorities */
         uint64_t actions[8];   /* Apply, Recreate, ApplyStopped, Delete, Reschedule, AwaitFailover, Adopt, Other */
         uint32_t nodes, nodes_ready, nodes_by_status[5], workloads, by_phase[11], pending, sessions, tombstones;
-        uint32_t over_quota, quotas;
+        uint32_t over_quota, quotas, alerts, outbox;
+        uint64_t alerts_raised, webhooks_delivered, webhooks_failed;
         bool braking;
 };
 void core_stats(const struct core *core, struct core_stats *ret);

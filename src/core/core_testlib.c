@@ -2,6 +2,7 @@
 #include "core/core_testlib.h"
 #include "base/mem.h"
 #include "base/unit_hash.h"
+#include "model/config.h"
 #include "model/pb.h"
 #include "model/validate.h"
 
@@ -39,7 +40,8 @@ static void check_chain(struct rig *r, const Pb__Event *e)
                 fail_msg("event %llu %s has prev %llu, the one before it was %llu", (unsigned long long)e->seq, event_name(e),
                          (unsigned long long)e->prev, (unsigned long long)c->seq);
         bool ends = e->type == PB__EVENT_TYPE__E__WorkloadDeleted || e->type == PB__EVENT_TYPE__E__NodeForgotten;
-        bool of_nobody = e->type == PB__EVENT_TYPE__E__UnitRemoved && c->seq == 0; /* the workload is long gone */
+        bool of_nobody = (e->type == PB__EVENT_TYPE__E__UnitRemoved || e->type == PB__EVENT_TYPE__E__AlertCleared) &&
+                         c->seq == 0; /* the workload is long gone */
         c->seq = ends || of_nobody ? 0 : e->seq;
 }
 
@@ -111,6 +113,8 @@ static void keep_effect(struct rig *r, const struct effect *e)
                 assert_non_null(k->describe = pb__describe_units__unpack((ProtobufCAllocator *)&alloc, e->len, e->data));
         if (e->kind == EFFECT_PLAN_UNIT)
                 assert_non_null(k->unit = pb__plan_unit__unpack((ProtobufCAllocator *)&alloc, e->len, e->data));
+        if (e->kind == EFFECT_WEBHOOK)
+                assert_non_null(k->outgoing = pb__outgoing__unpack((ProtobufCAllocator *)&alloc, e->len, e->data));
         if (e->kind == EFFECT_PLAN_UNIT || e->kind == EFFECT_PLAN_END)
                 for (size_t i = 0; i < r->agents.len; i++)
                         if (r->agents.at[i].session == e->session) {
@@ -580,6 +584,28 @@ void rig_beat(struct rig *r, const char *node)
         for (size_t i = 0; i < a->said.len; i++)
                 beat.units_hash += a->said.at[i].hash;
         struct input in = { .kind = INPUT_HEARTBEAT, .session = rig_agent(r, node)->session, .msg = &beat.base };
+        step(r, &in);
+}
+
+void rig_beat_using(struct rig *r, const char *node, int64_t cpu_milli, int64_t memory_mb, int64_t disk_gb)
+{
+        Pb__Heartbeat beat = PB__HEARTBEAT__INIT;
+        Pb__NodeUsage usage = PB__NODE_USAGE__INIT;
+        usage.cpu_used = cpu_milli;
+        usage.memory_used_mb = memory_mb;
+        usage.disk_used_gb = disk_gb;
+        beat.usage = &usage;
+        struct input in = { .kind = INPUT_HEARTBEAT, .session = rig_agent(r, node)->session, .msg = &beat.base };
+        step(r, &in);
+}
+
+void rig_config(struct rig *r, const char *yaml)
+{
+        Pb__ServerConfig *config = NULL;
+        struct err err = { 0 };
+        if (config_read("test.yaml", yaml, strlen(yaml), &r->memory, &config, NULL, NULL, &err) < 0)
+                fail_msg("%s", err.msg);
+        struct input in = { .kind = INPUT_CONFIG, .msg = &config->base };
         step(r, &in);
 }
 

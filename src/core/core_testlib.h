@@ -37,7 +37,8 @@ struct rig_effect {
         Pb__Welcome *welcome;
         Pb__PlanUnit *unit;
         Pb__DescribeUnits *describe;
-        size_t events; /* how many events were committed when it left */
+        Pb__Outgoing *outgoing; /* EFFECT_WEBHOOK */
+        size_t events;          /* how many events were committed when it left */
 };
 struct rig_record {
         char *key;
@@ -115,6 +116,8 @@ Pb__Workload *rig_get(struct rig *r, const char *id); /* NULL: not known */
 Pb__Node *rig_node(struct rig *r, const char *id);
 Pb__Explanation *rig_explain(struct rig *r, const char *id);
 
+void rig_config(struct rig *r, const char *yaml); /* INPUT_CONFIG; a restarted core has none */
+
 /* ---- agents ---- */
 /* labels: "zone=a,disk=ssd" or NULL. Process and container units. The session of the stream; units may be added with rig_hello_units(). */
 uint64_t rig_hello(struct rig *r, const char *node, int64_t cpu_milli, int64_t memory_mb, int64_t disk_gb, const char *labels);
@@ -124,6 +127,7 @@ uint64_t rig_say_hello(struct rig *r, Pb__Hello *h); /* on a new stream */
 void rig_hello_add(struct rig *r, Pb__Hello *h, Pb__UnitStatus *u);
 void rig_gone(struct rig *r, const char *node);
 void rig_beat(struct rig *r, const char *node);
+void rig_beat_using(struct rig *r, const char *node, int64_t cpu_milli, int64_t memory_mb, int64_t disk_gb);
 /* Any input of an agent, on any session. */
 void rig_say(struct rig *r, enum input_kind kind, uint64_t session, const void *msg, const char *text);
 Pb__UnitStatus *rig_unit(struct rig *r, const char *id, uint64_t epoch, uint64_t seq, Pb__ActualState__E state);

@@ -174,7 +174,7 @@ static const char *wrong_workload_event(const struct core *c, const Pb__Event *e
         }
 }
 
-static const char *wrong(const struct core *c, const Pb__Event *e)
+static const char *wrong(struct core *c, const Pb__Event *e)
 {
         const char *why = wrong_values(e);
         if (why)
@@ -184,6 +184,13 @@ static const char *wrong(const struct core *c, const Pb__Event *e)
                 return !e->cluster || str_empty(e->cluster->cluster_id) || !time_is_sane(e->cluster->created_at)
                            ? "the cluster's id is missing"
                            : NULL;
+        case PB__EVENT_TYPE__E__AlertRaised:
+        case PB__EVENT_TYPE__E__AlertCleared:
+                return wrong_alert(c, e);
+        case PB__EVENT_TYPE__E__WebhookQueued:
+        case PB__EVENT_TYPE__E__WebhookDelivered:
+        case PB__EVENT_TYPE__E__WebhookFailed:
+                return wrong_webhook(c, e);
         case PB__EVENT_TYPE__E__QuotaSet:
                 return quota_is_sane(e->quota) ? NULL : "the quota is missing or out of range";
         case PB__EVENT_TYPE__E__QuotaRemoved: {

@@ -84,6 +84,7 @@ static void session_set(struct core *c, struct node_ix ix, uint64_t session)
 void node_free(struct core *c, struct node_ix ix)
 {
         struct node *n = node_at(c, ix);
+        rules_subject_gone(c, true, n->id);
         session_set(c, ix, 0);
         map_remove(&c->node_by_id, ix.v);
         heap_unset(&c->node_deadlines, ix.v);
@@ -513,7 +514,9 @@ void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t sessio
                 n->cpu_used = beat->usage->cpu_used;
                 n->memory_used_mb = beat->usage->memory_used_mb;
                 n->disk_used_gb = beat->usage->disk_used_gb;
+                n->usage_known = true;
         }
+        rules_node_changed(c, ix);
         if ((n->status != PB__NODE_STATUS__E__Ready && !n->calls_fail) || MUTANT(heartbeat_writes)) {
                 emit_ready(c, ix, "heartbeat");
                 node_is_back(c, ix);

@@ -306,9 +306,12 @@ static const char *tenant_that_writes(const struct core *c, const struct input *
 
 bool rate_refuses(struct core *c, const struct input *in)
 {
-        if (!in->reply || in->kind < INPUT_APPLY || in->kind > INPUT_RETRY)
-                return false;
-        const char *name = tenant_that_writes(c, in);
+        bool writes = in->kind == INPUT_APPLY || in->kind == INPUT_DELETE || in->kind == INPUT_DESIRED || in->kind == INPUT_RETRY;
+        return in->reply && writes && rate_refuses_tenant(c, tenant_that_writes(c, in));
+}
+
+bool rate_refuses_tenant(struct core *c, const char *name)
+{
         uint32_t i = name ? tenant_find(c, name) : MAP_NONE;
         if (i == MAP_NONE)
                 return false; /* nothing of it exists yet: its first write makes it known */

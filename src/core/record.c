@@ -1,6 +1,7 @@
 /* core/record.c: records: how the state is written down, and read back.
  *
  *   /meta/cluster  /nodes/<id>  /workloads/<id>  /tombstones/<node>/<workload>  /quotas/<tenant>
+ *   /alerts/<rule>/<node|workload>/<id>  /outbox/<id>
  *   and, for stores that people read by hand (core_options.index_records): /nodes/<id>/status (a bare word), /assignments/<id>, /retries/<id>, /reconciliation/<id>
  *
  * A record is written from the state when a batch is cut, once however often it changed. live = true gives the API's view, which adds what
@@ -21,6 +22,7 @@
 void save_workload(struct core *c, struct workload_ix ix)
 {
         struct workload *w = workload_at(c, ix);
+        rules_workload_changed(c, ix);
         if (w->unsaved || !c->started)
                 return;
         w->unsaved = true;
@@ -31,6 +33,7 @@ void save_workload(struct core *c, struct workload_ix ix)
 void save_node(struct core *c, struct node_ix ix)
 {
         struct node *n = node_at(c, ix);
+        rules_node_changed(c, ix);
         if (n->unsaved || !c->started)
                 return;
         n->unsaved = true;
@@ -54,6 +57,24 @@ void save_quota(struct core *c, uint32_t t)
         c->tenants.at[t].unsaved = true;
         c->out.ops++;
         *array_push(&c->out.quotas) = t;
+}
+
+void save_alert(struct core *c, uint32_t i)
+{
+        if (c->alerts.at[i].unsaved || !c->started)
+                return;
+        c->alerts.at[i].unsaved = true;
+        c->out.ops++;
+        *array_push(&c->out.alerts) = i;
+}
+
+void save_outgoing(struct core *c, uint32_t i)
+{
+        if (c->outbox.at[i].unsaved || !c->started)
+                return;
+        c->outbox.at[i].unsaved = true;
+        c->out.ops++;
+        *array_push(&c->out.outgoing) = i;
 }
 
 void save_removed(struct core *c, const char *kind, const char *id)
@@ -361,6 +382,10 @@ static bool exists(struct core *c, char *key)
                 uint32_t t = tenant_find(c, id);
                 return t != MAP_NONE && c->tenants.at[t].has_quota;
         }
+        if (str_starts(key, "/alerts/"))
+                return alert_exists(c, id);
+        if (str_starts(key, "/outbox/"))
+                return outgoing_find(c, id) != MAP_NONE;
         char *slash = strchr(id, '/'); /* /tombstones/<node>/<workload> */
         *slash = 0;
         struct node_ix n = node_find(c, id);
@@ -397,7 +422,9 @@ static void put_removed(struct core *c, struct core_out *o, struct store_record 
 void records_collect(struct core *c, struct core_out *o, struct store_record **ret, size_t *ret_n)
 {
         struct arena *a = o->memory;
-        size_t len, max = (o->workloads.len + o->nodes.len + o->tombstones.len + o->quotas.len + o->removed.len + 1) * 5;
+        size_t len, max = (o->workloads.len + o->nodes.len + o->tombstones.len + o->quotas.len + o->alerts.len + o->outgoing.len +
+                           o->removed.len + 1) *
+                          5;
         struct store_record *first = arena_new_n(a, struct store_record, max), *at = first;
         if (o->cluster) {
                 void *data = cluster_record(c, a, &len);
@@ -440,6 +467,22 @@ void records_collect(struct core *c, struct core_out *o, struct store_record **r
                         put(&at, arena_printf(a, "/quotas/%s", t->name), data, len);
                 }
                 quota_saved(c, o->quotas.at[i]);
+        }
+        for (size_t i = 0; i < o->alerts.len; i++) {
+                const struct alert *x = &c->alerts.at[o->alerts.at[i]];
+                if (x->raised) {
+                        void *data = alert_record(c, o->alerts.at[i], a, &len);
+                        put(&at, arena_printf(a, "/alerts/%s", x->key), data, len);
+                }
+                alert_saved(c, o->alerts.at[i]);
+        }
+        for (size_t i = 0; i < o->outgoing.len; i++) {
+                struct outgoing *x = &c->outbox.at[o->outgoing.at[i]];
+                if (!x->id || !x->unsaved)
+                        continue;
+                x->unsaved = false;
+                void *data = outgoing_record(c, o->outgoing.at[i], a, &len);
+                put(&at, arena_printf(a, "/outbox/%s", x->id), data, len);
         }
         put_removed(c, o, &at);
         *ret = first;
@@ -691,6 +734,12 @@ int core_load_record(struct core *c, const char *key, const void *data, size_t l
                 r = !m || !quota_is_sane(m) || !key_is(key, "/quotas/", m->tenant)
                         ? bad_record(err, key, "it is no quota of its key's tenant")
                         : load_quota(c, m);
+        } else if (str_starts(key, "/alerts/")) {
+                Pb__Alert *m = pb__alert__unpack(a, len, data);
+                r = m && load_alert(c, key + strlen("/alerts/"), m) ? 0 : bad_record(err, key, "it is no alert of its key");
+        } else if (str_starts(key, "/outbox/")) {
+                Pb__Outgoing *m = pb__outgoing__unpack(a, len, data);
+                r = m && load_outgoing(c, key + strlen("/outbox/"), m) ? 0 : bad_record(err, key, "it is no webhook of its key");
         } /* anything else is a view, or of a newer berth */
         arena_reset(&c->step);
         return r;
@@ -735,6 +784,16 @@ int core_records(const struct core *cc, int (*fn)(void *ctx, const struct store_
                 if (c->tenants.at[i].has_quota) {
                         data = quota_record(c, i, &a, &len);
                         *array_push(&all) = (struct store_record){ arena_printf(&a, "/quotas/%s", c->tenants.at[i].name), data, len };
+                }
+        for (uint32_t i = 0; i < c->alerts.len; i++)
+                if (c->alerts.at[i].raised) {
+                        data = alert_record(c, i, &a, &len);
+                        *array_push(&all) = (struct store_record){ arena_printf(&a, "/alerts/%s", c->alerts.at[i].key), data, len };
+                }
+        for (uint32_t i = 0; i < c->outbox.len; i++)
+                if (c->outbox.at[i].id) {
+                        data = outgoing_record(c, i, &a, &len);
+                        *array_push(&all) = (struct store_record){ arena_printf(&a, "/outbox/%s", c->outbox.at[i].id), data, len };
                 }
         if (all.len)
                 qsort(all.at, all.len, sizeof(*all.at), by_key);

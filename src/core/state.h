@@ -25,6 +25,8 @@
 #include "core/ledger.h"
 #include "core/place_tree.h"
 #include "events.pb-c.h"
+#include "model/condition.h"
+#include "model/selector.h"
 #include "records.pb-c.h"
 
 #define NONE UINT32_MAX
@@ -157,14 +159,15 @@ struct workload {
         bool unsaved : 1; /* its record is to be written with the next batch */
         bool waiting : 1; /* in its class's queue, or, with over_quota, in its tenant's */
         bool over_quota : 1;
-        bool reported : 1; /* the agent has said anything about the current token */
-        uint16_t tombs;    /* tombstones of this id, on whatever nodes (derived) */
-        uint16_t shadows;  /* strangers of this name, on whatever nodes */
-        uint8_t resends;   /* times the current launch was sent again */
-        uint8_t health;    /* live: 1 healthy, 2 unhealthy, 0: not checked */
-        char *progress;    /* live: what the agent is doing with it, while it starts */
-        uint64_t seen;     /* number of the complete report that mentioned it last */
-        uint64_t said;     /* what its node's agent last said of it, hashed; 0: nothing, or that it is gone. See drift.c */
+        bool rules_pending : 1; /* rules are to look at it */
+        bool reported : 1;      /* the agent has said anything about the current token */
+        uint16_t tombs;         /* tombstones of this id, on whatever nodes (derived) */
+        uint16_t shadows;       /* strangers of this name, on whatever nodes */
+        uint8_t resends;        /* times the current launch was sent again */
+        uint8_t health;         /* live: 1 healthy, 2 unhealthy, 0: not checked */
+        char *progress;         /* live: what the agent is doing with it, while it starts */
+        uint64_t seen;          /* number of the complete report that mentioned it last */
+        uint64_t said;          /* what its node's agent last said of it, hashed; 0: nothing, or that it is gone. See drift.c */
 };
 
 /* ---- tenants ----------------------------------------------------------------------------------------------------------------------------- */
@@ -203,6 +206,31 @@ struct tombstone {
         bool unsaved;
         uint64_t seen; /* live: number of the complete report that mentioned it last */
         uint64_t said; /* live: as in struct workload */
+};
+
+/* ---- rules ------------------------------------------------------------------------------------------------------------------------------- */
+
+struct rule {
+        char *name, *when, *webhook, *message; /* in config_memory */
+        struct condition condition;
+        struct selector selector;
+        int64_t cooldown_ms;
+};
+struct alert {
+        char *key; /* "<rule>/<node|workload>/<id>"; NULL: free slot */
+        char *rule, *id, *message;
+        bool is_node, raised;
+        int64_t raised_at;
+        uint64_t seq;
+        int64_t since; /* live: since when it is the other way round than raised says; 0: it is not */
+        bool unsaved;
+};
+struct outgoing {
+        char *id; /* NULL: free slot */
+        char *rule, *webhook, *url, *body, *event;
+        int64_t created_at, next_at;
+        int32_t attempts;
+        bool unsaved, in_flight; /* live */
 };
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------------------------- */
@@ -260,9 +288,10 @@ struct node {
         uint64_t sent_seq; /* cursor of the last order sent on this stream */
         int64_t list_at;   /* ask for the whole list with the first heartbeat after this */
         int64_t cpu_used, memory_used_mb, disk_used_gb;
+        bool usage_known;    /* a heartbeat has told it */
         char *said_instance; /* the agent process that said hello last */
         bool calls_fail;     /* its agent cannot be called */
-        bool unsaved, evicting;
+        bool unsaved, evicting, rules_pending;
         bool drain_queued;                /* in core.drains */
         bool drain_expired;               /* its deadline has passed: what is left is stopped */
         bool held;                        /* its units would be moved, were it not that too many nodes fell silent with it (C11) */
@@ -319,7 +348,7 @@ struct core_out {
         ARRAY(struct workload_ix) workloads; /* unsaved */
         ARRAY(struct node_ix) nodes;
         ARRAY(uint32_t) tombstones;
-        ARRAY(uint32_t) quotas;
+        ARRAY(uint32_t) quotas, alerts, outgoing;
         bool cluster;
         uint64_t expected_head;
         size_t ops;
@@ -339,7 +368,12 @@ struct core {
         ARRAY(struct definition) definitions;
         ARRAY(struct class) classes;
         ARRAY(struct tenant) tenants;
+        ARRAY(struct alert) alerts;
+        ARRAY(struct outgoing) outbox;
         /* derived */
+        struct map alert_by_key, outgoing_by_id;
+        ARRAY(uint32_t) free_alerts, free_outgoing;
+        struct heap alert_deadlines, outbox_deadlines;
         struct map tenant_by_name;
         ARRAY(uint32_t) free_tenants;
         struct map node_by_id, workload_by_id, definition_by_data, class_by_key, tombstone_by_id;
@@ -366,6 +400,13 @@ struct core {
         uint32_t n_held; /* nodes whose eviction is held */
         ARRAY(struct workload_ix) dirty;
         size_t dirty_done;
+        bool configured;                /* INPUT_CONFIG has come: until then no rule is known, and none counts as gone */
+        const Pb__ServerConfig *config; /* in config_memory, like what the rules point to */
+        struct arena config_memory;
+        ARRAY(struct rule) rules;
+        uint32_t n_node_rules, n_workload_rules, webhooks_in_flight;
+        ARRAY(struct node_ix) changed_nodes; /* rules are to look at these */
+        ARRAY(struct workload_ix) changed_workloads;
         ARRAY(uint32_t) tenants_with_room;
         uint32_t n_over_quota;            /* workloads that wait for a quota */
         struct quota default_quota;       /* of tenants without one of their own: from the configuration */
@@ -611,6 +652,8 @@ void save_workload(struct core *c, struct workload_ix w);
 void save_node(struct core *c, struct node_ix n);
 void save_tombstone(struct core *c, uint32_t t);
 void save_quota(struct core *c, uint32_t tenant);
+void save_alert(struct core *c, uint32_t alert);
+void save_outgoing(struct core *c, uint32_t outgoing);
 void save_removed(struct core *c, const char *kind, const char *id);
 
 /* read.c */
@@ -658,6 +701,7 @@ void usage_drop(struct core *c, struct workload *w);   /* before its definition 
 /* < 0: refused, and the caller told so. ix: what is changed; WORKLOAD_NONE: a new one. */
 int quota_allows_apply(struct core *c, struct workload_ix ix, const Pb__Workload *asked);
 int quota_allows_run(struct core *c, struct workload_ix ix);
+bool rate_refuses_tenant(struct core *c, const char *name);    /* one write of this tenant; NULL: of nobody known */
 bool rate_refuses(struct core *c, const struct input *in);     /* true: and the caller told so */
 bool quota_blocks(const struct core *c, struct workload_ix w); /* it may not be allocated now */
 char *quota_detail(struct core *c, const struct workload *w);  /* why not; in the step's memory */
@@ -678,6 +722,43 @@ void read_quota(struct core *c, const Pb__TenantRef *req);
 void read_list_quotas(struct core *c, const Pb__ListQuotasRequest *req);
 void quotas_dump(const struct core *c, struct str *out);
 int quotas_check(const struct core *c, struct err *err);
+
+/* config.c */
+void decide_config(struct core *c, const Pb__ServerConfig *f);
+
+/* rules.c */
+void rules_init(struct core *c);
+void rules_fini(struct core *c);
+void rules_configure(struct core *c, const Pb__ServerConfig *f);
+void rules_node_changed(struct core *c, struct node_ix n);
+void rules_workload_changed(struct core *c, struct workload_ix w);
+void rules_subject_gone(struct core *c, bool node, const char *id); /* before it goes */
+bool rules_have_work(const struct core *c);
+void run_rules(struct core *c);
+const char *wrong_alert(struct core *c, const Pb__Event *e);
+void apply_alert_event(struct core *c, const Pb__Event *e);
+void *alert_record(struct core *c, uint32_t alert, struct arena *a, size_t *ret_len);
+void alert_saved(struct core *c, uint32_t alert);
+bool alert_exists(struct core *c, const char *key); /* raised; "<rule>/<node|workload>/<id>" */
+bool load_alert(struct core *c, const char *key, const Pb__Alert *m);
+void read_list_alerts(struct core *c, const Pb__ListAlertsRequest *req);
+void alerts_dump(const struct core *c, struct str *out);
+int alerts_check(const struct core *c, struct err *err);
+
+/* webhook.c */
+void outbox_init(struct core *c);
+void outbox_fini(struct core *c);
+uint32_t outgoing_find(const struct core *c, const char *id); /* MAP_NONE: none */
+void queue_webhook(struct core *c, const struct rule *r, const Pb__Event *alert);
+void decide_webhook_done(struct core *c, const Pb__WebhookResult *m);
+int64_t outbox_next_ms(const struct core *c);
+void run_outbox(struct core *c);
+const char *wrong_webhook(const struct core *c, const Pb__Event *e);
+void apply_webhook_event(struct core *c, const Pb__Event *e);
+void *outgoing_record(struct core *c, uint32_t outgoing, struct arena *a, size_t *ret_len);
+bool load_outgoing(struct core *c, const char *key, const Pb__Outgoing *m);
+void outbox_dump(const struct core *c, struct str *out);
+int outbox_check(const struct core *c, struct err *err);
 
 /* retry.c: see retry.h */
 

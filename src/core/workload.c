@@ -86,6 +86,7 @@ void workload_free(struct core *c, struct workload_ix ix)
         struct workload *w = workload_at(c, ix);
         waiting_remove(c, ix);
         usage_drop(c, w);
+        rules_subject_gone(c, false, w->id);
         workload_unassign(c, ix);
         heap_unset(&c->workload_deadlines, ix.v);
         map_remove(&c->workload_by_id, ix.v);

@@ -13,6 +13,7 @@
 #include "model/path.h"
 #include "model/pb.h"
 #include "model/shape.h"
+#include <stdio.h>
 #include <string.h>
 #include <yaml.h>
 
@@ -661,4 +662,67 @@ int yaml_read(const ProtobufCMessageDescriptor *type, const char *name, const ch
                 return fail(&r, "expected one document only", NULL);
         *ret_message = m;
         return 0;
+}
+
+/* ---- lines ----------------------------------------------------------------------------------------------------------------------------------- */
+
+struct line_search {
+        const char *want;
+        size_t best_len; /* of the longest beginning of want that was met */
+        unsigned line;
+};
+
+static void note_line(struct yaml *r, struct line_search *s)
+{
+        char path[PATH_TEXT_LEN];
+        size_t n = strlen(path_text(r->at, path));
+        char after = strncmp(path, s->want, n) == 0 ? s->want[n] : 'x';
+        if ((after == '\0' || after == '.' || after == '[' || n == 0) && (n > s->best_len || s->line == 0)) {
+                s->best_len = n;
+                s->line = (unsigned)r->event.start_mark.line + 1;
+        }
+}
+
+/* The first event of a value is in hand. */
+static int search_value(struct yaml *r, struct line_search *s)
+{
+        struct path_step step = { .up = r->at };
+        char name[PATH_TEXT_LEN];
+        bool map = r->event.type == YAML_MAPPING_START_EVENT;
+        int rc = 0;
+
+        note_line(r, s);
+        if (!map && r->event.type != YAML_SEQUENCE_START_EVENT)
+                return 0;
+        for (; (rc = next(r)) == 0 && r->event.type != YAML_MAPPING_END_EVENT && r->event.type != YAML_SEQUENCE_END_EVENT; step.index++) {
+                if (map) {
+                        if (r->event.type != YAML_SCALAR_EVENT)
+                                return -1;
+                        (void)snprintf(name, sizeof(name), "%s", (const char *)r->event.data.scalar.value);
+                        step.name = name;
+                        step.name_len = strlen(name);
+                        if ((rc = next(r)) < 0)
+                                return rc;
+                }
+                r->at = &step;
+                rc = search_value(r, s);
+                r->at = step.up;
+                if (rc < 0)
+                        return rc;
+        }
+        return rc;
+}
+
+unsigned yaml_line(const char *text, size_t len, const char *path)
+{
+        struct err ignored = { 0 };
+        _cleanup_(yaml_finip) struct yaml r = { .name = "", .err = &ignored };
+        struct line_search s = { .want = path };
+        int rc = begin(&r, text, len);
+
+        for (int i = 0; rc == 0 && i < 3; i++) /* STREAM-START, DOCUMENT-START, the root */
+                rc = next(&r);
+        if (rc == 0)
+                (void)search_value(&r, &s);
+        return s.line;
 }

@@ -41,6 +41,9 @@ int manifest_read(const char *name, const char *text, size_t len, struct arena *
 int yaml_read(const ProtobufCMessageDescriptor *type, const char *name, const char *text, size_t len, struct arena *arena,
               ProtobufCMessage **ret_message, struct err *err);
 
+/* The line (from 1) in which the value at this path begins ("rules[1].when"), or the nearest that holds it; 0: the text is no YAML. */
+unsigned yaml_line(const char *text, size_t len, const char *path);
+
 /* Appends m as a YAML document without the "---". Reading it back gives the same message. An empty message is "{}". */
 void yaml_write(struct str *out, const ProtobufCMessage *m);
 

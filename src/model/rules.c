@@ -4,6 +4,8 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "events.pb-c.h"
+#include "model/condition.h"
+#include "model/config.h"
 #include "model/json.h"
 #include "model/selector.h"
 #include "model/validate.h"
@@ -151,6 +153,38 @@ static const struct rule rules[] = {
         { "ExecInput", "data", .max_len = 1024 * 1024 },
         { "ExecInput", "rows", .min = 0, .max = 10000 },
         { "ExecInput", "cols", .min = 0, .max = 10000 },
+
+        /* the configuration */
+        { "ServerConfig", "heartbeat", .text = RULE_DURATION, .max_len = 32 },
+        { "ServerConfig", "silence", .min = 0, .max = 1000 },
+        { "ServerConfig", "grace", .text = RULE_DURATION, .max_len = 32 },
+        { "ServerConfig", "launch_grace", .text = RULE_DURATION, .max_len = 32 },
+        { "ServerConfig", "pass", .text = RULE_DURATION, .max_len = 32 },
+        { "ServerConfig", "fresh", .text = RULE_DURATION, .max_len = 32 },
+        { "ServerConfig", "healthy", .text = RULE_DURATION, .max_len = 32 },
+        { "ServerConfig", "brake_percent", .min = 0, .max = 100 },
+        { "ServerConfig", "request_timeout", .text = RULE_DURATION, .max_len = 32 },
+        { "ServerConfig", "shutdown_timeout", .text = RULE_DURATION, .max_len = 32 },
+        { "ServerConfig", "max_nodes", .min = 0, .max = 1000000 },
+        { "ServerConfig", "max_workloads", .min = 0, .max = 10000000 },
+        { "ServerConfig", "http", .text = RULE_TOKEN, .max_len = 300 },
+        { "ServerConfig", "grpc", .text = RULE_TOKEN, .max_len = 300 },
+        { "AutomationRule", "name", .text = RULE_ID, .max_len = 63, .required = true },
+        { "AutomationRule", "when", .text = RULE_CONDITION, .max_len = 512, .required = true },
+        { "AutomationRule", "selector", .text = RULE_SELECTOR, .max_len = SELECTOR_MAX_BYTES },
+        { "AutomationRule", "webhook", .max_len = 63 },
+        { "AutomationRule", "cooldown", .text = RULE_DURATION, .max_len = 32 },
+        { "AutomationRule", "message", .text = RULE_LINE, .max_len = 512 },
+        { "Webhook", "name", .text = RULE_ID, .max_len = 63, .required = true },
+        { "Webhook", "url", .text = RULE_URL, .max_len = 2048, .required = true },
+        { "Webhook", "secret", .max_len = 1024 },
+        { "Webhook", "secret_file", .max_len = 4095 },
+        { "Webhook", "ca_file", .max_len = 4095 },
+        { "Webhook", "timeout", .text = RULE_DURATION, .max_len = 32 },
+        { "ListEventsRequest", "rule", .text = RULE_ID_PREFIX, .max_len = 63 },
+        { "ListAlertsRequest", "limit", .min = 0, .max = LIST_LIMIT_MAX },
+        { "ListAlertsRequest", "cursor", .text = RULE_TOKEN, .max_len = 512 },
+        { "ListAlertsRequest", "rule", .text = RULE_ID_PREFIX, .max_len = 63 },
 
         /* agents */
         { "Hello", "node_id", .text = RULE_ID, .max_len = 128, .required = true },
@@ -311,6 +345,25 @@ static const char *check_selector(const char *s)
         return what;
 }
 
+static const char *check_condition(const char *s)
+{
+        struct condition ignored;
+        struct err err = { 0 };
+
+        return condition_parse(s, &ignored, &err) < 0 ? fmt("is no condition: %s (%s)", err.msg, err.hint) : NULL;
+}
+
+static const char *check_url(const char *s)
+{
+        struct arena arena = ARENA_INIT;
+        struct url ignored;
+        struct err err = { 0 };
+        const char *what = url_parse(&arena, s, &ignored, &err) < 0 ? fmt("%s", err.msg) : NULL;
+
+        arena_fini(&arena);
+        return what;
+}
+
 /* s ends in a NUL. */
 const char *rule_text_check(enum rule_text kind, const char *s, size_t len)
 {
@@ -359,6 +412,12 @@ const char *rule_text_check(enum rule_text kind, const char *s, size_t len)
                 return len == 0 || json_enum_value(&pb__node_status__e__descriptor, s, true, &ignored) == 0
                            ? NULL
                            : fmt("must be one of %s", json_enum_list(&pb__node_status__e__descriptor));
+        case RULE_DURATION:
+                return len == 0 || str_parse_duration_ms(s, &(int64_t){ 0 }) == 0 ? NULL : "must be a duration such as 10s, 5m or 1h30m";
+        case RULE_CONDITION:
+                return check_condition(s);
+        case RULE_URL:
+                return check_url(s);
         case RULE_EVENT_TYPES:
                 return is_event_types(s) ? NULL : "must be types of events, such as WorkloadFailed,NodeLost";
         }
@@ -397,6 +456,12 @@ const char *rule_text_bad(enum rule_text kind)
         case RULE_PHASE:
         case RULE_NODE_STATUS:
                 return "Sleeping";
+        case RULE_DURATION:
+                return "soon";
+        case RULE_CONDITION:
+                return "node.cpu is high";
+        case RULE_URL:
+                return "ftp://example.org";
         case RULE_EVENT_TYPES:
                 return "WorkloadFailed,Nothing";
         }

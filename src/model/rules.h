@@ -24,6 +24,9 @@ enum rule_text {
         RULE_NODE_STATUS, /* the same for nodes */
         RULE_EVENT_TYPES, /* names, comma-separated */
         RULE_ID_PREFIX,   /* the beginning of an id */
+        RULE_DURATION,    /* 10s, 5m, 1h30m */
+        RULE_CONDITION,   /* see condition.h */
+        RULE_URL,         /* http:// or https:// */
 };
 
 struct rule {

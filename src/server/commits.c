@@ -193,7 +193,7 @@ static bool commit(struct commits *c, struct core_batch *b)
 /* How long the thread may sleep before it looks at retention again; -1: until the next commit. */
 static int64_t prune_in_ms(const struct commits *c)
 {
-        if (c->s->opt.keep_events == 0 || c->idle_looks >= PRUNE_LOOKS)
+        if (atomic_load(&c->s->keep_events) == 0 || c->idle_looks >= PRUNE_LOOKS)
                 return -1;
         int64_t left = c->prune_at_ms - mono_ms();
         return left > 0 ? left : 0;
@@ -203,7 +203,7 @@ static int64_t prune_in_ms(const struct commits *c)
 static bool prune(struct commits *c)
 {
         struct err err = { 0 };
-        int64_t n = store_prune(c->store, c->s->opt.keep_events, PRUNE_CHUNK, &err);
+        int64_t n = store_prune(c->store, atomic_load(&c->s->keep_events), PRUNE_CHUNK, &err);
         if (n < 0)
                 log_warn("old events could not be removed", LOG_E(&err));
         c->prune_at_ms = mono_ms() + PRUNE_EVERY_MS;
@@ -220,7 +220,7 @@ static bool prune(struct commits *c)
 /* A server that is never idle must prune all the same, or the store grows for ever. */
 static void prune_while_busy(struct commits *c)
 {
-        uint64_t keep = c->s->opt.keep_events, head = atomic_load(&c->s->committed);
+        uint64_t keep = atomic_load(&c->s->keep_events), head = atomic_load(&c->s->committed);
         c->idle_looks = 0;
         if (keep > 0 && (c->overdue || mono_ms() >= c->prune_at_ms) && head - c->first_seq > 2 * keep)
                 c->overdue = prune(c);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FIELD_SEQ = 1, FIELD_TYPE = 2, FIELD_WORKLOAD_ID = 4, FIELD_NODE_ID = 5, FIELD_PREV = 11 };
+enum { FIELD_SEQ = 1, FIELD_TYPE = 2, FIELD_WORKLOAD_ID = 4, FIELD_NODE_ID = 5, FIELD_PREV = 11, FIELD_RULE = 25 };
 
 static bool varint(const uint8_t **p, const uint8_t *end, uint64_t *ret)
 {
@@ -30,6 +30,9 @@ static void take_text(struct event_peek *ret, uint64_t field, const uint8_t *p, 
         } else if (field == FIELD_NODE_ID) {
                 ret->node = (const char *)p;
                 ret->node_len = n;
+        } else if (field == FIELD_RULE) {
+                ret->rule = (const char *)p;
+                ret->rule_len = n;
         }
 }
 
@@ -89,7 +92,8 @@ bool event_matches(const struct event_filter *f, const struct event_peek *p)
 {
         if (f->types && (p->type > 63 || !(f->types >> p->type & 1)))
                 return false;
-        return same(f->workload, p->workload, p->workload_len) && same(f->node, p->node, p->node_len);
+        return same(f->workload, p->workload, p->workload_len) && same(f->node, p->node, p->node_len) &&
+               same(f->rule, p->rule, p->rule_len);
 }
 
 static int bad_type(const char *name, struct err *err)
@@ -135,6 +139,8 @@ int event_filter_parse(const Pb__ListEventsRequest *req, struct arena *arena, st
                 f.workload = arena_strdup(arena, req->workload);
         if (!str_empty(req->node))
                 f.node = arena_strdup(arena, req->node);
+        if (!str_empty(req->rule))
+                f.rule = arena_strdup(arena, req->rule);
         *ret = f;
         return 0;
 }

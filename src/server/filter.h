@@ -8,8 +8,8 @@
 #include "base/err.h"
 
 struct event_filter {
-        uint64_t types;              /* one bit per EventType; 0: all */
-        const char *workload, *node; /* NULL: any */
+        uint64_t types;                     /* one bit per EventType; 0: all */
+        const char *workload, *node, *rule; /* NULL: any */
 };
 /* type: names of event types joined by commas, any case. The filter's strings are copied into the arena. */
 int event_filter_parse(const Pb__ListEventsRequest *req, struct arena *arena, struct event_filter *ret, struct err *err);
@@ -19,6 +19,8 @@ struct event_peek {
         uint32_t type;
         const char *workload, *node; /* in the event's bytes, not NUL-terminated */
         size_t workload_len, node_len;
+        const char *rule;
+        size_t rule_len;
 };
 /* false: not a packed event. */
 bool event_peek(const void *data, size_t len, struct event_peek *ret);

@@ -102,6 +102,7 @@ static void release(struct io *io, struct core_batch *batch)
                 calls_reply(io->calls, &batch->replies[i]);
         sessions_effects(io->sessions, batch);
         push_effects(io->push, batch);
+        webhooks_effects(io->webhooks, batch);
 }
 
 static void on_drained(void *ctx)
@@ -131,6 +132,7 @@ static void stop(struct io *io)
         relays_stop(io->relays);
         sessions_stop(io->sessions);
         push_stop(io->push);
+        webhooks_stop(io->webhooks);
         if (io->grpc)
                 grpc_server_drain(io->grpc, ms, on_drained, io);
         if (!io->http && !io->grpc)
@@ -153,6 +155,9 @@ static void take(struct io *io, struct io_msg *msg)
                 break;
         case IO_PLAN:
                 plans_take(io->plans, TAKE_PTR(msg->plan));
+                break;
+        case IO_CONFIG:
+                webhooks_configure(io->webhooks, msg->config);
                 break;
         case IO_STOP:
                 stop(io);
@@ -266,6 +271,8 @@ static int io_open(struct io *io, struct err *err)
         io->plans = plans_create(io);
         io->sessions = sessions_create(io);
         io->push = push_create(io);
+        io->webhooks = webhooks_create(io);
+        webhooks_configure(io->webhooks, s->config);
         io->relays = relays_create(io);
         io->events = events_create(s, io->base, s->loaded_head);
         io->wake = event_new(io->base, s->io_wake_fd, EV_READ | EV_PERSIST, on_wake, io);
@@ -291,6 +298,7 @@ static void io_close(struct io *io)
         relays_destroy(io->relays);
         sessions_destroy(io->sessions);
         push_destroy(io->push);
+        webhooks_destroy(io->webhooks);
         events_destroy(io->events);
         if (io->wake)
                 event_free(io->wake);

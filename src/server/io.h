@@ -11,6 +11,7 @@
 #include "server/relays.h"
 #include "server/sessions.h"
 #include "server/shared.h"
+#include "server/webhooks.h"
 
 struct http_server;
 struct grpc_server;
@@ -40,6 +41,7 @@ struct io {
         struct relays *relays;
         struct plans *plans;
         struct eventlog log;
+        struct webhooks *webhooks;
         struct event *wake, *files; /* something in the queue; look at the certificate's files */
         struct event *nudge;        /* the ring has something to do */
         unsigned n_quiet;           /* inputs that it was not told of yet */

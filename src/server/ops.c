@@ -88,6 +88,8 @@ const struct op ops[] = {
           "cluster is taken over first",
           NULL },
 
+        { "ListAlerts", OP_CORE, INPUT_LIST_ALERTS, REQ(list_alerts_request), REQ(list_alerts_response), GET, "/alerts", 200, NULL, NULL,
+          CONTROL "ListAlerts", "events", "Alerts of automation rules that are raised now", NULL },
         { "ListEvents", OP_EVENTS, INPUT_GET_WORKLOAD, REQ(list_events_request), REQ(list_events_response), GET, "/events", 200, NULL, NULL,
           CONTROL "ListEvents", "events", "Stored events; next_since is the next call's since (its before, with newest_first)", NULL },
         { "WatchEvents", OP_WATCH, INPUT_GET_WORKLOAD, REQ(list_events_request), REQ(event), GET, "/events/stream", 200, NULL, NULL,

@@ -310,6 +310,9 @@ void *ring_main(void *server)
         r->awake_by_ms = mono_ms();
         struct input start = { .kind = INPUT_START, .head = s->loaded_head };
         step(r, &start);
+        Pb__ServerConfig none = PB__SERVER_CONFIG__INIT;
+        struct input config = { .kind = INPUT_CONFIG, .msg = s->config ? &s->config->base : &none.base };
+        step(r, &config);
         hand_over(r);
         publish_stats(r);
         server_started(s, NULL);

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/pb.h"
 #include "server/plans.h"
 #include "server/reader.h"
 #include "server/shared.h"
@@ -134,6 +135,7 @@ void io_msg_free(void *p)
         core_batch_free(m->batch);
         history_job_free(m->history);
         plan_child_free(m->plan);
+        arena_fini(&m->memory);
         mem_free(m);
 }
 
@@ -299,6 +301,8 @@ static void copy_options(struct server *s, const struct server_options *opt)
         s->opt.tls_key = copy(s, opt->tls_key);
         s->opt.tls_ca = copy(s, opt->tls_ca);
         s->opt.core.version = BERTH_VERSION;
+        s->config = opt->config ? (const Pb__ServerConfig *)pb_clone(&s->memory, &opt->config->base) : NULL;
+        atomic_store(&s->keep_events, opt->keep_events);
 }
 
 static char *address_file(const struct server *s)
@@ -470,6 +474,75 @@ void server_free(struct server *s)
         mem_free(s);
 }
 
+/* ---- another configuration ---------------------------------------------------------------------------------------------------------------------- */
+
+#define CONFIG_AT_START 20 /* fields of ServerConfig from this number on are read at the start only */
+
+static bool same_field(const ProtobufCFieldDescriptor *f, const Pb__ServerConfig *a, const Pb__ServerConfig *b)
+{
+        const char *x = (const char *)a + f->offset, *y = (const char *)b + f->offset;
+        if (f->type == PROTOBUF_C_TYPE_STRING) {
+                const char *p = *(char *const *)x, *q = *(char *const *)y;
+                return str_eq(p ? p : "", q ? q : "");
+        }
+        if (f->type == PROTOBUF_C_TYPE_MESSAGE) {
+                const ProtobufCMessage *p = *(ProtobufCMessage *const *)x, *q = *(ProtobufCMessage *const *)y;
+                return p && q ? pb_equal(p, q) : p == q;
+        }
+        return f->type == PROTOBUF_C_TYPE_BOOL ? *(const protobuf_c_boolean *)x == *(const protobuf_c_boolean *)y
+                                               : *(const int32_t *)x == *(const int32_t *)y;
+}
+
+static void say_what_needs_a_restart(const struct server *s, const Pb__ServerConfig *config)
+{
+        static const Pb__ServerConfig none = PB__SERVER_CONFIG__INIT;
+        const ProtobufCMessageDescriptor *d = &pb__server_config__descriptor;
+        for (unsigned i = 0; i < d->n_fields; i++)
+                if ((d->fields[i].id >= CONFIG_AT_START || str_eq(d->fields[i].name, "placement")) &&
+                    !same_field(&d->fields[i], s->config ? s->config : &none, config))
+                        log_warn("a changed setting is read at the start only: restart the server to use it",
+                                 LOG_S("key", d->fields[i].name));
+}
+
+void server_reconfigure(struct server *s, const Pb__ServerConfig *config)
+{
+        enum log_level level;
+        say_what_needs_a_restart(s, config);
+        if (config->keep_events)
+                atomic_store(&s->keep_events, (uint64_t)config->keep_events->value);
+        if (!str_empty(config->log_level) && log_level_parse(config->log_level, &level) == 0)
+                log_set_level(level);
+        struct io_msg *to_io = mem_must(sizeof(*to_io));
+        to_io->kind = IO_CONFIG;
+        to_io->config = (const Pb__ServerConfig *)pb_clone(&to_io->memory, &config->base);
+        if (!server_io_push(s, to_io, true))
+                io_msg_free(to_io);
+        struct ring_msg *to_ring = mem_must(sizeof(*to_ring)); /* not from io's spare ones: this is any thread */
+        to_ring->in.kind = INPUT_CONFIG;
+        to_ring->in.msg = pb_clone(&to_ring->memory, &config->base);
+        while (!queue_push(s->ring_queue, to_ring)) {
+                if (queue_is_closed(s->ring_queue)) {
+                        ring_msg_free(to_ring);
+                        return;
+                }
+                usleep(PUSH_AGAIN_US);
+        }
+}
+
+static void reload(struct server *s)
+{
+        struct arena arena = ARENA_INIT;
+        struct err err = { 0 };
+        Pb__ServerConfig *config = NULL;
+        if (s->opt.reload(s->opt.reload_ctx, &arena, &config, &err) < 0)
+                log_error("the configuration is wrong; the one before it stays in force", LOG_E(&err));
+        else {
+                server_reconfigure(s, config);
+                log_info("configuration read again", LOG_I("rules", config->n_rules), LOG_I("webhooks", config->n_webhooks));
+        }
+        arena_fini(&arena);
+}
+
 /* ---- the verb -------------------------------------------------------------------------------------------------------------------------------------- */
 
 /* Each agent and each reader of events is a connection. */
@@ -490,6 +563,10 @@ static void wait_for_signal(struct server *s, int signal_fd)
                         continue;
                 struct signalfd_siginfo info;
                 if ((p[0].revents & POLLIN) && read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+                        if (info.ssi_signo == SIGHUP) {
+                                reload(s);
+                                continue;
+                        }
                         log_info("stopping", LOG_S("signal", strsignal((int)info.ssi_signo)));
                         server_stop(s);
                 }
@@ -505,6 +582,8 @@ int server_run(const struct server_options *opt, struct err *err)
         sigemptyset(&set);
         sigaddset(&set, SIGTERM);
         sigaddset(&set, SIGINT);
+        if (opt->reload) /* else it ends the process, as for any program whose terminal goes */
+                sigaddset(&set, SIGHUP);
         pthread_sigmask(SIG_BLOCK, &set, &old); /* before the threads exist, so that they inherit it */
         _cleanup_(fd_closep) int signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
         struct server *s = NULL;

@@ -21,6 +21,7 @@
 #ifndef BERTH_SERVER_SERVER_H
 #define BERTH_SERVER_SERVER_H
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "core/core.h"
@@ -34,6 +35,12 @@ struct server_options {
         const char *http_address; /* "127.0.0.1:8084"; port 0: the kernel chooses; NULL: no HTTP */
         const char *grpc_address; /* "127.0.0.1:8085"; the same */
         struct core_options core;
+        /* Rules, webhooks, the default quota and what else the core takes from a configuration (proto/config.proto), checked; NULL: none. Its timings are expected
+         * in `core` as well. */
+        const Pb__ServerConfig *config;
+        /* SIGHUP: the configuration anew, into the arena; < 0: it is wrong, and the old one stays. NULL: there is no file. */
+        int (*reload)(void *ctx, struct arena *arena, Pb__ServerConfig **ret, struct err *err);
+        void *reload_ctx;
 
         const char *tls_cert, *tls_key; /* PEM files; NULL: in the clear. Changed files are taken up within seconds. */
         const char *tls_ca;             /* PEM; clients must show a certificate of this CA */
@@ -70,6 +77,9 @@ static inline void server_freep(struct server **s)
         if (*s)
                 server_free(*s);
 }
+
+/* Another configuration from now on, as far as that goes without a restart; what needs one is logged. Any thread. */
+void server_reconfigure(struct server *s, const Pb__ServerConfig *config);
 
 /* Where it really listens ("127.0.0.1:43017"); "" if it does not. Valid while the server is. */
 const char *server_http_address(const struct server *s);

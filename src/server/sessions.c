@@ -589,6 +589,8 @@ static void on_effect(struct sessions *s, struct session *ss, const struct effec
                 arena_fini(&arena);
                 return;
         }
+        case EFFECT_WEBHOOK:
+                return; /* webhooks.c */
         case EFFECT_CLOSE:
                 flush_changes(ss, epoch);
                 end(ss, ERR_CONFLICT,

@@ -54,7 +54,7 @@ struct commit_done {
         enum commit_word word;
 };
 
-enum io_kind { IO_RELEASE, IO_HISTORY, IO_PLAN, IO_STOP };
+enum io_kind { IO_RELEASE, IO_HISTORY, IO_PLAN, IO_CONFIG, IO_STOP };
 struct history_job;
 struct plan_child;
 struct io_msg {
@@ -62,6 +62,8 @@ struct io_msg {
         struct core_batch *batch;
         struct history_job *history;
         struct plan_child *plan;
+        const Pb__ServerConfig *config; /* in memory */
+        struct arena memory;
 };
 void io_msg_free(void *msg);
 
@@ -86,7 +88,9 @@ struct server {
         struct server_options opt; /* strings are copies in `memory` */
         struct arena memory;
         struct metrics metrics;
-        int64_t started_ms; /* Unix */
+        int64_t started_ms;             /* Unix */
+        const Pb__ServerConfig *config; /* as of the start; in `memory`. Later ones go through the queues */
+        _Atomic uint64_t keep_events;
 
         struct queue *ring_queue;   /* struct ring_msg */
         struct queue *read_queue;   /* struct ring_msg that only reads: the ring takes these first (A11) */

@@ -21,6 +21,8 @@ const ProtobufCMessageDescriptor *frame_type(const struct frame *f, size_t *ret_
                : str_starts(key, "/workloads/")  ? &pb__workload__descriptor
                : str_starts(key, "/tombstones/") ? &pb__tombstone__descriptor
                : str_starts(key, "/quotas/")     ? &pb__quota__descriptor
+               : str_starts(key, "/alerts/")     ? &pb__alert__descriptor
+               : str_starts(key, "/outbox/")     ? &pb__outgoing__descriptor
                                                  : &pb__cluster__descriptor;
 }
 
