@@ -719,6 +719,11 @@ int64_t core_next_ms(const struct core *c)
         return next;
 }
 
+const struct core_stats *core_counts(const struct core *c)
+{
+        return &c->stats;
+}
+
 void core_stats(const struct core *c, struct core_stats *ret)
 {
         *ret = c->stats;
@@ -728,6 +733,7 @@ void core_stats(const struct core *c, struct core_stats *ret)
         ret->sessions = map_len(&c->session_nodes);
         ret->braking = c->n_held > 0;
         ret->over_quota = c->n_over_quota;
+        memcpy(ret->by_desired, c->by_desired, sizeof(ret->by_desired));
         ret->outbox = map_len(&c->outgoing_by_id);
         for (uint32_t i = 0; i < c->alerts.len; i++)
                 ret->alerts += c->alerts.at[i].raised;

@@ -227,14 +227,17 @@ int core_plan(struct core *core, const Pb__PlanRequest *request, struct str *ret
 
 struct core_stats {
         uint64_t steps, events, placements, placement_failures, evictions, retries, nodes_lost, heartbeats, passes, launches, unit_reports;
+        uint64_t failures;     /* of units: a crash, a start that failed, ... */
         uint64_t rate_limited; /* writes refused by a tenant's rate */
         uint64_t preemptions;  /* units that made room for higher priorities */
         uint64_t actions[8];   /* Apply, Recreate, ApplyStopped, Delete, Reschedule, AwaitFailover, Adopt, Other */
         uint32_t nodes, nodes_ready, nodes_by_status[5], workloads, by_phase[11], pending, sessions, tombstones;
-        uint32_t over_quota, quotas, alerts, outbox;
+        uint32_t over_quota, quotas, alerts, outbox, by_desired[4];
         uint64_t alerts_raised, webhooks_delivered, webhooks_failed;
         bool braking;
 };
 void core_stats(const struct core *core, struct core_stats *ret);
+/* The counters of it that only grow, at once and without looking at anything; valid as long as the core. */
+const struct core_stats *core_counts(const struct core *core);
 
 #endif

@@ -190,6 +190,10 @@ static void count(struct core *c, struct workload *w, bool counted, bool runs, b
 
 void usage_update(struct core *c, struct workload *w)
 {
+        if (w->counted_desired)
+                c->by_desired[w->counted_desired]--;
+        c->by_desired[w->desired & 3]++;
+        w->counted_desired = w->desired & 3;
         bool counted = w->desired != PB__DESIRED_STATE__E__Deleted;
         bool runs = w->desired == PB__DESIRED_STATE__E__Running && !workload_is_finished(w);
         count(c, w, counted, runs, runs && w->holds);
@@ -197,6 +201,9 @@ void usage_update(struct core *c, struct workload *w)
 
 void usage_drop(struct core *c, struct workload *w)
 {
+        if (w->counted_desired)
+                c->by_desired[w->counted_desired]--;
+        w->counted_desired = 0;
         if (w->definition != NONE)
                 count(c, w, false, false, false);
 }
@@ -713,7 +720,7 @@ int quotas_check(const struct core *c, struct err *err)
 {
         size_t n = c->tenants.len + 1;
         struct usage *asked = mem_must(n * sizeof(*asked)), *placed = mem_must(n * sizeof(*placed));
-        uint32_t refs = 0, used = 0, listed = 0;
+        uint32_t refs = 0, used = 0, listed = 0, desired[ARRAY_LEN(c->by_desired)] = { 0 };
         int r = 0;
         recount(c, asked, placed);
         for (uint32_t i = 0; i < c->tenants.len && r >= 0; i++) {
@@ -735,6 +742,11 @@ int quotas_check(const struct core *c, struct err *err)
                 r = BROKEN(err, "Q1", "tenants are counted by those who use them", "");
         if (r >= 0 && listed != c->n_over_quota)
                 r = BROKEN(err, "Q3", "what waits for quotas is counted", "");
+        for (uint32_t i = 0; i < c->workloads.len; i++)
+                if (c->workloads.at[i].id)
+                        desired[c->workloads.at[i].desired & 3]++;
+        if (r >= 0 && memcmp(desired, c->by_desired, sizeof(desired)) != 0)
+                r = BROKEN(err, "X2", "what is wanted is counted", "");
         mem_free(asked);
         mem_free(placed);
         return r;

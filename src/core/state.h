@@ -154,6 +154,7 @@ struct workload {
         bool has_exit : 1, has_signal : 1;
         bool holds : 1;                                         /* counted in its node's ledger */
         bool counted : 1, counted_runs : 1, counted_placed : 1; /* derived: how its tenant's usage counts it, see quota.c */
+        uint8_t counted_desired;                                /* derived: in core.by_desired */
         /* live */
         bool dirty : 1;   /* queued for reconcile() */
         bool unsaved : 1; /* its record is to be written with the next batch */
@@ -381,6 +382,7 @@ struct core {
         struct place_tree tree; /* level 0: what placement looks at, one row per node; see place_tree.h */
         uint32_t n_nodes, n_workloads, n_tombstones;
         uint32_t by_phase[11];
+        uint32_t by_desired[4];
         ARRAY(struct priority_units) priorities; /* of units that hold a place, lowest first */
         struct counts counts;                    /* see constraints.h */
         ARRAY(struct label) bits;                /* label pairs that some selector names; position = bit */

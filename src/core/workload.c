@@ -644,6 +644,7 @@ static void status_of_unit(const Pb__UnitStatus *u, Pb__WorkloadStatus *s, Pb__R
 void decide_failure(struct core *c, struct workload_ix ix, Pb__Reason__E reason, const char *message, const Pb__UnitStatus *u)
 {
         struct workload *w = workload_at(c, ix);
+        c->stats.failures++;
         Pb__WorkloadStatus status;
         status_of_unit(u, &status, reason, message);
         Pb__Retry retry = PB__RETRY__INIT;

@@ -86,6 +86,7 @@ void grpc_call_set_data(struct grpc_call *call, void *data);
 uint64_t grpc_call_id(const struct grpc_call *call); /* never 0, never reused within a server or channel */
 const char *grpc_call_path(const struct grpc_call *call);
 /* Milliseconds until the deadline, at least 0; GRPC_NO_DEADLINE without one. */
+int64_t grpc_call_age_ns(const struct grpc_call *call); /* since it began */
 int64_t grpc_call_remaining_ms(const struct grpc_call *call);
 /* What the peer sent at the start: request metadata on the server, response metadata on the client. "-bin" is decoded.
  * The value is NUL-terminated beyond ret_len (may be NULL). NULL when absent or undecodable. */

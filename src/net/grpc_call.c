@@ -25,6 +25,7 @@
 struct grpc_call *grpc_call_new(struct grpc_host *host, bool is_server, const char *path, size_t path_len)
 {
         struct grpc_call *call = mem_must(sizeof(*call));
+        call->began_ns = clock_mono_ns();
 
         call->host = host;
         call->is_server = is_server;
@@ -672,6 +673,11 @@ const char *grpc_call_message(const struct grpc_call *call)
 const struct tls_identity *grpc_call_identity(const struct grpc_call *call)
 {
         return call->conn ? call->conn->identity : NULL;
+}
+
+int64_t grpc_call_age_ns(const struct grpc_call *call)
+{
+        return clock_mono_ns() - call->began_ns;
 }
 
 int64_t grpc_call_remaining_ms(const struct grpc_call *call)

@@ -74,6 +74,7 @@ struct grpc_call {
 
         struct event deadline;
         int64_t deadline_at_ms; /* monotonic; 0: none */
+        int64_t began_ns;       /* monotonic */
         enum grpc_status status;
         char *message;
         int http_status;

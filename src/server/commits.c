@@ -180,6 +180,7 @@ static bool commit(struct commits *c, struct core_batch *b)
         count_n(&s->metrics.commit_events, b->commit.n_events);
         count_n(&s->metrics.commit_records, b->commit.n_records);
         count_n(&s->metrics.commit_bytes, batch_bytes(&b->commit));
+        metrics_writes(&s->metrics, &b->commit);
         atomic_store(&s->committed, b->commit.new_head);
         if (c->first_seq == 0)
                 c->first_seq = b->commit.expected_head + 1;

@@ -16,7 +16,7 @@ const double METRICS_BOUNDS_STEP[METRICS_BUCKETS] = { 0.000001, 0.000005, 0.0000
 static const int STATUSES[METRICS_STATUSES] = { 200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 406, 408,
                                                 409, 412, 413, 415, 422, 429, 499, 500, 501, 503, 504, 0 };
 
-static const char *const GRPC_CODES[METRICS_GRPC_CODES] = {
+const char *const METRICS_CODE_NAMES[METRICS_GRPC_CODES] = {
         "OK",       "Canceled",       "Unknown",          "InvalidArgument",   "DeadlineExceeded",
         "NotFound", "AlreadyExists",  "PermissionDenied", "ResourceExhausted", "FailedPrecondition",
         "Aborted",  "OutOfRange",     "Unimplemented",    "Internal",          "Unavailable",
@@ -24,7 +24,8 @@ static const char *const GRPC_CODES[METRICS_GRPC_CODES] = {
 };
 
 /* The order of core_stats.actions. */
-static const char *const ACTIONS[8] = { "Apply", "Recreate", "ApplyStopped", "Delete", "Reschedule", "AwaitFailover", "Adopt", "Other" };
+const char *const METRICS_ACTION_NAMES[METRICS_ACTIONS] = { "Apply",      "Recreate",      "ApplyStopped", "Delete",
+                                                            "Reschedule", "AwaitFailover", "Adopt",        "Other" };
 
 void histogram_init(struct histogram *h, const double *bounds)
 {
@@ -52,6 +53,10 @@ void metrics_init(struct metrics *m)
         histogram_init(&m->commit, METRICS_BOUNDS_IO);
         histogram_init(&m->request, METRICS_BOUNDS_IO);
         histogram_init(&m->turn, METRICS_BOUNDS_STEP);
+        histogram_init(&m->placement, METRICS_BOUNDS_STEP);
+        histogram_init(&m->reconcile, METRICS_BOUNDS_STEP);
+        histogram_init(&m->rpc, METRICS_BOUNDS_IO);
+        metrics_persys_init(m);
         metrics_agents_init(m);
 }
 
@@ -63,10 +68,15 @@ void metrics_http(struct metrics *m, size_t op, int status)
         count(&m->http[op < METRICS_OPS ? op : METRICS_OPS - 1][i]);
 }
 
-void metrics_grpc(struct metrics *m, size_t op, int code)
+void metrics_grpc(struct metrics *m, size_t op, int code, int64_t ns, bool is_stream)
 {
         size_t i = code >= 0 && code < METRICS_GRPC_CODES ? (size_t)code : 2;
-        count(&m->grpc[op < METRICS_OPS ? op : METRICS_OPS - 1][i]);
+        op = op < METRICS_OPS ? op : METRICS_OPS - 1;
+        count(&m->grpc[op][i]);
+        if (is_stream) /* how long somebody watched says nothing */
+                return;
+        histogram_add(&m->grpc_duration[op][i], ns);
+        histogram_add(&m->rpc, ns);
 }
 
 /* ---- the text ---------------------------------------------------------------------------------------------------------------------------- */
@@ -133,12 +143,11 @@ static void render_by_enum(struct str *out, const char *name, const char *label,
 
 static void render_core(struct str *out, const struct core_stats *c)
 {
-        one(out, "berth_scheduling_attempts_total", "counter", "Times a place was sought for a unit.",
-            c->placements + c->placement_failures);
+        one(out, "berth_scheduling_attempts_total", "counter", "Times a place was sought for a unit.", c->placements);
         one(out, "berth_scheduling_failures_total", "counter", "Times no node could take a unit.", c->placement_failures);
         family(out, "berth_reconciliation_actions_total", "counter", "Actions taken to make what runs equal to what is wanted.");
-        for (size_t i = 0; i < ARRAY_LEN(ACTIONS); i++)
-                sample(out, "berth_reconciliation_actions_total", "action", ACTIONS[i], c->actions[i]);
+        for (size_t i = 0; i < METRICS_ACTIONS; i++)
+                sample(out, "berth_reconciliation_actions_total", "action", METRICS_ACTION_NAMES[i], c->actions[i]);
         one(out, "berth_retry_total", "counter", "Failed units that were scheduled for another attempt.", c->retries);
         one(out, "berth_node_unhealthy_total", "counter", "Times a node turned from Ready to NotReady.", c->nodes_lost);
         one(out, "berth_evictions_total", "counter", "Units moved away from nodes.", c->evictions);
@@ -154,6 +163,15 @@ static void render_core(struct str *out, const struct core_stats *c)
         family(out, "berth_workloads", "gauge", "Workloads by status.");
         render_by_enum(out, "berth_workloads", "status", &pb__phase__e__descriptor, c->by_phase, ARRAY_LEN(c->by_phase));
         one(out, "berth_pending_units", "gauge", "Units that wait for a place.", c->pending);
+        one(out, "berth_quota_waiting", "gauge", "Those of them that wait for their tenant's quota.", c->over_quota);
+        one(out, "berth_quotas", "gauge", "Tenants with a quota of their own.", c->quotas);
+        one(out, "berth_rate_limited_total", "counter", "Writes refused because their tenant wrote too often.", c->rate_limited);
+        one(out, "berth_alerts", "gauge", "Alerts that are raised now.", c->alerts);
+        one(out, "berth_alerts_raised_total", "counter", "Alerts raised by automation rules.", c->alerts_raised);
+        one(out, "berth_outbox", "gauge", "Webhooks that are not delivered yet.", c->outbox);
+        family(out, "berth_webhooks_total", "counter", "Attempts to deliver webhooks.");
+        sample(out, "berth_webhooks_total", "result", "delivered", c->webhooks_delivered);
+        sample(out, "berth_webhooks_total", "result", "failed", c->webhooks_failed);
         one(out, "berth_tombstones", "gauge", "Copies that are not yet proved gone.", c->tombstones);
         one(out, "berth_eviction_brake", "gauge", "1 while too many nodes are silent and eviction is held back.", c->braking);
 }
@@ -179,7 +197,7 @@ static void render_requests(struct str *out, struct metrics *m, const struct met
                                 continue;
                         const char *name = op == METRICS_OPS - 1 ? "unknown" : now->grpc_name(op);
                         str_addf(out, "berth_grpc_server_requests_total{method=\"%s\",code=\"%s\"} %llu\n", name ? name : "unknown",
-                                 GRPC_CODES[i], (unsigned long long)n);
+                                 METRICS_CODE_NAMES[i], (unsigned long long)n);
                 }
         render_histogram(out, "berth_http_request_duration_seconds", "From the end of a request to its reply.", &m->request);
 }
@@ -233,6 +251,9 @@ void metrics_render(struct metrics *m, const struct metrics_now *now, struct str
             counted(&m->commit_bytes));
         render_histogram(out, "berth_commit_duration_seconds", "One commit in the store.", &m->commit);
         render_histogram(out, "berth_ring_step_duration_seconds", "One input in the core.", &m->turn);
+        render_histogram(out, "berth_placement_duration_seconds", "Finding a place for one unit.", &m->placement);
+        render_histogram(out, "berth_reconcile_duration_seconds", "One turn that decided or looked for something.", &m->reconcile);
+        render_histogram(out, "berth_rpc_duration_seconds", "One gRPC call, streams left out.", &m->rpc);
         one(out, "berth_store_degraded", "gauge", "1 while the store is away and decisions are frozen.", now->degraded);
         one(out, "berth_head", "gauge", "Sequence of the last committed event.", now->head);
         one(out, "berth_bad_records_total", "counter", "Stored records that could not be loaded.", counted(&m->bad_records));
@@ -253,6 +274,7 @@ void metrics_render(struct metrics *m, const struct metrics_now *now, struct str
         one(out, "berth_events_sent_total", "counter", "Events sent to event streams.", counted(&m->events_sent));
         one(out, "berth_relays", "gauge", "Logs and exec streams under way.", now->relays);
         render_requests(out, m, now);
+        metrics_persys_render(m, now, out);
         metrics_agents_render(m, out);
         render_process(out, now);
 }

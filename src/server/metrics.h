@@ -14,6 +14,8 @@
 #define METRICS_OPS 96      /* rows of the ops table, and one for "unknown" */
 #define METRICS_STATUSES 24 /* distinct HTTP statuses; the last one is for the rest */
 #define METRICS_GRPC_CODES 17
+#define METRICS_ACTIONS 8
+#define METRICS_WRITES 6
 #define METRICS_AGENT_RPCS 5 /* enum push_rpc */
 
 typedef _Atomic uint64_t counter;
@@ -35,6 +37,9 @@ struct metrics {
         struct histogram commit, turn, request;
         counter http[METRICS_OPS][METRICS_STATUSES];
         counter grpc[METRICS_OPS][METRICS_GRPC_CODES];
+        struct histogram grpc_duration[METRICS_OPS][METRICS_GRPC_CODES];
+        struct histogram placement, reconcile, rpc; /* one placement; a turn that decided or looked for something; one gRPC call */
+        counter writes[METRICS_WRITES];
         struct histogram agent_rpc[METRICS_AGENT_RPCS][METRICS_GRPC_CODES]; /* calls to agents (metrics_agents.c) */
 };
 void metrics_init(struct metrics *m);
@@ -52,7 +57,7 @@ static inline uint64_t counted(const counter *c)
 }
 /* op: row of the ops table, or METRICS_OPS - 1 for what no row matches. */
 void metrics_http(struct metrics *m, size_t op, int status);
-void metrics_grpc(struct metrics *m, size_t op, int code);
+void metrics_grpc(struct metrics *m, size_t op, int code, int64_t ns, bool is_stream);
 /* A call to an agent has ended. rpc: enum push_rpc. */
 void metrics_agent_rpc(struct metrics *m, size_t rpc, int code, int64_t ns);
 void metrics_agents_init(struct metrics *m);
@@ -69,6 +74,12 @@ struct metrics_now {
         const char *version;
         double start_time_seconds;
 };
+/* metrics_persys.c */
+extern const char *const METRICS_CODE_NAMES[METRICS_GRPC_CODES], *const METRICS_ACTION_NAMES[METRICS_ACTIONS];
+void metrics_persys_init(struct metrics *m);
+void metrics_persys_render(struct metrics *m, const struct metrics_now *now, struct str *out);
+void metrics_writes(struct metrics *m, const struct store_batch *batch); /* that was committed */
+
 /* The whole text, exposition format 0.0.4. */
 void metrics_render(struct metrics *m, const struct metrics_now *now, struct str *out);
 

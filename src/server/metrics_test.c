@@ -1,5 +1,6 @@
 /* server/metrics_test.c: the text is read line by line as Prometheus would. */
 #include "base/mem.h"
+#include "events.pb-c.h"
 #include "server/metrics.h"
 #include <ctype.h>
 #include <math.h>
@@ -77,11 +78,11 @@ static void every_line_is_valid_exposition_format(void **state)
         metrics_http(m, 0, 200);
         metrics_http(m, 1, 404);
         metrics_http(m, METRICS_OPS + 5, 418);
-        metrics_grpc(m, 0, 5);
-        metrics_grpc(m, METRICS_OPS - 1, 99);
+        metrics_grpc(m, 0, 5, 1000000, false);
+        metrics_grpc(m, METRICS_OPS - 1, 99, 5, true);
         char *text = render(m, &stats), *save = NULL, family[128] = "", type[32] = "";
         size_t samples = 0;
-        char seen[200][128];
+        static char seen[400][128];
         size_t n_seen = 0;
         for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
                 if (strncmp(line, "# HELP ", 7) == 0) {
@@ -109,7 +110,7 @@ static void every_line_is_valid_exposition_format(void **state)
 /* R: C36 */
 static void the_named_families_are_there(void **state)
 {
-        static const char *const want[] = { "berth_scheduling_attempts_total 5\n",
+        static const char *const want[] = { "berth_scheduling_attempts_total 3\n",
                                             "berth_scheduling_failures_total 2\n",
                                             "berth_reconciliation_actions_total{action=\"Recreate\"} 7\n",
                                             "berth_retry_total 4\n",
@@ -146,6 +147,70 @@ static void the_named_families_are_there(void **state)
         mem_free(m);
 }
 
+/* What dashboards for Persys schedulers ask for: every family, with its labels, and the gauges from the first scrape on. */
+/* R: C36 */
+static void the_families_of_persys_dashboards_are_there(void **state)
+{
+        static const char *const want[] = {
+                "persys_scheduler_grpc_server_requests_total{method=\"/berth.v1.Control/GetNode\",code=\"NotFound\"} 1\n",
+                "persys_scheduler_grpc_server_request_duration_seconds_bucket{method=\"/berth.v1.Control/"
+                "GetNode\",code=\"NotFound\",le=\"0.005\"} 1\n",
+                "persys_scheduler_grpc_server_request_duration_seconds_count{method=\"/berth.v1.Control/GetNode\",code=\"NotFound\"} 1\n",
+                "persys_scheduler_agent_rpc_requests_total{rpc=\"ApplyWorkload\",code=\"OK\"} 1\n",
+                "persys_scheduler_agent_rpc_duration_seconds_count{rpc=\"ApplyWorkload\",code=\"OK\"} 1\n",
+                "persys_scheduler_reconciliation_results_total{action=\"Recreate\",success=\"true\"} 7\n",
+                "persys_scheduler_reconciliation_results_total{action=\"Apply\",success=\"false\"} 3\n",
+                "persys_scheduler_reconciliation_cycle_duration_seconds_count 1\n",
+                "persys_scheduler_reconciliation_cycles_total{result=\"success\"} 1\n",
+                "persys_scheduler_reconciliation_cycles_total{result=\"error\"} 0\n",
+                "persys_scheduler_nodes_status{status=\"ready\"} 9\n",
+                "persys_scheduler_nodes_status{status=\"active\"} 0\n",
+                "persys_scheduler_nodes_status{status=\"notready\"} 0\n",
+                "persys_scheduler_nodes_status{status=\"unknown\"} 0\n",
+                "persys_scheduler_workloads_status{status=\"pending\"} 0\n",
+                "persys_scheduler_workloads_status{status=\"running\"} 8\n",
+                "persys_scheduler_workloads_status{status=\"stopped\"} 0\n",
+                "persys_scheduler_workloads_status{status=\"failed\"} 0\n",
+                "persys_scheduler_workloads_status{status=\"deleted\"} 0\n",
+                "persys_scheduler_workloads_status{status=\"updating\"} 0\n",
+                "persys_scheduler_workloads_status{status=\"unknown\"} 0\n",
+                "persys_scheduler_workloads_desired_state{desired_state=\"running\"} 5\n",
+                "persys_scheduler_workloads_desired_state{desired_state=\"stopped\"} 0\n",
+                "persys_scheduler_workloads_desired_state{desired_state=\"deleted\"} 0\n",
+                "persys_scheduler_workloads_desired_state{desired_state=\"unknown\"} 0\n",
+                "persys_scheduler_state_store_writes_total{category=\"spec\"} 0\n",
+                "persys_scheduler_state_store_writes_total{category=\"status\"} 1\n",
+                "persys_scheduler_state_store_writes_total{category=\"retry\"} 1\n",
+                "persys_scheduler_state_store_writes_total{category=\"assignment\"} 0\n",
+                "persys_scheduler_state_store_writes_total{category=\"reconciliation\"} 0\n",
+                "persys_scheduler_state_store_writes_total{category=\"event\"} 1\n",
+        };
+        struct metrics *m = mem_must(sizeof(*m));
+        struct core_stats stats = { .actions = { 0, 7 },
+                                    .failures = 3,
+                                    .nodes_by_status = { 0, 9 },
+                                    .by_phase = { [PB__PHASE__E__Running] = 8 },
+                                    .by_desired = { 0, 5 } };
+        (void)state;
+        metrics_init(m);
+        metrics_grpc(m, 0, 5, 1000000, false);
+        metrics_agent_rpc(m, 0, 0, 1000);
+        histogram_add(&m->reconcile, 1000);
+        Pb__Event e = PB__EVENT__INIT;
+        e.seq = 1;
+        e.type = PB__EVENT_TYPE__E__RetryScheduled;
+        unsigned char packed[64];
+        struct store_event event = { .seq = 1, .data = packed, .len = pb__event__pack(&e, packed) };
+        struct store_record record = { .key = "/workloads/a", .data = packed, .len = 1 };
+        metrics_writes(m, &(struct store_batch){ .events = &event, .n_events = 1, .records = &record, .n_records = 1 });
+        char *text = render(m, &stats);
+        for (size_t i = 0; i < ARRAY_LEN(want); i++)
+                if (!strstr(text, want[i]))
+                        fail_msg("missing: %s", want[i]);
+        mem_free(text);
+        mem_free(m);
+}
+
 /* R: C36 */
 static void histogram_buckets_add_up(void **state)
 {
@@ -174,6 +239,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(every_line_is_valid_exposition_format),
                 cmocka_unit_test(the_named_families_are_there),
+                cmocka_unit_test(the_families_of_persys_dashboards_are_there),
                 cmocka_unit_test(histogram_buckets_add_up),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

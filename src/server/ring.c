@@ -88,9 +88,16 @@ static void step(struct ring *r, struct input *in)
         in->now_ms = now_ms(r);
         in->random[0] = rng_next(&r->rng);
         in->random[1] = rng_next(&r->rng);
+        const struct core_stats *now = core_counts(r->core);
+        uint64_t placements = now->placements, events = now->events, passes = now->passes;
         int64_t t0 = clock_mono_ns();
         core_step(r->core, in);
-        histogram_add(&r->s->metrics.turn, clock_mono_ns() - t0);
+        int64_t took = clock_mono_ns() - t0;
+        histogram_add(&r->s->metrics.turn, took);
+        if (now->events != events || now->passes != passes)
+                histogram_add(&r->s->metrics.reconcile, took);
+        if (now->placements != placements) /* what a step did besides is small against it */
+                histogram_add(&r->s->metrics.placement, took / (int64_t)(now->placements - placements));
         r->ahead += input_items(in);
         r->stats_old = true;
 }

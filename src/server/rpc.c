@@ -31,7 +31,9 @@ void rpc_set_over(struct grpc_call *call, const struct door *door)
 void rpc_done(struct grpc_call *call, int status)
 {
         const struct door *door = rpc_door(call);
-        metrics_grpc(&door->io->s->metrics, op_index(door->op), status);
+        enum op_kind kind = door->op->kind;
+        bool is_stream = kind == OP_WATCH || kind == OP_LOGS || kind == OP_EXEC || kind == OP_AGENT;
+        metrics_grpc(&door->io->s->metrics, op_index(door->op), status, grpc_call_age_ns(call), is_stream);
         log_debug("grpc", LOG_S("method", door->op->rpc), LOG_S("status", grpc_status_name((enum grpc_status)status)),
                   LOG_S("peer", grpc_call_peer(call)));
 }

@@ -332,6 +332,8 @@ class Operations(Case):
         for name, kind in kinds.items():
             if kind == "histogram":
                 buckets = [(k, v) for k, v in values.items() if k.startswith(name + "_bucket{")]
+                if not buckets and name.startswith("persys_scheduler_"):
+                    continue  # by method and code: nothing has called yet
                 infinite = [v for k, v in buckets if 'le="+Inf"' in k]
                 self.assertTrue(infinite, name)
                 self.assertEqual(sum(infinite), sum(v for k, v in values.items() if k.startswith(name + "_count")), name)
