@@ -36,10 +36,24 @@ static void send(struct sim *s)
                 sim_at(s, s->now + sim_between(s, CHANCE_NET, 1000, 60000), ev);
 }
 
+/* An operator limits a tenant, or takes the limit away again. Half of the clusters have no quotas at all. */
+static void act_quota(struct sim *s)
+{
+        if (s->opt.seed % 2)
+                return;
+        uint32_t tenant = (uint32_t)rng_below(&s->chance[CHANCE_QUOTA], SIM_TENANTS);
+        uint32_t size = (uint32_t)rng_below(&s->chance[CHANCE_QUOTA], 4);
+        *array_push(&s->requests) = (struct request){ .op = OP_QUOTA, .item = tenant, .revision = size, .open = true };
+        s->result.requests++;
+        send(s);
+}
+
 void sim_client_act(struct sim *s)
 {
         if (s->opt.workloads == 0 || s->calm)
                 return;
+        if (sim_chance(s, CHANCE_QUOTA, 10000))
+                act_quota(s);
         uint32_t i = pick_item(s);
         struct client_item *it = &s->items.at[i];
         if (it->busy)
@@ -65,7 +79,7 @@ void sim_client_node(struct sim *s, uint32_t n, enum client_op op, Pb__NodeWish_
 
 static bool is_about_node(const struct request *q)
 {
-        return q->op == OP_WISH || q->op == OP_FORGET;
+        return q->op == OP_WISH || q->op == OP_FORGET || q->op == OP_QUOTA;
 }
 
 /* Half of the seeds: neighbours, ports, priorities, packing (C17, C38). */
@@ -133,6 +147,10 @@ static void fill_workload(struct sim *s, const struct client_item *it, uint32_t 
         w->restart = it->job ? PB__RESTART__E__on_failure : PB__RESTART__E__always;
         if (it->job && rng_chance(&r, 300000))
                 w->ttl_seconds = 600;
+        if (s->opt.seed % 2 == 0) {
+                uint64_t tenant = hash64(it->id, strlen(it->id)) % SIM_TENANTS;
+                w->tenant = (char *)(tenant ? sim_tenant_names[tenant] : "");
+        }
         if (rng_chance(&r, 100000)) {
                 static const char *const zones[] = { "a", "b", "c" };
                 Pb__Workload__NodeSelectorEntry *sel = arena_new(a, Pb__Workload__NodeSelectorEntry);
@@ -144,6 +162,23 @@ static void fill_workload(struct sim *s, const struct client_item *it, uint32_t 
         }
         if (s->opt.seed & 1)
                 fill_constraints(&r, a, w);
+}
+
+/* revision: 0 no limit any more, else how much of what the tenant has on average. */
+static void ask_quota(struct sim *s, const struct request *q, struct input *in)
+{
+        Pb__SetQuotaRequest set = PB__SET_QUOTA_REQUEST__INIT;
+        Pb__TenantRef ref = PB__TENANT_REF__INIT;
+        Pb__Quota quota = PB__QUOTA__INIT;
+        Pb__Resources res = PB__RESOURCES__INIT;
+        quota.tenant = ref.tenant = (char *)sim_tenant_names[q->item];
+        quota.workloads = (int64_t)s->opt.workloads / SIM_TENANTS * q->revision / 2 + 1;
+        res.cpu = quota.workloads * 300;
+        quota.resources = &res;
+        set.quota = &quota;
+        in->kind = q->revision ? INPUT_QUOTA_SET : INPUT_QUOTA_REMOVE;
+        in->msg = q->revision ? &set.base : &ref.base;
+        sim_server_input(s, in);
 }
 
 static void ask_node(struct sim *s, const struct request *q, struct input *in)
@@ -215,7 +250,9 @@ void sim_client_request(struct sim *s, uint32_t slot)
                 return;
         }
         struct input in = { .reply = slot + 1, .request_id = "sim", .actor = "sim" };
-        if (is_about_node(q))
+        if (q->op == OP_QUOTA)
+                ask_quota(s, q, &in);
+        else if (is_about_node(q))
                 ask_node(s, q, &in);
         else
                 ask_workload(s, q, &in);
@@ -248,6 +285,8 @@ static void reply_about_node(struct sim *s, const struct request *q, const struc
                         sim_fail(s, "C12: an operator is refused", r->err->msg);
                 return;
         }
+        if (q->op == OP_QUOTA)
+                return;
         Pb__Node *n = pb__node__unpack(NULL, r->len, r->data);
         check_durable(s, n->resource_version);
         if (q->op == OP_WISH && n->wish != q->wish)
@@ -272,7 +311,7 @@ void sim_client_reply(struct sim *s, const struct reply *r)
                         it->exists = it->delete_asked = false;
                 else if (r->err->code == ERR_NOT_FOUND && (it->job || !it->exists))
                         it->exists = false; /* its ttl was over */
-                else if (r->err->code != ERR_CONFLICT)
+                else if (r->err->code != ERR_CONFLICT && r->err->code != ERR_QUOTA)
                         sim_fail(s, "A5: an acknowledged workload is not known", r->err->msg);
                 return;
         }

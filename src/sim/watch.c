@@ -38,6 +38,7 @@ struct watch {
         ARRAY(struct watched_node) nodes;
         ARRAY(struct watched_workload) workloads;
         struct shadow *shadow;
+        struct tenants *tenants;
         struct arena memory;
 };
 
@@ -45,12 +46,14 @@ struct watch *sim_watch_create(void)
 {
         struct watch *w = mem_must(sizeof(struct watch));
         w->shadow = shadow_create();
+        w->tenants = tenants_create();
         return w;
 }
 
 void sim_watch_destroy(struct watch *w)
 {
         shadow_destroy(w->shadow);
+        tenants_destroy(w->tenants);
         array_fini(&w->nodes);
         array_fini(&w->workloads);
         arena_fini(&w->memory);
@@ -308,6 +311,8 @@ void sim_watch_event(struct sim *s, const void *data, size_t len)
         s->watch->seq = e->seq;
         const char *what = shadow_event(s->watch->shadow, e);
         if (what)
+                broken(s, e, what);
+        if ((what = tenants_event(s->watch->tenants, e)))
                 broken(s, e, what);
         if (e->type == PB__EVENT_TYPE__E__UnitRemoved) { /* part of a workload's history only while there is one */
                 struct watched_workload *w = workload_of(s->watch, e->workload_id);

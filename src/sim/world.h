@@ -53,7 +53,7 @@ struct sim_event {
 };
 
 /* Everything by chance comes from one of these, so that leaving one thing out disturbs the others as little as can be. */
-enum chance { CHANCE_NET, CHANCE_CLIENT, CHANCE_RUNTIME, CHANCE_CORE, CHANCE_SERVER, _CHANCE_MAX };
+enum chance { CHANCE_NET, CHANCE_CLIENT, CHANCE_RUNTIME, CHANCE_CORE, CHANCE_SERVER, CHANCE_QUOTA, _CHANCE_MAX };
 
 /* What a server says to an agent, unpacked once. Two events may share it. */
 struct letter {
@@ -144,7 +144,7 @@ struct conn {
 
 /* ---- users ---- */
 
-enum client_op { OP_APPLY, OP_DELETE, OP_STOP, OP_START, OP_RETRY, OP_WISH, OP_FORGET };
+enum client_op { OP_APPLY, OP_DELETE, OP_STOP, OP_START, OP_RETRY, OP_WISH, OP_FORGET, OP_QUOTA };
 struct client_item { /* what the client knows about one workload */
         char id[32];
         bool exists; /* an apply was acknowledged, and no delete was asked for since */
@@ -158,7 +158,7 @@ struct client_item { /* what the client knows about one workload */
 };
 struct request {
         enum client_op op;
-        uint32_t item;     /* OP_WISH and OP_FORGET: the machine */
+        uint32_t item;     /* OP_WISH and OP_FORGET: the machine; OP_QUOTA: the tenant */
         uint32_t revision; /* OP_APPLY: what is asked for, however late it arrives */
         uint64_t if_match;
         Pb__NodeWish__E wish;
@@ -254,6 +254,14 @@ void sim_taint_node(struct sim *s, uint32_t n); /* from now on it lies: nothing 
 
 /* shadow.c: who is where, from the committed events alone. */
 struct shadow;
+/* tenants.c */
+#define SIM_TENANTS 3
+extern const char *const sim_tenant_names[SIM_TENANTS];
+struct tenants;
+struct tenants *tenants_create(void);
+void tenants_destroy(struct tenants *t);
+const char *tenants_event(struct tenants *t, const Pb__Event *e); /* what it breaks; NULL: nothing */
+
 struct shadow *shadow_create(void);
 void shadow_destroy(struct shadow *h);
 /* What is wrong with this event, given those before it; NULL: nothing. Then it is applied. */
