@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "store/etcd_testkit.h"
 #include "store/memory.h"
 #include "store/store.h"
 #include <errno.h>
@@ -94,9 +95,46 @@ static void memory_clean(struct fixture *f)
         memory_disk_destroy(f->disk);
 }
 
+/* ---- etcd: one real member for all tests, a prefix for each ---- */
+
+#define ETCD_TTL_SECONDS 1
+
+static struct etcd_process etcd;
+
+static void etcd_make(struct fixture *f)
+{
+        static int number;
+        if (!etcd.pid)
+                etcd_process_start(&etcd);
+        snprintf(f->dir, sizeof(f->dir), "/test-%d", ++number);
+}
+
+/* Opens and leads. A leader that died is believed until its lease has run out. */
+static int etcd_open_it(struct fixture *f, struct store **ret_store, struct err *err)
+{
+        struct store *s = NULL;
+        int r = store_open(fmt("etcd://127.0.0.1:%d%s", etcd.port, f->dir), true, &s, err);
+        if (r == 0 && (r = store_lead(s, "test", ETCD_TTL_SECONDS, 2500, err)) < 0) {
+                store_close(s);
+                s = NULL;
+        }
+        if (r == 0)
+                *ret_store = s;
+        return r;
+}
+
+static void etcd_set_schema(struct fixture *f, int schema)
+{
+        assert_int_equal(
+            system(fmt("ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:%d put %s/meta/schema %d >/dev/null", etcd.port, f->dir, schema)), 0);
+}
+
+static void etcd_clean(struct fixture *f _unused_) {}
+
 static const struct factory factories[] = {
         { "sqlite", sqlite_make, sqlite_open_it, sqlite_set_schema, sqlite_clean, true },
         { "memory", memory_make, memory_open_it, memory_age, memory_clean, false },
+        { "etcd", etcd_make, etcd_open_it, etcd_set_schema, etcd_clean, true },
 };
 
 /* ---- small words for the tests ---- */
@@ -764,6 +802,10 @@ int main(void)
         static char names[ARRAY_LEN(tests)][128];
         size_t n = 0;
         for (size_t i = 0; i < ARRAY_LEN(factories); i++) {
+                if (strcmp(factories[i].name, "etcd") == 0 && !etcd_is_installed()) {
+                        print_message("# etcd is not installed: not tested on it\n");
+                        continue;
+                }
                 for (size_t j = 0; j < ARRAY_LEN(suite); j++) {
                         if (suite[j].shared && !factories[i].shared)
                                 continue;
@@ -772,5 +814,7 @@ int main(void)
                         n++;
                 }
         }
-        return _cmocka_run_group_tests("store_conformance", tests, n, NULL, NULL);
+        int failed = _cmocka_run_group_tests("store_conformance", tests, n, NULL, NULL);
+        etcd_process_clean(&etcd);
+        return failed;
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct store_ops *const stores[] = { &sqlite_ops, &memory_ops };
+static const struct store_ops *const stores[] = { &sqlite_ops, &memory_ops, &etcd_ops };
 
 /* Length of "name" in "name:rest", 0 for a bare path. "./a:b" and "/a:b" are paths. */
 static size_t scheme_len(const char *url)
@@ -31,7 +31,7 @@ int store_open(const char *url, bool create, struct store **ret_store, struct er
                 if (strlen(stores[i]->scheme) == n && memcmp(stores[i]->scheme, url, n) == 0)
                         return stores[i]->open(url + n + 1, create, ret_store, err);
         return err_set(err, ERR_INVALID, .msg = "unknown kind of store", .detail = fmt("\"%.*s:\" in \"%s\"", (int)n, url, url),
-                       .hint = "use sqlite:/path/file.db, a bare path, or memory:");
+                       .hint = "use sqlite:/path/file.db, a bare path, etcd://host:2379,... or memory:");
 }
 
 void store_close(struct store *s)
@@ -67,6 +67,21 @@ int store_schema(struct store *s)
 int store_load(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
 {
         return s->ops->load(s, fn, ctx, ret_head, err);
+}
+
+int store_lead(struct store *s, const char *who, int64_t ttl_seconds, int64_t wait_ms, struct err *err)
+{
+        return s->ops->lead ? s->ops->lead(s, who, ttl_seconds, wait_ms, err) : 0;
+}
+
+int64_t store_leads_until_ns(struct store *s)
+{
+        return s->ops->leads_until_ns ? s->ops->leads_until_ns(s) : INT64_MAX;
+}
+
+bool store_is_shared(const struct store *s)
+{
+        return s->ops->lead != NULL;
 }
 
 /* ---- commit ---- */

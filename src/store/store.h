@@ -38,7 +38,8 @@ struct store_stats {
         int64_t last_commit_us;
 };
 
-/* url: "sqlite:/path/file.db", a bare path (the same), or "memory:" (tests and the simulator: nothing is kept; see store/memory.h).
+/* url: "sqlite:/path/file.db", a bare path (the same), "etcd://host:2379,host:2379[/prefix][?ca=FILE&cert=FILE&key=FILE&user=NAME&password-file=FILE]", or
+ * "memory:" (tests and the simulator: nothing is kept; see store/memory.h).
  * "?vfs=NAME" at the end of a SQLite path, or BERTH_SQLITE_VFS in the environment, chooses SQLite's file layer (tests of lost writes).
  * create: make an empty store (and its folder, 0700) if there is none; an existing one is opened as it is. Without it a missing store is
  * -ERR_NOT_FOUND. -ERR_CONFLICT: held by another process (the detail names its pid), or written by a newer berth. -ERR_CORRUPT: not a store of berth,
@@ -59,6 +60,16 @@ int store_schema(struct store *s);
 /* Calls fn for every record, ordered by key. The record's memory is valid during the call. fn returns < 0 to stop. */
 typedef int (*store_record_fn)(void *ctx, const struct store_record *record, struct err *err);
 int store_load(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
+
+/* ---- leadership ----
+ *
+ * A store that several processes reach takes commits only from the one that leads; each commit compares that. The embedded store is led by whoever has it open.
+ * who: shown to the others ("berth-1 at 10.0.0.1:8085"). ttl_seconds: how long a leader that says nothing is believed. -ERR_CONFLICT: somebody else leads and went on leading
+ * for wait_ms; the detail names them. A leader that lost its place must close the store or lead again, and load anew. */
+int store_lead(struct store *s, const char *who, int64_t ttl_seconds, int64_t wait_ms, struct err *err);
+/* Until when (clock_mono_ns) nobody else can lead, for certain. INT64_MAX: as long as it is open; 0: not now. Any thread. */
+int64_t store_leads_until_ns(struct store *s);
+bool store_is_shared(const struct store *s);
 
 /* 0: durable. -ERR_CONFLICT: somebody else moved the head. -ERR_UNAVAILABLE: outcome unknown or store away; send the same batch again. */
 int store_commit(struct store *s, const struct store_batch *batch, struct err *err);

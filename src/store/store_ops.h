@@ -30,6 +30,10 @@ struct store_ops {
         int (*reader_event)(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx, struct err *err);
         int (*reader_records)(struct store_reader *r, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
         uint64_t (*reader_first)(struct store_reader *r);
+
+        /* NULL: led by whoever has it open. */
+        int (*lead)(struct store *s, const char *who, int64_t ttl_seconds, int64_t wait_ms, struct err *err);
+        int64_t (*leads_until_ns)(struct store *s);
 };
 
 struct store {
@@ -49,7 +53,7 @@ struct store_reader {
         const struct store_ops *ops;
 };
 
-extern const struct store_ops sqlite_ops, memory_ops;
+extern const struct store_ops sqlite_ops, memory_ops, etcd_ops;
 
 /* Words that every store uses alike. */
 int store_err_conflict(struct err *err, uint64_t expected, uint64_t head);

@@ -1,0 +1,557 @@
+/* store/etcd.c: the store of several machines: events, records and the head as keys of an etcd cluster.
+ *
+ * A commit is one transaction that compares the leadership key (it must be the one that this process created) and the head, and then puts events and records and
+ * moves the head. So a leader that was paused or cut off can write nothing once somebody else has taken the key (C33), whatever it believes.
+ *
+ *      <prefix>/meta/leader          who leads; attached to a lease, so it goes away with its holder
+ *      <prefix>/meta/head            sequence of the last event, decimal
+ *      <prefix>/meta/schema          schema, decimal
+ *      <prefix>/meta/checkpoint...   see etcd_keep.c
+ *      <prefix>/events/<20 digits>   one event, JSON
+ *      <prefix>/...                  records, JSON (etcd_codec.h)
+ *
+ * A call whose outcome is unknown is sent again; the second time the comparison of the head fails, and the head and the last event tell that it had gone through (S3).
+ */
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "store/etcd_store.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+struct etcd_store *etcd_self(struct store *s)
+{
+        return (struct etcd_store *)s;
+}
+
+ProtobufCBinaryData etcd_bytes(const char *text)
+{
+        return (ProtobufCBinaryData){ strlen(text), (uint8_t *)text };
+}
+
+char *etcd_key(const struct etcd_store *s, struct arena *a, const char *key)
+{
+        size_t n = strlen(s->prefix), m = strlen(key);
+        char *k = arena_alloc(a, n + m + 1);
+        memcpy(k, s->prefix, n);
+        memcpy(k + n, key, m);
+        return k;
+}
+
+char *etcd_event_key(const struct etcd_store *s, struct arena *a, uint64_t seq)
+{
+        return arena_printf(a, "%s/events/%0*llu", s->prefix, ETCD_SEQ_DIGITS, (unsigned long long)seq);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------------------------------- */
+
+int etcd_range(struct etcd_store *s, const char *from, size_t from_len, const char *end, size_t end_len, int64_t limit, bool backwards,
+               int64_t *revision, struct arena *a, Etcd__RangeResponse **ret, struct err *err)
+{
+        Etcd__RangeRequest r = ETCD__RANGE_REQUEST__INIT;
+        r.key = (ProtobufCBinaryData){ from_len, (uint8_t *)from };
+        if (end)
+                r.range_end = (ProtobufCBinaryData){ end_len, (uint8_t *)end };
+        r.limit = limit;
+        r.revision = *revision;
+        r.sort_order = backwards ? ETCD__SORT_ORDER__E__DESCEND : ETCD__SORT_ORDER__E__NONE;
+        ProtobufCMessage *m;
+        int e = etcd_call(s->client, "/etcdserverpb.KV/Range", &r.base, &etcd__range_response__descriptor, ETCD_CALL_MS, a, &m, err);
+        if (e < 0)
+                return e;
+        *ret = (Etcd__RangeResponse *)m;
+        if (!*revision && (*ret)->header)
+                *revision = (*ret)->header->revision;
+        return 0;
+}
+
+int etcd_get(struct etcd_store *s, const char *key, int64_t *revision, struct arena *a, const Etcd__KeyValue **ret_or_null, struct err *err)
+{
+        Etcd__RangeResponse *r;
+        int64_t now = 0;
+        int e = etcd_range(s, key, strlen(key), NULL, 0, 1, false, revision ? revision : &now, a, &r, err);
+        if (e == 0)
+                *ret_or_null = r->n_kvs ? r->kvs[0] : NULL;
+        return e;
+}
+
+static int parse_number(const Etcd__KeyValue *kv, const char *what, uint64_t *ret, struct err *err)
+{
+        char text[32];
+        size_t n = kv ? kv->value.len : 0;
+        if (n == 0 || n >= sizeof(text))
+                return err_set(err, ERR_CORRUPT, .msg = "a key of the store in etcd makes no sense", .detail = what,
+                               .hint = "restore a backup, or use another prefix");
+        memcpy(text, kv->value.data, n);
+        text[n] = 0;
+        if (str_parse_u64(text, ret) < 0 || *ret > INT64_MAX)
+                return err_set(err, ERR_CORRUPT, .msg = "a key of the store in etcd makes no sense",
+                               .detail = fmt("%s is \"%s\"", what, text), .hint = "restore a backup, or use another prefix");
+        return 0;
+}
+
+struct loading {
+        struct arena memory;
+        store_record_fn fn;
+        void *ctx;
+};
+
+static int load_one(void *ctx, const char *key, const Etcd__KeyValue *kv, struct err *err)
+{
+        struct loading *l = ctx;
+        struct store_record r = { .key = key };
+        etcd_decode(&l->memory, key, kv->value.data, kv->value.len, &r.data, &r.len);
+        if (!r.data)
+                r.data = "";
+        int e = l->fn(l->ctx, &r, err);
+        arena_reset(&l->memory);
+        return e < 0 ? e : 0;
+}
+
+static int load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+{
+        struct loading l = { .fn = fn, .ctx = ctx };
+        uint64_t head = 0;
+        int r = etcd_each_record(etcd_self(base), load_one, &l, &head, err);
+        arena_fini(&l.memory);
+        if (r < 0)
+                return r;
+        base->head = head;
+        if (ret_head)
+                *ret_head = head;
+        return 0;
+}
+
+/* ---- transactions -------------------------------------------------------------------------------------------------------------------------- */
+
+static Etcd__RequestOp *op_new(struct etcd_ops *o)
+{
+        must(o->n < o->cap, "etcd: more operations than were asked for");
+        Etcd__RequestOp *op = arena_new(o->arena, Etcd__RequestOp);
+        etcd__request_op__init(op);
+        return o->ops[o->n++] = op;
+}
+
+void etcd_ops_put(struct etcd_ops *o, const char *key, const void *value, size_t len)
+{
+        Etcd__RequestOp *op = op_new(o);
+        Etcd__PutRequest *put = arena_new(o->arena, Etcd__PutRequest);
+        etcd__put_request__init(put);
+        put->key = etcd_bytes(key);
+        put->value.len = len;
+        str_add(&o->values, value, len);
+        op->request_case = ETCD__REQUEST_OP__REQUEST_REQUEST_PUT;
+        op->request_put = put;
+}
+
+void etcd_ops_delete(struct etcd_ops *o, const char *key, const char *end)
+{
+        Etcd__RequestOp *op = op_new(o);
+        Etcd__DeleteRangeRequest *del = arena_new(o->arena, Etcd__DeleteRangeRequest);
+        etcd__delete_range_request__init(del);
+        del->key = etcd_bytes(key);
+        if (end)
+                del->range_end = etcd_bytes(end);
+        op->request_case = ETCD__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE;
+        op->request_delete_range = del;
+}
+
+void etcd_ops_fini(struct etcd_ops *o)
+{
+        str_fini(&o->values);
+}
+
+int etcd_err_not_leading(struct err *err, const Etcd__KeyValue *leader)
+{
+        return err_set(err, ERR_CONFLICT, .msg = leader ? "another server leads" : "this server does not lead",
+                       .detail =
+                           leader ? fmt("%.*s", (int)(leader->value.len < 400 ? leader->value.len : 400), (const char *)leader->value.data)
+                                  : "the leadership key is not there",
+                       .hint = "what this server had not committed is dropped; it loads the store anew");
+}
+
+int etcd_txn(struct etcd_store *s, struct etcd_ops *o, const char *expected_head, Etcd__RequestOp **failure, size_t n_failure,
+             struct arena *a, Etcd__TxnResponse **ret, struct err *err)
+{
+        Etcd__Compare compare[2] = { ETCD__COMPARE__INIT, ETCD__COMPARE__INIT }, *compares[] = { &compare[0], &compare[1] };
+        Etcd__TxnRequest txn = ETCD__TXN_REQUEST__INIT;
+        ProtobufCMessage *m;
+        compare[0].target = ETCD__COMPARE_TARGET__E__CREATE;
+        compare[0].key = etcd_bytes(etcd_key(s, a, "/meta/leader"));
+        compare[0].target_union_case = ETCD__COMPARE__TARGET_UNION_CREATE_REVISION;
+        compare[0].create_revision = s->led_revision;
+        if (expected_head) {
+                compare[1].target = ETCD__COMPARE_TARGET__E__VALUE;
+                compare[1].key = etcd_bytes(etcd_key(s, a, "/meta/head"));
+                compare[1].target_union_case = ETCD__COMPARE__TARGET_UNION_VALUE;
+                compare[1].value = etcd_bytes(expected_head);
+        }
+        txn.compare = compares;
+        txn.n_compare = expected_head ? 2 : 1;
+        uint8_t *value = (uint8_t *)o->values.buf;
+        for (size_t i = 0; i < o->n; i++)
+                if (o->ops[i]->request_case == ETCD__REQUEST_OP__REQUEST_REQUEST_PUT) {
+                        o->ops[i]->request_put->value.data = value;
+                        value += o->ops[i]->request_put->value.len;
+                }
+        txn.success = o->ops;
+        txn.n_success = o->n;
+        txn.failure = failure;
+        txn.n_failure = n_failure;
+        int r = etcd_call(s->client, "/etcdserverpb.KV/Txn", &txn.base, &etcd__txn_response__descriptor, ETCD_CALL_MS, a, &m, err);
+        if (r == 0)
+                *ret = (Etcd__TxnResponse *)m;
+        return r;
+}
+
+static Etcd__RequestOp *get_op(struct arena *a, char *key)
+{
+        Etcd__RequestOp *op = arena_new(a, Etcd__RequestOp);
+        Etcd__RangeRequest *range = arena_new(a, Etcd__RangeRequest);
+        etcd__request_op__init(op);
+        etcd__range_request__init(range);
+        range->key = etcd_bytes(key);
+        op->request_case = ETCD__REQUEST_OP__REQUEST_REQUEST_RANGE;
+        op->request_range = range;
+        return op;
+}
+
+static const Etcd__KeyValue *answer_kv(const Etcd__TxnResponse *t, size_t i)
+{
+        if (i >= t->n_responses || t->responses[i]->response_case != ETCD__RESPONSE_OP__RESPONSE_RESPONSE_RANGE)
+                return NULL;
+        const Etcd__RangeResponse *r = t->responses[i]->response_range;
+        return r && r->n_kvs ? r->kvs[0] : NULL;
+}
+
+/* The comparison failed: is it that we no longer lead, that the head is elsewhere, or that this very batch had gone through? */
+static int commit_refused(struct etcd_store *s, const struct store_batch *b, const Etcd__TxnResponse *t, struct arena *a, struct err *err)
+{
+        const Etcd__KeyValue *leader = answer_kv(t, 0), *last = answer_kv(t, 2);
+        uint64_t head;
+        int r = parse_number(answer_kv(t, 1), "/meta/head", &head, err);
+        if (r < 0)
+                return r;
+        bool leads = s->led_revision && leader && leader->create_revision == s->led_revision;
+        if (b->n_events && head == b->new_head && last) {
+                struct arena scratch = ARENA_INIT;
+                _cleanup_(str_finip) struct str value = STR_INIT;
+                const struct store_event *e = &b->events[b->n_events - 1];
+                etcd_encode(&value, "/events/", e->data, e->len, &scratch);
+                arena_fini(&scratch);
+                (void)a;
+                /* Also if we no longer lead: it is in the store, and is ours. */
+                if (value.len == last->value.len && memcmp(str_c(&value), last->value.data, value.len) == 0) {
+                        s->base.head = head;
+                        return 0;
+                }
+        }
+        if (!leads) {
+                s->led_revision = 0;
+                return etcd_err_not_leading(err, leader);
+        }
+        return store_err_conflict(err, b->expected_head, head);
+}
+
+static int commit(struct store *base, const struct store_batch *b, const struct store_record *const *sorted, struct err *err)
+{
+        struct etcd_store *s = etcd_self(base);
+        struct arena memory = ARENA_INIT, scratch = ARENA_INIT;
+        struct etcd_ops o = { .arena = &memory, .cap = b->n_events + b->n_records + 1 };
+        _cleanup_(str_finip) struct str value = STR_INIT;
+        Etcd__TxnResponse *t = NULL;
+        char *head_key = etcd_key(s, &memory, "/meta/head");
+        (void)sorted;
+        o.ops = arena_new_n(&memory, Etcd__RequestOp *, o.cap);
+        for (size_t i = 0; i < b->n_events; i++) {
+                str_clear(&value);
+                etcd_encode(&value, "/events/", b->events[i].data, b->events[i].len, &scratch);
+                etcd_ops_put(&o, etcd_event_key(s, &memory, b->events[i].seq), str_c(&value), value.len);
+        }
+        for (size_t i = 0; i < b->n_records; i++) {
+                const struct store_record *r = &b->records[i];
+                char *key = etcd_key(s, &memory, r->key);
+                if (!r->data) {
+                        etcd_ops_delete(&o, key, NULL);
+                        continue;
+                }
+                str_clear(&value);
+                etcd_encode(&value, r->key, r->data, r->len, &scratch);
+                etcd_ops_put(&o, key, str_c(&value), value.len);
+        }
+        const char *new_head = fmt("%llu", (unsigned long long)b->new_head), *expected = fmt("%llu", (unsigned long long)b->expected_head);
+        if (b->n_events)
+                etcd_ops_put(&o, head_key, new_head, strlen(new_head));
+        Etcd__RequestOp *failure[] = { get_op(&memory, etcd_key(s, &memory, "/meta/leader")), get_op(&memory, head_key),
+                                       get_op(&memory, etcd_event_key(s, &memory, b->new_head)) };
+        int r = etcd_txn(s, &o, expected, failure, ARRAY_LEN(failure), &memory, &t, err);
+        if (r == 0 && t->succeeded)
+                s->base.head = b->new_head;
+        else if (r == 0)
+                r = commit_refused(s, b, t, &memory, err);
+        else if (r == -ERR_LIMIT && strstr(err ? err->msg : "", "space"))
+                r = err_set(err, ERR_UNAVAILABLE, .msg = "etcd has no space left and takes no writes",
+                            .detail = err ? fmt("%s", err->detail) : NULL,
+                            .hint = "compact and defragment etcd, or raise --quota-backend-bytes; then `etcdctl alarm disarm`");
+        etcd_ops_fini(&o);
+        arena_fini(&scratch);
+        arena_fini(&memory);
+        return r;
+}
+
+/* ---- leadership ---------------------------------------------------------------------------------------------------------------------------- */
+
+/* 1: ours now. 0: somebody else's (the error says whose). */
+static int try_to_lead(struct etcd_store *s, const char *who, int64_t lease, struct err *err)
+{
+        struct arena a = ARENA_INIT;
+        Etcd__Compare absent = ETCD__COMPARE__INIT, *compares[] = { &absent };
+        Etcd__TxnRequest txn = ETCD__TXN_REQUEST__INIT;
+        Etcd__RequestOp put_op = ETCD__REQUEST_OP__INIT, *success[] = { &put_op };
+        Etcd__PutRequest put = ETCD__PUT_REQUEST__INIT;
+        ProtobufCMessage *m;
+        char host[256] = "";
+        (void)gethostname(host, sizeof(host) - 1);
+        char *key = etcd_key(s, &a, "/meta/leader");
+        _cleanup_(str_finip) struct str value = STR_INIT;
+        str_addf(&value, "{\"leader\":\"%s\",\"host\":\"%s\",\"process\":\"pid %d\"}", who, host, (int)getpid());
+        absent.target = ETCD__COMPARE_TARGET__E__CREATE;
+        absent.key = etcd_bytes(key);
+        absent.target_union_case = ETCD__COMPARE__TARGET_UNION_CREATE_REVISION;
+        put.key = etcd_bytes(key);
+        put.value = (ProtobufCBinaryData){ value.len, (uint8_t *)value.buf };
+        put.lease = lease;
+        put_op.request_case = ETCD__REQUEST_OP__REQUEST_REQUEST_PUT;
+        put_op.request_put = &put;
+        Etcd__RequestOp *failure[] = { get_op(&a, key) };
+        txn.compare = compares;
+        txn.n_compare = 1;
+        txn.success = success;
+        txn.n_success = 1;
+        txn.failure = failure;
+        txn.n_failure = 1;
+        int r = etcd_call(s->client, "/etcdserverpb.KV/Txn", &txn.base, &etcd__txn_response__descriptor, ETCD_CALL_MS, &a, &m, err);
+        if (r == 0) {
+                const Etcd__TxnResponse *t = (const Etcd__TxnResponse *)m;
+                const Etcd__KeyValue *leader = t->succeeded ? NULL : answer_kv(t, 0);
+                if (t->succeeded || (leader && leader->lease == lease)) { /* the latter: sent twice, and the first had gone through */
+                        s->led_revision = t->succeeded ? t->header->revision : leader->create_revision;
+                        r = 1;
+                } else
+                        (void)etcd_err_not_leading(err, leader);
+        }
+        arena_fini(&a);
+        return r;
+}
+
+#define LEAD_AGAIN_MS 100
+
+static int lead(struct store *base, const char *who, int64_t ttl_seconds, int64_t wait_ms, struct err *err)
+{
+        struct etcd_store *s = etcd_self(base);
+        int64_t lease, end_ns = clock_mono_ns() + wait_ms * 1000000;
+        s->led_revision = 0;
+        etcd_lease_drop(s->client, true);
+        int r = etcd_lease_take(s->client, ttl_seconds, ETCD_CALL_MS, &lease, err);
+        if (r < 0)
+                return r;
+        while ((r = try_to_lead(s, who, lease, err)) == 0 && clock_mono_ns() < end_ns)
+                nanosleep(&(struct timespec){ .tv_nsec = LEAD_AGAIN_MS * 1000000 }, NULL);
+        if (r == 1) {
+                struct arena a = ARENA_INIT;
+                const Etcd__KeyValue *kv;
+                uint64_t head;
+                /* What the one before had sent has now either happened or can never happen. */
+                r = etcd_get(s, etcd_key(s, &a, "/meta/head"), NULL, &a, &kv, err);
+                if (r == 0)
+                        r = parse_number(kv, "/meta/head", &head, err);
+                if (r == 0)
+                        s->base.head = head;
+                arena_fini(&a);
+                return r;
+        }
+        etcd_lease_drop(s->client, true);
+        return r < 0 ? r : -ERR_CONFLICT;
+}
+
+static int64_t leads_until_ns(struct store *base)
+{
+        struct etcd_store *s = etcd_self(base);
+        return s->led_revision ? etcd_lease_valid_until_ns(s->client) : 0;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------------------------------------------- */
+
+struct address {
+        char *text; /* cut into pieces */
+        const char *endpoints, *prefix, *ca, *cert, *key, *user, *password_file;
+};
+
+static int parse_query(struct address *at, char *query, struct err *err)
+{
+        static const char *const names[] = { "ca", "cert", "key", "user", "password-file" };
+        const char **fields[] = { &at->ca, &at->cert, &at->key, &at->user, &at->password_file };
+        char *save = NULL;
+        for (char *word = strtok_r(query, "&", &save); word; word = strtok_r(NULL, "&", &save)) {
+                char *equals = strchr(word, '=');
+                size_t i = 0;
+                if (equals)
+                        *equals = 0;
+                while (i < ARRAY_LEN(names) && strcmp(names[i], word) != 0)
+                        i++;
+                if (!equals || i == ARRAY_LEN(names))
+                        return err_set(err, ERR_INVALID, .msg = "the address of etcd has an unknown option", .detail = fmt("\"%s\"", word),
+                                       .hint = "known are ca, cert, key, user, password-file");
+                *fields[i] = equals + 1;
+        }
+        return 0;
+}
+
+static int parse_address(const char *rest, struct address *at, struct err *err)
+{
+        if (!str_starts(rest, "//"))
+                return err_set(err, ERR_INVALID, .msg = "the address of etcd is malformed", .detail = fmt("\"etcd:%s\"", rest),
+                               .hint = "etcd://host:2379,host:2379,host:2379");
+        at->text = mem_strdup(rest + 2);
+        at->endpoints = at->text;
+        at->prefix = "";
+        char *query = strchr(at->text, '?'), *slash;
+        if (query)
+                *query++ = 0;
+        if ((slash = strchr(at->text, '/'))) {
+                at->prefix = mem_strdup(slash);
+                *slash = 0;
+        } else
+                at->prefix = mem_strdup("");
+        size_t n = strlen(at->prefix);
+        while (n && at->prefix[n - 1] == '/')
+                ((char *)at->prefix)[--n] = 0;
+        return query ? parse_query(at, query, err) : 0;
+}
+
+static void address_fini(struct address *at)
+{
+        mem_free((char *)at->prefix);
+        mem_free(at->text);
+}
+
+static int read_password(const char *file, struct str *out, struct err *err)
+{
+        int r = file_read(file, 4096, out, err);
+        while (r == 0 && out->len && (out->buf[out->len - 1] == '\n' || out->buf[out->len - 1] == '\r'))
+                out->buf[--out->len] = 0;
+        return r;
+}
+
+/* Makes an empty store where there is none; two who do so at once make the same one. */
+static int ensure_store(struct etcd_store *s, bool create, struct err *err)
+{
+        struct arena a = ARENA_INIT;
+        const Etcd__KeyValue *schema = NULL;
+        uint64_t n = 0;
+        char *schema_key = etcd_key(s, &a, "/meta/schema"), *head_key = etcd_key(s, &a, "/meta/head");
+        int r = etcd_get(s, schema_key, NULL, &a, &schema, err);
+        if (r == 0 && !schema) {
+                Etcd__Compare absent = ETCD__COMPARE__INIT, *compares[] = { &absent };
+                Etcd__TxnRequest txn = ETCD__TXN_REQUEST__INIT;
+                struct etcd_ops o = { .arena = &a, .cap = 2, .ops = arena_new_n(&a, Etcd__RequestOp *, 2) };
+                ProtobufCMessage *m;
+                const char *text = fmt("%d", STORE_SCHEMA);
+                if (!create) {
+                        arena_fini(&a);
+                        return err_set(err, ERR_NOT_FOUND, .msg = "there is no store of berth in etcd",
+                                       .detail = fmt("prefix \"%s\"", s->prefix), .hint = "start a server with this address to make one");
+                }
+                absent.target = ETCD__COMPARE_TARGET__E__CREATE;
+                absent.key = etcd_bytes(schema_key);
+                absent.target_union_case = ETCD__COMPARE__TARGET_UNION_CREATE_REVISION;
+                etcd_ops_put(&o, schema_key, text, strlen(text));
+                etcd_ops_put(&o, head_key, "0", 1);
+                o.ops[0]->request_put->value.data = (uint8_t *)o.values.buf;
+                o.ops[1]->request_put->value.data = (uint8_t *)o.values.buf + o.ops[0]->request_put->value.len;
+                txn.compare = compares;
+                txn.n_compare = 1;
+                txn.success = o.ops;
+                txn.n_success = 2;
+                r = etcd_call(s->client, "/etcdserverpb.KV/Txn", &txn.base, &etcd__txn_response__descriptor, ETCD_CALL_MS, &a, &m, err);
+                etcd_ops_fini(&o);
+                if (r == 0)
+                        r = etcd_get(s, schema_key, NULL, &a, &schema, err);
+        }
+        if (r == 0)
+                r = parse_number(schema, "/meta/schema", &n, err);
+        if (r == 0 && n > STORE_SCHEMA)
+                r = store_err_newer(err, (int)n);
+        s->base.schema = (int)n;
+        const Etcd__KeyValue *head;
+        if (r == 0)
+                r = etcd_get(s, head_key, NULL, &a, &head, err);
+        if (r == 0)
+                r = parse_number(head, "/meta/head", &n, err);
+        s->base.head = n;
+        arena_fini(&a);
+        return r;
+}
+
+static void close_store(struct store *base)
+{
+        struct etcd_store *s = etcd_self(base);
+        etcd_client_destroy(s->client);
+        mem_free(s->prefix);
+        mem_free(s);
+}
+
+static int open_store(const char *rest, bool create, struct store **ret_store, struct err *err)
+{
+        struct address at = { 0 };
+        _cleanup_(str_finip) struct str password = STR_INIT;
+        struct etcd_store *s = NULL;
+        int r = parse_address(rest, &at, err);
+        if (r == 0 && at.password_file)
+                r = read_password(at.password_file, &password, err);
+        if (r == 0) {
+                struct etcd_client_options opt = { .endpoints = at.endpoints,
+                                                   .ca_file = at.ca,
+                                                   .cert_file = at.cert,
+                                                   .key_file = at.key,
+                                                   .user = at.user,
+                                                   .password = str_c(&password) };
+                s = mem_must(sizeof(*s));
+                *s = (struct etcd_store){ .base = { .ops = &etcd_ops, .limits = { ETCD_MAX_OPS, ETCD_MAX_BYTES, true } },
+                                          .prefix = mem_strdup(at.prefix) };
+                r = etcd_client_create(&opt, &s->client, err);
+        }
+        if (r == 0)
+                r = ensure_store(s, create, err);
+        address_fini(&at);
+        if (r < 0) {
+                if (s)
+                        close_store(&s->base);
+                return r;
+        }
+        *ret_store = &s->base;
+        return 0;
+}
+
+const struct store_ops etcd_ops = {
+        .scheme = "etcd",
+        .open = open_store,
+        .close = close_store,
+        .load = load,
+        .commit = commit,
+        .prune = etcd_prune,
+        .checkpoint = etcd_checkpoint,
+        .load_checkpoint = etcd_load_checkpoint,
+        .integrity = etcd_integrity,
+        .reader_open = etcd_reader_open,
+        .reader_close = etcd_reader_close,
+        .reader_events = etcd_reader_events,
+        .reader_event = etcd_reader_event,
+        .reader_first = etcd_reader_first,
+        .lead = lead,
+        .leads_until_ns = leads_until_ns,
+};

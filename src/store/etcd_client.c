@@ -1,0 +1,720 @@
+/* store/etcd_client.c: see etcd_client.h.
+ *
+ * One thread, one event loop. What other threads want is posted to it; a waiting caller's job lives on the caller's stack until it is done, and the loop
+ * always ends it, since every try has a deadline.
+ */
+#include "store/etcd_client.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "net/grpc.h"
+#include "net/tls.h"
+#include <errno.h>
+#include <event2/event.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define ENDPOINTS_MAX 16
+#define AGAIN_MS 50 /* between two tries of one call */
+#define MESSAGE_MAX (64 * 1024 * 1024)
+#define UNANSWERED_MAX 16 /* keep-alives under way; more than that means that nobody listens */
+
+struct job {
+        struct etcd_client *c;
+        const char *path;
+        struct str request, answer;
+        char message[256];
+        enum grpc_status status;
+        int64_t deadline_ns;
+        unsigned tries;
+        uint32_t endpoint; /* of the running try */
+        bool got, done;
+        struct event *again;
+};
+
+struct post {
+        void (*fn)(struct etcd_client *c, void *arg);
+        void *arg;
+        struct post *next;
+};
+
+struct lease {
+        struct grpc_channel *channel;
+        struct grpc_call *call;
+        struct event *timer;
+        uint32_t endpoint;
+        int64_t id, ttl_seconds;
+        int64_t sent_ns[UNANSWERED_MAX];
+        unsigned first, n; /* unanswered ones, oldest first */
+};
+
+struct watch {
+        struct grpc_channel *channel;
+        struct grpc_call *call;
+        struct event *timer;
+        uint32_t endpoint;
+        char *key, *end;
+        int64_t next_revision;
+        etcd_watch_fn fn;
+        void *ctx;
+};
+
+struct etcd_client {
+        struct event_base *base;
+        struct event *wake;
+        int wake_fd;
+        pthread_t thread;
+        pthread_mutex_t lock; /* posts, and the end of jobs */
+        pthread_cond_t ended;
+        struct post *first, **last;
+        bool stopping;
+        /* the loop's own */
+        char *endpoints[ENDPOINTS_MAX];
+        struct grpc_channel *channels[ENDPOINTS_MAX];
+        uint32_t n_endpoints, current;
+        struct tls *tls;
+        char *user, *password, *token;
+        int64_t try_ms;
+        struct lease lease;
+        struct watch watch;
+        _Atomic int64_t lease_valid_ns;
+};
+
+static void job_try(struct job *j);
+
+/* ---- posting ------------------------------------------------------------------------------------------------------------------------------- */
+
+static void post(struct etcd_client *c, void (*fn)(struct etcd_client *c, void *arg), void *arg)
+{
+        struct post *p = mem_must(sizeof(*p));
+        *p = (struct post){ fn, arg, NULL };
+        pthread_mutex_lock(&c->lock);
+        *c->last = p;
+        c->last = &p->next;
+        pthread_mutex_unlock(&c->lock);
+        uint64_t one = 1;
+        ssize_t r = write(c->wake_fd, &one, sizeof(one)); /* full only if it is awake already */
+        (void)r;
+}
+
+static void on_wake(evutil_socket_t fd, short what, void *ctx)
+{
+        struct etcd_client *c = ctx;
+        uint64_t n;
+        ssize_t r = read(fd, &n, sizeof(n));
+        (void)r, (void)what;
+        pthread_mutex_lock(&c->lock);
+        struct post *p = c->first;
+        c->first = NULL;
+        c->last = &c->first;
+        pthread_mutex_unlock(&c->lock);
+        while (p) {
+                struct post *next = p->next;
+                p->fn(c, p->arg);
+                mem_free(p);
+                p = next;
+        }
+}
+
+static void *run(void *ctx)
+{
+        struct etcd_client *c = ctx;
+        event_base_loop(c->base, EVLOOP_NO_EXIT_ON_EMPTY);
+        return NULL;
+}
+
+/* Waits until a posted function has run to its end. */
+struct barrier {
+        void (*fn)(struct etcd_client *c, void *arg);
+        void *arg;
+        bool done;
+};
+
+static void pass_barrier(struct etcd_client *c, void *arg)
+{
+        struct barrier *b = arg;
+        if (b->fn)
+                b->fn(c, b->arg);
+        pthread_mutex_lock(&c->lock);
+        b->done = true;
+        pthread_cond_broadcast(&c->ended);
+        pthread_mutex_unlock(&c->lock);
+}
+
+static void do_and_wait(struct etcd_client *c, void (*fn)(struct etcd_client *c, void *arg), void *arg)
+{
+        struct barrier b = { fn, arg, false };
+        post(c, pass_barrier, &b);
+        pthread_mutex_lock(&c->lock);
+        while (!b.done)
+                pthread_cond_wait(&c->ended, &c->lock);
+        pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- unary calls --------------------------------------------------------------------------------------------------------------------------- */
+
+static struct grpc_channel *channel_make(struct etcd_client *c, uint32_t endpoint)
+{
+        struct grpc_channel *channel = NULL;
+        struct grpc_channel_options opt = { .tls = c->tls,
+                                            .max_message_bytes = MESSAGE_MAX,
+                                            .max_queued_bytes = 8 * 1024 * 1024,
+                                            .connect_timeout_ms = c->try_ms,
+                                            .backoff_min_ms = 50,
+                                            .backoff_max_ms = 1000 };
+        if (grpc_channel_create(c->base, c->endpoints[endpoint], &opt, &channel, NULL) < 0)
+                return NULL;
+        return channel;
+}
+
+static void job_end(struct job *j, enum grpc_status status, const char *message)
+{
+        struct etcd_client *c = j->c;
+        if (j->again)
+                event_free(j->again);
+        j->again = NULL;
+        pthread_mutex_lock(&c->lock);
+        j->status = status;
+        snprintf(j->message, sizeof(j->message), "%s", message);
+        j->done = true;
+        pthread_cond_broadcast(&c->ended);
+        pthread_mutex_unlock(&c->lock);
+}
+
+/* Another member may know better, or this one later. */
+static bool is_passing(enum grpc_status status, const char *message)
+{
+        return status == GRPC_UNAVAILABLE || status == GRPC_DEADLINE_EXCEEDED || status == GRPC_CANCELLED || strstr(message, "no leader") ||
+               strstr(message, "leader changed") || strstr(message, "request timed out") || strstr(message, "too many requests");
+}
+
+static void on_again(evutil_socket_t fd, short what, void *ctx)
+{
+        (void)fd, (void)what;
+        job_try(ctx);
+}
+
+static void job_again(struct job *j, enum grpc_status status, const char *message)
+{
+        struct etcd_client *c = j->c;
+        if (j->endpoint == c->current)
+                c->current = (c->current + 1) % c->n_endpoints;
+        if (clock_mono_ns() + AGAIN_MS * 1000000LL >= j->deadline_ns) {
+                job_end(j, status == GRPC_CANCELLED ? GRPC_UNAVAILABLE : status, message);
+                return;
+        }
+        if (!j->again)
+                j->again = evtimer_new(c->base, on_again, j);
+        j->tries++;
+        /* Each member once without a pause. */
+        struct timeval tv = { 0, j->tries % c->n_endpoints ? 1000 : AGAIN_MS * 1000 };
+        evtimer_add(j->again, &tv);
+}
+
+static void unary_message(struct grpc_call *call, const void *data, size_t len)
+{
+        struct job *j = grpc_call_data(call);
+        str_clear(&j->answer);
+        str_add(&j->answer, data, len);
+        j->got = true;
+}
+
+static void unary_close(struct grpc_call *call, enum grpc_status status)
+{
+        struct job *j = grpc_call_data(call);
+        const char *message = grpc_call_message(call);
+        if (status == GRPC_UNAUTHENTICATED && j->c->user && j->c->token) {
+                mem_free(j->c->token); /* it has expired, or etcd was restarted */
+                j->c->token = NULL;
+                job_again(j, status, message);
+        } else if (status != GRPC_OK && is_passing(status, message))
+                job_again(j, status, message);
+        else if (status == GRPC_OK && !j->got)
+                job_end(j, GRPC_INTERNAL, "no answer to a unary call");
+        else
+                job_end(j, status, message);
+}
+
+static void auth_message(struct grpc_call *call, const void *data, size_t len)
+{
+        struct job *j = grpc_call_data(call);
+        Etcd__AuthenticateResponse *a = etcd__authenticate_response__unpack(NULL, len, data);
+        if (a && !j->c->token)
+                j->c->token = mem_strdup(a->token);
+        if (a)
+                etcd__authenticate_response__free_unpacked(a, NULL);
+}
+
+static void auth_close(struct grpc_call *call, enum grpc_status status)
+{
+        struct job *j = grpc_call_data(call);
+        if (status == GRPC_OK && j->c->token)
+                job_try(j);
+        else if (is_passing(status, grpc_call_message(call)))
+                job_again(j, status, grpc_call_message(call));
+        else
+                job_end(j, status == GRPC_OK ? GRPC_UNAUTHENTICATED : status, grpc_call_message(call));
+}
+
+static void job_try(struct job *j)
+{
+        static const struct grpc_callbacks unary = { .on_message = unary_message, .on_close = unary_close };
+        static const struct grpc_callbacks auth = { .on_message = auth_message, .on_close = auth_close };
+        struct etcd_client *c = j->c;
+        int64_t left_ms = (j->deadline_ns - clock_mono_ns()) / 1000000;
+        if (left_ms <= 0 || c->stopping) {
+                job_end(j, GRPC_UNAVAILABLE, "no member of etcd has answered in time");
+                return;
+        }
+        j->endpoint = c->current;
+        struct grpc_channel **channel = &c->channels[c->current];
+        if (!*channel)
+                *channel = channel_make(c, c->current);
+        if (!*channel) {
+                job_end(j, GRPC_INVALID_ARGUMENT, "an endpoint of etcd is not host:port");
+                return;
+        }
+        if (grpc_channel_state(*channel) == GRPC_CHANNEL_BACKOFF)
+                grpc_channel_connect(*channel);
+        struct grpc_metadata metadata[] = { GRPC_META("token", c->token, c->token ? strlen(c->token) : 0), GRPC_META_END };
+        struct grpc_call_options opt = { .deadline_ms = left_ms < c->try_ms ? left_ms : c->try_ms, .max_queued_bytes = 8 * 1024 * 1024 };
+        j->got = false;
+        if (c->user && !c->token) {
+                Etcd__AuthenticateRequest r = ETCD__AUTHENTICATE_REQUEST__INIT;
+                r.name = c->user;
+                r.password = c->password ? c->password : (char *)"";
+                unsigned char packed[1024];
+                if (etcd__authenticate_request__get_packed_size(&r) > sizeof(packed)) {
+                        job_end(j, GRPC_INVALID_ARGUMENT, "the user or password for etcd is too long");
+                        return;
+                }
+                size_t len = etcd__authenticate_request__pack(&r, packed);
+                struct grpc_call *call = grpc_channel_call(*channel, "/etcdserverpb.Auth/Authenticate", &opt, &auth, j);
+                grpc_call_send(call, packed, len);
+                grpc_call_half_close(call);
+                return;
+        }
+        if (c->token)
+                opt.metadata = metadata;
+        struct grpc_call *call = grpc_channel_call(*channel, j->path, &opt, &unary, j);
+        grpc_call_send(call, j->request.buf, j->request.len);
+        grpc_call_half_close(call);
+}
+
+static void job_start(struct etcd_client *c, void *arg)
+{
+        struct job *j = arg;
+        j->c = c;
+        job_try(j);
+}
+
+static int status_err(const struct job *j, struct err *err)
+{
+        switch (j->status) {
+        case GRPC_UNAVAILABLE:
+        case GRPC_DEADLINE_EXCEEDED:
+                return err_set(err, ERR_UNAVAILABLE, .msg = "etcd does not answer", .detail = j->message,
+                               .hint = "check that its members run and can be reached; berth tries again by itself");
+        case GRPC_RESOURCE_EXHAUSTED:
+                return err_set(err, ERR_LIMIT,
+                               .msg = strstr(j->message, "space") ? "etcd has no space left" : "etcd refuses a request as too large",
+                               .detail = j->message,
+                               .hint = strstr(j->message, "space")
+                                           ? "compact and defragment etcd, or raise --quota-backend-bytes; then `etcdctl alarm disarm`"
+                                           : NULL);
+        case GRPC_UNAUTHENTICATED:
+        case GRPC_PERMISSION_DENIED:
+                return err_set(err, j->status == GRPC_UNAUTHENTICATED ? ERR_AUTH : ERR_DENIED, .msg = "etcd refuses this user",
+                               .detail = j->message,
+                               .hint = "check the user and password, or the client certificate, in the store's address");
+        default:
+                return err_set(err, strstr(j->message, "authentication") ? ERR_AUTH : err_from_grpc_status((int)j->status),
+                               .msg = "etcd refuses a request", .detail = j->message);
+        }
+}
+
+int etcd_call(struct etcd_client *c, const char *path, const ProtobufCMessage *request, const ProtobufCMessageDescriptor *answer,
+              int64_t deadline_ms, struct arena *arena, ProtobufCMessage **ret_answer, struct err *err)
+{
+        struct job j = { .c = c, .path = path, .deadline_ns = clock_mono_ns() + deadline_ms * 1000000 };
+        size_t len = protobuf_c_message_get_packed_size(request);
+        unsigned char *packed = mem_must(len + !len);
+        protobuf_c_message_pack(request, packed);
+        str_add(&j.request, packed, len);
+        mem_free(packed);
+        post(c, job_start, &j);
+        pthread_mutex_lock(&c->lock);
+        while (!j.done)
+                pthread_cond_wait(&c->ended, &c->lock);
+        pthread_mutex_unlock(&c->lock);
+        int r = 0;
+        if (j.status != GRPC_OK)
+                r = status_err(&j, err);
+        else {
+                struct arena_allocator alloc = arena_allocator(arena);
+                *ret_answer = protobuf_c_message_unpack(answer, (ProtobufCAllocator *)&alloc, j.answer.len, (const uint8_t *)j.answer.buf);
+                if (!*ret_answer)
+                        r = err_set(err, ERR_CORRUPT, .msg = "an answer of etcd does not parse", .detail = path);
+        }
+        str_fini(&j.request);
+        str_fini(&j.answer);
+        return r;
+}
+
+/* ---- the lease ----------------------------------------------------------------------------------------------------------------------------- */
+
+static void lease_close_stream(struct lease *l)
+{
+        if (l->call) {
+                grpc_call_set_data(l->call, NULL);
+                grpc_call_cancel(l->call);
+        }
+        l->call = NULL;
+        l->n = 0;
+}
+
+static void lease_message(struct grpc_call *call, const void *data, size_t len)
+{
+        struct etcd_client *c = grpc_call_data(call);
+        if (!c)
+                return;
+        struct lease *l = &c->lease;
+        Etcd__LeaseKeepAliveResponse *a = etcd__lease_keep_alive_response__unpack(NULL, len, data);
+        if (!a)
+                return;
+        if (a->id == l->id && l->n) {
+                int64_t sent = l->sent_ns[l->first];
+                l->first = (l->first + 1) % UNANSWERED_MAX;
+                l->n--;
+                /* etcd has forgotten it: it is lost for good */
+                atomic_store(&c->lease_valid_ns, a->ttl > 0 ? sent + a->ttl * 1000000000 : 0);
+                if (a->ttl <= 0)
+                        l->id = 0;
+        }
+        etcd__lease_keep_alive_response__free_unpacked(a, NULL);
+}
+
+static void lease_closed(struct grpc_call *call, enum grpc_status status)
+{
+        struct etcd_client *c = grpc_call_data(call);
+        (void)status;
+        if (!c)
+                return;
+        c->lease.call = NULL;
+        c->lease.n = 0;
+        c->lease.endpoint = (c->lease.endpoint + 1) % c->n_endpoints;
+}
+
+static void lease_beat(evutil_socket_t fd, short what, void *ctx)
+{
+        static const struct grpc_callbacks on = { .on_message = lease_message, .on_close = lease_closed };
+        struct etcd_client *c = ctx;
+        struct lease *l = &c->lease;
+        (void)fd, (void)what;
+        if (!l->id)
+                return;
+        /* Two beats without an answer: another member, while there is still time. */
+        if (l->call && l->n >= 2) {
+                lease_close_stream(l);
+                l->endpoint = (l->endpoint + 1) % c->n_endpoints;
+        }
+        if (!l->call) {
+                grpc_channel_destroy(l->channel);
+                l->channel = channel_make(c, l->endpoint);
+                struct grpc_metadata metadata[] = { GRPC_META("token", c->token, c->token ? strlen(c->token) : 0), GRPC_META_END };
+                struct grpc_call_options opt = { .metadata = c->token ? metadata : NULL };
+                if (l->channel)
+                        l->call = grpc_channel_call(l->channel, "/etcdserverpb.Lease/LeaseKeepAlive", &opt, &on, c);
+        }
+        if (l->call && l->n < UNANSWERED_MAX) {
+                Etcd__LeaseKeepAliveRequest r = ETCD__LEASE_KEEP_ALIVE_REQUEST__INIT;
+                unsigned char packed[32];
+                r.id = l->id;
+                l->sent_ns[(l->first + l->n++) % UNANSWERED_MAX] = clock_mono_ns();
+                grpc_call_send(l->call, packed, etcd__lease_keep_alive_request__pack(&r, packed));
+        }
+        int64_t every_ms = l->ttl_seconds * 1000 / 4;
+        struct timeval tv = { every_ms / 1000, every_ms % 1000 * 1000 };
+        evtimer_add(l->timer, &tv);
+}
+
+static void lease_begin(struct etcd_client *c, void *arg)
+{
+        struct lease *given = arg, *l = &c->lease;
+        lease_close_stream(l);
+        l->id = given->id;
+        l->ttl_seconds = given->ttl_seconds;
+        l->endpoint = c->current;
+        lease_beat(-1, 0, c);
+}
+
+static void lease_forget(struct etcd_client *c, void *arg)
+{
+        (void)arg;
+        atomic_store(&c->lease_valid_ns, 0);
+        c->lease.id = 0;
+        evtimer_del(c->lease.timer);
+        lease_close_stream(&c->lease);
+}
+
+int etcd_lease_take(struct etcd_client *c, int64_t ttl_seconds, int64_t deadline_ms, int64_t *ret_id, struct err *err)
+{
+        struct arena arena = ARENA_INIT;
+        Etcd__LeaseGrantRequest r = ETCD__LEASE_GRANT_REQUEST__INIT;
+        ProtobufCMessage *m;
+        r.ttl = ttl_seconds;
+        int64_t sent = clock_mono_ns();
+        int e =
+            etcd_call(c, "/etcdserverpb.Lease/LeaseGrant", &r.base, &etcd__lease_grant_response__descriptor, deadline_ms, &arena, &m, err);
+        if (e == 0) {
+                const Etcd__LeaseGrantResponse *a = (const Etcd__LeaseGrantResponse *)m;
+                struct lease l = { .id = a->id, .ttl_seconds = a->ttl };
+                atomic_store(&c->lease_valid_ns, sent + a->ttl * 1000000000);
+                do_and_wait(c, lease_begin, &l);
+                *ret_id = a->id;
+        }
+        arena_fini(&arena);
+        return e;
+}
+
+void etcd_lease_drop(struct etcd_client *c, bool revoke)
+{
+        struct arena arena = ARENA_INIT;
+        Etcd__LeaseRevokeRequest r = ETCD__LEASE_REVOKE_REQUEST__INIT;
+        ProtobufCMessage *m;
+        r.id = c->lease.id; /* the loop changes it only to 0 */
+        do_and_wait(c, lease_forget, NULL);
+        if (r.id && revoke)
+                (void)etcd_call(c, "/etcdserverpb.Lease/LeaseRevoke", &r.base, &etcd__lease_revoke_response__descriptor, 1000, &arena, &m,
+                                NULL);
+        arena_fini(&arena);
+}
+
+int64_t etcd_lease_valid_until_ns(struct etcd_client *c)
+{
+        int64_t until = atomic_load(&c->lease_valid_ns);
+        return until > clock_mono_ns() ? until : 0;
+}
+
+/* ---- the watch ----------------------------------------------------------------------------------------------------------------------------- */
+
+static void watch_later(struct etcd_client *c)
+{
+        struct timeval tv = { 0, 200000 };
+        c->watch.endpoint = (c->watch.endpoint + 1) % c->n_endpoints;
+        evtimer_add(c->watch.timer, &tv);
+}
+
+static void watch_message(struct grpc_call *call, const void *data, size_t len)
+{
+        struct etcd_client *c = grpc_call_data(call);
+        Etcd__WatchResponse *a = c && c->watch.fn ? etcd__watch_response__unpack(NULL, len, data) : NULL;
+        if (!a)
+                return;
+        struct watch *w = &c->watch;
+        if (a->compact_revision) {
+                w->next_revision = a->compact_revision + 1;
+                w->fn(w->ctx, &(struct etcd_watch_event){ .compacted = true, .revision = a->compact_revision });
+        }
+        for (size_t i = 0; i < a->n_events && w->fn; i++) {
+                const Etcd__WatchEvent *e = a->events[i];
+                if (!e->kv)
+                        continue;
+                w->next_revision = e->kv->mod_revision + 1;
+                w->fn(w->ctx, &(struct etcd_watch_event){ .kv = e->kv, .deleted = e->type == 1, .revision = e->kv->mod_revision });
+        }
+        if (a->header && a->n_events == 0 && !a->created && !a->canceled && a->header->revision >= w->next_revision)
+                w->next_revision = a->header->revision + 1; /* a word that nothing has happened until there */
+        if (a->canceled)
+                grpc_call_cancel(call);
+        etcd__watch_response__free_unpacked(a, NULL);
+}
+
+static void watch_closed(struct grpc_call *call, enum grpc_status status)
+{
+        struct etcd_client *c = grpc_call_data(call);
+        (void)status;
+        if (!c || c->watch.call != call)
+                return;
+        c->watch.call = NULL;
+        if (c->watch.fn)
+                watch_later(c);
+}
+
+static void watch_open(evutil_socket_t fd, short what, void *ctx)
+{
+        static const struct grpc_callbacks on = { .on_message = watch_message, .on_close = watch_closed };
+        struct etcd_client *c = ctx;
+        struct watch *w = &c->watch;
+        (void)fd, (void)what;
+        if (!w->fn || w->call)
+                return;
+        grpc_channel_destroy(w->channel);
+        w->channel = channel_make(c, w->endpoint);
+        if (!w->channel)
+                return;
+        struct grpc_metadata metadata[] = { GRPC_META("token", c->token, c->token ? strlen(c->token) : 0), GRPC_META_END };
+        struct grpc_call_options opt = { .metadata = c->token ? metadata : NULL };
+        w->call = grpc_channel_call(w->channel, "/etcdserverpb.Watch/Watch", &opt, &on, c);
+        Etcd__WatchCreateRequest create = ETCD__WATCH_CREATE_REQUEST__INIT;
+        Etcd__WatchRequest r = ETCD__WATCH_REQUEST__INIT;
+        create.key = (ProtobufCBinaryData){ strlen(w->key), (uint8_t *)w->key };
+        create.range_end = (ProtobufCBinaryData){ strlen(w->end), (uint8_t *)w->end };
+        create.start_revision = w->next_revision;
+        create.progress_notify = true;
+        r.request_case = ETCD__WATCH_REQUEST__REQUEST_CREATE_REQUEST;
+        r.create_request = &create;
+        unsigned char packed[2200];
+        if (etcd__watch_request__get_packed_size(&r) <= sizeof(packed))
+                grpc_call_send(w->call, packed, etcd__watch_request__pack(&r, packed));
+}
+
+static void watch_begin(struct etcd_client *c, void *arg)
+{
+        struct watch *given = arg, *w = &c->watch;
+        w->key = given->key;
+        w->end = given->end;
+        w->next_revision = given->next_revision;
+        w->fn = given->fn;
+        w->ctx = given->ctx;
+        w->endpoint = c->current;
+        watch_open(-1, 0, c);
+}
+
+static void watch_end(struct etcd_client *c, void *arg)
+{
+        struct watch *w = &c->watch;
+        (void)arg;
+        evtimer_del(w->timer);
+        w->fn = NULL;
+        if (w->call) {
+                grpc_call_set_data(w->call, NULL);
+                grpc_call_cancel(w->call);
+        }
+        w->call = NULL;
+        mem_free(w->key);
+        mem_free(w->end);
+        w->key = w->end = NULL;
+}
+
+void etcd_watch_start(struct etcd_client *c, const char *key, const char *end, int64_t from_revision, etcd_watch_fn fn, void *ctx)
+{
+        struct watch w = { .key = mem_strdup(key), .end = mem_strdup(end), .next_revision = from_revision, .fn = fn, .ctx = ctx };
+        etcd_watch_stop(c);
+        do_and_wait(c, watch_begin, &w);
+}
+
+void etcd_watch_stop(struct etcd_client *c)
+{
+        do_and_wait(c, watch_end, NULL);
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------------------------------------- */
+
+static int endpoints_parse(struct etcd_client *c, const char *text, struct err *err)
+{
+        char *copy = mem_strdup(text), *save = NULL;
+        int r = 0;
+        for (char *word = strtok_r(copy, ",", &save); word && r == 0; word = strtok_r(NULL, ",", &save)) {
+                const char *colon = strrchr(word, ':');
+                uint64_t port;
+                if (c->n_endpoints == ENDPOINTS_MAX || !colon || colon == word || str_parse_u64(colon + 1, &port) < 0 || !port ||
+                    port > 65535)
+                        r = err_set(err, ERR_INVALID, .msg = "an endpoint of etcd is not host:port", .detail = fmt("\"%s\"", word),
+                                    .hint = "etcd://host:2379,host:2379,host:2379");
+                else
+                        c->endpoints[c->n_endpoints++] = mem_strdup(word);
+        }
+        mem_free(copy);
+        if (r == 0 && c->n_endpoints == 0)
+                r = err_set(err, ERR_INVALID, .msg = "the store's address names no etcd member",
+                            .hint = "etcd://host:2379,host:2379,host:2379");
+        return r;
+}
+
+static void client_free(struct etcd_client *c)
+{
+        for (uint32_t i = 0; i < c->n_endpoints; i++) {
+                grpc_channel_destroy(c->channels[i]);
+                mem_free(c->endpoints[i]);
+        }
+        grpc_channel_destroy(c->lease.channel);
+        grpc_channel_destroy(c->watch.channel);
+        struct event *events[] = { c->wake, c->lease.timer, c->watch.timer };
+        for (size_t i = 0; i < ARRAY_LEN(events); i++)
+                if (events[i])
+                        event_free(events[i]);
+        if (c->base)
+                event_base_free(c->base);
+        if (c->wake_fd >= 0)
+                close(c->wake_fd);
+        tls_unref(c->tls);
+        mem_free(c->user);
+        mem_free(c->password);
+        mem_free(c->token);
+        pthread_mutex_destroy(&c->lock);
+        pthread_cond_destroy(&c->ended);
+        mem_free(c);
+}
+
+int etcd_client_create(const struct etcd_client_options *options, struct etcd_client **ret_client, struct err *err)
+{
+        struct etcd_client *c = mem_must(sizeof(*c));
+        *c = (struct etcd_client){ .wake_fd = -1, .last = &c->first, .try_ms = options->try_ms ? options->try_ms : 2000 };
+        pthread_mutex_init(&c->lock, NULL);
+        pthread_cond_init(&c->ended, NULL);
+        int r = endpoints_parse(c, options->endpoints, err);
+        if (r == 0 && (options->ca_file || options->cert_file)) {
+                struct tls_options tls = { options->cert_file, options->key_file, options->ca_file, TLS_PEER_NONE };
+                r = tls_client_create(&tls, &c->tls, err);
+        }
+        if (r < 0) {
+                client_free(c);
+                return r;
+        }
+        if (options->user) {
+                c->user = mem_strdup(options->user);
+                c->password = mem_strdup(options->password ? options->password : "");
+        }
+        c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        c->base = event_base_new();
+        if (c->wake_fd < 0 || !c->base) {
+                r = err_sys(err, errno, "cannot make an event loop for etcd");
+                client_free(c);
+                return r;
+        }
+        c->wake = event_new(c->base, c->wake_fd, EV_READ | EV_PERSIST, on_wake, c);
+        c->lease.timer = evtimer_new(c->base, lease_beat, c);
+        c->watch.timer = evtimer_new(c->base, watch_open, c);
+        event_add(c->wake, NULL);
+        int e = pthread_create(&c->thread, NULL, run, c);
+        if (e) {
+                r = err_sys(err, e, "cannot start a thread for etcd");
+                client_free(c);
+                return r;
+        }
+        pthread_setname_np(c->thread, "etcd");
+        *ret_client = c;
+        return 0;
+}
+
+static void client_stop(struct etcd_client *c, void *arg)
+{
+        (void)arg;
+        c->stopping = true;
+        event_base_loopbreak(c->base);
+}
+
+void etcd_client_destroy(struct etcd_client *c)
+{
+        if (!c)
+                return;
+        etcd_watch_stop(c);
+        etcd_lease_drop(c, true);
+        post(c, client_stop, NULL);
+        pthread_join(c->thread, NULL);
+        client_free(c);
+}

@@ -1,0 +1,50 @@
+/* store/etcd_client.h: calls to an etcd cluster, waited for, and one lease that is kept alive.
+ *
+ * A thread of its own runs the connections, so that the keep-alive never waits for work: whoever calls etcd_call() waits, the lease does not. Unary calls, the
+ * lease and a watch have a connection each (a large answer must not hold up the others). Endpoints are tried in turn: a member that does not answer is left
+ * for the next one.
+ *
+ * Thread-safe but for create and destroy.
+ */
+#ifndef BERTH_STORE_ETCD_CLIENT_H
+#define BERTH_STORE_ETCD_CLIENT_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "etcd.pb-c.h"
+
+struct etcd_client;
+
+struct etcd_client_options {
+        const char *endpoints;                      /* "host:port,host:port" */
+        const char *ca_file, *cert_file, *key_file; /* any set: TLS; cert_file: ours, for client-cert-auth */
+        const char *user, *password;                /* NULL: no authentication */
+        int64_t try_ms;                             /* one member may take this long before the next is asked: 2,000 */
+};
+
+int etcd_client_create(const struct etcd_client_options *options, struct etcd_client **ret_client, struct err *err);
+void etcd_client_destroy(struct etcd_client *c); /* gives the lease back, if that is quick. NULL is fine */
+
+/* One unary call, tried at each member in turn until the deadline. The answer lives in the arena. A call whose outcome is unknown is sent again: only for calls that
+ * may be repeated. -ERR_UNAVAILABLE: nobody answered (the outcome is unknown); -ERR_LIMIT: etcd has no space left (NOSPACE) or the request is too large. */
+int etcd_call(struct etcd_client *c, const char *path, const ProtobufCMessage *request, const ProtobufCMessageDescriptor *answer,
+              int64_t deadline_ms, struct arena *arena, ProtobufCMessage **ret_answer, struct err *err);
+
+/* Grants a lease and keeps it alive until etcd_lease_drop() or destroy. */
+int etcd_lease_take(struct etcd_client *c, int64_t ttl_seconds, int64_t deadline_ms, int64_t *ret_id, struct err *err);
+void etcd_lease_drop(struct etcd_client *c, bool revoke);
+/* Until when (clock_mono_ns) the lease is certainly alive at etcd: counted from the moment at which the last confirmed keep-alive was SENT. 0: no lease, or it is lost. */
+int64_t etcd_lease_valid_until_ns(struct etcd_client *c);
+
+/* Calls on_event for every change of keys in [key, end) from a revision on, from the client's own thread, until stopped. After a broken connection it goes on where it was.
+ * compacted: what lies between was compacted away; list again, and the watch goes on after `revision`. */
+struct etcd_watch_event {
+        const Etcd__KeyValue *kv; /* value empty if deleted */
+        bool deleted, compacted;
+        int64_t revision;
+};
+typedef void (*etcd_watch_fn)(void *ctx, const struct etcd_watch_event *event);
+void etcd_watch_start(struct etcd_client *c, const char *key, const char *end, int64_t from_revision, etcd_watch_fn fn, void *ctx);
+void etcd_watch_stop(struct etcd_client *c); /* no call of fn after it has returned */
+
+#endif

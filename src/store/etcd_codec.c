@@ -1,0 +1,86 @@
+/* store/etcd_codec.c: see etcd_codec.h. */
+#include "store/etcd_codec.h"
+#include "events.pb-c.h"
+#include "model/json.h"
+#include "records.pb-c.h"
+#include <string.h>
+
+#define VALUE_MAX_BYTES (4u << 20)
+
+static const struct {
+        const char *prefix;
+        const ProtobufCMessageDescriptor *type;
+} kinds[] = {
+        { "/events/", &pb__event__descriptor },
+        { "/workloads/", &pb__workload__descriptor },
+        { "/nodes/", &pb__node__descriptor },
+        { "/tombstones/", &pb__tombstone__descriptor },
+        { "/assignments/", &pb__assignment__descriptor },
+        { "/retries/", &pb__retry__descriptor },
+        { "/reconciliation/", &pb__reconciliation__descriptor },
+        { "/quotas/", &pb__quota__descriptor },
+        { "/outbox/", &pb__outgoing__descriptor },
+        { "/meta/cluster", &pb__cluster__descriptor },
+};
+
+static const ProtobufCMessageDescriptor *type_of(const char *key)
+{
+        for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+                if (str_starts(key, kinds[i].prefix))
+                        return kinds[i].type;
+        return NULL;
+}
+
+static bool is_status_word(const char *key)
+{
+        return str_starts(key, "/nodes/") && str_ends(key, "/status");
+}
+
+/* Of a newer berth: it would be lost. Sub-messages are looked into one level deep, where records grow. */
+static bool has_unknown(const ProtobufCMessage *m)
+{
+        if (m->n_unknown_fields)
+                return true;
+        for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
+                const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
+                if (f->type != PROTOBUF_C_TYPE_MESSAGE || f->label == PROTOBUF_C_LABEL_REPEATED)
+                        continue;
+                const ProtobufCMessage *sub = *(ProtobufCMessage *const *)((const char *)m + f->offset);
+                if (sub && has_unknown(sub))
+                        return true;
+        }
+        return false;
+}
+
+void etcd_encode(struct str *out, const char *key, const void *data, size_t len, struct arena *scratch)
+{
+        const ProtobufCMessageDescriptor *type = is_status_word(key) ? NULL : type_of(key);
+        struct arena_allocator alloc = arena_allocator(scratch);
+        ProtobufCMessage *m = type ? protobuf_c_message_unpack(type, (ProtobufCAllocator *)&alloc, len, data) : NULL;
+        if (m && !has_unknown(m))
+                json_write(out, m, JSON_COMPACT);
+        else {
+                if (!is_status_word(key))
+                        str_add(out, "", 1);
+                str_add(out, data, len);
+        }
+        arena_reset(scratch);
+}
+
+void etcd_decode(struct arena *arena, const char *key, const void *value, size_t value_len, const void **ret_data, size_t *ret_len)
+{
+        const char *text = value;
+        const ProtobufCMessageDescriptor *type = is_status_word(key) ? NULL : type_of(key);
+        ProtobufCMessage *m = NULL;
+        *ret_data = value;
+        *ret_len = value_len;
+        if (value_len && text[0] == '\0' && !is_status_word(key)) {
+                *ret_data = text + 1;
+                *ret_len = value_len - 1;
+        } else if (type && json_read(type, text, value_len, VALUE_MAX_BYTES, JSON_IGNORE_UNKNOWN, arena, &m, NULL) == 0) {
+                *ret_len = protobuf_c_message_get_packed_size(m);
+                void *packed = arena_alloc(arena, *ret_len + 1);
+                protobuf_c_message_pack(m, packed);
+                *ret_data = packed;
+        }
+}

@@ -1,0 +1,194 @@
+/* store/etcd_read.c: reading from the store in etcd: all records at one revision, and events page by page. */
+#include "base/mem.h"
+#include "store/etcd_store.h"
+#include <string.h>
+
+/* ---- records ------------------------------------------------------------------------------------------------------------------------------- */
+
+static bool is_internal(const char *key)
+{
+        return str_starts(key, "/meta/checkpoint") || strcmp(key, "/meta/leader") == 0 || strcmp(key, "/meta/head") == 0 ||
+               strcmp(key, "/meta/schema") == 0;
+}
+
+struct segment {
+        char from[STORE_MAX_KEY_BYTES + 300];
+        size_t from_len;
+        const char *end;
+        size_t end_len;
+};
+
+static int give_page(struct etcd_store *s, struct segment *g, const Etcd__RangeResponse *page, etcd_value_fn fn, void *ctx, struct arena *a,
+                     struct err *err)
+{
+        size_t skip = strlen(s->prefix);
+        for (size_t i = 0; i < page->n_kvs; i++) {
+                const Etcd__KeyValue *kv = page->kvs[i];
+                if (kv->key.len < skip || kv->key.len - skip > STORE_MAX_KEY_BYTES)
+                        continue; /* nobody of us wrote that */
+                char *key = arena_strndup(a, (const char *)kv->key.data + skip, kv->key.len - skip);
+                int r = is_internal(key) ? 0 : fn(ctx, key, kv, err);
+                if (r < 0)
+                        return r;
+        }
+        if (page->n_kvs) { /* on from the key after the last */
+                const ProtobufCBinaryData *last = &page->kvs[page->n_kvs - 1]->key;
+                g->from_len = last->len < sizeof(g->from) - 1 ? last->len : sizeof(g->from) - 1;
+                memcpy(g->from, last->data, g->from_len);
+                g->from[g->from_len++] = '\0';
+        }
+        return 0;
+}
+
+static int each_of(struct etcd_store *s, struct segment *g, int64_t *revision, etcd_value_fn fn, void *ctx, struct err *err)
+{
+        struct arena a = ARENA_INIT;
+        bool more = true;
+        int r = 0;
+        while (r == 0 && more) {
+                Etcd__RangeResponse *page;
+                r = etcd_range(s, g->from, g->from_len, g->end, g->end_len, ETCD_PAGE, false, revision, &a, &page, err);
+                if (r == 0) {
+                        more = page->more && page->n_kvs;
+                        r = give_page(s, g, page, fn, ctx, &a, err);
+                }
+                arena_reset(&a);
+        }
+        arena_fini(&a);
+        return r;
+}
+
+int etcd_each_record(struct etcd_store *s, etcd_value_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+{
+        struct arena a = ARENA_INIT;
+        int64_t revision = 0;
+        const Etcd__KeyValue *head;
+        char *events = etcd_key(s, &a, "/events/"), *after = etcd_key(s, &a, "/events0"), *end = arena_strdup(&a, s->prefix);
+        size_t n = strlen(end);
+        struct segment g = { .end = events, .end_len = strlen(events) };
+        if (n) {
+                memcpy(g.from, end, n < sizeof(g.from) ? n : sizeof(g.from) - 1);
+                g.from_len = n;
+                end[n - 1]++; /* never 0xff: it is text */
+        } else {
+                g.from_len = 1; /* a zero byte: from the first key on, and as an end: to the last */
+                n = 1;
+        }
+        /* The head first: all pages are of the revision at which it was read. */
+        int r = etcd_get(s, etcd_key(s, &a, "/meta/head"), &revision, &a, &head, err);
+        if (r == 0 && (!head || str_parse_u64(arena_strndup(&a, (const char *)head->value.data, head->value.len), ret_head) < 0))
+                r = err_set(err, ERR_CORRUPT, .msg = "the store in etcd has no head", .detail = fmt("prefix \"%s\"", s->prefix),
+                            .hint = "restore a backup, or use another prefix");
+        if (r == 0)
+                r = each_of(s, &g, &revision, fn, ctx, err);
+        if (r == 0) {
+                g.from_len = strlen(after);
+                memcpy(g.from, after, g.from_len);
+                g.end = end;
+                g.end_len = n;
+                r = each_of(s, &g, &revision, fn, ctx, err);
+        }
+        arena_fini(&a);
+        return r;
+}
+
+/* ---- events -------------------------------------------------------------------------------------------------------------------------------- */
+
+struct etcd_reader {
+        struct store_reader base;
+        struct etcd_store *s;
+};
+
+int etcd_reader_open(struct store *base, struct store_reader **ret_reader, struct err *err)
+{
+        struct etcd_reader *r = mem_must(sizeof(*r));
+        (void)err;
+        r->base.ops = &etcd_ops;
+        r->s = etcd_self(base);
+        *ret_reader = &r->base;
+        return 0;
+}
+
+void etcd_reader_close(struct store_reader *base)
+{
+        mem_free(base);
+}
+
+static bool seq_of(const struct etcd_store *s, const Etcd__KeyValue *kv, uint64_t *ret)
+{
+        char digits[ETCD_SEQ_DIGITS + 1];
+        size_t skip = strlen(s->prefix) + strlen("/events/");
+        if (kv->key.len != skip + ETCD_SEQ_DIGITS)
+                return false;
+        memcpy(digits, kv->key.data + skip, ETCD_SEQ_DIGITS);
+        digits[ETCD_SEQ_DIGITS] = 0;
+        return str_parse_u64(digits, ret) == 0;
+}
+
+static int give_event(struct etcd_store *s, const Etcd__KeyValue *kv, struct arena *a, store_event_fn fn, void *ctx, uint64_t *seq,
+                      struct err *err)
+{
+        struct store_event e = { 0 };
+        if (!seq_of(s, kv, &e.seq))
+                return 0;
+        *seq = e.seq;
+        etcd_decode(a, "/events/", kv->value.data, kv->value.len, &e.data, &e.len);
+        if (!e.data)
+                e.data = "";
+        return fn(ctx, &e, err);
+}
+
+int etcd_reader_events(struct store_reader *base, uint64_t since, bool backwards, store_event_fn fn, void *ctx, struct err *err)
+{
+        struct etcd_store *s = ((struct etcd_reader *)base)->s;
+        struct arena a = ARENA_INIT;
+        bool more = true;
+        int r = 0;
+        while (r == 0 && more) {
+                Etcd__RangeResponse *page;
+                int64_t now = 0;
+                char *from = etcd_event_key(s, &a, backwards ? 0 : since + 1);
+                char *end = backwards && since ? etcd_event_key(s, &a, since) : etcd_key(s, &a, "/events0");
+                r = etcd_range(s, from, strlen(from), end, strlen(end), ETCD_PAGE, backwards, &now, &a, &page, err);
+                if (r < 0)
+                        break;
+                more = page->more && page->n_kvs;
+                for (size_t i = 0; i < page->n_kvs && r == 0; i++)
+                        r = give_event(s, page->kvs[i], &a, fn, ctx, &since, err);
+                arena_reset(&a);
+        }
+        arena_fini(&a);
+        return r;
+}
+
+int etcd_reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn, void *ctx, struct err *err)
+{
+        struct etcd_store *s = ((struct etcd_reader *)base)->s;
+        struct arena a = ARENA_INIT;
+        const Etcd__KeyValue *kv;
+        int r = etcd_get(s, etcd_event_key(s, &a, seq), NULL, &a, &kv, err);
+        if (r == 0)
+                r = kv ? give_event(s, kv, &a, fn, ctx, &seq, err) : store_err_no_event(err, seq);
+        arena_fini(&a);
+        return r;
+}
+
+int etcd_first_event(struct etcd_store *s, uint64_t *ret_seq, struct err *err)
+{
+        struct arena a = ARENA_INIT;
+        Etcd__RangeResponse *page;
+        int64_t now = 0;
+        char *from = etcd_event_key(s, &a, 0), *end = etcd_key(s, &a, "/events0");
+        int r = etcd_range(s, from, strlen(from), end, strlen(end), 1, false, &now, &a, &page, err);
+        *ret_seq = 0;
+        if (r == 0 && page->n_kvs && !seq_of(s, page->kvs[0], ret_seq))
+                *ret_seq = 0;
+        arena_fini(&a);
+        return r;
+}
+
+uint64_t etcd_reader_first(struct store_reader *base)
+{
+        uint64_t seq = 0;
+        return etcd_first_event(((struct etcd_reader *)base)->s, &seq, NULL) < 0 ? 0 : seq;
+}
