@@ -760,6 +760,40 @@ static void random_batches_agree_with_a_model(void **state)
         assert_int_equal(store_integrity(f->s, &f->err), 0);
 }
 
+/* Into a store of its own kind and back from a store in memory: the same events, records, checkpoint and head. */
+/* R: A4 A10 */
+static void a_copy_is_the_same_store(void **state)
+{
+        struct fixture *f = *state;
+        assert_int_equal(commit(f, 0, 30, "e", (struct store_record[]){ put("/a", "1"), put("/b", "1"), put("/gone", "1") }, 3), 0);
+        assert_int_equal(store_checkpoint(f->s, &f->err), 0);
+        assert_int_equal(commit(f, 30, 20, "e", (struct store_record[]){ put("/b", "2"), removal("/gone"), put("/c", "2") }, 3), 0);
+        assert_int_equal(store_prune(f->s, 25, 10, &f->err), 10);
+        struct memory_disk *disk = memory_disk_create();
+        struct store *middle = NULL;
+        assert_int_equal(memory_open(disk, &middle, &f->err), 0);
+        if (store_copy(f->s, middle, NULL, NULL, &f->err) < 0)
+                fail_msg("copy: %s", err_line(&f->err));
+        assert_int_equal(store_integrity(middle, &f->err), 0);
+        struct fixture other = { .factory = f->factory };
+        other.factory->make(&other);
+        assert_int_equal(other.factory->open(&other, &other.s, &other.err), 0);
+        if (store_copy(middle, other.s, NULL, NULL, &f->err) < 0)
+                fail_msg("copy back: %s", err_line(&f->err));
+        records_are(&other, 50, "/a=1 /b=2 /c=2 ");
+        checkpoint_is(&other, 30, "/a=1 /b=1 /gone=1 ");
+        assert_int_equal(first_event(&other), 11);
+        events_are(&other, 47, false, "48:e48 49:e49 50:e50 ");
+        assert_int_equal(store_integrity(other.s, &f->err), 0);
+        assert_int_equal(store_copy(middle, other.s, NULL, NULL, &f->err), -ERR_CONFLICT); /* not empty any more */
+        reopen(&other);
+        assert_int_equal(commit(&other, 50, 1, "e", NULL, 0), 0);
+        store_close(other.s);
+        other.factory->clean(&other);
+        store_close(middle);
+        memory_disk_destroy(disk);
+}
+
 /* clang-format off */
 #define T(name) { .label = #name, .test = name }
 #define SHARED(name) { .label = #name, .test = name, .shared = true }
@@ -794,6 +828,7 @@ static const struct {
         SHARED(store_is_free_again_after_kill_9_of_its_holder),
         T(stats_count_what_was_committed),
         T(random_batches_agree_with_a_model),
+        T(a_copy_is_the_same_store),
 };
 
 int main(void)

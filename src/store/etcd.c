@@ -303,6 +303,24 @@ static int commit(struct store *base, const struct store_batch *b, const struct 
         return r;
 }
 
+static int seed(struct store *base, uint64_t head, struct err *err)
+{
+        struct etcd_store *s = etcd_self(base);
+        struct arena a = ARENA_INIT;
+        struct etcd_ops o = { .arena = &a, .cap = 1, .ops = arena_new_n(&a, Etcd__RequestOp *, 1) };
+        Etcd__TxnResponse *t;
+        const char *text = fmt("%llu", (unsigned long long)head);
+        etcd_ops_put(&o, etcd_key(s, &a, "/meta/head"), text, strlen(text));
+        int r = etcd_txn(s, &o, "0", NULL, 0, &a, &t, err);
+        if (r == 0 && !t->succeeded)
+                r = etcd_err_not_leading(err, NULL);
+        if (r == 0)
+                base->head = head;
+        etcd_ops_fini(&o);
+        arena_fini(&a);
+        return r;
+}
+
 /* ---- leadership ---------------------------------------------------------------------------------------------------------------------------- */
 
 /* 1: ours now. 0: somebody else's (the error says whose). */
@@ -543,6 +561,7 @@ const struct store_ops etcd_ops = {
         .close = close_store,
         .load = load,
         .commit = commit,
+        .seed = seed,
         .prune = etcd_prune,
         .checkpoint = etcd_checkpoint,
         .load_checkpoint = etcd_load_checkpoint,

@@ -326,6 +326,16 @@ static int load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret
         return 0;
 }
 
+static int seed(struct store *base, uint64_t head, struct err *err)
+{
+        struct memory_disk *d = self(base)->disk;
+        if (is_away(d))
+                return err_away(err);
+        d->head = base->head = head;
+        d->first = head + 1;
+        return 0;
+}
+
 static int checkpoint(struct store *base, struct err *err)
 {
         struct memory_disk *d = self(base)->disk;
@@ -500,6 +510,7 @@ const struct store_ops memory_ops = {
         .close = close_store,
         .load = load,
         .commit = commit,
+        .seed = seed,
         .prune = prune,
         .checkpoint = checkpoint,
         .load_checkpoint = load_checkpoint,

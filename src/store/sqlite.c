@@ -268,3 +268,20 @@ int sqlite_commit(struct store *base, const struct store_batch *b, const struct 
         pthread_mutex_unlock(&s->lock);
         return r;
 }
+
+int sqlite_seed(struct store *base, uint64_t head, struct err *err)
+{
+        struct sqlite_store *s = self(base);
+        pthread_mutex_lock(&s->lock);
+        int r = sqlite_begin(s, err);
+        if (r == 0)
+                r = sqlite_meta_put(s, "head", (int64_t)head, err);
+        if (r == 0)
+                r = sqlite_run(s, Q_COMMIT, "committing the head", err);
+        if (r < 0)
+                sqlite_rollback(s);
+        else
+                base->head = head;
+        pthread_mutex_unlock(&s->lock);
+        return r;
+}

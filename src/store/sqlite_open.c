@@ -308,6 +308,7 @@ const struct store_ops sqlite_ops = {
         .close = close_store,
         .load = sqlite_load,
         .commit = sqlite_commit,
+        .seed = sqlite_seed,
         .prune = sqlite_prune,
         .checkpoint = sqlite_checkpoint,
         .load_checkpoint = sqlite_load_checkpoint,

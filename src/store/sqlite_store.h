@@ -78,6 +78,7 @@ int sqlite_run(struct sqlite_store *s, enum sqlite_statement which, const char *
 int sqlite_begin(struct sqlite_store *s, struct err *err);
 void sqlite_rollback(struct sqlite_store *s);
 int sqlite_meta_put(struct sqlite_store *s, const char *key, int64_t value, struct err *err);
+int sqlite_seed(struct store *base, uint64_t head, struct err *err);
 static inline void sqlite_closep(sqlite3 **db)
 {
         sqlite3_close(*db);

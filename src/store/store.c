@@ -173,6 +173,14 @@ int store_commit(struct store *s, const struct store_batch *batch, struct err *e
 
 /* ---- the rest is passed on ---- */
 
+int store_seed(struct store *s, uint64_t head, struct err *err)
+{
+        if (s->head != 0 || head > INT64_MAX)
+                return err_set(err, ERR_CONFLICT, .msg = "the store is not empty",
+                               .detail = fmt("its head is %llu", (unsigned long long)s->head), .hint = "copy into a new one");
+        return head ? s->ops->seed(s, head, err) : 0;
+}
+
 int64_t store_prune(struct store *s, uint64_t keep_events, uint64_t max_remove, struct err *err)
 {
         return s->ops->prune(s, keep_events, max_remove, err);

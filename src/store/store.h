@@ -74,6 +74,12 @@ bool store_is_shared(const struct store *s);
 /* 0: durable. -ERR_CONFLICT: somebody else moved the head. -ERR_UNAVAILABLE: outcome unknown or store away; send the same batch again. */
 int store_commit(struct store *s, const struct store_batch *batch, struct err *err);
 
+/* Only on a store without events: the next event is head + 1. For copies of stores whose first events were pruned. */
+int store_seed(struct store *s, uint64_t head, struct err *err);
+/* Everything in `from` (events, records, checkpoint, head) into the empty store `to`, of whatever kind. progress (may be NULL) is called now and then with how many events and
+ * records were copied. Interrupted, `to` is no store to start a server on; remove it and copy again. */
+int store_copy(struct store *from, struct store *to, void (*progress)(void *ctx, uint64_t copied), void *ctx, struct err *err);
+
 /* Take a checkpoint (sequence, copy of all records) and remove events that are older than both it and the newest keep_events. At most
  * max_remove events per call, so that commits are not held up; returns how many were removed, or < 0. Call it again while it returns > 0; 0: nothing to
  * do now. The checkpoint is taken in the background and only when it is worth it (it lets at least keep_events / 2 events go, and no fewer than there are

@@ -19,6 +19,7 @@ struct store_ops {
         int (*load)(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
         /* sorted: the batch's records by key. Moves s->head when (and only when) the batch is in the store. Never called with nothing to do. */
         int (*commit)(struct store *s, const struct store_batch *batch, const struct store_record *const *sorted, struct err *err);
+        int (*seed)(struct store *s, uint64_t head, struct err *err); /* called only while head is 0 */
         int64_t (*prune)(struct store *s, uint64_t keep_events, uint64_t max_remove, struct err *err);
         int (*checkpoint)(struct store *s, struct err *err);
         int (*load_checkpoint)(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_seq, struct err *err);
