@@ -27,7 +27,7 @@ const struct verb *const verbs[] = {
         &verb_cluster,
         &verb_doctor,
         &verb_quota,
-        &verb_fsck,
+        &verb_fsck, &verb_migrate_store,
         &verb_config,
         &verb_dev,
         &verb_server,

@@ -26,7 +26,7 @@ void save_workload(struct core *c, struct workload_ix ix)
         if (w->unsaved || !c->started)
                 return;
         w->unsaved = true;
-        c->out.ops++;
+        c->out.ops += c->opt.index_records ? 4 : 1; /* with its views */
         *array_push(&c->out.workloads) = ix;
 }
 
@@ -37,7 +37,7 @@ void save_node(struct core *c, struct node_ix ix)
         if (n->unsaved || !c->started)
                 return;
         n->unsaved = true;
-        c->out.ops++;
+        c->out.ops += c->opt.index_records ? 2 : 1;
         *array_push(&c->out.nodes) = ix;
 }
 
@@ -83,7 +83,7 @@ void save_removed(struct core *c, const char *kind, const char *id)
                 return;
         if (!c->out.memory)
                 c->out.memory = mem_must(sizeof(struct arena));
-        c->out.ops++;
+        c->out.ops += c->opt.index_records ? 4 : 1;
         *array_push(&c->out.removed) = arena_printf(c->out.memory, "%s%s", kind, id);
 }
 

@@ -18,6 +18,8 @@
 #define PRUNE_LOOKS 15      /* without a change, before it is left alone until the next commit: an idle server does nothing (A6) */
 #define PRUNE_CHUNK 4096    /* events per call: a few milliseconds */
 #define BAD_RECORDS_LOGGED 20
+#define LEAD_TTL_SECONDS 5
+#define LEAD_WAIT_MS 1000
 
 struct commits {
         struct server *s;
@@ -64,6 +66,27 @@ static int64_t resident_kb(void)
         return (int64_t)resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
+/* Of a store that several servers share: until this one leads. Nothing is loaded before, since whoever leads now goes on changing it. */
+static int lead(struct commits *c, struct err *err)
+{
+        struct server *s = c->s;
+        char who[256];
+        int r = -ERR_CONFLICT;
+        bool told = false;
+        snprintf(who, sizeof(who), "%s", s->opt.grpc_address ? s->opt.grpc_address : "berth");
+        while (!atomic_load(&s->stopping)) {
+                r = store_lead(c->store, who, LEAD_TTL_SECONDS, LEAD_WAIT_MS, err);
+                if (r != -ERR_CONFLICT && r != -ERR_UNAVAILABLE)
+                        break;
+                if (!told)
+                        log_info("waiting until this server may lead", LOG_E(err));
+                told = true;
+        }
+        if (r == 0 && store_is_shared(c->store))
+                log_info("this server leads", LOG_S("store", s->opt.store_url), LOG_I("head", store_head(c->store)));
+        return r;
+}
+
 static int open_and_load(struct commits *c, struct err *err)
 {
         struct server *s = c->s;
@@ -72,6 +95,9 @@ static int open_and_load(struct commits *c, struct err *err)
         if (r < 0)
                 return r;
         s->store = c->store;
+        r = lead(c, err);
+        if (r < 0)
+                return r;
         s->limits = store_limits(c->store);
         s->opt.core.index_records |= s->limits.wants_index_records;
         if (s->limits.max_ops > 0 && s->opt.core.max_batch_ops > s->limits.max_ops)
