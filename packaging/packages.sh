@@ -21,6 +21,7 @@ CHECK_PACKAGES=(
         clang libclang-rt-14-dev clang-format
         python3 python3-grpcio python3-protobuf python3-yaml
         strace procps git shellcheck valgrind
+        etcd-server etcd-client
         podman runc crun conmon catatonit containernetworking-plugins iptables busybox-static
 )
 

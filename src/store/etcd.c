@@ -98,6 +98,7 @@ struct loading {
         struct arena memory;
         store_record_fn fn;
         void *ctx;
+        struct etcd_cache *cache;
 };
 
 static int load_one(void *ctx, const char *key, const Etcd__KeyValue *kv, struct err *err)
@@ -107,6 +108,7 @@ static int load_one(void *ctx, const char *key, const Etcd__KeyValue *kv, struct
         etcd_decode(&l->memory, key, kv->value.data, kv->value.len, &r.data, &r.len);
         if (!r.data)
                 r.data = "";
+        etcd_cache_load(l->cache, &r);
         int e = l->fn(l->ctx, &r, err);
         arena_reset(&l->memory);
         return e < 0 ? e : 0;
@@ -114,13 +116,16 @@ static int load_one(void *ctx, const char *key, const Etcd__KeyValue *kv, struct
 
 static int load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
 {
-        struct loading l = { .fn = fn, .ctx = ctx };
+        struct etcd_cache *cache = &etcd_self(base)->cache;
+        struct loading l = { .fn = fn, .ctx = ctx, .cache = cache };
         uint64_t head = 0;
+        etcd_cache_reset(cache);
         int r = etcd_each_record(etcd_self(base), load_one, &l, &head, err);
         arena_fini(&l.memory);
         if (r < 0)
                 return r;
         base->head = head;
+        etcd_cache_loaded(cache, head);
         if (ret_head)
                 *ret_head = head;
         return 0;
@@ -297,6 +302,8 @@ static int commit(struct store *base, const struct store_batch *b, const struct 
                 r = err_set(err, ERR_UNAVAILABLE, .msg = "etcd has no space left and takes no writes",
                             .detail = err ? fmt("%s", err->detail) : NULL,
                             .hint = "compact and defragment etcd, or raise --quota-backend-bytes; then `etcdctl alarm disarm`");
+        if (r == 0)
+                etcd_cache_commit(&s->cache, b);
         etcd_ops_fini(&o);
         arena_fini(&scratch);
         arena_fini(&memory);
@@ -519,6 +526,7 @@ static void close_store(struct store *base)
 {
         struct etcd_store *s = etcd_self(base);
         etcd_client_destroy(s->client);
+        etcd_cache_fini(&s->cache);
         mem_free(s->prefix);
         mem_free(s);
 }
@@ -541,6 +549,7 @@ static int open_store(const char *rest, bool create, struct store **ret_store, s
                 s = mem_must(sizeof(*s));
                 *s = (struct etcd_store){ .base = { .ops = &etcd_ops, .limits = { ETCD_MAX_OPS, ETCD_MAX_BYTES, true } },
                                           .prefix = mem_strdup(at.prefix) };
+                etcd_cache_init(&s->cache);
                 r = etcd_client_create(&opt, &s->client, err);
         }
         if (r == 0)
@@ -570,6 +579,7 @@ const struct store_ops etcd_ops = {
         .reader_close = etcd_reader_close,
         .reader_events = etcd_reader_events,
         .reader_event = etcd_reader_event,
+        .reader_records = etcd_reader_records,
         .reader_first = etcd_reader_first,
         .lead = lead,
         .leads_until_ns = leads_until_ns,

@@ -173,6 +173,36 @@ int etcd_reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn
         return r;
 }
 
+/* From memory if this process follows the store, else from etcd. */
+struct giving {
+        store_record_fn fn;
+        void *ctx;
+        struct arena memory;
+};
+
+static int give_record(void *ctx, const char *key, const Etcd__KeyValue *kv, struct err *err)
+{
+        struct giving *g = ctx;
+        struct store_record r = { .key = key };
+        etcd_decode(&g->memory, key, kv->value.data, kv->value.len, &r.data, &r.len);
+        if (!r.data)
+                r.data = "";
+        int e = g->fn(g->ctx, &r, err);
+        arena_reset(&g->memory);
+        return e < 0 ? e : 0;
+}
+
+int etcd_reader_records(struct store_reader *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+{
+        struct etcd_store *s = ((struct etcd_reader *)base)->s;
+        if (s->cache.whole)
+                return etcd_cache_records(&s->cache, fn, ctx, ret_head, err);
+        struct giving g = { fn, ctx, ARENA_INIT };
+        int r = etcd_each_record(s, give_record, &g, ret_head, err);
+        arena_fini(&g.memory);
+        return r;
+}
+
 int etcd_first_event(struct etcd_store *s, uint64_t *ret_seq, struct err *err)
 {
         struct arena a = ARENA_INIT;

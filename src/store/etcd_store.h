@@ -2,9 +2,12 @@
 #ifndef BERTH_STORE_ETCD_STORE_H
 #define BERTH_STORE_ETCD_STORE_H
 
+#include "base/array.h"
+#include "base/map.h"
 #include "store/etcd_client.h"
 #include "store/etcd_codec.h"
 #include "store/store_ops.h"
+#include <pthread.h>
 
 /* etcd's own limit is 128 operations per transaction (--max-txn-ops); one is the head. */
 #define ETCD_MAX_OPS 127
@@ -13,8 +16,17 @@
 #define ETCD_CALL_MS 5000 /* one call, all members tried */
 #define ETCD_SEQ_DIGITS 20
 
+struct etcd_cache {
+        pthread_mutex_t lock;
+        ARRAY(struct store_record) records; /* owned */
+        struct map by_key;
+        uint64_t head;
+        bool whole; /* loaded, and followed since */
+};
+
 struct etcd_store {
         struct store base;
+        struct etcd_cache cache;
         struct etcd_client *client;
         char *prefix;
         int64_t led_revision;    /* create_revision of the leadership key while it is ours; 0: we do not lead */
@@ -50,6 +62,15 @@ int etcd_txn(struct etcd_store *s, struct etcd_ops *o, const char *expected_head
              struct arena *a, Etcd__TxnResponse **ret, struct err *err);
 int etcd_err_not_leading(struct err *err, const Etcd__KeyValue *leader_or_null);
 
+/* etcd_cache.c */
+void etcd_cache_init(struct etcd_cache *c);
+void etcd_cache_fini(struct etcd_cache *c);
+void etcd_cache_reset(struct etcd_cache *c);
+void etcd_cache_load(struct etcd_cache *c, const struct store_record *r);
+void etcd_cache_loaded(struct etcd_cache *c, uint64_t head);
+void etcd_cache_commit(struct etcd_cache *c, const struct store_batch *b);
+int etcd_cache_records(struct etcd_cache *c, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
+
 /* etcd_keep.c */
 int64_t etcd_prune(struct store *base, uint64_t keep_events, uint64_t max_remove, struct err *err);
 int etcd_checkpoint(struct store *base, struct err *err);
@@ -66,6 +87,7 @@ int etcd_reader_open(struct store *base, struct store_reader **ret_reader, struc
 void etcd_reader_close(struct store_reader *base);
 int etcd_reader_events(struct store_reader *base, uint64_t since, bool backwards, store_event_fn fn, void *ctx, struct err *err);
 int etcd_reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn, void *ctx, struct err *err);
+int etcd_reader_records(struct store_reader *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
 uint64_t etcd_reader_first(struct store_reader *base);
 
 #endif
