@@ -25,6 +25,7 @@ extern const struct verb verb_fsck;
 extern const struct verb verb_get;
 extern const struct verb verb_help;
 extern const struct verb verb_logs;
+extern const struct verb verb_migrate_store;
 extern const struct verb verb_man;
 extern const struct verb verb_node;
 extern const struct verb verb_plan;

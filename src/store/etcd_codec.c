@@ -20,6 +20,7 @@ static const struct {
         { "/reconciliation/", &pb__reconciliation__descriptor },
         { "/quotas/", &pb__quota__descriptor },
         { "/outbox/", &pb__outgoing__descriptor },
+        { "/alerts/", &pb__alert__descriptor },
         { "/meta/cluster", &pb__cluster__descriptor },
 };
 
