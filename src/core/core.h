@@ -137,7 +137,7 @@ static inline bool input_only_reads(enum input_kind kind)
 }
 static inline bool input_is_change(enum input_kind kind) /* that a user asks for */
 {
-        return kind > INPUT_TICK && kind < INPUT_GET_WORKLOAD;
+        return kind >= INPUT_APPLY && kind < INPUT_GET_WORKLOAD;
 }
 
 /* Never fails: what is wrong with the input becomes the reply. */
