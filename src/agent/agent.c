@@ -12,6 +12,7 @@
 #include "agent/agent.h"
 #include "agent/agent_state.h"
 #include "agent/push.h"
+#include "agent/runtimes/cluster.h"
 #include "agent/runtimes/container.h"
 #include "base/arena.h"
 #include "base/file.h"
@@ -290,6 +291,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
         if (engine_is_welcome(a->engine)) {
                 a->ops->usage(a->runtime, &usage);
                 engine_set_usage(a->engine, &usage);
+                agent_look_at_capacity(a);
         }
         engine_tick(a->engine, agent_now(a));
         wake(a);
@@ -477,6 +479,7 @@ static int open_engine(struct agent *a, const struct str *record, bool mock, str
         eo.instance = instance;
         agent_detect(&eo, opt, mock);
         a->engine = engine_create(&eo);
+        agent_look_at_capacity(a);
         if (record->len && engine_load_agent(a->engine, str_c(record), record->len, err) < 0)
                 return err_prefix(err, a->data_dir);
         return a->data_dir ? agent_disk_load_units(a, err) : 0;
@@ -496,13 +499,20 @@ static int open_runtime(struct agent *a, const struct mock_options *mock, struct
                                         .socket = f->opt->engine_socket,
                                         .root = f->opt->podman_root,
                                         .runroot = f->opt->podman_runroot };
+        struct cluster_options cluster = { .address = f->opt->cluster,
+                                           .ca_file = f->opt->cluster_tls_ca_file,
+                                           .cert_file = f->opt->cluster_tls_cert_file,
+                                           .key_file = f->opt->cluster_tls_key_file,
+                                           .server_name = f->opt->cluster_tls_server_name };
         struct runtime_options ro = { .base = f->base,
                                       .data_dir = a->data_dir,
                                       .node_id = a->node_id,
                                       .program = f->opt->program,
                                       .on_event = on_runtime_event,
                                       .ctx = a,
-                                      .extra = mock ? (const void *)mock : &co };
+                                      .extra = mock                         ? (const void *)mock
+                                               : a->ops == &runtime_cluster ? (const void *)&cluster
+                                                                            : &co };
 
         return a->ops->open(&ro, &a->runtime, err);
 }
@@ -532,7 +542,7 @@ static int agent_open(struct fleet *f, const char *node_id, const struct mock_op
         a->fleet = f;
         a->index = f->n_agents;
         a->lock_fd = -1;
-        a->ops = mock ? &runtime_mock : &runtime_node;
+        a->ops = mock ? &runtime_mock : str_eq(opt->runtime, "cluster") ? &runtime_cluster : &runtime_node;
         a->flush = event_new(f->base, -1, 0, on_flush, a);
         a->tick = evtimer_new(f->base, on_tick, a);
         a->redial = evtimer_new(f->base, on_redial, a);
@@ -617,14 +627,19 @@ static void on_hangup(evutil_socket_t sig, short what, void *arg)
 
 static int check_options(const struct agent_options *opt, bool *ret_mock, struct err *err)
 {
-        static const char *const known[] = { "auto", "process", "none", "podman", "docker", "mock" };
+        static const char *const known[] = { "auto", "process", "none", "podman", "docker", "mock", "cluster" };
         bool mock = str_eq(opt->runtime, "mock"), found = str_empty(opt->runtime);
 
         for (size_t i = 0; i < ARRAY_LEN(known); i++)
                 found = found || str_eq(opt->runtime, known[i]);
         if (!found)
                 return err_set(err, ERR_INVALID, .msg = fmt("unknown runtime %s", opt->runtime),
-                               .hint = "known are auto, process, podman, docker and mock");
+                               .hint = "known are auto, process, podman, docker, cluster and mock");
+        if (str_eq(opt->runtime, "cluster") != !str_empty(opt->cluster))
+                return err_set(err, ERR_INVALID,
+                               .msg = str_empty(opt->cluster) ? "the runtime cluster needs the address of one"
+                                                              : "a cluster needs the runtime cluster",
+                               .hint = "give --runtime cluster and --cluster host:port, or neither");
         if (str_empty(opt->server))
                 return err_set(err, ERR_INVALID, .msg = "the agent needs a server", .hint = "give --server host:port");
         if (!mock && str_empty(opt->data_dir))

@@ -26,8 +26,10 @@ struct agent_options {
         const struct engine_label *labels;
         size_t n_labels;
         int64_t cpu, memory_mb, disk_gb; /* 0: detected (cpu in thousandths of a core) */
-        const char
-            *runtime; /* "process" (default, also "none"), "podman" or "docker" (containers too, or it does not start), "auto", "mock" */
+        const char *
+            runtime; /* "process" (default, also "none"), "podman" or "docker" (containers too, or it does not start), "auto", "mock", "cluster" */
+        const char *cluster; /* runtime "cluster": "host:port" of the gRPC door of the cluster that this node is (runtimes/cluster.h) */
+        const char *cluster_tls_ca_file, *cluster_tls_cert_file, *cluster_tls_key_file, *cluster_tls_server_name; /* TLS to it */
         const char *engine_socket;                /* of the container engine; NULL: where it usually is */
         const char *podman_root, *podman_runroot; /* when the agent starts podman's service; NULL: podman's own */
         uint32_t nodes;                           /* mock: how many agents; 0 = 1; at most AGENT_MAX_NODES */

@@ -265,7 +265,7 @@ void agent_health_event(struct agent *a, const struct runtime_event *ev)
 {
         struct check *c;
 
-        if (ev->kind == RUNTIME_PROGRESS)
+        if (ev->kind == RUNTIME_PROGRESS || a->ops->checks_health)
                 return;
         if ((c = find(a, ev->workload_id)) && (ev->kind == RUNTIME_REMOVED || unit_token_cmp(c->token, ev->token) <= 0))
                 drop(c);

@@ -1,6 +1,8 @@
 /* agent/agent_node.c: who this node is and what it has. */
 #include "agent/agent_state.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "net/grpc.h"
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,6 +31,24 @@ void agent_detect(struct engine_options *eo, const struct agent_options *opt, bo
         }
         if (!eo->disk_gb && statvfs(opt->data_dir, &fs) == 0)
                 eo->disk_gb = (int64_t)((uint64_t)fs.f_bavail * fs.f_frsize >> 30); /* what is taken cannot be offered */
+}
+
+void agent_look_at_capacity(struct agent *a)
+{
+        const struct agent_options *opt = a->fleet->opt;
+        struct runtime_capacity has;
+
+        if (!a->ops->capacity)
+                return;
+        a->ops->capacity(a->runtime, &has);
+        has.cpu = opt->cpu ? opt->cpu : has.cpu;
+        has.memory_mb = opt->memory_mb ? opt->memory_mb : has.memory_mb;
+        has.disk_gb = opt->disk_gb ? opt->disk_gb : has.disk_gb;
+        if (!engine_set_capacity(a->engine, &has) || !a->call || !engine_is_welcome(a->engine))
+                return;
+        log_info("what this node has is another amount now; the server is told by a new stream", LOG_S("node", a->node_id),
+                 LOG_I("cpu_milli", has.cpu), LOG_I("memory_mb", has.memory_mb), LOG_I("disk_gb", has.disk_gb));
+        grpc_call_cancel(a->call);
 }
 
 void agent_make_ulid(struct agent *a, char ret[ULID_LEN + 1])

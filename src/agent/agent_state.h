@@ -89,6 +89,9 @@ void agent_make_ulid(struct agent *a, char ret[ULID_LEN + 1]);
 /* The id given, or the one on record, or a new one (then it is written at once). */
 int agent_settle_id(struct agent *a, const char *wanted, const struct str *record, struct err *err);
 
+/* What the runtime has to offer, where that is not the machine: nothing happens for the others. A change is told by a new stream. */
+void agent_look_at_capacity(struct agent *a);
+
 /* agent_streams.c */
 void agent_stream_message(struct agent *a, const Pb__ServerMessage *m);
 void agent_streams_close(struct agent *a);

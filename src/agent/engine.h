@@ -98,6 +98,8 @@ void engine_message(struct engine *e, const Pb__ServerMessage *msg, int64_t now_
 void engine_event(struct engine *e, const struct runtime_event *ev, int64_t now_ms);
 void engine_tick(struct engine *e, int64_t now_ms);
 void engine_set_usage(struct engine *e, const struct runtime_usage *usage); /* for the next heartbeat */
+/* What the node has now. True: it is not what the last Hello said, so the driver ends the stream and greets anew. */
+bool engine_set_capacity(struct engine *e, const struct runtime_capacity *capacity);
 /* A PERSIST_UNIT could not be made durable (workload_id NULL: PERSIST_AGENT). Its starts are not carried out: the unit is reported Failed. */
 void engine_persist_failed(struct engine *e, const char *workload_id, const char *message, int64_t now_ms);
 /* A health check's word about the copy with this token. What is unhealthy is stopped, and then reported as Failed (reason unhealthy); the server decides what follows. */

@@ -202,6 +202,26 @@ struct engine *engine_create(const struct engine_options *opt)
         return e;
 }
 
+bool engine_set_capacity(struct engine *e, const struct runtime_capacity *capacity)
+{
+        bool same = e->cpu == capacity->cpu && e->memory_mb == capacity->memory_mb && e->disk_gb == capacity->disk_gb;
+        size_t n = 0;
+
+        while (n < ARRAY_LEN(capacity->types) && capacity->types[n])
+                n++;
+        same = same && n == e->n_types;
+        for (size_t i = 0; same && i < n; i++)
+                same = engine_runs(e, capacity->types[i]); /* their order says nothing */
+        if (same)
+                return false;
+        e->cpu = capacity->cpu;
+        e->memory_mb = capacity->memory_mb;
+        e->disk_gb = capacity->disk_gb;
+        memcpy(e->types, capacity->types, n * sizeof(e->types[0]));
+        e->n_types = n;
+        return true;
+}
+
 void engine_destroy(struct engine *e)
 {
         for (size_t i = 0; i < e->units.len; i++)

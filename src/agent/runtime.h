@@ -110,7 +110,14 @@ struct runtime_options {
         const char *program; /* this binary, run again as "<program> __unit <dir>"; NULL: /proc/self/exe */
         void (*on_event)(void *ctx, const struct runtime_event *event);
         void *ctx;
-        const void *extra; /* mock: struct mock_options; container, node: struct container_options */
+        const void *extra; /* mock: struct mock_options; container, node: struct container_options; cluster: struct cluster_options */
+};
+
+/* What a runtime has to offer, when that is not this machine. */
+struct runtime_capacity {
+        int64_t cpu; /* thousandths of a core */
+        int64_t memory_mb, disk_gb;
+        Pb__WorkloadType__E types[8]; /* ends with 0 */
 };
 
 struct runtime_ops {
@@ -129,11 +136,14 @@ struct runtime_ops {
         void (*usage)(struct runtime *rt, struct runtime_usage *ret);
         const Pb__WorkloadType__E *(*types_now)(struct runtime *rt);         /* what it can run here, after open; NULL: types */
         const char *(*address)(struct runtime *rt, const char *workload_id); /* where a running unit's ports are; NULL: on this machine */
+        void (*capacity)(struct runtime *rt, struct runtime_capacity *ret);  /* as of now; NULL: what this machine has */
+        bool checks_health;                                                  /* its units' health is looked after where they run */
 };
 
 extern const struct runtime_ops runtime_process;
 extern const struct runtime_ops runtime_mock;
-extern const struct runtime_ops runtime_node; /* process, and container if there is an engine (runtimes/node.c) */
+extern const struct runtime_ops runtime_node;    /* process, and container if there is an engine (runtimes/node.c) */
+extern const struct runtime_ops runtime_cluster; /* another berth cluster as a whole (runtimes/cluster.h) */
 
 /* The first thing main() must do: the process that watches over one unit ("berth __unit <dir>"). Returns its exit status.
  * unit_main_wanted: argv asks for it. */

@@ -7,7 +7,7 @@
 
 struct agent_flags {
         const char *data, *node_id, *endpoint, *listen, *runtime, *engine_socket, *podman_root, *podman_runroot, *log_level, *log_format,
-            *tls_server_name;
+            *tls_server_name, *cluster, *cluster_tls_ca, *cluster_tls_cert, *cluster_tls_key, *cluster_tls_server_name;
         struct text_list labels;
         int64_t cpu_milli, memory_bytes, disk_bytes, nodes, connections, seed, ready_fd;
         int64_t start_fail, crash, start_max_ms, job_max_ms;
@@ -33,10 +33,20 @@ static const struct opt rows[] = {
         OPT(T, OPT_TEXT, listen, .name = "listen", .arg = "ADDR", .env = "BERTH_AGENT_LISTEN",
             .help = "with --push: where to be called (0.0.0.0:50051)"),
         OPT(T, OPT_TEXT, runtime, .name = "runtime", .arg = "NAME", .env = "BERTH_RUNTIME",
-            .choices = "auto|process|none|podman|docker|mock",
+            .choices = "auto|process|none|podman|docker|cluster|mock",
             .help = "auto (default): processes, and containers if podman or Docker works here; process or none: no containers; podman, "
-                    "docker: this one, or no start; "
+                    "docker: this one, or no start; cluster: another berth cluster as a whole; "
                     "mock: runs nothing"),
+        OPT(T, OPT_TEXT, cluster, .name = "cluster", .arg = "ADDR", .env = "BERTH_CLUSTER",
+            .help = "with --runtime cluster: the gRPC address of the cluster that this node stands for"),
+        OPT(T, OPT_TEXT, cluster_tls_ca, .name = "cluster-tls-ca", .arg = "FILE", .env = "BERTH_CLUSTER_TLS_CA", .completes = 'f',
+            .help = "TLS to that cluster: whose certificates count"),
+        OPT(T, OPT_TEXT, cluster_tls_cert, .name = "cluster-tls-cert", .arg = "FILE", .env = "BERTH_CLUSTER_TLS_CERT", .completes = 'f',
+            .help = "and the certificate to show"),
+        OPT(T, OPT_TEXT, cluster_tls_key, .name = "cluster-tls-key", .arg = "FILE", .env = "BERTH_CLUSTER_TLS_KEY", .completes = 'f',
+            .help = "and its key"),
+        OPT(T, OPT_TEXT, cluster_tls_server_name, .name = "cluster-tls-server-name", .arg = "NAME", .env = "BERTH_CLUSTER_TLS_SERVER_NAME",
+            .help = "name that the cluster's certificate must carry"),
         OPT(T, OPT_TEXT, engine_socket, .name = "podman-socket", .arg = "PATH", .env = "BERTH_PODMAN_SOCKET", .completes = 'f',
             .help = "socket of podman (or Docker); without it the usual one, or a service of the agent's own"),
         OPT(T, OPT_TEXT, podman_root, .name = "podman-root", .arg = "DIR", .env = "BERTH_PODMAN_ROOT", .completes = 'f',
@@ -89,6 +99,11 @@ static int agent_verb(struct cli *cli, const void *values, const struct args *ar
                                    .runtime = f->runtime,
                                    .stop_on_exit = f->stop_on_exit,
                                    .engine_socket = f->engine_socket,
+                                   .cluster = f->cluster,
+                                   .cluster_tls_ca_file = f->cluster_tls_ca,
+                                   .cluster_tls_cert_file = f->cluster_tls_cert,
+                                   .cluster_tls_key_file = f->cluster_tls_key,
+                                   .cluster_tls_server_name = f->cluster_tls_server_name,
                                    .podman_root = f->podman_root,
                                    .podman_runroot = f->podman_runroot };
         enum log_level level = LOG_INFO;
@@ -98,6 +113,11 @@ static int agent_verb(struct cli *cli, const void *values, const struct args *ar
         bool is_mock = str_case_eq(f->runtime, "mock");
         if (f->nodes > 1 && !is_mock)
                 return usage_error(cli, err, "--nodes is for --runtime mock; one process is one real node");
+        bool is_cluster = str_case_eq(f->runtime, "cluster");
+        if (is_cluster && !f->cluster)
+                return usage_error(cli, err, "--runtime cluster needs the cluster's address: --cluster host:port");
+        if (f->cluster && !is_cluster)
+                return usage_error(cli, err, "--cluster is for --runtime cluster");
         if (f->listen && !f->push)
                 return usage_error(cli, err, "--listen is for --push; other agents dial the server");
         if (f->push)
@@ -144,7 +164,8 @@ const struct verb verb_agent = {
                 "process.",
         .examples = "  berth agent --server berth.example:8085 --data /var/lib/berth-agent --label zone=a\n"
                     "  berth agent --runtime mock --nodes 1000\n"
-                    "  berth agent --push --listen 10.0.0.7:50051 --server berth.example:8085",
+                    "  berth agent --push --listen 10.0.0.7:50051 --server berth.example:8085\n"
+                    "  berth agent --server berth.example:8085 --runtime cluster --cluster west.example:8085 --node-id west",
         .options = rows,
         .n_options = ARRAY_LEN(rows),
         .defaults = &defaults,

@@ -230,9 +230,9 @@ def alive(pid):
 class Cluster:
     """A server and its agents, each a process of its own, below one temporary directory."""
 
-    def __init__(self, case, nodes=0, server=True, server_args=(), agent_args=(), heartbeat=None, silence=None, grace=None, fast=True):
+    def __init__(self, case, nodes=0, server=True, server_args=(), agent_args=(), heartbeat=None, silence=None, grace=None, fast=True, mark=None):
         self.case = case
-        self.mark = case.mark
+        self.mark = mark or case.mark  # of its own for one of several clusters that are closed one after the other
         self.dir = tempfile.mkdtemp(prefix="berth-e2e-")
         self.data = os.path.join(self.dir, "server")
         self.server_args = list(server_args)
