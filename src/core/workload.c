@@ -1005,8 +1005,8 @@ bool place_waiting(struct core *c)
                                 ix = after;
                                 continue;
                         }
-                        const char *why = "its node is gone";
-                        Pb__Reason__E leaving = node_ok(w->node) ? why_it_leaves(c, w, &why) : PB__REASON__E__none;
+                        const char *why = "placed anew"; /* what had finished on its node leaves it for no other reason */
+                        Pb__Reason__E leaving = node_ok(w->node) && w->holds ? why_it_leaves(c, w, &why) : PB__REASON__E__none;
                         bool placed = try_place(c, ix, leaving, why);
                         if (!placed && stands_for_its_class(c, workload_at(c, ix))) {
                                 c->classes.at[ki].none_at = c->capacity_change;

@@ -869,6 +869,29 @@ static void a_read_changes_nothing(void **state)
         rig_fini(&r);
 }
 
+/* R: C15 A8 */
+static void what_had_finished_on_its_node_is_not_said_to_leave_a_drained_one(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 1000, 4096, 10, NULL);
+        Pb__Workload *job = rig_workload(&r, "job", 1000, 64);
+        job->restart = PB__RESTART__E__on_failure;
+        rig_apply(&r, job);
+        rig_runs(&r, "job");
+        rig_exits(&r, "job", 0);
+        rig_apply(&r, rig_workload(&r, "other", 1000, 64));
+        rig_retry(&r, "job");
+        assert_phase(&r, "job", Pending);
+        rig_mark(&r);
+        rig_hello(&r, "n2", 1000, 4096, 10, NULL);
+        assert_string_equal(rig_get(&r, "job")->assigned_node, "n2");
+        assert_int_equal(rig_last(&r, PB__EVENT_TYPE__E__Rescheduled)->reason, PB__REASON__E__none);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -901,6 +924,7 @@ int main(void)
                 cmocka_unit_test(time_that_goes_backwards_is_harmless),
                 cmocka_unit_test(a_settled_cluster_writes_nothing),
                 cmocka_unit_test(a_read_changes_nothing),
+                cmocka_unit_test(what_had_finished_on_its_node_is_not_said_to_leave_a_drained_one),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
