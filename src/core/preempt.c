@@ -11,7 +11,7 @@
  * long as the newcomer still fits: the highest priority first, of equals the smallest. So nobody leaves whose leaving does not help.
  *
  * Limits: preempt_per_minute units in all; one that had to move is left alone, and may not take another's place, for preempt_grace_ms; a few looks per round, a round
- * at most every pass. Only amounts and host ports can be freed so; whoever is kept out by a taint or a neighbour waits.
+ * at most every pass; what a round has no looks left for is first in the next. Only amounts and host ports can be freed so; whoever is kept out by a taint or a neighbour waits.
  *
  * Invariant (P7): who makes room has a strictly lower priority than the one it makes room for.
  */
@@ -26,6 +26,12 @@
 #define SOON_MS 120000 /* how long a node is kept for one who waits, and how long a copy may be about to go */
 
 /* ---- priorities that hold a place ------------------------------------------------------------------------------------------------------------ */
+
+/* Rounds go on by themselves while anybody waits who has lower ones below it; this begins them. */
+static void round_at(struct core *c, int64_t at_ms)
+{
+        c->preempt_at = at_ms < c->preempt_at ? at_ms : c->preempt_at;
+}
 
 void priority_count(struct core *c, int32_t priority, int by)
 {
@@ -42,6 +48,8 @@ void priority_count(struct core *c, int32_t priority, int by)
                 array_push(&c->priorities);
                 memmove(&c->priorities.at[at + 1], &c->priorities.at[at], (c->priorities.len - 1 - at) * sizeof(*c->priorities.at));
                 c->priorities.at[at] = (struct priority_units){ .priority = priority };
+                if (at == 0 && c->started && c->waiting_first != NONE && c->classes.at[c->waiting_first].priority > priority)
+                        round_at(c, c->now_ms + c->opt.pass_ms); /* those who wait have somebody below them now */
         }
         c->priorities.at[at].units += (uint32_t)by;
         if (c->priorities.at[at].units)
@@ -60,15 +68,12 @@ static bool moved_lately(const struct core *c, const struct workload *w)
         return w->preempted_at && c->now_ms - w->preempted_at < c->opt.preempt_grace_ms;
 }
 
-static bool may_preempt(const struct core *c, const struct workload *w)
-{
-        return c->opt.preempt_per_minute > 0 && somebody_is_lower(c, class_of(c, w)->priority) && !moved_lately(c, w);
-}
-
 void preempt_wanted(struct core *c, const struct workload *w)
 {
-        if (c->preempt_at > c->now_ms && !node_ok(w->nominated) && may_preempt(c, w))
-                c->preempt_at = c->now_ms;
+        if (node_ok(w->nominated) || c->opt.preempt_per_minute <= 0 || !somebody_is_lower(c, class_of(c, w)->priority))
+                return;
+        class_of(c, w)->preempt_sweep = 0;
+        round_at(c, moved_lately(c, w) ? c->now_ms + c->opt.pass_ms : c->now_ms);
 }
 
 /* ---- nominations ------------------------------------------------------------------------------------------------------------------------------ */
@@ -284,7 +289,8 @@ static bool find_room(struct core *c, struct workload_ix ix, struct room *best)
                 counts_unit_quietly(c, w, -1);
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 struct node_ix n = { i };
-                if (!c->nodes.at[i].id || i == w->node.v || !amounts_fit(class_of(c, w)->need, c->nodes.at[i].ledger.total) ||
+                bool leaves = w->holds && i == w->node.v; /* one that has finished there may well come back */
+                if (!c->nodes.at[i].id || leaves || !amounts_fit(class_of(c, w)->need, c->nodes.at[i].ledger.total) ||
                     feasible_all(c, n, d, w->id) & ~can_be_freed)
                         continue;
                 if (make_room(c, n, d, here) && (!found || better_room(c, here, best))) {
@@ -375,8 +381,13 @@ void preempt_some(struct core *c)
                 if (c->opt.preempt_per_minute <= 0 || !somebody_is_lower(c, c->classes.at[k].priority))
                         break; /* they are in order */
                 wanted = true;
+                if (c->classes.at[k].preempt_sweep == c->preempt_sweep + 1)
+                        continue; /* the others first: those who find nothing must not use up all looks */
                 more = !preempt_for_class(c, k, &looks);
+                if (!more)
+                        c->classes.at[k].preempt_sweep = c->preempt_sweep + 1;
         }
+        c->preempt_sweep += !more;
         if (more && c->preempt_used != before)
                 c->preempt_at = c->now_ms + 1000;
         else if (wanted || more || c->nominated.len)

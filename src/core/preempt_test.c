@@ -238,6 +238,106 @@ static void host_ports_can_be_taken_over_too(void **state)
         rig_fini(&r);
 }
 
+/* R: C38 A7 */
+static void those_for_whom_nobody_can_make_room_do_not_stand_in_the_way(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 1000, 4096, 10, NULL);
+        rig_apply(&r, of_priority(&r, "low", 1000, 0));
+        for (int i = 0; i < 20; i++) /* each of a class of its own, and too large for any node */
+                rig_apply(&r, of_priority(&r, arena_printf(&r.memory, "large%d", i), 5000 + i, 9));
+        rig_apply(&r, of_priority(&r, "urgent", 1000, 5));
+        rig_advance_alive(&r, 60000);
+        assert_int_equal(preemptions(&r), 1);
+        rig_is_gone(&r, "low", "n1");
+        assert_string_equal(node_of(&r, "urgent"), "n1");
+        rig_fini(&r);
+}
+
+/* R: C38 */
+static void one_that_has_finished_can_take_a_place_on_the_same_node_again(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 1000, 4096, 10, NULL);
+        Pb__Workload *job = of_priority(&r, "job", 1000, 5);
+        job->restart = PB__RESTART__E__on_failure;
+        rig_apply(&r, job);
+        rig_runs(&r, "job");
+        rig_exits(&r, "job", 0);
+        rig_apply(&r, of_priority(&r, "low", 1000, 0));
+        assert_string_equal(node_of(&r, "low"), "n1");
+        rig_retry(&r, "job");
+        assert_int_equal(preemptions(&r), 1);
+        rig_is_gone(&r, "low", "n1");
+        assert_phase(&r, "job", Scheduled);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
+/* Whoever waits for something else when there is nobody below it: they may come later.  R: C38 */
+static void lower_ones_that_come_later_make_room_too(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 2000, 4096, 10, "zone=a");
+        Pb__Workload *w = of_priority(&r, "urgent", 1500, 5), *db = of_priority(&r, "db", 400, 5);
+        Pb__Affinity near = PB__AFFINITY__INIT, *all[] = { &near };
+        Pb__Affinity__MatchEntry entry = PB__AFFINITY__MATCH_ENTRY__INIT, *match[] = { &entry };
+        entry.key = "app";
+        entry.value = "db";
+        near.match = match;
+        near.n_match = 1;
+        w->affinity = all;
+        w->n_affinity = 1;
+        rig_apply(&r, w);
+        assert_phase(&r, "urgent", Pending);
+        rig_apply(&r, of_priority(&r, "low", 1500, 0));
+        rig_label(&r, db, "app", "db");
+        rig_apply(&r, db);
+        assert_string_equal(node_of(&r, "db"), "n1");
+        rig_advance_alive(&r, 20000);
+        assert_int_equal(preemptions(&r), 1);
+        rig_is_gone(&r, "low", "n1");
+        assert_string_equal(node_of(&r, "urgent"), "n1");
+        rig_fini(&r);
+}
+
+/* R: C38 A5 */
+static void one_that_had_to_move_may_take_a_place_after_its_grace_and_a_restart(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 1000, 4096, 10, "zone=a");
+        rig_apply(&r, of_priority(&r, "middle", 1000, 1));
+        rig_hello(&r, "n2", 1000, 4096, 10, "zone=b");
+        rig_apply(&r, of_priority(&r, "low", 1000, 0));
+        Pb__Workload *w = of_priority(&r, "high", 1000, 2);
+        rig_select(&r, w, "zone", "a");
+        rig_apply(&r, w);
+        rig_is_gone(&r, "middle", "n1");
+        assert_string_equal(node_of(&r, "high"), "n1");
+        rig_restart(&r);
+        Pb__Hello *h = rig_hello_message(&r, "n1", 1000, 4096, 10, "zone=a");
+        rig_hello_add(&r, h, rig_unit_now(&r, "high", PB__ACTUAL_STATE__E__Running));
+        rig_say_hello(&r, h);
+        h = rig_hello_message(&r, "n2", 1000, 4096, 10, "zone=b");
+        rig_hello_add(&r, h, rig_unit_now(&r, "low", PB__ACTUAL_STATE__E__Running));
+        rig_say_hello(&r, h);
+        rig_advance_alive(&r, 200000);
+        assert_int_equal(preemptions(&r), 0);
+        rig_advance_alive(&r, 200000);
+        assert_int_equal(preemptions(&r), 1);
+        rig_is_gone(&r, "low", "n2");
+        assert_string_equal(node_of(&r, "middle"), "n2");
+        rig_fini(&r);
+}
+
 /* ---- changes that need no new start -------------------------------------------------------------------------------------------------------------- */
 
 /* R: C7 C17 */
@@ -321,6 +421,10 @@ int main(void)
                 cmocka_unit_test(one_that_had_to_move_is_left_alone_for_a_while),
                 cmocka_unit_test(a_restart_moves_nobody_again),
                 cmocka_unit_test(host_ports_can_be_taken_over_too),
+                cmocka_unit_test(those_for_whom_nobody_can_make_room_do_not_stand_in_the_way),
+                cmocka_unit_test(one_that_has_finished_can_take_a_place_on_the_same_node_again),
+                cmocka_unit_test(lower_ones_that_come_later_make_room_too),
+                cmocka_unit_test(one_that_had_to_move_may_take_a_place_after_its_grace_and_a_restart),
                 cmocka_unit_test(labels_change_without_a_restart_and_counters_follow),
                 cmocka_unit_test(one_that_waits_is_placed_by_its_new_constraints),
         };

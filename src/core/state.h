@@ -86,6 +86,7 @@ struct class
         /* pending workloads, first come first served */
         uint32_t first, last, n_waiting;
         uint32_t n_nominated;                /* those for whom room is kept somewhere */
+        uint64_t preempt_sweep;              /* the last in which it had its look at whether others can make room, + 1 */
         uint8_t reason;                      /* why its last placement failed */
         uint64_t tried_at;                   /* value of capacity_change when the whole queue was last found not to fit */
         uint64_t none_at;                    /* the same, when one that stands for the whole class was found not to fit */
@@ -398,6 +399,7 @@ struct core {
         ARRAY(struct workload_ix) nominated;
         int64_t preempt_at, preempt_since; /* when to look again whether lower priorities can make room; when the minute began */
         uint32_t preempt_used;
+        uint64_t preempt_sweep; /* how often every class that waits has had its look */
         uint64_t report_number;
         uint32_t n_held; /* nodes whose eviction is held */
         ARRAY(struct workload_ix) dirty;
