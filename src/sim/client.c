@@ -36,10 +36,12 @@ static void send(struct sim *s)
                 sim_at(s, s->now + sim_between(s, CHANCE_NET, 1000, 60000), ev);
 }
 
+static bool has_tenants(const struct sim *s);
+
 /* An operator limits a tenant, or takes the limit away again. Half of the clusters have no quotas at all. */
 static void act_quota(struct sim *s)
 {
-        if (s->opt.seed % 2)
+        if (!has_tenants(s))
                 return;
         uint32_t tenant = (uint32_t)rng_below(&s->chance[CHANCE_QUOTA], SIM_TENANTS);
         uint32_t size = (uint32_t)rng_below(&s->chance[CHANCE_QUOTA], 4);
@@ -52,7 +54,7 @@ void sim_client_act(struct sim *s)
 {
         if (s->opt.workloads == 0 || s->calm)
                 return;
-        if (sim_chance(s, CHANCE_QUOTA, 10000))
+        if (sim_chance(s, CHANCE_QUOTA, 30000))
                 act_quota(s);
         uint32_t i = pick_item(s);
         struct client_item *it = &s->items.at[i];
@@ -70,63 +72,115 @@ void sim_client_act(struct sim *s)
         send(s);
 }
 
-void sim_client_node(struct sim *s, uint32_t n, enum client_op op, Pb__NodeWish__E wish)
+void sim_client_node(struct sim *s, uint32_t n, enum client_op op, Pb__NodeWish__E wish, uint64_t random)
 {
-        *array_push(&s->requests) = (struct request){ .op = op, .item = n, .wish = wish, .open = true };
+        *array_push(&s->requests) = (struct request){ .op = op, .item = n, .wish = wish, .random = random, .open = true };
         s->result.requests++;
         send(s);
 }
 
 static bool is_about_node(const struct request *q)
 {
-        return q->op == OP_WISH || q->op == OP_FORGET || q->op == OP_QUOTA;
+        return q->op >= OP_WISH;
 }
 
-/* Half of the seeds: neighbours, ports, priorities, packing (C17, C38). */
-static void fill_constraints(struct rng *r, struct arena *a, Pb__Workload *w)
+static const char *const apps[] = { "web", "db", "cache" };
+static const char *const zones[] = { "a", "b", "c" };
+static const char *const taint_keys[] = { "gpu", "maintenance" };
+static const char *const taint_values[] = { "", "x" };
+
+/* Half of the clusters have neighbours, ports, priorities and tolerations; and half have tenants, with quotas. */
+static bool has_constraints(const struct sim *s)
 {
-        static const char *const apps[] = { "web", "db", "cache" };
-        if (!rng_chance(r, 400000))
-                return;
-        Pb__Workload__LabelsEntry *l = arena_new(a, Pb__Workload__LabelsEntry);
+        return hash64_mix(s->opt.seed, 0x6e65) % 2;
+}
+
+static bool has_tenants(const struct sim *s)
+{
+        return hash64_mix(s->opt.seed, 0x7465) % 2;
+}
+
+static Pb__Affinity *draw_near(struct rng *r, struct arena *a)
+{
         Pb__Affinity *near = arena_new(a, Pb__Affinity);
         Pb__Affinity__MatchEntry *e = arena_new(a, Pb__Affinity__MatchEntry);
-        Pb__Spread *spread = arena_new(a, Pb__Spread);
-        Pb__Port *port = arena_new(a, Pb__Port);
-        pb__workload__labels_entry__init(l);
         pb__affinity__init(near);
         pb__affinity__match_entry__init(e);
-        pb__spread__init(spread);
-        pb__port__init(port);
-        l->key = e->key = "app";
-        l->value = (char *)apps[rng_below(r, 3)];
+        e->key = "app";
         e->value = (char *)apps[rng_below(r, 3)];
-        w->labels = arena_dup(a, &l, sizeof(l));
-        w->n_labels = 1;
         near->match = arena_dup(a, &e, sizeof(e));
         near->n_match = 1;
         near->over = rng_chance(r, 500000) ? "zone" : "";
-        near->preferred = rng_chance(r, 500000);
-        w->affinity = w->anti_affinity = arena_dup(a, &near, sizeof(near));
-        w->n_affinity = rng_chance(r, 150000);
-        w->n_anti_affinity = !w->n_affinity && rng_chance(r, 200000);
+        near->preferred = rng_chance(r, 400000);
+        return near;
+}
+
+static Pb__Spread *draw_spread(struct rng *r, struct arena *a)
+{
+        Pb__Spread *spread = arena_new(a, Pb__Spread);
+        pb__spread__init(spread);
         spread->over = "zone";
         spread->max_skew = 1 + (int32_t)rng_below(r, 3);
+        spread->preferred = rng_chance(r, 200000);
+        return spread;
+}
+
+static void fill_tolerations(struct rng *r, struct arena *a, Pb__Workload *w)
+{
+        if (!rng_chance(r, 300000))
+                return;
+        Pb__Toleration *t = arena_new(a, Pb__Toleration);
+        pb__toleration__init(t);
+        t->key = rng_chance(r, 100000) ? "*" : (char *)taint_keys[rng_below(r, 2)];
+        t->value = strcmp(t->key, "*") == 0 ? "" : (char *)taint_values[rng_below(r, 2)];
+        t->effect = (Pb__TaintEffect__E)rng_below(r, 4);
+        w->tolerations = arena_dup(a, &t, sizeof(t));
+        w->n_tolerations = 1;
+}
+
+/* What needs no new start (C17, C38). */
+static void fill_constraints(struct rng *r, struct arena *a, Pb__Workload *w)
+{
+        fill_tolerations(r, a, w);
+        w->priority = rng_chance(r, 500000) ? (int32_t)rng_below(r, 4) : 0;
+        if (!rng_chance(r, 700000))
+                return;
+        Pb__Workload__LabelsEntry *l = arena_new(a, Pb__Workload__LabelsEntry);
+        pb__workload__labels_entry__init(l);
+        l->key = "app";
+        l->value = (char *)apps[rng_below(r, 3)];
+        w->labels = arena_dup(a, &l, sizeof(l));
+        w->n_labels = 1;
+        Pb__Affinity *near = draw_near(r, a), *away = draw_near(r, a);
+        Pb__Spread *spread = draw_spread(r, a);
+        w->affinity = arena_dup(a, &near, sizeof(near));
+        w->anti_affinity = arena_dup(a, &away, sizeof(away));
         w->spread = arena_dup(a, &spread, sizeof(spread));
-        w->n_spread = rng_chance(r, 300000);
-        port->host_port = 8000 + (int32_t)rng_below(r, 8);
-        port->container_port = 80;
-        w->spec->ports = arena_dup(a, &port, sizeof(port));
-        w->spec->n_ports = rng_chance(r, 200000);
-        w->priority = (int32_t)rng_below(r, 3);
+        w->n_affinity = rng_chance(r, 150000);
+        w->n_anti_affinity = rng_chance(r, 250000);
+        w->n_spread = rng_chance(r, 500000);
         w->strategy = rng_chance(r, 200000) ? PB__STRATEGY__E__binpack : PB__STRATEGY__E__unset;
+}
+
+static void fill_ports(struct rng *r, struct arena *a, Pb__Workload *w)
+{
+        w->spec->ports = arena_new_n(a, Pb__Port *, 2);
+        for (uint64_t n = rng_chance(r, 300000) ? 1 + rng_below(r, 2) : 0; n > 0; n--) {
+                Pb__Port *port = arena_new(a, Pb__Port);
+                pb__port__init(port);
+                port->host_port = 8000 + 10 * (int32_t)n + (int32_t)rng_below(r, 3); /* never one twice */
+                port->container_port = 80 + (int32_t)n;
+                w->spec->ports[w->spec->n_ports++] = port;
+        }
 }
 
 static void fill_workload(struct sim *s, const struct client_item *it, uint32_t revision, struct arena *a, Pb__Workload *w)
 {
-        /* Everything follows from the id and the revision, so that a repeated request says the same. */
-        struct rng r;
-        rng_seed(&r, hash64_mix(s->opt.seed, hash64_mix(revision, hash64(it->id, strlen(it->id)))));
+        /* Everything follows from the id and the revision, so that a repeated request says the same. Every other revision changes only what needs no new start. */
+        struct rng r, placing;
+        uint64_t id = hash64(it->id, strlen(it->id));
+        rng_seed(&r, hash64_mix(s->opt.seed, hash64_mix(revision / 2, id)));
+        rng_seed(&placing, hash64_mix(s->opt.seed, hash64_mix(0x706c + revision, id)));
         Pb__Spec *spec = arena_new(a, Pb__Spec);
         Pb__Resources *res = arena_new(a, Pb__Resources);
         pb__workload__init(w);
@@ -136,7 +190,7 @@ static void fill_workload(struct sim *s, const struct client_item *it, uint32_t 
         w->type = PB__WORKLOAD_TYPE__E__process;
         spec->command = arena_new_n(a, char *, 2);
         spec->command[spec->n_command++] = "run";
-        spec->command[spec->n_command++] = arena_printf(a, "%u", revision);
+        spec->command[spec->n_command++] = arena_printf(a, "%u", has_constraints(s) ? revision / 2 : revision);
         res->cpu = (int64_t)(100 + rng_below(&r, 900));
         res->memory_mb = (int64_t)(64 + rng_below(&r, 1024));
         res->disk_gb = (int64_t)rng_below(&r, 5);
@@ -147,12 +201,11 @@ static void fill_workload(struct sim *s, const struct client_item *it, uint32_t 
         w->restart = it->job ? PB__RESTART__E__on_failure : PB__RESTART__E__always;
         if (it->job && rng_chance(&r, 300000))
                 w->ttl_seconds = 600;
-        if (s->opt.seed % 2 == 0) {
-                uint64_t tenant = hash64(it->id, strlen(it->id)) % SIM_TENANTS;
+        if (has_tenants(s)) {
+                uint64_t tenant = id % SIM_TENANTS;
                 w->tenant = (char *)(tenant ? sim_tenant_names[tenant] : "");
         }
         if (rng_chance(&r, 100000)) {
-                static const char *const zones[] = { "a", "b", "c" };
                 Pb__Workload__NodeSelectorEntry *sel = arena_new(a, Pb__Workload__NodeSelectorEntry);
                 pb__workload__node_selector_entry__init(sel);
                 sel->key = "zone";
@@ -160,8 +213,10 @@ static void fill_workload(struct sim *s, const struct client_item *it, uint32_t 
                 w->node_selector = arena_new_n(a, Pb__Workload__NodeSelectorEntry *, 1);
                 w->node_selector[w->n_node_selector++] = sel;
         }
-        if (s->opt.seed & 1)
-                fill_constraints(&r, a, w);
+        if (has_constraints(s)) {
+                fill_ports(&r, a, w);
+                fill_constraints(&placing, a, w);
+        }
 }
 
 /* revision: 0 no limit any more, else how much of what the tenant has on average. */
@@ -181,14 +236,36 @@ static void ask_quota(struct sim *s, const struct request *q, struct input *in)
         sim_server_input(s, in);
 }
 
+static void ask_taints(struct sim *s, const struct request *q, struct input *in)
+{
+        Pb__SetTaintsRequest set = PB__SET_TAINTS_REQUEST__INIT;
+        Pb__Taint taints[2], *list[2];
+        struct rng r;
+        rng_seed(&r, q->random);
+        uint64_t n = rng_below(&r, 3); /* none: those that were there are removed */
+        for (uint64_t i = 0; i < n; i++) {
+                pb__taint__init(&taints[i]);
+                taints[i].key = (char *)taint_keys[i];
+                taints[i].value = (char *)taint_values[rng_below(&r, 2)];
+                taints[i].effect = (Pb__TaintEffect__E)(1 + rng_below(&r, 3));
+                list[i] = &taints[i];
+        }
+        set.id = s->machines.at[q->item].id;
+        set.taints = list;
+        set.n_taints = n;
+        in->kind = INPUT_NODE_TAINTS;
+        in->msg = &set.base;
+        sim_server_input(s, in);
+}
+
 static void ask_node(struct sim *s, const struct request *q, struct input *in)
 {
         Pb__SetNodeWishRequest wish = PB__SET_NODE_WISH_REQUEST__INIT;
         Pb__NodeRef ref = PB__NODE_REF__INIT;
         wish.id = ref.id = s->machines.at[q->item].id;
         wish.wish = q->wish;
-        if (q->wish == PB__NODE_WISH__E__draining && s->now / 1000 % 2)
-                wish.deadline_seconds = 1 + s->now / 1000 % 120; /* every other drain has a deadline */
+        if (q->wish == PB__NODE_WISH__E__draining && q->random % 2)
+                wish.deadline_seconds = 1 + (int64_t)(q->random / 2 % 300); /* every other drain has a deadline */
         in->kind = q->op == OP_WISH ? INPUT_NODE_WISH : INPUT_NODE_FORGET;
         in->msg = q->op == OP_WISH ? &wish.base : &ref.base;
         sim_server_input(s, in);
@@ -252,6 +329,8 @@ void sim_client_request(struct sim *s, uint32_t slot)
         struct input in = { .reply = slot + 1, .request_id = "sim", .actor = "sim" };
         if (q->op == OP_QUOTA)
                 ask_quota(s, q, &in);
+        else if (q->op == OP_TAINT)
+                ask_taints(s, q, &in);
         else if (is_about_node(q))
                 ask_node(s, q, &in);
         else

@@ -26,6 +26,8 @@ static const struct {
         [FAULT_AGENT_CLOCK] = { SIM_CLOCK, 4 * HOUR_MS },
         [FAULT_TWIN] = { SIM_TWIN, 24 * HOUR_MS },
         [FAULT_LIES] = { SIM_LIE, 12 * HOUR_MS },
+        [FAULT_RUNTIME] = { SIM_RUNTIME, 12 * HOUR_MS },
+        [FAULT_DRIFT] = { SIM_DRIFT, 4 * HOUR_MS },
 };
 
 static int64_t draw(struct rng *r, int64_t low, int64_t high)
@@ -124,11 +126,13 @@ static void operator_acts(struct sim *s, struct rng *r)
         static const Pb__NodeWish__E wishes[] = { PB__NODE_WISH__E__schedulable, PB__NODE_WISH__E__cordoned, PB__NODE_WISH__E__draining,
                                                   PB__NODE_WISH__E__disabled };
         uint32_t n = (uint32_t)rng_below(r, s->opt.nodes);
-        uint64_t what = rng_below(r, 10);
+        uint64_t what = rng_below(r, 14), random = rng_next(r);
         if (what < 3)
-                sim_client_node(s, n, OP_FORGET, 0);
+                sim_client_node(s, n, OP_FORGET, 0, random);
+        else if (what < 10)
+                sim_client_node(s, n, OP_WISH, wishes[what < 6 ? 0 : what - 6], random);
         else
-                sim_client_node(s, n, OP_WISH, wishes[what < 6 ? 0 : what - 6]);
+                sim_client_node(s, n, OP_TAINT, 0, random);
 }
 
 static void cut(struct sim *s, uint32_t n, struct rng *r, bool oneway)
@@ -238,12 +242,18 @@ void sim_fault(struct sim *s, uint64_t number)
         case FAULT_LIES:
                 lies_begin(s, f->node, &r);
                 break;
+        case FAULT_RUNTIME:
+                s->machines.at[f->node].cannot_run = s->machines.at[f->node].engine != NULL;
+                break;
+        case FAULT_DRIFT:
+                sim_drift(s, f->node, &r);
+                break;
         case _FAULT_MAX:
                 break;
         }
 }
 
-/* Everything is repaired. Clocks stay as wrong as they are: nobody may depend on them. */
+/* Everything is repaired. Clocks stay as wrong as they are: nobody may depend on them. So do taints, and every other runtime that does not work: the others must do. */
 void sim_faults_end(struct sim *s)
 {
         s->calm = true;
@@ -258,6 +268,8 @@ void sim_faults_end(struct sim *s)
                 struct machine *m = &s->machines.at[n];
                 m->cut = m->up_lost = m->down_lost = m->stalls = false;
                 m->lies_until = m->stalled_until = 0;
+                if (m->cannot_run && n % 2)
+                        sim_agent_crash(s, n);
                 if (n >= s->opt.nodes) {
                         sim_machine_crash(s, n);
                         m->off = true;
@@ -266,5 +278,5 @@ void sim_faults_end(struct sim *s)
         }
         if (s->opt.faults & SIM_OPERATOR)
                 for (uint32_t n = 0; n < s->opt.nodes; n++)
-                        sim_client_node(s, n, OP_WISH, PB__NODE_WISH__E__schedulable);
+                        sim_client_node(s, n, OP_WISH, PB__NODE_WISH__E__schedulable, 0);
 }

@@ -23,7 +23,7 @@ void sim_machine_init(struct sim *s, uint32_t n, uint32_t twin_of)
         m->disk_gb = 5 + (int64_t)rng_below(&r, s->opt.cores_max < 16 ? 60 : 496);
 }
 
-static void copy_free(struct copy *c)
+void sim_copy_free(struct copy *c)
 {
         mem_free(c->workload_id);
         mem_free(c->revision);
@@ -36,7 +36,7 @@ void sim_machine_fini(struct sim *s, uint32_t n)
         if (m->engine)
                 engine_destroy(m->engine);
         for (size_t i = 0; i < m->copies.len; i++)
-                copy_free(&m->copies.at[i]);
+                sim_copy_free(&m->copies.at[i]);
         for (size_t i = 0; i < m->disk.len; i++) {
                 mem_free(m->disk.at[i].id);
                 mem_free(m->disk.at[i].data);
@@ -121,8 +121,7 @@ static void tell_engine(struct sim *s, uint32_t n, const struct copy *c, enum ru
                 ev.at_ms = c->ended_at ? c->ended_at : now;
         }
         if (kind == RUNTIME_START_FAILED || c->start_failed) {
-                /* Now and then its runtime is found not to work at all (C25): until the agent is started anew nothing more of this type comes here. */
-                bool mismatch = kind == RUNTIME_START_FAILED && c->token.seq % 8 == 0;
+                bool mismatch = kind == RUNTIME_START_FAILED && m->cannot_run;
                 ev.reason = mismatch ? PB__REASON__E__runtime_unavailable : PB__REASON__E__start_failed;
                 ev.message = mismatch ? "simulated: runtime not available" : "simulated: cannot start";
         }
@@ -160,6 +159,14 @@ static void note_start(struct sim *s, uint32_t n, struct unit_token t, const cha
         map_put(&s->started_by, (uint32_t)s->started.len - 1);
 }
 
+struct copy *sim_copy_new(struct machine *m)
+{
+        for (size_t i = 0; i < m->copies.len; i++)
+                if (!m->copies.at[i].workload_id)
+                        return &m->copies.at[i];
+        return array_push(&m->copies);
+}
+
 static void order_start(struct sim *s, uint32_t n, const struct engine_order *o)
 {
         struct machine *m = &s->machines.at[n];
@@ -174,21 +181,17 @@ static void order_start(struct sim *s, uint32_t n, const struct engine_order *o)
                 return;
         }
         note_start(s, n, o->token, o->workload_id);
-        if (!c) {
-                for (size_t i = 0; i < m->copies.len && !c; i++)
-                        if (!m->copies.at[i].workload_id)
-                                c = &m->copies.at[i];
-                if (!c)
-                        c = array_push(&m->copies);
-        } else
-                copy_free(c);
+        if (c)
+                sim_copy_free(c);
+        else
+                c = sim_copy_new(m);
         *c = (struct copy){ .workload_id = mem_strdup(o->workload_id),
                             .revision = mem_strdup(w->revision_id),
                             .token = o->token,
                             .alive = true,
                             .job = w->restart != PB__RESTART__E__always,
                             .started_at = sim_agent_now(s, m) };
-        bool fails = sim_hit(s, SIM_CRASH, 20000);
+        bool fails = sim_hit(s, SIM_CRASH, 20000) || m->cannot_run;
         schedule(s, n, c, sim_between(s, CHANCE_RUNTIME, 5, 400), fails ? RUNTIME_START_FAILED : RUNTIME_STARTED);
         pb__workload__free_unpacked(w, NULL);
 }
@@ -220,7 +223,7 @@ static void order_remove(struct sim *s, uint32_t n, const struct engine_order *o
         struct copy none = { .workload_id = (char *)o->workload_id, .token = o->token };
         if (c) {
                 none.token = c->token;
-                copy_free(c);
+                sim_copy_free(c);
         }
         tell_engine(s, n, &none, RUNTIME_REMOVED);
 }
@@ -271,7 +274,7 @@ static void disk_put(struct machine *m, const char *id, const void *data, size_t
         r->len = len;
 }
 
-static void disk_remove(struct machine *m, const char *id)
+void sim_machine_lose_record(struct machine *m, const char *id)
 {
         for (size_t i = 0; i < m->disk.len; i++)
                 if (strcmp(m->disk.at[i].id, id) == 0) {
@@ -295,7 +298,7 @@ static void carry_out(struct sim *s, uint32_t n, const struct engine_order *o)
                 m->agent_record_len = o->len;
                 break;
         case ORDER_FORGET_UNIT:
-                disk_remove(m, o->workload_id);
+                sim_machine_lose_record(m, o->workload_id);
                 break;
         case ORDER_START:
                 order_start(s, n, o);
@@ -383,7 +386,7 @@ void sim_agent_start(struct sim *s, uint32_t n)
         struct machine *m = &s->machines.at[n];
         if (m->engine || m->off)
                 return;
-        m->down = false;
+        m->down = m->cannot_run = false;
         clock_init_at(&m->clock, s->now + m->wall_off_ms, s->now);
         int64_t now = sim_agent_now(s, m);
         char instance[ULID_LEN + 1];

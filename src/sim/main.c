@@ -29,7 +29,8 @@ static int usage(const char *what)
                 "       berth sim --shrink [--tries N] [--out FILE] --seed N ...\n"
                 "       berth sim --replay FILE\n"
                 "Simulates a whole cluster from one seed; the last line is seed=S steps=N events=N hash=H violations=N.\n"
-                "  --faults    of crash,partition,delay,dup,restart,disk,clock,oneway,reorder,lie,operator,twin,slow, or all, or none\n"
+                "  --faults    of crash,partition,delay,dup,restart,disk,clock,oneway,reorder,lie,operator,twin,slow,runtime,drift, or "
+                "all, or none\n"
                 "  --swarm     the seed also draws sizes (up to the given ones), faults (of the given ones) and settings; with --seeds "
                 "this is so unless --fixed\n"
                 "  --shrink    looks for a smaller run that breaks the same rule; --out keeps it in a file for --replay\n"
@@ -141,6 +142,18 @@ static int run_single(const struct sim_options *opt)
         return r.violations ? 1 : 0;
 }
 
+static void print_unseen(uint64_t seen)
+{
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < sim_situations(); i++)
+                n += seen >> i & 1;
+        printf("situations=%u/%u", n, sim_situations());
+        for (uint32_t i = 0; i < sim_situations(); i++)
+                if (!(seen >> i & 1))
+                        printf(" not-seen=%s", sim_situation(i));
+        printf("\n");
+}
+
 static int run_many(const struct command *c)
 {
         struct swarm_result r;
@@ -152,6 +165,7 @@ static int run_many(const struct command *c)
                 opt.swarm = !c->swarm.fixed;
                 shrink(&opt, c->tries, c->out);
         }
+        print_unseen(r.seen);
         printf("seeds=%llu failed=%llu cluster_hours=%.1f cluster_hours_per_second=%.1f steps=%llu events=%llu commits=%llu "
                "launches_per_minute=%u seconds=%.1f\n",
                (unsigned long long)r.seeds, (unsigned long long)r.failed, hours(r.simulated_ms),

@@ -28,6 +28,8 @@ static const struct {
         { "operator", SIM_OPERATOR },
         { "twin", SIM_TWIN },
         { "slow", SIM_SLOW },
+        { "runtime", SIM_RUNTIME },
+        { "drift", SIM_DRIFT },
         { "all", SIM_ALL },
         { "none", 0 },
 };

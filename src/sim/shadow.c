@@ -2,38 +2,12 @@
  *
  * It shares no code with the core: a second opinion on the ledger, and on whether a node was allowed to take what was put on it (L1, L3, N2, C14).
  */
+#include "sim/shadow.h"
 #include "base/mem.h"
 #include "events.pb-c.h"
 #include "sim/world.h"
 #include <stdlib.h>
 #include <string.h>
-
-enum { CPU, MEMORY, DISK, RESOURCES };
-
-struct shadow_workload {
-        bool known, holds;
-        uint32_t node; /* number + 1; 0: none */
-        int64_t need[RESOURCES];
-        char zone;        /* 0: any */
-        bool constrained; /* by more than amounts and labels: the best node is not for us to say */
-};
-struct shadow_node {
-        bool known, ready;
-        Pb__NodeWish__E wish;
-        char zone;
-        int64_t total[RESOURCES], reserved[RESOURCES];
-        uint32_t lost; /* tombstones of what moved away while it was silent */
-};
-struct shadow_tombstone {
-        uint32_t node, workload;
-        bool lost;
-        int64_t held[RESOURCES];
-};
-struct shadow {
-        ARRAY(struct shadow_workload) workloads;
-        ARRAY(struct shadow_node) nodes;
-        ARRAY(struct shadow_tombstone) tombstones;
-};
 
 struct shadow *shadow_create(void)
 {
@@ -54,11 +28,18 @@ size_t number_of(const char *id)
         return dash ? (size_t)strtoul(dash + 1, NULL, 10) : 0;
 }
 
-static struct shadow_node *node_of(struct shadow *h, size_t n)
+struct shadow_node *shadow_node(struct shadow *h, size_t n)
 {
         while (h->nodes.len <= n)
                 array_push(&h->nodes);
         return &h->nodes.at[n];
+}
+
+struct shadow_workload *shadow_workload(struct shadow *h, size_t n)
+{
+        while (h->workloads.len <= n)
+                array_push(&h->workloads);
+        return &h->workloads.at[n];
 }
 
 static void change(int64_t *sum, const int64_t *by, int sign)
@@ -75,7 +56,7 @@ static bool is_over(const struct shadow_node *n)
         return false;
 }
 
-static struct shadow_tombstone *tombstone_of(struct shadow *h, size_t node, size_t workload)
+struct shadow_tombstone *shadow_tombstone(struct shadow *h, size_t node, size_t workload)
 {
         for (size_t i = 0; i < h->tombstones.len; i++)
                 if (h->tombstones.at[i].node == node && h->tombstones.at[i].workload == workload)
@@ -85,7 +66,7 @@ static struct shadow_tombstone *tombstone_of(struct shadow *h, size_t node, size
 
 static void tombstone_drop(struct shadow *h, struct shadow_tombstone *t)
 {
-        struct shadow_node *n = node_of(h, t->node);
+        struct shadow_node *n = shadow_node(h, t->node);
         change(n->reserved, t->held, -1);
         n->lost -= t->lost;
         *t = h->tombstones.at[--h->tombstones.len];
@@ -93,13 +74,13 @@ static void tombstone_drop(struct shadow *h, struct shadow_tombstone *t)
 
 bool shadow_is_on(struct shadow *h, size_t workload, size_t node)
 {
-        return (workload < h->workloads.len && h->workloads.at[workload].node == node + 1) || tombstone_of(h, node, workload);
+        return (workload < h->workloads.len && h->workloads.at[workload].node == node + 1) || shadow_tombstone(h, node, workload);
 }
 
 static void release(struct shadow *h, struct shadow_workload *w)
 {
         if (w->holds)
-                change(node_of(h, w->node - 1)->reserved, w->need, -1);
+                change(shadow_node(h, w->node - 1)->reserved, w->need, -1);
         w->holds = false;
 }
 
@@ -108,48 +89,61 @@ static const char *leave(struct shadow *h, size_t number, struct shadow_workload
 {
         if (!w->node)
                 return "W1: what is on no node left one";
-        if (tombstone_of(h, w->node - 1, number))
+        if (shadow_tombstone(h, w->node - 1, number))
                 return "N6: a second tombstone for one node and workload";
         struct shadow_tombstone *t = array_push(&h->tombstones);
         *t = (struct shadow_tombstone){ .node = w->node - 1, .workload = (uint32_t)number, .lost = lost };
-        if (w->holds)
+        if (w->holds) {
                 memcpy(t->held, w->need, sizeof(t->held));
-        node_of(h, w->node - 1)->lost += lost;
+                memcpy(t->ports, w->ports, sizeof(t->ports));
+                t->n_ports = w->n_ports;
+        }
+        shadow_node(h, w->node - 1)->lost += lost;
         w->holds = false;
         w->node = 0;
         return NULL;
 }
 
-static const char *applied(struct shadow *h, struct shadow_workload *w, const Pb__Event *e)
+static const char *applied(struct shadow *h, size_t number, struct shadow_workload *w, const Pb__Event *e)
 {
         const Pb__Resources *r = e->workload->resources;
         int64_t need[RESOURCES] = { r ? r->cpu : 0, r ? r->memory_mb : 0, r ? r->disk_gb : 0 };
         bool held = w->holds;
         release(h, w);
         memcpy(w->need, need, sizeof(need));
+        if (!w->known)
+                w->wanted = e->workload->desired_state != PB__DESIRED_STATE__E__Stopped;
         w->known = true;
+        if (e->type == PB__EVENT_TYPE__E__WorkloadApplied)
+                w->finished = false;
+        neighbours_take(w, e->workload);
         w->zone = e->workload->n_node_selector ? e->workload->node_selector[0]->value[0] : 0;
         const Pb__Workload *d = e->workload;
         w->constrained =
             d->n_affinity || d->n_anti_affinity || d->n_spread || d->n_tolerations || d->n_labels || d->strategy || d->spec->n_ports;
         if (!held)
                 return NULL;
-        struct shadow_node *n = node_of(h, w->node - 1);
+        struct shadow_node *n = shadow_node(h, w->node - 1);
         change(n->reserved, need, 1);
         w->holds = true;
-        return is_over(n) ? "L3: a new spec was taken in place and does not fit" : NULL;
+        if (e->type == PB__EVENT_TYPE__E__WorkloadRelabelled)
+                return NULL; /* it asks for no more than it has */
+        if (is_over(n))
+                return "L3: a new spec was taken in place and does not fit";
+        return w->n_ports ? neighbours_ports(h, w->node - 1, number, false) : NULL;
 }
 
-static bool could_take(struct shadow *h, size_t ix, size_t number, const struct shadow_workload *w)
+bool shadow_could_take(struct shadow *h, size_t ix, size_t number)
 {
-        const struct shadow_node *n = node_of(h, ix);
-        if (!n->known || !n->ready || n->wish != PB__NODE_WISH__E__schedulable || n->lost || tombstone_of(h, ix, number) ||
+        const struct shadow_node *n = shadow_node(h, ix);
+        const struct shadow_workload *w = shadow_workload(h, number);
+        if (!n->known || !n->ready || n->wish != PB__NODE_WISH__E__schedulable || n->lost || shadow_tombstone(h, ix, number) ||
             (w->zone && w->zone != n->zone))
                 return false;
         for (int i = 0; i < RESOURCES; i++)
                 if (w->need[i] > n->total[i] - n->reserved[i])
                         return false;
-        return true;
+        return !neighbours_against(h, ix, number, false);
 }
 
 /* C15: reserved to total, cpu and memory, in 2^30ths. */
@@ -163,6 +157,16 @@ static int64_t utilisation(const struct shadow_node *n)
         return sum > INT32_MAX ? INT32_MAX : sum;
 }
 
+/* A node that should rather not be used is worse than a full one. */
+static int64_t cost(const struct shadow_node *n, const struct shadow_workload *w)
+{
+        int64_t sum = utilisation(n);
+        for (uint32_t i = 0; i < n->n_taints; i++)
+                if (n->taints[i].effect == PB__TAINT_EFFECT__E__prefer_no_schedule && !shadow_tolerates(w, &n->taints[i]))
+                        sum += INT64_C(1) << 31;
+        return sum;
+}
+
 /* The least utilised one that could take it, the smallest id of equals. Which nodes the server had not heard since its start is not in the events: so it counts only if
  * the number of candidates is the same. */
 static bool is_best(struct shadow *h, size_t number, const struct shadow_workload *w, const Pb__Event *e)
@@ -170,10 +174,10 @@ static bool is_best(struct shadow *h, size_t number, const struct shadow_workloa
         size_t best = SIZE_MAX, chosen = number_of(e->node_id);
         int32_t candidates = 0;
         for (size_t i = 0; i < h->nodes.len; i++) {
-                if (!could_take(h, i, number, w))
+                if (!shadow_could_take(h, i, number))
                         continue;
                 candidates++;
-                if (best == SIZE_MAX || utilisation(&h->nodes.at[i]) < utilisation(&h->nodes.at[best]))
+                if (best == SIZE_MAX || cost(&h->nodes.at[i], w) < cost(&h->nodes.at[best], w))
                         best = i;
         }
         return candidates != e->placement->candidates || candidates <= 1 || best == chosen;
@@ -182,7 +186,7 @@ static bool is_best(struct shadow *h, size_t number, const struct shadow_workloa
 static const char *scheduled(struct shadow *h, size_t number, struct shadow_workload *w, const Pb__Event *e)
 {
         size_t ix = number_of(e->node_id);
-        struct shadow_node *n = node_of(h, ix);
+        struct shadow_node *n = shadow_node(h, ix);
         if (w->node && w->node != ix + 1)
                 return "W1: a workload has two nodes";
         if (w->holds)
@@ -193,10 +197,13 @@ static const char *scheduled(struct shadow *h, size_t number, struct shadow_work
                 return "C12: a unit was put on a node that takes none";
         if (n->lost)
                 return "N2: a unit was put on a node where copies may still run that moved away";
-        if (tombstone_of(h, ix, number))
+        if (shadow_tombstone(h, ix, number))
                 return "N8: a unit was put where its old copy is not proved gone";
         if (w->zone && w->zone != n->zone)
                 return "C14: a unit was put on a node with other labels";
+        const char *what = neighbours_against(h, ix, number, false);
+        if (what)
+                return what;
         bool best = w->node || w->constrained || is_best(h, number, w, e);
         change(n->reserved, w->need, 1);
         w->holds = true;
@@ -209,15 +216,27 @@ static const char *scheduled(struct shadow *h, size_t number, struct shadow_work
 static const char *workload_event(struct shadow *h, const Pb__Event *e)
 {
         size_t number = number_of(e->workload_id);
-        while (h->workloads.len <= number)
-                array_push(&h->workloads);
-        struct shadow_workload *w = &h->workloads.at[number];
+        struct shadow_workload *w = shadow_workload(h, number);
         const char *what = NULL;
         if (e->type != PB__EVENT_TYPE__E__WorkloadApplied && !w->known)
                 return "W5: an event about a workload that there is none of";
         switch (e->type) {
         case PB__EVENT_TYPE__E__WorkloadApplied:
-                return applied(h, w, e);
+        case PB__EVENT_TYPE__E__WorkloadRelabelled:
+                return applied(h, number, w, e);
+        case PB__EVENT_TYPE__E__WorkloadDesired:
+                w->wanted = e->desired_state == PB__DESIRED_STATE__E__Running;
+                w->finished = w->finished && !w->wanted;
+                return NULL;
+        case PB__EVENT_TYPE__E__WorkloadDeleting:
+                w->deleting = true;
+                return NULL;
+        case PB__EVENT_TYPE__E__RetryTriggered:
+                w->finished = false;
+                return NULL;
+        case PB__EVENT_TYPE__E__WorkloadReleased:
+                w->node = 0;
+                return NULL;
         case PB__EVENT_TYPE__E__WorkloadScheduled:
                 return scheduled(h, number, w, e);
         case PB__EVENT_TYPE__E__WorkloadLaunched:
@@ -226,6 +245,7 @@ static const char *workload_event(struct shadow *h, const Pb__Event *e)
                 return leave(h, number, w, e->reason == PB__REASON__E__node_lost);
         case PB__EVENT_TYPE__E__WorkloadCompleted:
         case PB__EVENT_TYPE__E__WorkloadFailed:
+                w->finished = true;
                 release(h, w);
                 return NULL;
         case PB__EVENT_TYPE__E__WorkloadDeleted:
@@ -253,12 +273,13 @@ static void forget(struct shadow *h, size_t ix)
 static const char *node_event(struct shadow *h, const Pb__Event *e)
 {
         size_t ix = number_of(e->node_id);
-        struct shadow_node *n = node_of(h, ix);
+        struct shadow_node *n = shadow_node(h, ix);
         switch (e->type) {
         case PB__EVENT_TYPE__E__NodeRegistered: {
                 const Pb__NodeResources *r = e->node->resources;
                 n->wish = n->known ? n->wish : PB__NODE_WISH__E__schedulable;
                 n->known = n->ready = true;
+                n->cannot_run = false;
                 n->zone = e->node->n_labels ? e->node->labels[0]->value[0] : 0;
                 n->total[CPU] = r->cpu_total;
                 n->total[MEMORY] = r->memory_total;
@@ -271,6 +292,13 @@ static const char *node_event(struct shadow *h, const Pb__Event *e)
                 return NULL;
         case PB__EVENT_TYPE__E__NodeWishChanged:
                 n->wish = e->wish;
+                n->drain_deadline = e->drain ? e->drain->deadline_at : 0;
+                return NULL;
+        case PB__EVENT_TYPE__E__NodeTainted:
+                neighbours_take_taints(n, e->node);
+                return NULL;
+        case PB__EVENT_TYPE__E__NodeTypeUnsupported:
+                n->cannot_run = true;
                 return NULL;
         case PB__EVENT_TYPE__E__NodeForgotten:
                 if (n->ready)
@@ -289,7 +317,7 @@ static const char *node_event(struct shadow *h, const Pb__Event *e)
 const char *shadow_event(struct shadow *h, const Pb__Event *e)
 {
         if (e->type == PB__EVENT_TYPE__E__UnitRemoved) {
-                struct shadow_tombstone *t = tombstone_of(h, number_of(e->node_id), number_of(e->workload_id));
+                struct shadow_tombstone *t = shadow_tombstone(h, number_of(e->node_id), number_of(e->workload_id));
                 if (!t)
                         return "N4: a unit was removed that nobody waited for";
                 tombstone_drop(h, t);

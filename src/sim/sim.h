@@ -24,10 +24,12 @@ enum sim_fault {
         SIM_ONEWAY = 128,    /* one direction of a link fails; what was sent stalls or is lost */
         SIM_REORDER = 256,   /* requests overtake each other and come again late; an old stream speaks after a new one */
         SIM_LIE = 512,       /* agents that lie about what they run */
-        SIM_OPERATOR = 1024, /* cordon, drain, disable, forget */
+        SIM_OPERATOR = 1024, /* cordon, drain, disable, taint, forget */
         SIM_TWIN = 2048,     /* a second agent with the same node id */
         SIM_SLOW = 4096,     /* slow disks: every commit takes long for a while, agents stand still */
-        SIM_ALL = 8191,
+        SIM_RUNTIME = 8192,  /* a machine's runtime turns out not to work, until its agent is started anew */
+        SIM_DRIFT = 16384,   /* units and their records vanish, and others appear, behind an agent's back */
+        SIM_ALL = 32767,
 };
 
 struct sim_options {
@@ -66,6 +68,7 @@ struct sim_result {
         int64_t simulated_ms, real_ns;
         uint32_t violations;
         uint32_t launches_per_minute; /* the most that one workload was launched within a minute without anybody asking */
+        uint64_t seen;                /* the situations that it came into: see sim_situation() */
         uint32_t planned;             /* planned faults are numbered from 0 up to below this */
         uint32_t *numbers; /* if wanted: of the other faults that happened, ascending; the caller's, to be freed with mem_free() */
         size_t n_numbers;
@@ -73,6 +76,10 @@ struct sim_result {
 
 /* 0: ran, and result says what came of it; err has the first violation if there was one. */
 int sim_run(const struct sim_options *opt, struct sim_result *ret, struct err *err);
+
+/* What a run can come into, by number, from 0 up to below sim_situations(). */
+uint32_t sim_situations(void);
+const char *sim_situation(uint32_t i);
 
 /* berth sim: argv after the verb. Returns the exit status. */
 int sim_main(int argc, char **argv);
@@ -95,6 +102,7 @@ struct swarm_options {
 };
 struct swarm_result {
         uint64_t seeds, failed, steps, events, commits;
+        uint64_t seen; /* by any of them */
         int64_t simulated_ms, real_ns;
         uint64_t first_failed; /* seed */
         uint32_t launches_per_minute;

@@ -45,6 +45,23 @@ static void seeds_pass_with_all_faults_on(void **state)
         assert_true(starts > 300 && faults > 50 && restarts > 12 && events > 2000);
 }
 
+/* Rules about what never happens prove nothing if it could not have happened.  R: C11 C12 C17 C25 C26 C27 C31 C38 */
+static void clusters_come_into_every_situation_that_there_are_rules_for(void **state)
+{
+        (void)state;
+        uint64_t seen = 0, all = (UINT64_C(1) << sim_situations()) - 1;
+        for (uint64_t seed = 1; seed <= 400 && seen != all; seed++) {
+                struct sim_options opt;
+                small(&opt, seed);
+                opt.workloads = 20;
+                opt.swarm = true;
+                seen |= run(&opt).seen;
+        }
+        for (uint32_t i = 0; i < sim_situations(); i++)
+                if (!(seen >> i & 1))
+                        fail_msg("no seed has seen this: %s", sim_situation(i));
+}
+
 /* R: A2 X5 */
 static void the_same_seed_gives_the_same_hash(void **state)
 {
@@ -128,9 +145,13 @@ static void the_smallest_cluster_works_too(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(seeds_pass_with_all_faults_on),      cmocka_unit_test(the_same_seed_gives_the_same_hash),
-                cmocka_unit_test(looking_more_often_changes_nothing), cmocka_unit_test(another_seed_gives_another_hash),
-                cmocka_unit_test(each_fault_can_be_had_alone),        cmocka_unit_test(a_large_burst_is_worked_off),
+                cmocka_unit_test(seeds_pass_with_all_faults_on),
+                cmocka_unit_test(clusters_come_into_every_situation_that_there_are_rules_for),
+                cmocka_unit_test(the_same_seed_gives_the_same_hash),
+                cmocka_unit_test(looking_more_often_changes_nothing),
+                cmocka_unit_test(another_seed_gives_another_hash),
+                cmocka_unit_test(each_fault_can_be_had_alone),
+                cmocka_unit_test(a_large_burst_is_worked_off),
                 cmocka_unit_test(the_smallest_cluster_works_too),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

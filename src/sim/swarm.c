@@ -219,6 +219,7 @@ static void take(struct swarm *w, struct worker *k, const struct line *l)
         r->events += x->events;
         r->commits += x->commits;
         r->simulated_ms += x->simulated_ms;
+        r->seen |= x->seen;
         if (x->launches_per_minute > r->launches_per_minute)
                 r->launches_per_minute = x->launches_per_minute;
         if (x->violations)

@@ -47,6 +47,16 @@ static struct owned *item(struct tenants *t, const char *id)
         return &t->items.at[n];
 }
 
+static bool too_much_cpu(const struct tenants *t, unsigned tenant)
+{
+        int64_t cpu = 0;
+        for (size_t i = 0; i < t->items.len; i++) {
+                const struct owned *o = &t->items.at[i];
+                cpu += o->tenant == tenant + 1 && o->placed && o->running && !o->deleting ? o->cpu : 0;
+        }
+        return t->quotas[tenant].cpu && cpu > t->quotas[tenant].cpu;
+}
+
 static const char *too_much(const struct tenants *t, unsigned tenant, bool placed)
 {
         int64_t n = 0, cpu = 0;
@@ -63,6 +73,17 @@ static const char *too_much(const struct tenants *t, unsigned tenant, bool place
         return NULL;
 }
 
+bool tenants_allow(struct tenants *t, const char *id)
+{
+        struct owned *o = item(t, id);
+        if (!o->tenant || o->placed)
+                return false;
+        o->placed = true;
+        bool fits = !too_much(t, o->tenant - 1u, true);
+        o->placed = false;
+        return fits;
+}
+
 const char *tenants_event(struct tenants *t, const Pb__Event *e)
 {
         if (e->type == PB__EVENT_TYPE__E__QuotaSet || e->type == PB__EVENT_TYPE__E__QuotaRemoved) {
@@ -77,15 +98,20 @@ const char *tenants_event(struct tenants *t, const Pb__Event *e)
         switch (e->type) {
         case PB__EVENT_TYPE__E__WorkloadApplied: {
                 bool created = !o->tenant;
+                int64_t before = o->cpu;
                 o->tenant = (uint8_t)(1 + tenant_number(e->workload->tenant));
                 o->cpu = e->workload->resources ? e->workload->resources->cpu : 0;
                 if (created)
                         o->running = e->workload->desired_state != PB__DESIRED_STATE__E__Stopped;
-                return created ? too_much(t, o->tenant - 1u, false) : NULL;
+                if (created)
+                        return too_much(t, o->tenant - 1u, false);
+                return o->placed && o->running && o->cpu > before && too_much_cpu(t, o->tenant - 1u)
+                           ? "Q4: what was asked for in place exceeds its tenant's quota"
+                           : NULL;
         }
         case PB__EVENT_TYPE__E__WorkloadDesired:
                 o->running = e->desired_state == PB__DESIRED_STATE__E__Running;
-                return NULL;
+                return o->running && o->placed ? too_much(t, o->tenant - 1u, true) : NULL;
         case PB__EVENT_TYPE__E__WorkloadDeleting:
                 o->deleting = true;
                 return NULL;

@@ -1,5 +1,6 @@
 /* sim/verdict.c: is everything as it should be, once the faults have stopped and nothing goes on any more? */
 #include "base/mem.h"
+#include "sim/shadow.h"
 #include "sim/world.h"
 #include <string.h>
 
@@ -61,6 +62,51 @@ static bool waits_for_reason(struct sim *s, const char *id, struct verdict *v)
         return ok;
 }
 
+/* With those of a lower priority out of the way it would fit. Only for those who ask nothing of their neighbours: whom to move for the others is not for us to say. */
+static bool could_take_the_place(struct shadow *h, size_t node, size_t number)
+{
+        const struct shadow_workload *w = shadow_workload(h, number);
+        struct shadow_node *n = shadow_node(h, node);
+        if (w->n_near || w->n_spread || neighbours_against(h, node, number, true))
+                return false;
+        struct shadow_node before = *n;
+        for (size_t i = 0; i < h->workloads.len; i++) {
+                const struct shadow_workload *x = &h->workloads.at[i];
+                for (int k = 0; k < RESOURCES && x->holds && x->node == node + 1 && x->priority < w->priority; k++)
+                        n->reserved[k] -= x->need[k];
+        }
+        bool fits = n->known && n->ready && n->wish == PB__NODE_WISH__E__schedulable && (!w->zone || w->zone == n->zone);
+        for (int k = 0; k < RESOURCES; k++)
+                fits = fits && w->need[k] <= n->total[k] - n->reserved[k];
+        *n = before;
+        return fits;
+}
+
+/* By a plain search through what the events say: whoever has no place fits nowhere, or may not have one; whoever is to leave its node can go nowhere else. */
+static bool is_placed_if_possible(struct sim *s, const char *id, struct verdict *v)
+{
+        struct shadow *h = sim_watch_shadow(s->watch);
+        size_t number = number_of(id);
+        const struct shadow_workload *w = shadow_workload(h, number);
+        if (!w->known || !w->wanted || w->finished || w->deleting)
+                return true;
+        bool leaves = w->holds && shadow_is_driven_out(h, w->node - 1, number);
+        if ((w->holds && !leaves) || (!w->holds && !tenants_allow(sim_watch_tenants(s->watch), id)))
+                return true;
+        for (size_t n = 0; n < h->nodes.len; n++) {
+                if (w->node == n + 1 && leaves)
+                        continue;
+                if (shadow_could_take(h, n, number))
+                        return wrong(v,
+                                     leaves ? "C38: a unit stays on a node that it does not tolerate although another could take it"
+                                            : "W4: a workload waits although it fits somewhere",
+                                     fmt("%s: node %zu", id, n));
+                if (!leaves && could_take_the_place(h, n, number))
+                        return wrong(v, "C38: a workload waits although lower priorities have its place", fmt("%s: node %zu", id, n));
+        }
+        return true;
+}
+
 static bool is_settling(Pb__Phase__E p)
 {
         return p == PB__PHASE__E__Scheduled || p == PB__PHASE__E__RetryPending || p == PB__PHASE__E__Updating;
@@ -92,7 +138,7 @@ static bool workload_is_settled(struct sim *s, const struct client_item *it, con
         const char *phase = w ? protobuf_c_enum_descriptor_get_value(&pb__phase__e__descriptor, (int)p)->name : "none";
         if (p == PB__PHASE__E__Unknown || p == PB__PHASE__E__Deleting || is_settling(p))
                 return wrong(v, "C26: a workload did not converge", fmt("%s is %s: %s", it->id, phase, w->status->failure_reason));
-        if (p == PB__PHASE__E__Pending && !waits_for_reason(s, it->id, v))
+        if ((p == PB__PHASE__E__Pending && !waits_for_reason(s, it->id, v)) || !is_placed_if_possible(s, it->id, v))
                 return false;
         if (it->tainted)
                 return true;

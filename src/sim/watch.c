@@ -5,6 +5,7 @@
  */
 #include "base/mem.h"
 #include "events.pb-c.h"
+#include "sim/shadow.h"
 #include "sim/world.h"
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #define BACKOFF_BASE_MS 5000
 #define BACKOFF_CAP_MS 120000
 #define BRAKE_PERCENT 55
+#define LAUNCH_GRACE_MS 15000
 #define LAUNCHES_MAX 12 /* of one workload within a minute, without anybody asking: a crash loop with its backoff needs 5 */
 
 struct watched_node {
@@ -27,8 +29,9 @@ struct watched_workload {
         bool completed; /* and nobody has asked for another run since */
         bool finished;  /* nothing of it runs, for good: its old node has no say any more */
         bool launched;  /* the last thing that happened to it was a launch, or its success */
+        bool cause;     /* something has happened since its last launch that asks for another */
         int32_t attempts;
-        int64_t retry_at;
+        int64_t retry_at, launched_at;
         uint64_t token, seq;
         int64_t launches[LAUNCHES_MAX + 1]; /* when, since somebody asked for something; a ring */
         uint32_t n_launches;
@@ -39,6 +42,7 @@ struct watch {
         ARRAY(struct watched_workload) workloads;
         struct shadow *shadow;
         struct tenants *tenants;
+        struct moves *moves;
         struct arena memory;
 };
 
@@ -47,6 +51,7 @@ struct watch *sim_watch_create(void)
         struct watch *w = mem_must(sizeof(struct watch));
         w->shadow = shadow_create();
         w->tenants = tenants_create();
+        w->moves = moves_create();
         return w;
 }
 
@@ -54,6 +59,7 @@ void sim_watch_destroy(struct watch *w)
 {
         shadow_destroy(w->shadow);
         tenants_destroy(w->tenants);
+        moves_destroy(w->moves);
         array_fini(&w->nodes);
         array_fini(&w->workloads);
         arena_fini(&w->memory);
@@ -70,6 +76,11 @@ static int64_t silence_ms(const struct sim *s)
 static int64_t grace_ms(const struct sim *s)
 {
         return s->opt.evict_grace_ms ? s->opt.evict_grace_ms : GRACE_MS;
+}
+
+static int64_t launch_grace_ms(const struct sim *s)
+{
+        return s->opt.launch_grace_ms ? s->opt.launch_grace_ms : LAUNCH_GRACE_MS;
 }
 
 static struct watched_node *node_of(struct watch *w, const char *id)
@@ -183,7 +194,8 @@ static void see_node(struct sim *s, const Pb__Event *e)
 static void see_eviction(struct sim *s, struct watched_workload *w, const Pb__Event *e)
 {
         struct watched_node *n = node_of(s->watch, e->node_id);
-        if (w->finished || n->draining)
+        bool tainted = shadow_is_driven_out(s->watch->shadow, number_of(e->node_id), number_of(e->workload_id));
+        if (w->finished || n->draining || tainted)
                 return;
         if (!n->lost || e->timestamp - n->lost_at < grace_ms(s))
                 broken(s, e, "C12: a unit left its lost node before the grace was over");
@@ -192,7 +204,19 @@ static void see_eviction(struct sim *s, struct watched_workload *w, const Pb__Ev
         n->left = true;
 }
 
-/* C26: no hot loops. */
+/* C26: no hot loops. Without anybody's doing, at most one action per workload and grace; and a limit even to those that have a cause. */
+static void check_cause(struct sim *s, struct watched_workload *w, const Pb__Event *e)
+{
+        struct client_item *it = &s->items.at[number_of(e->workload_id)];
+        bool excused = w->cause || is_tainted(s, e) || it->drifted;
+        if (!excused && e->timestamp - w->launched_at < launch_grace_ms(s))
+                broken(s, e, "C26: a workload was launched twice within its grace without a cause");
+        if (!w->cause)
+                it->drifted = 0;
+        w->cause = false;
+        w->launched_at = e->timestamp;
+}
+
 static void count_launch(struct sim *s, struct watched_workload *w, const Pb__Event *e)
 {
         w->launches[w->n_launches++ % (LAUNCHES_MAX + 1)] = s->now;
@@ -215,6 +239,7 @@ static void see_launch(struct sim *s, struct watched_workload *w, const Pb__Even
                 broken(s, e, "C25: a job that had completed was launched again");
         if (e->type == PB__EVENT_TYPE__E__WorkloadLaunched && w->launched && e->reason == PB__REASON__E__none && !is_tainted(s, e))
                 broken(s, e, "C22: a unit was launched again although nothing had happened to it");
+        check_cause(s, w, e);
         w->token = e->token ? e->token->seq : w->token;
         w->finished = false;
         if (s->machines.at[number_of(e->node_id)].lied)
@@ -238,6 +263,20 @@ static void see_failure(struct sim *s, struct watched_workload *w, const Pb__Eve
                 broken(s, e, "C20: a failed unit waits another time than its schedule says");
 }
 
+/* A user's word, a failure and what follows from it, a move (whose cause moves.c looks at). */
+static bool is_cause(Pb__EventType__E type)
+{
+        switch (type) {
+        case PB__EVENT_TYPE__E__WorkloadApplied:
+        case PB__EVENT_TYPE__E__WorkloadDesired:
+        case PB__EVENT_TYPE__E__RetryTriggered:
+        case PB__EVENT_TYPE__E__Rescheduled:
+                return true;
+        default:
+                return false;
+        }
+}
+
 static void see_workload(struct sim *s, const Pb__Event *e)
 {
         struct watched_workload *w = workload_of(s->watch, e->workload_id);
@@ -245,6 +284,7 @@ static void see_workload(struct sim *s, const Pb__Event *e)
         if (e->prev != w->seq && e->type != PB__EVENT_TYPE__E__UnitRemoved)
                 broken(s, e, "A2: an event does not name the one before it");
         w->seq = e->seq;
+        w->cause = w->cause || is_cause(e->type);
         switch (e->type) {
         case PB__EVENT_TYPE__E__WorkloadApplied:
         case PB__EVENT_TYPE__E__WorkloadDesired:
@@ -309,8 +349,11 @@ void sim_watch_event(struct sim *s, const void *data, size_t len)
         if (e->seq != s->watch->seq + 1)
                 broken(s, e, "A2: events left the server out of order");
         s->watch->seq = e->seq;
-        const char *what = shadow_event(s->watch->shadow, e);
+        sim_see(s, e);
+        const char *what = moves_event(s->watch->moves, s->watch->shadow, e, s->server_started);
         if (what)
+                broken(s, e, what);
+        if ((what = shadow_event(s->watch->shadow, e)))
                 broken(s, e, what);
         if ((what = tenants_event(s->watch->tenants, e)))
                 broken(s, e, what);
@@ -325,6 +368,16 @@ void sim_watch_event(struct sim *s, const void *data, size_t len)
         else if (!str_empty(e->node_id))
                 see_node(s, e);
         arena_reset(&s->watch->memory);
+}
+
+struct shadow *sim_watch_shadow(const struct watch *w)
+{
+        return w->shadow;
+}
+
+struct tenants *sim_watch_tenants(const struct watch *w)
+{
+        return w->tenants;
 }
 
 static int catch_up(void *ctx, const struct store_event *e, struct err *err)

@@ -78,6 +78,8 @@ enum fault_kind {
         FAULT_AGENT_CLOCK,
         FAULT_TWIN,
         FAULT_LIES,
+        FAULT_RUNTIME,
+        FAULT_DRIFT,
         _FAULT_MAX
 };
 struct planned_fault {
@@ -115,6 +117,7 @@ struct machine {
         bool off;                /* and stays off: a twin before and after its time */
         bool forgotten;          /* its node was forgotten by an operator, once or more */
         bool lied;               /* it has lied, or had a twin: nothing is said about its workloads */
+        bool cannot_run;         /* its runtime does not work, until the agent is started anew */
         bool cut;                /* nothing gets through, either way */
         bool up_lost, down_lost; /* one way only */
         bool stalls;             /* then: what cannot get through now does later, */
@@ -144,7 +147,7 @@ struct conn {
 
 /* ---- users ---- */
 
-enum client_op { OP_APPLY, OP_DELETE, OP_STOP, OP_START, OP_RETRY, OP_WISH, OP_FORGET, OP_QUOTA };
+enum client_op { OP_APPLY, OP_DELETE, OP_STOP, OP_START, OP_RETRY, OP_WISH, OP_FORGET, OP_QUOTA, OP_TAINT };
 struct client_item { /* what the client knows about one workload */
         char id[32];
         bool exists; /* an apply was acknowledged, and no delete was asked for since */
@@ -152,6 +155,7 @@ struct client_item { /* what the client knows about one workload */
         bool busy;        /* a request is under way: the client waits for it */
         uint32_t deletes; /* that have reached the server */
         bool tainted;     /* it was on a node that lied: its copies are nobody's promise */
+        int64_t drifted;  /* when something was done to it on its machine, behind its agent's back */
         uint64_t version; /* the newest acknowledged */
         uint32_t revision;
         bool job;
@@ -162,6 +166,7 @@ struct request {
         uint32_t revision; /* OP_APPLY: what is asked for, however late it arrives */
         uint64_t if_match;
         Pb__NodeWish__E wish;
+        uint64_t random; /* OP_TAINT, OP_WISH: all details follow from this */
         bool open, arrived;
         uint32_t deletes; /* of its item, when it arrived */
 };
@@ -261,6 +266,9 @@ struct tenants;
 struct tenants *tenants_create(void);
 void tenants_destroy(struct tenants *t);
 const char *tenants_event(struct tenants *t, const Pb__Event *e); /* what it breaks; NULL: nothing */
+bool tenants_allow(struct tenants *t, const char *id);            /* it has no place, and may have one */
+struct shadow *sim_watch_shadow(const struct watch *w);
+struct tenants *sim_watch_tenants(const struct watch *w);
 
 struct shadow *shadow_create(void);
 void shadow_destroy(struct shadow *h);
@@ -268,6 +276,9 @@ void shadow_destroy(struct shadow *h);
 const char *shadow_event(struct shadow *h, const Pb__Event *e);
 bool shadow_is_on(struct shadow *h, size_t workload, size_t node); /* or may have a copy there */
 size_t number_of(const char *id);                                  /* "node-0007" and "w-00012" end with their number */
+
+/* seen.c */
+void sim_see(struct sim *s, const Pb__Event *e);
 
 /* server.c */
 void sim_server_start(struct sim *s);
@@ -292,10 +303,16 @@ void sim_agent_crash(struct sim *s, uint32_t n);
 void sim_machine_crash(struct sim *s, uint32_t n);
 void sim_agent_pump(struct sim *s, uint32_t n);
 void sim_agent_tick(struct sim *s, uint32_t n);
+struct copy *sim_copy_new(struct machine *m);
+void sim_copy_free(struct copy *c);
+void sim_machine_lose_record(struct machine *m, const char *workload_id);
 void sim_machine_runtime(struct sim *s, uint32_t n, uint64_t life);
 int64_t sim_agent_now(struct sim *s, struct machine *m); /* by its own clock */
 void sim_agent_clock_jump(struct sim *s, struct machine *m, int64_t ms);
 struct copy *sim_copy_find(struct machine *m, const char *workload_id);
+
+/* drift.c: what happens on a machine behind its agent's back. */
+void sim_drift(struct sim *s, uint32_t n, struct rng *r);
 
 /* link.c */
 int64_t sim_link_delay(struct sim *s);
@@ -314,7 +331,7 @@ const void *sim_lie(struct sim *s, uint32_t n, const void *data, size_t *len);
 
 /* client.c */
 void sim_client_act(struct sim *s);
-void sim_client_node(struct sim *s, uint32_t n, enum client_op op, Pb__NodeWish__E wish);
+void sim_client_node(struct sim *s, uint32_t n, enum client_op op, Pb__NodeWish__E wish, uint64_t random);
 void sim_client_request(struct sim *s, uint32_t slot);
 void sim_client_reply(struct sim *s, const struct reply *r);
 void sim_client_abandoned(struct sim *s); /* nobody will ever answer what is open */
