@@ -29,6 +29,13 @@
         X(utilisation_overflow, "utilisation is computed in 64 bits")                                                                      \
         X(anti_affinity_one_way, "a unit's anti-affinity does not keep others away from it")                                               \
         X(skew_off_by_one, "one more than max_skew allows")                                                                                \
+        X(port_ignored, "placement does not look at host ports")                                                                           \
+        X(taint_ignored, "placement does not look at taints")                                                                              \
+        X(preempt_equals, "a unit makes room for one of the same priority")                                                                \
+        X(preempt_without_grace, "a unit has to make room again and again")                                                                \
+        X(mismatch_forgotten, "a node whose runtime does not work is tried again at once")                                                 \
+        X(drain_deadline_lost, "records leave out the deadline of a drain")                                                                \
+        X(drain_stops_blockers, "a drain stops what fits nowhere else before its deadline")                                                \
         X(tie_by_slot, "of equal nodes the first in memory wins, not the smallest id")                                                     \
         X(class_queue_skipped, "a queue counts as tried although it was not")                                                              \
         X(dirty_set_forgotten, "what changed is not looked at again")                                                                      \

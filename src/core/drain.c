@@ -100,7 +100,7 @@ static bool drain_node(struct core *c, struct node_ix ix)
                         some[count++] = w;
         for (size_t i = 0; i < count && !drain_is_full(c, node_at(c, ix)); i++) {
                 c->stats.evictions++;
-                if (node_at(c, ix)->drain_expired)
+                if (node_at(c, ix)->drain_expired || MUTANT(drain_stops_blockers))
                         stop_all_the_same(c, some[i]);
                 else
                         evict_workload(c, some[i]);
@@ -147,7 +147,7 @@ void drain_record(const struct node *n, bool live, Pb__Drain *ret)
 {
         pb__drain__init(ret);
         ret->started_at = n->drain_started_at;
-        ret->deadline_at = n->drain_deadline_at;
+        ret->deadline_at = MUTANT(drain_deadline_lost) ? 0 : n->drain_deadline_at;
         ret->units_at_start = (int32_t)n->drain_units;
         ret->finished_at = n->drain_finished_at;
         if (!live)

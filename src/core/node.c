@@ -729,7 +729,7 @@ void node_unsupported(struct node *n, const Pb__Node *from)
 {
         for (size_t i = 0; i < from->n_unsupported; i++)
                 n->unsupported_bits |= type_bit(from->unsupported[i]);
-        n->type_bits &= ~n->unsupported_bits;
+        n->type_bits &= ~(MUTANT(mismatch_forgotten) ? 0 : n->unsupported_bits);
 }
 
 static void set_status(struct core *c, struct node_ix ix, Pb__NodeStatus__E status, const Pb__Event *e, const char *by)

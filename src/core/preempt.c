@@ -65,7 +65,7 @@ static bool somebody_is_lower(const struct core *c, int32_t priority)
 
 static bool moved_lately(const struct core *c, const struct workload *w)
 {
-        return w->preempted_at && c->now_ms - w->preempted_at < c->opt.preempt_grace_ms;
+        return w->preempted_at && !MUTANT(preempt_without_grace) && c->now_ms - w->preempted_at < c->opt.preempt_grace_ms;
 }
 
 void preempt_wanted(struct core *c, const struct workload *w)
@@ -187,7 +187,8 @@ static struct victim *lower_ones(struct core *c, struct node_ix n, int32_t prior
         for (struct workload_ix w = node->units; workload_ok(w); w = workload_at(c, w)->node_next) {
                 const struct workload *u = workload_at(c, w);
                 const struct class *k = class_of(c, u);
-                if (!u->holds || u->desired == PB__DESIRED_STATE__E__Deleted || k->priority >= priority || moved_lately(c, u))
+                if (!u->holds || u->desired == PB__DESIRED_STATE__E__Deleted || k->priority >= priority + MUTANT(preempt_equals) ||
+                    moved_lately(c, u))
                         continue;
                 struct ledger share = { .total = node->ledger.total, .reserved = k->need };
                 all[(*ret_n)++] = (struct victim){ w, k->priority, ledger_utilisation(&share), u->id };
@@ -307,7 +308,7 @@ static bool find_room(struct core *c, struct workload_ix ix, struct room *best)
 
 static void move_away(struct core *c, struct workload_ix victim, const struct workload *for_whom, int32_t priority)
 {
-        must(class_of(c, workload_at(c, victim))->priority < priority, "P7: only lower priorities make room");
+        must(class_of(c, workload_at(c, victim))->priority < priority || MUTANT(preempt_equals), "P7: only lower priorities make room");
         waiting_remove(c, victim);
         c->stats.preemptions++;
         c->preempt_used++;

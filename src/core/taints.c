@@ -5,6 +5,7 @@
  *   no_execute           as no_schedule, and what is there moves away
  */
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "core/state.h"
 #include <string.h>
 
@@ -22,7 +23,8 @@ bool tolerates(const struct constraints *k, const struct taint *t)
 bool taints_keep_away(const struct node *n, const struct constraints *k)
 {
         for (uint32_t i = 0; i < n->n_taints; i++)
-                if (n->taints[i].effect != PB__TAINT_EFFECT__E__prefer_no_schedule && !tolerates(k, &n->taints[i]))
+                if (n->taints[i].effect != PB__TAINT_EFFECT__E__prefer_no_schedule && !tolerates(k, &n->taints[i]) &&
+                    !MUTANT(taint_ignored))
                         return true;
         return false;
 }
