@@ -503,6 +503,34 @@ static void hello_tells_everything_first(void **state)
         rig_fini(&r);
 }
 
+/* R: C37 */
+static void another_amount_is_in_the_next_hello(void **state)
+{
+        struct rig r = { .now = 5 };
+        struct runtime_capacity has = { .cpu = 4000, .types = { PB__WORKLOAD_TYPE__E__process, PB__WORKLOAD_TYPE__E__vm } };
+
+        (void)state;
+        rig_boot(&r, 0, 0);
+        engine_connected(r.e, 5);
+        drain(&r);
+        has.memory_mb = r.sent.at[0]->hello->memory_mb;
+        has.disk_gb = r.sent.at[0]->hello->disk_gb;
+        assert_true(engine_set_capacity(r.e, &has)); /* one more type */
+        assert_false(engine_set_capacity(r.e, &has));
+        has.types[0] = PB__WORKLOAD_TYPE__E__vm;
+        has.types[1] = PB__WORKLOAD_TYPE__E__process;
+        assert_false(engine_set_capacity(r.e, &has)); /* in another order */
+        has.cpu = 9000;
+        assert_true(engine_set_capacity(r.e, &has));
+        engine_disconnected(r.e, 6);
+        drain(&r);
+        engine_connected(r.e, 7);
+        drain(&r);
+        assert_int_equal(r.sent.at[r.sent.len - 1]->hello->cpu, 9000);
+        assert_int_equal(r.sent.at[r.sent.len - 1]->hello->n_supported_workload_types, 2);
+        rig_fini(&r);
+}
+
 /* R: C6 */
 static void what_is_unhealthy_is_stopped_and_then_told_as_failed(void **state)
 {
@@ -1554,6 +1582,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(hello_tells_everything_first),
+                cmocka_unit_test(another_amount_is_in_the_next_hello),
                 cmocka_unit_test(a_pending_unit_is_told_with_the_next_heartbeat_or_report),
                 cmocka_unit_test(start_comes_after_its_record_is_durable),
                 cmocka_unit_test(same_token_and_revision_change_nothing),

@@ -212,9 +212,12 @@ static void on_list_closed(struct grpc_call *call, enum grpc_status status)
                 ask_page(rt);
                 return;
         }
-        for (size_t i = 0; i < rt->units.len; i++)
-                if (rt->units.at[i] && rt->units.at[i]->round != rt->round)
-                        cluster_unit_due(rt->units.at[i]);
+        for (size_t i = 0; i < rt->units.len; i++) {
+                struct cunit *u = rt->units.at[i];
+
+                if (u && u->round != rt->round && u->phase != CPHASE_CREATE) /* which has its own pauses, and is not expected there yet */
+                        cluster_unit_due(u);
+        }
         watch(rt);
 }
 

@@ -1,4 +1,5 @@
-/* agent/runtimes/cluster_test.c: between units of this node and workloads of another cluster. The runtime as a whole is tested by tests/e2e/test_federation.py. */
+/* agent/runtimes/cluster_test.c: between units of this node and workloads of another cluster. The runtime at work is in cluster_life_test.c, the whole in
+ * tests/e2e/test_federation.py. */
 #include "agent/runtimes/cluster_spec.h"
 #include "model/pb.h"
 #include <setjmp.h>
