@@ -224,23 +224,39 @@ static int64_t shown(uint64_t v)
         return v > INT64_MAX ? INT64_MAX : (int64_t)v;
 }
 
-static int check_tenant(struct core *c, const char *name, const struct usage *more)
+static int check_usage(struct core *c, const struct tenant *t, const struct usage *used, const struct usage *more)
 {
-        uint32_t i = tenant_find(c, name);
-        struct tenant nobody = { .name = (char *)tenant_name(name) };
-        const struct tenant *t = i == MAP_NONE ? &nobody : &c->tenants.at[i];
         const struct quota *q = quota_of(c, t);
-        int d = exceeded(q, &t->asked, more);
+        int d = exceeded(q, used, more);
         if (d < 0 || MUTANT(quota_ignored_at_api))
                 return 0;
         struct err err;
         err_set(&err, ERR_QUOTA, .msg = fmt("the quota of tenant %s does not allow it", t->name),
                 .detail = fmt("%s: limit %llu, in use %llu, %llu more asked for", dimension_names[d], (unsigned long long)q->limit.of[d],
-                              (unsigned long long)t->asked.of[d], (unsigned long long)more->of[d]),
+                              (unsigned long long)used->of[d], (unsigned long long)more->of[d]),
                 .hint = fmt("stop or delete something of it, ask for less, or raise it: berth quota set %s", t->name),
-                .excess = { dimension_names[d], shown(q->limit.of[d]), shown(t->asked.of[d]), shown(more->of[d]) });
+                .excess = { dimension_names[d], shown(q->limit.of[d]), shown(used->of[d]), shown(more->of[d]) });
         reply_error(c, &err);
         return -1;
+}
+
+static int check_tenant(struct core *c, const char *name, const struct usage *more)
+{
+        uint32_t i = tenant_find(c, name);
+        struct tenant nobody = { .name = (char *)tenant_name(name) };
+        const struct tenant *t = i == MAP_NONE ? &nobody : &c->tenants.at[i];
+        return check_usage(c, t, &t->asked, more);
+}
+
+/* A stopped workload that kept its place is not allocated anew when it is started: what is asked before every allocation is asked here. */
+static int check_start_in_place(struct core *c, struct workload_ix ix)
+{
+        const struct workload *w = workload_at(c, ix);
+        if (!w->holds || w->counted_placed)
+                return 0;
+        struct usage more = usage_of_class(c, w);
+        more.of[0] = 1;
+        return check_usage(c, tenant_of(c, w), &tenant_of(c, w)->placed, &more);
 }
 
 static uint64_t grows_by(uint64_t after, uint64_t before)
@@ -263,6 +279,9 @@ int quota_allows_apply(struct core *c, struct workload_ix ix, const Pb__Workload
                 for (int d = 1; d < DIMENSIONS; d++)
                         more.of[d] = grows_by(more.of[d], w->counted_runs ? now.of[d] : 0);
                 more.of[0] = 0;
+                if (desired == PB__DESIRED_STATE__E__Running && w->desired != PB__DESIRED_STATE__E__Running &&
+                    check_start_in_place(c, ix) < 0)
+                        return -1;
         }
         return check_tenant(c, asked->tenant, &more);
 }
@@ -273,7 +292,7 @@ int quota_allows_run(struct core *c, struct workload_ix ix)
         if (w->counted_runs)
                 return 0;
         struct usage more = usage_of_class(c, w);
-        return check_tenant(c, tenant_of(c, w)->name, &more);
+        return check_start_in_place(c, ix) < 0 ? -1 : check_tenant(c, tenant_of(c, w)->name, &more);
 }
 
 /* ---- the rate of writes -------------------------------------------------------------------------------------------------------------------- */

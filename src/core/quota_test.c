@@ -150,6 +150,31 @@ static void a_lowered_quota_takes_nothing_away_and_holds_up_what_has_no_place(vo
         rig_fini(&r);
 }
 
+/* It kept its place, so nothing is allocated: it is asked all the same. */
+/* R: C31 */
+static void a_start_in_place_is_asked_as_an_allocation_is(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 8000, 8192, 100, NULL);
+        rig_apply(&r, of_tenant(&r, "a", "team", 1000, 0));
+        rig_apply(&r, of_tenant(&r, "b", "team", 1000, 0));
+        rig_runs(&r, "a");
+        rig_runs(&r, "b");
+        rig_stop(&r, "a");
+        set_quota(&r, "team", 1, 0, 0, 0);
+        assert_exceeds(rig_start(&r, "a"), "workloads", 1, 1, 1);
+        Pb__Workload *again = of_tenant(&r, "a", "team", 1000, 0);
+        again->desired_state = PB__DESIRED_STATE__E__Running;
+        again->stop_grace_seconds = 3;
+        assert_refused(rig_apply(&r, again), ERR_QUOTA);
+        rig_stop(&r, "b");
+        assert_int_equal(rig_start(&r, "a")->err.code, ERR_OK);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 /* R: C31 */
 static void room_that_returns_is_used_at_once(void **state)
 {
@@ -339,6 +364,7 @@ int main(void)
                 cmocka_unit_test(what_exceeds_a_quota_is_refused_with_the_dimension_and_the_numbers),
                 cmocka_unit_test(what_is_stopped_deleted_or_finished_uses_nothing),
                 cmocka_unit_test(a_lowered_quota_takes_nothing_away_and_holds_up_what_has_no_place),
+                cmocka_unit_test(a_start_in_place_is_asked_as_an_allocation_is),
                 cmocka_unit_test(room_that_returns_is_used_at_once),
                 cmocka_unit_test(a_move_to_another_node_is_not_held_up_by_a_lowered_quota),
                 cmocka_unit_test(a_quota_is_changed_by_version_and_the_same_again_is_no_change),
