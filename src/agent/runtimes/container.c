@@ -312,6 +312,9 @@ static int container_open(const struct runtime_options *opt, struct runtime **re
         rt->node_id = mem_strdup(opt->node_id ? opt->node_id : "");
         rt->on_event = opt->on_event;
         rt->ctx = opt->ctx;
+        rt->away_ms = AWAY_MS;
+        if (opt->extra && ((const struct container_options *)opt->extra)->away_ms)
+                rt->away_ms = ((const struct container_options *)opt->extra)->away_ms;
         map_init(&rt->by_id, key_of_cunit, rt);
         r = dir_make(rt->units_dir, 0750, err);
         if (r == 0)

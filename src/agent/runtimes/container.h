@@ -9,6 +9,7 @@ struct container_options {
         const char *engine;         /* "podman", "docker", "none"; NULL or "": podman if there is one, quietly none otherwise */
         const char *socket;         /* NULL: where the engine usually listens, or one that berth starts */
         const char *root, *runroot; /* of podman's storage, when berth starts it; NULL: podman's own */
+        int64_t away_ms;            /* an engine that answers no start for this long is no runtime any more; 0: half a minute */
 };
 
 /* Containers, pods and compose units, by Docker's REST API on a unix socket; on podman also by its own routes (pods, probe). */

@@ -421,6 +421,19 @@ static void clear_next(struct cunit *u)
 
 static void list_for_clear(struct cunit *u);
 
+/* The engine did not answer the first question of a start. For a moment: the start failed, and it may be back for the next try. For longer: this node has no such
+ * runtime, or else it would be the emptiest one for good, and draw in and fail whatever comes (C25). */
+static Pb__Reason__E engine_is_away(struct runtime *rt)
+{
+        int64_t now = clock_mono_ns() / 1000000;
+
+        service_watch(rt); /* nothing else looks after it while nothing runs */
+        if (!rt->away_since_ms || now - rt->away_seen_ms > AWAY_AGO_MS)
+                rt->away_since_ms = now;
+        rt->away_seen_ms = now;
+        return now - rt->away_since_ms >= rt->away_ms ? PB__REASON__E__runtime_unavailable : PB__REASON__E__start_failed;
+}
+
 static void on_listed_for_clear(void *ctx, const struct api_answer *a)
 {
         struct cunit *u = ctx;
@@ -430,14 +443,17 @@ static void on_listed_for_clear(void *ctx, const struct api_answer *a)
         u->call = NULL;
         if (!list && u->phase == CUNIT_STARTING) { /* nothing of this copy was made yet */
                 u->outcome = RUNTIME_START_FAILED;
-                u->reason = PB__REASON__E__start_failed; /* it may be back for the next try: the node is not given up for it */
-                u->message = mem_strdup(fmt("the container engine does not answer: %s", api_problem(a)));
+                u->reason = engine_is_away(u->rt);
+                u->message =
+                    mem_strdup(fmt("%sthe container engine does not answer: %s",
+                                   u->reason == PB__REASON__E__runtime_unavailable ? "runtime not available: " : "", api_problem(a)));
                 emit_end(u);
         } else if (!list) {
                 log_warn("the containers of a unit could not be listed, trying on", LOG_S("workload", u->id),
                          LOG_S("reason", api_problem(a)));
                 cunit_again(u, list_for_clear);
         } else {
+                u->rt->away_since_ms = 0;
                 for (size_t i = 0; i < list->n_items; i++)
                         *array_push(&u->trash) = mem_strdup(list->items[i]->id);
                 clear_next(u);

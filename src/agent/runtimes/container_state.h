@@ -18,6 +18,8 @@
 #define CALL_MS 60000      /* a plain call to the engine */
 #define POLL_MS 10000      /* how often what runs is compared with the engine's list */
 #define POLL_FAST_MS 2000  /* while a part's process cannot be watched from here */
+#define AWAY_MS 30000      /* an engine that answers no start for this long is no runtime any more (C25) */
+#define AWAY_AGO_MS 300000 /* a start that found none this long ago says nothing about today */
 #define AGAIN_MS 1000      /* what must be proved and could not be is tried again this much later, */
 #define AGAIN_MAX_MS 30000 /* twice as long every time, up to this */
 
@@ -113,7 +115,8 @@ struct runtime {
         char *root, *runroot, *conf;
         pid_t service;
         int64_t service_tried_ms;
-        ARRAY(struct cunit *) units; /* NULL: free */
+        int64_t away_ms, away_since_ms, away_seen_ms; /* the first and the last start that found no engine; 0: it answers */
+        ARRAY(struct cunit *) units;                  /* NULL: free */
         struct map by_id;
         ARRAY(struct cstream *) streams;
         struct event *poll;

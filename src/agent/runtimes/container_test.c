@@ -165,6 +165,7 @@ static struct {
         struct event_base *base;
         struct runtime *rt;
         ARRAY(struct seen) seen;
+        int64_t away_ms;
 } rig;
 
 static void on_event(void *ctx, const struct runtime_event *ev)
@@ -179,7 +180,7 @@ static void on_event(void *ctx, const struct runtime_event *ev)
 
 static int open_runtime(struct err *err)
 {
-        struct container_options co = { .engine = "docker", .socket = fake.path };
+        struct container_options co = { .engine = "docker", .socket = fake.path, .away_ms = rig.away_ms };
         struct runtime_options opt = { .base = rig.base, .data_dir = rig.dir, .node_id = "n1", .on_event = on_event, .extra = &co };
 
         return runtime_container.open(&opt, &rig.rt, err);
@@ -393,6 +394,27 @@ static void an_engine_that_is_away_fails_the_start_at_once(void **state)
         assert_non_null(strstr(s->message, "cannot be reached"));
 }
 
+/* R: C25 */
+static void an_engine_that_stays_away_is_no_runtime_any_more(void **state)
+{
+        (void)state;
+        rig.away_ms = 1;
+        must_open();
+        hang_up();
+        start_web(PB__PULL__E__unset);
+        assert_int_equal(await(RUNTIME_START_FAILED)->ev.reason, PB__REASON__E__start_failed);
+        rig.seen.len = 0;
+        usleep(5000);
+        start_web(PB__PULL__E__unset);
+        const struct seen *s = await(RUNTIME_START_FAILED);
+        assert_int_equal(s->ev.reason, PB__REASON__E__runtime_unavailable);
+        assert_non_null(strstr(s->message, "runtime not available"));
+        listen_now(); /* it is back */
+        rig.seen.len = 0;
+        start_web(PB__PULL__E__unset);
+        await(RUNTIME_STARTED);
+}
+
 /* ---- stopping ---- */
 
 /* R: C34 */
@@ -559,6 +581,7 @@ int main(void)
                 cmocka_unit_test_setup_teardown(an_image_that_must_be_here_is_not_pulled, setup, teardown),
                 cmocka_unit_test_setup_teardown(what_a_failed_start_made_is_removed_before_it_is_told, setup, teardown),
                 cmocka_unit_test_setup_teardown(an_engine_that_is_away_fails_the_start_at_once, setup, teardown),
+                cmocka_unit_test_setup_teardown(an_engine_that_stays_away_is_no_runtime_any_more, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_stop_that_cannot_be_proved_is_tried_again, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_stop_does_not_touch_a_newer_copy, setup, teardown),
                 cmocka_unit_test_setup_teardown(what_runs_is_adopted_by_its_labels, setup, teardown),
