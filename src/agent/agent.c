@@ -289,7 +289,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 
         (void)fd, (void)what;
         if (engine_is_welcome(a->engine)) {
-                a->ops->usage(a->runtime, &usage);
+                agent_usage(a, &usage);
                 engine_set_usage(a->engine, &usage);
                 agent_look_at_capacity(a);
         }
@@ -478,6 +478,7 @@ static int open_engine(struct agent *a, const struct str *record, bool mock, str
         agent_make_ulid(a, instance);
         eo.instance = instance;
         agent_detect(&eo, opt, mock);
+        a->offers = (struct node_room){ eo.cpu, eo.memory_mb, eo.disk_gb };
         a->engine = engine_create(&eo);
         agent_look_at_capacity(a);
         if (record->len && engine_load_agent(a->engine, str_c(record), record->len, err) < 0)

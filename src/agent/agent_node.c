@@ -51,6 +51,30 @@ void agent_look_at_capacity(struct agent *a)
         grpc_call_cancel(a->call);
 }
 
+/* A node that offers more than its machine has is not in use for that: so no more than what is used of the machine. */
+static int64_t taken(int64_t offered, int64_t left, int64_t used)
+{
+        int64_t gone = left >= offered ? 0 : left > 0 ? offered - left : offered;
+
+        return gone < used ? gone : used;
+}
+
+void agent_usage_of(const struct node_room *offers, struct runtime_usage *usage)
+{
+        if (!usage->of_machine)
+                return;
+        usage->cpu_used = taken(offers->cpu, usage->cpu_free, usage->cpu_used);
+        usage->memory_used_mb = taken(offers->memory_mb, usage->memory_free_mb, usage->memory_used_mb);
+        usage->disk_used_gb = taken(offers->disk_gb, usage->disk_free_gb, usage->disk_used_gb);
+}
+
+void agent_usage(struct agent *a, struct runtime_usage *ret)
+{
+        *ret = (struct runtime_usage){ 0 };
+        a->ops->usage(a->runtime, ret);
+        agent_usage_of(&a->offers, ret);
+}
+
 void agent_make_ulid(struct agent *a, char ret[ULID_LEN + 1])
 {
         ulid_make(ret, clock_wall_ms(), rng_next(&a->fleet->rng), rng_next(&a->fleet->rng));

@@ -30,6 +30,11 @@ struct outgoing {
         size_t len;
 };
 
+/* cpu in thousandths of a core */
+struct node_room {
+        int64_t cpu, memory_mb, disk_gb;
+};
+
 /* One node. */
 struct agent {
         struct fleet *fleet;
@@ -38,6 +43,7 @@ struct agent {
         const struct runtime_ops *ops;
         struct runtime *runtime;
         int lock_fd;
+        struct node_room offers; /* what the node said that it has */
 
         uint32_t index;               /* in the fleet */
         struct grpc_channel *channel; /* that of agent index % n_channels, which owns it */
@@ -85,6 +91,10 @@ void agent_disk_write(const char *data_dir, const struct engine_order *orders, s
 
 /* agent_node.c */
 void agent_detect(struct engine_options *eo, const struct agent_options *opt, bool mock); /* cpu, memory, disk */
+/* How much is in use of what a node offers: what the machine has not free any more. A node that offers a part of its machine (by default of the disk: what was free)
+ * is not full because the rest of it is. */
+void agent_usage(struct agent *a, struct runtime_usage *ret);
+void agent_usage_of(const struct node_room *offers, struct runtime_usage *usage);
 void agent_make_ulid(struct agent *a, char ret[ULID_LEN + 1]);
 /* The id given, or the one on record, or a new one (then it is written at once). */
 int agent_settle_id(struct agent *a, const char *wanted, const struct str *record, struct err *err);

@@ -307,6 +307,25 @@ static void agent_registers_runs_and_beats(void **state)
         assert_int_equal(end_agent(SIGTERM), 0);
 }
 
+/* R: C13 */
+static void a_node_that_offers_a_part_is_not_full_because_its_machine_is(void **state)
+{
+        struct agent_options opt = { .cpu = 1, .memory_mb = 16, .disk_gb = 1 };
+        const Pb__NodeUsage *u = NULL;
+
+        (void)state;
+        start_agent(&opt);
+        await_that(rig.hellos == 1);
+        await_that(rig.heartbeats >= 2);
+        for (size_t i = rig.seen.len; i-- > 0 && !u;)
+                u = rig.seen.at[i]->heartbeat ? rig.seen.at[i]->heartbeat->usage : NULL;
+        assert_non_null(u);
+        assert_in_range(u->cpu_used, 0, 1);
+        assert_in_range(u->memory_used_mb, 0, 16); /* this process alone has more */
+        assert_in_range(u->disk_used_gb, 0, 1);
+        assert_int_equal(end_agent(SIGTERM), 0);
+}
+
 /* R: A5 C34 C7 */
 static void killed_agent_finds_its_units_again(void **state)
 {
@@ -562,7 +581,7 @@ int main(int argc, char **argv)
                 t(stop_on_exit_suspends_and_resumes), t(agent_comes_back_to_a_server_that_was_away),
                 t(logs_and_exec_reach_the_server),    t(another_cluster_is_refused),
                 t(bad_options_say_what_to_do),        t(many_mock_nodes_share_a_process),
-                t(many_mock_nodes_share_connections),
+                t(many_mock_nodes_share_connections), t(a_node_that_offers_a_part_is_not_full_because_its_machine_is),
         };
 
         if (unit_main_wanted(argc, argv))

@@ -309,17 +309,16 @@ static void health_check(struct agent_push *p, struct grpc_call *call, const Pro
 {
         Pa__HealthCheckResponse *r = (Pa__HealthCheckResponse *)pb_new(arena, &pa__health_check_response__descriptor);
         struct runtime_usage usage = { 0 };
-        struct engine_options has = { 0 };
+        const struct node_room *has = &p->agent->offers;
 
         (void)request;
-        p->agent->ops->usage(p->agent->runtime, &usage);
-        agent_detect(&has, p->agent->fleet->opt, p->agent->data_dir == NULL);
+        agent_usage(p->agent, &usage);
         r->healthy = true;
         r->version = BERTH_VERSION;
         pb_map_set(arena, &r->base, "runtime_status", p->agent->ops->name, "healthy");
-        r->cpu_utilization = percent(usage.cpu_used, has.cpu);
-        r->memory_utilization = percent(usage.memory_used_mb, has.memory_mb);
-        r->disk_utilization = percent(usage.disk_used_gb, has.disk_gb);
+        r->cpu_utilization = percent(usage.cpu_used, has->cpu);
+        r->memory_utilization = percent(usage.memory_used_mb, has->memory_mb);
+        r->disk_utilization = percent(usage.disk_used_gb, has->disk_gb);
         reply(call, &r->base);
 }
 

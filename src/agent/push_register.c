@@ -134,6 +134,7 @@ static void send_register(struct agent_push *p)
         Pc__StoragePool pool = PC__STORAGE_POOL__INIT, *pools[] = { &pool };
 
         agent_detect(&has, opt, p->agent->data_dir == NULL);
+        p->agent->offers = (struct node_room){ has.cpu, has.memory_mb, has.disk_gb };
         r->node_id = p->agent->node_id;
         r->agent_version = BERTH_VERSION;
         r->grpc_endpoint = p->endpoint;
@@ -163,7 +164,7 @@ static void send_beat(struct agent_push *p)
         size_t n;
         Pb__UnitStatus **all = engine_statuses(p->agent->engine, &arena, &n);
 
-        p->agent->ops->usage(p->agent->runtime, &usage);
+        agent_usage(p->agent, &usage);
         r->node_id = p->agent->node_id;
         r->usage = (Pc__NodeUsage *)pb_new(&arena, &pc__node_usage__descriptor);
         r->usage->cpu_used_millicores = usage.cpu_used;

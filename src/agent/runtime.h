@@ -101,6 +101,8 @@ struct exec_options {
 struct runtime_usage {
         int64_t cpu_used; /* thousandths of a core */
         int64_t memory_used_mb, disk_used_gb;
+        bool of_machine; /* those are the whole machine's, and this is what it has left: */
+        int64_t cpu_free, memory_free_mb, disk_free_gb;
 };
 
 struct runtime_options {

@@ -98,8 +98,8 @@ class Rules(berthtest.Case):
         self.assertEqual(self.alerts(c), [])
 
     def test_a_node_figure_must_hold_for_its_duration(self):  # R: C30
-        # What the agent says is in use: this machine's memory is never at 0 %.
-        c = self.configured("heartbeat: 200ms\nrules:\n- {name: used, when: node.memory > 0% for 2s, selector: zone=a, cooldown: 1s}\n"
+        # What the agent says is in use of what it offers: a figure that is there once the agent was heard.
+        c = self.configured("heartbeat: 200ms\nrules:\n- {name: used, when: node.memory >= 0% for 2s, selector: zone=a, cooldown: 1s}\n"
                             "- {name: never, when: node.memory > 100%}\n", nodes=0)
         c.start_agent("node-1", labels={"zone": "a"})
         c.start_agent("node-2", labels={"zone": "b"})

@@ -626,8 +626,13 @@ static void process_usage(struct runtime *rt, struct runtime_usage *ret)
         if (f)
                 fclose(f);
         ret->memory_used_mb = total > available ? (total - available) / 1024 : 0;
-        if (statvfs(rt->data_dir, &fs) == 0)
+        if (statvfs(rt->data_dir, &fs) == 0) {
                 ret->disk_used_gb = (int64_t)((uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize >> 30);
+                ret->disk_free_gb = (int64_t)((uint64_t)fs.f_bavail * fs.f_frsize >> 30);
+        }
+        ret->of_machine = true;
+        ret->cpu_free = sysconf(_SC_NPROCESSORS_ONLN) * 1000 - ret->cpu_used;
+        ret->memory_free_mb = available / 1024;
 }
 
 /* ---- life ---- */
