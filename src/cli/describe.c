@@ -26,7 +26,10 @@ static const struct opt rows[] = {
 static const char *when(int64_t at_ms)
 {
         char time[TIME_TEXT_LEN], age[32];
-        return at_ms > 0 ? fmt("%s (%s ago)", time_format(time, at_ms), age_words(age, sizeof(age), clock_wall_ms(), at_ms)) : "";
+        int64_t now = clock_wall_ms();
+        if (at_ms > now)
+                return fmt("%s (in %s)", time_format(time, at_ms), str_age(age, sizeof(age), at_ms - now));
+        return at_ms > 0 ? fmt("%s (%s ago)", time_format(time, at_ms), age_words(age, sizeof(age), now, at_ms)) : "";
 }
 
 static void map_fact(struct str *out, const char *name, const void *entries, size_t n)
@@ -66,6 +69,8 @@ static void workload_spec(struct str *out, const Pb__Workload *w)
         _cleanup_(str_finip) struct str command = STR_INIT;
         char cpu[32], memory[32];
         fact(out, "Type", json_enum_name(&pb__workload_type__e__descriptor, (int)w->type));
+        fact(out, "Tenant", w->tenant);
+        fact(out, "Priority", w->priority ? fmt("%d", w->priority) : "");
         fact(out, "Revision", w->revision_id);
         if (w->spec) {
                 command_words(&command, w->spec->command, w->spec->n_command);
@@ -74,7 +79,7 @@ static void workload_spec(struct str *out, const Pb__Workload *w)
                 fact(out, "Directory", w->spec->workdir);
                 fact(out, "User", w->spec->user);
                 for (size_t i = 0; i < w->spec->n_env; i++)
-                        fact(out, i ? " " : "Environment", fmt("%s=%s", w->spec->env[i]->key, w->spec->env[i]->value));
+                        fact(out, i ? "" : "Environment", fmt("%s=%s", w->spec->env[i]->key, w->spec->env[i]->value));
         }
         if (w->resources)
                 fact(out, "Asks for",
@@ -101,9 +106,12 @@ static void describe_workload(struct str *out, const struct cli *cli, const Pb__
                 section(out, cli, "Placement");
                 fact(out, "Node", p->node_id);
                 fact(out, "Since", when(p->placed_at));
-                fact(out, "Chosen from",
-                     fmt("%d node%s at %" PRId64 ".%" PRId64 "%% utilisation", p->candidates, p->candidates == 1 ? "" : "s",
-                         p->score / 10000, p->score / 1000 % 10));
+                if (p->reason == PB__REASON__E__adopted)
+                        fact(out, "Chosen from", "none: it ran there already, and was adopted");
+                else
+                        fact(out, "Chosen from",
+                             fmt("%d node%s at %" PRId64 ".%" PRId64 "%% utilisation", p->candidates, p->candidates == 1 ? "" : "s",
+                                 p->score / 10000, p->score / 1000 % 10));
                 fact(out, "Before", p->previous_node);
         }
         section(out, cli, "Record");
@@ -164,9 +172,9 @@ static void describe_node(struct str *out, const struct cli *cli, const Pb__Node
         map_fact(out, "Labels", n->labels, n->n_labels);
         fact(out, "Units", fmt("%d", n->units));
         if (n->tombstones)
-                fact(out, "To be removed", fmt("%d old copies", n->tombstones));
+                fact(out, "Old copies", fmt("%d to be removed", n->tombstones));
         for (size_t i = 0; i < n->n_strangers; i++)
-                fact(out, i ? "" : "Unknown units", n->strangers[i]);
+                fact(out, i ? "" : "Unknown", n->strangers[i]);
         if (n->n_strangers)
                 fact(out, "", fmt("berth adopt %s takes them over", n->id));
         fact(out, "Adopted from", n->adopted_from);

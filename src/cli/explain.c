@@ -82,11 +82,17 @@ static void print(const struct cli *cli, const Pb__Explanation *e, bool wide)
         str_addc(&out, '\n');
         if (e->placement && !str_empty(e->placement->node_id)) {
                 const Pb__Placement *p = e->placement;
-                fact(&out, "Placed on",
-                     fmt("%s %s ago, chosen from %d node%s at %" PRId64 ".%" PRId64 "%% utilisation", p->node_id,
-                         age_words(age, sizeof(age), now_ms, p->placed_at), p->candidates, p->candidates == 1 ? "" : "s", p->score / 10000,
-                         p->score / 1000 % 10));
-                fact(&out, "Because", p->reason && p->reason != PB__REASON__E__placed ? reason_name(p->reason) : NULL);
+                if (p->reason == PB__REASON__E__adopted)
+                        fact(&out, "Adopted on",
+                             fmt("%s %s ago; it ran there already", p->node_id, age_words(age, sizeof(age), now_ms, p->placed_at)));
+                else
+                        fact(&out, "Placed on",
+                             fmt("%s %s ago, chosen from %d node%s at %" PRId64 ".%" PRId64 "%% utilisation", p->node_id,
+                                 age_words(age, sizeof(age), now_ms, p->placed_at), p->candidates, p->candidates == 1 ? "" : "s",
+                                 p->score / 10000, p->score / 1000 % 10));
+                fact(&out, "Because",
+                     p->reason && p->reason != PB__REASON__E__placed && p->reason != PB__REASON__E__adopted ? reason_name(p->reason)
+                                                                                                            : NULL);
                 fact(&out, "Before", p->previous_node);
         }
         if (!str_empty(e->came_from) && e->moved_because)

@@ -6,12 +6,12 @@
 
 #define FACT_WIDTH 14
 
-/* Nothing is printed for an empty value. */
+/* Nothing is printed for an empty value. A line without a name goes on with the one above. Names are shorter than the width by two. */
 static inline void fact(struct str *out, const char *name, const char *value)
 {
         if (str_empty(value))
                 return;
-        str_addf(out, "%s:%*s", name, name[0] ? (int)(FACT_WIDTH - 1 - __builtin_strlen(name) % FACT_WIDTH) : 0, "");
+        str_addf(out, "%-*s", FACT_WIDTH, name[0] ? fmt("%s:", name) : "");
         text_clean(out, value);
         str_addc(out, '\n');
 }

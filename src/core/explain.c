@@ -327,7 +327,14 @@ static char *summary(struct core *c, const struct workload *w, const Pb__Explana
                 return arena_printf(a, "failed on %s: %s", text_or(node, "no node"), text_or(w->failure, "no reason given"));
         case PB__PHASE__E__Completed:
                 return arena_printf(a, "ran to its end on %s", text_or(node, "a node that is gone"));
+        case PB__PHASE__E__Stopped:
+                return node ? arena_printf(a, "stopped as wished; its place on %s is kept", node) : arena_printf(a, "stopped as wished");
+        case PB__PHASE__E__Deleting:
+                return node ? arena_printf(a, "being deleted; %s has still to say that nothing of it is left", node)
+                            : arena_printf(a, "being deleted");
         default:
+                if (node && w->placed_reason == PB__REASON__E__adopted)
+                        return arena_printf(a, "on %s, where it ran already: it was adopted", node);
                 return node ? arena_printf(a, "on %s: the %s %s that could take it%s%s", node, best_word(c, w),
                                            w->candidates ? fmt("of %d", w->candidates) : "node", w->previous_node ? ", moved from " : "",
                                            w->previous_node ? w->previous_node : "")

@@ -46,7 +46,9 @@ class Drain(Case):
         self.assertEqual([b["workload_id"] for b in n["drain"]["blockers"]], ["large"])
         self.assertEqual(n["drain"]["blockers"][0]["reason"], "cpu-insufficient")
         self.assertEqual(c.workload("large")["token"], large["token"], "what fits nowhere runs on")
-        self.assertIn("Cannot move", c.ok("node", "describe", "node-1").out)
+        told = c.ok("node", "describe", "node-1").out
+        self.assertIn("Cannot move", told)
+        self.assertRegex(told, r"Deadline: .* \(in \d+m\)")
 
         # Heartbeats and a restart of the server undo nothing.
         c.restart_server()
@@ -175,12 +177,13 @@ class Drift(Case):
         c, node, pid = self.forgotten()
         c.wait_for("it to be told of", lambda: c.node(node).get("strangers") == ["kept"])
         self.assertEqual(len([e for e in c.events() if e["type"] == "UnitUnknown"]), 1)
-        self.assertIn("Unknown units", c.ok("describe", "node", node).out)
+        self.assertIn("Unknown:      kept\n              berth adopt", c.ok("describe", "node", node).out)
         self.assertTrue(alive(pid))
         self.assertEqual(c.ok("node", "adopt", node).out, "workload/kept adopted\n")
         w = c.wait_phase("kept", "Running")
         self.assertEqual((w["assigned_node"], w["metadata"]["last_action"]), (node, "Adopt"))
         self.assertNotIn("strangers", c.node(node))
+        self.assertIn("where it ran already: it was adopted", c.ok("explain", "kept").out)
         self.assertTrue(alive(pid), "it runs on as it was")
         c.ok("delete", "kept", "--wait")
         c.wait_for("its end", lambda: not alive(pid))
