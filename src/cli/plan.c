@@ -45,9 +45,9 @@ static const struct look {
         const char *what, *mark;
         enum tint tint;
 } looks[] = {
-        { "create", "+", TINT_GOOD }, { "start", "+", TINT_GOOD },  { "update", "~", TINT_BUSY },
-        { "move", "->", TINT_BUSY },  { "pending", "!", TINT_BAD }, { "preempt", "!", TINT_BAD },
-        { "refused", "!", TINT_BAD }, { "stop", "-", TINT_DIM },    { "delete", "-", TINT_BAD },
+        { "create", "+", TINT_GOOD }, { "start", "+", TINT_GOOD },  { "update", "~", TINT_BUSY }, { "move", "->", TINT_BUSY },
+        { "pending", "!", TINT_BAD }, { "preempt", "!", TINT_BAD }, { "blocked", "!", TINT_BAD }, { "refused", "!", TINT_BAD },
+        { "stop", "-", TINT_DIM },    { "delete", "-", TINT_BAD },
 };
 
 static const struct look *look_of(const char *what)
@@ -79,6 +79,8 @@ static const char *words(const Pb__PlanChange *c)
         if (str_eq(c->what, "pending"))
                 return fmt("would be pending%s%s%s%s", with_reason(c), str_empty(c->from_node) ? "" : fmt(", now on %s", from),
                            str_empty(c->detail) ? "" : ": ", c->detail);
+        if (str_eq(c->what, "blocked"))
+                return fmt("runs on there, on %s: no other node can take it%s%s", from, str_empty(c->detail) ? "" : "; ", c->detail);
         if (str_eq(c->what, "preempt"))
                 return fmt("makes room on %s for a higher priority, and would be pending%s%s", from, str_empty(c->detail) ? "" : ": ",
                            c->detail);

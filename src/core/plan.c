@@ -67,10 +67,12 @@ struct plan {
         Pb__PlanResponse out;
 };
 
-static const char *const kinds[] = { "create", "update", "move", "start", "stop", "preempt", "pending", "delete", "refused" };
-static const char *const kind_words[] = { "created",          "updated", "moved",  "started (they waited)", "stopped", "preempted",
-                                          "would be pending", "removed", "refused" };
-enum kind { CREATE, UPDATE, MOVE, START, STOP, PREEMPT, PENDING, DELETE, REFUSED };
+static const char *const kinds[] = { "create", "update", "move", "start", "stop", "preempt", "pending", "blocked", "delete", "refused" };
+static const char *const kind_words[] = {
+        "created",        "updated", "moved",  "started (they waited)", "stopped", "preempted", "would be pending",
+        "could not move", "removed", "refused"
+};
+enum kind { CREATE, UPDATE, MOVE, START, STOP, PREEMPT, PENDING, BLOCKED, DELETE, REFUSED };
 
 /* ---- agents that do as they are told ---------------------------------------------------------------------------------------------------------- */
 
@@ -200,6 +202,13 @@ static void finish_what_is_under_way(struct plan *p)
         settle_all(p);
 }
 
+/* It is to leave its node, fits nowhere else, and so runs on where it is. */
+static bool runs_on(const struct plan *p, const struct workload *w)
+{
+        return w->waiting && w->phase == PB__PHASE__E__Running && node_ok(w->node) && !is_lost(p, w->node) &&
+               node_get(p->c, w->node)->status != PB__NODE_STATUS__E__NotReady;
+}
+
 /* ---- looking --------------------------------------------------------------------------------------------------------------------------------- */
 
 static void look(struct plan *p)
@@ -217,7 +226,7 @@ static void look(struct plan *p)
                                     .phase = (uint8_t)phase_shown(c, w),
                                     .desired = w->desired,
                                     .waiting = w->waiting };
-                p->out.pending_before += w->waiting;
+                p->out.pending_before += w->waiting && !runs_on(p, w);
         }
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 const struct node *n = &c->nodes.at[i];
@@ -272,14 +281,14 @@ static bool same_node(struct node_ix a, struct node_ix b)
 }
 
 /* -1: nothing worth telling. */
-static int kind_of_change(const struct seen *s, const struct workload *w)
+static int kind_of_change(const struct plan *p, const struct seen *s, const struct workload *w)
 {
         if (!s->id)
                 return w->waiting ? PENDING : CREATE;
         if (w->desired == PB__DESIRED_STATE__E__Deleted && s->desired != w->desired)
                 return DELETE;
         if (w->waiting && !s->waiting)
-                return w->reason == PB__REASON__E__preempted ? PREEMPT : PENDING;
+                return runs_on(p, w) ? BLOCKED : w->reason == PB__REASON__E__preempted ? PREEMPT : PENDING;
         if (node_ok(w->node) && node_ok(s->node) && !same_node(w->node, s->node))
                 return MOVE;
         if (!str_eq(s->revision, w->revision))
@@ -305,7 +314,7 @@ static Pb__Reason__E why_moved(const struct plan *p, const struct seen *s, const
 
 static void compare_workload(struct plan *p, const struct seen *s, const struct workload *w)
 {
-        int kind = kind_of_change(s, w);
+        int kind = kind_of_change(p, s, w);
         if (kind < 0)
                 return;
         Pb__PlanChange *m = add_change(p, (enum kind)kind, w->id);
@@ -320,12 +329,13 @@ static void compare_workload(struct plan *p, const struct seen *s, const struct 
                 m->reason = why_moved(p, s, w);
         else if (kind == CREATE || kind == START)
                 m->reason = w->placed_reason ? w->placed_reason : w->reason;
-        if (kind == PENDING || kind == PREEMPT) {
-                m->to_phase = PB__PHASE__E__Pending;
+        if (kind == PENDING || kind == PREEMPT || kind == BLOCKED) {
+                if (kind != BLOCKED)
+                        m->to_phase = PB__PHASE__E__Pending;
                 char *id = m->workload_id; /* explaining is a step: w may move */
                 Pb__Reason__E reason = m->reason;
                 m->detail = why_pending(p, id, &reason);
-                m->reason = kind == PENDING ? reason : PB__REASON__E__preempted;
+                m->reason = kind == PREEMPT ? PB__REASON__E__preempted : reason;
         }
 }
 
@@ -347,7 +357,8 @@ static void compare_workloads(struct plan *p)
                 }
                 if (w->id)
                         compare_workload(p, same ? s : &nothing, w);
-                p->out.pending_after += c->workloads.at[i].id && c->workloads.at[i].waiting;
+                w = &c->workloads.at[i]; /* explaining is a step: it may have moved */
+                p->out.pending_after += w->id && w->waiting && !runs_on(p, w);
         }
 }
 

@@ -121,6 +121,37 @@ static void an_applied_plan_comes_true(void **state)
         rig_fini(&real);
 }
 
+/* R: X1 C12 */
+static void what_a_planned_drain_cannot_move_runs_on(void **state)
+{
+        (void)state;
+        struct rig r, real;
+        three_nodes(&r);
+        three_nodes(&real);
+        size_t from = real.effects.len;
+        struct rig *both[] = { &r, &real };
+        static const char *const fill[] = { "large", "filler-1", "filler-2" };
+        for (size_t i = 0; i < 2 * ARRAY_LEN(fill); i++) {
+                rig_apply(both[i % 2], rig_workload(both[i % 2], fill[i / 2], 2000, 512));
+                rig_runs(both[i % 2], fill[i / 2]);
+        }
+        char *node_id = strdup(rig_get(&real, "large")->assigned_node);
+        rig_wish(&real, node_id, PB__NODE_WISH__E__draining);
+        agents_obey(&real, &from);
+        Pb__PlanRequest q = PB__PLAN_REQUEST__INIT;
+        q.drain_node = node_id;
+        Pb__PlanResponse *p = plan(&r, &q);
+        assert_string_equal(change(p, "large")->what, "blocked");
+        assert_string_equal(change(p, "large")->to_node, node_id);
+        assert_int_equal(change(p, "large")->to_phase, PB__PHASE__E__Running);
+        assert_int_equal(p->pending_after, 0);
+        assert_string_equal(p->summary, "3 could not move");
+        check_came_true(&real, p);
+        free(node_id);
+        rig_fini(&r);
+        rig_fini(&real);
+}
+
 /* R: X1 */
 static void a_planned_drain_comes_true(void **state)
 {
@@ -327,6 +358,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(an_applied_plan_comes_true),
                 cmocka_unit_test(a_planned_drain_comes_true),
+                cmocka_unit_test(what_a_planned_drain_cannot_move_runs_on),
                 cmocka_unit_test(a_planned_delete_comes_true),
                 cmocka_unit_test(the_loss_of_a_node_is_planned_through_silence_and_grace),
                 cmocka_unit_test(losing_too_many_at_once_shows_the_brake),

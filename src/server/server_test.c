@@ -416,7 +416,7 @@ static void a_plan_changes_nothing_and_waits_for_what_it_saw(void **state)
         struct agent *agent = agent_with_hello(f);
         uint64_t head = head_of(f);
         struct http_answer a = expect_http(f, "POST", "/plan", "", "{\"drain_node\":\"n1\"}", 200);
-        assert_non_null(strstr(str_c(&a.body), fmt("\"index\":%llu,\"summary\":\"1 would be pending", (unsigned long long)head)));
+        assert_non_null(strstr(str_c(&a.body), fmt("\"index\":%llu,\"summary\":\"1 could not move", (unsigned long long)head)));
         http_answer_fini(&a);
         assert_int_equal(head_of(f), head);
         /* what it saw may yet be lost: it is not shown */
