@@ -138,6 +138,10 @@ const char *workload_info(const Pb__Workload *w, int64_t now_ms, char buf[WORDS_
         case PB__PHASE__E__Running:
                 (void)snprintf(buf, WORDS_LEN, "%s", s->health ? s->health : "");
                 break;
+        case PB__PHASE__E__Scheduled: /* why it had to wait is over; why it failed before may matter again */
+        case PB__PHASE__E__Updating:
+                (void)snprintf(buf, WORDS_LEN, "%s", !str_empty(s->progress) || (w->retry && w->retry->attempts) ? why : "");
+                break;
         default:
                 (void)snprintf(buf, WORDS_LEN, "%s", why);
         }

@@ -57,9 +57,16 @@ static void a_retry_says_when(void **state)
         s.phase = PB__PHASE__E__Running;
         assert_string_equal(workload_info(&w, 1000, b), "");
         s.phase = PB__PHASE__E__Scheduled;
+        assert_string_equal(workload_info(&w, 1000, b), "exited with code 1");
+        r.attempts = 0;
         s.failure_reason = (char *)"";
         s.reason = PB__REASON__E__placed;
         assert_string_equal(workload_info(&w, 1000, b), "");
+        s.failure_reason = (char *)"no suitable node available (no nodes)"; /* it waited, and that is over */
+        assert_string_equal(workload_info(&w, 1000, b), "");
+        s.phase = PB__PHASE__E__Pending;
+        assert_string_equal(workload_info(&w, 1000, b), s.failure_reason);
+        s.failure_reason = (char *)"";
         s.reason = PB__REASON__E__cpu_insufficient;
         assert_string_equal(workload_info(&w, 1000, b), "cpu-insufficient");
 }

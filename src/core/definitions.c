@@ -121,6 +121,7 @@ static uint32_t class_intern(struct core *c, const Pb__Workload *w)
                              .prev_waiting = NONE,
                              .selector_exact = true,
                              .tried_at = UINT64_MAX,
+                             .shown_at = UINT64_MAX,
                              .none_at = UINT64_MAX };
         n->n_selector = (uint32_t)w->n_node_selector;
         if (n->n_selector)

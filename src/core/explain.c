@@ -420,7 +420,8 @@ void read_explain(struct core *c, const Pb__WorkloadRef *req)
         Pb__LastFailure failure = PB__LAST_FAILURE__INIT;
         Pb__IntValue exit_code = PB__INT_VALUE__INIT, signal = PB__INT_VALUE__INIT;
         last_failure(w, &failure, &exit_code, &signal);
-        if (w->failure)
+        if (w->failure && !w->waiting &&
+            (w->attempts || w->has_exit || w->has_signal || workload_is_finished(w))) /* not why it waits, or waited */
                 x.last_failure = &failure;
         x.attempts = w->attempts;
         x.max_attempts = w->max_attempts;

@@ -117,6 +117,30 @@ static void a_node_that_has_shrunk_is_explained_too(void **state)
         rig_fini(&r);
 }
 
+/* R: C16 A8 */
+static void why_it_waits_is_told_as_things_are_now(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 4000, 4096, 10, NULL);
+        rig_apply(&r, rig_workload(&r, "a", 2000, 512));
+        rig_runs(&r, "a");
+        rig_wish(&r, "n1", PB__NODE_WISH__E__cordoned);
+        rig_apply(&r, rig_workload(&r, "b", 3000, 512));
+        Pb__Workload *w = rig_get(&r, "b");
+        assert_int_equal(w->status->reason, PB__REASON__E__node_cordoned);
+        assert_string_equal(w->status->failure_reason, "no suitable node available (node-cordoned: 1)");
+        rig_wish(&r, "n1", PB__NODE_WISH__E__schedulable);
+        uint64_t head = core_head(r.core);
+        w = rig_get(&r, "b");
+        assert_int_equal(w->status->reason, PB__REASON__E__cpu_insufficient);
+        assert_string_equal(w->status->failure_reason, "no suitable node available (now mostly cpu-insufficient)");
+        assert_null(rig_explain(&r, "b")->last_failure); /* it waits, and has not failed */
+        assert_int_equal(core_head(r.core), head);
+        rig_fini(&r);
+}
+
 /* ---- the suggestions, carried out --------------------------------------------------------------------------------------------------------- */
 
 /* "... ask for at most 1.250 cpu ..." */
@@ -217,6 +241,7 @@ int main(void)
                 cmocka_unit_test(it_says_what_comes_next_and_when),
                 cmocka_unit_test(a_node_that_has_shrunk_is_explained_too),
                 cmocka_unit_test(what_it_suggests_makes_it_fit),
+                cmocka_unit_test(why_it_waits_is_told_as_things_are_now),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define SCAN_MAX 20000
+#define LOOKS_MAX 64 /* classes of waiting workloads whose reason is looked at anew for one page */
 #define LIMIT_DEFAULT 500
 #define LIMIT_MAX 5000
 #define BYTES_MAX (3 << 20) /* of one answer: below what gRPC clients accept */
@@ -46,7 +47,9 @@ void read_get_workload(struct core *c, const Pb__WorkloadRef *req)
                 return;
         }
         size_t len;
+        c->looks_left = 1;
         void *data = workload_record(c, workload_at(c, w), true, memory(c), &len);
+        c->looks_left = 0;
         reply_bytes(c, &pb__workload__descriptor, data, len, false);
 }
 
@@ -185,6 +188,7 @@ void read_list_workloads(struct core *c, const Pb__ListWorkloadsRequest *req)
         }
         uint32_t limit = page_limit(req->limit), n = 0, scanned = 0;
         struct str items = STR_INIT;
+        c->looks_left = LOOKS_MAX;
         for (; at < c->workloads.len && n < limit && scanned < SCAN_MAX && items.len < BYTES_MAX; at++, scanned++) {
                 const struct workload *w = &c->workloads.at[at];
                 if (!workload_matches(c, w, &f))
@@ -194,6 +198,7 @@ void read_list_workloads(struct core *c, const Pb__ListWorkloadsRequest *req)
                 add_field(&items, 1, data, len);
                 n++;
         }
+        c->looks_left = 0;
         Pb__ListWorkloadsResponse tail = PB__LIST_WORKLOADS_RESPONSE__INIT;
         tail.next_cursor = at < c->workloads.len ? arena_printf(&c->step, "%u", at) : "";
         tail.resource_version = c->head;

@@ -11,6 +11,7 @@
 #include "base/mutant.h"
 #include "core/retry.h"
 #include "core/state.h"
+#include "model/json.h"
 #include "model/pb.h"
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +118,7 @@ void *workload_record(struct core *c, const struct workload *w, bool live, struc
         Pb__Placement placement = PB__PLACEMENT__INIT;
         Pb__Token token = PB__TOKEN__INIT;
         Pb__Workload r = PB__WORKLOAD__INIT;
+        Pb__Reason__E now;
         r.id = w->id;
         r.revision_id = w->revision;
         r.desired_state = w->desired;
@@ -152,8 +154,12 @@ void *workload_record(struct core *c, const struct workload *w, bool live, struc
                         status.actual_state = PB__ACTUAL_STATE__E__Unknown;
                 if (w->waiting && w->over_quota)
                         status.reason = PB__REASON__E__quota_exceeded;
-                else if (w->waiting && class_of(c, w)->reason)
-                        status.reason = class_of(c, w)->reason;
+                else if (w->waiting && (now = why_it_waits(c, w)) && now != w->reason) {
+                        status.reason = now;
+                        if (!node_ok(w->node) && w->failure && str_starts(w->failure, "no suitable node"))
+                                status.failure_reason = arena_printf(a, "no suitable node available (now mostly %s)",
+                                                                     json_enum_name(&pb__reason__e__descriptor, (int)now));
+                }
         }
         r.status = &status;
         meta.created_at = w->created_at;

@@ -85,10 +85,12 @@ struct class
         struct str key;           /* what the map compares */
         /* pending workloads, first come first served */
         uint32_t first, last, n_waiting;
-        uint32_t n_nominated;                /* those for whom room is kept somewhere */
-        uint64_t preempt_sweep;              /* the last in which it had its look at whether others can make room, + 1 */
-        uint8_t reason;                      /* why its last placement failed */
-        uint64_t tried_at;                   /* value of capacity_change when the whole queue was last found not to fit */
+        uint32_t n_nominated;   /* those for whom room is kept somewhere */
+        uint64_t preempt_sweep; /* the last in which it had its look at whether others can make room, + 1 */
+        uint8_t reason;         /* why its last placement failed */
+        uint64_t tried_at;      /* value of capacity_change when the whole queue was last found not to fit */
+        uint64_t shown_at;      /* the same, when a reader last asked why it waits; and what it was told */
+        uint8_t shown_reason;
         uint64_t none_at;                    /* the same, when one that stands for the whole class was found not to fit */
         bool woken;                          /* a counter that it looks at has changed since its queue was last looked at */
         uint32_t next_waiting, prev_waiting; /* list of classes with somebody waiting */
@@ -394,6 +396,7 @@ struct core {
         bool started;
         int64_t now_ms, started_ms, next_pass_ms;
         uint64_t decided_seq;     /* the last event that no plan could have foreseen: see check_index() */
+        uint32_t looks_left;      /* how often the reader that is being answered may still look at all nodes */
         uint64_t capacity_change; /* grows whenever something may fit that did not */
         uint32_t waiting_first;   /* list of classes with somebody waiting, the highest priority first */
         ARRAY(struct workload_ix) nominated;
@@ -617,6 +620,8 @@ void evict_workload(struct core *c, struct workload_ix w);
 bool unit_must_leave(const struct core *c, const struct workload *w); /* its node is emptied, or has a taint that drives it out */
 /* The reason that stands in the way on most nodes other than its own; none: some node could take it. */
 Pb__Reason__E why_nowhere(struct core *c, const struct workload *w, char **ret_text);
+/* For a reader: the main reason why it waits now, which may be another than when it began to; 0: as recorded. */
+Pb__Reason__E why_it_waits(struct core *c, const struct workload *w);
 bool place_waiting(struct core *c); /* true: there is more to do now */
 void launch(struct core *c, struct workload_ix w, Pb__Reason__E reason, enum action action, const char *message);
 void apply_workload_event(struct core *c, const Pb__Event *e);

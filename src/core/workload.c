@@ -803,8 +803,8 @@ static bool try_place(struct core *c, struct workload_ix ix, Pb__Reason__E leavi
         return true;
 }
 
-/* The reason that stands in the way on most nodes; ties by the order of the list. */
-static Pb__Reason__E main_reason(struct core *c, const struct workload *w, struct node_ix exclude, char **ret_text)
+/* The reason that stands in the way on most nodes; of equals the one that was known, then by the order of the list. */
+static Pb__Reason__E main_reason(struct core *c, const struct workload *w, struct node_ix exclude, unsigned known, char **ret_text)
 {
         uint32_t counts[64] = { 0 };
         if (w->holds)
@@ -814,15 +814,17 @@ static Pb__Reason__E main_reason(struct core *c, const struct workload *w, struc
                         counts[feasible(c, (struct node_ix){ i }, definition_of(c, w), w->id)]++;
         if (w->holds)
                 counts_unit_quietly(c, w, 1);
-        Pb__Reason__E best = PB__REASON__E__no_nodes;
-        uint32_t most = 0;
+        uint32_t most = known && known < ARRAY_LEN(counts) ? counts[known] : 0;
+        Pb__Reason__E best = most ? (Pb__Reason__E)known : PB__REASON__E__no_nodes;
+        bool any = false;
         struct str text = STR_INIT;
         str_addf(&text, "no suitable node available (");
         for (unsigned r = 1; r < ARRAY_LEN(counts); r++) {
                 if (!counts[r])
                         continue;
                 const char *name = json_enum_name(&pb__reason__e__descriptor, (int)r);
-                str_addf(&text, "%s%s: %u", most ? ", " : "", name ? name : "?", counts[r]);
+                str_addf(&text, "%s%s: %u", any ? ", " : "", name ? name : "?", counts[r]);
+                any = true;
                 if (counts[r] > most) {
                         most = counts[r];
                         best = (Pb__Reason__E)r;
@@ -844,7 +846,7 @@ Pb__Reason__E why_nowhere(struct core *c, const struct workload *w, char **ret_t
         struct place_result r = place(c, definition_of(c, w), is_barred(w) ? w->id : NULL, w->node);
         if (w->holds)
                 counts_unit_quietly(c, w, 1);
-        return node_ok(r.node) ? PB__REASON__E__none : main_reason(c, w, w->node, ret_text);
+        return node_ok(r.node) ? PB__REASON__E__none : main_reason(c, w, w->node, 0, ret_text);
 }
 
 static bool is_waiting_reason(unsigned reason)
@@ -860,7 +862,22 @@ static bool stands_for_its_class(const struct core *c, const struct workload *w)
         return !is_barred(w) && !node_ok(w->node) && !class_of(c, w)->n_nominated && !is_guarded(c, definition_of(c, w));
 }
 
-/* Nobody can take it now: it waits in its class's queue. That is an event once; how the reason changes while it waits is derived (class->reason). */
+Pb__Reason__E why_it_waits(struct core *c, const struct workload *w)
+{
+        struct class *k = class_of(c, w);
+        char *text;
+        if (!stands_for_its_class(c, w))
+                return k->reason;
+        if (k->shown_at != c->capacity_change && c->looks_left) {
+                c->looks_left--;
+                k->shown_at = c->capacity_change;
+                k->shown_reason = (uint8_t)main_reason(c, w, NODE_NONE, w->reason, &text);
+        }
+        bool known = k->shown_at == c->capacity_change && (k->shown_reason != PB__REASON__E__no_nodes || !c->n_nodes);
+        return known ? k->shown_reason : k->reason;
+}
+
+/* Nobody can take it now: it waits in its class's queue. That is an event once; how the reason changes while it waits is derived (why_it_waits). */
 static void wait_for_node(struct core *c, struct workload_ix ix, bool failover)
 {
         struct workload *w = workload_at(c, ix);
@@ -868,7 +885,7 @@ static void wait_for_node(struct core *c, struct workload_ix ix, bool failover)
         char *text = NULL;
         bool typical = stands_for_its_class(c, w);
         if (k->none_at != c->capacity_change || !k->reason || !typical)
-                k->reason = (uint8_t)main_reason(c, w, NODE_NONE, &text);
+                k->reason = (uint8_t)main_reason(c, w, NODE_NONE, 0, &text);
         if (typical)
                 k->tried_at = k->none_at = c->capacity_change;
         waiting_add(c, ix);
@@ -876,7 +893,7 @@ static void wait_for_node(struct core *c, struct workload_ix ix, bool failover)
         if (failover ? w->action == ACTION_AWAIT_FAILOVER : is_waiting_reason(w->reason))
                 return;
         if (!text)
-                main_reason(c, w, NODE_NONE, &text);
+                main_reason(c, w, NODE_NONE, 0, &text);
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__WorkloadPending;
         e.workload_id = w->id;
