@@ -14,6 +14,8 @@ struct drain_options {
         int64_t deadline_ms, timeout_ms, check_index;
 };
 
+static const struct drain_options defaults = { .deadline_ms = -1 };
+
 static const struct opt rows[] = {
         OPT(struct drain_options, OPT_DURATION, deadline_ms, .name = "deadline", .arg = "DURATION",
             .help = "then stop what fits nowhere else (never)"),
@@ -63,11 +65,14 @@ static int drain_run(struct cli *cli, const void *values, const struct args *arg
         const struct drain_options *o = values;
         Pb__SetNodeWishRequest q = PB__SET_NODE_WISH_REQUEST__INIT;
         struct text_list ids;
+        if (o->deadline_ms == 0) /* for the server that is no deadline at all, which nobody means who says 0 */
+                return usage_error(cli, err, "a deadline of 0 is none: leave --deadline out, or say 1s");
+        int64_t deadline_ms = o->deadline_ms < 0 ? 0 : o->deadline_ms;
         q.wish = PB__NODE_WISH__E__draining;
         q.check_index = (uint64_t)o->check_index;
-        q.deadline_seconds = (o->deadline_ms + 999) / 1000;
+        q.deadline_seconds = (deadline_ms + 999) / 1000;
         int r = set_wish(cli, args, &q, "draining", &ids, err);
-        int64_t timeout_ms = o->timeout_ms ? o->timeout_ms : WAIT_DEFAULT_MS + o->deadline_ms;
+        int64_t timeout_ms = o->timeout_ms ? o->timeout_ms : WAIT_DEFAULT_MS + deadline_ms;
         int64_t until_ns = clock_mono_ns() + timeout_ms * 1000000;
         struct progress progress;
         progress_init(&progress, cli);
@@ -86,12 +91,15 @@ const struct verb verb_drain = {
         .summary = "move everything away from a node",
         .text = "What fits elsewhere moves, a few at a time: each is started when its old copy has stopped. What fits nowhere else runs on "
                 "and is named, until the "
-                "deadline, if there is one. berth uncordon calls it off.",
+                "deadline, if there is one. A node that is not heard can prove nothing: what it ran is started elsewhere at once, while "
+                "the old copies may still run. "
+                "berth uncordon calls it off.",
         .examples = "  berth drain node-2 --wait\n"
                     "  berth drain node-2 --deadline 10m",
         .options = rows,
         .n_options = ARRAY_LEN(rows),
         .values_size = sizeof(struct drain_options),
+        .defaults = &defaults,
         .run = drain_run,
         .group = VERBS_NODES,
         .completes = 'n',

@@ -33,6 +33,8 @@ class Drain(Case):
         c.wait_for("its process", lambda: lines(os.path.join(c.dir, "small.began")))
         c.start_agent("node-2", cpu="1")
         c.wait_nodes_ready(2)
+        self.assertEqual(c.cli("drain", "node-1", "--deadline", "0").code, 2)
+        self.assertEqual(c.node("node-1")["status"], "Ready")
         r = c.cli("node", "drain", "node-1", "--deadline", "1h", "--wait", "--timeout", "3s")
         self.assertEqual(r.code, 6, r)
         self.assertIn("1 of 2 moved, 1 left; 1 cannot move: large (no suitable node available (cpu-insufficient: 1))", r.err)
