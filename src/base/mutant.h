@@ -55,6 +55,7 @@
         X(drift_not_seen, "a heartbeat that differs from what was reported is not looked into")                                            \
         X(new_copy_before_old_is_gone, "a unit that moves starts before its old copy is proved gone")                                      \
         X(brake_ignored, "units move although most nodes fell silent together")                                                            \
+        X(zone_brake_ignored, "units move although most nodes of their zone fell silent together")                                         \
         X(verdict_after_start, "a restarted server judges silence that it did not listen to")                                              \
         X(fencing_removed, "the agent takes a smaller token")                                                                              \
         X(stale_plan_accepted, "the agent takes a plan older than one that it has seen")                                                   \

@@ -175,7 +175,8 @@ static bool brake_holds(const struct core *c, const struct node *lost)
         }
         uint32_t percent = (uint32_t)c->opt.brake_percent;
         /* Those lost at another time count for the size only: else the last one to fall silent would let go of the others. */
-        return (c->n_nodes >= 3 && silent * 100 > all * percent) || (zone_size >= 3 && zone_silent * 100 > zone_all * percent);
+        return (c->n_nodes >= 3 && silent * 100 > all * percent) ||
+               (zone_size >= 3 && zone_silent * 100 > zone_all * percent && !MUTANT(zone_brake_ignored));
 }
 
 /* Held is a node whose units stay where they are although its grace is over. The first and the last one are told. */

@@ -112,6 +112,8 @@ static Pb__Affinity *draw_near(struct rng *r, struct arena *a)
         near->n_match = 1;
         near->over = rng_chance(r, 500000) ? "zone" : "";
         near->preferred = rng_chance(r, 400000);
+        if (near->preferred && rng_chance(r, 500000))
+                near->weight = 1 + (int32_t)rng_below(r, 100);
         return near;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define NO_EXECUTE PB__TAINT_EFFECT__E__no_execute
+#define PERCENT INT64_C(21474837) /* of a full node, rounded up */
 #define PREFERRED PB__TAINT_EFFECT__E__prefer_no_schedule
 
 static char letter_of(const char *text)
@@ -23,7 +24,8 @@ static void take_near(struct shadow_workload *w, Pb__Affinity *const *all, size_
                 w->near[w->n_near++] = (struct shadow_near){ .app = letter_of(all[i]->match[0]->value),
                                                              .zone = !str_empty(all[i]->over),
                                                              .anti = anti,
-                                                             .preferred = all[i]->preferred };
+                                                             .preferred = all[i]->preferred,
+                                                             .weight = all[i]->weight ? (uint32_t)all[i]->weight : 100 };
 }
 
 void neighbours_take(struct shadow_workload *w, const Pb__Workload *from)
@@ -31,6 +33,7 @@ void neighbours_take(struct shadow_workload *w, const Pb__Workload *from)
         w->tenant = str_empty(from->tenant) ? 'd' : from->tenant[0]; /* the default one */
         w->app = from->n_labels ? letter_of(from->labels[0]->value) : 0;
         w->priority = from->priority;
+        w->packed = from->strategy == PB__STRATEGY__E__binpack;
         w->n_near = w->n_spread = w->n_tolerations = w->n_ports = 0;
         take_near(w, from->affinity, from->n_affinity, false);
         take_near(w, from->anti_affinity, from->n_anti_affinity, true);
@@ -175,7 +178,8 @@ static uint32_t counted(const struct shadow *h, const struct census *c, size_t n
         return zone ? c->in_zone[(unsigned char)h->nodes.at[node].zone] : c->on_node[node];
 }
 
-static bool is_too_many(const struct shadow *h, size_t node, size_t workload, const struct shadow_spread *s)
+/* By how many its domain would exceed the emptiest one that it could use. */
+static uint32_t skew_of(const struct shadow *h, size_t node, size_t workload, const struct shadow_spread *s)
 {
         const struct shadow_workload *w = &h->workloads.at[workload];
         struct census c = { .on_node = mem_must((h->nodes.len + 1) * sizeof(uint32_t)) };
@@ -192,16 +196,39 @@ static bool is_too_many(const struct shadow *h, size_t node, size_t workload, co
                 least = there < least ? there : least;
         }
         mem_free(c.on_node);
-        return least != UINT32_MAX && here > least && here - least > s->max_skew;
+        return least != UINT32_MAX && here > least ? here - least : 0;
 }
 
 static const char *spread_against(const struct shadow *h, size_t node, size_t workload)
 {
         const struct shadow_workload *w = &h->workloads.at[workload];
         for (uint32_t i = 0; i < w->n_spread; i++)
-                if (!w->spread[i].preferred && is_too_many(h, node, workload, &w->spread[i]))
+                if (!w->spread[i].preferred && skew_of(h, node, workload, &w->spread[i]) > w->spread[i].max_skew)
                         return "C17: a placement exceeds its maximum skew";
         return NULL;
+}
+
+int64_t neighbours_cost(const struct shadow *h, size_t node, size_t workload)
+{
+        const struct shadow_workload *w = &h->workloads.at[workload];
+        const struct shadow_node *n = &h->nodes.at[node];
+        int64_t percent = 0;
+        for (uint32_t i = 0; i < n->n_taints; i++)
+                if (n->taints[i].effect == PREFERRED && !shadow_tolerates(w, &n->taints[i]))
+                        percent += 100;
+        for (uint32_t i = 0; i < w->n_near; i++) {
+                const struct shadow_near *a = &w->near[i];
+                bool there = count_near(h, workload, a->app, node, a->zone) > 0;
+                bool first = a->app == w->app && !count_near(h, workload, a->app, SIZE_MAX, false);
+                if (a->preferred && (a->anti ? there : !there && !first))
+                        percent += a->weight;
+        }
+        for (uint32_t i = 0; i < w->n_spread; i++) {
+                uint32_t skew = w->spread[i].preferred ? skew_of(h, node, workload, &w->spread[i]) : 0;
+                if (skew > w->spread[i].max_skew)
+                        percent += 100 * (int64_t)(skew - w->spread[i].max_skew);
+        }
+        return percent * PERCENT;
 }
 
 const char *neighbours_against(const struct shadow *h, size_t node, size_t workload, bool without_lower)

@@ -118,9 +118,6 @@ static const char *applied(struct shadow *h, size_t number, struct shadow_worklo
                 w->finished = false;
         neighbours_take(w, e->workload);
         w->zone = e->workload->n_node_selector ? e->workload->node_selector[0]->value[0] : 0;
-        const Pb__Workload *d = e->workload;
-        w->constrained =
-            d->n_affinity || d->n_anti_affinity || d->n_spread || d->n_tolerations || d->n_labels || d->strategy || d->spec->n_ports;
         if (!held)
                 return NULL;
         struct shadow_node *n = shadow_node(h, w->node - 1);
@@ -157,19 +154,15 @@ static int64_t utilisation(const struct shadow_node *n)
         return sum > INT32_MAX ? INT32_MAX : sum;
 }
 
-/* A node that should rather not be used is worse than a full one. */
-static int64_t cost(const struct shadow_node *n, const struct shadow_workload *w)
+static int64_t cost(const struct shadow *h, size_t node, size_t number)
 {
-        int64_t sum = utilisation(n);
-        for (uint32_t i = 0; i < n->n_taints; i++)
-                if (n->taints[i].effect == PB__TAINT_EFFECT__E__prefer_no_schedule && !shadow_tolerates(w, &n->taints[i]))
-                        sum += INT64_C(1) << 31;
-        return sum;
+        int64_t used = utilisation(&h->nodes.at[node]);
+        return (h->workloads.at[number].packed ? INT32_MAX - used : used) + neighbours_cost(h, node, number);
 }
 
-/* The least utilised one that could take it, the smallest id of equals. Which nodes the server had not heard since its start is not in the events: so it counts only if
+/* The cheapest one that could take it, the smallest id of equals. Which nodes the server had not heard since its start is not in the events: so it counts only if
  * the number of candidates is the same. */
-static bool is_best(struct shadow *h, size_t number, const struct shadow_workload *w, const Pb__Event *e)
+static bool is_best(struct shadow *h, size_t number, const Pb__Event *e)
 {
         size_t best = SIZE_MAX, chosen = number_of(e->node_id);
         int32_t candidates = 0;
@@ -177,7 +170,7 @@ static bool is_best(struct shadow *h, size_t number, const struct shadow_workloa
                 if (!shadow_could_take(h, i, number))
                         continue;
                 candidates++;
-                if (best == SIZE_MAX || cost(&h->nodes.at[i], w) < cost(&h->nodes.at[best], w))
+                if (best == SIZE_MAX || cost(h, i, number) < cost(h, best, number))
                         best = i;
         }
         return candidates != e->placement->candidates || candidates <= 1 || best == chosen;
@@ -204,12 +197,12 @@ static const char *scheduled(struct shadow *h, size_t number, struct shadow_work
         const char *what = neighbours_against(h, ix, number, false);
         if (what)
                 return what;
-        bool best = w->node || w->constrained || is_best(h, number, w, e);
+        bool best = w->node || is_best(h, number, e);
         change(n->reserved, w->need, 1);
         w->holds = true;
         w->node = (uint32_t)ix + 1;
         if (!best)
-                return "C15: a unit was not put on the least utilised node that could take it";
+                return "C15: a unit was not put on the best node that could take it";
         return is_over(n) ? "L3: placement promised more than the node has" : NULL;
 }
 

@@ -18,6 +18,7 @@ struct shadow_near {
         char app;
         bool zone; /* else: the node itself */
         bool anti, preferred;
+        uint32_t weight;
 };
 struct shadow_spread {
         char app;
@@ -35,8 +36,8 @@ struct shadow_workload {
         bool deleting;
         uint32_t node; /* number + 1; 0: none */
         int64_t need[RESOURCES];
-        char zone;        /* 0: any */
-        bool constrained; /* by more than amounts and labels: the best node is not for us to say */
+        char zone;   /* 0: any */
+        bool packed; /* the fullest node is the best */
         char tenant, app;
         int32_t priority;
         struct shadow_near near[SHADOW_FEW];
@@ -80,6 +81,8 @@ void neighbours_take_taints(struct shadow_node *n, const Pb__Node *from);
 /* The rule that this workload there would break; NULL: none. lower: as if those of a lower priority did not hold their ports. */
 const char *neighbours_against(const struct shadow *h, size_t node, size_t workload, bool without_lower);
 const char *neighbours_ports(const struct shadow *h, size_t node, size_t workload, bool without_lower);
+/* What preferences that are not met there cost, where 2^31 is as much as a full node. */
+int64_t neighbours_cost(const struct shadow *h, size_t node, size_t workload);
 bool shadow_tolerates(const struct shadow_workload *w, const struct shadow_taint *t);
 bool shadow_is_driven_out(const struct shadow *h, size_t node, size_t workload); /* by a taint, if it is there */
 

@@ -128,17 +128,26 @@ static int64_t backoff_ms(int32_t attempts)
         return wait < BACKOFF_CAP_MS ? wait : BACKOFF_CAP_MS;
 }
 
-/* Most nodes fell silent together, and that was known before this moment. */
-static bool most_are_silent(const struct watch *w, const struct watched_node *n, int64_t now_ms, int64_t grace)
+/* Most nodes fell silent together, of all or of this one's zone, and that was known before this moment. */
+static bool most_are_silent_in(const struct watch *w, size_t number, char zone, int64_t now_ms, int64_t grace)
 {
+        const struct watched_node *n = &w->nodes.at[number];
         uint32_t all = 0, silent = 0;
         for (size_t i = 0; i < w->nodes.len; i++) {
                 const struct watched_node *x = &w->nodes.at[i];
+                if (zone && shadow_node(w->shadow, i)->zone != zone)
+                        continue;
                 bool together = x->lost && x->lost_at < now_ms && llabs(x->lost_at - n->lost_at) <= grace;
                 silent += together;
                 all += x->known && (together || !x->lost || x->lost_at == now_ms);
         }
         return all >= 3 && silent * 100 > all * BRAKE_PERCENT;
+}
+
+static bool most_are_silent(const struct watch *w, size_t number, int64_t now_ms, int64_t grace)
+{
+        return most_are_silent_in(w, number, 0, now_ms, grace) ||
+               most_are_silent_in(w, number, shadow_node(w->shadow, number)->zone, now_ms, grace);
 }
 
 /* Nothing has changed since the last such event: whoever was free to move its units meanwhile may be about to. */
@@ -147,7 +156,7 @@ static void see_who_is_free(struct sim *s, const Pb__Event *e)
         for (size_t i = 0; i < s->watch->nodes.len; i++) {
                 struct watched_node *n = &s->watch->nodes.at[i];
                 if (n->lost && !n->left && e->timestamp - n->lost_at >= grace_ms(s) &&
-                    !most_are_silent(s->watch, n, e->timestamp, grace_ms(s)))
+                    !most_are_silent(s->watch, i, e->timestamp, grace_ms(s)))
                         n->left = true;
         }
 }
@@ -199,7 +208,7 @@ static void see_eviction(struct sim *s, struct watched_workload *w, const Pb__Ev
                 return;
         if (!n->lost || e->timestamp - n->lost_at < grace_ms(s))
                 broken(s, e, "C12: a unit left its lost node before the grace was over");
-        else if (!n->left && most_are_silent(s->watch, n, e->timestamp, grace_ms(s)))
+        else if (!n->left && most_are_silent(s->watch, number_of(e->node_id), e->timestamp, grace_ms(s)))
                 broken(s, e, "C11: units left a lost node although most nodes fell silent with it");
         n->left = true;
 }
