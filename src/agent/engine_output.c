@@ -523,6 +523,8 @@ int engine_load_unit(struct engine *e, const void *data, size_t len, struct err 
         if (r->launched_token) {
                 u->launched = (struct unit_token){ r->launched_token->epoch, r->launched_token->seq };
                 u->launched_revision = mem_strdup(r->launched_revision ? r->launched_revision : "");
+                if (!r->plan->workload) /* a copy that was found without a record: all that is known is what was launched */
+                        unit_set_string(&u->revision, u->launched_revision);
         }
         u->suspended = r->suspended;
         pb__unit_record__free_unpacked(r, NULL);

@@ -1268,6 +1268,25 @@ static void a_copy_without_a_record_is_reported(void **state)
         rig_fini(&r);
 }
 
+/* It ended before any plan brought its definition back: how it ended is known after a restart all the same. Else it would be Pending for ever, since it was launched once.  R: C27 C26 */
+static void a_copy_without_a_record_that_ended_is_not_pending_after_a_restart(void **state)
+{
+        struct rig r = rig_new();
+
+        (void)state;
+        bring_up(&r, 2, "a", 2, "r1");
+        do_forget(&r, "a");
+        rig_restart(&r);
+        runtime_says(&r, RUNTIME_EXITED, "a", 2, 1, 0);
+        rig_restart(&r);
+        rig_join(&r);
+        assert_status(&r, "a", PB__ACTUAL_STATE__E__Failed, PB__REASON__E__crashed);
+        change(&r, 3, "a", 2, RUN, "r1");
+        assert_int_equal(ordered(&r, ORDER_START, NULL), 0);
+        assert_status(&r, "a", PB__ACTUAL_STATE__E__Failed, PB__REASON__E__crashed);
+        rig_fini(&r);
+}
+
 /* R: A5 */
 static void a_machine_that_restarted_reports_its_units_stopped(void **state)
 {
@@ -1610,6 +1629,7 @@ int main(void)
                 cmocka_unit_test(removals_and_stops_go_on_after_a_restart),
                 cmocka_unit_test(a_replacement_half_done_at_a_restart_waits_for_the_plan),
                 cmocka_unit_test(a_copy_without_a_record_is_reported),
+                cmocka_unit_test(a_copy_without_a_record_that_ended_is_not_pending_after_a_restart),
                 cmocka_unit_test(a_machine_that_restarted_reports_its_units_stopped),
                 cmocka_unit_test(suspended_units_come_back_with_the_same_token),
                 cmocka_unit_test(a_full_disk_fails_the_start_and_nothing_else),
