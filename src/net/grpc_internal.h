@@ -144,7 +144,7 @@ struct grpc_conn {
         int64_t opened_at_ms;
         char peer[ADDR_TEXT_MAX];
         struct tls_identity *identity;
-        bool is_server, is_ready, ping_pending, has_read, goaway_pending, goaway_final, peer_goaway, has_starved, will_flush;
+        bool is_server, is_ready, is_secure, ping_pending, has_read, goaway_pending, goaway_final, peer_goaway, has_starved, will_flush;
         bool gone; /* freed as soon as nobody is inside it */
         unsigned busy;
         struct err why;

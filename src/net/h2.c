@@ -466,6 +466,8 @@ static void socket_error(struct grpc_conn *conn, short what, struct err *why)
         unsigned long e = conn->ssl ? bufferevent_get_openssl_error(conn->bev) : 0;
         const char *reason = e ? ERR_reason_error_string(e) : NULL;
 
+        if (conn->ssl && conn->is_server && !conn->is_secure)
+                tls_handshake_failed(conn->ssl, e, conn->peer);
         if (reason) {
                 long verify = SSL_get_verify_result(conn->ssl);
                 err_set(why, ERR_UNAVAILABLE, .msg = conn->is_ready ? "the TLS connection failed" : "the TLS handshake failed",
@@ -490,6 +492,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
                         end_with(conn, ERR_UNAVAILABLE, "the peer does not offer HTTP/2 (ALPN h2)", NULL);
                         return;
                 }
+                conn->is_secure = true;
                 conn->identity = tls_peer_identity(conn->ssl);
                 grpc_conn_flush_soon(conn);
                 return;

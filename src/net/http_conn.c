@@ -535,9 +535,12 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
         if (conn->gone)
                 return;
         if (what & BEV_EVENT_CONNECTED) {
+                conn->is_secure = true;
                 conn->identity = tls_peer_identity(conn->ssl);
                 return;
         }
+        if (conn->ssl && !conn->is_secure)
+                tls_handshake_failed(conn->ssl, bufferevent_get_openssl_error(conn->bev), conn->peer);
         ERR_clear_error();
         http_conn_end(conn);
 }

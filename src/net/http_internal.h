@@ -93,7 +93,7 @@ struct http_conn {
         size_t searched;   /* of the input, for the end of the head */
         int64_t body_left; /* of the body or of this chunk; -1: a chunk's size comes next; -2: the trailer does */
         unsigned trailer_lines;
-        bool keep_alive, linger, drop_due, gone, in_process;
+        bool is_secure, keep_alive, linger, drop_due, gone, in_process;
         enum http_turn turn;
         bool waits_turn;
         struct http_conn *turn_next, *turn_prev;

@@ -2,16 +2,22 @@
  *
  * Invariants:
  *   (1) tls->ctx is always a complete context whose key fits its certificate: a new one replaces it only after all checks.
- *   (2) ctx, generation and expires_at_ms are read and written under the lock; a connection holds its own reference to the
+ *   (2) ctx, generation and the times are read and written under the lock; a connection holds its own reference to the
  *       context (inside SSL), so a swap never takes it away from under a handshake.
  */
 #include "net/tls.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "net/tls_internal.h"
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
+
+#define TOLD_PER_SECOND 10 /* lines about refused connections */
 
 struct tls {
         pthread_mutex_t lock;
@@ -21,7 +27,10 @@ struct tls {
         char *cert_file, *key_file, *ca_file;
         SSL_CTX *ctx;
         uint64_t generation;
-        int64_t expires_at_ms;
+        int64_t begins_at_ms, expires_at_ms, trust_expires_at_ms;
+        _Atomic uint64_t refused[_TLS_REFUSED_MAX];
+        int64_t told_at_ms; /* refusals: the second that is being counted, and its lines */
+        unsigned n_told;
 };
 
 /* Takes the oldest OpenSSL error (the cause; later ones are its echoes) and empties the queue, which is per thread and
@@ -105,14 +114,19 @@ static int load_trust(struct tls *t, SSL_CTX *ctx, struct err *err)
         return 0;
 }
 
-static int64_t not_after_ms(SSL_CTX *ctx)
+/* Of the bundle that has been loaded into ctx. */
+static int64_t first_expiry_ms(SSL_CTX *ctx)
 {
-        X509 *x = SSL_CTX_get0_certificate(ctx);
-        struct tm tm;
+        STACK_OF(X509_OBJECT) *all = X509_STORE_get0_objects(SSL_CTX_get_cert_store(ctx));
+        int64_t first = 0;
 
-        if (!x || ASN1_TIME_to_tm(X509_get0_notAfter(x), &tm) != 1)
-                return 0;
-        return (int64_t)timegm(&tm) * 1000;
+        for (int i = 0; i < sk_X509_OBJECT_num(all); i++) {
+                X509 *x = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(all, i));
+                int64_t at = x ? tls_time_ms(X509_get0_notAfter(x)) : 0;
+                if (at && (!first || at < first))
+                        first = at;
+        }
+        return first;
 }
 
 static int build(struct tls *t, SSL_CTX **ret_ctx, struct err *err)
@@ -134,6 +148,7 @@ static int build(struct tls *t, SSL_CTX **ret_ctx, struct err *err)
                 SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
                 SSL_CTX_set_alpn_select_cb(ctx, on_alpn, NULL);
         }
+        SSL_CTX_set_app_data(ctx, t); /* whose it is: connections of a server are gone before it lets go of t */
         int r = load_own(t, ctx, err);
         if (r >= 0)
                 r = load_trust(t, ctx, err);
@@ -212,13 +227,16 @@ int tls_reload(struct tls *t, struct err *err)
         int r = build(t, &fresh, err);
         if (r < 0)
                 return r;
-        int64_t expires = not_after_ms(fresh);
+        const X509 *own = SSL_CTX_get0_certificate(fresh);
+        int64_t trust = t->ca_file ? first_expiry_ms(fresh) : 0;
 
         pthread_mutex_lock(&t->lock);
         old = t->ctx;
         t->ctx = fresh;
         t->generation++;
-        t->expires_at_ms = expires;
+        t->begins_at_ms = own ? tls_time_ms(X509_get0_notBefore(own)) : 0;
+        t->expires_at_ms = own ? tls_time_ms(X509_get0_notAfter(own)) : 0;
+        t->trust_expires_at_ms = trust;
         pthread_mutex_unlock(&t->lock);
         SSL_CTX_free(old);
         return 0;
@@ -232,12 +250,113 @@ uint64_t tls_generation(struct tls *t)
         return g;
 }
 
-int64_t tls_expires_at_ms(struct tls *t)
+static int64_t read_locked(struct tls *t, const int64_t *field)
 {
         pthread_mutex_lock(&t->lock);
-        int64_t at = t->expires_at_ms;
+        int64_t value = *field;
         pthread_mutex_unlock(&t->lock);
-        return at;
+        return value;
+}
+
+int64_t tls_expires_at_ms(struct tls *t)
+{
+        return read_locked(t, &t->expires_at_ms);
+}
+
+int64_t tls_begins_at_ms(struct tls *t)
+{
+        return read_locked(t, &t->begins_at_ms);
+}
+
+int64_t tls_trust_expires_at_ms(struct tls *t)
+{
+        return read_locked(t, &t->trust_expires_at_ms);
+}
+
+bool tls_is_due(struct tls *t, int64_t now_ms)
+{
+        int64_t begins = tls_begins_at_ms(t), expires = tls_expires_at_ms(t);
+        return expires && expires - now_ms < (expires - begins) / 3;
+}
+
+/* ---- refusals ---- */
+
+const char *tls_refusal_name(enum tls_refusal reason)
+{
+        static const char *const names[] = {
+                [TLS_REFUSED_NO_CERTIFICATE] = "no-certificate",
+                [TLS_REFUSED_UNKNOWN_CA] = "unknown-ca",
+                [TLS_REFUSED_EXPIRED] = "expired",
+                [TLS_REFUSED_BAD] = "bad-certificate",
+                [TLS_REFUSED_PROTOCOL] = "protocol",
+                [TLS_REFUSED_WRONG_NODE] = "wrong-node",
+        };
+        return names[reason];
+}
+
+static enum tls_refusal reason_of(const SSL *ssl, int error)
+{
+        if (error == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE)
+                return TLS_REFUSED_NO_CERTIFICATE;
+        if (error != SSL_R_CERTIFICATE_VERIFY_FAILED)
+                return TLS_REFUSED_PROTOCOL;
+        switch (SSL_get_verify_result(ssl)) {
+        case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+        case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+        case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+        case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+        case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+        case X509_V_ERR_CERT_SIGNATURE_FAILURE: /* another CA of the same name */
+                return TLS_REFUSED_UNKNOWN_CA;
+        case X509_V_ERR_CERT_HAS_EXPIRED:
+        case X509_V_ERR_CERT_NOT_YET_VALID:
+                return TLS_REFUSED_EXPIRED;
+        default:
+                return TLS_REFUSED_BAD;
+        }
+}
+
+void tls_count_refused(struct tls *t, enum tls_refusal reason)
+{
+        atomic_fetch_add_explicit(&t->refused[reason], 1, memory_order_relaxed);
+}
+
+uint64_t tls_refused(struct tls *t, enum tls_refusal reason)
+{
+        return atomic_load_explicit(&t->refused[reason], memory_order_relaxed);
+}
+
+/* Whoever reaches the port can make refusals: they must not fill the disk with lines. */
+static bool may_tell(struct tls *t)
+{
+        int64_t now_ms = clock_mono_ns() / 1000000;
+        pthread_mutex_lock(&t->lock);
+        if (now_ms - t->told_at_ms >= 1000) {
+                t->told_at_ms = now_ms;
+                t->n_told = 0;
+        }
+        bool may = t->n_told++ < TOLD_PER_SECOND;
+        pthread_mutex_unlock(&t->lock);
+        return may;
+}
+
+void tls_handshake_failed(SSL *ssl, unsigned long error, const char *peer)
+{
+        struct tls *t = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
+        int code = ERR_GET_REASON(error);
+
+        if (!t || !t->is_server || !error || code >= SSL_AD_REASON_OFFSET)
+                return;
+        enum tls_refusal reason = reason_of(ssl, code);
+        tls_count_refused(t, reason);
+        if (!may_tell(t))
+                return;
+        const char *text = ERR_reason_error_string(error);
+        long verify = SSL_get_verify_result(ssl);
+        log_warn("a connection was refused", LOG_S("peer", peer), LOG_S("reason", tls_refusal_name(reason)),
+                 LOG_S("detail", verify != X509_V_OK ? X509_verify_cert_error_string(verify)
+                                 : text              ? text
+                                                     : ""));
 }
 
 SSL *tls_new_ssl(struct tls *t, const char *alpn, const char *server_name, struct err *err)
@@ -283,28 +402,8 @@ bool tls_alpn_is(SSL *ssl, const char *alpn)
         return p && len == strlen(alpn) && memcmp(p, alpn, len) == 0;
 }
 
-static char *asn1_text(const ASN1_STRING *s)
-{
-        int len = ASN1_STRING_length(s);
-        const unsigned char *data = ASN1_STRING_get0_data(s);
-
-        /* A NUL inside would make "a\0.evil" look like "a" to whoever compares C strings. */
-        if (len <= 0 || memchr(data, 0, (size_t)len))
-                return NULL;
-        return mem_strndup((const char *)data, (size_t)len);
-}
-
-static void add_name(char ***list, size_t *n, char *name)
-{
-        if (!name)
-                return;
-        *list = mem_must_resize(*list, (*n + 1) * sizeof(**list));
-        (*list)[(*n)++] = name;
-}
-
 struct tls_identity *tls_peer_identity(SSL *ssl)
 {
-        enum { SANS_MAX = 64 };
         X509 *x = SSL_get0_peer_certificate(ssl);
         if (!x || SSL_get_verify_result(ssl) != X509_V_OK)
                 return NULL;
@@ -313,16 +412,16 @@ struct tls_identity *tls_peer_identity(SSL *ssl)
         const X509_NAME *subject = X509_get_subject_name(x);
         int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
         if (at >= 0)
-                id->cn = asn1_text(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
+                id->cn = tls_asn1_text(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
 
         GENERAL_NAMES *sans = X509_get_ext_d2i(x, NID_subject_alt_name, NULL, NULL);
         int n = sans ? sk_GENERAL_NAME_num(sans) : 0;
-        for (int i = 0; i < n && i < SANS_MAX; i++) {
+        for (int i = 0; i < n && i < TLS_SANS_MAX; i++) {
                 const GENERAL_NAME *g = sk_GENERAL_NAME_value(sans, i);
                 if (g->type == GEN_URI)
-                        add_name(&id->uris, &id->n_uris, asn1_text(g->d.uniformResourceIdentifier));
+                        tls_add_name(&id->uris, &id->n_uris, tls_asn1_text(g->d.uniformResourceIdentifier));
                 else if (g->type == GEN_DNS)
-                        add_name(&id->dns, &id->n_dns, asn1_text(g->d.dNSName));
+                        tls_add_name(&id->dns, &id->n_dns, tls_asn1_text(g->d.dNSName));
         }
         GENERAL_NAMES_free(sans);
         ERR_clear_error();

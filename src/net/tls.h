@@ -44,6 +44,28 @@ static inline void tls_unrefp(struct tls **tls)
 int tls_reload(struct tls *tls, struct err *err);
 uint64_t tls_generation(struct tls *tls);   /* 1 at first, one more with each successful reload */
 int64_t tls_expires_at_ms(struct tls *tls); /* of our certificate, Unix milliseconds; 0 without one */
+int64_t tls_begins_at_ms(struct tls *tls);  /* the other end of its life */
+/* When the first of the certificates in ca_file expires; 0 without a file. */
+int64_t tls_trust_expires_at_ms(struct tls *tls);
+/* Less than a third of our certificate's life is left: time to say so. */
+bool tls_is_due(struct tls *tls, int64_t now_ms);
+
+/* Why a peer was not let in. The words of tls_refusal_name() are the values of the metric's label. */
+enum tls_refusal {
+        TLS_REFUSED_NO_CERTIFICATE, /* none was shown where one is required */
+        TLS_REFUSED_UNKNOWN_CA,     /* not signed by a CA that we trust */
+        TLS_REFUSED_EXPIRED,        /* or not valid yet */
+        TLS_REFUSED_BAD,            /* does not verify for another reason */
+        TLS_REFUSED_PROTOCOL,       /* no TLS, or no version, cipher or protocol in common */
+        TLS_REFUSED_WRONG_NODE,     /* verifies, and is not that of the node that the peer says it is */
+        _TLS_REFUSED_MAX
+};
+const char *tls_refusal_name(enum tls_refusal reason);
+/* A handshake on a server's connection failed: counts and logs it (at most ten lines a second; subject and peer, never key
+ * material). error: the OpenSSL error. What the peer refused (an alert of its own) or just left is not counted. */
+void tls_handshake_failed(struct ssl_st *ssl, unsigned long error, const char *peer);
+void tls_count_refused(struct tls *tls, enum tls_refusal reason);
+uint64_t tls_refused(struct tls *tls, enum tls_refusal reason);
 
 /* A connection's SSL object (free with SSL_free, or give it to a bufferevent). alpn: "h2" or "http/1.1"; both sides must agree on
  * it. server_name: client only: the name (or address) that the server's certificate must carry. NULL on failure. */
@@ -63,6 +85,30 @@ struct tls_identity {
 struct tls_identity *tls_peer_identity(struct ssl_st *ssl);
 void tls_identity_free(struct tls_identity *id);
 
+/* --- reading certificates (tls_cert.c) --- */
+
+/* What a certificate says. Lists end with NULL, so that they can be given to tls_issue() as they are. */
+struct tls_cert {
+        char *cn, *issuer;
+        char serial[48], fingerprint[72]; /* hex; "sha256:..." of the whole certificate (DER) */
+        char **dns, **ips, **uris;
+        int64_t begins_at_ms, expires_at_ms;
+        bool is_ca, is_client, is_server;
+};
+/* The first certificate of a PEM text. ERR_INVALID when there is none. */
+int tls_cert_read(const char *pem, size_t len, struct tls_cert *ret_cert, struct err *err);
+void tls_cert_fini(struct tls_cert *cert);
+/* Was `cert` signed by `ca` (both PEM)? Times are not looked at. ERR_DENIED: no. */
+int tls_cert_check_signed(const struct str *cert, const struct str *ca, struct err *err);
+
+/* Berth's own names: "spiffe://berth/node/n1", "spiffe://berth/user/ann", "spiffe://berth/server/s1". */
+#define TLS_URI_PREFIX "spiffe://berth/"
+/* Is this the certificate of node `id`? It is when a URI name says so. A certificate without any name of berth's (one made by another
+ * tool) is the node's when a DNS name is equal to the id. */
+bool tls_identity_is_node(const struct tls_identity *who, const char *id);
+/* "node n1", "user ann", else the common name: for logs. Valid as fmt()'s result. */
+const char *tls_identity_words(const struct tls_identity *who);
+
 /* --- making certificates (P-256, SHA-256) --- */
 
 struct tls_pair { /* PEM texts */
@@ -75,8 +121,9 @@ struct tls_issue_options {
         const char *const *dns; /* NULL-terminated lists; may be NULL */
         const char *const *ips;
         const char *const *uris;
-        int64_t valid_ms;          /* 0: one day for a leaf, ten years for a CA. Valid from five minutes ago */
+        int64_t valid_ms;          /* 0: one day for a leaf, ten years for a CA; negative: it has expired. Valid from five minutes ago */
         bool is_client, is_server; /* extended key usage; neither: both */
+        const struct str *key;     /* PEM: keep this key instead of making one */
 };
 /* A self-signed CA with path length 0. Uses cn and valid_ms. */
 int tls_make_ca(const struct tls_issue_options *options, struct tls_pair *ret_pair, struct err *err);

@@ -143,16 +143,29 @@ int tls_make_ca(const struct tls_issue_options *o, struct tls_pair *ret_pair, st
         return 0;
 }
 
+static int no_passphrase(char *buf, int size, int rwflag, void *ctx)
+{
+        (void)buf, (void)size, (void)rwflag, (void)ctx;
+        return -1; /* OpenSSL would ask on the terminal */
+}
+
+static EVP_PKEY *read_key(const struct str *pem)
+{
+        _cleanup_(bio_freep) BIO *in = BIO_new_mem_buf(str_c(pem), (int)pem->len);
+        return in ? PEM_read_bio_PrivateKey(in, NULL, no_passphrase, NULL) : NULL;
+}
+
 int tls_issue(const struct tls_pair *ca, const struct tls_issue_options *o, struct tls_pair *ret_pair, struct err *err)
 {
         _cleanup_(bio_freep) BIO *cert_in = BIO_new_mem_buf(str_c(&ca->cert), (int)ca->cert.len);
-        _cleanup_(bio_freep) BIO *key_in = BIO_new_mem_buf(str_c(&ca->key), (int)ca->key.len);
         _cleanup_(x509_freep) X509 *issuer = cert_in ? PEM_read_bio_X509(cert_in, NULL, NULL, NULL) : NULL;
-        _cleanup_(evp_freep) EVP_PKEY *issuer_key = key_in ? PEM_read_bio_PrivateKey(key_in, NULL, NULL, NULL) : NULL;
+        _cleanup_(evp_freep) EVP_PKEY *issuer_key = read_key(&ca->key);
         if (!issuer || !issuer_key || X509_check_private_key(issuer, issuer_key) != 1)
                 return fail(err, "the CA's certificate and key cannot be used");
 
-        _cleanup_(evp_freep) EVP_PKEY *key = EVP_EC_gen("P-256");
+        _cleanup_(evp_freep) EVP_PKEY *key = o->key ? read_key(o->key) : EVP_EC_gen("P-256");
+        if (!key && o->key)
+                return fail(err, "the key of the certificate cannot be used");
         _cleanup_(x509_freep) X509 *x = key ? start_cert(key, o, o->valid_ms ? o->valid_ms : DAY_MS) : NULL;
         const char *usage = o->is_client == o->is_server ? "serverAuth,clientAuth" : o->is_client ? "clientAuth" : "serverAuth";
         if (!x || X509_set_issuer_name(x, X509_get_subject_name(issuer)) != 1 ||

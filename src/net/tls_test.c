@@ -33,20 +33,26 @@ static void save(const struct rig *r, const char *name, const struct str *text)
                 fail_msg("%s", err_line(&err));
 }
 
-/* Issues NAME.crt and NAME.key. */
-static void issue(const struct rig *r, const struct tls_pair *ca, const char *name, const char *cn, const char *uri)
+/* Issues NAME.crt and NAME.key. valid_ms: 0 is a day. */
+static void issue_for(const struct rig *r, const struct tls_pair *ca, const char *name, const char *cn, const char *uri, int64_t valid_ms)
 {
         struct tls_pair pair;
         struct err err;
         struct tls_issue_options o = { .cn = cn,
                                        .dns = (const char *const[]){ "localhost", NULL },
                                        .ips = (const char *const[]){ "127.0.0.1", "::1", NULL },
-                                       .uris = (const char *const[]){ uri, NULL } };
+                                       .uris = (const char *const[]){ uri, NULL },
+                                       .valid_ms = valid_ms };
         if (tls_issue(ca, &o, &pair, &err) < 0)
                 fail_msg("%s", err_line(&err));
         save(r, fmt("%s.crt", name), &pair.cert);
         save(r, fmt("%s.key", name), &pair.key);
         tls_pair_fini(&pair);
+}
+
+static void issue(const struct rig *r, const struct tls_pair *ca, const char *name, const char *cn, const char *uri)
+{
+        issue_for(r, ca, name, cn, uri, 0);
 }
 
 static void rig_start(struct rig *r, enum tls_peer peer)
@@ -162,6 +168,116 @@ static void strangers_are_refused(void **state)
         probe_fini(&p);
         grpc_channel_destroy(plain);
         rig_stop(&r);
+}
+
+/* R: C32 */
+static void refusals_are_counted_by_their_reason(void **state)
+{
+        struct rig r;
+        struct probe p = { 0 };
+        struct grpc_channel *plain = NULL;
+        struct err err;
+        uint64_t want[_TLS_REFUSED_MAX] = {
+                [TLS_REFUSED_NO_CERTIFICATE] = 1, [TLS_REFUSED_UNKNOWN_CA] = 1, [TLS_REFUSED_EXPIRED] = 1, [TLS_REFUSED_PROTOCOL] = 1
+        };
+        (void)state;
+
+        rig_start(&r, TLS_PEER_REQUIRED);
+        issue_for(&r, &r.ca, "late", "node-1", "spiffe://berth/node/n1", -60 * 1000);
+        assert_int_equal(try_as(&r, "client", "ca.crt", NULL, NULL, 0), GRPC_OK);
+        assert_int_equal(try_as(&r, NULL, "ca.crt", NULL, NULL, 0), GRPC_UNAVAILABLE);
+        assert_int_equal(try_as(&r, "evil", "ca.crt", NULL, NULL, 0), GRPC_UNAVAILABLE);
+        assert_int_equal(try_as(&r, "late", "ca.crt", NULL, NULL, 0), GRPC_UNAVAILABLE);
+        assert_int_equal(try_as(&r, "client", "evil-ca.crt", NULL, NULL, 0),
+                         GRPC_UNAVAILABLE); /* it is the client that refuses: not counted */
+        assert_int_equal(grpc_channel_create(r.base, r.target, NULL, &plain, &err), 0);
+        probe_unary(&p, plain, SERVICE "Echo", "x", NULL);
+        UNTIL(r.base, p.closed);
+        assert_int_equal(p.status, GRPC_UNAVAILABLE);
+        grpc_channel_destroy(plain);
+        probe_fini(&p);
+        for (enum tls_refusal i = 0; i < _TLS_REFUSED_MAX; i++)
+                if (tls_refused(r.server_tls, i) != want[i])
+                        fail_msg("%s: %d, not %d", tls_refusal_name(i), (int)tls_refused(r.server_tls, i), (int)want[i]);
+        rig_stop(&r);
+}
+
+/* R: C32 */
+static void a_certificate_is_that_of_one_node(void **state)
+{
+        char *node[] = { (char *)"spiffe://berth/node/n1", NULL }, *user[] = { (char *)"spiffe://berth/user/n1", NULL };
+        char *other[] = { (char *)"spiffe://elsewhere/node/n1", NULL }, *longer[] = { (char *)"spiffe://berth/node/n1/x", NULL };
+        char *dns[] = { (char *)"n1", (char *)"n1.example", NULL };
+        struct tls_identity by_uri = { .cn = (char *)"n9", .uris = node, .n_uris = 1, .dns = dns, .n_dns = 2 };
+        struct tls_identity as_user = { .cn = (char *)"n1", .uris = user, .n_uris = 1, .dns = dns, .n_dns = 2 };
+        struct tls_identity by_dns = { .cn = (char *)"n9", .uris = other, .n_uris = 1, .dns = dns, .n_dns = 2 };
+        struct tls_identity by_cn = { .cn = (char *)"n1" };
+        (void)state;
+
+        assert_true(tls_identity_is_node(&by_uri, "n1"));
+        assert_false(tls_identity_is_node(&by_uri, "n1.example")); /* it names a node: its DNS names are only addresses */
+        assert_false(tls_identity_is_node(&by_uri, "n9"));
+        assert_false(tls_identity_is_node(&by_uri, ""));
+        assert_false(tls_identity_is_node(NULL, "n1"));
+        assert_false(tls_identity_is_node(&as_user, "n1")); /* a user is no node, whatever it is called */
+        assert_true(tls_identity_is_node(&by_dns, "n1.example"));
+        assert_false(tls_identity_is_node(&by_dns, "n2"));
+        assert_false(tls_identity_is_node(&by_cn, "n1")); /* common names are for people */
+        by_uri.uris = longer;
+        by_uri.n_dns = 0;
+        assert_false(tls_identity_is_node(&by_uri, "n1"));
+        assert_string_equal(tls_identity_words(&as_user), "user n1");
+        assert_string_equal(tls_identity_words(&by_cn), "\"n1\"");
+}
+
+/* R: C32 */
+static void a_certificate_says_what_it_was_made_with(void **state)
+{
+        static const char *const dns[] = { "a.example", NULL }, *const ips[] = { "10.0.0.7", "::1", NULL };
+        static const char *const uris[] = { "spiffe://berth/node/n1", NULL };
+        struct tls_issue_options o = { .cn = "n1", .dns = dns, .ips = ips, .uris = uris, .valid_ms = 3600 * 1000, .is_client = true };
+        struct tls_pair ca, other, leaf, again;
+        struct tls_cert c, d;
+        struct err err;
+        (void)state;
+
+        assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "ca" }, &ca, &err), 0);
+        assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "ca" }, &other, &err), 0);
+        assert_int_equal(tls_issue(&ca, &o, &leaf, &err), 0);
+        assert_int_equal(tls_cert_read(str_c(&leaf.cert), leaf.cert.len, &c, &err), 0);
+        assert_string_equal(c.cn, "n1");
+        assert_string_equal(c.issuer, "ca");
+        assert_string_equal(c.dns[0], "a.example");
+        assert_string_equal(c.ips[0], "10.0.0.7");
+        assert_string_equal(c.ips[1], "::1");
+        assert_null(c.ips[2]);
+        assert_string_equal(c.uris[0], "spiffe://berth/node/n1");
+        assert_true(c.is_client && !c.is_server && !c.is_ca);
+        assert_in_range(c.expires_at_ms - clock_wall_ms(), 3500 * 1000, 3600 * 1000);
+        assert_int_equal(strlen(c.fingerprint), 7 + 64);
+        assert_int_equal(tls_cert_check_signed(&leaf.cert, &ca.cert, &err), 0);
+        assert_int_equal(tls_cert_check_signed(&leaf.cert, &other.cert, &err), -ERR_DENIED);
+
+        /* again, from what it says and with the key that it has */
+        struct tls_issue_options same = { .cn = c.cn,
+                                          .dns = (const char *const *)c.dns,
+                                          .ips = (const char *const *)c.ips,
+                                          .uris = (const char *const *)c.uris,
+                                          .is_client = true,
+                                          .key = &leaf.key };
+        assert_int_equal(tls_issue(&ca, &same, &again, &err), 0);
+        assert_string_equal(str_c(&again.key), str_c(&leaf.key));
+        assert_int_equal(tls_cert_read(str_c(&again.cert), again.cert.len, &d, &err), 0);
+        assert_string_equal(d.ips[1], "::1");
+        assert_string_not_equal(d.serial, c.serial);
+        assert_true(d.expires_at_ms > c.expires_at_ms);
+        assert_true(tls_cert_read("nothing", 7, &d, &err) < 0);
+        tls_cert_fini(&c);
+        tls_cert_fini(&d);
+        tls_pair_fini(&ca);
+        tls_pair_fini(&other);
+        tls_pair_fini(&leaf);
+        tls_pair_fini(&again);
 }
 
 static void optional_certificates_are_optional_but_checked(void **state)
@@ -282,6 +398,9 @@ static void bad_options_are_refused_with_a_reason(void **state)
         assert_null(tls);
         int64_t left_ms = tls_expires_at_ms(r.server_tls) - clock_wall_ms();
         assert_in_range(left_ms, 23 * 3600 * 1000, 25 * 3600 * 1000);
+        assert_true(tls_trust_expires_at_ms(r.server_tls) - clock_wall_ms() > INT64_C(3649) * 24 * 3600 * 1000);
+        assert_false(tls_is_due(r.server_tls, clock_wall_ms()));
+        assert_true(tls_is_due(r.server_tls, tls_expires_at_ms(r.server_tls) - 7 * 3600 * 1000));
         rig_stop(&r);
 }
 
@@ -316,6 +435,9 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(mutual_tls_shows_who_the_client_is),
                 cmocka_unit_test(strangers_are_refused),
+                cmocka_unit_test(refusals_are_counted_by_their_reason),
+                cmocka_unit_test(a_certificate_is_that_of_one_node),
+                cmocka_unit_test(a_certificate_says_what_it_was_made_with),
                 cmocka_unit_test(optional_certificates_are_optional_but_checked),
                 cmocka_unit_test(rotation_leaves_running_streams_alone),
                 cmocka_unit_test(much_data_passes_through_tls),

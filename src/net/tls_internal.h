@@ -1,0 +1,16 @@
+/* net/tls_internal.h: what tls.c and tls_cert.c share: reading pieces of a certificate. */
+#ifndef BERTH_NET_TLS_INTERNAL_H
+#define BERTH_NET_TLS_INTERNAL_H
+
+#include "net/tls.h"
+#include <openssl/x509.h>
+
+#define TLS_SANS_MAX 64 /* more names of one certificate are not looked at */
+
+/* A copy, or NULL when it is empty or holds a NUL: that would make "a\0.evil" look like "a" to whoever compares C strings. */
+char *tls_asn1_text(const ASN1_STRING *s);
+/* Takes over name (NULL: does nothing). The list always ends with NULL. */
+void tls_add_name(char ***list, size_t *n, char *name);
+int64_t tls_time_ms(const ASN1_TIME *t); /* 0: not a time */
+
+#endif
