@@ -241,6 +241,19 @@ static int open_tls(struct io *io, struct err *err)
         return 0;
 }
 
+int io_check_node(struct io *io, const struct tls_identity *who, const char *node_id, const char *peer, struct err *err)
+{
+        if (!io->tls || !io->s->opt.tls_ca || tls_identity_is_node(who, node_id))
+                return 0;
+        tls_count_refused(io->tls, TLS_REFUSED_WRONG_NODE);
+        log_warn("an agent was refused: its certificate is not that of the node that it says it is", LOG_S("node", node_id),
+                 LOG_S("certificate", tls_identity_words(who)), LOG_S("peer", peer),
+                 LOG_S("reason", tls_refusal_name(TLS_REFUSED_WRONG_NODE)));
+        return err_set(err, ERR_DENIED,
+                       .msg = fmt("the certificate is that of %.100s, not of node %.100s", tls_identity_words(who), node_id),
+                       .hint = fmt("give the agent a certificate with the name " TLS_URI_PREFIX "node/%.100s", node_id));
+}
+
 /* ---- the thread ---------------------------------------------------------------------------------------------------------------------------------- */
 
 /* "127.0.0.1:0" and port 43017 -> "127.0.0.1:43017" */

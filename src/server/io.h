@@ -16,6 +16,7 @@
 struct http_server;
 struct grpc_server;
 struct tls;
+struct tls_identity;
 struct event;
 struct event_base;
 
@@ -67,6 +68,10 @@ void io_request_id(struct io *io, const char *wanted, char ret[static 65]);
 void io_actor(const char *certificate, const char *header, char ret[static 65]);
 /* The same from metadata of a gRPC call. */
 void rpc_caller(struct io *io, struct grpc_call *call, char ret_request_id[static 65], char ret_actor[static 65]);
+
+/* With client certificates required: does this caller's say that it is that node? ERR_DENIED with a sentence, counted and logged, when
+ * not. Without them (no TLS, or no --tls-ca) everybody is whoever they say. */
+int io_check_node(struct io *io, const struct tls_identity *who, const char *node_id, const char *peer, struct err *err);
 
 int rest_open(struct io *io, struct err *err); /* rest.c: the HTTP door */
 int rpc_open(struct io *io, struct err *err);  /* rpc.c: the gRPC door */

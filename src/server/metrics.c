@@ -2,6 +2,7 @@
 #include "server/metrics.h"
 
 #include "base/file.h"
+#include "net/tls.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,6 +215,21 @@ static uint64_t open_fds(void)
         return n > 3 ? n - 3 : 0; /* ".", ".." and the directory itself */
 }
 
+static void render_tls(struct str *out, struct tls *tls)
+{
+        if (!tls)
+                return;
+        family(out, "berth_tls_refused_total", "counter", "Connections and agents refused because of their certificate, by reason.");
+        for (enum tls_refusal r = 0; r < _TLS_REFUSED_MAX; r++)
+                sample(out, "berth_tls_refused_total", "reason", tls_refusal_name(r), tls_refused(tls, r));
+        family(out, "berth_certificate_expiry_timestamp_seconds", "gauge",
+               "When the server's certificate expires, and the first of the CAs that vouch for its clients.");
+        sample(out, "berth_certificate_expiry_timestamp_seconds", "certificate", "server", (uint64_t)(tls_expires_at_ms(tls) / 1000));
+        if (tls_trust_expires_at_ms(tls))
+                sample(out, "berth_certificate_expiry_timestamp_seconds", "certificate", "ca",
+                       (uint64_t)(tls_trust_expires_at_ms(tls) / 1000));
+}
+
 static void render_process(struct str *out, const struct metrics_now *now)
 {
         struct rusage ru = { 0 };
@@ -276,5 +292,6 @@ void metrics_render(struct metrics *m, const struct metrics_now *now, struct str
         render_requests(out, m, now);
         metrics_persys_render(m, now, out);
         metrics_agents_render(m, out);
+        render_tls(out, now->tls);
         render_process(out, now);
 }

@@ -10,6 +10,8 @@
 #include "core/core.h"
 #include <stdatomic.h>
 
+struct tls;
+
 #define METRICS_BUCKETS 14
 #define METRICS_OPS 96      /* rows of the ops table, and one for "unknown" */
 #define METRICS_STATUSES 24 /* distinct HTTP statuses; the last one is for the rest */
@@ -73,6 +75,7 @@ struct metrics_now {
         const char *(*grpc_name)(size_t op); /* "/berth.v1.Control/GetNode", or NULL */
         const char *version;
         double start_time_seconds;
+        struct tls *tls; /* NULL: in the clear */
 };
 /* metrics_persys.c */
 extern const char *const METRICS_CODE_NAMES[METRICS_GRPC_CODES], *const METRICS_ACTION_NAMES[METRICS_ACTIONS];

@@ -479,6 +479,13 @@ static void registered(void *ctx, const struct push_welcome *welcome, const stru
                 answer_register(p, NULL, welcome->heartbeat_ms);
 }
 
+/* Is the agent the one whose certificate it shows? */
+static int check_caller(struct persys *p, const char *node_id, struct err *err)
+{
+        const struct tls_identity *who = p->grpc ? grpc_call_identity(p->grpc) : p->http ? http_identity(p->http) : NULL;
+        return io_check_node(p->io, who, node_id, p->peer, err);
+}
+
 static void register_node(struct persys *p)
 {
         const Pc__RegisterNodeRequest *r = (Pc__RegisterNodeRequest *)p->request;
@@ -488,6 +495,8 @@ static void register_node(struct persys *p)
         char *endpoint;
         if (is_blank(r->node_id))
                 persys_fail(p, GRPC_INVALID_ARGUMENT, "node_id is required");
+        else if (check_caller(p, r->node_id, &err) < 0)
+                persys_fail_err(p, &err);
         else if (is_blank(r->grpc_endpoint))
                 persys_fail(p, GRPC_INVALID_ARGUMENT, "grpc_endpoint is required");
         else if (persys_endpoint(&p->memory, r->grpc_endpoint, p->peer, &endpoint, &err) < 0)
@@ -515,6 +524,10 @@ static void heartbeat(struct persys *p)
         struct err err = { 0 };
         if (is_blank(r->node_id)) {
                 persys_fail(p, GRPC_INVALID_ARGUMENT, "node_id is required");
+                return;
+        }
+        if (check_caller(p, r->node_id, &err) < 0) {
+                persys_fail_err(p, &err);
                 return;
         }
         Pb__Heartbeat *beat = persys_to_heartbeat(&p->memory, r);

@@ -59,6 +59,7 @@ static void reply_metrics(struct io *io, struct http_request *req)
                 .grpc_name = op_grpc_path,
                 .version = BERTH_VERSION,
                 .start_time_seconds = (double)s->started_ms / 1000,
+                .tls = io->tls,
         };
         struct str out = STR_INIT;
         metrics_render(&s->metrics, &now, &out);

@@ -215,6 +215,14 @@ static void end(struct session *ss, enum err_code code, const char *why, bool fa
         grpc_finish_err(ss->call, &err, NULL);
 }
 
+/* Not this agent: it has been logged and counted where that was found. */
+static void refuse(struct session *ss, const struct err *why)
+{
+        ss->ended = true;
+        count(&ss->io->s->metrics.agent_streams_closed);
+        grpc_finish_err(ss->call, why, NULL);
+}
+
 static void on_start(struct grpc_call *call)
 {
         const struct door *door = rpc_door(call);
@@ -284,6 +292,12 @@ static void on_hello(struct session *ss, struct ring_msg *msg, Pb__AgentMessage 
         if (ss->greeted) {
                 ring_msg_free(msg);
                 end(ss, ERR_INVALID, "a stream begins with one hello", true);
+                return;
+        }
+        struct err err = { 0 };
+        if (io_check_node(ss->io, grpc_call_identity(ss->call), m->hello->node_id, grpc_call_peer(ss->call), &err) < 0) {
+                ring_msg_free(msg);
+                refuse(ss, &err);
                 return;
         }
         ss->greeted = true;

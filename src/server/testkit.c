@@ -171,10 +171,15 @@ static void on_close(struct grpc_call *call, enum grpc_status status)
 
 struct agent *agent_connect(const char *grpc_address)
 {
+        return agent_connect_tls(grpc_address, NULL);
+}
+
+struct agent *agent_connect_tls(const char *grpc_address, struct tls *tls)
+{
         struct agent *a = mem_must(sizeof(*a));
         struct err err = { 0 };
         a->base = event_base_new();
-        if (grpc_channel_create(a->base, grpc_address, NULL, &a->channel, &err) < 0)
+        if (grpc_channel_create(a->base, grpc_address, &(struct grpc_channel_options){ .tls = tls }, &a->channel, &err) < 0)
                 fail_msg("channel: %s", err_line(&err));
         struct grpc_callbacks on = { .on_message = on_message, .on_close = on_close };
         a->call = grpc_channel_call(a->channel, "/berth.v1.Agent/Connect", &(struct grpc_call_options){ .wait_for_ready = true }, &on, a);

@@ -26,7 +26,9 @@ bool http_read_until(int fd, struct str *text, const char *until, int timeout_ms
 
 /* ---- an agent ---- */
 struct agent;
+struct tls;
 struct agent *agent_connect(const char *grpc_address);
+struct agent *agent_connect_tls(const char *grpc_address, struct tls *tls); /* tls: NULL is in the clear */
 void agent_close(struct agent *a);
 void agent_send(struct agent *a, const Pb__AgentMessage *m);
 void agent_hello(struct agent *a, const char *node_id);
