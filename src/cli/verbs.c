@@ -27,6 +27,7 @@ const struct verb *const verbs[] = {
         &verb_cluster,
         &verb_doctor,
         &verb_quota,
+        &verb_ca,
         &verb_fsck,
         &verb_migrate_store,
         &verb_config,

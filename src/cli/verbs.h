@@ -7,6 +7,7 @@
 extern const struct verb verb_adopt;
 extern const struct verb verb_agent;
 extern const struct verb verb_apply;
+extern const struct verb verb_ca;
 extern const struct verb verb_cluster;
 extern const struct verb verb_complete;
 extern const struct verb verb_completion;

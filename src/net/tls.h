@@ -101,6 +101,8 @@ void tls_cert_fini(struct tls_cert *cert);
 /* Was `cert` signed by `ca` (both PEM)? Times are not looked at. ERR_DENIED: no. */
 int tls_cert_check_signed(const struct str *cert, const struct str *ca, struct err *err);
 
+bool tls_is_address(const char *text); /* IPv4 or IPv6, as it may stand in a certificate */
+
 /* Berth's own names: "spiffe://berth/node/n1", "spiffe://berth/user/ann", "spiffe://berth/server/s1". */
 #define TLS_URI_PREFIX "spiffe://berth/"
 /* Is this the certificate of node `id`? It is when a URI name says so. A certificate without any name of berth's (one made by another

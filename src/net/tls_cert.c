@@ -142,6 +142,12 @@ int tls_cert_check_signed(const struct str *cert, const struct str *ca, struct e
         return ok == 1 ? 0 : err_set(err, ERR_DENIED, .msg = "the certificate was not signed by this CA");
 }
 
+bool tls_is_address(const char *text)
+{
+        unsigned char buf[16];
+        return inet_pton(AF_INET, text, buf) == 1 || inet_pton(AF_INET6, text, buf) == 1;
+}
+
 /* ---- whose it is ---- */
 
 /* "n1" of "spiffe://berth/node/n1"; NULL: another kind of name. */
