@@ -33,6 +33,8 @@
         5000 /* well below the silence that makes a node NotReady: a server that is back must not lose nodes that wait to dial */
 #define FLUSH_ROUNDS 64
 #define STOP_SLACK_MS 20000
+#define FILES_EVERY_MS 2000
+#define DUE_EVERY_MS (3600 * 1000)
 
 static void dial(struct agent *a);
 
@@ -616,14 +618,45 @@ static void on_terminate(evutil_socket_t sig, short what, void *arg)
         in_ms(f->stop_deadline, grace_ms + STOP_SLACK_MS);
 }
 
-static void on_hangup(evutil_socket_t sig, short what, void *arg)
+/* The log is where somebody may see in time that nobody renews. */
+static void tell_if_due(struct fleet *f)
+{
+        int64_t now_ms = clock_now_ms(&f->clock), left_ms = tls_expires_at_ms(f->tls) - now_ms;
+        char when[TIME_TEXT_LEN];
+
+        if (!tls_is_due(f->tls, now_ms) || (f->due_told_at_ms && now_ms - f->due_told_at_ms < DUE_EVERY_MS))
+                return;
+        f->due_told_at_ms = now_ms;
+        log_warn(left_ms > 0 ? "the certificate expires soon" : "the certificate has expired", LOG_S("cert", f->opt->tls_cert_file),
+                 LOG_S("expires_at", time_format(when, tls_expires_at_ms(f->tls))), LOG_I("hours_left", left_ms / 3600000),
+                 LOG_S("hint", "berth ca renew makes a new one; it is taken up within seconds"));
+}
+
+static void on_files(evutil_socket_t fd, short what, void *arg)
 {
         struct fleet *f = arg;
         struct err err = { 0 };
+        int r = tls_reload_if_changed(f->tls, &err);
 
-        (void)sig, (void)what;
-        if (f->tls && tls_reload(f->tls, &err) < 0)
-                log_error("the TLS files could not be read again; the old ones stay", LOG_E(&err));
+        (void)fd, (void)what;
+        if (r != 0)
+                for (uint32_t i = 0; i < f->n_agents; i++)
+                        agent_push_reload(f->agents[i]);
+        if (r < 0)
+                log_error("new certificate files are not used; the old ones stay in force", LOG_E(&err));
+        else if (r > 0) {
+                f->due_told_at_ms = 0;
+                log_info("new certificate files are in use for new connections");
+        }
+        tell_if_due(f);
+}
+
+static void on_hangup(evutil_socket_t sig, short what, void *arg)
+{
+        struct fleet *f = arg;
+
+        if (f->tls)
+                on_files(sig, what, f);
 }
 
 static int check_options(const struct agent_options *opt, bool *ret_mock, struct err *err)
@@ -659,7 +692,14 @@ static int open_tls(struct fleet *f, struct err *err)
         const struct agent_options *opt = f->opt;
         struct tls_options to = { .cert_file = opt->tls_cert_file, .key_file = opt->tls_key_file, .ca_file = opt->tls_ca_file };
 
-        return opt->tls_ca_file || opt->tls_cert_file ? tls_client_create(&to, &f->tls, err) : 0;
+        int r = opt->tls_ca_file || opt->tls_cert_file ? tls_client_create(&to, &f->tls, err) : 0;
+
+        if (f->tls) {
+                f->files = event_new(f->base, -1, EV_PERSIST, on_files, f);
+                event_add(f->files, &(struct timeval){ .tv_sec = FILES_EVERY_MS / 1000 });
+                tell_if_due(f);
+        }
+        return r;
 }
 
 static int open_agents(struct fleet *f, bool mock, struct err *err)
@@ -704,6 +744,8 @@ static void fleet_close(struct fleet *f)
                 event_free(f->sighup);
         if (f->stop_deadline)
                 event_free(f->stop_deadline);
+        if (f->files)
+                event_free(f->files);
         tls_unref(f->tls);
         if (f->base)
                 event_base_free(f->base);

@@ -73,6 +73,8 @@ struct fleet {
         struct agent **agents;
         uint32_t n_agents, n_ready, n_channels;
         struct event *sigterm, *sigint, *sighup, *stop_deadline;
+        struct event *files;    /* looks at the certificate and its files */
+        int64_t due_told_at_ms; /* when it was last said that the certificate ends soon */
         bool stopping, ready_told;
 };
 

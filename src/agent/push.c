@@ -407,16 +407,22 @@ static int open_server(struct agent_push *p, struct err *err)
                                   .key_file = opt->tls_key_file,
                                   .ca_file = opt->tls_ca_file,
                                   .peer = opt->tls_ca_file ? TLS_PEER_REQUIRED : TLS_PEER_NONE };
-        struct tls *tls = NULL;
         int r = 0;
 
         if (opt->tls_cert_file)
-                r = tls_server_create(&to, &tls, err);
-        so.tls = tls;
+                r = tls_server_create(&to, &p->tls, err);
+        so.tls = p->tls;
         if (r == 0)
                 r = grpc_server_create(p->agent->fleet->base, &so, &p->server, err);
-        tls_unref(tls);
         return r;
+}
+
+void agent_push_reload(struct agent *a)
+{
+        struct err err = { 0 };
+
+        if (a->push && a->push->tls && tls_reload(a->push->tls, &err) < 0)
+                log_error("new certificate files are not used for calls of the server; the old ones stay in force", LOG_E(&err));
 }
 
 int agent_push_open(struct agent *a, struct err *err)
@@ -441,6 +447,7 @@ void agent_push_close(struct agent *a)
         if (!p)
                 return;
         grpc_server_destroy(p->server);
+        tls_unref(p->tls);
         for (size_t i = 0; i < ACTIONS_MAX; i++) {
                 mem_free(p->actions[i].workload_id);
                 mem_free(p->actions[i].error);

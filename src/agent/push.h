@@ -17,7 +17,8 @@
 /* Listens; after the engine has booted. */
 int agent_push_open(struct agent *a, struct err *err);
 void agent_push_close(struct agent *a);
-void agent_push_dial(struct agent *a); /* registers, or beats: the timer's word */
-void agent_push_turn(struct agent *a); /* the engine has been emptied: is there news? */
+void agent_push_dial(struct agent *a);   /* registers, or beats: the timer's word */
+void agent_push_reload(struct agent *a); /* the certificate's files have changed; an agent that does not listen: nothing */
+void agent_push_turn(struct agent *a);   /* the engine has been emptied: is there news? */
 
 #endif

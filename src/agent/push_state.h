@@ -21,6 +21,7 @@ struct action {
 struct agent_push {
         struct agent *agent;
         struct grpc_server *server;
+        struct tls *tls; /* of the server; NULL: in the clear */
         struct push_method *methods;
         char *endpoint;
         struct action actions[ACTIONS_MAX]; /* a ring: the newest is at (n_actions - 1) % ACTIONS_MAX */

@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define TOLD_PER_SECOND 10 /* lines about refused connections */
 
@@ -27,6 +28,7 @@ struct tls {
         char *cert_file, *key_file, *ca_file;
         SSL_CTX *ctx;
         uint64_t generation;
+        uint64_t stamp; /* of the files, as they were just before they were last read */
         int64_t begins_at_ms, expires_at_ms, trust_expires_at_ms;
         _Atomic uint64_t refused[_TLS_REFUSED_MAX];
         int64_t told_at_ms; /* refusals: the second that is being counted, and its lines */
@@ -221,9 +223,42 @@ void tls_unref(struct tls *t)
         mem_free(t);
 }
 
+static uint64_t stamp_add(uint64_t stamp, const char *path)
+{
+        struct stat st;
+
+        if (path && stat(path, &st) == 0) {
+                uint64_t parts[] = { (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec, st.st_ino, (uint64_t)st.st_size };
+                for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+                        stamp = (stamp ^ parts[i]) * UINT64_C(0x100000001b3);
+        }
+        return (stamp ^ 1) * UINT64_C(0x100000001b3);
+}
+
+static uint64_t files_stamp(const struct tls *t)
+{
+        return stamp_add(stamp_add(stamp_add(UINT64_C(0xcbf29ce484222325), t->cert_file), t->key_file), t->ca_file);
+}
+
+int tls_reload_if_changed(struct tls *t, struct err *err)
+{
+        pthread_mutex_lock(&t->lock);
+        bool same = t->stamp == files_stamp(t);
+        pthread_mutex_unlock(&t->lock);
+        if (same)
+                return 0;
+        int r = tls_reload(t, err);
+        return r < 0 ? r : 1;
+}
+
 int tls_reload(struct tls *t, struct err *err)
 {
         SSL_CTX *fresh = NULL, *old;
+        uint64_t stamp = files_stamp(t); /* before they are read: what changes meanwhile is seen by the next look */
+
+        pthread_mutex_lock(&t->lock);
+        t->stamp = stamp;
+        pthread_mutex_unlock(&t->lock);
         int r = build(t, &fresh, err);
         if (r < 0)
                 return r;

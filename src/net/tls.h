@@ -42,6 +42,8 @@ static inline void tls_unrefp(struct tls **tls)
 
 /* Reads the files again; see above. */
 int tls_reload(struct tls *tls, struct err *err);
+/* The same if one of the files is another one than at the last try. 1: new ones are in use, 0: nothing has changed. */
+int tls_reload_if_changed(struct tls *tls, struct err *err);
 uint64_t tls_generation(struct tls *tls);   /* 1 at first, one more with each successful reload */
 int64_t tls_expires_at_ms(struct tls *tls); /* of our certificate, Unix milliseconds; 0 without one */
 int64_t tls_begins_at_ms(struct tls *tls);  /* the other end of its life */

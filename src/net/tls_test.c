@@ -332,12 +332,19 @@ static void rotation_leaves_running_streams_alone(void **state)
         assert_int_equal(tls_generation(r.server_tls), 2);
         assert_string_equal(connected_cn(&r), "server-2");
 
+        /* whoever only looks whether there is something new */
+        assert_int_equal(tls_reload_if_changed(r.server_tls, &err), 0);
+        issue(&r, &r.ca, "server", "server-2", "spiffe://berth/server");
+        assert_int_equal(tls_reload_if_changed(r.server_tls, &err), 1);
+        assert_int_equal(tls_reload_if_changed(r.server_tls, &err), 0);
+        assert_int_equal(tls_generation(r.server_tls), 3);
+
         /* a key that does not fit: refused, the old pair stays */
         issue(&r, &r.ca, "other", "server-3", "spiffe://berth/server");
         assert_int_equal(rename(in_dir(&r, "other.crt"), in_dir(&r, "server.crt")), 0);
         assert_int_equal(tls_reload(r.server_tls, &err), -ERR_INVALID);
         assert_true(err.msg[0] && err.hint[0]);
-        assert_int_equal(tls_generation(r.server_tls), 2);
+        assert_int_equal(tls_generation(r.server_tls), 3);
         assert_string_equal(connected_cn(&r), "server-2");
         assert_int_equal(unlink(in_dir(&r, "server.crt")), 0);
         assert_true(tls_reload(r.server_tls, &err) < 0);

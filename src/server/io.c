@@ -14,7 +14,6 @@
 #include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define TURN_MESSAGES 64 /* from the queue, before sockets are looked at again */
@@ -22,7 +21,7 @@
 #define ANSWERS_MANY 256 /* answers that wait to be sent; beyond, few changes are looked at */
 #define BACKLOG_MAX 1024 /* answers that wait to be sent; beyond, no change is taken: answers come before questions (A11) */
 #define TURN_INPUTS 32   /* to the ring, before it is woken without waiting for the end of the turn */
-#define FILES_EVERY_MS 5000
+#define FILES_EVERY_MS 2000
 
 /* ---- small things that both doors need --------------------------------------------------------------------------------------------------------- */
 
@@ -193,31 +192,17 @@ static void on_wake(evutil_socket_t fd, short what, void *ctx)
 
 /* ---- certificates -------------------------------------------------------------------------------------------------------------------------------- */
 
-static int64_t stamp_of(const char *path)
-{
-        struct stat st;
-        if (!path || stat(path, &st) < 0)
-                return 0;
-        return (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec + (int64_t)st.st_ino;
-}
-
-static int64_t files_stamp(const struct server_options *opt)
-{
-        return stamp_of(opt->tls_cert) ^ stamp_of(opt->tls_key) << 1 ^ stamp_of(opt->tls_ca) << 2;
-}
-
 static void on_files(evutil_socket_t fd, short what, void *ctx)
 {
         struct io *io = ctx;
         struct err err = { 0 };
-        int64_t stamp = files_stamp(&io->s->opt);
         (void)fd;
         (void)what;
-        if (stamp == io->tls_files_stamp)
+        int r = tls_reload_if_changed(io->tls, &err);
+        if (r == 0)
                 return;
-        io->tls_files_stamp = stamp;
         push_reload(io->push);
-        if (tls_reload(io->tls, &err) < 0)
+        if (r < 0)
                 log_error("new certificate files are not used; the old ones stay in force", LOG_E(&err));
         else
                 log_info("new certificate files are in use for new connections", LOG_S("cert", io->s->opt.tls_cert));
@@ -235,7 +220,6 @@ static int open_tls(struct io *io, struct err *err)
         int r = tls_server_create(&o, &io->tls, err);
         if (r < 0)
                 return r;
-        io->tls_files_stamp = files_stamp(opt);
         io->files = event_new(io->base, -1, EV_PERSIST, on_files, io);
         event_add(io->files, &(struct timeval){ .tv_sec = FILES_EVERY_MS / 1000 });
         return 0;

@@ -50,7 +50,6 @@ struct io {
         struct rng rng;
         struct str openapi;  /* made when first asked for */
         char cluster_id[65]; /* "": not asked for yet */
-        int64_t tls_files_stamp;
         bool stopping;
         int draining; /* doors that are not empty yet */
 };
