@@ -61,14 +61,22 @@ class Answer:
         return f"<{self.status} {self.body[:600]!r}>"
 
 
+def http_connection(address, timeout, tls):
+    """tls: an ssl.SSLContext, or None for the clear."""
+    host, port = address.rsplit(":", 1)
+    if tls:
+        return http.client.HTTPSConnection(host, int(port), timeout=timeout, context=tls)
+    return http.client.HTTPConnection(host, int(port), timeout=timeout)
+
+
 class Api:
     """REST over one kept connection. Not for two threads at once: each takes its own with fork()."""
 
-    def __init__(self, address, timeout=TIMEOUT):
-        self.address, self.timeout, self.connection = address, timeout, None
+    def __init__(self, address, timeout=TIMEOUT, tls=None):
+        self.address, self.timeout, self.tls, self.connection = address, timeout, tls, None
 
     def fork(self):
-        return Api(self.address, self.timeout)
+        return Api(self.address, self.timeout, self.tls)
 
     def call(self, method, path, body=None, headers=None, raw=None):
         headers = dict(headers or {})
@@ -79,8 +87,7 @@ class Api:
             fresh = self.connection is None
             try:
                 if fresh:
-                    host, port = self.address.rsplit(":", 1)
-                    self.connection = http.client.HTTPConnection(host, int(port), timeout=self.timeout)
+                    self.connection = http_connection(self.address, self.timeout, self.tls)
                     self.connection.connect()
                     self.connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.connection.request(method, path, data, headers)
@@ -108,9 +115,8 @@ class Api:
 class EventStream:
     """Server-sent events: iterate to get (id, event name, data)."""
 
-    def __init__(self, address, since=None, timeout=TIMEOUT, **query):
-        host, port = address.rsplit(":", 1)
-        self.connection = http.client.HTTPConnection(host, int(port), timeout=timeout)
+    def __init__(self, address, since=None, timeout=TIMEOUT, tls=None, **query):
+        self.connection = http_connection(address, timeout, tls)
         headers = {"Accept": "text/event-stream"}
         if since is not None:
             headers["Last-Event-ID"] = str(since)
@@ -246,6 +252,7 @@ class Cluster:
         self.server = None
         self.agents = {}
         self.address = self.grpc_address = None
+        self.tls = None  # an ssl.SSLContext: how the test itself talks to the server
         self.listen = "127.0.0.1:0"
         self.grpc_listen = "127.0.0.1:0"
         self.changed = threading.Condition()
@@ -293,7 +300,7 @@ class Cluster:
             time.sleep(0.005)
         self.address, self.grpc_address = lines["http"], lines["grpc"]
         self.listen, self.grpc_listen = self.address, self.grpc_address
-        self.api = Api(self.address)
+        self.api = Api(self.address, tls=self.tls)
         if not self.watcher:
             self.watcher = threading.Thread(target=self._watch, daemon=True)
             self.watcher.start()
@@ -343,7 +350,7 @@ class Cluster:
         since = 0
         while not self.closing:
             try:
-                stream = EventStream(self.address, since=since, timeout=5)
+                stream = EventStream(self.address, since=since, timeout=5, tls=self.tls)
                 self.stream = stream
                 for ident, _, _ in stream:
                     since = int(ident or since)
