@@ -324,6 +324,18 @@ static void health_check(struct agent_push *p, struct grpc_call *call, const Pro
 
 /* ---- the service ---- */
 
+/* With certificates only servers give orders: another node's, or a user's, is of the same CA and must not. */
+static bool may_order(struct agent_push *p, struct grpc_call *call)
+{
+        const struct tls_identity *who = grpc_call_identity(call);
+
+        if (!p->tls || !p->agent->fleet->opt->tls_ca_file || tls_identity_is_server(who))
+                return true;
+        log_warn("a call was refused: its certificate is not that of a server", LOG_S("node", p->agent->node_id),
+                 LOG_S("certificate", tls_identity_words(who)), LOG_S("peer", grpc_call_peer(call)));
+        return false;
+}
+
 static void on_message(struct grpc_call *call, const void *data, size_t len)
 {
         const struct push_method *m = grpc_call_data(call);
@@ -333,6 +345,8 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
 
         if (m->push->agent->fleet->stopping)
                 grpc_call_finish(call, GRPC_UNAVAILABLE, "the agent is stopping", NULL);
+        else if (!may_order(m->push, call))
+                grpc_call_finish(call, GRPC_PERMISSION_DENIED, "agents take orders of servers only, and this is another certificate", NULL);
         else if (pb_unpack(m->request, data, len, &arena, &request, &err) < 0)
                 grpc_call_finish(call, GRPC_INVALID_ARGUMENT, err_line(&err), NULL);
         else

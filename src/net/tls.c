@@ -150,7 +150,8 @@ static int build(struct tls *t, SSL_CTX **ret_ctx, struct err *err)
                 SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
                 SSL_CTX_set_alpn_select_cb(ctx, on_alpn, NULL);
         }
-        SSL_CTX_set_app_data(ctx, t); /* whose it is: connections of a server are gone before it lets go of t */
+        if (t->is_server) /* whose it is: a server's connections are gone before it lets go of t; a client's may not be */
+                SSL_CTX_set_app_data(ctx, t);
         int r = load_own(t, ctx, err);
         if (r >= 0)
                 r = load_trust(t, ctx, err);
@@ -380,7 +381,7 @@ void tls_handshake_failed(SSL *ssl, unsigned long error, const char *peer)
         struct tls *t = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
         int code = ERR_GET_REASON(error);
 
-        if (!t || !t->is_server || !error || code >= SSL_AD_REASON_OFFSET)
+        if (!t || !error || code >= SSL_AD_REASON_OFFSET)
                 return;
         enum tls_refusal reason = reason_of(ssl, code);
         tls_count_refused(t, reason);

@@ -110,6 +110,9 @@ bool tls_is_address(const char *text); /* IPv4 or IPv6, as it may stand in a cer
 /* Is this the certificate of node `id`? It is when a URI name says so. A certificate without any name of berth's (one made by another
  * tool) is the node's when a DNS name is equal to the id. */
 bool tls_identity_is_node(const struct tls_identity *who, const char *id);
+/* May the holder give orders to agents? It may when a URI name says that it is a server, and when it has no name of berth's at all: other
+ * schedulers are told apart by their CA alone. */
+bool tls_identity_is_server(const struct tls_identity *who);
 /* "node n1", "user ann", else the common name: for logs. Valid as fmt()'s result. */
 const char *tls_identity_words(const struct tls_identity *who);
 

@@ -160,18 +160,30 @@ static const char *name_of(const char *uri, const char *kind)
         return uri + prefix + len + 1;
 }
 
+static bool is_ours(const struct tls_identity *who)
+{
+        for (size_t i = 0; i < who->n_uris; i++)
+                if (strncmp(who->uris[i], TLS_URI_PREFIX, strlen(TLS_URI_PREFIX)) == 0)
+                        return true;
+        return false;
+}
+
+bool tls_identity_is_server(const struct tls_identity *who)
+{
+        for (size_t i = 0; who && i < who->n_uris; i++)
+                if (!str_empty(name_of(who->uris[i], "server")))
+                        return true;
+        return who && !is_ours(who);
+}
+
 bool tls_identity_is_node(const struct tls_identity *who, const char *id)
 {
-        bool ours = false;
-
         if (!who || str_empty(id))
                 return false;
-        for (size_t i = 0; i < who->n_uris; i++) {
-                ours = ours || strncmp(who->uris[i], TLS_URI_PREFIX, strlen(TLS_URI_PREFIX)) == 0;
+        for (size_t i = 0; i < who->n_uris; i++)
                 if (str_eq(name_of(who->uris[i], "node"), id))
                         return true;
-        }
-        for (size_t i = 0; i < who->n_dns && !ours; i++)
+        for (size_t i = 0; i < who->n_dns && !is_ours(who); i++)
                 if (str_eq(who->dns[i], id))
                         return true;
         return false;

@@ -227,6 +227,13 @@ static void a_certificate_is_that_of_one_node(void **state)
         by_uri.n_dns = 0;
         assert_false(tls_identity_is_node(&by_uri, "n1"));
         assert_string_equal(tls_identity_words(&as_user), "user n1");
+        char *server[] = { (char *)"spiffe://berth/server/s1", NULL };
+        struct tls_identity as_server = { .uris = server, .n_uris = 1 };
+        assert_true(tls_identity_is_server(&as_server));
+        assert_true(tls_identity_is_server(&by_cn));
+        assert_false(tls_identity_is_server(&by_uri));
+        assert_false(tls_identity_is_server(&as_user));
+        assert_false(tls_identity_is_server(NULL));
         assert_string_equal(tls_identity_words(&by_cn), "\"n1\"");
 }
 

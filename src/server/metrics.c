@@ -215,17 +215,18 @@ static uint64_t open_fds(void)
         return n > 3 ? n - 3 : 0; /* ".", ".." and the directory itself */
 }
 
+/* In the clear both families are there, and empty: rules that name them can be checked anywhere. */
 static void render_tls(struct str *out, struct tls *tls)
 {
-        if (!tls)
-                return;
         family(out, "berth_tls_refused_total", "counter", "Connections and agents refused because of their certificate, by reason.");
-        for (enum tls_refusal r = 0; r < _TLS_REFUSED_MAX; r++)
+        for (enum tls_refusal r = 0; tls && r < _TLS_REFUSED_MAX; r++)
                 sample(out, "berth_tls_refused_total", "reason", tls_refusal_name(r), tls_refused(tls, r));
         family(out, "berth_certificate_expiry_timestamp_seconds", "gauge",
                "When the server's certificate expires, and the first of the CAs that vouch for its clients.");
-        sample(out, "berth_certificate_expiry_timestamp_seconds", "certificate", "server", (uint64_t)(tls_expires_at_ms(tls) / 1000));
-        if (tls_trust_expires_at_ms(tls))
+        if (tls)
+                sample(out, "berth_certificate_expiry_timestamp_seconds", "certificate", "server",
+                       (uint64_t)(tls_expires_at_ms(tls) / 1000));
+        if (tls && tls_trust_expires_at_ms(tls))
                 sample(out, "berth_certificate_expiry_timestamp_seconds", "certificate", "ca",
                        (uint64_t)(tls_trust_expires_at_ms(tls) / 1000));
 }

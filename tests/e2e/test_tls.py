@@ -8,7 +8,9 @@ import ssl
 import subprocess
 import threading
 import time
+import unittest
 
+import persys
 from berthtest import BERTH, Api, Case, Gone, note
 
 REASONS = ("no-certificate", "unknown-ca", "expired", "bad-certificate", "wrong-node", "protocol")
@@ -176,6 +178,30 @@ class Refused(Tls):
             self.assertNotIn("PRIVATE KEY", text)
             for key in keys:
                 self.assertNotIn(key, text)
+
+    # R: C32
+    @unittest.skipUnless(persys.grpc, "needs python3-grpcio")
+    def test_an_agent_that_is_called_takes_orders_of_servers_only(self):
+        c, pki = self.secure(heartbeat="1s")
+        self.node(c, pki, "node-1", "--push", "--listen", "127.0.0.1:0")
+        c.wait_nodes_ready(1)
+        pki.issue("node", "node-2")
+        endpoint = re.search(r"endpoint=(\S+)", self.log(c, "node-1")).group(1)
+
+        def call(name):
+            parts = []
+            for path in ("ca.pem", name + "-key.pem", name + ".pem"):
+                with open(pki.file(path), "rb") as f:
+                    parts.append(f.read())
+            with persys.grpc.secure_channel(endpoint, persys.grpc.ssl_channel_credentials(*parts)) as channel:
+                method = channel.unary_unary("/persys.agent.v1.AgentService/HealthCheck")
+                try:
+                    method(b"", timeout=30)
+                    return "OK"
+                except persys.grpc.RpcError as e:
+                    return e.code().name
+        self.assertEqual([call(n) for n in ("s1", "node-2", "ann")], ["OK", "PERMISSION_DENIED", "PERMISSION_DENIED"])
+        self.assertIn('certificate="node node-2"', self.log(c, "node-1"))
 
     # R: C32
     def test_a_server_of_a_foreign_ca_is_not_believed(self):
