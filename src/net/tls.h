@@ -113,6 +113,9 @@ bool tls_identity_is_node(const struct tls_identity *who, const char *id);
 /* May the holder give orders to agents? It may when a URI name says that it is a server, and when it has no name of berth's at all: other
  * schedulers are told apart by their CA alone. */
 bool tls_identity_is_server(const struct tls_identity *who);
+/* Who does what this connection asks for, as events name it: "ann", "node:n1", "server:s1", else the common name; at most 64 bytes. Valid
+ * as fmt()'s result; who is not NULL. */
+const char *tls_identity_actor(const struct tls_identity *who);
 /* "node n1", "user ann", else the common name: for logs. Valid as fmt()'s result. */
 const char *tls_identity_words(const struct tls_identity *who);
 

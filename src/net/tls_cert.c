@@ -201,3 +201,17 @@ const char *tls_identity_words(const struct tls_identity *who)
                                 return fmt("%s %.128s", kinds[k], name_of(who->uris[i], kinds[k]));
         return fmt("\"%.128s\"", who->cn ? who->cn : "");
 }
+
+const char *tls_identity_actor(const struct tls_identity *who)
+{
+        for (size_t i = 0; i < who->n_uris; i++) {
+                const char *uri = who->uris[i];
+                if (name_of(uri, "user"))
+                        return fmt("%.64s", name_of(uri, "user"));
+                if (name_of(uri, "node"))
+                        return fmt("node:%.59s", name_of(uri, "node"));
+                if (name_of(uri, "server"))
+                        return fmt("server:%.57s", name_of(uri, "server"));
+        }
+        return fmt("%.64s", who->cn ? who->cn : "");
+}

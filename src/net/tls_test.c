@@ -227,6 +227,11 @@ static void a_certificate_is_that_of_one_node(void **state)
         by_uri.n_dns = 0;
         assert_false(tls_identity_is_node(&by_uri, "n1"));
         assert_string_equal(tls_identity_words(&as_user), "user n1");
+        assert_string_equal(tls_identity_actor(&as_user), "n1");
+        assert_string_equal(tls_identity_actor(&by_cn), "n1");
+        assert_string_equal(tls_identity_actor(&by_dns), "n9");
+        by_uri.uris = node;
+        assert_string_equal(tls_identity_actor(&by_uri), "node:n1"); /* a node that is called like a user is not that user */
         char *server[] = { (char *)"spiffe://berth/server/s1", NULL };
         struct tls_identity as_server = { .uris = server, .n_uris = 1 };
         assert_true(tls_identity_is_server(&as_server));

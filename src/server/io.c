@@ -52,10 +52,13 @@ void io_request_id(struct io *io, const char *wanted, char ret[static 65])
                 ulid_make(ret, clock_wall_ms(), rng_next(&io->rng), rng_next(&io->rng));
 }
 
-void io_actor(const char *certificate, const char *header, char ret[static 65])
+void io_actor(const struct tls_identity *who, const char *header, char ret[static 65])
 {
-        const char *who = is_sane(certificate, "-_.:@/ ") ? certificate : is_sane(header, "-_.:@/") ? header : "anonymous";
-        strcpy(ret, who);
+        const char *name = who ? tls_identity_actor(who) : NULL;
+        if (who) /* whatever it is called: a certificate's holder is never whom the header says */
+                strcpy(ret, is_sane(name, "-_.:@/ ") ? name : "certificate");
+        else
+                strcpy(ret, is_sane(header, "-_.:@/") ? header : "anonymous");
 }
 
 /* ---- messages to the ring ---------------------------------------------------------------------------------------------------------------------- */

@@ -63,8 +63,8 @@ bool io_takes_changes(struct io *io);
 int io_too_busy(struct io *io, struct err *err);
 /* A request id: what the caller sent if it is sane (1..64 of letters, digits and -_.:), else a new ULID. */
 void io_request_id(struct io *io, const char *wanted, char ret[static 65]);
-/* Who asks: the certificate's name, else what the header says if it is sane, else "anonymous". */
-void io_actor(const char *certificate, const char *header, char ret[static 65]);
+/* Who asks: the certificate's name ("ann", "node:n1") if there is one, else what the header says if it is sane, else "anonymous". */
+void io_actor(const struct tls_identity *who, const char *header, char ret[static 65]);
 /* The same from metadata of a gRPC call. */
 void rpc_caller(struct io *io, struct grpc_call *call, char ret_request_id[static 65], char ret_actor[static 65]);
 

@@ -248,7 +248,7 @@ void persys_http(const struct door *door, struct http_request *req)
         p->peer = arena_strdup(&p->memory, http_peer(req));
         strncpy(p->request_id, http_request_id(req), sizeof(p->request_id) - 1);
         const struct tls_identity *who = http_identity(req);
-        io_actor(who ? who->cn : NULL, http_header(req, "X-Berth-Actor"), p->actor);
+        io_actor(who, http_header(req, "X-Berth-Actor"), p->actor);
         http_on_close(req, on_http_close, p);
         if (decode(p, req, &err) < 0)
                 persys_fail_err(p, &err);

@@ -337,7 +337,7 @@ void relays_http_logs(struct relays *rs, const struct op *op, struct http_reques
         r->sink.http = req;
         strncpy(r->request_id, http_request_id(req), sizeof(r->request_id) - 1);
         const struct tls_identity *who = http_identity(req);
-        io_actor(who ? who->cn : NULL, http_header(req, "X-Berth-Actor"), r->actor);
+        io_actor(who, http_header(req, "X-Berth-Actor"), r->actor);
         r->logs = (Pb__LogsRequest *)pb_clone(&r->memory, &want->base);
         http_on_close(req, on_http_close, r);
         locate(r, r->logs->id);

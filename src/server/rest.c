@@ -172,7 +172,7 @@ static void begin_call(const struct door *door, struct http_request *req, struct
         call->pretty = pretty;
         strncpy(call->request_id, http_request_id(req), sizeof(call->request_id) - 1);
         const struct tls_identity *who = http_identity(req);
-        io_actor(who ? who->cn : NULL, http_header(req, "X-Berth-Actor"), call->actor);
+        io_actor(who, http_header(req, "X-Berth-Actor"), call->actor);
         http_on_close(req, on_call_close, call);
         call->msg = msg;
         msg->in.kind = door->op->input;

@@ -42,7 +42,7 @@ void rpc_caller(struct io *io, struct grpc_call *call, char ret_request_id[stati
 {
         const struct tls_identity *who = grpc_call_identity(call);
         io_request_id(io, grpc_call_header(call, "x-request-id", NULL), ret_request_id);
-        io_actor(who ? who->cn : NULL, grpc_call_header(call, "x-berth-actor", NULL), ret_actor);
+        io_actor(who, grpc_call_header(call, "x-berth-actor", NULL), ret_actor);
 }
 
 /* ---- unary calls ---------------------------------------------------------------------------------------------------------------------------- */

@@ -756,6 +756,23 @@ static void with_tls_only_known_clients_get_in(void **state)
         assert_int_equal(grpc_call_sync(f->grpc, &co, liar, "/berth.v1.Control/ApplyWorkload", req.buf, req.len, 5000, &reply, &err), 0);
         assert_int_equal(reply.status, GRPC_OK);
         grpc_reply_fini(&reply);
+        /* not even when the certificate's own name cannot be used */
+        struct tls_pair odd = { 0 };
+        struct tls *odd_tls = NULL;
+        assert_int_equal(tls_issue(&ca, &(struct tls_issue_options){ .cn = "<odd>" }, &odd, &err), 0);
+        write_pem(paths[3], &odd.cert);
+        write_pem(paths[4], &odd.key);
+        assert_int_equal(tls_client_create(&known, &odd_tls, &err), 0);
+        co.tls = odd_tls;
+        apply.workload->spec->command[0] = (char *)"false";
+        liar[0] = GRPC_META("x-berth-actor", "trudy", 5);
+        str_clear(&req);
+        pb_pack(&req, &apply.base);
+        assert_int_equal(grpc_call_sync(f->grpc, &co, liar, "/berth.v1.Control/ApplyWorkload", req.buf, req.len, 5000, &reply, &err), 0);
+        assert_int_equal(reply.status, GRPC_OK);
+        grpc_reply_fini(&reply);
+        tls_pair_fini(&odd);
+        tls_unref(odd_tls);
         co.tls = nobody;
         assert_int_equal(grpc_call_sync(f->grpc, &co, NULL, "/berth.v1.Control/ApplyWorkload", req.buf, req.len, 5000, &reply, &err), 0);
         assert_int_not_equal(reply.status, GRPC_OK);
@@ -770,6 +787,8 @@ static void with_tls_only_known_clients_get_in(void **state)
         assert_int_equal(reply.status, GRPC_OK);
         assert_non_null(memmem(reply.data.buf, reply.data.len, "carol", 5));
         assert_null(memmem(reply.data.buf, reply.data.len, "mallory", 7));
+        assert_null(memmem(reply.data.buf, reply.data.len, "trudy", 5));
+        assert_non_null(memmem(reply.data.buf, reply.data.len, "certificate", 11));
         grpc_reply_fini(&reply);
         str_fini(&req);
         tls_unref(tls);
