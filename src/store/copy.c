@@ -53,6 +53,15 @@ static int make_room(struct copying *c, size_t bytes, struct err *err)
         return r;
 }
 
+/* Never NULL: that would be a removal. */
+static void *copy_of(struct copying *c, const void *data, size_t len)
+{
+        void *copy = arena_alloc(&c->memory, len + !len);
+        if (len)
+                memcpy(copy, data, len);
+        return copy;
+}
+
 static int add_event(void *ctx, const struct store_event *e, struct err *err)
 {
         struct copying *c = ctx;
@@ -60,7 +69,7 @@ static int add_event(void *ctx, const struct store_event *e, struct err *err)
                 return 1;
         int r = make_room(c, e->len, err);
         if (r == 0)
-                *array_push(&c->events) = (struct store_event){ e->seq, arena_dup(&c->memory, e->data, e->len + !e->len), e->len };
+                *array_push(&c->events) = (struct store_event){ e->seq, copy_of(c, e->data, e->len), e->len };
         return r;
 }
 
@@ -68,8 +77,7 @@ static int add_record(struct copying *c, const char *key, const void *data, size
 {
         int r = make_room(c, strlen(key) + len, err);
         if (r == 0)
-                *array_push(&c->records) =
-                    (struct store_record){ arena_strdup(&c->memory, key), data ? arena_dup(&c->memory, data, len + !len) : NULL, len };
+                *array_push(&c->records) = (struct store_record){ arena_strdup(&c->memory, key), data ? copy_of(c, data, len) : NULL, len };
         return r;
 }
 

@@ -45,6 +45,15 @@ static bool is_view(const char *key)
                (str_starts(key, "/nodes/") && str_ends(key, "/status"));
 }
 
+/* Never NULL: that would be a removal. */
+static void *copy_of(const void *data, size_t len)
+{
+        void *copy = mem_must(len + !len);
+        if (len)
+                memcpy(copy, data, len);
+        return copy;
+}
+
 static void put_one(struct etcd_cache *c, const char *key, const void *data, size_t len)
 {
         if (is_view(key))
@@ -52,11 +61,11 @@ static void put_one(struct etcd_cache *c, const char *key, const void *data, siz
         uint32_t i = map_get(&c->by_key, key, strlen(key));
         if (i != MAP_NONE) {
                 mem_free((void *)c->records.at[i].data);
-                c->records.at[i].data = mem_dup(data, len + !len);
+                c->records.at[i].data = copy_of(data, len);
                 c->records.at[i].len = len;
                 return;
         }
-        *array_push(&c->records) = (struct store_record){ mem_strdup(key), mem_dup(data, len + !len), len };
+        *array_push(&c->records) = (struct store_record){ mem_strdup(key), copy_of(data, len), len };
         map_put(&c->by_key, (uint32_t)c->records.len - 1);
 }
 

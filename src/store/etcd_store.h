@@ -21,7 +21,7 @@ struct etcd_cache {
         ARRAY(struct store_record) records; /* owned */
         struct map by_key;
         uint64_t head;
-        bool whole; /* loaded, and followed since */
+        _Atomic bool whole; /* loaded, and followed since */
 };
 
 struct etcd_store {
