@@ -331,7 +331,8 @@ static int seed(struct store *base, uint64_t head, struct err *err)
         struct memory_disk *d = self(base)->disk;
         if (is_away(d))
                 return err_away(err);
-        d->head = base->head = head;
+        d->head = head;
+        base->head = head;
         d->first = head + 1;
         return 0;
 }
