@@ -844,6 +844,10 @@ int main(void)
                 for (size_t j = 0; j < ARRAY_LEN(suite); j++) {
                         if (suite[j].shared && !factories[i].shared)
                                 continue;
+#ifdef __SANITIZE_THREAD__ /* cannot follow threads that a forked child starts, and the store in etcd has one */
+                        if (suite[j].shared && strcmp(factories[i].name, "etcd") == 0)
+                                continue;
+#endif
                         snprintf(names[n], sizeof(names[n]), "%s_%s", factories[i].name, suite[j].label);
                         tests[n] = (struct CMUnitTest){ names[n], suite[j].test, setup, teardown, (void *)(uintptr_t)&factories[i] };
                         n++;
