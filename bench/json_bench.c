@@ -119,6 +119,12 @@ static void bench_packed(const struct texts *json, ProtobufCMessage **messages, 
                 arena_reset(&scratch);
         }
         report("unpack checked", json, start, jansson_ns);
+        start = cpu_ns();
+        for (unsigned i = 0; i < json->n; i++) {
+                str_clear(&out);
+                must(json_write_packed(&out, &pb__workload__descriptor, packed.at[i].buf, packed.at[i].len), "it is written");
+        }
+        report("packed to json", json, start, jansson_ns);
         for (unsigned i = 0; i < json->n; i++)
                 str_fini(&packed.at[i]);
         mem_free(packed.at);

@@ -20,8 +20,8 @@ CHECK_PACKAGES=(
         libcmocka-dev libjansson-dev
         clang libclang-rt-14-dev clang-format
         python3 python3-grpcio python3-protobuf python3-yaml
-        strace procps git shellcheck valgrind
-        etcd-server etcd-client
+        openssl strace procps git shellcheck valgrind
+        etcd-server etcd-client golang-cfssl
         podman runc crun conmon catatonit containernetworking-plugins iptables busybox-static
 )
 

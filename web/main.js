@@ -157,7 +157,7 @@ function help() {
   const dialog = h('dialog.ask', { 'aria-label': 'Help' }, h('h2', null, 'Keys'),
     h('dl.keys', null, KEYS.map(([k, what]) => [h('dt', null, k.split(' ').filter(Boolean).map((x) => h('kbd', null, x))), h('dd', null, what)])),
     h('p.muted', null, 'Search takes part of a name, label=value, or a status; several words must all match. In the overview the rest fades.'),
-    h('p.muted', null, `berth ${c.version || ''}, cluster ${c.cluster_id || ''}. `, h('a', { href: 'openapi.json' }, 'API'), ' · ', h('a', { href: 'metrics' }, 'metrics')), h('div.buttons', null, close));
+    h('p.muted', null, `berth ${c.version || ''}, cluster ${c.cluster_id || ''}. `, h('a', { href: 'openapi.json' }, 'API'), ' · ', h('a', { href: 'metrics' }, 'metrics')), h('div.buttons', null, hasToken() && h('button.button', { type: 'button', onclick: otherToken }, 'Use another token'), close));
   close.onclick = () => dialog.close();
   dialog.onclose = () => dialog.remove();
   document.body.append(dialog);
@@ -195,11 +195,11 @@ function drawLink() {
   if (s === 'live') lost = 0;
   else lost ||= Date.now();
   const wait = again ? Math.ceil((again - Date.now()) / 1000) : 0;
-  setText(el.lastChild, s === 'live' ? 'live' : s === 'lost' ? `reconnecting${wait > 1 ? ` in ${wait}s` : ''}` : 'connecting');
+  setText(el.lastChild, s === 'live' ? 'live' : s === 'lost' ? `reconnecting${wait > 1 ? ` in ${wait}s` : ''}` : s === 'stranger' ? 'no token' : 'connecting');
 }
 function drawBanners() {
   const x = state.health, said = [];
-  if (state.link.state !== 'live' && lost && Date.now() - lost > 1500 && state.loaded)
+  if (!['live', 'stranger'].includes(state.link.state) && lost && Date.now() - lost > 1500 && state.loaded)
     said.push(h('div.banner.bad', null, h('strong', null, 'No connection to the server. '), `What you see is ${duration(Date.now() - lost)} old; it is read again as soon as the server answers. `, h('button.button', { type: 'button', onclick: reconnectNow }, 'Try now')));
   else if (x?.status === 'degraded')
     said.push(h('div.banner.warn', null, h('strong', null, 'The server is degraded. '), `${x.reason || 'its store is away'}: reads go on, changes wait${x.mode_changed_at ? `, for ${duration(Date.now() - ms(x.mode_changed_at))} now` : ''}.`));
@@ -217,6 +217,41 @@ subscribe((change) => {
   if (change.link) drawLink();
   if (change.health || change.link) drawBanners();
   page?.update(change);
+});
+
+// ---- who we are ----
+
+// The token is kept in a cookie of this browser session, so that every call of the page and its worker carries it; scripts of others never run here (CSP), and other sites'
+// pages cannot make the browser send it (SameSite).
+const COOKIE = 'berth_token', hasToken = () => document.cookie.split('; ').some((c) => c.startsWith(`${COOKIE}=`));
+const keepToken = (token) => (document.cookie = `${COOKIE}=${encodeURIComponent(token)}; Path=/; SameSite=Strict${location.protocol === 'https:' ? '; Secure' : ''}${token ? '' : '; Max-Age=0'}`);
+let asking = false;
+function askToken({ status, why }) {
+  if (asking) return;
+  asking = true;
+  const input = h('input', { type: 'password', name: 'token', autocomplete: 'off', required: true, 'aria-label': 'Token', placeholder: 'berth_…' });
+  const form = h('form', { method: 'dialog' }, h('h2', null, status === 403 ? 'This token may not look at the cluster' : 'This cluster wants to know who you are'),
+    hasToken() && why && h('p.refused', { role: 'alert' }, `${why[0].toUpperCase()}${why.slice(1)}.`),
+    h('p', null, 'Paste a token. The first one is in the server’s data directory (admin.token); others come from ', h('code', null, 'berth token create NAME --role viewer'), '.'),
+    input, h('div.buttons', null, h('button.button.primary', { type: 'submit' }, 'Go on')));
+  const dialog = h('dialog.ask', { 'aria-label': 'Token' }, form);
+  form.onsubmit = (e) => {
+    e.preventDefault();
+    keepToken(input.value.trim());
+    location.reload(); // what the page has asked for so far was refused
+  };
+  dialog.addEventListener('cancel', (e) => e.preventDefault());
+  document.body.append(dialog);
+  dialog.showModal();
+  input.focus();
+}
+// Everything on the page may have been seen with the old one's rights: it begins anew, and asks.
+function otherToken() {
+  keepToken('');
+  location.reload();
+}
+subscribe((change) => {
+  if (change.link && state.link.state === 'stranger') askToken(state.link);
 });
 
 // For tests, and for the curious.

@@ -110,7 +110,8 @@ export function overview({ go, query }) {
     blank.hidden = !none;
     topology.el.hidden = none;
     if (!none) return;
-    if (!state.loaded) fill(blank, empty('Reading the cluster', state.expected.nodes ? `${count(state.expected.nodes)} nodes, ${count(state.expected.workloads)} workloads` : 'One moment.'));
+    if (!state.loaded && state.link.state === 'stranger') fill(blank, empty('Nothing to see without a token', 'The cluster is shown as soon as you have given one.'));
+    else if (!state.loaded) fill(blank, empty('Reading the cluster', state.expected.nodes ? `${count(state.expected.nodes)} nodes, ${count(state.expected.workloads)} workloads` : 'One moment.'));
     else fill(blank, empty('No nodes yet', 'Start an agent on a machine, and it appears here:'), h('pre.command', null, `berth agent --server ${state.cluster?.grpc_address || 'HOST:8085'} --label zone=a`));
   }
 
@@ -136,7 +137,7 @@ export function overview({ go, query }) {
     },
     update(change) {
       if (change.structure) drawGroups();
-      if (change.nodes.size || change.rows.size || change.structure || change.listed || change.health) {
+      if (change.nodes.size || change.rows.size || change.structure || change.listed || change.health || change.link) {
         due = true;
         timer ??= setTimeout(draw, 150);
       }

@@ -21,9 +21,18 @@ let last = 0, cluster = null, generation = 0, flushing = false, visible = true, 
 
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
+// The server wants to know who we are (401), or lets us do nothing (403); the message is the server's.
+class Stranger extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
 async function get(path) {
   const answer = await fetch(ROOT + path, { cache: 'no-store' });
   if (answer.status === 404) return null;
+  if (answer.status === 401 || answer.status === 403) throw new Stranger(answer.status, (await answer.json().catch(() => null))?.message || '');
   if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
   return answer.json();
 }
@@ -288,6 +297,13 @@ async function run() {
       }, stop.signal);
     } catch (e) {
       if (e instanceof Gap) fresh = true;
+      if (e instanceof Stranger) {
+        // Nothing changes until somebody gives a token: main.js asks for it.
+        send({ kind: 'link', state: 'stranger', status: e.status, why: e.message });
+        await new Promise((done) => (wake = done));
+        send({ kind: 'link', state: 'connecting' });
+        continue;
+      }
     }
     stop.abort();
     if (fresh && cluster && failures === 0) {

@@ -31,6 +31,10 @@
 #define REDIAL_MIN_MS 500
 #define REDIAL_MAX_MS                                                                                                                      \
         5000 /* well below the silence that makes a node NotReady: a server that is back must not lose nodes that wait to dial */
+/* A server that stands still keeps its connections. Where there are others, one of them leads a few seconds later: it must hear this node before its lease, or its patience, ends. The server's
+ * loop answers PINGs also while it cannot decide, so this is no trouble for one that is only busy. */
+#define PING_AFTER_MS 5000
+#define PING_ANSWER_MS 8000
 #define FLUSH_ROUNDS 64
 #define STOP_SLACK_MS 20000
 #define FILES_EVERY_MS 2000
@@ -138,6 +142,9 @@ static void run_order(struct agent *a, const struct engine_order *o)
                 break;
         case ORDER_STOP:
                 a->ops->stop(a->runtime, o->workload_id, o->token, o->grace_ms);
+                break;
+        case ORDER_LEASE:
+                agent_disk_write_lease(a, o);
                 break;
         case ORDER_REMOVE:
                 a->ops->remove(a->runtime, o->workload_id);
@@ -332,6 +339,7 @@ static void greet(struct agent *a)
         if (!a->call || a->greeted)
                 return;
         a->greeted = true;
+        a->dialled = grpc_channel_target(a->channel);
         engine_connected(a->engine, agent_now(a));
         wake(a);
 }
@@ -368,7 +376,9 @@ int64_t agent_redial_wait_ms(struct agent *a)
                 wait = a->slow_retry_ms;
                 a->slow_retry_ms = 0;
         } else {
-                for (uint32_t i = 0; i < a->failures && wait < REDIAL_MAX_MS; i++)
+                /* of several servers each is asked once before it counts as another failure */
+                uint32_t rounds = a->failures / (a->channel ? grpc_channel_targets(a->channel) : 1);
+                for (uint32_t i = 0; i < rounds && wait < REDIAL_MAX_MS; i++)
                         wait *= 2;
                 if (wait > REDIAL_MAX_MS)
                         wait = REDIAL_MAX_MS;
@@ -386,6 +396,9 @@ static void on_close(struct grpc_call *call, enum grpc_status status)
         a->call = NULL;
         a->greeted = false;
         a->failures++;
+        /* A server that turned us away may not be the one that leads; one that went away surely is not. Only the first of those who share the connection moves it on. */
+        if ((status == GRPC_UNAVAILABLE || !engine_is_welcome(a->engine)) && a->dialled == grpc_channel_target(a->channel))
+                grpc_channel_next(a->channel);
         clear_outbox(a);
         agent_streams_close(a);
         engine_disconnected(a->engine, agent_now(a));
@@ -473,6 +486,7 @@ static int open_engine(struct agent *a, const struct str *record, bool mock, str
                                      .agent_version = BERTH_VERSION,
                                      .agent_endpoint = opt->endpoint,
                                      .types = a->ops->types_now ? a->ops->types_now(a->runtime) : a->ops->types,
+                                     .exclusive_types = a->ops->exclusive_types,
                                      .labels = opt->labels,
                                      .n_labels = opt->n_labels };
         char instance[ULID_LEN + 1];
@@ -482,9 +496,13 @@ static int open_engine(struct agent *a, const struct str *record, bool mock, str
         agent_detect(&eo, opt, mock);
         a->offers = (struct node_room){ eo.cpu, eo.memory_mb, eo.disk_gb };
         a->engine = engine_create(&eo);
+        if (a->fleet->tls)
+                engine_set_certificate(a->engine, tls_begins_at_ms(a->fleet->tls), tls_expires_at_ms(a->fleet->tls));
         agent_look_at_capacity(a);
         if (record->len && engine_load_agent(a->engine, str_c(record), record->len, err) < 0)
                 return err_prefix(err, a->data_dir);
+        if (a->data_dir)
+                agent_disk_load_lease(a);
         return a->data_dir ? agent_disk_load_units(a, err) : 0;
 }
 
@@ -506,6 +524,7 @@ static int open_runtime(struct agent *a, const struct mock_options *mock, struct
                                            .ca_file = f->opt->cluster_tls_ca_file,
                                            .cert_file = f->opt->cluster_tls_cert_file,
                                            .key_file = f->opt->cluster_tls_key_file,
+                                           .token_file = f->opt->cluster_token_file,
                                            .server_name = f->opt->cluster_tls_server_name };
         struct runtime_options ro = { .base = f->base,
                                       .data_dir = a->data_dir,
@@ -533,6 +552,7 @@ static int agent_open(struct fleet *f, const char *node_id, const struct mock_op
 {
         const struct agent_options *opt = f->opt;
         struct grpc_channel_options co = { .tls = f->tls,
+                                           .token = opt->token,
                                            .server_name = opt->tls_server_name,
                                            .rng = &f->rng,
                                            .max_queued_bytes = CALL_QUEUE_BYTES,
@@ -567,6 +587,10 @@ static int agent_open(struct fleet *f, const char *node_id, const struct mock_op
                 r = open_engine(a, &record, mock != NULL, err);
         if (r == 0)
                 r = find_units(a, err);
+        if (strchr(opt->server, ',')) {
+                co.keepalive_ms = PING_AFTER_MS;
+                co.keepalive_timeout_ms = PING_ANSWER_MS;
+        }
         if (r == 0 && a->index < f->n_channels)
                 r = grpc_channel_create(f->base, opt->server, &co, &a->channel, err);
         else if (r == 0)
@@ -629,7 +653,9 @@ static void tell_if_due(struct fleet *f)
         f->due_told_at_ms = now_ms;
         log_warn(left_ms > 0 ? "the certificate expires soon" : "the certificate has expired", LOG_S("cert", f->opt->tls_cert_file),
                  LOG_S("expires_at", time_format(when, tls_expires_at_ms(f->tls))), LOG_I("hours_left", left_ms / 3600000),
-                 LOG_S("hint", "berth ca renew makes a new one; it is taken up within seconds"));
+                 LOG_S("hint", !f->joined    ? "berth ca renew makes a new one; it is taken up within seconds"
+                               : left_ms > 0 ? "the server could not renew it; its log says more"
+                                             : "start the agent with --join and a token of `berth token create --join --node ID`"));
 }
 
 static void on_files(evutil_socket_t fd, short what, void *arg)
@@ -646,9 +672,16 @@ static void on_files(evutil_socket_t fd, short what, void *arg)
                 log_error("new certificate files are not used; the old ones stay in force", LOG_E(&err));
         else if (r > 0) {
                 f->due_told_at_ms = 0;
+                for (uint32_t i = 0; i < f->n_agents; i++)
+                        engine_set_certificate(f->agents[i]->engine, tls_begins_at_ms(f->tls), tls_expires_at_ms(f->tls));
                 log_info("new certificate files are in use for new connections");
         }
         tell_if_due(f);
+}
+
+void agent_look_at_files(struct fleet *f)
+{
+        on_files(-1, 0, f);
 }
 
 static void on_hangup(evutil_socket_t sig, short what, void *arg)
@@ -681,6 +714,9 @@ static int check_options(const struct agent_options *opt, bool *ret_mock, struct
         if (!mock && opt->nodes > 1)
                 return err_set(err, ERR_INVALID, .msg = "several nodes in one process work with the mock runtime only",
                                .hint = "add --runtime mock");
+        if (opt->join && (mock || opt->listen || opt->tls_cert_file))
+                return err_set(err, ERR_INVALID, .msg = "--join is for a real node that dials its server and has no certificate of its own",
+                               .hint = "agents that are called (--push) need a certificate for servers: berth ca issue node");
         if (opt->nodes > AGENT_MAX_NODES)
                 return err_set(err, ERR_INVALID, .msg = "too many nodes", .detail = fmt("at most %d", AGENT_MAX_NODES));
         *ret_mock = mock;
@@ -747,12 +783,48 @@ static void fleet_close(struct fleet *f)
         if (f->files)
                 event_free(f->files);
         tls_unref(f->tls);
+        agent_renewal_stop(f);
+        arena_fini(&f->memory);
         if (f->base)
                 event_base_free(f->base);
 }
 
-int agent_run(const struct agent_options *opt, struct err *err)
+/* Which node joins: as agent_settle_id() will find. */
+static int node_to_join(struct fleet *f, struct agent_options *opt, struct err *err)
 {
+        _cleanup_(str_finip) struct str record = STR_INIT;
+        Pb__AgentRecord *known = NULL;
+
+        if (opt->node_id)
+                return 0;
+        if (agent_disk_read(opt->data_dir, &record, NULL) == 0)
+                known = pb__agent_record__unpack(NULL, record.len, (const uint8_t *)str_c(&record));
+        char *id = known && !str_empty(known->node_id) ? mem_strdup(known->node_id) : agent_new_node_id(&f->rng);
+        opt->node_id = arena_strdup(&f->memory, id);
+        mem_free(id);
+        if (known)
+                pb__agent_record__free_unpacked(known, NULL);
+        return dir_make(opt->data_dir, 0700, err);
+}
+
+/* A certificate of our own, if there is one or a token for one. */
+static int settle_identity(struct fleet *f, struct agent_options *opt, struct err *err)
+{
+        int r = 0;
+
+        if (opt->join) {
+                r = node_to_join(f, opt, err);
+                if (r == 0)
+                        r = agent_join(opt, opt->node_id, err);
+        }
+        if (r == 0)
+                f->joined = agent_use_joined(opt, &f->memory);
+        return r;
+}
+
+int agent_run(const struct agent_options *options, struct err *err)
+{
+        struct agent_options own = *options, *opt = &own;
         struct fleet f = { .opt = opt };
         struct rlimit files;
         bool mock = false;
@@ -774,9 +846,13 @@ int agent_run(const struct agent_options *opt, struct err *err)
         if (!f.base)
                 return err_set(err, ERR_INTERNAL, .msg = "cannot make an event loop");
         f.stop_deadline = evtimer_new(f.base, on_stop_deadline, &f);
-        r = open_tls(&f, err);
+        r = mock ? 0 : settle_identity(&f, opt, err);
+        if (r == 0)
+                r = open_tls(&f, err);
         if (r == 0)
                 r = open_agents(&f, mock, err);
+        if (r == 0 && f.joined)
+                agent_renewal_start(&f);
         if (r == 0) {
                 f.sigterm = evsignal_new(f.base, SIGTERM, on_terminate, &f);
                 f.sigint = evsignal_new(f.base, SIGINT, on_terminate, &f);

@@ -4,6 +4,7 @@
  *
  *      <data_dir>/lock                      one agent per directory
  *      <data_dir>/agent.pb                  Pb__AgentRecord: node id, cluster id, cursor of the last plan
+ *      <data_dir>/tls/                      the node's key and certificate, if it joined by a token (agent_join.c)
  *      <data_dir>/units/<workload_id>/      record.pb (Pb__UnitRecord) and the runtime's own files
  *
  * It returns when SIGTERM or SIGINT came: units run on and are adopted by the next agent, unless stop_on_exit.
@@ -29,6 +30,7 @@ struct agent_options {
         const char *
             runtime; /* "process" (default, also "none"), "podman" or "docker" (containers too, or it does not start), "auto", "mock", "cluster" */
         const char *cluster; /* runtime "cluster": "host:port" of the gRPC door of the cluster that this node is (runtimes/cluster.h) */
+        const char *cluster_token_file; /* the token that the cluster knows us by; NULL: a certificate, or nothing */
         const char *cluster_tls_ca_file, *cluster_tls_cert_file, *cluster_tls_key_file, *cluster_tls_server_name; /* TLS to it */
         const char *engine_socket;                /* of the container engine; NULL: where it usually is */
         const char *podman_root, *podman_runroot; /* when the agent starts podman's service; NULL: podman's own */
@@ -39,6 +41,8 @@ struct agent_options {
         bool stop_on_exit;                        /* on SIGTERM stop all units within their grace; the next start brings them back */
         /* TLS to the server; all NULL: clear text */
         const char *tls_ca_file, *tls_cert_file, *tls_key_file;
+        const char *join;            /* a join token, or @FILE with one: get a certificate first, unless there is a valid one; NULL: no */
+        const char *token;           /* says who the agent is where it has no certificate; NULL: nothing does */
         const char *tls_server_name; /* checked against the certificate; NULL: the host of server */
         const char *program;         /* for the process runtime; NULL: /proc/self/exe */
         int ready_fd;                /* >= 0: one byte is written when the first Welcome has come (berth dev, tests); 0 counts as not set */

@@ -5,6 +5,7 @@
  * files, one syncfs, all renames, one syncfs, so that 10,000 units cost two flushes of the disk and not 20,000.
  */
 #include "agent/agent_state.h"
+#include "agent/runtimes/lease_file.h"
 #include "base/file.h"
 #include "base/log.h"
 #include <dirent.h>
@@ -179,4 +180,24 @@ void agent_disk_write(const char *data_dir, const struct engine_order *orders, s
         for (size_t i = 0; i < n; i++)
                 if (orders[i].kind != ORDER_FORGET_UNIT)
                         failed[i] = write_one(data_dir, &orders[i], err) < 0;
+}
+
+/* ---- the lease ---- */
+
+void agent_disk_write_lease(struct agent *a, const struct engine_order *o)
+{
+        struct lease_file lease = { .until_ms = o->until_ms, .kill_ms = o->kill_ms };
+        struct err err = { 0 };
+
+        if (a->data_dir && lease_file_write(fmt("%s/lease", a->data_dir), &lease, &err) < 0)
+                log_error("the lease could not be written down: exclusive units are stopped when the last one that was has run out",
+                          LOG_S("node", a->node_id), LOG_E(&err));
+}
+
+void agent_disk_load_lease(struct agent *a)
+{
+        struct lease_file lease = lease_file_read(fmt("%s/lease", a->data_dir));
+
+        if (lease.until_ms > 0)
+                engine_load_lease(a->engine, lease.until_ms, lease.kill_ms);
 }

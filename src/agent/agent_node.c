@@ -88,7 +88,7 @@ static void lower(char *s)
 }
 
 /* "host-7k3q": the name of the machine, and enough to tell two agents on it apart. */
-static char *new_node_id(struct agent *a)
+char *agent_new_node_id(struct rng *rng)
 {
         char ulid[ULID_LEN + 1], host[64] = "node";
         size_t n;
@@ -103,7 +103,7 @@ static char *new_node_id(struct agent *a)
                         *p = '-';
         if (host[0] == '-' || !host[0])
                 snprintf(host, sizeof(host), "node");
-        agent_make_ulid(a, ulid);
+        ulid_make(ulid, clock_wall_ms(), rng_next(rng), rng_next(rng));
         lower(ulid);
         return mem_strdup(fmt("%s-%s", host, ulid + ULID_LEN - 4));
 }
@@ -123,7 +123,7 @@ int agent_settle_id(struct agent *a, const char *wanted, const struct str *recor
                               .detail = fmt("%s holds node %s, not %s", a->data_dir, known, wanted),
                               .hint = "leave --node-id out, or use another data directory");
         else
-                a->node_id = wanted ? mem_strdup(wanted) : known ? mem_strdup(known) : new_node_id(a);
+                a->node_id = wanted ? mem_strdup(wanted) : known ? mem_strdup(known) : agent_new_node_id(&a->fleet->rng);
         if (r)
                 pb__agent_record__free_unpacked(r, NULL);
         if (ret < 0 || record->len)

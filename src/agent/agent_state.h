@@ -3,6 +3,8 @@
 #define BERTH_AGENT_AGENT_STATE_H
 
 #include "agent/agent.h"
+#include "agent/engine.h"
+#include "base/arena.h"
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/str.h"
@@ -49,6 +51,7 @@ struct agent {
         struct grpc_channel *channel; /* that of agent index % n_channels, which owns it */
         struct grpc_call *call;
         bool greeted;          /* this stream has its Hello */
+        const char *dialled;   /* which of several servers the stream goes to; the channel's */
         bool was_welcome;      /* ever: for ready_fd */
         uint32_t failures;     /* streams in a row that ended without a Welcome */
         int64_t slow_retry_ms; /* > 0: the engine wants this pause before the next stream */
@@ -73,14 +76,20 @@ struct fleet {
         struct agent **agents;
         uint32_t n_agents, n_ready, n_channels;
         struct event *sigterm, *sigint, *sighup, *stop_deadline;
-        struct event *files;    /* looks at the certificate and its files */
-        int64_t due_told_at_ms; /* when it was last said that the certificate ends soon */
+        struct event *files;     /* looks at the certificate and its files */
+        struct renewal *renewal; /* agent_join.c; NULL: the certificate is somebody else's to renew */
+        int64_t due_told_at_ms;  /* when it was last said that the certificate ends soon */
+        bool joined;             /* the certificate is ours to renew */
+        struct arena memory;
         bool stopping, ready_told;
 };
 
 static inline int64_t agent_now(struct agent *a)
 {
-        return clock_now_ms(&a->fleet->clock);
+        int64_t now = clock_now_ms(&a->fleet->clock);
+        if (a->engine)
+                engine_set_steady(a->engine, now, clock_steady_ms());
+        return now;
 }
 
 /* agent_disk.c */
@@ -88,6 +97,9 @@ int agent_disk_lock(const char *data_dir, int *ret_fd, struct err *err);
 /* The agent's own record; -ERR_NOT_FOUND when there is none. */
 int agent_disk_read(const char *data_dir, struct str *ret, struct err *err);
 int agent_disk_load_units(struct agent *a, struct err *err);
+/* The lease, for whoever watches over units: see runtimes/lease_file.h. */
+void agent_disk_write_lease(struct agent *a, const struct engine_order *o);
+void agent_disk_load_lease(struct agent *a);
 /* Makes the records of orders[0..n) durable (PERSIST_*, FORGET). failed[i] is set for those that could not be written. */
 void agent_disk_write(const char *data_dir, const struct engine_order *orders, size_t n, bool *failed, struct err *err);
 
@@ -104,6 +116,16 @@ int agent_settle_id(struct agent *a, const char *wanted, const struct str *recor
 /* What the runtime has to offer, where that is not the machine: nothing happens for the others. A change is told by a new stream. */
 void agent_look_at_capacity(struct agent *a);
 
+char *agent_new_node_id(struct rng *rng); /* the host's name and a few letters */
+
+/* agent_join.c */
+/* By opt->join: a certificate for this node, in its data directory. Waits for the server as long as it takes. */
+int agent_join(struct agent_options *opt, const char *node_id, struct err *err);
+/* A node that joined uses what it was given. False: it has nothing of that kind, or was told to use something else. */
+bool agent_use_joined(struct agent_options *opt, struct arena *arena);
+void agent_renewal_start(struct fleet *f);
+void agent_renewal_stop(struct fleet *f);
+
 /* agent_streams.c */
 void agent_stream_message(struct agent *a, const Pb__ServerMessage *m);
 void agent_streams_close(struct agent *a);
@@ -114,6 +136,7 @@ void agent_health_event(struct agent *a, const struct runtime_event *ev);
 void agent_health_close(struct agent *a);
 
 /* agent.c */
+void agent_look_at_files(struct fleet *f);     /* of the certificate: new ones are used from now on */
 void agent_wake(struct agent *a);              /* the engine has something to be carried out */
 void agent_is_welcome(struct agent *a);        /* the server has taken this node */
 int64_t agent_redial_wait_ms(struct agent *a); /* jittered, longer with every failure in a row */

@@ -14,6 +14,7 @@
  *   (3) The pair (launched token, launched revision) never starts twice, but for a launch that left no trace or was suspended.
  *   (4) run_token is not larger than token.
  *   (5) n_starting and n_gating count what they say; starts in flight never exceed max_starting.
+ *   (7) Units that need a lease are counted; a START of one is ordered only while the lease holds.
  *   (6) A unit in RUN_REMOVING writes no record until REMOVED: its files are going.
  */
 #include "agent/engine.h"
@@ -38,16 +39,23 @@ static struct runtime_order *order(struct engine *e, struct unit *u, enum engine
         return o;
 }
 
-static void order_stop(struct engine *e, struct unit *u, int64_t now_ms)
+void engine_stop_within(struct engine *e, struct unit *u, int64_t grace_ms, int64_t now_ms)
 {
         struct runtime_order *o = order(e, u, ORDER_STOP);
 
         o->token = u->run_token;
-        o->grace_ms = u->grace_ms;
+        o->grace_ms = grace_ms;
         if (u->run == RUN_STARTING)
                 e->n_starting--;
         u->run = RUN_STOPPING;
-        heap_set(&e->stop_again, u->ix, now_ms + u->grace_ms + ENGINE_STOP_AGAIN_MS);
+        heap_set(&e->stop_again, u->ix, now_ms + grace_ms + ENGINE_STOP_AGAIN_MS);
+}
+
+static void order_stop(struct engine *e, struct unit *u, int64_t now_ms)
+{
+        int64_t most = u->run_leased && u->expired ? e->lease_stop_ms : INT64_MAX;
+
+        engine_stop_within(e, u, u->grace_ms < most ? u->grace_ms : most, now_ms);
 }
 
 static void order_start(struct engine *e, struct unit *u)
@@ -63,7 +71,8 @@ static void order_start(struct engine *e, struct unit *u)
         u->resumable = u->suspended = u->unsaved = false;
         u->run = RUN_STARTING;
         u->health = NULL;
-        u->failing = false;
+        u->failing = u->expired = false;
+        u->run_leased = u->leased;
         e->n_starting++;
         if (u->state != PB__ACTUAL_STATE__E__Pending) {
                 unit_clear_exit(u);
@@ -88,7 +97,11 @@ void engine_pump_starts(struct engine *e, int64_t now_ms)
                 if (!u || !u->queued)
                         continue;
                 u->queued = false;
-                if (unit_wants_start(u))
+                if (!unit_wants_start(u))
+                        continue;
+                if (u->leased && !engine_lease_holds(e, now_ms) && !MUTANT(starts_without_lease))
+                        engine_beat(e, now_ms); /* (12): it is looked at again with the answer */
+                else
                         order_start(e, u);
         }
         if (e->start_head == e->start_queue.len) {
@@ -185,7 +198,11 @@ static void on_ended(struct engine *e, struct unit *u, const struct runtime_even
                 return;
         }
         if (was_wish || u->desired != PB__DESIRED_STATE__E__Running) {
-                if (by_us && u->failing && u->desired == PB__DESIRED_STATE__E__Running) {
+                if (by_us && u->expired && u->desired == PB__DESIRED_STATE__E__Running) {
+                        take_exit(u, ev);
+                        unit_set_state(e, u, PB__ACTUAL_STATE__E__Stopped, PB__REASON__E__lease_expired,
+                                       "stopped: the agent's lease had run out");
+                } else if (by_us && u->failing && u->desired == PB__DESIRED_STATE__E__Running) {
                         _cleanup_(mem_freep) char *why = u->message ? mem_strdup(u->message) : NULL;
 
                         take_exit(u, ev);
@@ -254,6 +271,7 @@ static void on_found(struct engine *e, const struct runtime_event *ev)
         if (ev->kind == RUNTIME_FOUND_RUNNING) {
                 u->run = RUN_UP;
                 u->run_token = ev->token;
+                u->run_leased = u->leased;
                 unit_set_string(&u->run_revision, ev->revision_id);
                 if (u->suspended) {
                         u->suspended = false;
@@ -348,6 +366,7 @@ void engine_booted(struct engine *e, int64_t now_ms)
                 }
                 engine_settle(e, u, now_ms);
         }
+        engine_lease_enforce(e, now_ms);
 }
 
 void engine_persist_failed(struct engine *e, const char *workload_id, const char *message, int64_t now_ms)
@@ -433,11 +452,12 @@ static void hold_starts(struct engine *e)
 void engine_tick(struct engine *e, int64_t now_ms)
 {
         if (e->welcome && now_ms >= e->next_beat_ms) {
-                e->beat_due = true;
+                engine_beat(e, now_ms);
                 e->next_beat_ms = now_ms + e->heartbeat_ms;
         }
         if (now_ms >= e->save_again_ms)
                 save_again(e);
+        engine_lease_enforce(e, now_ms);
         if (!e->planned && e->away_since_ms != INT64_MIN && now_ms >= e->away_since_ms + ENGINE_AWAY_MS) {
                 e->away_since_ms = INT64_MIN;
                 hold_starts(e);
@@ -462,6 +482,8 @@ int64_t engine_next_ms(const struct engine *e)
                 next = e->next_beat_ms;
         if (e->save_again_ms < next)
                 next = e->save_again_ms;
+        if (engine_lease_next_ms(e) < next)
+                next = engine_lease_next_ms(e);
         if (!e->planned && e->away_since_ms != INT64_MIN && e->start_queue.len && e->away_since_ms + ENGINE_AWAY_MS < next)
                 next = e->away_since_ms + ENGINE_AWAY_MS;
         return next;
@@ -476,7 +498,7 @@ void engine_set_usage(struct engine *e, const struct runtime_usage *usage)
 
 int engine_check(const struct engine *e, struct err *err)
 {
-        uint32_t units = 0, starting = 0, gating = 0;
+        uint32_t units = 0, starting = 0, gating = 0, leased = 0;
 
         for (size_t i = 0; i < e->units.len; i++) {
                 const struct unit *u = e->units.at[i];
@@ -486,6 +508,7 @@ int engine_check(const struct engine *e, struct err *err)
                 units++;
                 starting += u->run == RUN_STARTING;
                 gating += u->gates;
+                leased += u->leased;
                 if (unit_in_runtime(u) && unit_token_cmp(u->run_token, u->token) > 0)
                         return err_set(err, ERR_INTERNAL, .msg = "engine (4): a copy runs with a token larger than the one on record",
                                        .detail = u->id);
@@ -496,6 +519,9 @@ int engine_check(const struct engine *e, struct err *err)
                 if (engine_find(e, u->id) != u)
                         return err_set(err, ERR_INTERNAL, .msg = "engine: the index does not find a unit", .detail = u->id);
         }
+        if (leased != e->n_leased)
+                return err_set(err, ERR_INTERNAL, .msg = "engine (7): units that need a lease are counted",
+                               .detail = fmt("%u, counted %u", leased, e->n_leased));
         if (units != e->n_units || starting != e->n_starting || gating != e->n_gating || starting > e->max_starting)
                 return err_set(err, ERR_INTERNAL, .msg = "engine (5): counters are off",
                                .detail = fmt("units %u/%u starting %u/%u gating %u/%u", units, e->n_units, starting, e->n_starting, gating,

@@ -31,11 +31,14 @@
  *  (10) While the server is away units run on and exits are noted; starts that still wait are held once the server has been away for
  *       ENGINE_AWAY_MS, well before it would move a unit elsewhere.
  *
+ *  (12) An exclusive movable unit starts, and runs, only while the lease holds (engine_lease.c). When it has run out such units are stopped, within the time that the server named, and
+ *       reported as lease_expired; they start again with a larger token. Pinned ones are never stopped for it.
+ *
  * What the states in a report mean:
  *   Pending  accepted, not started yet (waits for a stop, a removal, or the plan's word after an agent's restart), or being started; told with the next
  *            heartbeat or with the next report of something else: the server decides nothing on it, and a start is mostly over before
  *   Running  runs
- *   Stopped  ended with exit code 0 (reason exited), was stopped as wished (stopped_by_user), or was found not running after a reboot of the
+ *   Stopped  ended with exit code 0 (reason exited), because the lease ran out (lease_expired), was stopped as wished (stopped_by_user), or was found not running after a reboot of the
  *            machine (killed, no exit code)
  *   Failed   ended otherwise: crashed (exit code not 0, or a signal such as SEGV), killed (SIGKILL or SIGTERM from outside, out of memory, the unit's monitor
  *            vanished), start_failed, runtime_unavailable
@@ -71,6 +74,8 @@ struct engine_options {
         const char *agent_version, *agent_endpoint;
         int64_t cpu, memory_mb, disk_gb;  /* cpu in thousandths of a core */
         const Pb__WorkloadType__E *types; /* ends with 0 */
+        const Pb__WorkloadType__E
+            *exclusive_types; /* of which exclusive units are stopped in time, whatever becomes of this process; ends with 0; NULL: none */
         const struct engine_label *labels;
         size_t n_labels;
         uint32_t max_units;    /* 0: ENGINE_MAX_UNITS */
@@ -88,9 +93,13 @@ static inline void engine_destroyp(struct engine **e)
 /* Boot: the records as stored, then the runtime's FOUND_* events through engine_event(), then engine_booted(), then anything else. */
 int engine_load_agent(struct engine *e, const void *data, size_t len, struct err *err);
 int engine_load_unit(struct engine *e, const void *data, size_t len, struct err *err);
+/* The lease as it was written down last, by the steady clock of this very boot of the machine; not called: none holds. */
+void engine_load_lease(struct engine *e, int64_t until_ms, int64_t kill_ms);
 void engine_booted(struct engine *e, int64_t now_ms);
 
 /* ---- inputs ---- */
+/* What the machine's steady clock (it neither jumps nor is corrected, and goes on during suspends) says at now_ms; to be told before each input. Never told: the same. */
+void engine_set_steady(struct engine *e, int64_t now_ms, int64_t steady_ms);
 void engine_connected(struct engine *e, int64_t now_ms);    /* a new stream: Hello comes out */
 void engine_disconnected(struct engine *e, int64_t now_ms); /* harmless when not connected */
 /* Logs and exec (log, exec, exec_input, cancel) are the driver's; they are ignored here. */
@@ -99,6 +108,8 @@ void engine_event(struct engine *e, const struct runtime_event *ev, int64_t now_
 void engine_tick(struct engine *e, int64_t now_ms);
 void engine_set_usage(struct engine *e, const struct runtime_usage *usage); /* for the next heartbeat */
 /* What the node has now. True: it is not what the last Hello said, so the driver ends the stream and greets anew. */
+/* The life of the certificate that the agent uses, for its heartbeats; 0, 0: it has none. */
+void engine_set_certificate(struct engine *e, int64_t begins_at_ms, int64_t expires_at_ms);
 bool engine_set_capacity(struct engine *e, const struct runtime_capacity *capacity);
 /* A PERSIST_UNIT could not be made durable (workload_id NULL: PERSIST_AGENT). Its starts are not carried out: the unit is reported Failed. */
 void engine_persist_failed(struct engine *e, const char *workload_id, const char *message, int64_t now_ms);
@@ -119,12 +130,14 @@ enum engine_order_kind {
         ORDER_START,            /* workload_id, token, data: packed Pb__Workload */
         ORDER_STOP,             /* workload_id, token (of the copy), grace_ms */
         ORDER_REMOVE,           /* workload_id: files too */
+        ORDER_LEASE,            /* until_ms, kill_ms: write it down for those who watch units; before any START of the same output */
 };
 struct engine_order {
         enum engine_order_kind kind;
         const char *workload_id;
         struct unit_token token;
         int64_t grace_ms;
+        int64_t until_ms, kill_ms; /* ORDER_LEASE, by the steady clock: exclusive units are stopped from until_ms on, and gone at kill_ms */
         const void *data;
         size_t len;
 };
@@ -154,6 +167,7 @@ bool engine_wants_close(const struct engine *e, const char **ret_reason, int64_t
 bool engine_is_welcome(const struct engine *e);      /* connected, and the server has accepted this agent */
 bool engine_is_idle(const struct engine *e);         /* nothing runs, starts or stops */
 int64_t engine_max_grace_ms(const struct engine *e); /* of what runs now: how long stopping everything may take */
+bool engine_lease_holds(const struct engine *e, int64_t now_ms);
 uint32_t engine_unit_count(const struct engine *e);
 bool engine_runs(const struct engine *e, Pb__WorkloadType__E type); /* is it one of the node's types? */
 uint64_t engine_units_hash(const struct engine *e);                 /* base/unit_hash.h over all units */

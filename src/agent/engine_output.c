@@ -154,6 +154,8 @@ static void send_hello(struct builder *b)
         h.disk_gb = e->disk_gb;
         h.supported_workload_types = e->types;
         h.n_supported_workload_types = e->n_types;
+        h.exclusive_types = e->exclusive_types;
+        h.n_exclusive_types = e->n_exclusive_types;
         h.labels = arena_new_n(b->a, Pb__Hello__LabelsEntry *, e->labels.len + 1);
         for (size_t i = 0; i < e->labels.len; i++) {
                 Pb__Hello__LabelsEntry *l = arena_new(b->a, Pb__Hello__LabelsEntry);
@@ -189,6 +191,9 @@ static void send_heartbeat(struct builder *b)
         h.units_hash = engine_units_hash(e);
         h.units_count = (int32_t)e->n_units;
         h.applied = pack_cursor(b->a, e->cursor);
+        h.certificate_begins_at = e->certificate_begins_at;
+        h.certificate_expires_at = e->certificate_expires_at;
+        h.clock_ms = e->beat_clock_ms > 0 ? e->beat_clock_ms : 0;
         m.heartbeat = &h;
         send_message(b, &m, true);
         e->beat_due = false;
@@ -378,6 +383,11 @@ static void build_runtime_orders(struct builder *b)
 {
         struct engine *e = b->e;
 
+        if (e->lease_dirty)
+                *array_push(&b->orders) = (struct engine_order){ .kind = ORDER_LEASE,
+                                                                 .until_ms = e->lease_until_ms,
+                                                                 .kill_ms = e->lease_until_ms + e->lease_stop_ms };
+        e->lease_dirty = false;
         for (size_t i = 0; i < e->orders.len; i++) {
                 struct runtime_order *o = &e->orders.at[i];
 
@@ -423,7 +433,7 @@ static void build_orders(struct builder *b)
 
 static bool has_output(const struct engine *e)
 {
-        if (e->forgets.len || e->dirty.len || e->orders.len || e->agent_dirty)
+        if (e->forgets.len || e->dirty.len || e->orders.len || e->agent_dirty || e->lease_dirty)
                 return true;
         if (!e->connected)
                 return false;
@@ -519,7 +529,7 @@ int engine_load_unit(struct engine *e, const void *data, size_t len, struct err 
         if (r->status)
                 load_status(u, r->status);
         if (r->plan->workload)
-                engine_take_definition(u, r->plan->workload);
+                engine_take_definition(e, u, r->plan->workload);
         if (r->launched_token) {
                 u->launched = (struct unit_token){ r->launched_token->epoch, r->launched_token->seq };
                 u->launched_revision = mem_strdup(r->launched_revision ? r->launched_revision : "");

@@ -22,7 +22,7 @@ bool engine_id_is_safe(const char *id)
         return strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == len;
 }
 
-void engine_take_definition(struct unit *u, const Pb__Workload *w)
+void engine_take_definition(struct engine *e, struct unit *u, const Pb__Workload *w)
 {
         int64_t grace_s = w->stop_grace_seconds > 0 ? w->stop_grace_seconds : DEFAULT_GRACE_SECONDS;
 
@@ -32,6 +32,7 @@ void engine_take_definition(struct unit *u, const Pb__Workload *w)
         pb__workload__pack(w, u->workload);
         unit_set_string(&u->revision, w->revision_id);
         u->type = w->type;
+        engine_lease_count(e, u, w->exclusive == PB__EXCLUSIVE__E__movable);
         u->grace_ms = (grace_s > MAX_GRACE_SECONDS ? MAX_GRACE_SECONDS : grace_s) * 1000;
 }
 
@@ -63,7 +64,7 @@ static void accept_wish(struct engine *e, struct unit *u, struct unit_token toke
         u->token = token;
         u->desired = p->desired_state;
         if (p->workload)
-                engine_take_definition(u, p->workload);
+                engine_take_definition(e, u, p->workload);
         engine_mark_dirty(e, u);
         if (u->desired == PB__DESIRED_STATE__E__Running) {
                 if (unit_was_launched(u)) {
@@ -332,9 +333,11 @@ void engine_message(struct engine *e, const Pb__ServerMessage *msg, int64_t now_
                 on_welcome(e, msg->welcome, now_ms);
         else if (msg->plan)
                 on_plan(e, msg->plan, now_ms);
-        else if (msg->heartbeat && e->welcome && msg->heartbeat->next_ms > 0)
-                e->next_beat_ms = now_ms + beat_wait_ms(msg->heartbeat->next_ms);
-        else if (msg->list && e->welcome)
+        else if (msg->heartbeat && e->welcome) {
+                if (msg->heartbeat->next_ms > 0)
+                        e->next_beat_ms = now_ms + beat_wait_ms(msg->heartbeat->next_ms);
+                engine_on_ack(e, msg->heartbeat, now_ms);
+        } else if (msg->list && e->welcome)
                 e->list_due = true;
         else if (msg->describe && e->welcome)
                 on_describe(e, msg->describe);

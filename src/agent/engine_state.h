@@ -58,6 +58,9 @@ struct unit {
         int64_t started_at, finished_at;
         const char *health; /* "healthy", "unhealthy"; NULL: not checked (yet) */
         bool failing;       /* being stopped because it is unhealthy */
+        bool leased;        /* its definition is exclusive and movable */
+        bool run_leased;    /* that of the copy in the runtime was */
+        bool expired;       /* being stopped because the lease has run out */
 };
 
 /* A status about something that is not (or no longer) a unit: Missing, refused. */
@@ -86,8 +89,8 @@ struct engine {
         /* who we are */
         char *node_id, *instance, *version, *endpoint;
         int64_t cpu, memory_mb, disk_gb;
-        Pb__WorkloadType__E types[8];
-        size_t n_types;
+        Pb__WorkloadType__E types[8], exclusive_types[8];
+        size_t n_types, n_exclusive_types;
         ARRAY(struct engine_label) labels; /* owned strings, sorted by key */
         uint32_t max_units, max_starting;
 
@@ -103,6 +106,7 @@ struct engine {
         bool booted, connected, welcome, planned, suspending;
         int64_t away_since_ms; /* disconnected at; INT64_MIN: long ago */
         int64_t heartbeat_ms, next_beat_ms;
+        int64_t certificate_begins_at, certificate_expires_at; /* told with heartbeats */
         char *close_reason;
         int64_t close_retry_ms;
         struct runtime_usage usage;
@@ -111,6 +115,13 @@ struct engine {
         ARRAY(struct packed) collected;
         size_t collected_bytes;
         uint64_t plans_ignored;
+
+        /* the lease; see engine_lease.c */
+        int64_t steady_ahead_ms;                              /* what the steady clock is ahead of now_ms */
+        int64_t lease_from_ms, lease_until_ms, lease_stop_ms; /* by the steady clock; until INT64_MIN: none */
+        int64_t beat_clock_ms;                                /* of the heartbeat that is due */
+        uint32_t n_leased;                                    /* units */
+        bool lease_dirty;                                     /* to be written down */
 
         /* deadlines */
         struct heap stop_again; /* by unit ix */
@@ -148,12 +159,21 @@ void unit_set_string(char **at, const char *text);           /* NULL becomes "" 
 
 /* engine_plan.c */
 bool engine_id_is_safe(const char *id);
-void engine_take_definition(struct unit *u, const Pb__Workload *w);
+void engine_take_definition(struct engine *e, struct unit *u, const Pb__Workload *w);
 void engine_drop_collected(struct engine *e);
 void engine_forget_notices(struct engine *e);
 void engine_forget_questions(struct engine *e);
 
+/* engine_lease.c */
+int64_t engine_steady_ms(const struct engine *e, int64_t now_ms);
+void engine_lease_count(struct engine *e, struct unit *u, bool leased);
+void engine_beat(struct engine *e, int64_t now_ms); /* a heartbeat is due */
+void engine_on_ack(struct engine *e, const Pb__HeartbeatAck *ack, int64_t now_ms);
+void engine_lease_enforce(struct engine *e, int64_t now_ms);
+int64_t engine_lease_next_ms(const struct engine *e);
+
 /* engine.c */
+void engine_stop_within(struct engine *e, struct unit *u, int64_t grace_ms, int64_t now_ms);
 /* Brings the copy in the runtime nearer to the wish. Starts are only queued: the caller pumps when it has seen all of its input. */
 void engine_settle(struct engine *e, struct unit *u, int64_t now_ms);
 void engine_pump_starts(struct engine *e, int64_t now_ms);

@@ -47,6 +47,7 @@ struct unit *engine_unit_new(struct engine *e, const char *id)
  * has its own flags. */
 void engine_unit_free(struct engine *e, struct unit *u)
 {
+        engine_lease_count(e, u, false);
         map_remove(&e->by_id, u->ix);
         heap_unset(&e->stop_again, u->ix);
         e->units.at[u->ix] = NULL;
@@ -188,6 +189,9 @@ struct engine *engine_create(const struct engine_options *opt)
         e->disk_gb = opt->disk_gb;
         for (const Pb__WorkloadType__E *t = opt->types; t && *t && e->n_types < ARRAY_LEN(e->types); t++)
                 e->types[e->n_types++] = *t;
+        for (const Pb__WorkloadType__E *t = opt->exclusive_types; t && *t && e->n_exclusive_types < ARRAY_LEN(e->exclusive_types); t++)
+                e->exclusive_types[e->n_exclusive_types++] = *t;
+        e->lease_until_ms = INT64_MIN;
         for (size_t i = 0; i < opt->n_labels; i++)
                 *array_push(&e->labels) =
                     (struct engine_label){ mem_strdup(opt->labels[i].key), mem_strdup(opt->labels[i].value ? opt->labels[i].value : "") };
@@ -200,6 +204,12 @@ struct engine *engine_create(const struct engine_options *opt)
         e->save_again_ms = HEAP_NEVER;
         map_init(&e->by_id, key_of_unit, e);
         return e;
+}
+
+void engine_set_certificate(struct engine *e, int64_t begins_at_ms, int64_t expires_at_ms)
+{
+        e->certificate_begins_at = begins_at_ms;
+        e->certificate_expires_at = expires_at_ms;
 }
 
 bool engine_set_capacity(struct engine *e, const struct runtime_capacity *capacity)

@@ -125,6 +125,8 @@ struct runtime_capacity {
 struct runtime_ops {
         const char *name;
         const Pb__WorkloadType__E *types; /* what it can run; ends with 0 */
+        /* Of which units end in time when the agent's lease runs out, even if the agent itself is dead or stands still; ends with 0, NULL: none. */
+        const Pb__WorkloadType__E *exclusive_types;
         int (*open)(const struct runtime_options *opt, struct runtime **ret, struct err *err);
         void (*close)(struct runtime *rt); /* leaves units running */
         int (*find)(struct runtime *rt, struct err *err);

@@ -36,6 +36,11 @@ int64_t clock_mono_ns(void)
         return read_clock_ns(CLOCK_MONOTONIC);
 }
 
+int64_t clock_steady_ns(void)
+{
+        return read_clock_ns(CLOCK_BOOTTIME);
+}
+
 int64_t clock_follow(struct clock *c, int64_t wall_ms, int64_t mono_ms)
 {
         int64_t passed = mono_ms - c->anchor_mono_ms;

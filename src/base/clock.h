@@ -25,6 +25,12 @@ static inline int64_t clock_now_ms(struct clock *c)
 }
 int64_t clock_wall_ms(void); /* raw, for timestamps in logs */
 int64_t clock_mono_ns(void); /* raw, for measuring */
+/* Neither jumps nor is slewed by more than the kernel may, and goes on while the machine is suspended: for leases. */
+int64_t clock_steady_ns(void);
+static inline int64_t clock_steady_ms(void)
+{
+        return clock_steady_ns() / 1000000;
+}
 
 /* xoshiro256** seeded by splitmix64: fast, deterministic, not for secrets. */
 struct rng {

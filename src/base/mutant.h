@@ -20,10 +20,13 @@
         X(commit_applied_twice, "a commit that is sent again appends its events again")                                                    \
         X(synchronous_off, "commits are not synced to the disk")                                                                           \
         X(read_log_not_synced, "a restarted server tells what a power failure may still take back")                                        \
+        X(etcd_leader_not_compared, "a commit to etcd does not compare who leads")                                                         \
+        X(etcd_commit_not_fenced, "a commit to etcd compares neither who leads nor the head")                                              \
         X(store_lock_skipped, "two servers may open one store")                                                                            \
         X(expired_input_applied, "what its caller was told had timed out is applied all the same")                                         \
         X(if_match_ignored, "the version that a writer saw is not compared")                                                               \
         X(sse_seam, "an event stream loses an event where history ends and live begins")                                                   \
+        X(join_token_used_twice, "a join token that was used is taken from another node")                                                  \
         X(ledger_not_released, "a finished unit's capacity is not given back")                                                             \
         X(ledger_without_disk, "placement does not look at disk space")                                                                    \
         X(utilisation_overflow, "utilisation is computed in 64 bits")                                                                      \
@@ -33,6 +36,7 @@
         X(taint_ignored, "placement does not look at taints")                                                                              \
         X(preempt_equals, "a unit makes room for one of the same priority")                                                                \
         X(preempt_without_grace, "a unit has to make room again and again")                                                                \
+        X(ports_not_kept, "the ports of those who made room are for anybody")                                                              \
         X(mismatch_forgotten, "a node whose runtime does not work is tried again at once")                                                 \
         X(drain_deadline_lost, "records leave out the deadline of a drain")                                                                \
         X(drain_stops_blockers, "a drain stops what fits nowhere else before its deadline")                                                \
@@ -64,6 +68,17 @@
         X(second_copy_started, "the agent starts the new copy beside the old one")                                                         \
         X(removal_does_not_gate, "the agent starts new units before old copies are gone")                                                  \
         X(start_without_confirmation, "a restarted agent starts units that no plan has confirmed")                                         \
+        X(new_holder_at_once, "an exclusive unit starts elsewhere before its old holder's lease is over")                                  \
+        X(lease_shortened_at_once, "a shorter lease counts at once for leases that were given for longer")                                 \
+        X(restore_forgets_holders, "after a restore exclusive units do not wait for holders that the records do not know")                 \
+        X(foreign_agent_holds, "an exclusive unit goes to an agent that holds no leases")                                                  \
+        X(lease_counts_from_answer, "an agent's lease counts from the answer, however old the heartbeat is")                               \
+        X(lease_end_ignored, "an agent whose lease has run out stops nothing")                                                             \
+        X(starts_without_lease, "an agent without a lease starts exclusive units")                                                         \
+        X(monitor_ignores_lease, "a unit whose agent is dead runs on when the lease is over")                                              \
+        X(renewed_without_leadership, "a server that may not lead any more renews leases")                                                 \
+        X(leadership_not_compared, "a commit does not compare who leads")                                                                  \
+        X(head_not_compared, "a commit does not compare the head")                                                                         \
         X(quota_ignored_at_api, "what exceeds a quota is taken all the same")                                                              \
         X(quota_not_given_back, "what leaves its node goes on counting for the quota")
 

@@ -4,7 +4,7 @@
  * node sent before it. Priority only opens the last places of the ring.
  *
  * Invariants:
- *   (1) len <= capacity + extra; a push without priority succeeds only while len < capacity.
+ *   (1) len <= capacity + extra; of these at most capacity have no priority, and at most capacity / 2 + extra have: a burst of the one leaves room for the other.
  *   (2) Every push that makes len go from 0 to 1 is followed by a signal, and by notify without the lock; after a quiet one, queue_wake() does both.
  */
 #include "base/queue.h"
@@ -21,6 +21,8 @@ struct queue {
         void **items;
         size_t size, capacity; /* size: capacity and extra */
         size_t first, len;
+        bool *urgent; /* the item at the same place has priority */
+        size_t n_urgent;
         bool closed;
         void (*notify)(void *ctx); /* these two never change */
         void *ctx;
@@ -36,6 +38,7 @@ struct queue *queue_create(size_t capacity, size_t extra_for_priority, void (*no
         q->size = capacity + extra_for_priority;
         q->capacity = capacity;
         q->items = mem_must(q->size * sizeof(*q->items));
+        q->urgent = mem_must(q->size * sizeof(*q->urgent));
         q->notify = notify;
         q->ctx = ctx;
         pthread_mutex_init(&q->lock, NULL);
@@ -56,16 +59,28 @@ void queue_destroy(struct queue *q, void (*free_item)(void *))
         pthread_cond_destroy(&q->changed);
         pthread_mutex_destroy(&q->lock);
         mem_free(q->items);
+        mem_free(q->urgent);
         mem_free(q);
 }
 
-static bool push(struct queue *q, void *item, size_t limit, bool quiet)
+static bool has_room(const struct queue *q, bool urgent)
+{
+        size_t extra = q->size - q->capacity;
+        if (q->len >= q->size)
+                return false;
+        return urgent ? extra == 0 || q->n_urgent < q->capacity / 2 + extra : q->len - q->n_urgent < q->capacity;
+}
+
+static bool push(struct queue *q, void *item, bool urgent, bool quiet)
 {
         pthread_mutex_lock(&q->lock);
-        bool taken = !q->closed && q->len < limit;
+        bool taken = !q->closed && has_room(q, urgent);
         bool first = taken && q->len == 0 && !quiet;
         if (taken) {
-                q->items[(q->first + q->len) % q->size] = item;
+                size_t at = (q->first + q->len) % q->size;
+                q->items[at] = item;
+                q->urgent[at] = urgent;
+                q->n_urgent += urgent;
                 q->len++;
         }
         if (first)
@@ -78,17 +93,17 @@ static bool push(struct queue *q, void *item, size_t limit, bool quiet)
 
 bool queue_push(struct queue *q, void *item)
 {
-        return push(q, item, q->capacity, false);
+        return push(q, item, false, false);
 }
 
 bool queue_push_priority(struct queue *q, void *item)
 {
-        return push(q, item, q->size, false);
+        return push(q, item, true, false);
 }
 
 bool queue_push_quiet(struct queue *q, void *item, bool priority)
 {
-        return push(q, item, priority ? q->size : q->capacity, true);
+        return push(q, item, priority, true);
 }
 
 void queue_wake(struct queue *q)
@@ -135,6 +150,7 @@ size_t queue_pop_many(struct queue *q, void **ret_items, size_t max, int64_t tim
         }
         for (; n < max && q->len > 0; n++, q->len--) {
                 ret_items[n] = q->items[q->first];
+                q->n_urgent -= q->urgent[q->first];
                 q->first = q->first + 1 == q->size ? 0 : q->first + 1;
         }
         pthread_mutex_unlock(&q->lock);
@@ -158,6 +174,14 @@ bool queue_is_closed(struct queue *q)
         bool closed = q->closed;
         pthread_mutex_unlock(&q->lock);
         return closed;
+}
+
+bool queue_has_room(struct queue *q)
+{
+        pthread_mutex_lock(&q->lock);
+        bool room = !q->closed && has_room(q, false);
+        pthread_mutex_unlock(&q->lock);
+        return room;
 }
 
 size_t queue_len(struct queue *q)

@@ -1,7 +1,7 @@
 /* base/queue.h: a bounded queue of owned pointers between threads.
  *
  * Many producers, one consumer. A full queue says so (queue_push returns false and the caller keeps the item), it never grows.
- * High-priority items (heartbeats, commits' results) have a small extra share that the rest cannot fill (A11).
+ * High-priority items (heartbeats, commits' results) have an extra share that the rest cannot fill, and half of the others' (A11).
  * Priority is about room, not order: items leave in the order in which they came.
  * notify, if set, is called by the producer without the lock when the queue turns non-empty (to wake an event loop), and by
  * queue_close(). Destroy a queue only when no thread can push any more.
@@ -24,5 +24,6 @@ size_t queue_pop_many(struct queue *q, void **ret_items, size_t max, int64_t tim
 void queue_close(struct queue *q); /* wakes the consumer; later pushes are refused; what is inside can still be popped */
 bool queue_is_closed(struct queue *q);
 size_t queue_len(struct queue *q);
+bool queue_has_room(struct queue *q); /* for an item without priority, at this moment */
 
 #endif

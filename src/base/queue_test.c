@@ -16,6 +16,28 @@
 
 static char a, b, c, d; /* items */
 
+/* A burst of heartbeats must not make every call be refused. R: A11 */
+static void priority_cannot_take_all_the_room_of_the_rest(void **state _unused_)
+{
+        int item;
+        struct queue *q = queue_create(4, 2, NULL, NULL);
+        size_t urgent = 0, rest = 0;
+        while (queue_push_priority(q, &item))
+                urgent++;
+        assert_int_equal(urgent, 4);
+        assert_true(queue_has_room(q));
+        while (queue_push(q, &item))
+                rest++;
+        assert_int_equal(rest, 2);
+        assert_false(queue_has_room(q));
+        void *out[8];
+        assert_int_equal(queue_pop_many(q, out, 8, 0), 6);
+        for (rest = 0; queue_push(q, &item);)
+                rest++;
+        assert_int_equal(rest, 4);
+        queue_destroy(q, NULL);
+}
+
 /* R: A11 */
 static void the_rest_cannot_fill_the_share_of_priority(void **state _unused_)
 {
@@ -219,6 +241,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_rest_cannot_fill_the_share_of_priority),
+                cmocka_unit_test(priority_cannot_take_all_the_room_of_the_rest),
                 cmocka_unit_test(order_is_kept_when_the_ring_wraps),
                 cmocka_unit_test(notify_comes_when_it_turns_non_empty_and_on_close),
                 cmocka_unit_test(a_quiet_push_tells_nobody_until_the_wake),

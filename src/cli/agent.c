@@ -7,7 +7,8 @@
 
 struct agent_flags {
         const char *data, *node_id, *endpoint, *listen, *runtime, *engine_socket, *podman_root, *podman_runroot, *log_level, *log_format,
-            *tls_server_name, *cluster, *cluster_tls_ca, *cluster_tls_cert, *cluster_tls_key, *cluster_tls_server_name;
+            *tls_server_name, *cluster, *cluster_tls_ca, *cluster_tls_cert, *cluster_tls_key, *cluster_tls_server_name, *cluster_token_file,
+            *join;
         struct text_list labels;
         int64_t cpu_milli, memory_bytes, disk_bytes, nodes, connections, seed, ready_fd;
         int64_t start_fail, crash, start_max_ms, job_max_ms;
@@ -24,6 +25,8 @@ static const struct opt rows[] = {
             .help = "data directory (./.berth/agent)"),
         OPT(T, OPT_TEXT, node_id, .name = "node-id", .arg = "ID", .env = "BERTH_NODE_ID",
             .help = "name of the node (the host's name and some letters); mock: prefix"),
+        OPT(T, OPT_TEXT, join, .name = "join", .arg = "TOKEN|@FILE", .env = "BERTH_JOIN",
+            .help = "get a certificate for this node by a join token (berth token create --join); renewed by itself from then on"),
         OPT(T, OPT_LIST, labels, .letter = 'l', .name = "label", .arg = "K=V", .help = "label of the node; may be repeated"),
         OPT(T, OPT_MILLI, cpu_milli, .name = "cpu", .arg = "CORES", .env = "BERTH_CPU", .help = "cores to offer (all)"),
         OPT(T, OPT_BYTES, memory_bytes, .name = "memory", .arg = "SIZE", .env = "BERTH_MEMORY", .help = "memory to offer (all)"),
@@ -39,6 +42,8 @@ static const struct opt rows[] = {
                     "mock: runs nothing"),
         OPT(T, OPT_TEXT, cluster, .name = "cluster", .arg = "ADDR", .env = "BERTH_CLUSTER",
             .help = "with --runtime cluster: the gRPC address of the cluster that this node stands for"),
+        OPT(T, OPT_TEXT, cluster_token_file, .name = "cluster-token-file", .arg = "FILE", .env = "BERTH_CLUSTER_TOKEN_FILE",
+            .completes = 'f', .help = "a token of that cluster, of the role operator"),
         OPT(T, OPT_TEXT, cluster_tls_ca, .name = "cluster-tls-ca", .arg = "FILE", .env = "BERTH_CLUSTER_TLS_CA", .completes = 'f',
             .help = "TLS to that cluster: whose certificates count"),
         OPT(T, OPT_TEXT, cluster_tls_cert, .name = "cluster-tls-cert", .arg = "FILE", .env = "BERTH_CLUSTER_TLS_CERT", .completes = 'f',
@@ -97,9 +102,11 @@ static int agent_verb(struct cli *cli, const void *values, const struct args *ar
                                    .node_id = f->node_id,
                                    .endpoint = f->endpoint,
                                    .runtime = f->runtime,
+                                   .join = str_empty(f->join) ? NULL : f->join,
                                    .stop_on_exit = f->stop_on_exit,
                                    .engine_socket = f->engine_socket,
                                    .cluster = f->cluster,
+                                   .cluster_token_file = f->cluster_token_file,
                                    .cluster_tls_ca_file = f->cluster_tls_ca,
                                    .cluster_tls_cert_file = f->cluster_tls_cert,
                                    .cluster_tls_key_file = f->cluster_tls_key,
@@ -137,6 +144,8 @@ static int agent_verb(struct cli *cli, const void *values, const struct args *ar
         o.tls_cert_file = cli->common.tls_cert;
         o.tls_key_file = cli->common.tls_key;
         o.tls_server_name = f->tls_server_name;
+        if ((r = client_token(cli, &o.token, err)) < 0)
+                return r;
         mock_options_default(&mock);
         mock.seed = o.seed;
         mock.start_fail_per_million = (uint32_t)f->start_fail;
@@ -163,6 +172,7 @@ const struct verb verb_agent = {
                 "With --push the agent registers and is called (persys.agent.v1); a container whose image is \"process\" is run as a plain "
                 "process.",
         .examples = "  berth agent --server berth.example:8085 --data /var/lib/berth-agent --label zone=a\n"
+                    "  berth agent --server berth.example:8085 --data /var/lib/berth-agent --node-id n7 --join @n7.join\n"
                     "  berth agent --runtime mock --nodes 1000\n"
                     "  berth agent --push --listen 10.0.0.7:50051 --server berth.example:8085\n"
                     "  berth agent --server berth.example:8085 --runtime cluster --cluster west.example:8085 --node-id west",

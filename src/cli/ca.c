@@ -1,4 +1,4 @@
-/* cli/ca.c: berth ca init|issue|renew|show: a small certificate authority in a directory.
+/* cli/ca.c: berth ca init|issue|renew|rotate|show: a small certificate authority in a directory.
  *
  *      DIR/ca.pem       the CA's certificate, for everybody
  *      DIR/ca-key.pem   its key (0600): who has it can be any node and any user
@@ -18,6 +18,7 @@
 #include "model/validate.h"
 #include "net/tls.h"
 #include <string.h>
+#include <unistd.h>
 
 #define PEM_MAX_BYTES (256 * 1024)
 #define DAY_MS (24 * 3600 * INT64_C(1000))
@@ -26,10 +27,10 @@
 #define UNSET (-1)
 
 struct ca_options {
-        const char *dir, *out, *key, *name, *format;
+        const char *dir, *out, *key, *name, *format, *role;
         struct text_list dns, ips;
         int64_t valid_ms;
-        bool new_key;
+        bool new_key, finish;
 };
 
 static const struct ca_options defaults = { .dir = "./.berth/ca", .name = "berth CA", .valid_ms = UNSET };
@@ -42,7 +43,10 @@ static const struct opt rows[] = {
         OPT(T, OPT_LIST, ips, .name = "ip", .arg = "ADDR", .help = "issue: an address that it is reached by; may be repeated"),
         OPT(T, OPT_DURATION, valid_ms, .name = "valid", .arg = "DURATION",
             .help = "how long it is valid (90d; a CA 3650d; renew: as long as before)"),
+        OPT(T, OPT_TEXT, role, .name = "role", .arg = "ROLE", .choices = "viewer|operator|admin",
+            .help = "issue user: what its holder may do (operator)"),
         OPT(T, OPT_FLAG, new_key, .name = "new-key", .help = "renew: make a new key as well"),
+        OPT(T, OPT_FLAG, finish, .name = "finish", .help = "rotate: nobody needs the old CA any more: trust only the new one"),
         OPT(T, OPT_TEXT, key, .name = "key", .arg = "FILE", .completes = 'f', .help = "renew: the key, if it is not FILE-key.pem"),
         OPT(T, OPT_TEXT, name, .name = "name", .arg = "NAME", .help = "init: what the CA is called (berth CA)"),
         OPT(T, OPT_TEXT, format, .letter = 'o', .name = "output", .arg = "FORMAT", .choices = "table|json", .help = "show: table or json"),
@@ -210,13 +214,17 @@ static int issue(struct cli *cli, const struct ca_options *o, const struct args 
                                    "bad name '%s': 1 to 128 letters, digits and .-_ are allowed, beginning with a letter or digit", name);
         if (str_eq(name, "ca") || str_eq(name, "ca-key"))
                 return usage_error(cli, err, "the name '%s' is taken: its files would be those of the CA", name);
+        if (o->role && !is_user)
+                return usage_error(cli, err, "only users have a --role");
         if (str_empty(o->out))
                 return usage_error(cli, err, "say where the files go: --out DIR");
         int r = check_names(cli, o, err);
         if (r < 0)
                 return r;
         const char *cert = in_dir(cli, o->out, fmt("%s.pem", name)), *key = in_dir(cli, o->out, fmt("%s-key.pem", name));
-        const char *const uris[] = { arena_printf(&cli->arena, TLS_URI_PREFIX "%s/%s", kind, name), NULL };
+        const char *const uris[] = { arena_printf(&cli->arena, TLS_URI_PREFIX "%s/%s", kind, name),
+                                     is_user ? arena_printf(&cli->arena, TLS_URI_PREFIX "role/%s", o->role ? o->role : "operator") : NULL,
+                                     NULL };
         bool nameless = is_server && o->dns.n == 0 && o->ips.n == 0;
         if ((r = check_absent(cert, "berth ca renew makes it anew", err)) < 0 ||
             (r = check_absent(key, "berth ca renew makes it anew", err)) < 0 || (r = ca_load(cli, o->dir, &ca, err)) < 0 ||
@@ -249,6 +257,19 @@ static const char *key_of(struct cli *cli, const char *cert)
         return arena_printf(&cli->arena, "%.*s-key.pem", (int)stem, cert);
 }
 
+/* While one CA replaces another, both have issued what there is. */
+struct issuer_search {
+        const struct str *cert;
+        bool found;
+};
+
+static int match_issuer(void *ctx, const struct str *ca, const struct tls_cert *facts _unused_)
+{
+        struct issuer_search *s = ctx;
+        s->found |= tls_cert_check_signed(s->cert, ca, NULL) == 0;
+        return 0;
+}
+
 static int renew_one(struct cli *cli, const struct ca_options *o, const struct ca *ca, const char *path, struct err *err)
 {
         const char *key_path = o->key ? o->key : key_of(cli, path);
@@ -264,7 +285,10 @@ static int renew_one(struct cli *cli, const struct ca_options *o, const struct c
                     .hint = "a CA is not renewed: make a new one, and let everybody trust both until all certificates are of the new one");
                 goto end;
         }
-        if ((r = tls_cert_check_signed(&old.cert, &ca->pair.cert, err)) < 0) {
+        struct issuer_search search = { .cert = &old.cert };
+        (void)tls_each_cert(str_c(&ca->pair.cert), ca->pair.cert.len, match_issuer, &search);
+        if (!search.found) {
+                r = -ERR_DENIED;
                 err_set(err, ERR_DENIED, .msg = fmt("%s was not issued by this CA", path), .detail = fmt("issuer \"%s\"", facts.issuer),
                         .hint = "--ca DIR names another CA");
                 goto end;
@@ -303,6 +327,83 @@ static int renew(struct cli *cli, const struct ca_options *o, const struct args 
         int r = ca_load(cli, o->dir, &ca, err);
         for (size_t i = 1; i < args->n && r == 0; i++)
                 r = renew_one(cli, o, &ca, args->at[i], err);
+        ca_fini(&ca);
+        return r;
+}
+
+/* ---- rotate ------------------------------------------------------------------------------------------------------------------------------- */
+
+struct bundle {
+        struct str first;
+        size_t n;
+};
+
+static int count_cert(void *ctx, const struct str *cert, const struct tls_cert *facts _unused_)
+{
+        struct bundle *b = ctx;
+        if (b->n++ == 0)
+                str_add(&b->first, str_c(cert), cert->len);
+        return 0;
+}
+
+/* "berth CA" -> "berth CA 2" -> "berth CA 3": two CAs of one name could be mistaken for each other by people. */
+static const char *next_name(struct cli *cli, const char *name)
+{
+        const char *space = strrchr(name, ' ');
+        uint64_t n = 1;
+        bool numbered = space && str_parse_u64(space + 1, &n) == 0 && n < 1000000;
+        return arena_printf(&cli->arena, "%.*s %llu", (int)(numbered ? space - name : 56), name,
+                            (unsigned long long)(numbered ? n + 1 : 2));
+}
+
+static int rotate_begin(struct cli *cli, const struct ca_options *o, const struct ca *old, struct err *err)
+{
+        const char *cert = in_dir(cli, o->dir, "ca.pem"), *key = in_dir(cli, o->dir, "ca-key.pem"),
+                   *kept = in_dir(cli, o->dir, "ca-key-old.pem");
+        const char *name = str_eq(o->name, defaults.name) ? next_name(cli, old->cert.cn) : o->name;
+        struct tls_pair pair = { 0 };
+        struct tls_issue_options options = { .cn = name, .valid_ms = o->valid_ms == UNSET ? 0 : o->valid_ms };
+        int r = tls_make_ca(&options, &pair, err);
+        if (r == 0)
+                r = file_write_atomic(kept, str_c(&old->pair.key), old->pair.key.len, 0600, err);
+        if (r == 0) {
+                str_add(&pair.cert, str_c(&old->pair.cert), old->pair.cert.len); /* the new one first: it signs */
+                r = write_pair(cert, key, &pair, err);
+        }
+        tls_pair_fini(&pair);
+        if (r == 0)
+                cli_out(cli,
+                        "%s now signs; %s and all that it signed stay good.\n"
+                        "Next: let everybody trust %s (servers with --tls-ca on it do so by themselves, and the agents that joined them "
+                        "within an hour);\n"
+                        "then renew the certificates of servers and users (berth ca renew); when nothing of the old CA is left: berth ca "
+                        "rotate --finish\n",
+                        name, old->cert.cn, cert);
+        return r;
+}
+
+static int rotate(struct cli *cli, const struct ca_options *o, const struct args *args, struct err *err)
+{
+        struct ca ca = { 0 };
+        struct bundle b = { 0 };
+        const char *cert = in_dir(cli, o->dir, "ca.pem");
+        if (args->n != 1)
+                return usage_error(cli, err, "berth ca rotate takes no arguments");
+        int r = ca_load(cli, o->dir, &ca, err);
+        if (r == 0)
+                (void)tls_each_cert(str_c(&ca.pair.cert), ca.pair.cert.len, count_cert, &b);
+        if (r == 0 && !o->finish && b.n > 1)
+                r = err_set(err, ERR_CONFLICT, .msg = "a change of CA is under way", .detail = fmt("%s holds %zu certificates", cert, b.n),
+                            .hint = "end it first: berth ca rotate --finish");
+        else if (r == 0 && !o->finish)
+                r = rotate_begin(cli, o, &ca, err);
+        else if (r == 0 && b.n < 2)
+                r = err_set(err, ERR_CONFLICT, .msg = "no change of CA is under way", .hint = "berth ca rotate begins one");
+        else if (r == 0 && (r = file_write_atomic(cert, str_c(&b.first), b.first.len, 0644, err)) == 0) {
+                (void)unlink(in_dir(cli, o->dir, "ca-key-old.pem"));
+                cli_out(cli, "%s holds %s only\n", cert, ca.cert.cn);
+        }
+        str_fini(&b.first);
         ca_fini(&ca);
         return r;
 }
@@ -372,6 +473,23 @@ static void add_row(struct table *t, const char *path, const struct tls_cert *c,
         table_add(t, path, TINT_NONE);
 }
 
+struct listing {
+        const char *path;
+        int64_t now_ms;
+        struct str *items; /* as JSON; NULL: as rows of the table */
+        struct table *table;
+};
+
+static int add_cert(void *ctx, const struct str *cert _unused_, const struct tls_cert *facts)
+{
+        struct listing *l = ctx;
+        if (l->items)
+                add_json(l->items, l->path, facts, l->now_ms);
+        else
+                add_row(l->table, l->path, facts, l->now_ms);
+        return 0;
+}
+
 static int show(struct cli *cli, const struct ca_options *o, const struct args *args, struct err *err)
 {
         _cleanup_(table_destroyp) struct table *t = table_create(columns, ARRAY_LEN(columns));
@@ -386,14 +504,12 @@ static int show(struct cli *cli, const struct ca_options *o, const struct args *
                 const char *path = args->n == 1 ? own : args->at[i];
                 _cleanup_(str_finip) struct str pem = STR_INIT;
                 struct tls_cert cert = { 0 };
+                struct listing list = { .path = path, .now_ms = now_ms, .items = json ? &items : NULL, .table = t };
                 int r = read_cert(path, &pem, &cert, err);
+                tls_cert_fini(&cert);
                 if (r < 0)
                         return r;
-                if (json)
-                        add_json(&items, path, &cert, now_ms);
-                else
-                        add_row(t, path, &cert, now_ms);
-                tls_cert_fini(&cert);
+                (void)tls_each_cert(str_c(&pem), pem.len, add_cert, &list);
         }
         if (json)
                 str_addf(&out, "{\n  \"items\": [\n%s\n  ]\n}\n", str_c(&items));
@@ -416,15 +532,18 @@ static int ca_run(struct cli *cli, const void *values, const struct args *args, 
                 return issue(cli, o, args, err);
         if (str_eq(verb, "renew"))
                 return renew(cli, o, args, err);
+        if (str_eq(verb, "rotate"))
+                return rotate(cli, o, args, err);
         if (str_eq(verb, "show"))
                 return show(cli, o, args, err);
-        return usage_error(cli, err, verb[0] ? "berth ca knows init, issue, renew and show, not '%s'" : "berth ca init|issue|renew|show%s",
-                           verb);
+        return usage_error(
+            cli, err, verb[0] ? "berth ca knows init, issue, renew, rotate and show, not '%s'" : "berth ca init|issue|renew|rotate|show%s",
+            verb);
 }
 
 const struct verb verb_ca = {
         .name = "ca",
-        .args = "init | issue server|node|user NAME | renew FILE... | show [FILE...]",
+        .args = "init | issue server|node|user NAME | renew FILE... | rotate [--finish] | show [FILE...]",
         .summary = "certificates for servers, nodes and users",
         .text = "Keeps a small certificate authority in a directory, and talks to no server. A node's certificate is good for the node of "
                 "that name only. "
@@ -433,6 +552,7 @@ const struct verb verb_ca = {
                     "  berth ca issue server s1 --dns berth.example --ip 10.0.0.1 --ca /etc/berth/ca --out /etc/berth/tls\n"
                     "  berth ca issue node n7 --ca /etc/berth/ca --out ./n7\n"
                     "  berth ca renew /etc/berth/tls/s1.pem --ca /etc/berth/ca\n"
+                    "  berth ca rotate --ca /etc/berth/ca\n"
                     "  berth ca show -o json",
         .options = rows,
         .n_options = ARRAY_LEN(rows),
@@ -440,6 +560,6 @@ const struct verb verb_ca = {
         .values_size = sizeof(struct ca_options),
         .run = ca_run,
         .group = VERBS_CLUSTER,
-        .words = "init|issue|renew|show",
+        .words = "init|issue|renew|rotate|show",
         .offline = true,
 };

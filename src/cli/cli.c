@@ -15,6 +15,10 @@ const struct opt common_rows[] = {
             .help = "this client's certificate"),
         OPT(struct common_options, OPT_TEXT, tls_key, .name = "tls-key", .arg = "FILE", .env = "BERTH_TLS_KEY", .completes = 'f',
             .help = "and its key"),
+        OPT(struct common_options, OPT_TEXT, token_file, .name = "token-file", .arg = "FILE", .env = "BERTH_TOKEN_FILE", .completes = 'f',
+            .help = "the token that says who you are is in this file"),
+        OPT(struct common_options, OPT_TEXT, token, .name = "token", .arg = "TOKEN", .env = "BERTH_TOKEN",
+            .help = "the token itself; a file or the environment shows it to fewer eyes"),
         OPT(struct common_options, OPT_FLAG, no_color, .name = "no-color", .help = "no colour, even on a terminal"),
         OPT(struct common_options, OPT_FLAG, help, .letter = 'h', .name = "help", .help = "show this help"),
 };

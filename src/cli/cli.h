@@ -26,6 +26,7 @@ struct verb;
 struct common_options {
         const char *server;                      /* --server or BERTH_SERVER; NULL: see client.h */
         const char *tls_ca, *tls_cert, *tls_key; /* PEM files; none of the three: in the clear */
+        const char *token, *token_file;          /* see client.h */
         bool help, no_color;
 };
 

@@ -37,6 +37,19 @@ const char *client_address_file(struct arena *arena, const char *data_dir)
         return NULL;
 }
 
+/* A host without a port means the usual port; there may be several, separated by commas. */
+static const char *with_ports(struct arena *arena, const char *addresses)
+{
+        _cleanup_(str_finip) struct str out = STR_INIT;
+        for (const char *at = addresses; *at;) {
+                size_t len = strcspn(at, ",");
+                const char *one = arena_strndup(arena, at, len), *colon = strrchr(one, ':'), *bracket = strrchr(one, ']');
+                str_addf(&out, "%s%s%s", out.len ? "," : "", one, !colon || (bracket && colon < bracket) ? ":8085" : "");
+                at += len + (at[len] == ',');
+        }
+        return arena_strdup(arena, str_c(&out));
+}
+
 const char *client_address(struct cli *cli, const char **ret_source)
 {
         const char *source, *address = NULL, *data = getenv("BERTH_DATA"), *env = getenv("BERTH_SERVER");
@@ -52,10 +65,7 @@ const char *client_address(struct cli *cli, const char **ret_source)
                 address = SERVER_DEFAULT;
                 source = "the default";
         }
-        /* A host without a port means the usual port. */
-        const char *colon = strrchr(address, ':'), *bracket = strrchr(address, ']');
-        if (!colon || (bracket && colon < bracket))
-                address = arena_printf(&cli->arena, "%s:8085", address);
+        address = with_ports(&cli->arena, address);
         if (ret_source)
                 *ret_source = source;
         return address;
@@ -70,17 +80,53 @@ static int open_tls(struct cli *cli, struct client *c, struct err *err)
         return tls_client_create(&options, &c->tls, err);
 }
 
+static int read_token(struct cli *cli, const char *path, const char **ret, struct err *err)
+{
+        _cleanup_(str_finip) struct str text = STR_INIT;
+        int r = file_read(path, 4096, &text, err);
+        if (r < 0)
+                return r;
+        *ret = arena_strndup(&cli->arena, str_c(&text), strcspn(str_c(&text), " \t\r\n"));
+        return 0;
+}
+
+int client_token(struct cli *cli, const char **ret, struct err *err)
+{
+        const struct common_options *o = &cli->common;
+        struct err why = { 0 };
+        *ret = str_empty(o->token) ? NULL : o->token;
+        if (*ret || str_empty(o->token_file))
+                return 0;
+        if (read_token(cli, o->token_file, ret, &why) < 0)
+                return err_set(err, why.code, .msg = fmt("the token's file %s cannot be read", o->token_file), .detail = err_line(&why));
+        return 0;
+}
+
+/* The first admin's token, if we may read it, beside the address that we use. */
+static const char *token_beside(struct cli *cli, const char *source)
+{
+        const char *end = strrchr(source, '/'), *token = NULL;
+        if (end && str_eq(end, "/server.address"))
+                (void)read_token(cli, arena_printf(&cli->arena, "%.*s/admin.token", (int)(end - source), source), &token, NULL);
+        return token;
+}
+
 int client_open(struct cli *cli, struct event_base **ret_base, struct grpc_channel **ret_channel, struct err *err)
 {
         if (!cli->client) {
                 struct client *c = cli->client = mem_must(sizeof(*c));
                 c->address = client_address(cli, &c->source);
                 c->base = event_base_new();
+                const char *token = NULL;
                 int r = !c->base ? err_set(err, ERR_NOMEM, .msg = "cannot make an event loop") : open_tls(cli, c, err);
+                if (r == 0)
+                        r = client_token(cli, &token, err);
+                if (r == 0 && !token)
+                        token = token_beside(cli, c->source);
                 if (r == 0) {
-                        struct grpc_channel_options options = { .tls = c->tls,
-                                                                .max_message_bytes = MESSAGE_MAX,
-                                                                .connect_timeout_ms = cli->quiet ? 1000 : 0 };
+                        struct grpc_channel_options options = {
+                                .tls = c->tls, .token = token, .max_message_bytes = MESSAGE_MAX, .connect_timeout_ms = cli->quiet ? 1000 : 0
+                        };
                         r = grpc_channel_create(c->base, c->address, &options, &c->channel, err);
                         if (r < 0 && err->code == ERR_INVALID)
                                 err_prefix(err, fmt("server address from %s", c->source));
@@ -139,11 +185,14 @@ int client_failure(struct cli *cli, struct grpc_call *call, int grpc_status, str
                 err = &ignored;
         if (packed && take_error(cli, packed, len, grpc_status, err))
                 return -(int)err->code;
+        bool hangs_up = !str_empty(message) && strstr(message, "the connection was lost");
         if (grpc_status == GRPC_UNAVAILABLE)
                 return err_set(err, ERR_UNAVAILABLE, .msg = fmt("cannot reach the server at %s", c->address),
                                .detail =
                                    fmt("%s%saddress from %s", str_empty(message) ? "" : message, str_empty(message) ? "" : "; ", c->source),
-                               .hint = "start one with ./run or `berth dev`, or set BERTH_SERVER=host:port (its gRPC address)");
+                               .hint = hangs_up && !cli->common.tls_ca
+                                           ? "somebody is there and hangs up: a server with TLS wants --tls-ca FILE (or BERTH_TLS_CA)"
+                                           : "start one with ./run or `berth dev`, or set BERTH_SERVER=host:port (its gRPC address)");
         if (grpc_status == GRPC_DEADLINE_EXCEEDED)
                 return err_set(err, ERR_DEADLINE, .msg = fmt("the server at %s did not answer in time", c->address), .detail = message,
                                .hint = "what was asked may still happen; look before you repeat it");

@@ -1,6 +1,8 @@
 /* cli/client.h: the server as the verbs see it: blocking calls of berth.v1.Control by gRPC.
  *
  * Where the server is: --server, else BERTH_SERVER, else the grpc= line of ${BERTH_DATA:-./.berth}/server.address, else 127.0.0.1:8085.
+ * Who asks: --token, else BERTH_TOKEN, else the file of --token-file or BERTH_TOKEN_FILE, else, if the address came from server.address, the file admin.token beside it,
+ * which a server writes at its first start and only its owner can read.
  * A failed call gives the server's own message, detail and hint. Replies live in the arena that the caller gave.
  */
 #ifndef BERTH_CLI_CLIENT_H
@@ -13,6 +15,8 @@
 
 /* Which address, and in ret_source (may be NULL) where that came from, for messages. Both live in the cli's arena. */
 const char *client_address(struct cli *cli, const char **ret_source);
+/* The token of --token, --token-file and the environment, in the cli's arena; NULL: none. */
+int client_token(struct cli *cli, const char **ret_token, struct err *err);
 /* Like client_address(), for a given data directory and without the cli's options. NULL if no server wrote its address there. */
 const char *client_address_file(struct arena *arena, const char *data_dir);
 

@@ -13,6 +13,15 @@ struct cluster_options {
 
 static const struct opt rows[] = { OUTPUT_ROWS(struct cluster_options, output) };
 
+static const char *role_words(const Pb__ClusterInfo *c)
+{
+        if (str_eq(c->role, "leader"))
+                return "leader";
+        if (str_empty(c->leader))
+                return fmt("follower; nobody leads, the last one was %s", str_empty(c->last_leader) ? "never heard of" : c->last_leader);
+        return fmt("follower of %s, %" PRId64 " events behind", c->leader, c->lag_events);
+}
+
 static int cluster_run(struct cli *cli, const void *values, const struct args *args, struct err *err)
 {
         const struct cluster_options *o = values;
@@ -36,6 +45,12 @@ static int cluster_run(struct cli *cli, const void *values, const struct args *a
              fmt("berth %s at %s, up %s", c->version, client_address(cli, NULL),
                  age_words(age, sizeof(age), clock_wall_ms(), c->started_at)));
         fact(&out, "Mode", c->mode);
+        if (c->n_replicas || !str_empty(c->leader) || !str_empty(c->last_leader))
+                fact(&out, "Role", role_words(c));
+        for (size_t i = 0; i < c->n_replicas; i++)
+                fact(&out, i == 0 ? "Servers" : "",
+                     fmt("%s%s, berth %s on %s", c->replicas[i]->name, c->replicas[i]->leads ? " (leads)" : "", c->replicas[i]->version,
+                         c->replicas[i]->host));
         fact(&out, "HTTP", c->http_address);
         fact(&out, "gRPC", c->grpc_address);
         fact(&out, "Nodes", fmt("%d, %d ready", c->nodes, c->nodes_ready));
@@ -48,6 +63,14 @@ static int cluster_run(struct cli *cli, const void *values, const struct args *a
         fact(&out, "Workloads",
              fmt("%" PRId64 ": %" PRId64 " running, %" PRId64 " pending, %" PRId64 " failed", c->workloads, c->workloads_running,
                  c->workloads_pending, c->workloads_failed));
+        if (c->fencing)
+                fact(&out, "Leases",
+                     fmt("%.1f s, then %.1f s to stop; an exclusive workload moves %.1f s after its node was heard",
+                         (double)c->fencing->lease_ms / 1000, (double)c->fencing->grace_ms / 1000, (double)c->fencing->wait_ms / 1000));
+        if (c->exclusive_waiting)
+                fact(&out, "Waiting",
+                     fmt("%" PRId64 " exclusive workloads, for holders that may still run; berth explain NAME says until when",
+                         c->exclusive_waiting));
         fact(&out, "Events", fmt("%" PRIu64 ", committed up to %" PRIu64, c->head, c->committed));
         fact(&out, "Store", fmt("epoch %" PRIu64 ", %" PRId64 " commits since the start", c->epoch, c->commits));
         if (format == OUTPUT_WIDE)

@@ -70,6 +70,10 @@ static void workload_spec(struct str *out, const Pb__Workload *w)
         char cpu[32], memory[32];
         fact(out, "Type", json_enum_name(&pb__workload_type__e__descriptor, (int)w->type));
         fact(out, "Tenant", w->tenant);
+        fact(out, "Exclusive",
+             w->exclusive == PB__EXCLUSIVE__E__movable  ? "at most one copy; moves when its agent's lease has run out"
+             : w->exclusive == PB__EXCLUSIVE__E__pinned ? "at most one copy; pinned to its node"
+                                                        : "");
         fact(out, "Priority", w->priority ? fmt("%d", w->priority) : "");
         fact(out, "Revision", w->revision_id);
         if (w->spec) {

@@ -155,8 +155,8 @@ static void add_children(struct dev *d)
 {
         struct arena *a = &d->cli->arena;
         const struct dev_options *o = d->opt;
-        const char *server[20] = { "berth", "server", "--data", d->dir, "--http", d->http, "--grpc", d->grpc };
-        size_t n = 8;
+        const char *server[20] = { "berth", "server", "--data", d->dir, "--http", d->http, "--grpc", d->grpc, "--auth", "none" };
+        size_t n = 10;
         if (o->heartbeat)
                 server[n++] = "--heartbeat", server[n++] = o->heartbeat;
         if (o->grace)

@@ -5,9 +5,11 @@
 #include "model/json.h"
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SKEW_MS 2000
 #define COMMIT_SLOW_US 200000
+#define LAG_EVENTS 1000
 #define DISK_FREE_PERCENT 10
 #define DISK_FREE_MB 512
 #define CERT_DAYS 14
@@ -68,13 +70,53 @@ static void examine_versions(struct exam *x)
                 str_fini(&other.s);
 }
 
+/* Several servers on one store. */
+static void examine_replicas(struct exam *x, const Pb__ClusterInfo *c)
+{
+        if (!c->n_replicas && str_empty(c->leader) && str_empty(c->last_leader))
+                return;
+        if (str_empty(c->leader))
+                problem(x, "no-leader",
+                        text(x, "no server leads; the last one was %s", str_empty(c->last_leader) ? "never heard of" : c->last_leader),
+                        "nothing is decided until one does, which takes seconds; if it lasts, look at etcd and at the servers' logs");
+        else
+                tell(x, FINDING_OK, "leader", text(x, "%s leads, of %zu servers that are there", c->leader, c->n_replicas), NULL);
+        if (c->lag_events > LAG_EVENTS)
+                problem(x, "follower-behind", text(x, "the server that answers is %" PRId64 " events behind the leader", c->lag_events),
+                        "its machine or its way to etcd is slow; ask another server");
+        for (size_t i = 0; i < c->n_replicas; i++)
+                if (!str_eq(c->replicas[i]->version, c->version))
+                        tell(x, FINDING_NOTE, "versions",
+                             text(x, "%s is berth %s, the server that answers is %s", c->replicas[i]->name, c->replicas[i]->version,
+                                  c->version),
+                             "versions next to each other work together; finish the upgrade soon");
+        if (c->n_replicas == 1)
+                tell(x, FINDING_NOTE, "one-server", "only one server is there", "start others on the same etcd, so that one can take over");
+}
+
+static char *advice_on_store(const char *reason)
+{
+        if (strstr(reason, "NOSPACE"))
+                return "make room in etcd: `etcdctl compact REVISION` (of `etcdctl endpoint status -w json`), `etcdctl defrag --cluster`, "
+                       "or a larger "
+                       "--quota-backend-bytes; then `etcdctl alarm disarm`. The server goes on by itself; agents run on meanwhile";
+        if (strstr(reason, "too large"))
+                return "raise --max-request-bytes of every member of etcd; the server goes on by itself";
+        if (strstr(reason, "etcd"))
+                return "ask etcd: `etcdctl endpoint health --cluster`; more than half of its members must run and be reached from the "
+                       "server. The server "
+                       "goes on by itself; agents run on meanwhile";
+        return "look at the disk of the server's data directory (space, rights, errors in the kernel's log); nothing can be changed until "
+               "then, "
+               "agents go on";
+}
+
 static void examine_store(struct exam *x, const Pb__ServerFacts *s)
 {
         if (!str_eq(x->f->cluster->status, "ok"))
                 problem(x, "store-away",
                         text(x, "the store takes no commits: %s", str_empty(s->degraded_reason) ? "no reason given" : s->degraded_reason),
-                        "look at the disk of the server's data directory (space, rights, errors in the kernel's log); nothing can be "
-                        "changed until then, agents go on");
+                        advice_on_store(s->degraded_reason ? s->degraded_reason : ""));
         else if (s->commit_mean_us > COMMIT_SLOW_US)
                 problem(x, "store-slow", text(x, "a commit takes %" PRId64 " ms on average", s->commit_mean_us / 1000),
                         "put the data directory on a faster disk; an fsync should take a few milliseconds");
@@ -89,6 +131,10 @@ static void examine_store(struct exam *x, const Pb__ServerFacts *s)
         if (s->bad_records)
                 problem(x, "bad-records", text(x, "%" PRId64 " stored records could not be read and were left out", s->bad_records),
                         "the server's log names them; stop it and run berth fsck");
+        if (s->records_touched)
+                tell(x, FINDING_NOTE, "records-touched",
+                     text(x, "%" PRId64 " records were changed in the store by hand since the server started", s->records_touched),
+                     "berth events --type RecordTouched says which, and what became of them; use berth apply instead");
         if (s->keep_events == 0)
                 tell(x, FINDING_NOTE, "retention", "all events are kept for ever", "--keep-events bounds the store's size");
 }
@@ -139,6 +185,21 @@ static void examine_tls(struct exam *x, const Pb__ServerFacts *s)
                         "write new files over the old ones; the server takes them up within seconds");
         else
                 tell(x, FINDING_OK, "tls", text(x, "the server's certificate is good for %" PRId64 " days", left / DAY_MS), NULL);
+        left = s->agent_certificate_expires_at - x->f->now_ms;
+        if (s->agent_certificates_due)
+                problem(x, "agent-certificates",
+                        text(x, "the certificates of %d agents are near their end: that of %s has %" PRId64 " hours left",
+                             s->agent_certificates_due, s->agent_certificate_node, left > 0 ? left / 3600000 : 0),
+                        "those that joined renew by themselves: their log and the server's say why not (--ca, --cfssl); others need berth "
+                        "ca renew");
+        else if (s->agent_certificate_expires_at)
+                tell(x, FINDING_OK, "agent-certificates",
+                     text(x, "the first of the agents' certificates ends in %" PRId64 " hours (%s)", left / 3600000,
+                          s->agent_certificate_node),
+                     NULL);
+        if (s->open)
+                tell(x, FINDING_NOTE, "access", "everybody who reaches the server may do everything",
+                     "leave out --auth none (docs/access.md)");
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------------------------------------ */
@@ -288,9 +349,13 @@ static void about_workloads(struct exam *x, struct tally *t, const char *check, 
 
 static void examine_workloads(struct exam *x)
 {
-        struct tally pending = { 0 }, failed = { 0 }, looping = { 0 }, unknown = { 0 };
+        struct tally pending = { 0 }, failed = { 0 }, looping = { 0 }, unknown = { 0 }, pinned = { 0 };
         for (size_t i = 0; i < x->f->n_workloads; i++) {
                 const Pb__Workload *w = x->f->workloads[i];
+                if (w->status && w->status->reason == PB__REASON__E__pinned_to_node) {
+                        tally_add(&pinned, w);
+                        continue;
+                }
                 switch (w->status ? w->status->phase : PB__PHASE__E__unset) {
                 case PB__PHASE__E__Pending:
                         tally_add(&pending, w);
@@ -308,12 +373,20 @@ static void examine_workloads(struct exam *x)
                         break;
                 }
         }
-        if (!pending.n && !failed.n && !looping.n && !unknown.n)
+        if (!pending.n && !failed.n && !looping.n && !unknown.n && !pinned.n && !x->f->cluster->exclusive_waiting)
                 tell(x, FINDING_OK, "workloads", text(x, "%" PRId64 " workloads, none of them waits or fails", x->f->cluster->workloads),
                      NULL);
         about_workloads(
             x, &pending, "workloads-pending", "found no place",
             "berth explain NAME says what would have to change; berth plan add-node --like NODE shows what one more would take");
+        if (x->f->cluster->exclusive_waiting)
+                problem(x, "exclusive-waits",
+                        text(x, "%" PRId64 " exclusive %s not started, because an earlier holder may still run",
+                             x->f->cluster->exclusive_waiting, x->f->cluster->exclusive_waiting == 1 ? "workload is" : "workloads are"),
+                        "berth explain NAME says where, and until when; if that machine is surely off: berth node fence NODE "
+                        "--i-know-it-is-dead");
+        about_workloads(x, &pinned, "exclusive-pinned", "pinned to a node that is gone or wanted empty",
+                        "bring the node back; berth release NAME --i-know-it-is-dead starts it elsewhere, without what is on that node");
         about_workloads(x, &failed, "workloads-failed", "failed for good",
                         "berth explain NAME and berth logs NAME say why; berth retry NAME tries again");
         about_workloads(x, &looping, "crash-loop", "failing again and again",
@@ -359,6 +432,7 @@ void doctor_examine(const struct doctor_facts *facts, struct arena *arena, struc
                      text(&x, "berth %s answers at %s within %" PRId64 " ms", facts->cluster->version, facts->address, facts->took_ms),
                      NULL);
                 examine_versions(&x);
+                examine_replicas(&x, facts->cluster);
                 if (s) {
                         examine_store(&x, s);
                         examine_load(&x, s);

@@ -144,11 +144,19 @@ static void what_is_wrong_with_the_server_is_found(void **state)
         }
         struct ward w;
         healthy(&w);
+        w.server.agent_certificates_due = 3;
+        assert_int_equal(find(&w, "agent-certificates")->level, FINDING_PROBLEM);
+        w.server.agent_certificates_due = 0;
         w.server.ring_queue = 2000;
         assert_int_equal(find(&w, "queues")->level, FINDING_PROBLEM);
         w.cluster.status = "degraded";
         w.server.degraded_reason = "disk full";
         assert_non_null(strstr(find(&w, "store-away")->what, "disk full"));
+        assert_non_null(strstr(find(&w, "store-away")->advice, "data directory"));
+        w.server.degraded_reason = "etcd does not answer: refused";
+        assert_non_null(strstr(find(&w, "store-away")->advice, "endpoint health"));
+        w.server.degraded_reason = "etcd has no space left and takes no writes (NOSPACE): database space exceeded";
+        assert_non_null(strstr(find(&w, "store-away")->advice, "alarm disarm"));
         w.cluster.version = "0.9";
         assert_non_null(find(&w, "version-skew"));
         struct err err = { 0 };

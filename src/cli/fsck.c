@@ -4,6 +4,7 @@
  * input and dumped: records, ledgers, indexes and deadlines, one fact per line. The two texts must be equal, and both states must keep the
  * numbered invariants. The store's own structure is checked first. Nothing is written.
  */
+#include "cli/fsck.h"
 #include "base/array.h"
 #include "base/clock.h"
 #include "cli/verbs.h"
@@ -199,8 +200,13 @@ static int fsck_run(struct cli *cli, const void *values, const struct args *args
         if (r < 0)
                 return r;
         cli_out(cli, "%s\n", url);
+        return fsck_store(cli, store, err);
+}
+
+int fsck_store(struct cli *cli, struct store *store, struct err *err)
+{
         struct check c = { .cli = cli, .store = store };
-        r = check_store(&c, err);
+        int r = check_store(&c, err);
         if (r < 0)
                 return r;
         if (c.problems)
@@ -213,8 +219,10 @@ static int fsck_run(struct cli *cli, const void *values, const struct args *args
 const struct verb verb_fsck = {
         .name = "fsck",
         .summary = "check that the stored records are what the events say",
-        .text = "Works on a store that no server uses. Changes nothing. Exit status 1 if something is wrong.",
-        .examples = "  berth fsck --data /var/lib/berth",
+        .text = "Works on a store that no server uses, and on a backup (--store backup:FILE). Changes nothing. Exit status 1 if something "
+                "is wrong.",
+        .examples = "  berth fsck --data /var/lib/berth\n"
+                    "  berth fsck --store backup:monday.backup",
         .options = rows,
         .n_options = ARRAY_LEN(rows),
         .defaults = &defaults,

@@ -371,3 +371,32 @@ static const char *quota_id(const ProtobufCMessage *m, char buf[WORDS_LEN] _unus
 const struct kind kind_quota = { "quota",       &pb__quota__descriptor,   &pb__list_quotas_response__descriptor,
                                  quota_columns, ARRAY_LEN(quota_columns), quota_row,
                                  quota_id };
+
+/* ---- tokens ------------------------------------------------------------------------------------------------------------------------------ */
+
+static const struct table_column token_columns[] = {
+        { .title = "NAME", .weight = 9 }, { .title = "ROLE" },       { .title = "STATE" }, { .title = "NODE" }, { .title = "AGE" },
+        { .title = "EXPIRES" },           { .title = "CREATED BY" },
+};
+
+static void token_row(struct table *t, const ProtobufCMessage *m, int64_t now_ms)
+{
+        const Pb__AccessToken *x = (const Pb__AccessToken *)m;
+        char buf[TIME_TEXT_LEN];
+        table_add(t, x->name, TINT_BOLD);
+        table_add(t, json_enum_name(&pb__role__e__descriptor, (int)x->role), TINT_NONE);
+        table_add(t, x->state, str_eq(x->state, "active") ? TINT_NONE : TINT_DIM);
+        table_add(t, str_empty(x->used_by) ? x->node_id : x->used_by, TINT_NONE);
+        table_add(t, age_words(buf, sizeof(buf), now_ms, x->created_at), TINT_NONE);
+        table_add(t, x->expires_at ? time_format(buf, x->expires_at) : "-", TINT_NONE);
+        table_add(t, x->created_by, TINT_NONE);
+}
+
+static const char *token_id(const ProtobufCMessage *m, char buf[WORDS_LEN] _unused_)
+{
+        return ((const Pb__AccessToken *)m)->name;
+}
+
+const struct kind kind_token = { "token",       &pb__access_token__descriptor, &pb__list_tokens_response__descriptor,
+                                 token_columns, ARRAY_LEN(token_columns),      token_row,
+                                 token_id };

@@ -15,7 +15,7 @@ struct kind {
         void (*row)(struct table *t, const ProtobufCMessage *m, int64_t now_ms);
         const char *(*id)(const ProtobufCMessage *m, char buf[WORDS_LEN]);
 };
-extern const struct kind kind_workload, kind_node, kind_event, kind_quota;
+extern const struct kind kind_workload, kind_node, kind_event, kind_quota, kind_token;
 
 /* Names as users write them: "Running", "cpu-insufficient"; "-" when unset. */
 const char *phase_name(Pb__Phase__E phase);

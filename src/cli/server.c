@@ -7,8 +7,12 @@
 #define UNSET (-1) /* neither given nor in the environment: the file or the profile decides */
 
 struct server_flags {
-        const char *config, *data, *http, *grpc, *store, *profile, *log_level, *log_format, *tls_cert, *tls_key, *tls_ca, *strangers;
-        int64_t heartbeat_ms, silence_beats, grace_ms, launch_grace_ms, pass_ms, fresh_ms, healthy_ms, brake_percent;
+        const char *config, *data, *http, *grpc, *store, *profile, *log_level, *log_format, *tls_cert, *tls_key, *tls_ca, *strangers, *auth,
+            *ca, *cfssl, *cfssl_key, *cfssl_profile;
+        int64_t cert_valid_ms;
+        const char *advertise_http, *advertise_grpc;
+        int64_t heartbeat_ms, silence_beats, grace_ms, launch_grace_ms, pass_ms, fresh_ms, healthy_ms, brake_percent, lease_ms,
+            lease_grace_ms, drift_percent;
         int64_t keep_events, max_nodes, max_workloads, request_timeout_ms, shutdown_ms;
         const char *strategy;
         int64_t preemptions;
@@ -24,12 +28,16 @@ static const struct server_flags defaults = {
         .fresh_ms = UNSET,
         .healthy_ms = UNSET,
         .brake_percent = UNSET,
+        .lease_ms = UNSET,
+        .lease_grace_ms = UNSET,
+        .drift_percent = UNSET,
         .preemptions = UNSET,
         .keep_events = UNSET,
         .max_nodes = UNSET,
         .max_workloads = UNSET,
         .request_timeout_ms = UNSET,
         .shutdown_ms = UNSET,
+        .cert_valid_ms = UNSET,
 };
 
 #define T struct server_flags
@@ -41,7 +49,11 @@ static const struct opt rows[] = {
         OPT(T, OPT_TEXT, grpc, .name = "grpc", .arg = "ADDR", .env = "BERTH_GRPC",
             .help = "gRPC address, for commands and agents (127.0.0.1:8085)"),
         OPT(T, OPT_TEXT, store, .name = "store", .arg = "URL", .env = "BERTH_STORE",
-            .help = "sqlite:FILE or memory: (sqlite:DIR/berth.db)"),
+            .help = "sqlite:FILE, etcd://HOST:PORT,... or memory: (sqlite:DIR/berth.db)"),
+        OPT(T, OPT_TEXT, advertise_http, .name = "advertise-http", .arg = "ADDR", .env = "BERTH_ADVERTISE_HTTP",
+            .help = "where others reach its HTTP, if not where it listens"),
+        OPT(T, OPT_TEXT, advertise_grpc, .name = "advertise-grpc", .arg = "ADDR", .env = "BERTH_ADVERTISE_GRPC",
+            .help = "where others reach its gRPC, if not where it listens"),
         OPT(T, OPT_TEXT, profile, .name = "profile", .arg = "NAME", .env = "BERTH_PROFILE", .choices = "berth|persys",
             .help = "timing: berth (default), or persys: 60 s beats"),
         OPT(T, OPT_DURATION, heartbeat_ms, .name = "heartbeat", .arg = "DURATION", .env = "BERTH_HEARTBEAT",
@@ -58,6 +70,12 @@ static const struct opt rows[] = {
             .help = "heartbeats older than this bar a node from new work (10m)"),
         OPT(T, OPT_DURATION, healthy_ms, .name = "healthy", .arg = "DURATION", .env = "BERTH_HEALTHY",
             .help = "running this long forgets earlier failures (5m)"),
+        OPT(T, OPT_DURATION, lease_ms, .name = "lease", .arg = "DURATION", .env = "BERTH_LEASE",
+            .help = "of agents, for exclusive workloads (default: heartbeat times silence)"),
+        OPT(T, OPT_DURATION, lease_grace_ms, .name = "lease-grace", .arg = "DURATION", .env = "BERTH_LEASE_GRACE",
+            .help = "in which an agent whose lease has run out stops what is exclusive (default 10s)"),
+        OPT(T, OPT_INT, drift_percent, .name = "clock-drift", .arg = "PERCENT", .env = "BERTH_CLOCK_DRIFT", .min = 0, .max = 50,
+            .help = "by which clocks may differ in speed (default 1)"),
         OPT(T, OPT_INT, brake_percent, .name = "brake", .arg = "PERCENT", .env = "BERTH_BRAKE", .min = 1, .max = 100,
             .help = "more silent nodes than this stop eviction (55)"),
         OPT(T, OPT_TEXT, strangers, .name = "strangers", .arg = "RULE", .env = "BERTH_STRANGERS", .choices = "keep|adopt|remove",
@@ -84,6 +102,18 @@ static const struct opt rows[] = {
         OPT(T, OPT_TEXT, tls_key, .name = "tls-key", .arg = "FILE", .env = "BERTH_TLS_KEY", .completes = 'f', .help = "and its key"),
         OPT(T, OPT_TEXT, tls_ca, .name = "tls-ca", .arg = "FILE", .env = "BERTH_TLS_CA", .completes = 'f',
             .help = "clients need a certificate of this CA"),
+        OPT(T, OPT_TEXT, ca, .name = "ca", .arg = "DIR", .env = "BERTH_SERVER_CA", .completes = 'f',
+            .help = "sign certificates of nodes (berth agent --join) with the CA in this directory"),
+        OPT(T, OPT_TEXT, cfssl, .name = "cfssl", .arg = "URL", .env = "BERTH_CFSSL",
+            .help = "have them signed by CFSSL's authenticated API instead, e.g. http://ca.example:8888"),
+        OPT(T, OPT_TEXT, cfssl_key, .name = "cfssl-key", .arg = "FILE", .env = "BERTH_CFSSL_KEY", .completes = 'f',
+            .help = "the hex key of its auth_keys"),
+        OPT(T, OPT_TEXT, cfssl_profile, .name = "cfssl-profile", .arg = "NAME", .env = "BERTH_CFSSL_PROFILE",
+            .help = "its signing profile"),
+        OPT(T, OPT_DURATION, cert_valid_ms, .name = "cert-valid", .arg = "DURATION", .env = "BERTH_CERT_VALID",
+            .help = "how long certificates of nodes are valid (30d); agents renew them at half of that"),
+        OPT(T, OPT_TEXT, auth, .name = "auth", .arg = "MODE", .env = "BERTH_AUTH", .choices = "token|none",
+            .help = "token: calls need a token or a certificate (default); none: anybody may do anything"),
         OPT(T, OPT_TEXT, log_level, .name = "log-level", .arg = "LEVEL", .env = "BERTH_LOG_LEVEL", .choices = "debug|info|warn|error",
             .help = "debug, info, warn or error"),
         OPT(T, OPT_TEXT, log_format, .name = "log-format", .arg = "FORMAT", .env = "BERTH_LOG_FORMAT", .choices = "text|json|logfmt",
@@ -115,6 +145,8 @@ static int check(const struct cli *cli, const struct server_flags *f, struct err
                 return usage_error(cli, err, "--heartbeat must be between 100ms and 1h");
         if (f->pass_ms != UNSET && f->pass_ms < 100)
                 return usage_error(cli, err, "--pass must be at least 100ms");
+        if (f->cert_valid_ms != UNSET && (f->cert_valid_ms < 5000 || f->cert_valid_ms > 3650ll * 86400 * 1000))
+                return usage_error(cli, err, "--cert-valid must be between 5s and 3650d");
         if (!f->tls_cert != !f->tls_key)
                 return usage_error(cli, err, "TLS needs both --tls-cert and --tls-key");
         return 0;
@@ -127,6 +159,8 @@ static void overlay(const struct server_flags *f, struct arena *arena, Pb__Serve
         set_text(&c->store, f->store);
         set_text(&c->http, f->no_http ? "none" : f->http);
         set_text(&c->grpc, f->grpc);
+        set_text(&c->advertise_http, f->advertise_http);
+        set_text(&c->advertise_grpc, f->advertise_grpc);
         set_text(&c->profile, f->profile);
         set_text(&c->log_level, f->log_level);
         set_text(&c->strangers, f->strangers);
@@ -146,6 +180,13 @@ static void overlay(const struct server_flags *f, struct arena *arena, Pb__Serve
         set_ms(arena, &c->fresh, f->fresh_ms);
         set_ms(arena, &c->healthy, f->healthy_ms);
         set_i32(&c->brake_percent, f->brake_percent);
+        set_ms(arena, &c->lease, f->lease_ms);
+        set_ms(arena, &c->lease_grace, f->lease_grace_ms);
+        if (f->drift_percent != UNSET) {
+                c->clock_drift_percent = arena_new(arena, Pb__IntValue);
+                pb__int_value__init(c->clock_drift_percent);
+                c->clock_drift_percent->value = f->drift_percent;
+        }
         set_i32(&c->max_nodes, f->max_nodes);
         set_i32(&c->max_workloads, f->max_workloads);
         set_ms(arena, &c->request_timeout, f->request_timeout_ms);
@@ -164,6 +205,18 @@ static void overlay(const struct server_flags *f, struct arena *arena, Pb__Serve
                 set_text(&c->tls->cert, f->tls_cert);
                 set_text(&c->tls->key, f->tls_key);
                 set_text(&c->tls->ca, f->tls_ca);
+        }
+        set_text(&c->auth, f->auth);
+        if (f->ca || f->cfssl || f->cfssl_key || f->cfssl_profile || f->cert_valid_ms != UNSET) {
+                if (!c->signing) {
+                        c->signing = arena_new(arena, Pb__Signing);
+                        pb__signing__init(c->signing);
+                }
+                set_text(&c->signing->ca, f->ca);
+                set_text(&c->signing->cfssl, f->cfssl);
+                set_text(&c->signing->cfssl_key, f->cfssl_key);
+                set_text(&c->signing->cfssl_profile, f->cfssl_profile);
+                set_ms(arena, &c->signing->valid, f->cert_valid_ms);
         }
         if (str_case_eq(c->profile, "persys")) { /* what neither says */
                 c->heartbeat = str_empty(c->heartbeat) ? "60s" : c->heartbeat;
@@ -200,6 +253,8 @@ static void fill(const Pb__ServerConfig *c, struct server_options *o)
         o->store_url = text_or(c->store, NULL);
         o->http_address = str_eq(c->http, "none") ? NULL : text_or(c->http, "127.0.0.1:8084");
         o->grpc_address = text_or(c->grpc, "127.0.0.1:8085");
+        o->advertise_http = text_or(c->advertise_http, NULL);
+        o->advertise_grpc = text_or(c->advertise_grpc, NULL);
         o->core.version = BERTH_VERSION;
         if (c->keep_events)
                 o->keep_events = (uint64_t)c->keep_events->value;
@@ -208,6 +263,14 @@ static void fill(const Pb__ServerConfig *c, struct server_options *o)
         o->tls_cert = c->tls ? text_or(c->tls->cert, NULL) : NULL;
         o->tls_key = c->tls ? text_or(c->tls->key, NULL) : NULL;
         o->tls_ca = c->tls ? text_or(c->tls->ca, NULL) : NULL;
+        o->auth = !str_case_eq(c->auth, "none");
+        if (c->signing) {
+                o->ca_dir = text_or(c->signing->ca, NULL);
+                o->cfssl_url = text_or(c->signing->cfssl, NULL);
+                o->cfssl_key_file = text_or(c->signing->cfssl_key, NULL);
+                o->cfssl_profile = text_or(c->signing->cfssl_profile, NULL);
+                o->cert_valid_ms = config_duration_ms(c->signing->valid, o->cert_valid_ms);
+        }
         o->set_log = true;
         o->log_level = LOG_INFO;
         if (!str_empty(c->log_level))

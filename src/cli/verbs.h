@@ -1,4 +1,4 @@
-/* cli/verbs.h: the verbs, each defined in the file of its name (stop.c: stop, start; cordon.c: cordon, uncordon, disable; help.c: help, man). */
+/* cli/verbs.h: the verbs, each defined in the file of its name (stop.c: stop, start; cordon.c: cordon, uncordon, disable; fence.c: fence, release; help.c: help, man). */
 #ifndef BERTH_CLI_VERBS_H
 #define BERTH_CLI_VERBS_H
 
@@ -7,6 +7,7 @@
 extern const struct verb verb_adopt;
 extern const struct verb verb_agent;
 extern const struct verb verb_apply;
+extern const struct verb verb_backup;
 extern const struct verb verb_ca;
 extern const struct verb verb_cluster;
 extern const struct verb verb_complete;
@@ -22,6 +23,7 @@ extern const struct verb verb_drain;
 extern const struct verb verb_events;
 extern const struct verb verb_exec;
 extern const struct verb verb_explain;
+extern const struct verb verb_fence;
 extern const struct verb verb_fsck;
 extern const struct verb verb_get;
 extern const struct verb verb_help;
@@ -31,6 +33,9 @@ extern const struct verb verb_man;
 extern const struct verb verb_node;
 extern const struct verb verb_plan;
 extern const struct verb verb_quota;
+extern const struct verb verb_token;
+extern const struct verb verb_restore;
+extern const struct verb verb_release;
 extern const struct verb verb_retry;
 extern const struct verb verb_run;
 extern const struct verb verb_server;

@@ -211,20 +211,62 @@ static uint32_t describe_wanted(struct core *c, struct node_ix ix)
         return all;
 }
 
+/* Copies that are newer than their records, after a restore (restore.c). */
+static void describe_behind(struct core *c, struct node_ix ix)
+{
+        char *ids[DESCRIBE_AT_ONCE];
+        size_t count = 0;
+        for (struct workload_ix w = node_at(c, ix)->units; workload_ok(w); w = workload_at(c, w)->node_next) {
+                if (!workload_at(c, w)->behind)
+                        continue;
+                ids[count++] = workload_at(c, w)->id;
+                if (count == DESCRIBE_AT_ONCE) {
+                        send_describe(c, ix, ids, count);
+                        count = 0;
+                }
+        }
+        if (count)
+                send_describe(c, ix, ids, count);
+}
+
 void adopt_by_itself(struct core *c, struct node_ix ix)
 {
         struct node *n = node_at(c, ix);
-        if (!n->session || n->push || !n->strangers.len || (c->opt.strangers != STRANGERS_ADOPT && !n->adopting))
+        if (n->session && !n->push && c->lost.len)
+                describe_behind(c, ix);
+        bool all = c->opt.strangers == STRANGERS_ADOPT || n->adopting;
+        if (!n->session || n->push || !n->strangers.len || (!all && !c->lost.len))
                 return;
         bool any = false;
         for (size_t i = 0; i < n->strangers.len; i++) {
                 struct stranger *s = &n->strangers.at[i];
-                if (s->leaves || s->wanted || s->refused)
+                if (s->leaves || s->wanted || s->refused || (!all && !s->ahead))
                         continue;
                 any = s->wanted = true;
         }
         if (any)
                 describe_wanted(c, ix);
+}
+
+/* A workload of this name is adopted over only if the record is older than what runs, and nothing has been ordered since. */
+static const char *why_not_over(struct core *c, struct node_ix ix, const struct stranger *s, const Pb__Workload *asked _unused_)
+{
+        struct workload_ix old = workload_find(c, s->id);
+        Pb__Token token = PB__TOKEN__INIT;
+        Pb__UnitStatus u = PB__UNIT_STATUS__INIT;
+        if (!workload_ok(old))
+                return NULL;
+        token.epoch = s->token_epoch;
+        token.seq = s->token_seq;
+        u.token = &token;
+        u.state = PB__ACTUAL_STATE__E__Running;
+        const struct workload *w = workload_at(c, old);
+        if (!unit_is_ahead(c, w, &u))
+                return "a workload of this name exists";
+        if (w->node.v != ix.v && w->desired == PB__DESIRED_STATE__E__Deleted)
+                return "the workload of this name is being deleted";
+        return node_ok(w->node) && w->node.v != ix.v && tombstone_find(c, w->node, w->id) != NONE ? "an old copy of it is on its way out"
+                                                                                                  : NULL;
 }
 
 static const char *why_not(struct core *c, struct node_ix ix, const struct stranger *s, Pb__Workload *w)
@@ -234,8 +276,9 @@ static const char *why_not(struct core *c, struct node_ix ix, const struct stran
         Pb__DesiredState__E desired = w->desired_state;
         if (!w->type)
                 return "its agent does not know what it was started from";
-        if (workload_ok(workload_find(c, s->id)))
-                return "a workload of this name exists";
+        const char *taken = why_not_over(c, ix, s, w);
+        if (taken)
+                return taken;
         if (c->n_workloads >= c->opt.max_workloads)
                 return "the cluster holds as many workloads as it may";
         if (s->token_epoch > c->epoch || (s->token_epoch == c->epoch && s->token_seq > c->head))
@@ -246,9 +289,14 @@ static const char *why_not(struct core *c, struct node_ix ix, const struct stran
                 return arena_printf(&c->step, "%s%s%s", err.path, err.path[0] ? ": " : "", err.msg);
         if (!str_eq(w->id, s->id) || w->type >= TYPES_MAX)
                 return "its definition is another's";
-        if (!amounts_can_add(node_at(c, ix)->ledger.reserved, amounts_of(w->resources)))
+        struct workload_ix old = workload_find(c, s->id);
+        bool in_place = workload_ok(old) && workload_at(c, old)->node.v == ix.v && workload_at(c, old)->holds;
+        struct amounts others = node_at(c, ix)->ledger.reserved;
+        if (in_place)
+                others = amounts_sub(others, class_of(c, workload_at(c, old))->need);
+        if (!amounts_can_add(others, amounts_of(w->resources)))
                 return "its resources are out of range";
-        if (host_port_is_taken(node_at(c, ix), w))
+        if (in_place ? !ports_fit_in_place(c, workload_at(c, old), w) : host_port_is_taken(node_at(c, ix), w))
                 return "a host port of it is given to another unit there";
         w->revision_id = revision; /* what runs is of that revision, however a berth of today would name it */
         w->desired_state = desired;
@@ -260,6 +308,12 @@ static const char *adopt_unit(struct core *c, struct node_ix ix, const struct st
         const char *why = why_not(c, ix, s, w);
         if (why)
                 return why;
+        if (w->exclusive)
+                fencing_needed(c);
+        struct workload_ix old = workload_find(c, s->id);
+        bool was_known = workload_ok(old);
+        if (was_known && node_ok(workload_at(c, old)->node) && workload_at(c, old)->node.v != ix.v)
+                emit_rescheduled(c, old, PB__REASON__E__node_lost, "a newer copy than the restored records know runs elsewhere");
         Pb__Workload view;
         definition_view(w, &view);
         view.id = s->id;
@@ -280,11 +334,13 @@ static const char *adopt_unit(struct core *c, struct node_ix ix, const struct st
         e.status = &status;
         e.reason = PB__REASON__E__adopted;
         e.action = (char *)action_names[ACTION_ADOPT];
-        e.message = "it ran there already";
+        e.message = was_known ? "it ran there already, newer than the restored record" : "it ran there already";
         c->stats.actions[6]++;
         emit(c, &e);
         struct workload_ix w_ix = workload_find(c, e.workload_id);
-        workload_at(c, w_ix)->said = stranger_drop(c, node_at(c, ix), e.workload_id);
+        if (stranger_find(node_at(c, ix), e.workload_id))
+                workload_at(c, w_ix)->said = stranger_drop(c, node_at(c, ix), e.workload_id);
+        workload_at(c, w_ix)->behind = false;
         unit_send(c, w_ix); /* confirms it: same token, same revision, so its agent does nothing */
         return NULL;
 }
@@ -306,6 +362,23 @@ static void note_outcome(struct adoption *a, const char *id, const char *why)
         a->left -= a->left > 0;
 }
 
+/* A workload of this node that runs newer than its record, as if it were a stranger. */
+static bool is_behind(struct core *c, struct node_ix ix, const Pb__Workload *said, struct stranger *ret)
+{
+        struct workload_ix w = str_empty(said->id) ? WORKLOAD_NONE : workload_find(c, said->id);
+        if (!workload_ok(w) || workload_at(c, w)->node.v != ix.v || !workload_at(c, w)->behind)
+                return false;
+        workload_at(c, w)->behind = false;
+        if (!said->token)
+                return false;
+        *ret = (struct stranger){ .id = arena_strdup(&c->step, said->id),
+                                  .token_epoch = said->token->epoch,
+                                  .token_seq = said->token->seq,
+                                  .state = PB__ACTUAL_STATE__E__Running, /* the list that is asked for afterwards says how it is */
+                                  .wanted = true };
+        return true;
+}
+
 void decide_definitions(struct core *c, const Pb__UnitDefinitions *d, uint64_t session)
 {
         struct node_ix ix = session_node(c, session);
@@ -319,7 +392,9 @@ void decide_definitions(struct core *c, const Pb__UnitDefinitions *d, uint64_t s
         bool any = false;
         c->in = &in;
         for (size_t i = 0; i < d->n_units; i++) {
-                struct stranger *s = str_empty(d->units[i]->id) ? NULL : stranger_find(node_at(c, ix), d->units[i]->id);
+                struct stranger newer, *s = str_empty(d->units[i]->id) ? NULL : stranger_find(node_at(c, ix), d->units[i]->id);
+                if (!s && is_behind(c, ix, d->units[i], &newer))
+                        s = &newer;
                 if (!s || !s->wanted)
                         continue; /* nobody asked, or it has gone meanwhile */
                 s->wanted = false;
@@ -391,6 +466,13 @@ void decide_adopt(struct core *c, const Pb__AdoptRequest *req)
         if (f && node_ok(ix)) {
                 err_set(&err, ERR_CONFLICT, .msg = fmt("this cluster has a node %s of its own", req->id),
                         .hint = "forget that one, or give the other one's agent another --node-id");
+                reply_error(c, &err);
+                return;
+        }
+        if (f && (f->epoch >= EPOCH_MAX || c->epoch >= EPOCH_MAX)) {
+                err_set(&err, ERR_CONFLICT, .msg = fmt("node %s names an epoch that no cluster ever had", req->id),
+                        .detail = fmt("%llu", (unsigned long long)f->epoch),
+                        .hint = "its agent's data are damaged: let it begin anew with another --data");
                 reply_error(c, &err);
                 return;
         }

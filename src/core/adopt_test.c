@@ -348,6 +348,22 @@ static void a_node_of_our_own_is_not_replaced_by_another_clusters(void **state)
         rig_fini(&r);
 }
 
+/* R: A5 A9 */
+static void an_epoch_that_cannot_grow_is_not_taken_over(void **state)
+{
+        (void)state;
+        for (uint64_t epoch = UINT64_MAX; epoch >= UINT64_MAX / 2; epoch -= UINT64_MAX / 4) {
+                struct rig r;
+                rig_init(&r, NULL);
+                node_with_strangers(&r, "other", 1, epoch);
+                rig_mark(&r);
+                assert_int_equal(adopt(&r, "n1", NULL)->err.code, ERR_CONFLICT);
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeAdopted), 0);
+                rig_check_replay(&r);
+                rig_fini(&r);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -361,6 +377,7 @@ int main(void)
                 cmocka_unit_test(a_server_on_an_empty_store_destroys_nothing_and_offers_to_adopt),
                 cmocka_unit_test(another_clusters_unit_with_a_name_that_is_taken_is_left_alone),
                 cmocka_unit_test(a_node_of_our_own_is_not_replaced_by_another_clusters),
+                cmocka_unit_test(an_epoch_that_cannot_grow_is_not_taken_over),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,8 +44,8 @@ static void dump_node(const struct core *c, const struct node *n, struct str *ou
                  (long long)n->ledger.reserved.mem_bytes, (long long)n->ledger.reserved.disk_bytes, n->n_units, n->n_tombstones, n->n_lost);
         for (uint32_t i = 0; i < n->n_labels; i++)
                 str_addf(out, " %s=%s", n->labels[i].key, n->labels[i].value);
-        str_addf(out, " push=%d unreachable=%d unsupported=%x instance=%s adopted_from=%s", n->push, n->unreachable, n->unsupported_bits,
-                 text(n->instance), text(n->adopted_from));
+        str_addf(out, " push=%d unreachable=%d unsupported=%x exclusive=%x fenced=%lld instance=%s adopted_from=%s", n->push,
+                 n->unreachable, n->unsupported_bits, n->exclusive_bits, (long long)n->fenced_at, text(n->instance), text(n->adopted_from));
         if (n->drain_started_at)
                 str_addf(out, " drain=%lld/%lld/%lld/%u", (long long)n->drain_started_at, (long long)n->drain_deadline_at,
                          (long long)n->drain_finished_at, n->drain_units);
@@ -83,6 +83,8 @@ static void dump_workload(const struct core *c, const struct workload *w, struct
         int64_t deadline = workload_deadline(c, w);
         if (deadline != HEAP_NEVER)
                 str_addf(out, " deadline=%lld", (long long)deadline);
+        if (w->unleased)
+                str_adds(out, " unleased");
         str_addf(out, " tombs=%u failure=%s error=%s observed=%s\n", w->tombs, text(w->failure), text(w->last_error), text(w->observed));
 }
 
@@ -90,8 +92,14 @@ void core_dump(const struct core *c, struct str *out)
 {
         ARRAY(uint32_t) list = { 0 };
         sorting = c;
-        str_addf(out, "head %llu cluster %s epoch %llu created %lld\n", (unsigned long long)c->head, text(c->cluster_id),
-                 (unsigned long long)c->epoch, (long long)c->cluster_created_at);
+        str_addf(out, "head %llu cluster %s epoch %llu created %lld restored=%d fencing=%lld/%lld/%lld/%d/%lld\n",
+                 (unsigned long long)c->head, text(c->cluster_id), (unsigned long long)c->epoch, (long long)c->cluster_created_at,
+                 c->restored, (long long)c->fencing.leader_ms, (long long)c->fencing.lease_ms, (long long)c->fencing.grace_ms,
+                 c->fencing.drift_percent, (long long)c->fencing.wait_ms);
+        for (size_t i = 0; i < c->lost.len; i++)
+                str_addf(out, "lost %llu/%llu until %llu at %lld\n", (unsigned long long)c->lost.at[i].epoch,
+                         (unsigned long long)c->lost.at[i].seq, (unsigned long long)c->lost.at[i].until_epoch,
+                         (long long)c->lost.at[i].restored_at);
         for (uint32_t i = 0; i < c->nodes.len; i++)
                 if (c->nodes.at[i].id)
                         *array_push(&list) = i;
@@ -115,13 +123,15 @@ void core_dump(const struct core *c, struct str *out)
                 qsort(list.at, list.len, sizeof(uint32_t), tombstone_by_name);
         for (size_t i = 0; i < list.len; i++) {
                 const struct tombstone *t = &c->tombstones.at[list.at[i]];
-                str_addf(out, "tombstone %s %s token=%llu.%llu held=%lld/%lld/%lld reason=%d at=%lld\n", node_get(c, t->node)->id,
-                         t->workload_id, (unsigned long long)t->token_epoch, (unsigned long long)t->token_seq, (long long)t->held.cpu_milli,
-                         (long long)t->held.mem_bytes, (long long)t->held.disk_bytes, t->reason, (long long)t->created_at);
+                str_addf(out, "tombstone %s %s token=%llu.%llu held=%lld/%lld/%lld reason=%d at=%lld leased=%d released=%d\n",
+                         node_get(c, t->node)->id, t->workload_id, (unsigned long long)t->token_epoch, (unsigned long long)t->token_seq,
+                         (long long)t->held.cpu_milli, (long long)t->held.mem_bytes, (long long)t->held.disk_bytes, t->reason,
+                         (long long)t->created_at, t->leased, t->released);
         }
         quotas_dump(c, out);
         dump_constraints(c, out);
         alerts_dump(c, out);
+        tokens_dump(c, out);
         outbox_dump(c, out);
         str_adds(out, "phases");
         for (size_t i = 0; i < ARRAY_LEN(c->by_phase); i++)
@@ -163,7 +173,7 @@ static int check_workload(const struct core *c, struct workload_ix ix, struct er
         /* A launch that was not answered is looked at again and again: later than its deadline, never earlier, and at most one grace from now. */
         int64_t deadline = workload_deadline(c, w), armed = heap_get(&c->workload_deadlines, ix.v);
         bool launched = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating;
-        bool again = launched && armed > deadline && armed <= c->now_ms + c->opt.launch_grace_ms;
+        bool again = launched && (armed > deadline || class_of(c, w)->exclusive) && armed <= c->now_ms + c->opt.launch_grace_ms;
         if (c->started && armed != deadline && !again)
                 return BROKEN(err, "T1", "its deadline is armed", w->id);
         if (w->waiting && !(w->desired == PB__DESIRED_STATE__E__Running && (w->holds || w->phase == PB__PHASE__E__Pending)))
@@ -321,6 +331,8 @@ int core_check(const struct core *c, struct err *err)
                 r = alerts_check(c, err);
         if (r >= 0)
                 r = outbox_check(c, err);
+        if (r >= 0)
+                r = tokens_check(c, err);
         return r < 0 ? r : check_definitions(c, err);
 }
 

@@ -17,6 +17,9 @@ void core_options_from(const Pb__ServerConfig *f, struct core_options *opt)
         opt->fresh_ms = config_duration_ms(f->fresh, opt->fresh_ms);
         opt->healthy_ms = config_duration_ms(f->healthy, opt->healthy_ms);
         opt->brake_percent = f->brake_percent ? f->brake_percent : opt->brake_percent;
+        opt->lease_ms = config_duration_ms(f->lease, opt->lease_ms);
+        opt->lease_grace_ms = config_duration_ms(f->lease_grace, opt->lease_grace_ms);
+        opt->drift_percent = f->clock_drift_percent ? (int32_t)f->clock_drift_percent->value : opt->drift_percent;
         opt->max_nodes = f->max_nodes ? (uint32_t)f->max_nodes : opt->max_nodes;
         opt->max_workloads = f->max_workloads ? (uint32_t)f->max_workloads : opt->max_workloads;
         opt->index_records |= f->index_records;
@@ -64,6 +67,8 @@ void decide_config(struct core *c, const Pb__ServerConfig *f)
         c->opt = next;
         if (differ)
                 rearm(c);
+        if (c->fencing.lease_ms)
+                fencing_needed(c);
         c->default_quota = quota_from(f->default_quota);
         quotas_reconsider(c);
         rules_configure(c, f);

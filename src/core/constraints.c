@@ -313,7 +313,8 @@ uint64_t constraints_against(const struct core *c, struct node_ix n, const struc
                 bits |= BIT(anti_affinity);
         if (!m)
                 return bits;
-        if (m->n_ports && !MUTANT(port_ignored) && ports_taken(node, m->ports, m->n_ports))
+        if (m->n_ports && !MUTANT(port_ignored) &&
+            (ports_taken(node, m->ports, m->n_ports) || (!MUTANT(ports_not_kept) && ports_kept(node, m->ports, m->n_ports))))
                 bits |= BIT(port_taken);
         for (uint32_t i = 0; i < m->n_near; i++)
                 if (!m->near[i].preferred && !near_is_met(c, n.v, &m->near[i]))

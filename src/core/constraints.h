@@ -172,6 +172,9 @@ uint32_t port_key(const Pb__Port *p); /* 0: no host port */
 void ports_hold(struct core *c, struct node_ix n, const uint32_t *ports, uint32_t count, int by);
 /* The first of them that somebody on the node holds; 0: none. */
 uint32_t ports_taken(const struct node *n, const uint32_t *ports, uint32_t count);
+/* The first of them that is kept for somebody who waits for this node (preempt.c); 0: none. */
+uint32_t ports_kept(const struct node *n, const uint32_t *ports, uint32_t count);
+void ports_keep(struct node *n, const uint32_t *ports, uint32_t count, bool keep);
 const char *port_text(uint32_t port);
 bool host_port_is_taken(const struct node *n, const Pb__Workload *w);
 /* A new definition of a unit that holds its place asks for no port that another one has. */

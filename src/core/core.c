@@ -27,11 +27,14 @@ void core_options_default(struct core_options *opt)
                 .list_ms = 60000,
                 .drain_at_once = 16,
                 .max_batch_ops = 2048,
+                .max_batch_bytes = 8u << 20,
                 .max_nodes = 100000,
                 .max_workloads = 2000000,
                 .strategy = PB__STRATEGY__E__spread,
                 .preempt_per_minute = 60,
                 .preempt_grace_ms = 300000,
+                .lease_grace_ms = 10000,
+                .drift_percent = 1,
                 .version = BERTH_VERSION,
         };
 }
@@ -74,8 +77,10 @@ struct core *core_create(const struct core_options *opt)
         counts_init(c);
         rules_init(c);
         outbox_init(c);
+        tokens_init(c);
         c->waiting_first = NONE;
         c->preempt_at = INT64_MAX;
+        c->fencing_since = INT64_MIN;
         c->pass_next = NONE;
         c->next_pass_ms = INT64_MAX;
         return c;
@@ -93,9 +98,10 @@ void out_reset(struct core *c)
         array_clear(&c->out.quotas);
         array_clear(&c->out.alerts);
         array_clear(&c->out.outgoing);
+        array_clear(&c->out.tokens);
         c->out.cluster = false;
         c->out.expected_head = c->head;
-        c->out.ops = 0;
+        c->out.ops = c->out.bytes = 0;
         c->out.memory = NULL;
 }
 
@@ -115,6 +121,7 @@ void core_destroy(struct core *c)
         counts_fini(c);
         rules_fini(c);
         outbox_fini(c);
+        tokens_fini(c);
         for (size_t i = c->ready_done; i < c->ready.len; i++)
                 core_batch_free(c->ready.at[i]);
         if (c->out.memory) {
@@ -132,6 +139,7 @@ void core_destroy(struct core *c)
         array_fini(&c->out.quotas);
         array_fini(&c->out.alerts);
         array_fini(&c->out.outgoing);
+        array_fini(&c->out.tokens);
         array_fini(&c->nodes);
         array_fini(&c->workloads);
         array_fini(&c->tombstones);
@@ -141,6 +149,8 @@ void core_destroy(struct core *c)
         array_fini(&c->dirty);
         array_fini(&c->evict);
         adopt_fini(c);
+        array_fini(&c->lost);
+        extras_fini(c);
         array_fini(&c->nominated);
         array_fini(&c->priorities);
         array_fini(&c->drains);
@@ -245,6 +255,14 @@ void apply_event(struct core *c, const Pb__Event *e)
                 c->out.cluster = true;
                 c->out.ops++;
                 break;
+        case PB__EVENT_TYPE__E__StoreRestored:
+                apply_restored(c, e);
+                break;
+        case PB__EVENT_TYPE__E__FencingChanged:
+                fencing_take(c, e->cluster);
+                c->out.cluster = true;
+                c->out.ops++;
+                break;
         case PB__EVENT_TYPE__E__AlertRaised:
         case PB__EVENT_TYPE__E__AlertCleared:
                 apply_alert_event(c, e);
@@ -258,6 +276,18 @@ void apply_event(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__QuotaRemoved:
                 apply_quota_event(c, e);
                 break;
+        case PB__EVENT_TYPE__E__TokenCreated:
+        case PB__EVENT_TYPE__E__TokenRevoked:
+        case PB__EVENT_TYPE__E__TokenUsed:
+        case PB__EVENT_TYPE__E__TokenRemoved:
+                apply_token_event(c, e);
+                break;
+        case PB__EVENT_TYPE__E__RecordTouched:
+                apply_touched(c, e);
+                break;
+        case PB__EVENT_TYPE__E__AccessRefused:
+        case PB__EVENT_TYPE__E__CertificateIssued:
+                break; /* told, and that is all */
         case PB__EVENT_TYPE__E__NodeRegistered:
         case PB__EVENT_TYPE__E__NodeReady:
         case PB__EVENT_TYPE__E__NodeLost:
@@ -270,6 +300,7 @@ void apply_event(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__EvictionResumed:
         case PB__EVENT_TYPE__E__NodeTypeUnsupported:
         case PB__EVENT_TYPE__E__NodeDrained:
+        case PB__EVENT_TYPE__E__NodeFenced:
         case PB__EVENT_TYPE__E__NodeAdopted:
         case PB__EVENT_TYPE__E__DriftDetected:
                 apply_node_event(c, e);
@@ -289,6 +320,7 @@ static bool is_consequence(Pb__EventType__E type)
         case PB__EVENT_TYPE__E__WorkloadScheduled:
         case PB__EVENT_TYPE__E__WorkloadPending:
         case PB__EVENT_TYPE__E__WorkloadLaunched:
+        case PB__EVENT_TYPE__E__WorkloadFenced:
         case PB__EVENT_TYPE__E__WorkloadStarted:
         case PB__EVENT_TYPE__E__WorkloadStopped:
         case PB__EVENT_TYPE__E__RetryScheduled:
@@ -304,6 +336,14 @@ static bool is_consequence(Pb__EventType__E type)
         case PB__EVENT_TYPE__E__WebhookQueued:
         case PB__EVENT_TYPE__E__WebhookDelivered:
         case PB__EVENT_TYPE__E__WebhookFailed:
+        case PB__EVENT_TYPE__E__TokenCreated: /* who gets in changes nothing for a plan */
+        case PB__EVENT_TYPE__E__TokenRevoked:
+        case PB__EVENT_TYPE__E__TokenUsed:
+        case PB__EVENT_TYPE__E__TokenRemoved:
+        case PB__EVENT_TYPE__E__AccessRefused:
+        case PB__EVENT_TYPE__E__RecordTouched:
+        case PB__EVENT_TYPE__E__CertificateIssued:
+        case PB__EVENT_TYPE__E__FencingChanged:
                 return true;
         default:
                 return false;
@@ -339,6 +379,7 @@ void emit(struct core *c, Pb__Event *e)
         size_t len;
         void *data = pb_pack_arena(out_memory(c), &e->base, &len);
         *array_push(&c->out.events) = (struct store_event){ .seq = e->seq ^ MUTANT(event_reordered), .data = data, .len = len };
+        c->out.bytes += len;
         c->out.ops++;
         c->stats.events++;
         if (!is_consequence(e->type) || (in->reply && e->type == PB__EVENT_TYPE__E__RetryTriggered))
@@ -404,7 +445,7 @@ void core_batch_free(struct core_batch *b)
 
 void decision_done(struct core *c)
 {
-        if (c->out.ops + 100 > c->opt.max_batch_ops)
+        if (c->out.ops + 100 > c->opt.max_batch_ops || c->out.bytes > c->opt.max_batch_bytes)
                 cut_into_ready(c);
 }
 
@@ -440,6 +481,7 @@ static void start(struct core *c, const struct input *in)
         c->started = true;
         c->decided_seq = c->head; /* what was decided before is not known any more: older plans are made again */
         c->started_ms = c->now_ms;
+        c->started_steady = c->fencing_since = c->steady_ms;
         c->next_pass_ms = c->now_ms + c->opt.pass_ms;
         ranks_refresh(c);
         if (!c->cluster_id) {
@@ -458,6 +500,8 @@ static void start(struct core *c, const struct input *in)
                 e.cluster = &cluster;
                 emit(c, &e);
         }
+        if (c->fencing.lease_ms || c->restored)
+                fencing_needed(c);
         for (uint32_t i = 0; i < c->nodes.len; i++)
                 if (c->nodes.at[i].id) {
                         c->nodes.at[i].calls_fail = c->nodes.at[i].unreachable;
@@ -539,12 +583,12 @@ static void run_bulk(struct core *c)
                 preempt_some(c);
         if (!step_is_full(c))
                 forget_some(c);
+        fencing_settle(c);
         run_rules(c);
         run_outbox(c);
 }
 
-/* A whole list says nothing about orders that its agent had not seen. */
-static bool has_seen_orders(const struct core *c, const struct node *n, const Pb__Cursor *applied)
+bool has_seen_orders(const struct core *c, const struct node *n, const Pb__Cursor *applied)
 {
         return applied && applied->epoch <= c->epoch &&
                (applied->epoch > n->sent_epoch || (applied->epoch == n->sent_epoch && applied->seq >= n->sent_seq));
@@ -555,6 +599,9 @@ static void handle(struct core *c, const struct input *in)
         switch (in->kind) {
         case INPUT_START:
                 start(c, in);
+                break;
+        case INPUT_RESTORED:
+                decide_restored(c, in);
                 break;
         case INPUT_TICK:
                 break;
@@ -594,6 +641,24 @@ static void handle(struct core *c, const struct input *in)
         case INPUT_LIST_QUOTAS:
                 read_list_quotas(c, (const Pb__ListQuotasRequest *)in->msg);
                 break;
+        case INPUT_TOKEN_CREATE:
+                decide_token_create(c, (const Pb__CreateTokenRequest *)in->msg);
+                break;
+        case INPUT_TOKEN_REVOKE:
+                decide_token_revoke(c, (const Pb__TokenRef *)in->msg);
+                break;
+        case INPUT_TOKEN_USE:
+                decide_token_use(c, (const Pb__UseTokenRequest *)in->msg);
+                break;
+        case INPUT_LIST_TOKENS:
+                read_list_tokens(c, (const Pb__ListTokensRequest *)in->msg);
+                break;
+        case INPUT_TOUCHED:
+                decide_touched(c, (const Pb__TouchedRecord *)in->msg);
+                break;
+        case INPUT_ACCESS_NOTE:
+                decide_access_note(c, (const Pb__AccessNote *)in->msg);
+                break;
         case INPUT_NODE_WISH:
                 decide_node_wish(c, (const Pb__SetNodeWishRequest *)in->msg);
                 break;
@@ -602,6 +667,12 @@ static void handle(struct core *c, const struct input *in)
                 break;
         case INPUT_NODE_FORGET:
                 decide_node_forget(c, (const Pb__NodeRef *)in->msg);
+                break;
+        case INPUT_NODE_FENCE:
+                decide_node_fence(c, (const Pb__NodeRef *)in->msg);
+                break;
+        case INPUT_RELEASE:
+                decide_release(c, (const Pb__WorkloadRef *)in->msg);
                 break;
         case INPUT_GET_WORKLOAD:
                 read_get_workload(c, (const Pb__WorkloadRef *)in->msg);
@@ -667,26 +738,34 @@ static void handle(struct core *c, const struct input *in)
 void core_step(struct core *c, const struct input *in)
 {
         static const struct input nobody = { .kind = INPUT_TICK };
-        must(c->started || in->kind == INPUT_START, "INPUT_START comes first");
+        must(c->started || in->kind == INPUT_START || in->kind == INPUT_RESTORED, "INPUT_START comes first");
         c->now_ms = in->now_ms > c->now_ms ? in->now_ms : c->now_ms; /* time never goes back */
+        int64_t steady = in->steady_ms ? in->steady_ms : in->now_ms;
+        c->steady_ms = steady > c->steady_ms ? steady : c->steady_ms;
         c->stats.steps++;
         c->in = in;
         if (!rate_refuses(c, in))
                 handle(c, in);
         decision_done(c);
         c->in = &nobody; /* what follows was not asked for by this caller */
-        run_due(c);
-        run_bulk(c);
+        if (in->kind != INPUT_RESTORED) {
+                run_due(c);
+                run_bulk(c);
+        }
         c->in = NULL;
         arena_reset(&c->step);
 }
 
 void core_read(struct core *c, const struct input *in)
 {
-        must(c->started && input_only_reads(in->kind), "a view is only looked at");
+        must(input_only_reads(in->kind), "a view is only looked at");
+        int64_t now_ms = c->now_ms; /* while following it is the events' */
+        if (!c->started && in->now_ms > now_ms)
+                c->now_ms = in->now_ms;
         c->in = in;
         handle(c, in);
         c->in = NULL;
+        c->now_ms = now_ms;
         arena_reset(&c->step);
 }
 
@@ -716,6 +795,8 @@ int64_t core_next_ms(const struct core *c)
                 next = heap_next_ms(&c->alert_deadlines);
         if (outbox_next_ms(c) < next)
                 next = outbox_next_ms(c);
+        if (fencing_next_ms(c) < next)
+                next = fencing_next_ms(c);
         return next;
 }
 
@@ -733,8 +814,10 @@ void core_stats(const struct core *c, struct core_stats *ret)
         ret->sessions = map_len(&c->session_nodes);
         ret->braking = c->n_held > 0;
         ret->over_quota = c->n_over_quota;
+        ret->exclusive_waiting = exclusive_waiting(c);
         memcpy(ret->by_desired, c->by_desired, sizeof(ret->by_desired));
         ret->outbox = map_len(&c->outgoing_by_id);
+        ret->tokens = map_len(&c->token_by_name);
         for (uint32_t i = 0; i < c->alerts.len; i++)
                 ret->alerts += c->alerts.at[i].raised;
         ret->pending = c->n_over_quota;

@@ -43,9 +43,14 @@ struct core_options {
         int64_t list_ms;            /* 60,000: a node's whole list of units is asked for this often */
         uint32_t drain_at_once;     /* 16: copies of a drained node that are stopped at a time */
         size_t max_batch_ops;       /* 2,048: a batch is cut between decisions before it grows beyond this */
+        size_t max_batch_bytes;     /* 8 MiB: and when its events, definitions and long texts have more than this */
         uint32_t max_nodes;         /* 100,000 */
         uint32_t max_workloads;     /* 2,000,000 */
         int32_t strategy;           /* Pb__Strategy__E of workloads that name none; spread */
+        int64_t lead_ms;            /* 0: how long a leader that says nothing is believed; 0 where nobody else can lead */
+        int64_t lease_ms;           /* 0: heartbeat_ms * silence_beats. Of agents, for exclusive units: see fence.c */
+        int64_t lease_grace_ms;     /* 10,000: in which an agent whose lease has run out stops what is exclusive */
+        int32_t drift_percent;      /* 1: by which clocks may differ in speed */
         int32_t preempt_per_minute; /* 60: at most so many units make room for higher priorities; 0: none ever does */
         int64_t preempt_grace_ms;   /* 300,000: one that had to move is left alone for this long */
         enum strangers strangers;   /* STRANGERS_KEEP */
@@ -75,10 +80,14 @@ int core_fold(struct core *core, const void *event, size_t len,
 
 enum input_kind {
         INPUT_START, /* once, after loading: now, head; creates the cluster if the store was empty. Verdicts on silence start from here (C11). */
-        INPUT_TICK, /* the deadline that core_next_ms() named has come (or any time: harmless) */
+        INPUT_RESTORED, /* instead of INPUT_START, and nothing after it: now, head, epoch (the largest seen anywhere else, or 0). The store was restored from a backup; what is to be
+                           committed says so */
+        INPUT_TICK,     /* the deadline that core_next_ms() named has come (or any time: harmless) */
 
         INPUT_CONFIG, /* msg: Pb__ServerConfig, checked (model/config.h): once after the start, so that rules run, and with every reload */
         INPUT_WEBHOOK_DONE, /* msg: Pb__WebhookResult */
+        INPUT_TOUCHED,      /* msg: Pb__TouchedRecord: somebody changed a record in the store (C1) */
+        INPUT_ACCESS_NOTE,  /* msg: Pb__AccessNote: an event for those who look after who got in */
 
         INPUT_APPLY,        /* msg: Pb__ApplyWorkloadRequest   reply: Pb__Workload */
         INPUT_APPLY_MANY,   /* msg: Pb__ApplyWorkloadsRequest  reply: Pb__ApplyWorkloadsResponse */
@@ -87,9 +96,14 @@ enum input_kind {
         INPUT_RETRY,        /* msg: Pb__WorkloadRef            reply: Pb__Workload */
         INPUT_QUOTA_SET,    /* msg: Pb__SetQuotaRequest        reply: Pb__Quota */
         INPUT_QUOTA_REMOVE, /* msg: Pb__TenantRef             reply: Pb__Quota, as it was */
+        INPUT_TOKEN_CREATE, /* msg: Pb__CreateTokenRequest with the secret's hash  reply: Pb__AccessToken */
+        INPUT_TOKEN_REVOKE, /* msg: Pb__TokenRef               reply: Pb__AccessToken */
+        INPUT_TOKEN_USE,    /* msg: Pb__UseTokenRequest        reply: Pb__AccessToken; a join token, once */
         INPUT_NODE_WISH,    /* msg: Pb__SetNodeWishRequest     reply: Pb__Node */
         INPUT_NODE_TAINTS,  /* msg: Pb__SetTaintsRequest       reply: Pb__Node */
         INPUT_NODE_FORGET,  /* msg: Pb__NodeRef                reply: Pb__Node */
+        INPUT_NODE_FENCE,   /* msg: Pb__NodeRef                reply: Pb__Node. An operator says that it is dead */
+        INPUT_RELEASE,      /* msg: Pb__WorkloadRef            reply: Pb__Workload. An operator says that no earlier copy runs */
         INPUT_ADOPT,        /* msg: Pb__AdoptRequest           reply: Pb__AdoptResponse, perhaps some steps later */
 
         INPUT_GET_WORKLOAD,   /* msg: Pb__WorkloadRef          reply: Pb__Workload */
@@ -99,6 +113,7 @@ enum input_kind {
         INPUT_GET_QUOTA,      /* msg: Pb__TenantRef            reply: Pb__Quota */
         INPUT_LIST_QUOTAS,    /* msg: Pb__ListQuotasRequest    reply: Pb__ListQuotasResponse */
         INPUT_LIST_ALERTS,    /* msg: Pb__ListAlertsRequest    reply: Pb__ListAlertsResponse */
+        INPUT_LIST_TOKENS,    /* msg: Pb__ListTokensRequest    reply: Pb__ListTokensResponse */
         INPUT_EXPLAIN,        /* msg: Pb__WorkloadRef          reply: Pb__Explanation */
         INPUT_CLUSTER,        /* msg: none                     reply: Pb__ClusterInfo (the core's part of it) */
         INPUT_PLAN,   /* msg: none                     reply: empty; a plan made of this state may leave when this has (see core_plan()) */
@@ -119,12 +134,14 @@ enum input_kind {
 struct input {
         enum input_kind kind;
         int64_t now_ms;
+        int64_t steady_ms; /* by a clock that neither jumps nor is slewed, and goes on during suspends: for fence.c. 0: now_ms will do */
         uint64_t random[2];
         uint64_t reply;   /* the caller's ticket; 0: nobody waits */
         uint64_t session; /* agent streams: any number never used before by this process */
         const char *request_id, *actor;
         const ProtobufCMessage *msg; /* already validated by model/validate.h; the core copies what it keeps */
-        uint64_t head;               /* INPUT_START */
+        uint64_t head;               /* INPUT_START, INPUT_RESTORED */
+        uint64_t epoch;              /* INPUT_RESTORED */
         const char *text;            /* INPUT_UNREACHABLE */
 };
 
@@ -154,7 +171,7 @@ enum effect_kind {
         EFFECT_PLAN_BEGIN, /* a whole plan starts */
         EFFECT_PLAN_UNIT,  /* data: packed Pb__PlanUnit; between BEGIN and END part of the whole plan, else a change */
         EFFECT_PLAN_END,
-        EFFECT_BEAT,     /* value: next_ms */
+        EFFECT_BEAT, /* value: next_ms; clock_ms, lease_ms, stop_ms. Whoever sends it sets lease_ms to 0 unless it still leads for certain */
         EFFECT_LIST,     /* ask the agent for its complete list of units */
         EFFECT_DESCRIBE, /* data: packed Pb__DescribeUnits: what were these started from? */
         EFFECT_WEBHOOK,  /* data: packed Pb__Outgoing: post it, and say how it went (INPUT_WEBHOOK_DONE), always */
@@ -165,7 +182,8 @@ struct effect {
         uint64_t session;
         uint64_t seq; /* the plan's cursor */
         int64_t value;
-        void *data; /* in the batch's memory */
+        int64_t clock_ms, lease_ms, stop_ms; /* EFFECT_BEAT: see Pb__HeartbeatAck */
+        void *data;                          /* in the batch's memory */
         size_t len;
 };
 
@@ -204,6 +222,8 @@ uint64_t core_head(const struct core *core);
 /* Makes `view`, into which the store's records were loaded and which was not started, show the committed state at `head`, with what no record holds as the
  * live core has it. From then on it takes reads only, by core_read(), which decides nothing; its batches have nothing to commit. */
 void core_view(struct core *view, const struct core *live, uint64_t head);
+/* Reads of a view, or of a core that follows another server's: loaded, core_loaded(), and then events are folded and reads answered in turn, with core_cut() after the reads. What no
+ * record holds (who is connected, what a node uses) is not known there. INPUT_START makes it decide. */
 void core_read(struct core *view, const struct input *in);
 
 /* ---- looking inside ---------------------------------------------------------------------------------------------------------------------- */
@@ -225,6 +245,16 @@ int core_records(const struct core *core, int (*fn)(void *ctx, const struct stor
  * The state runs ahead of the commits: the answer may leave when an INPUT_PLAN that was stepped on the original has been answered. */
 int core_plan(struct core *core, const Pb__PlanRequest *request, struct str *ret_packed, struct err *err);
 
+/* Tokens (C32), for whoever checks callers. The version grows with every change, by a step, a load or a fold; it says nothing across restarts. */
+struct core_token {
+        const char *name, *hash, *node_id;
+        int32_t role; /* Pb__Role__E */
+        int64_t expires_at, revoked_at, used_at;
+};
+uint64_t core_tokens_version(const struct core *core);
+void core_each_token(const struct core *core, void (*fn)(void *ctx, const struct core_token *token), void *ctx);
+bool core_has_admin(const struct core *core, int64_t now_ms); /* a token of that role that works */
+
 struct core_stats {
         uint64_t steps, events, placements, placement_failures, evictions, retries, nodes_lost, heartbeats, passes, launches, unit_reports;
         uint64_t failures;     /* of units: a crash, a start that failed, ... */
@@ -232,7 +262,8 @@ struct core_stats {
         uint64_t preemptions;  /* units that made room for higher priorities */
         uint64_t actions[8];   /* Apply, Recreate, ApplyStopped, Delete, Reschedule, AwaitFailover, Adopt, Other */
         uint32_t nodes, nodes_ready, nodes_by_status[5], workloads, by_phase[11], pending, sessions, tombstones;
-        uint32_t over_quota, quotas, alerts, outbox, by_desired[4];
+        uint32_t over_quota, quotas, alerts, outbox, by_desired[4], tokens;
+        uint32_t exclusive_waiting; /* exclusive units that wait for an earlier holder's end */
         uint64_t alerts_raised, webhooks_delivered, webhooks_failed;
         bool braking;
 };

@@ -141,6 +141,7 @@ static void keep_batch(struct rig *r, const struct core_batch *b)
         if (b->commit.n_events == 0)
                 assert_int_equal(b->commit.n_records, 0);
         check_keys_once(&b->commit);
+        r->epoch = b->epoch;
         for (size_t i = 0; i < b->commit.n_events; i++)
                 keep_event(r, &b->commit.events[i]);
         for (size_t i = 0; i < b->commit.n_records; i++)
@@ -267,6 +268,21 @@ void rig_restart(struct rig *r)
                 r->agents.at[i].session = 0;
         struct input in = { .kind = INPUT_START, .head = r->head };
         step(r, &in);
+}
+
+void rig_restored(struct rig *r)
+{
+        bool by_hand = r->by_hand;
+        core_destroy(r->core);
+        r->core = core_create(&r->opt);
+        load(r, r->core);
+        struct input in = { .kind = INPUT_RESTORED, .head = r->head };
+        r->by_hand = true;
+        in.now_ms = r->now;
+        core_step(r->core, &in); /* no deadline is armed in this one */
+        rig_take(r);
+        r->by_hand = by_hand;
+        rig_restart(r);
 }
 
 static void same_dump(const struct str *a, const struct str *b, const char *what)
@@ -641,7 +657,7 @@ void rig_report_all(struct rig *r, const char *node, bool complete, uint64_t app
 {
         Pb__UnitReport report = PB__UNIT_REPORT__INIT;
         Pb__Cursor cursor = PB__CURSOR__INIT;
-        cursor.epoch = 1;
+        cursor.epoch = r->epoch;
         cursor.seq = applied;
         report.applied = &cursor;
         report.complete = complete;

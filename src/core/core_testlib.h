@@ -70,7 +70,7 @@ struct rig {
         struct core_options opt;
         struct arena memory;
         int64_t now, latest; /* latest: the largest now so far */
-        uint64_t head, tickets, sessions;
+        uint64_t head, epoch, tickets, sessions;
         bool by_hand;  /* the test ticks and takes batches itself */
         bool no_check; /* skip core_check() (large clusters) */
         ARRAY(struct rig_stored) events;
@@ -88,6 +88,8 @@ void rig_init(struct rig *r, const struct core_options *opt);
 void rig_fini(struct rig *r);
 /* The server dies and is started again from the committed records; every stream is gone. */
 void rig_restart(struct rig *r);
+/* What is stored becomes a restored backup: whatever agents claim to have seen since is lost to it. Then a restart. */
+void rig_restored(struct rig *r);
 /* The fold of all events, a load of the records, and the live core are the same, byte for byte (A2, A3). */
 void rig_check_replay(struct rig *r);
 

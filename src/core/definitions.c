@@ -52,6 +52,7 @@ void definition_view(const Pb__Workload *w, Pb__Workload *ret)
         ret->n_anti_affinity = w->n_anti_affinity;
         ret->annotations = w->annotations;
         ret->n_annotations = w->n_annotations;
+        ret->exclusive = w->exclusive;
 }
 
 const char *label_get(const struct label *labels, uint32_t n, const char *key)
@@ -94,10 +95,17 @@ static uint32_t class_intern(struct core *c, const Pb__Workload *w)
 {
         struct str key = STR_INIT;
         struct amounts need = amounts_of(w->resources);
-        str_addf(&key, "%d %lld %lld %lld", (int)w->type, (long long)need.cpu_milli, (long long)need.mem_bytes, (long long)need.disk_bytes);
+        /* without printf: once for each new definition */
+        const int64_t numbers[] = { (int64_t)w->type, need.cpu_milli, need.mem_bytes, need.disk_bytes };
+        for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+                str_add_i64(&key, numbers[i]);
+                str_addc(&key, ' ');
+        }
         for (size_t i = 0; i < w->n_node_selector; i++)
                 str_addf(&key, "\n%s=%s", w->node_selector[i]->key, w->node_selector[i]->value);
         constraints_key(w, &key);
+        if (w->exclusive)
+                str_addf(&key, "\nexclusive %d", (int)w->exclusive);
         uint32_t k = map_get(&c->class_by_key, str_c(&key), key.len);
         if (k != MAP_NONE) {
                 str_fini(&key);
@@ -113,6 +121,7 @@ static uint32_t class_intern(struct core *c, const Pb__Workload *w)
         struct class *n = &c->classes.at[k];
         *n = (struct class){ .need = need,
                              .type_bit = 1u << w->type,
+                             .exclusive = (uint8_t)w->exclusive,
                              .refs = 1,
                              .key = key,
                              .first = NONE,
@@ -180,6 +189,7 @@ uint32_t definition_intern(struct core *c, const Pb__Workload *w)
                 .class = class,
                 .tenant = tenant_ref(c, w->tenant),
                 .type = (uint8_t)w->type,
+                .exclusive = (uint8_t)w->exclusive,
                 .restart = (uint8_t)(w->restart ? w->restart : PB__RESTART__E__always),
                 .ttl_seconds = w->ttl_seconds,
                 .stop_grace_seconds = w->stop_grace_seconds,

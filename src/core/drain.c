@@ -54,10 +54,12 @@ bool drain_is_full(const struct core *c, const struct node *n)
         return node_drains(n) && !n->given_up && !n->drain_expired && n->n_tombstones >= c->opt.drain_at_once;
 }
 
-static bool can_leave(const struct node *n, const struct workload *w)
+static bool can_leave(const struct core *c, const struct node *n, const struct workload *w)
 {
         if (!w->holds || w->desired == PB__DESIRED_STATE__E__Deleted)
                 return false; /* its agent will say that it is gone */
+        if (unit_is_pinned(c, w))
+                return !w->waiting; /* to be told as a blocker; no deadline moves it */
         if (n->drain_expired)
                 return true;
         return !w->waiting && w->phase != PB__PHASE__E__RetryPending; /* that one moves when it is due */
@@ -96,11 +98,11 @@ static bool drain_node(struct core *c, struct node_ix ix)
         struct workload_ix some[ROUND];
         size_t count = 0;
         for (struct workload_ix w = n->units; workload_ok(w) && count < ROUND; w = workload_at(c, w)->node_next)
-                if (can_leave(n, workload_at(c, w)))
+                if (can_leave(c, n, workload_at(c, w)))
                         some[count++] = w;
         for (size_t i = 0; i < count && !drain_is_full(c, node_at(c, ix)); i++) {
                 c->stats.evictions++;
-                if (node_at(c, ix)->drain_expired || MUTANT(drain_stops_blockers))
+                if ((node_at(c, ix)->drain_expired && !unit_is_pinned(c, workload_at(c, some[i]))) || MUTANT(drain_stops_blockers))
                         stop_all_the_same(c, some[i]);
                 else
                         evict_workload(c, some[i]);

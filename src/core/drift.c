@@ -170,7 +170,7 @@ bool drift_is_seen(const struct node *n, const Pb__Heartbeat *beat)
  * node that came from another cluster has tokens of that one, which say nothing here unless their epoch is ours. */
 static bool is_superseded(const struct core *c, const struct node *n, const Pb__UnitStatus *u)
 {
-        if (!u->token || !u->token->seq)
+        if (!u->token || !u->token->seq || token_is_lost(c, u->token->epoch, u->token->seq))
                 return false;
         return (u->token->epoch < c->epoch && !n->adopted_from) || (u->token->epoch == c->epoch && u->token->seq <= c->head);
 }
@@ -203,6 +203,7 @@ void drift_stranger(struct core *c, struct node_ix ix, struct workload_ix w, con
         if (!s)
                 return;
         s->leaves = false;
+        s->ahead = workload_ok(w) && unit_is_ahead(c, workload_at(c, w), u);
         if (workload_ok(w) && is_superseded(c, n, u))
                 remove_stranger(c, ix, s, u, "an old copy of a workload that is elsewhere now");
         else if (!workload_ok(w) && c->opt.strangers == STRANGERS_REMOVE && is_surely_gone(c, n, u))

@@ -19,6 +19,12 @@ static char *taint_text(const struct node *n, const struct constraints *m, struc
         return "";
 }
 
+static uint32_t port_in_the_way(const struct node *n, const struct constraints *m)
+{
+        uint32_t port = m ? ports_taken(n, m->ports, m->n_ports) : 0;
+        return port || !m ? port : ports_kept(n, m->ports, m->n_ports);
+}
+
 static const char *port_holder(const struct core *c, const struct node *n, uint32_t port, struct arena *a)
 {
         for (struct workload_ix w = n->units; workload_ok(w); w = workload_get(c, w)->node_next) {
@@ -27,7 +33,7 @@ static const char *port_holder(const struct core *c, const struct node *n, uint3
                         if (m->ports[i] == port)
                                 return arena_printf(a, "workload %s", workload_get(c, w)->id);
         }
-        return "an old copy that is not yet proved gone";
+        return ports_taken(n, &port, 1) ? "an old copy that is not yet proved gone" : "a higher priority, for which others make room there";
 }
 
 /* "its zone (a)", "this node" */
@@ -109,7 +115,7 @@ char *constraints_detail(const struct core *c, struct node_ix ix, const struct d
         case PB__REASON__E__taint_not_tolerated:
                 return arena_printf(a, "has the taint %s", taint_text(n, k->more, a));
         case PB__REASON__E__port_taken: {
-                uint32_t port = k->more ? ports_taken(n, k->more->ports, k->more->n_ports) : 0;
+                uint32_t port = port_in_the_way(n, k->more);
                 return arena_printf(a, "port %s is held by %s", port_text(port), port_holder(c, n, port, a));
         }
         case PB__REASON__E__affinity_unmet:
@@ -149,7 +155,7 @@ char *constraints_remedy(const struct core *c, struct node_ix ix, const struct d
         case PB__REASON__E__taint_not_tolerated:
                 return arena_printf(a, "remove the taint %s from node %s, or tolerate it", taint_text(n, k->more, a), n->id);
         case PB__REASON__E__port_taken: {
-                uint32_t port = k->more ? ports_taken(n, k->more->ports, k->more->n_ports) : 0;
+                uint32_t port = port_in_the_way(n, k->more);
                 return arena_printf(a, "free port %s on %s (held by %s), or ask for another host_port", port_text(port), n->id,
                                     port_holder(c, n, port, a));
         }

@@ -29,6 +29,8 @@ bool class_could_use(const struct node *n, const struct class *k)
 {
         if (n->status != PB__NODE_STATUS__E__Ready || n->wish != PB__NODE_WISH__E__schedulable || !(n->type_bits & k->type_bit))
                 return false;
+        if (k->exclusive && !node_can_hold(n, k))
+                return false;
         return labels_match(n, k) && !(n->n_taints && taints_keep_away(n, k->more));
 }
 
@@ -53,6 +55,8 @@ uint64_t feasible_all(const struct core *c, struct node_ix ix, const struct defi
                 bits |= BIT(label_mismatch);
         if (!(n->type_bits & k->type_bit))
                 bits |= BIT(type_unsupported);
+        else if (k->exclusive && !node_can_hold(n, k))
+                bits |= BIT(exclusive_unsupported);
         struct amounts left = node_room(n);
         if (k->need.cpu_milli > left.cpu_milli)
                 bits |= BIT(cpu_insufficient);
@@ -68,12 +72,12 @@ uint64_t feasible_all(const struct core *c, struct node_ix ix, const struct defi
 Pb__Reason__E first_reason(uint64_t bits)
 {
         static const Pb__Reason__E order[] = {
-                PB__REASON__E__node_not_ready,   PB__REASON__E__node_unreachable,    PB__REASON__E__node_cordoned,
-                PB__REASON__E__heartbeat_stale,  PB__REASON__E__node_returning,      PB__REASON__E__old_copy_present,
-                PB__REASON__E__label_mismatch,   PB__REASON__E__taint_not_tolerated, PB__REASON__E__type_unsupported,
-                PB__REASON__E__cpu_insufficient, PB__REASON__E__memory_insufficient, PB__REASON__E__disk_insufficient,
-                PB__REASON__E__port_taken,       PB__REASON__E__affinity_unmet,      PB__REASON__E__anti_affinity,
-                PB__REASON__E__spread_exceeded,
+                PB__REASON__E__node_not_ready,   PB__REASON__E__node_unreachable,      PB__REASON__E__node_cordoned,
+                PB__REASON__E__heartbeat_stale,  PB__REASON__E__node_returning,        PB__REASON__E__old_copy_present,
+                PB__REASON__E__label_mismatch,   PB__REASON__E__taint_not_tolerated,   PB__REASON__E__type_unsupported,
+                PB__REASON__E__cpu_insufficient, PB__REASON__E__memory_insufficient,   PB__REASON__E__disk_insufficient,
+                PB__REASON__E__port_taken,       PB__REASON__E__affinity_unmet,        PB__REASON__E__anti_affinity,
+                PB__REASON__E__spread_exceeded,  PB__REASON__E__exclusive_unsupported,
         };
         for (size_t i = 0; bits && i < ARRAY_LEN(order); i++)
                 if (bits & (UINT64_C(1) << order[i]))

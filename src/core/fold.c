@@ -26,7 +26,8 @@ static const char *wrong_definition(const Pb__Workload *w)
 {
         if (!w || !w->type || w->type >= TYPES_MAX)
                 return "the workload's definition is missing or of an unknown type";
-        if (!resources_are_sane(w->resources) || w->desired_state > PB__DESIRED_STATE__E__Stopped)
+        if (!resources_are_sane(w->resources) || w->desired_state > PB__DESIRED_STATE__E__Stopped ||
+            w->exclusive > PB__EXCLUSIVE__E__pinned)
                 return "the workload's definition is out of range";
         return NULL;
 }
@@ -40,7 +41,7 @@ static const char *wrong_node_event(const struct core *c, const Pb__Event *e)
                            : NULL;
         if (e->type == PB__EVENT_TYPE__E__NodeAdopted)
                 return str_empty(e->node_id) || node_ok(n) || !e->node || !node_resources_are_sane(e->node->resources) || !e->cluster ||
-                               e->cluster->epoch <= c->epoch
+                               e->cluster->epoch <= c->epoch || e->cluster->epoch > EPOCH_MAX
                            ? "the adopted node is known, or its attributes are missing or out of range"
                            : NULL;
         if (!node_ok(n))
@@ -51,6 +52,8 @@ static const char *wrong_node_event(const struct core *c, const Pb__Event *e)
                 return "the types are missing";
         if (e->type == PB__EVENT_TYPE__E__NodeWishChanged && (!e->wish || e->wish > PB__NODE_WISH__E__disabled))
                 return "the wish is unknown";
+        if (e->type == PB__EVENT_TYPE__E__NodeFenced && node_get(c, n)->status == PB__NODE_STATUS__E__Ready)
+                return "the node is alive";
         if (e->drain && !drain_is_sane(e->drain))
                 return "the drain is out of range";
         if (e->type == PB__EVENT_TYPE__E__NodeDrained && (!node_drains(node_get(c, n)) || drain_left(node_get(c, n))))
@@ -94,6 +97,8 @@ static const char *wrong_placement(const struct core *c, const Pb__Event *e, con
                 return "the workload is on another node";
         if (tombstone_find(c, n, w->id) != NONE)
                 return "an old copy is there";
+        if (!w->holds && node_get(c, n)->drain_finished_at)
+                return "the node is drained"; /* (D2) */
         const struct constraints *more = class_of(c, w)->more;
         if (!w->holds && more && ports_taken(node_get(c, n), more->ports, more->n_ports))
                 return "a host port is taken there";
@@ -112,14 +117,32 @@ static const char *wrong_outcome(const Pb__Event *e, const struct workload *w)
         return (waits || e->type == PB__EVENT_TYPE__E__WorkloadStarted) && !w->holds ? "the workload holds nothing on a node" : NULL;
 }
 
+/* One that is known, newer than its record (restore.c). */
+static const char *wrong_catching_up(const struct core *c, const Pb__Event *e, const struct workload *w, struct node_ix n)
+{
+        Pb__UnitStatus u = PB__UNIT_STATUS__INIT;
+        u.token = e->token;
+        if (!unit_is_ahead(c, w, &u) || (node_ok(w->node) && w->node.v != n.v))
+                return "the adopted workload is known";
+        bool in_place = node_ok(w->node) && w->holds;
+        struct amounts others = node_get(c, n)->ledger.reserved;
+        if (in_place)
+                others = amounts_sub(others, class_of(c, w)->need);
+        if (in_place ? !ports_fit_in_place(c, w, e->workload) : host_port_is_taken(node_get(c, n), e->workload))
+                return "a host port is taken there";
+        return amounts_can_add(others, amounts_of(e->workload->resources)) ? NULL : "the node's amounts would overflow";
+}
+
 static const char *wrong_adoption(const struct core *c, const Pb__Event *e, struct workload_ix ix)
 {
         struct node_ix n = node_find(c, e->node_id);
         const char *why = str_empty(e->workload_id) ? "it names no workload" : wrong_definition(e->workload);
         if (why)
                 return why;
-        if (workload_ok(ix) || !node_ok(n) || !e->token || tombstone_find(c, n, e->workload_id) != NONE)
-                return "the adopted workload is known, or its node or token is not";
+        if (!node_ok(n) || !e->token || tombstone_find(c, n, e->workload_id) != NONE || !e->workload->desired_state)
+                return "the adopted workload's node, token or wish is not known";
+        if (workload_ok(ix))
+                return wrong_catching_up(c, e, workload_get(c, ix), n);
         if (e->token->epoch > c->epoch || (e->token->epoch == c->epoch && e->token->seq >= e->seq))
                 return "its token is of an event to come";
         if (host_port_is_taken(node_get(c, n), e->workload))
@@ -144,6 +167,8 @@ static const char *wrong_workload_event(const struct core *c, const Pb__Event *e
                 return "its token is of an event to come";
         if (e->type == PB__EVENT_TYPE__E__WorkloadDeleted)
                 return e->tombstone ? wrong_farewell(c, w) : NULL;
+        if (e->type == PB__EVENT_TYPE__E__WorkloadFenced)
+                return !e->token || !node_ok(w->node) ? "the token or the node is missing" : NULL;
         if (w->desired == PB__DESIRED_STATE__E__Deleted && e->type != PB__EVENT_TYPE__E__WorkloadDeleting)
                 return "the workload is being deleted"; /* (W6) */
         switch (e->type) {
@@ -161,6 +186,8 @@ static const char *wrong_workload_event(const struct core *c, const Pb__Event *e
                 return wrong_outcome(e, w);
         case PB__EVENT_TYPE__E__WorkloadReleased:
                 return !node_ok(w->node) || w->holds ? "the workload holds something on its node" : NULL;
+        case PB__EVENT_TYPE__E__UnitReleased:
+                return wrong_release(c, e);
         case PB__EVENT_TYPE__E__RetryTriggered:
                 return e->retry && (e->retry->attempts < 0 || e->retry->attempts > w->max_attempts)
                            ? "it counts more attempts than there may be"
@@ -181,9 +208,12 @@ static const char *wrong(struct core *c, const Pb__Event *e)
                 return why;
         switch (e->type) {
         case PB__EVENT_TYPE__E__ClusterCreated:
-                return !e->cluster || str_empty(e->cluster->cluster_id) || !time_is_sane(e->cluster->created_at)
+                return !e->cluster || str_empty(e->cluster->cluster_id) || e->cluster->epoch > EPOCH_MAX ||
+                               !time_is_sane(e->cluster->created_at)
                            ? "the cluster's id is missing"
                            : NULL;
+        case PB__EVENT_TYPE__E__FencingChanged:
+                return e->cluster && fencing_is_sane(e->cluster->fencing) ? NULL : "the times of leases are missing or out of range";
         case PB__EVENT_TYPE__E__AlertRaised:
         case PB__EVENT_TYPE__E__AlertCleared:
                 return wrong_alert(c, e);
@@ -191,12 +221,24 @@ static const char *wrong(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__WebhookDelivered:
         case PB__EVENT_TYPE__E__WebhookFailed:
                 return wrong_webhook(c, e);
+        case PB__EVENT_TYPE__E__TokenCreated:
+        case PB__EVENT_TYPE__E__TokenRevoked:
+        case PB__EVENT_TYPE__E__TokenUsed:
+        case PB__EVENT_TYPE__E__TokenRemoved:
+                return wrong_token(c, e);
+        case PB__EVENT_TYPE__E__RecordTouched:
+                return str_empty(e->record) ? "it names no record" : NULL;
+        case PB__EVENT_TYPE__E__AccessRefused:
+        case PB__EVENT_TYPE__E__CertificateIssued:
+                return NULL;
         case PB__EVENT_TYPE__E__QuotaSet:
                 return quota_is_sane(e->quota) ? NULL : "the quota is missing or out of range";
         case PB__EVENT_TYPE__E__QuotaRemoved: {
                 uint32_t t = e->quota && !str_empty(e->quota->tenant) ? tenant_find(c, e->quota->tenant) : MAP_NONE;
                 return t != MAP_NONE && c->tenants.at[t].has_quota ? NULL : "the tenant has no quota";
         }
+        case PB__EVENT_TYPE__E__StoreRestored:
+                return wrong_restore(c, e);
         case PB__EVENT_TYPE__E__NodeRegistered:
         case PB__EVENT_TYPE__E__NodeReady:
         case PB__EVENT_TYPE__E__NodeLost:
@@ -209,6 +251,7 @@ static const char *wrong(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__EvictionResumed:
         case PB__EVENT_TYPE__E__NodeTypeUnsupported:
         case PB__EVENT_TYPE__E__NodeDrained:
+        case PB__EVENT_TYPE__E__NodeFenced:
         case PB__EVENT_TYPE__E__NodeAdopted:
         case PB__EVENT_TYPE__E__DriftDetected:
                 return wrong_node_event(c, e);

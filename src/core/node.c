@@ -94,6 +94,7 @@ void node_free(struct core *c, struct node_ix ix)
         drivers_free(n);
         taints_set(c, ix, NULL, 0);
         array_fini(&n->ports);
+        array_fini(&n->kept_ports);
         mem_free(n->id);
         mem_free(n->instance);
         mem_free(n->said_instance);
@@ -115,6 +116,8 @@ void node_free(struct core *c, struct node_ix ix)
 
 static int64_t evict_due_ms(const struct core *c, const struct node *n)
 {
+        if (n->fenced_at)
+                return c->started_ms; /* an operator's word */
         int64_t due = n->status_at + (MUTANT(eviction_without_grace) ? 0 : c->opt.evict_grace_ms),
                 listened = c->started_ms + silence_limit_ms(c);
         if (n->released_at && n->released_at + c->opt.evict_grace_ms > due)
@@ -248,7 +251,7 @@ void decide_node_deadline(struct core *c, struct node_ix ix)
                 node_deadline_refresh(c, ix);
                 return;
         }
-        bool hold = brake_holds(c, n) && !MUTANT(brake_ignored), was_held = n->held;
+        bool hold = brake_holds(c, n) && !n->fenced_at && !MUTANT(brake_ignored), was_held = n->held && !n->fenced_at;
         brake_set(c, ix, hold);
         if (was_held && !hold) {
                 /* Nodes that were cut off together come back one after the other. Those that are not the first get the time to do so; else the end of a partition
@@ -392,17 +395,23 @@ void attributes_of_hello(const Pb__Hello *h, Pb__Node *node, Pb__NodeResources *
         node->supported_storage_drivers = h->supported_storage_drivers;
         node->n_supported_storage_drivers = h->n_supported_storage_drivers;
         node->push = h->push;
+        if (!h->push) {
+                node->exclusive_types = h->exclusive_types;
+                node->n_exclusive_types = h->n_exclusive_types;
+        }
 }
 
 static bool attributes_changed(const struct node *n, const Pb__Node *a)
 {
-        uint32_t types = 0;
+        uint32_t types = 0, exclusive = 0;
+        for (size_t i = 0; i < a->n_exclusive_types; i++)
+                exclusive |= type_bit(a->exclusive_types[i]);
         for (size_t i = 0; i < a->n_supported_workload_types; i++)
                 types |= type_bit(a->supported_workload_types[i]);
         struct amounts total = { a->resources->cpu_total, a->resources->memory_total * MIB, a->resources->disk_total * GIB };
-        if (types != (n->type_bits | n->unsupported_bits) || !amounts_equal(total, n->ledger.total) || a->n_labels != n->n_labels ||
-            !str_eq(n->endpoint, a->agent_endpoint) || !str_eq(n->version, a->agent_version) || !str_eq(n->ip, a->ip) ||
-            n->push != (bool)a->push || n->n_drivers != a->n_supported_storage_drivers)
+        if (types != (n->type_bits | n->unsupported_bits) || exclusive != n->exclusive_bits || !amounts_equal(total, n->ledger.total) ||
+            a->n_labels != n->n_labels || !str_eq(n->endpoint, a->agent_endpoint) || !str_eq(n->version, a->agent_version) ||
+            !str_eq(n->ip, a->ip) || n->push != (bool)a->push || n->n_drivers != a->n_supported_storage_drivers)
                 return true;
         for (size_t i = 0; i < n->n_drivers; i++)
                 if (strcmp(a->supported_storage_drivers[i], n->drivers[i]) != 0)
@@ -483,6 +492,7 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
                 session_set(c, ix, 0);
         }
         n->heard_at = c->now_ms;
+        n->heard_steady = c->steady_ms;
         n->list_at = c->now_ms + c->opt.list_ms;
         if (n->status != PB__NODE_STATUS__E__Ready && !n->calls_fail)
                 emit_ready(c, ix, "register");
@@ -490,8 +500,12 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
                 node_is_back(c, ix);
         columns_update(c, ix);
         node_deadline_refresh(c, ix);
-        if (!n->push)
+        if (!n->push) {
+                /* A stream that its agent has long given up may be read after the one that took its place. */
+                c->list_is_old = !has_seen_orders(c, n, h->applied);
                 decide_report(c, ix, (ProtobufCMessage *const *)h->units, h->n_units, true, true);
+                c->list_is_old = false;
+        }
         session_set(c, ix, session); /* only now, so that nothing is sent before the plan */
         welcome(c, session, NULL, NULL, is_taken_over(c, h));
         plan_send(c, ix);
@@ -499,6 +513,20 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
         adopt_by_itself(c, ix);
         if (n->push)
                 effect_add(c, EFFECT_LIST, session, 0, NULL, 0);
+}
+
+/* When the node shall come next (C9): each has its own moment within the interval, so that thousands that connected at once, after a restart of the server, do not come at once for ever.
+ * Never later than the interval; a node that is far from its moment comes a little early once or twice until it has it. */
+static int64_t next_beat_ms(const struct core *c, const struct node *n)
+{
+        int64_t interval = c->opt.heartbeat_ms;
+        if (interval < 2)
+                return interval;
+        int64_t moment = (int64_t)(hash64(n->id, strlen(n->id)) % (uint64_t)interval),
+                left = (moment - c->now_ms % interval + interval) % interval;
+        if (left < interval / 8)
+                return interval; /* it is there */
+        return left < interval / 2 ? left + interval / 2 : left;
 }
 
 void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t session)
@@ -509,6 +537,7 @@ void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t sessio
         struct node *n = node_at(c, ix);
         c->stats.heartbeats++;
         n->heard_at = c->now_ms;
+        n->heard_steady = c->steady_ms;
         if (MUTANT(heartbeat_revives_cordoned))
                 n->wish = PB__NODE_WISH__E__schedulable;
         if (beat->usage) {
@@ -526,7 +555,11 @@ void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t sessio
                 plan_send(c, ix);
         } else if (!c->tree.level[0].types[ix.v])
                 columns_update(c, ix);
-        effect_add(c, EFFECT_BEAT, session, c->opt.heartbeat_ms, NULL, 0);
+        effect_add(c, EFFECT_BEAT, session, next_beat_ms(c, n), NULL, 0);
+        struct effect *ack = &c->out.effects.at[c->out.effects.len - 1];
+        ack->clock_ms = beat->clock_ms;
+        ack->lease_ms = n->push ? 0 : fencing_lease_ms(c);
+        ack->stop_ms = fencing_stop_ms(c);
         bool drift = drift_is_seen(n, beat) && c->now_ms >= n->drift_at;
         if (drift)
                 n->drift_at = c->now_ms + silence_limit_ms(c); /* one list should settle it */
@@ -691,6 +724,13 @@ void decide_node_forget(struct core *c, const Pb__NodeRef *req)
                 reply_error(c, &err);
                 return;
         }
+        const char *holder = exclusive_waits_for(c, ix);
+        if (holder) {
+                err_set(&err, ERR_CONFLICT, .msg = "an exclusive workload waits until nothing of it can run on this node",
+                        .detail = fmt("%s: %s", n->id, holder), .hint = fmt("if that machine is surely off: berth node fence %s", n->id));
+                reply_error(c, &err);
+                return;
+        }
         forget_begin(c, ix);
 }
 
@@ -705,6 +745,9 @@ void node_attributes(struct core *c, struct node_ix ix, const Pb__Node *from)
         n->type_bits = 0;
         for (size_t i = 0; i < from->n_supported_workload_types; i++)
                 n->type_bits |= type_bit(from->supported_workload_types[i]);
+        n->exclusive_bits = 0;
+        for (size_t i = 0; i < from->n_exclusive_types && !from->push; i++)
+                n->exclusive_bits |= type_bit(from->exclusive_types[i]);
         if (from->resources)
                 n->ledger.total =
                     (struct amounts){ from->resources->cpu_total, from->resources->memory_total * MIB, from->resources->disk_total * GIB };
@@ -745,6 +788,7 @@ static void set_status(struct core *c, struct node_ix ix, Pb__NodeStatus__E stat
                 n->stored_heartbeat = e->timestamp;
                 n->given_up = false;
                 n->released_at = 0;
+                n->fenced_at = 0;
         } else if (e->node)
                 n->stored_heartbeat = e->node->last_heartbeat;
         (void)c;
@@ -824,6 +868,9 @@ void apply_node_event(struct core *c, const Pb__Event *e)
                 break;
         case PB__EVENT_TYPE__E__NodeDrained:
                 node_at(c, ix)->drain_finished_at = e->timestamp;
+                break;
+        case PB__EVENT_TYPE__E__NodeFenced:
+                node_at(c, ix)->fenced_at = e->timestamp;
                 break;
         case PB__EVENT_TYPE__E__NodeTainted:
                 taints_set(c, ix, e->node->taints, e->node->n_taints);

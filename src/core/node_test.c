@@ -748,9 +748,46 @@ static void a_label_that_a_node_gains_lets_a_waiting_workload_in(void **state)
         rig_fini(&r);
 }
 
+/* R: C9 */
+static void nodes_that_came_at_once_do_not_beat_at_once_for_ever(void **state)
+{
+        (void)state;
+        enum { NODES = 40, INTERVAL = 10000, SLOTS = 10 };
+        struct rig r;
+        rig_init(&r, NULL);
+        int64_t due[NODES], now = r.now;
+        unsigned at[SLOTS] = { 0 }, beats = 0;
+        for (unsigned i = 0; i < NODES; i++) {
+                rig_hello(&r, name(&r, "n", i), 4000, 4096, 10, NULL);
+                due[i] = now + INTERVAL;
+        }
+        while (r.now < now + 10 * INTERVAL) { /* as agents do: each when it was told to */
+                unsigned next = 0;
+                for (unsigned i = 1; i < NODES; i++)
+                        if (due[i] < due[next])
+                                next = i;
+                rig_advance(&r, due[next] - r.now);
+                rig_beat(&r, name(&r, "n", next));
+                size_t k = r.effects.len - 1;
+                while (r.effects.at[k].kind != EFFECT_BEAT) /* its list may be asked for behind it */
+                        k--;
+                int64_t wait = r.effects.at[k].value;
+                assert_in_range(wait, INTERVAL / 2, INTERVAL); /* never later than agreed */
+                due[next] += wait;
+                beats++;
+        }
+        for (unsigned i = 0; i < NODES; i++)
+                at[due[i] % INTERVAL / (INTERVAL / SLOTS)]++;
+        for (unsigned i = 0; i < SLOTS; i++)
+                assert_in_range(at[i], 0, NODES / 4);
+        assert_in_range(beats, 9 * NODES, 12 * NODES); /* finding one's moment costs a beat or two */
+        rig_fini(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(nodes_that_came_at_once_do_not_beat_at_once_for_ever),
                 cmocka_unit_test(a_hello_registers_the_node),
                 cmocka_unit_test(a_hello_that_says_nothing_new_writes_nothing),
                 cmocka_unit_test(an_agent_is_called_at_its_endpoint_or_where_it_comes_from),

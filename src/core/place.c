@@ -34,7 +34,7 @@ uint64_t node_types_shown(const struct core *c, const struct node *n)
 /* Who may use it has changed: the domains among which some spread may be others now. */
 static void notice_usable(struct core *c, struct node *n)
 {
-        uint32_t usable = (uint32_t)n->status | (uint32_t)n->wish << 8 | n->type_bits << 16;
+        uint32_t usable = (uint32_t)n->status | (uint32_t)n->wish << 8 | n->type_bits << 16 | n->exclusive_bits << 24;
         if (usable == n->usable)
                 return;
         n->usable = usable;
@@ -220,7 +220,7 @@ struct place_result place(struct core *c, const struct definition *d, const char
         const struct class *k = &c->classes.at[d->class];
         if (c->ranks_stale)
                 ranks_refresh(c);
-        if (!k->selector_exact || workload_id || strategy_of(c, k) != PB__STRATEGY__E__spread || !is_plain(c, d))
+        if (!k->selector_exact || workload_id || k->exclusive || strategy_of(c, k) != PB__STRATEGY__E__spread || !is_plain(c, d))
                 return place_with_care(c, d, workload_id, exclude);
         struct columns *rows = &c->tree.level[0];
         uint64_t types_excluded = node_ok(exclude) ? rows->types[exclude.v] : 0;

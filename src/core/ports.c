@@ -51,6 +51,29 @@ void ports_hold(struct core *c, struct node_ix ix, const uint32_t *ports, uint32
         }
 }
 
+void ports_keep(struct node *n, const uint32_t *ports, uint32_t count, bool keep)
+{
+        for (uint32_t i = 0; i < count; i++) {
+                size_t at = 0;
+                while (at < n->kept_ports.len && n->kept_ports.at[at] != ports[i])
+                        at++;
+                must((at == n->kept_ports.len) == keep, "a port is kept for one who waits, and given back by it");
+                if (keep)
+                        *array_push(&n->kept_ports) = ports[i];
+                else
+                        n->kept_ports.at[at] = n->kept_ports.at[--n->kept_ports.len];
+        }
+}
+
+uint32_t ports_kept(const struct node *n, const uint32_t *ports, uint32_t count)
+{
+        for (uint32_t i = 0; i < count; i++)
+                for (size_t k = 0; k < n->kept_ports.len; k++)
+                        if (n->kept_ports.at[k] == ports[i])
+                                return ports[i];
+        return 0;
+}
+
 uint32_t ports_taken(const struct node *n, const uint32_t *ports, uint32_t count)
 {
         for (uint32_t i = 0; i < count && n->ports.len; i++) {

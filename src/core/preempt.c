@@ -4,8 +4,8 @@
  *          --> on one node the fewest and lowest of them make room (Rescheduled, reason preempted), the node is kept for the one that waits
  *          --> their copies are proved gone --> it is placed like anybody who waits
  *
- * What is freed is free only when the agent has proved it; until then the room on the node is kept for the one who asked (it is nominated), or others would take it piece by piece, and
- * more and more units would have to move for nothing. Nominations are live: after a restart, the copies that are about to go still show where room will be, and nobody moves twice.
+ * What is freed is free only when the agent has proved it; until then the room on the node, ports included, is kept for the one who asked (it is nominated), or others would take it piece
+ * by piece, and more and more units would have to move for nothing. Nominations are live: after a restart, the copies that are about to go still show where room will be, and nobody moves twice.
  *
  * Which node: the one where the highest of those who must leave is lowest, then where fewest must, then the best one. Who on a node: everybody lower leaves in thought, and comes back as
  * long as the newcomer still fits: the highest priority first, of equals the smallest. So nobody leaves whose leaving does not help.
@@ -70,7 +70,8 @@ static bool moved_lately(const struct core *c, const struct workload *w)
 
 void preempt_wanted(struct core *c, const struct workload *w)
 {
-        if (node_ok(w->nominated) || c->opt.preempt_per_minute <= 0 || !somebody_is_lower(c, class_of(c, w)->priority))
+        if (node_ok(w->nominated) || unit_is_pinned(c, w) || c->opt.preempt_per_minute <= 0 ||
+            !somebody_is_lower(c, class_of(c, w)->priority))
                 return;
         class_of(c, w)->preempt_sweep = 0;
         round_at(c, moved_lately(c, w) ? c->now_ms + c->opt.pass_ms : c->now_ms);
@@ -78,11 +79,13 @@ void preempt_wanted(struct core *c, const struct workload *w)
 
 /* ---- nominations ------------------------------------------------------------------------------------------------------------------------------ */
 
-static void keep_room(struct core *c, struct node_ix n, struct amounts need, bool keep)
+static void keep_room(struct core *c, struct node_ix n, const struct class *k, bool keep)
 {
         uint64_t change = c->capacity_change;
         struct node *node = node_at(c, n);
-        node->kept = keep ? amounts_add(node->kept, need) : amounts_sub(node->kept, need);
+        node->kept = keep ? amounts_add(node->kept, k->need) : amounts_sub(node->kept, k->need);
+        if (k->more)
+                ports_keep(node, k->more->ports, k->more->n_ports, keep);
         columns_update(c, n);
         c->capacity_change = change;
 }
@@ -91,7 +94,7 @@ void nominate(struct core *c, struct workload_ix ix, struct node_ix n)
 {
         struct workload *w = workload_at(c, ix);
         if (node_ok(w->nominated)) {
-                keep_room(c, w->nominated, class_of(c, w)->need, false);
+                keep_room(c, w->nominated, class_of(c, w), false);
                 class_of(c, w)->n_nominated--;
                 for (size_t i = 0; i < c->nominated.len; i++)
                         if (c->nominated.at[i].v == ix.v) {
@@ -104,7 +107,7 @@ void nominate(struct core *c, struct workload_ix ix, struct node_ix n)
         if (!node_ok(n))
                 return;
         w->nominated_at = c->now_ms;
-        keep_room(c, n, class_of(c, w)->need, true);
+        keep_room(c, n, class_of(c, w), true);
         class_of(c, w)->n_nominated++;
         *array_push(&c->nominated) = ix;
 }
@@ -113,7 +116,7 @@ struct node_ix nomination_aside(struct core *c, struct workload_ix ix)
 {
         struct node_ix n = workload_at(c, ix)->nominated;
         if (node_ok(n))
-                keep_room(c, n, class_of(c, workload_at(c, ix))->need, false);
+                keep_room(c, n, class_of(c, workload_at(c, ix)), false);
         return n;
 }
 
@@ -121,7 +124,7 @@ void nomination_back(struct core *c, struct workload_ix ix)
 {
         struct workload *w = workload_at(c, ix);
         if (node_ok(w->nominated))
-                keep_room(c, w->nominated, class_of(c, w)->need, true);
+                keep_room(c, w->nominated, class_of(c, w), true);
 }
 
 void nominations_leave(struct core *c, struct node_ix n)
@@ -188,7 +191,7 @@ static struct victim *lower_ones(struct core *c, struct node_ix n, int32_t prior
                 const struct workload *u = workload_at(c, w);
                 const struct class *k = class_of(c, u);
                 if (!u->holds || u->desired == PB__DESIRED_STATE__E__Deleted || k->priority >= priority + MUTANT(preempt_equals) ||
-                    moved_lately(c, u))
+                    moved_lately(c, u) || unit_is_pinned(c, u))
                         continue;
                 struct ledger share = { .total = node->ledger.total, .reserved = k->need };
                 all[(*ret_n)++] = (struct victim){ w, k->priority, ledger_utilisation(&share), u->id };
@@ -208,10 +211,12 @@ static bool has_port_of(const struct core *c, struct workload_ix w, const struct
         return false;
 }
 
-/* Every port that it wants and that is taken is held by one of them. */
+/* Every port that it wants and that is taken is held by one of them, and none is kept for another one. */
 static bool ports_can_be_freed(const struct core *c, const struct node *n, const struct constraints *wanted, const struct victim *all,
                                size_t count)
 {
+        if (wanted && ports_kept(n, wanted->ports, wanted->n_ports))
+                return false;
         for (uint32_t p = 0; wanted && p < wanted->n_ports; p++) {
                 bool free = !ports_taken(n, &wanted->ports[p], 1);
                 struct constraints one = { .ports = &wanted->ports[p], .n_ports = 1 };

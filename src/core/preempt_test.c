@@ -216,6 +216,18 @@ static void a_restart_moves_nobody_again(void **state)
         rig_fini(&r);
 }
 
+static Pb__Workload *with_port(struct rig *r, Pb__Workload *w, int port)
+{
+        Pb__Port *p = arena_new(&r->memory, Pb__Port), **ports = arena_new_n(&r->memory, Pb__Port *, w->spec->n_ports + 1);
+        pb__port__init(p);
+        p->host_port = p->container_port = port;
+        for (size_t i = 0; i < w->spec->n_ports; i++)
+                ports[i] = w->spec->ports[i];
+        ports[w->spec->n_ports++] = p;
+        w->spec->ports = ports;
+        return w;
+}
+
 /* R: C38 */
 static void host_ports_can_be_taken_over_too(void **state)
 {
@@ -223,18 +235,36 @@ static void host_ports_can_be_taken_over_too(void **state)
         struct rig r;
         rig_init(&r, NULL);
         rig_hello(&r, "n1", 8000, 8192, 10, NULL);
-        for (int i = 0; i < 2; i++) {
-                Pb__Workload *w = of_priority(&r, i ? "high" : "low", 100, i);
-                Pb__Port *p = arena_new(&r.memory, Pb__Port);
-                pb__port__init(p);
-                p->host_port = p->container_port = 80;
-                w->spec->ports = arena_new_n(&r.memory, Pb__Port *, 1);
-                w->spec->ports[w->spec->n_ports++] = p;
-                rig_apply(&r, w);
-        }
+        rig_apply(&r, with_port(&r, of_priority(&r, "low", 100, 0), 80));
+        rig_apply(&r, with_port(&r, of_priority(&r, "high", 100, 1), 80));
         assert_int_equal(preemptions(&r), 1);
         rig_is_gone(&r, "low", "n1");
         assert_string_equal(node_of(&r, "high"), "n1");
+        rig_fini(&r);
+}
+
+/* R: C38 */
+static void ports_are_kept_like_room_until_the_last_of_them_is_free(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 8000, 8192, 10, NULL);
+        rig_apply(&r, with_port(&r, of_priority(&r, "a", 100, 0), 80));
+        rig_apply(&r, with_port(&r, of_priority(&r, "b", 100, 1), 443));
+        rig_apply(&r, with_port(&r, with_port(&r, of_priority(&r, "high", 100, 2), 80), 443));
+        assert_int_equal(preemptions(&r), 2);
+        rig_is_gone(&r, "a", "n1");
+        assert_phase(&r, "a", Pending); /* or it would have its port again before the other one is free, and so on for ever */
+        rig_apply(&r, with_port(&r, of_priority(&r, "thief", 100, 0), 80));
+        rig_apply(&r, with_port(&r, of_priority(&r, "other", 100, 0), 22));
+        assert_phase(&r, "thief", Pending);
+        assert_string_equal(node_of(&r, "other"), "n1");
+        rig_is_gone(&r, "b", "n1");
+        assert_string_equal(node_of(&r, "high"), "n1");
+        rig_apply(&r, with_port(&r, of_priority(&r, "later", 100, 0), 8080)); /* nothing is kept any more */
+        assert_string_equal(node_of(&r, "later"), "n1");
+        rig_check_replay(&r);
         rig_fini(&r);
 }
 
@@ -421,6 +451,7 @@ int main(void)
                 cmocka_unit_test(one_that_had_to_move_is_left_alone_for_a_while),
                 cmocka_unit_test(a_restart_moves_nobody_again),
                 cmocka_unit_test(host_ports_can_be_taken_over_too),
+                cmocka_unit_test(ports_are_kept_like_room_until_the_last_of_them_is_free),
                 cmocka_unit_test(those_for_whom_nobody_can_make_room_do_not_stand_in_the_way),
                 cmocka_unit_test(one_that_has_finished_can_take_a_place_on_the_same_node_again),
                 cmocka_unit_test(lower_ones_that_come_later_make_room_too),

@@ -293,13 +293,42 @@ static void act_quota(struct run *x)
         rig_ask(&x->rig, INPUT_QUOTA_SET, &q);
 }
 
+/* Few names and few secrets, so that they are made, ended, used and made again. */
+static void act_token(struct run *x)
+{
+        Pb__CreateTokenRequest q = PB__CREATE_TOKEN_REQUEST__INIT;
+        Pb__UseTokenRequest use = PB__USE_TOKEN_REQUEST__INIT;
+        Pb__TokenRef ref = PB__TOKEN_REF__INIT;
+        char name[16], hash[80];
+        snprintf(name, sizeof(name), "t%u", (unsigned)below(x, 4));
+        snprintf(hash, sizeof(hash), "%064x", (unsigned)below(x, 12));
+        switch (below(x, 4)) {
+        case 0:
+                ref.name = name;
+                rig_ask(&x->rig, INPUT_TOKEN_REVOKE, &ref);
+                break;
+        case 1:
+                use.hash = hash;
+                use.node_id = (char *)node_name((unsigned)below(x, NODES));
+                use.key = below(x, 2) ? "k1" : "k2";
+                rig_ask(&x->rig, INPUT_TOKEN_USE, &use);
+                break;
+        default:
+                q.name = name;
+                q.hash = hash;
+                q.role = (Pb__Role__E)(1 + below(x, 5));
+                q.ttl_seconds = below(x, 2) ? 0 : (int64_t)below(x, 100);
+                rig_ask(&x->rig, INPUT_TOKEN_CREATE, &q);
+        }
+}
+
 static void act_user(struct run *x)
 {
         struct rig *r = &x->rig;
         char id[16];
         snprintf(id, sizeof(id), "w%u", (unsigned)below(x, IDS));
         const char *node = node_name((unsigned)below(x, NODES));
-        switch (below(x, 18)) {
+        switch (below(x, 19)) {
         case 0:
         case 1:
                 rig_delete(r, id);
@@ -334,6 +363,9 @@ static void act_user(struct run *x)
                 break;
         case 10:
                 act_taint(x, node);
+                break;
+        case 11:
+                act_token(x);
                 break;
         default:
                 act_apply(x, id);
@@ -452,6 +484,37 @@ static void check_settled(struct run *x)
         }
 }
 
+/* A view is written only when it changes: each says what its record says all the same, and none outlives it. */
+static void check_views(struct rig *r)
+{
+        for (size_t i = 0; i < r->records.len; i++) {
+                const struct rig_record *x = &r->records.at[i], *view;
+                const char *id = strchr(x->key + 1, '/') + 1;
+                if (str_starts(x->key, "/workloads/")) {
+                        Pb__Workload *w = pb__workload__unpack(NULL, x->len, x->data);
+                        bool placed = !str_empty(w->assigned_node) && !(w->placement && w->placement->forgotten);
+                        view = rig_record(r, fmt("/assignments/%s", id));
+                        assert_int_equal(view != NULL, placed);
+                        if (placed) {
+                                Pb__Assignment *a = pb__assignment__unpack(NULL, view->len, view->data);
+                                assert_string_equal(a->node_id, w->assigned_node);
+                                assert_int_equal(a->created_at, w->placement ? w->placement->placed_at : 0);
+                                pb__assignment__free_unpacked(a, NULL);
+                        }
+                        assert_int_equal(rig_record(r, fmt("/retries/%s", id)) != NULL, w->retry && w->retry->attempts > 0);
+                        assert_non_null(rig_record(r, fmt("/reconciliation/%s", id)));
+                        pb__workload__free_unpacked(w, NULL);
+                } else if (str_starts(x->key, "/nodes/") && !str_ends(x->key, "/status")) {
+                        Pb__Node *n = pb__node__unpack(NULL, x->len, x->data);
+                        view = rig_record(r, fmt("/nodes/%s/status", id));
+                        assert_non_null(view);
+                        assert_int_equal(view->len, n->status == PB__NODE_STATUS__E__Ready ? 5 : 8);
+                        pb__node__free_unpacked(n, NULL);
+                } else if (str_starts(x->key, "/assignments/") || str_starts(x->key, "/retries/") || str_starts(x->key, "/reconciliation/"))
+                        assert_non_null(rig_record(r, fmt("/workloads/%s", id)));
+        }
+}
+
 static void run(uint64_t seed, uint32_t lies, unsigned steps)
 {
         if (getenv("BERTH_TEST_SEEDS"))
@@ -466,11 +529,16 @@ static void run(uint64_t seed, uint32_t lies, unsigned steps)
         rig_init(&x->rig, &opt);
         for (unsigned i = 0; i < steps; i++) {
                 act(x);
-                if (i % 400 == 399 && !x->rig.by_hand)
+                if (i % 400 == 399 && !x->rig.by_hand) {
                         rig_check_replay(&x->rig);
+                        if (opt.index_records)
+                                check_views(&x->rig);
+                }
         }
         calm_down(x);
         rig_check_replay(&x->rig);
+        if (opt.index_records)
+                check_views(&x->rig);
         if (lies == 0)
                 check_settled(x);
         struct err err = { 0 };

@@ -310,6 +310,10 @@ void read_cluster(struct core *c)
                 i.nodes_foreign += foreign_is_shown(c, &c->foreign.at[k]);
         i.heartbeats = (int64_t)s.heartbeats;
         i.passes = (int64_t)s.passes;
+        Pb__Fencing fencing;
+        fencing_fill(c, &fencing);
+        i.fencing = &fencing;
+        i.exclusive_waiting = s.exclusive_waiting;
         i.mode = s.braking ? "eviction held" : "normal";
         reply_message(c, &i.base);
 }

@@ -1,7 +1,7 @@
 /* core/record.c: records: how the state is written down, and read back.
  *
  *   /meta/cluster  /nodes/<id>  /workloads/<id>  /tombstones/<node>/<workload>  /quotas/<tenant>
- *   /alerts/<rule>/<node|workload>/<id>  /outbox/<id>
+ *   /alerts/<rule>/<node|workload>/<id>  /outbox/<id>  /tokens/<name>
  *   and, for stores that people read by hand (core_options.index_records): /nodes/<id>/status (a bare word), /assignments/<id>, /retries/<id>, /reconciliation/<id>
  *
  * A record is written from the state when a batch is cut, once however often it changed. live = true gives the API's view, which adds what
@@ -20,14 +20,24 @@
 
 /* ---- what is to be written ----------------------------------------------------------------------------------------------------------------- */
 
+/* What may be long in a record counts for the size of the batch, as far as it is known before the record is made: a store takes so much in one commit and no more. */
+static size_t text_bytes(const char *text)
+{
+        return text ? strlen(text) : 0;
+}
+
 void save_workload(struct core *c, struct workload_ix ix)
 {
         struct workload *w = workload_at(c, ix);
         rules_workload_changed(c, ix);
+        if (!c->started) /* somebody else wrote this, and its views */
+                w->shown = w->shown_retries = VIEW_UNKNOWN;
         if (w->unsaved || !c->started)
                 return;
         w->unsaved = true;
-        c->out.ops += c->opt.index_records ? 4 : 1; /* with its views */
+        c->out.ops += c->opt.index_records ? 3 + (w->shown_retries != VIEW_NONE) : 1; /* with its views */
+        c->out.bytes += w->definition == NONE ? 0 : c->definitions.at[w->definition].len;
+        c->out.bytes += text_bytes(w->failure) * (c->opt.index_records ? 2 : 1) + text_bytes(w->last_error);
         *array_push(&c->out.workloads) = ix;
 }
 
@@ -35,10 +45,14 @@ void save_node(struct core *c, struct node_ix ix)
 {
         struct node *n = node_at(c, ix);
         rules_node_changed(c, ix);
+        if (!c->started)
+                n->shown_status = VIEW_UNKNOWN;
         if (n->unsaved || !c->started)
                 return;
         n->unsaved = true;
-        c->out.ops += c->opt.index_records ? 2 : 1;
+        c->out.ops += c->opt.index_records && n->shown_status == VIEW_UNKNOWN ? 2 : 1;
+        for (uint32_t i = 0; i < n->n_labels; i++)
+                c->out.bytes += text_bytes(n->labels[i].key) + text_bytes(n->labels[i].value);
         *array_push(&c->out.nodes) = ix;
 }
 
@@ -66,6 +80,7 @@ void save_alert(struct core *c, uint32_t i)
                 return;
         c->alerts.at[i].unsaved = true;
         c->out.ops++;
+        c->out.bytes += text_bytes(c->alerts.at[i].message);
         *array_push(&c->out.alerts) = i;
 }
 
@@ -75,7 +90,14 @@ void save_outgoing(struct core *c, uint32_t i)
                 return;
         c->outbox.at[i].unsaved = true;
         c->out.ops++;
+        c->out.bytes += text_bytes(c->outbox.at[i].body) + text_bytes(c->outbox.at[i].url);
         *array_push(&c->out.outgoing) = i;
+}
+
+void views_of_new_workload(struct core *c, struct workload_ix ix)
+{
+        if (c->started && c->out.removed.len == 0) /* else one of this name may be going away in the same batch */
+                workload_at(c, ix)->shown = workload_at(c, ix)->shown_retries = VIEW_NONE;
 }
 
 void save_removed(struct core *c, const char *kind, const char *id)
@@ -86,6 +108,8 @@ void save_removed(struct core *c, const char *kind, const char *id)
                 c->out.memory = mem_must(sizeof(struct arena));
         c->out.ops += c->opt.index_records ? 4 : 1;
         *array_push(&c->out.removed) = arena_printf(c->out.memory, "%s%s", kind, id);
+        if (c->extras.len)
+                extras_drop(c, c->out.removed.at[c->out.removed.len - 1]);
 }
 
 /* "/workloads/" and "web-1": one for each record of each batch, so without printf. */
@@ -152,6 +176,7 @@ void *workload_record(struct core *c, const struct workload *w, bool live, struc
                 status.phase = phase_shown(c, w);
                 if (status.phase == PB__PHASE__E__Unknown)
                         status.actual_state = PB__ACTUAL_STATE__E__Unknown;
+                fence_shown(c, w, a, &status);
                 if (w->waiting && w->over_quota)
                         status.reason = PB__REASON__E__quota_exceeded;
                 else if (w->waiting && (now = why_it_waits(c, w)) && now != w->reason) {
@@ -179,6 +204,7 @@ void *workload_record(struct core *c, const struct workload *w, bool live, struc
                 placement.released = node_ok(w->node) && !w->holds;
                 placement.forgotten = w->lost_node != NULL;
                 placement.preempted_at = w->preempted_at;
+                placement.unleased = w->unleased;
                 r.placement = &placement;
         }
         if (w->token_seq) {
@@ -227,7 +253,7 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
         char *strangers[100];
         Pb__Node r = PB__NODE__INIT;
         Pb__NodeResources res = PB__NODE_RESOURCES__INIT;
-        Pb__WorkloadType__E types[TYPES_MAX], unsupported[TYPES_MAX];
+        Pb__WorkloadType__E types[TYPES_MAX], unsupported[TYPES_MAX], exclusive[TYPES_MAX];
         r.id = n->id;
         r.status = live ? node_status_shown(n) : n->status;
         r.status_reason = n->status_reason;
@@ -255,6 +281,11 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
                 if (n->unsupported_bits & (1u << t))
                         unsupported[r.n_unsupported++] = (Pb__WorkloadType__E)t;
         r.unsupported = unsupported;
+        for (unsigned t = 1; t < ARRAY_LEN(exclusive); t++)
+                if (n->exclusive_bits & (1u << t))
+                        exclusive[r.n_exclusive_types++] = (Pb__WorkloadType__E)t;
+        r.exclusive_types = exclusive;
+        r.fenced_at = n->fenced_at;
         r.agent_instance = n->instance;
         r.adopted_from = n->adopted_from;
         r.push = n->push;
@@ -320,6 +351,8 @@ static void *tombstone_record(struct core *c, const struct tombstone *t, struct 
         r.created_at = t->created_at;
         r.host_ports = t->ports;
         r.n_host_ports = t->n_ports;
+        r.leased = t->leased;
+        r.released = t->released;
         return pb_pack_arena(a, &r.base, ret_len);
 }
 
@@ -330,6 +363,13 @@ static void *cluster_record(struct core *c, struct arena *a, size_t *ret_len)
         r.epoch = c->epoch;
         r.schema = 1;
         r.created_at = c->cluster_created_at;
+        lost_record(c, &c->step, &r);
+        r.restored = c->restored;
+        Pb__Fencing fencing = PB__FENCING__INIT;
+        if (c->fencing.lease_ms) {
+                fencing_fill(c, &fencing);
+                r.fencing = &fencing;
+        }
         return pb_pack_arena(a, &r.base, ret_len);
 }
 
@@ -345,36 +385,55 @@ static void put_message(struct store_record **at, struct arena *a, const char *k
         put(at, key, data, len);
 }
 
-/* The views that people read: derived, so never read back. */
-static void put_workload_views(struct core *c, struct store_record **at, struct arena *a, const struct workload *w)
+/* The views that people read: derived, so never read back. What this process has written of one, or knows not to be there, is not written again. */
+static uint64_t assignment_view(struct core *c, const struct workload *w)
 {
-        const char *key = arena_printf(a, "/assignments/%s", w->id);
-        if (node_ok(w->node)) {
-                Pb__Assignment s = PB__ASSIGNMENT__INIT;
-                s.workload_id = w->id;
-                s.node_id = node_at(c, w->node)->id;
-                s.reason = arena_printf(a, "selected by lowest utilization score %lld.%06lld", (long long)(w->score / 1000000),
-                                        (long long)(w->score % 1000000));
-                s.created_at = w->placed_at;
-                put_message(at, a, key, &s.base);
-        } else
+        if (!node_ok(w->node))
+                return VIEW_NONE;
+        const char *node = node_at(c, w->node)->id;
+        uint64_t h = hash64_mix(hash64_mix(hash64(node, strlen(node)), (uint64_t)w->score), (uint64_t)w->placed_at);
+        return h < VIEW_THERE ? VIEW_THERE : h;
+}
+
+static void put_assignment(struct core *c, struct store_record **at, struct arena *a, struct workload *w)
+{
+        uint64_t view = assignment_view(c, w);
+        if (view == w->shown)
+                return;
+        w->shown = view;
+        const char *key = key_of(a, "/assignments/", w->id);
+        if (view == VIEW_NONE) {
                 put(at, key, NULL, 0);
-        key = arena_printf(a, "/retries/%s", w->id);
+                return;
+        }
+        Pb__Assignment s = PB__ASSIGNMENT__INIT;
+        s.workload_id = w->id;
+        s.node_id = node_at(c, w->node)->id;
+        s.reason = arena_printf(a, "selected by lowest utilization score %lld.%06lld", (long long)(w->score / 1000000),
+                                (long long)(w->score % 1000000));
+        s.created_at = w->placed_at;
+        put_message(at, a, key, &s.base);
+}
+
+static void put_workload_views(struct core *c, struct store_record **at, struct arena *a, struct workload *w)
+{
+        put_assignment(c, at, a, w);
         if (w->attempts) {
                 Pb__Retry r = PB__RETRY__INIT;
                 r.attempts = w->attempts;
                 r.max_attempts = w->max_attempts;
                 r.next_retry_at = w->next_retry_at;
-                put_message(at, a, key, &r.base);
-        } else
-                put(at, key, NULL, 0);
+                put_message(at, a, key_of(a, "/retries/", w->id), &r.base);
+        } else if (w->shown_retries != VIEW_NONE)
+                put(at, key_of(a, "/retries/", w->id), NULL, 0);
+        w->shown_retries = w->attempts ? VIEW_THERE : VIEW_NONE;
         Pb__Reconciliation r = PB__RECONCILIATION__INIT;
         r.workload_id = w->id;
         r.action = (char *)action_names[w->action];
         r.success = str_empty(w->failure);
         r.reason = w->failure;
         r.attempted_at = w->last_action_at;
-        put_message(at, a, arena_printf(a, "/reconciliation/%s", w->id), &r.base);
+        put_message(at, a, key_of(a, "/reconciliation/", w->id), &r.base);
 }
 
 static bool exists(struct core *c, char *key)
@@ -392,6 +451,8 @@ static bool exists(struct core *c, char *key)
                 return alert_exists(c, id);
         if (str_starts(key, "/outbox/"))
                 return outgoing_find(c, id) != MAP_NONE;
+        if (str_starts(key, "/tokens/"))
+                return token_exists(c, id);
         char *slash = strchr(id, '/'); /* /tombstones/<node>/<workload> */
         *slash = 0;
         struct node_ix n = node_find(c, id);
@@ -429,7 +490,7 @@ void records_collect(struct core *c, struct core_out *o, struct store_record **r
 {
         struct arena *a = o->memory;
         size_t len, max = (o->workloads.len + o->nodes.len + o->tombstones.len + o->quotas.len + o->alerts.len + o->outgoing.len +
-                           o->removed.len + 1) *
+                           o->tokens.len + o->removed.len + 1) *
                           5;
         struct store_record *first = arena_new_n(a, struct store_record, max), *at = first;
         if (o->cluster) {
@@ -453,7 +514,8 @@ void records_collect(struct core *c, struct core_out *o, struct store_record **r
                 n->unsaved = false;
                 void *data = node_record(c, n, false, a, &len);
                 put(&at, key_of(a, "/nodes/", n->id), data, len);
-                if (c->opt.index_records) {
+                if (c->opt.index_records && n->shown_status != VIEW_THERE + n->status) {
+                        n->shown_status = (uint8_t)(VIEW_THERE + n->status);
                         const char *word = n->status == PB__NODE_STATUS__E__Ready ? "Ready" : "NotReady";
                         put(&at, arena_printf(a, "/nodes/%s/status", n->id), (void *)word, strlen(word));
                 }
@@ -490,7 +552,17 @@ void records_collect(struct core *c, struct core_out *o, struct store_record **r
                 void *data = outgoing_record(c, o->outgoing.at[i], a, &len);
                 put(&at, arena_printf(a, "/outbox/%s", x->id), data, len);
         }
+        for (size_t i = 0; i < o->tokens.len; i++) {
+                struct access *x = &c->tokens.at[o->tokens.at[i]];
+                if (!x->name || !x->unsaved)
+                        continue;
+                x->unsaved = false;
+                void *data = token_record(c, o->tokens.at[i], a, &len);
+                put(&at, arena_printf(a, "/tokens/%s", x->name), data, len);
+        }
         put_removed(c, o, &at);
+        for (struct store_record *r = first; c->extras.len && r < at; r++)
+                extras_append(c, a, r);
         *ret = first;
         *ret_n = (size_t)(at - first);
 }
@@ -519,7 +591,8 @@ static bool key_is(const char *key, const char *kind, const char *id)
 
 static bool node_times_are_sane(const Pb__Node *r)
 {
-        return time_is_sane(r->status_updated_at) && time_is_sane(r->registered_at) && time_is_sane(r->last_heartbeat);
+        return time_is_sane(r->fenced_at) && time_is_sane(r->status_updated_at) && time_is_sane(r->registered_at) &&
+               time_is_sane(r->last_heartbeat);
 }
 
 static int load_node(struct core *c, const char *key, const Pb__Node *r, struct err *err)
@@ -547,6 +620,7 @@ static int load_node(struct core *c, const char *key, const Pb__Node *r, struct 
         text_set(&n->status_by, r->status_updated_by);
         text_set(&n->instance, r->agent_instance);
         text_set(&n->adopted_from, r->adopted_from);
+        n->fenced_at = n->status == PB__NODE_STATUS__E__Ready ? 0 : r->fenced_at;
         node_unsupported(n, r);
         drain_take(n, n->wish == PB__NODE_WISH__E__draining ? r->drain : NULL);
         if (node_drains(n) && !n->drain_started_at)
@@ -603,6 +677,7 @@ static void load_workload_state(struct core *c, struct workload_ix ix, const Pb_
                 w->candidates = r->placement->candidates;
                 w->preempted_at = r->placement->preempted_at;
                 text_set(&w->previous_node, r->placement->previous_node);
+                w->unleased = r->placement->unleased;
         }
         if (r->token) {
                 w->token_epoch = r->token->epoch;
@@ -642,7 +717,7 @@ static const char *wrong_workload(struct core *c, const char *key, const Pb__Wor
         if (r->type >= TYPES_MAX || r->desired_state > PB__DESIRED_STATE__E__Deleted || !r->status->phase ||
             r->status->phase >= ARRAY_LEN(c->by_phase))
                 return "its type, desired_state or phase is unknown to this berth";
-        if (!resources_are_sane(r->resources))
+        if (!resources_are_sane(r->resources) || r->exclusive > PB__EXCLUSIVE__E__pinned)
                 return "its resources are out of range";
         if (!workload_values_are_sane(r))
                 return "a time, a state or a reason is out of range";
@@ -707,6 +782,8 @@ static int load_tombstone(struct core *c, const char *key, const Pb__Tombstone *
         tombstone_add(c, node_get_or_add(c, r->node_id), r->workload_id, r->token->epoch, r->token->seq, amounts_of(r->resources),
                       r->reason, r->created_at);
         n = node_find(c, r->node_id);
+        c->tombstones.at[tombstone_find(c, n, r->workload_id)].leased = r->leased;
+        c->tombstones.at[tombstone_find(c, n, r->workload_id)].released = r->released;
         ports_of_tombstone(c, &c->tombstones.at[tombstone_find(c, n, r->workload_id)], r->host_ports, (uint32_t)r->n_host_ports);
         return 0;
 }
@@ -716,37 +793,56 @@ int core_load_record(struct core *c, const char *key, const void *data, size_t l
         must(!c->started, "records are loaded before INPUT_START");
         struct arena_allocator alloc = arena_allocator(&c->step);
         ProtobufCAllocator *a = (ProtobufCAllocator *)&alloc;
+        const ProtobufCMessage *whole = NULL;
         int r = 0;
         if (strcmp(key, "/meta/cluster") == 0) {
                 Pb__Cluster *m = pb__cluster__unpack(a, len, data);
-                if (!m || str_empty(m->cluster_id))
+                whole = m ? &m->base : NULL;
+                if (!m || str_empty(m->cluster_id) || m->epoch > EPOCH_KEPT_MAX || !lost_is_sane(m) ||
+                    (m->fencing && !fencing_is_sane(m->fencing)))
                         r = bad_record(err, key, "does not parse");
                 else {
+                        array_clear(&c->lost);
+                        for (size_t i = 0; i < m->n_lost; i++)
+                                lost_add(c, m->lost[i]);
                         text_set(&c->cluster_id, m->cluster_id);
                         c->epoch = m->epoch;
                         c->cluster_created_at = m->created_at;
+                        fencing_take(c, m);
                 }
         } else if (str_starts(key, "/nodes/") && !strchr(key + strlen("/nodes/"), '/')) {
                 Pb__Node *m = pb__node__unpack(a, len, data);
+                whole = m ? &m->base : NULL;
                 r = m ? load_node(c, key, m, err) : bad_record(err, key, "does not parse");
         } else if (str_starts(key, "/workloads/")) {
                 Pb__Workload *m = pb__workload__unpack(a, len, data);
+                whole = m ? &m->base : NULL;
                 r = m ? load_workload(c, key, m, err) : bad_record(err, key, "does not parse");
         } else if (str_starts(key, "/tombstones/")) {
                 Pb__Tombstone *m = pb__tombstone__unpack(a, len, data);
+                whole = m ? &m->base : NULL;
                 r = m ? load_tombstone(c, key, m, err) : bad_record(err, key, "does not parse");
         } else if (str_starts(key, "/quotas/")) {
                 Pb__Quota *m = pb__quota__unpack(a, len, data);
+                whole = m ? &m->base : NULL;
                 r = !m || !quota_is_sane(m) || !key_is(key, "/quotas/", m->tenant)
                         ? bad_record(err, key, "it is no quota of its key's tenant")
                         : load_quota(c, m);
         } else if (str_starts(key, "/alerts/")) {
                 Pb__Alert *m = pb__alert__unpack(a, len, data);
+                whole = m ? &m->base : NULL;
                 r = m && load_alert(c, key + strlen("/alerts/"), m) ? 0 : bad_record(err, key, "it is no alert of its key");
         } else if (str_starts(key, "/outbox/")) {
                 Pb__Outgoing *m = pb__outgoing__unpack(a, len, data);
+                whole = m ? &m->base : NULL;
                 r = m && load_outgoing(c, key + strlen("/outbox/"), m) ? 0 : bad_record(err, key, "it is no webhook of its key");
+        } else if (str_starts(key, "/tokens/")) {
+                Pb__AccessToken *m = pb__access_token__unpack(a, len, data);
+                whole = m ? &m->base : NULL;
+                r = m && load_token(c, key + strlen("/tokens/"), m) ? 0 : bad_record(err, key, "it is no token of its key");
         } /* anything else is a view, or of a newer berth */
+        if (r == 0)
+                extras_keep(c, key, whole);
         arena_reset(&c->step);
         return r;
 }
@@ -801,9 +897,16 @@ int core_records(const struct core *cc, int (*fn)(void *ctx, const struct store_
                         data = outgoing_record(c, i, &a, &len);
                         *array_push(&all) = (struct store_record){ arena_printf(&a, "/outbox/%s", c->outbox.at[i].id), data, len };
                 }
+        for (uint32_t i = 0; i < c->tokens.len; i++)
+                if (c->tokens.at[i].name) {
+                        data = token_record(c, i, &a, &len);
+                        *array_push(&all) = (struct store_record){ arena_printf(&a, "/tokens/%s", c->tokens.at[i].name), data, len };
+                }
         if (all.len)
                 qsort(all.at, all.len, sizeof(*all.at), by_key);
         int r = 0;
+        for (size_t i = 0; c->extras.len && i < all.len; i++)
+                extras_append(c, &a, &all.at[i]);
         for (size_t i = 0; i < all.len && r >= 0; i++)
                 r = fn(ctx, &all.at[i], err);
         array_fini(&all);

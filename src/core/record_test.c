@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "core/core_testlib.h"
 #include "model/pb.h"
+#include "model/validate.h"
 
 static char *name(struct rig *r, const char *prefix, unsigned i)
 {
@@ -104,6 +105,64 @@ static void batches_are_cut_between_decisions(void **state)
         assert_true(r.largest_batch_ops <= 128);
         rig_check_replay(&r);
         rig_fini(&r);
+}
+
+/* R: A11 */
+static void batches_are_cut_when_they_have_many_bytes(void **state)
+{
+        (void)state;
+        struct core_options opt;
+        core_options_default(&opt);
+        opt.max_batch_bytes = 100000;
+        struct rig r;
+        rig_init(&r, &opt);
+        char *large = arena_alloc(&r.memory, 30001);
+        memset(large, 'x', 30000);
+        for (unsigned i = 0; i < 20; i++) {
+                Pb__Workload *w = rig_workload(&r, name(&r, "w", i), 10, 10);
+                w->spec->command[1] = large;
+                rig_apply(&r, w);
+        }
+        size_t before = r.batches;
+        rig_hello(&r, "n1", 64000, 65536, 100, NULL); /* 20 records of 30 kB at once */
+        assert_true(r.batches - before >= 5);
+        for (unsigned i = 0; i < 20; i++)
+                assert_phase(&r, name(&r, "w", i), Scheduled);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
+/* How many batches 40 moves at once are, each to another node with these labels. */
+static size_t batches_of_moves(const char *labels)
+{
+        struct core_options opt;
+        core_options_default(&opt);
+        opt.max_batch_bytes = 20000;
+        struct rig r;
+        rig_init(&r, &opt);
+        rig_hello(&r, "n1", 64000, 65536, 100, NULL);
+        for (unsigned i = 0; i < 40; i++)
+                rig_apply(&r, rig_workload(&r, name(&r, "w", i), 10, 10));
+        for (unsigned i = 0; i < 40; i++)
+                rig_hello(&r, name(&r, "other-", i), 64000, 65536, 100, labels);
+        size_t before = r.batches;
+        rig_gone(&r, "n1");
+        rig_advance_alive(&r, 100000);
+        assert_int_equal(rig_node(&r, "n1")->tombstones, 40);
+        size_t n = r.batches - before;
+        rig_check_replay(&r);
+        rig_fini(&r);
+        return n;
+}
+
+/* R: A11 */
+static void long_texts_of_records_count_for_the_size_of_a_batch(void **state)
+{
+        (void)state;
+        _cleanup_(str_finip) struct str labels = STR_INIT;
+        for (unsigned i = 0; i < 50; i++)
+                str_addf(&labels, "%slabel-%u=%063u", i ? "," : "", i, i);
+        assert_true(batches_of_moves(str_c(&labels)) >= batches_of_moves(NULL) + 5); /* 40 records of 3.5 kB */
 }
 
 /* While a batch waits for the store, inputs are decided and ticks make no noise.  R: A3 C26 */
@@ -524,12 +583,96 @@ static void the_same_inputs_give_the_same_events_byte_for_byte(void **state)
         rig_fini(&b);
 }
 
+/* R: A10 */
+static void fields_of_a_newer_berth_survive_where_records_pass_through(void **state)
+{
+        (void)state;
+        static const unsigned char extra[] = { 0x82, 0x7d, 5, 'n', 'e', 'w', 'e', 'r' }; /* field 2000: text */
+        static const char *const keys[] = { "/workloads/a", "/nodes/n1", "/meta/cluster", "/quotas/t" };
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 4000, 4096, 10, NULL);
+        rig_apply(&r, rig_workload(&r, "a", 1000, 100));
+        rig_runs(&r, "a");
+        Pb__SetQuotaRequest q = PB__SET_QUOTA_REQUEST__INIT;
+        Pb__Quota quota = PB__QUOTA__INIT;
+        quota.tenant = "t";
+        quota.workloads = 5;
+        q.quota = &quota;
+        rig_ask(&r, INPUT_QUOTA_SET, &q);
+        for (size_t i = 0; i < ARRAY_LEN(keys); i++) { /* as a newer leader wrote them */
+                struct rig_record *stored = (struct rig_record *)rig_record(&r, keys[i]);
+                stored->data = mem_must_resize(stored->data, stored->len + sizeof(extra));
+                memcpy((char *)stored->data + stored->len, extra, sizeof(extra));
+                stored->len += sizeof(extra);
+        }
+        rig_restart(&r);
+        rig_hello(&r, "n1", 5000, 4096, 10, "zone=a"); /* every one of them is written anew */
+        rig_runs(&r, "a");
+        rig_stop(&r, "a");
+        quota.workloads = 6;
+        rig_ask(&r, INPUT_QUOTA_SET, &q);
+        rig_restored(&r);
+        for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+                const struct rig_record *stored = rig_record(&r, keys[i]);
+                if (!memmem(stored->data, stored->len, extra, sizeof(extra)))
+                        fail_msg("%s lost a field", keys[i]);
+        }
+        rig_hello(&r, "n1", 5000, 4096, 10, "zone=a");
+        rig_delete(&r, "a");
+        rig_is_gone(&r, "a", "n1");
+        rig_apply(&r, rig_workload(&r, "a", 1000, 100));
+        const struct rig_record *anew = rig_record(&r, "/workloads/a");
+        assert_null(memmem(anew->data, anew->len, extra, sizeof(extra)));
+        rig_fini(&r);
+}
+
+/* R: C1 */
+static void a_record_changed_by_hand_is_taken_over_put_back_or_removed(void **state)
+{
+        (void)state;
+        struct rig r;
+        busy(&r, NULL);
+        rig_mark(&r);
+        Pb__TouchedRecord t = PB__TOUCHED_RECORD__INIT;
+        const struct {
+                const char *key, *action;
+        } cases[] = { { "/workloads/w0", "put-back" },  { "/workloads/nobody", "removed" }, { "/nodes/n2/status", "put-back" },
+                      { "/nodes/nobody", "removed" },   { "/quotas/nobody", "removed" },    { "/tombstones/n2/nobody", "removed" },
+                      { "/tombstones/nobody", "left" }, { "/meta/cluster", "put-back" },    { "/assignments/w0", "put-back" },
+                      { "/somebody/elses", "left" },    { "/workloads/", "left" } };
+        for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+                t.key = (char *)cases[i].key;
+                t.removed = i % 2;
+                rig_say(&r, INPUT_TOUCHED, 0, &t, NULL);
+                assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__RecordTouched)->record, cases[i].key);
+                assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__RecordTouched)->action, cases[i].action);
+        }
+        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__RecordTouched), ARRAY_LEN(cases));
+        Pb__ApplyWorkloadRequest q = PB__APPLY_WORKLOAD_REQUEST__INIT;
+        q.workload = rig_workload(&r, "w0", 500, 100);
+        struct err err = { 0 };
+        assert_int_equal(request_normalise(&r.memory, &q.base, &err), 0);
+        t.key = "/workloads/w0";
+        t.removed = false;
+        t.apply = &q;
+        rig_say(&r, INPUT_TOUCHED, 0, &t, NULL);
+        assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__RecordTouched)->action, "taken-over");
+        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadApplied), 1);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_record_changed_by_hand_is_taken_over_put_back_or_removed),
+                cmocka_unit_test(fields_of_a_newer_berth_survive_where_records_pass_through),
                 cmocka_unit_test(events_records_and_the_live_state_say_the_same),
                 cmocka_unit_test(views_for_people_are_written_where_wanted_and_never_read),
                 cmocka_unit_test(batches_are_cut_between_decisions),
+                cmocka_unit_test(batches_are_cut_when_they_have_many_bytes),
+                cmocka_unit_test(long_texts_of_records_count_for_the_size_of_a_batch),
                 cmocka_unit_test(nothing_spins_while_a_full_batch_waits),
                 cmocka_unit_test(what_goes_and_comes_back_within_a_batch_is_written_once),
                 cmocka_unit_test(a_tombstone_confirmed_and_left_again_within_a_batch_is_there),

@@ -80,6 +80,7 @@ struct class
         bool selector_exact;    /* the bits say it all */
         uint8_t strategy;       /* 0: the cluster's */
         int32_t priority;
+        uint8_t exclusive;        /* Pb__Exclusive__E */
         struct constraints *more; /* NULL: none, as most */
         uint32_t refs;            /* definitions that use it */
         struct str key;           /* what the map compares */
@@ -104,7 +105,7 @@ struct definition {
         uint32_t refs;
         uint32_t class;
         uint32_t tenant;
-        uint8_t type, restart;
+        uint8_t type, restart, exclusive;
         int32_t ttl_seconds, stop_grace_seconds;
         uint32_t len;
         unsigned char *data;      /* packed Pb__Workload with the user's fields only */
@@ -137,6 +138,9 @@ enum action {
 extern const char *const action_names[_ACTION_MAX];
 enum action action_parse(const char *name);
 
+/* What is stored of a view, as far as it is known: one that says the same already is not written again. */
+enum { VIEW_UNKNOWN, VIEW_NONE, VIEW_THERE };
+
 struct workload {
         char *id; /* NULL: free slot */
         char *revision, *observed, *failure, *last_error, *previous_node;
@@ -156,6 +160,7 @@ struct workload {
         uint8_t desired, phase, actual, reason, placed_reason, action;
         bool has_exit : 1, has_signal : 1;
         bool holds : 1;                                         /* counted in its node's ledger */
+        bool unleased : 1;                                      /* see Pb__Placement: an older copy there is stopped by no lease */
         bool counted : 1, counted_runs : 1, counted_placed : 1; /* derived: how its tenant's usage counts it, see quota.c */
         uint8_t counted_desired;                                /* derived: in core.by_desired */
         /* live */
@@ -164,6 +169,7 @@ struct workload {
         bool waiting : 1; /* in its class's queue, or, with over_quota, in its tenant's */
         bool over_quota : 1;
         bool rules_pending : 1; /* rules are to look at it */
+        bool behind : 1;        /* its node runs a newer copy than this record knows: its definition is asked for. See restore.c */
         bool reported : 1;      /* the agent has said anything about the current token */
         uint16_t tombs;         /* tombstones of this id, on whatever nodes (derived) */
         uint16_t shadows;       /* strangers of this name, on whatever nodes */
@@ -172,6 +178,8 @@ struct workload {
         char *progress;         /* live: what the agent is doing with it, while it starts */
         uint64_t seen;          /* number of the complete report that mentioned it last */
         uint64_t said;          /* what its node's agent last said of it, hashed; 0: nothing, or that it is gone. See drift.c */
+        uint64_t shown;         /* what /assignments/<id> says, hashed; VIEW_NONE: it is not there; VIEW_UNKNOWN. See record.c */
+        uint8_t shown_retries;  /* /retries/<id>: VIEW_NONE, VIEW_THERE or VIEW_UNKNOWN */
 };
 
 /* ---- tenants ----------------------------------------------------------------------------------------------------------------------------- */
@@ -203,6 +211,7 @@ struct tombstone {
         uint64_t token_epoch, token_seq;
         struct amounts held;
         uint8_t reason;
+        bool leased, released; /* see Pb__Tombstone */
         int64_t created_at;
         uint32_t *ports, n_ports; /* host ports that it still holds */
         uint32_t next, prev;      /* the node's tombstones */
@@ -248,6 +257,7 @@ struct stranger {
         bool leaves;  /* it was told to be removed */
         bool wanted;  /* somebody wants to adopt it: its definition was asked for */
         bool refused; /* and could not */
+        bool ahead;   /* it is a newer copy of a workload than the record knows: taken over by itself. See restore.c */
 };
 
 enum { TAINTED_NOT, TAINTED_HARD, TAINTED_SOFT }; /* nothing comes without a toleration; it comes when nothing else is left */
@@ -262,6 +272,8 @@ struct node {
         struct label *labels; /* sorted by key */
         uint32_t n_labels;
         uint32_t type_bits;        /* what it runs: registered, and not found unsupported */
+        uint32_t exclusive_bits;   /* types of which it can hold exclusive units */
+        int64_t fenced_at;         /* an operator said that it is dead; 0: no */
         uint32_t unsupported_bits; /* types whose runtime turned out not to work there (C25) */
         char *instance;            /* the agent process that said so */
         char **drivers;            /* storage drivers */
@@ -279,6 +291,7 @@ struct node {
         uint64_t seq;
         struct ledger ledger;
         struct amounts kept;           /* live: for those who are nominated */
+        ARRAY(uint32_t) kept_ports;    /* the same */
         uint64_t label_bits;           /* derived: of the pairs in core.bits */
         ARRAY(struct held_port) ports; /* derived: host ports of units and tombstones, sorted */
         uint32_t usable;               /* derived: what class_could_use() looks at, to notice when it changes */
@@ -287,14 +300,16 @@ struct node {
         uint32_t tombstones, n_tombstones, n_lost; /* n_lost: tombstones of copies that moved away while it was silent */
         bool unreachable;                          /* NotReady because calls to its agent fail, not because it is silent; derived */
         /* live */
-        uint64_t session;  /* 0: no stream */
-        int64_t heard_at;  /* 0: not since the server started */
-        uint64_t sent_seq; /* cursor of the last order sent on this stream */
-        int64_t list_at;   /* ask for the whole list with the first heartbeat after this */
+        uint64_t session;     /* 0: no stream */
+        int64_t heard_at;     /* 0: not since the server started */
+        int64_t heard_steady; /* by the steady clock: its agent's lease counts from before this */
+        uint64_t sent_seq;    /* cursor of the last order sent on this stream */
+        int64_t list_at;      /* ask for the whole list with the first heartbeat after this */
         int64_t cpu_used, memory_used_mb, disk_used_gb;
-        bool usage_known;    /* a heartbeat has told it */
-        char *said_instance; /* the agent process that said hello last */
-        bool calls_fail;     /* its agent cannot be called */
+        bool usage_known;     /* a heartbeat has told it */
+        char *said_instance;  /* the agent process that said hello last */
+        bool calls_fail;      /* its agent cannot be called */
+        uint8_t shown_status; /* what /nodes/<id>/status says, plus VIEW_THERE; VIEW_UNKNOWN. See record.c */
         bool unsaved, evicting, rules_pending;
         bool drain_queued;                /* in core.drains */
         bool drain_expired;               /* its deadline has passed: what is left is stopped */
@@ -327,6 +342,16 @@ struct foreign {
         size_t len;
 };
 
+/* A token: see access.c. */
+struct access {
+        char *name; /* NULL: free */
+        char *hash, *created_by, *revoked_by, *node_id, *used_by, *used_key;
+        int32_t role;
+        int64_t created_at, expires_at, revoked_at, used_at;
+        uint64_t seq;
+        bool unsaved;
+};
+
 /* An operator's wish to adopt units, until the agent has said what they are. Live. */
 struct adoption {
         char *node_id, *request_id, *actor;
@@ -337,6 +362,12 @@ struct adoption {
 };
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------------------------- */
+
+/* See Pb__Fencing. */
+struct fencing {
+        int64_t leader_ms, lease_ms, grace_ms, wait_ms;
+        int32_t drift_percent;
+};
 
 struct priority_units {
         int32_t priority;
@@ -352,10 +383,22 @@ struct core_out {
         ARRAY(struct workload_ix) workloads; /* unsaved */
         ARRAY(struct node_ix) nodes;
         ARRAY(uint32_t) tombstones;
-        ARRAY(uint32_t) quotas, alerts, outgoing;
+        ARRAY(uint32_t) quotas, alerts, outgoing, tokens;
         bool cluster;
         uint64_t expected_head;
-        size_t ops;
+        size_t ops, bytes; /* bytes: of what can be large */
+};
+
+/* What a restore of a backup forgot; see restore.c. */
+struct lost_span {
+        uint64_t epoch, seq, until_epoch;
+        int64_t restored_at;
+};
+
+/* What a record carries that this berth does not know; see extras.c. */
+struct extra {
+        char *key, *data;
+        size_t len;
 };
 
 struct core {
@@ -364,7 +407,12 @@ struct core {
         /* durable */
         char *cluster_id;
         uint64_t epoch;
+        ARRAY(struct lost_span) lost;
+        ARRAY(struct extra) extras;
+        struct map extras_by_key;
         int64_t cluster_created_at;
+        struct fencing fencing; /* lease_ms 0: nothing exclusive was ever asked for */
+        bool restored;
         uint64_t head;
         ARRAY(struct node) nodes;
         ARRAY(struct workload) workloads;
@@ -374,7 +422,11 @@ struct core {
         ARRAY(struct tenant) tenants;
         ARRAY(struct alert) alerts;
         ARRAY(struct outgoing) outbox;
+        ARRAY(struct access) tokens;
         /* derived */
+        struct map token_by_name, token_by_hash;
+        ARRAY(uint32_t) free_tokens;
+        uint64_t tokens_version; /* grows with every change of one */
         struct map alert_by_key, outgoing_by_id;
         ARRAY(uint32_t) free_alerts, free_outgoing;
         struct heap alert_deadlines, outbox_deadlines;
@@ -395,16 +447,19 @@ struct core {
         /* live */
         bool started;
         int64_t now_ms, started_ms, next_pass_ms;
-        uint64_t decided_seq;     /* the last event that no plan could have foreseen: see check_index() */
-        uint32_t looks_left;      /* how often the reader that is being answered may still look at all nodes */
-        uint64_t capacity_change; /* grows whenever something may fit that did not */
-        uint32_t waiting_first;   /* list of classes with somebody waiting, the highest priority first */
+        int64_t steady_ms, started_steady; /* see struct input */
+        int64_t fencing_since;             /* by the steady clock: since when no lease by older values was given */
+        uint64_t decided_seq;              /* the last event that no plan could have foreseen: see check_index() */
+        uint32_t looks_left;               /* how often the reader that is being answered may still look at all nodes */
+        uint64_t capacity_change;          /* grows whenever something may fit that did not */
+        uint32_t waiting_first;            /* list of classes with somebody waiting, the highest priority first */
         ARRAY(struct workload_ix) nominated;
         int64_t preempt_at, preempt_since; /* when to look again whether lower priorities can make room; when the minute began */
         uint32_t preempt_used;
         uint64_t preempt_sweep; /* how often every class that waits has had its look */
         uint64_t report_number;
-        uint32_t n_held; /* nodes whose eviction is held */
+        bool list_is_old; /* of the Hello that is being decided: it was made before its agent had seen the last orders */
+        uint32_t n_held;  /* nodes whose eviction is held */
         ARRAY(struct workload_ix) dirty;
         size_t dirty_done;
         bool configured;                /* INPUT_CONFIG has come: until then no rule is known, and none counts as gone */
@@ -484,6 +539,8 @@ void reply_message(struct core *c, const ProtobufCMessage *msg);
 struct arena *reply_memory(struct core *c); /* of the batch that is being made */
 void effect_add(struct core *c, enum effect_kind kind, uint64_t session, int64_t value, void *data, size_t len);
 void decision_done(struct core *c);
+/* A whole list says nothing about orders that its agent had not seen. */
+bool has_seen_orders(const struct core *c, const struct node *n, const Pb__Cursor *applied);
 bool step_is_full(const struct core *c); /* enough for one step: leave the rest for the next */
 int check_index(struct core *c,
                 uint64_t index); /* of a plan; < 0: something was decided since, and the caller has been told; 0: none was given */
@@ -612,6 +669,9 @@ void many_applied(struct core *c, const struct workload *w, bool created);
 void decide_delete(struct core *c, const Pb__WorkloadRef *req);
 void decide_desired(struct core *c, const Pb__SetDesiredRequest *req);
 void decide_retry(struct core *c, const Pb__WorkloadRef *req);
+/* The one that a user wants to change, if it is there and still as they saw it; else they have been told why not. */
+struct workload_ix to_change(struct core *c, const char *id, uint64_t if_match, uint64_t index);
+void reply_workload(struct core *c, struct workload_ix w, bool created);
 void decide_workload_deadline(struct core *c, struct workload_ix w);
 void decide_failure(struct core *c, struct workload_ix w, Pb__Reason__E reason, const char *message, const Pb__UnitStatus *u);
 void reconcile(struct core *c, struct workload_ix w);
@@ -650,6 +710,38 @@ void tombstone_add(struct core *c, struct node_ix n, const char *workload_id, ui
                    Pb__Reason__E reason, int64_t at);
 void tombstone_remove(struct core *c, uint32_t t);
 uint16_t tombstone_count(const struct core *c, const char *workload_id);
+uint32_t tombstones_of(const struct core *c, const char *workload_id); /* the first; then same_next */
+
+/* fence.c */
+bool unit_is_movable(const struct core *c, const struct workload *w); /* exclusive, and moves by the clock */
+bool unit_is_pinned(const struct core *c, const struct workload *w);  /* exclusive, and has a node from which only an operator moves it */
+struct fence {
+        struct node_ix node; /* where a holder may be; NODE_NONE: nobody knows where */
+        int64_t until_ms;    /* by the core's clock; INT64_MAX: until it is proved, or an operator says so */
+        const char *what;    /* for people */
+};
+/* An exclusive unit must not be started yet. ret may be NULL. */
+bool exclusive_is_held_back(const struct core *c, const struct workload *w, struct fence *ret);
+bool node_can_hold(const struct node *n, const struct class *k); /* exclusive units of this class */
+void fence_ask_again(struct core *c, struct workload_ix w);      /* held back: looked at again in time */
+void fencing_needed(struct core *c); /* the first exclusive workload, other times, a start: what holds is on record */
+void fencing_settle(struct core *c);
+int64_t fencing_next_ms(const struct core *c);
+int64_t fencing_lease_ms(const struct core *c);
+int64_t fencing_stop_ms(const struct core *c);
+int64_t fencing_wait_ms(const struct core *c);
+void fencing_fill(const struct core *c, Pb__Fencing *ret);
+void fencing_take(struct core *c, const Pb__Cluster *from);
+bool fencing_is_sane(const Pb__Fencing *f);
+void decide_node_fence(struct core *c, const Pb__NodeRef *req);
+void decide_release(struct core *c, const Pb__WorkloadRef *req);
+const char *wrong_release(const struct core *c, const Pb__Event *e);
+void apply_release(struct core *c, struct workload_ix w);
+uint32_t exclusive_waiting(const struct core *c);
+const char *exclusive_waits_for(const struct core *c, struct node_ix n); /* the id of one that is held back by a copy there; NULL: none */
+/* For a reader: that it is held back, by whom, and until when. */
+void fence_shown(const struct core *c, const struct workload *w, struct arena *a, Pb__WorkloadStatus *status);
+void explain_exclusive(struct core *c, const struct workload *w, Pb__Explanation *x);
 
 /* record.c */
 void *workload_record(struct core *c, const struct workload *w, bool live, struct arena *a, size_t *ret_len);
@@ -658,6 +750,7 @@ void *node_record_whole(struct core *c, const struct node *n, struct arena *a, s
 void records_collect(struct core *c, struct core_out *out, struct store_record **ret, size_t *ret_n);
 Pb__NodeStatus__E node_status_shown(const struct node *n); /* of liveness and wish */
 void save_workload(struct core *c, struct workload_ix w);
+void views_of_new_workload(struct core *c, struct workload_ix ix); /* none of them is stored yet */
 void save_node(struct core *c, struct node_ix n);
 void save_tombstone(struct core *c, uint32_t t);
 void save_quota(struct core *c, uint32_t tenant);
@@ -697,6 +790,25 @@ char *constraints_remedy(const struct core *c, struct node_ix n, const struct de
 /* check_constraints.c: the parts of check.c that know constraints.h */
 int check_constraints(const struct core *c, struct err *err);
 void dump_constraints(const struct core *c, struct str *out);
+
+/* access.c */
+void tokens_init(struct core *c);
+void tokens_fini(struct core *c);
+void save_token(struct core *c, uint32_t token);
+bool token_exists(const struct core *c, const char *name);
+void decide_token_create(struct core *c, const Pb__CreateTokenRequest *req);
+void decide_token_revoke(struct core *c, const Pb__TokenRef *req);
+void decide_token_use(struct core *c, const Pb__UseTokenRequest *req);
+void decide_touched(struct core *c, const Pb__TouchedRecord *touched); /* touched.c */
+void apply_touched(struct core *c, const Pb__Event *e);
+void decide_access_note(struct core *c, const Pb__AccessNote *note);
+void read_list_tokens(struct core *c, const Pb__ListTokensRequest *req);
+const char *wrong_token(const struct core *c, const Pb__Event *e);
+void apply_token_event(struct core *c, const Pb__Event *e);
+void *token_record(const struct core *c, uint32_t token, struct arena *a, size_t *ret_len);
+bool load_token(struct core *c, const char *name, const Pb__AccessToken *m);
+void tokens_dump(const struct core *c, struct str *out);
+int tokens_check(const struct core *c, struct err *err);
 
 /* quota.c */
 void quotas_init(struct core *c);
@@ -770,5 +882,30 @@ void outbox_dump(const struct core *c, struct str *out);
 int outbox_check(const struct core *c, struct err *err);
 
 /* retry.c: see retry.h */
+
+/* ---- extras.c ------------------------------------------------------------------------------------------------------------------------------ */
+
+void extras_keep(struct core *c, const char *key, const ProtobufCMessage *m);
+void extras_drop(struct core *c, const char *key);
+void extras_append(const struct core *c, struct arena *a, struct store_record *r); /* to what is about to be written */
+void extras_fini(struct core *c);
+
+/* ---- restore.c ----------------------------------------------------------------------------------------------------------------------------- */
+
+/* Given out by a state that a restore forgot: newer than whatever the records say. */
+bool token_is_lost(const struct core *c, uint64_t epoch, uint64_t seq);
+void lost_add(struct core *c, const Pb__LostSpan *span);
+void lost_record(const struct core *c, struct arena *a, Pb__Cluster *r);
+/* Epochs only grow (E1), by one or to the time in ms. Whoever names a larger one makes it up, and it could not grow any more. */
+#define EPOCH_MAX (UINT64_C(1) << 62)
+#define EPOCH_KEPT_MAX (EPOCH_MAX + UINT32_MAX) /* in records: it grew since */
+bool lost_is_sane(const Pb__Cluster *m);
+bool unit_is_ahead(const struct core *c, const struct workload *w, const Pb__UnitStatus *u);
+void decide_ahead(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u);
+bool order_is_doubtful(const struct core *c, const struct workload *w);
+bool still_listening(const struct core *c, const struct workload *w);
+void decide_restored(struct core *c, const struct input *in);
+const char *wrong_restore(const struct core *c, const Pb__Event *e);
+void apply_restored(struct core *c, const Pb__Event *e);
 
 #endif

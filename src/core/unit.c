@@ -13,7 +13,7 @@
 
 /* ---- tombstones ---------------------------------------------------------------------------------------------------------------------------- */
 
-static uint32_t tombstones_of(const struct core *c, const char *workload_id)
+uint32_t tombstones_of(const struct core *c, const char *workload_id)
 {
         return c->n_tombstones ? map_get(&c->tombstone_by_id, workload_id, strlen(workload_id)) : NONE;
 }
@@ -175,6 +175,8 @@ static void *pack_unit(struct core *c, const struct workload *w, size_t *ret_len
 
 bool unit_is_held_back(const struct core *c, const struct workload *w)
 {
+        if (exclusive_is_held_back(c, w, NULL))
+                return true;
         if (!w->tombs || w->desired != PB__DESIRED_STATE__E__Running)
                 return false;
         for (uint32_t t = tombstones_of(c, w->id); t != NONE; t = c->tombstones.at[t].same_next)
@@ -186,7 +188,15 @@ bool unit_is_held_back(const struct core *c, const struct workload *w)
 void unit_send(struct core *c, struct workload_ix ix)
 {
         struct workload *w = workload_at(c, ix);
-        if (!node_ok(w->node) || !node_at(c, w->node)->session || (unit_is_held_back(c, w) && !MUTANT(new_copy_before_old_is_gone)))
+        if (order_is_doubtful(c, w))
+                return;
+        if (!node_ok(w->node))
+                return;
+        if (unit_is_held_back(c, w) && !MUTANT(new_copy_before_old_is_gone)) {
+                fence_ask_again(c, ix);
+                return;
+        }
+        if (!node_at(c, w->node)->session)
                 return;
         order_sent(c, w->node);
         effect_add(c, EFFECT_PLAN_UNIT, node_at(c, w->node)->session, 0, NULL, 0);
@@ -286,7 +296,12 @@ static void decide_ended(struct core *c, struct workload_ix ix, const Pb__UnitSt
         struct workload *w = workload_at(c, ix);
         bool open = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating || w->phase == PB__PHASE__E__Running;
         if (!open)
-                return; /* this end is known already */
+                return;                                  /* this end is known already */
+        if (u->reason == PB__REASON__E__lease_expired) { /* that is nobody's failure; its agent is heard again */
+                launch(c, ix, PB__REASON__E__lease_expired, ACTION_APPLY,
+                       "its agent was cut off for longer than its lease, and had stopped it");
+                return;
+        }
         bool clean = u->exit_code && u->exit_code->value == 0 && !u->signal && u->state != PB__ACTUAL_STATE__E__Failed;
         bool known = u->exit_code || u->signal || u->state == PB__ACTUAL_STATE__E__Failed;
         if (clean && definition_of(c, w)->restart != PB__RESTART__E__always && !MUTANT(job_restarted)) {
@@ -297,7 +312,7 @@ static void decide_ended(struct core *c, struct workload_ix ix, const Pb__UnitSt
                 launch(c, ix, PB__REASON__E__lost_by_agent, ACTION_APPLY, failure_text(c, u));
                 return;
         }
-        if (u->reason == PB__REASON__E__runtime_unavailable) {
+        if (u->reason == PB__REASON__E__runtime_unavailable && !unit_is_pinned(c, w)) {
                 decide_mismatch(c, ix, failure_text(c, u));
                 return;
         }
@@ -321,7 +336,9 @@ static void decide_missing(struct core *c, struct workload_ix ix, bool complete)
                 return;
         default:
                 /* A launch on its way is covered by its deadline; a unit that did run and is not known any more is launched anew. */
-                if (w->phase == PB__PHASE__E__Running && (complete || c->now_ms - w->last_launch_at >= c->opt.launch_grace_ms))
+                if (still_listening(c, w))
+                        node_at(c, w->node)->list_at = c->now_ms + silence_limit_ms(c);
+                else if (w->phase == PB__PHASE__E__Running && (complete || c->now_ms - w->last_launch_at >= c->opt.launch_grace_ms))
                         launch(c, ix, PB__REASON__E__lost_by_agent, ACTION_APPLY, "the agent does not know it any more");
         }
 }
@@ -413,6 +430,13 @@ static bool speaks_of_current(const struct workload *w, const Pb__UnitStatus *u)
         return (u->token && u->token->epoch == w->token_epoch && u->token->seq == w->token_seq) || MUTANT(stale_report_accepted);
 }
 
+/* Its workload may not run twice, so a list that may be old proves nothing about it. */
+static bool is_of_exclusive(const struct core *c, uint32_t t)
+{
+        struct workload_ix w = workload_find(c, c->tombstones.at[t].workload_id);
+        return c->tombstones.at[t].leased || (workload_ok(w) && class_of(c, workload_get(c, w))->exclusive);
+}
+
 /* Everything that a complete report does not mention is not there. */
 static void decide_unmentioned(struct core *c, struct node_ix n)
 {
@@ -420,10 +444,10 @@ static void decide_unmentioned(struct core *c, struct node_ix n)
         ARRAY(struct workload_ix) missing = { 0 };
         ARRAY(uint32_t) gone = { 0 };
         for (struct workload_ix w = node_at(c, n)->units; workload_ok(w); w = workload_at(c, w)->node_next)
-                if (workload_at(c, w)->seen != report)
+                if (workload_at(c, w)->seen != report && !(c->list_is_old && class_of(c, workload_at(c, w))->exclusive))
                         *array_push(&missing) = w;
         for (uint32_t t = node_at(c, n)->tombstones; t != NONE; t = c->tombstones.at[t].next)
-                if (c->tombstones.at[t].seen != report)
+                if (c->tombstones.at[t].seen != report && !(c->list_is_old && is_of_exclusive(c, t)))
                         *array_push(&gone) = t;
         for (size_t i = 0; i < missing.len; i++) {
                 decide_missing(c, missing.at[i], true);
@@ -454,6 +478,8 @@ void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *un
                         workload_at(c, ix)->seen = c->report_number;
                         if (speaks_of_current(workload_at(c, ix), u))
                                 decide_unit(c, ix, u, complete);
+                        else if (complete && unit_is_ahead(c, workload_at(c, ix), u))
+                                decide_ahead(c, ix, u);
                         else if (u->state == PB__ACTUAL_STATE__E__Missing && workload_at(c, ix)->desired == PB__DESIRED_STATE__E__Deleted)
                                 decide_gone_for_good(c, ix);
                         else if (complete && u->state != PB__ACTUAL_STATE__E__Missing && is_in_plan(workload_at(c, ix)))

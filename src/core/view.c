@@ -13,6 +13,7 @@ static void take_over_node(struct core *view, struct node_ix ix, const struct no
         if (n->session)
                 map_put(&view->session_nodes, ix.v);
         n->heard_at = from->heard_at;
+        n->heard_steady = from->heard_steady;
         n->cpu_used = from->cpu_used;
         n->memory_used_mb = from->memory_used_mb;
         n->disk_used_gb = from->disk_used_gb;
@@ -30,6 +31,9 @@ void core_view(struct core *view, const struct core *live, uint64_t head)
         view->started = true;
         view->now_ms = live->now_ms;
         view->started_ms = live->started_ms;
+        view->steady_ms = live->steady_ms;
+        view->started_steady = live->started_steady;
+        view->fencing_since = live->fencing_since;
         view->stats = live->stats;
         ranks_refresh(view);
         for (uint32_t i = 0; i < view->nodes.len; i++) {

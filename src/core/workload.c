@@ -278,7 +278,7 @@ void workload_deadline_refresh(struct core *c, struct workload_ix ix)
 
 /* ---- what users ask ------------------------------------------------------------------------------------------------------------------------ */
 
-static void reply_workload(struct core *c, struct workload_ix ix, bool created)
+void reply_workload(struct core *c, struct workload_ix ix, bool created)
 {
         if (c->many) {
                 many_applied(c, workload_at(c, ix), created);
@@ -311,8 +311,7 @@ static int check_version(struct core *c, const struct workload *w, uint64_t if_m
             "read it again and repeat the change");
 }
 
-/* The one that a user wants to change, if it is there and still as they saw it; else they have been told why not. */
-static struct workload_ix to_change(struct core *c, const char *id, uint64_t if_match, uint64_t index)
+struct workload_ix to_change(struct core *c, const char *id, uint64_t if_match, uint64_t index)
 {
         struct workload_ix ix;
         struct err err;
@@ -369,6 +368,8 @@ static bool only_relabels(struct core *c, const struct workload *w, const Pb__Wo
 
 static void emit_definition(struct core *c, Pb__EventType__E type, const Pb__Workload *asked, const char *revision, const char *action)
 {
+        if (asked->exclusive)
+                fencing_needed(c);
         Pb__Workload view;
         definition_view(asked, &view);
         view.id = asked->id;
@@ -394,6 +395,9 @@ static bool fits_in_place(const struct core *c, const struct workload *w, const 
 {
         const struct node *n = node_get(c, w->node);
         if (!(n->type_bits & (1u << asked->type)))
+                return false;
+        const struct class as = { .exclusive = (uint8_t)asked->exclusive, .type_bit = 1u << asked->type };
+        if (asked->exclusive && !node_can_hold(n, &as))
                 return false;
         for (size_t i = 0; i < asked->n_node_selector; i++)
                 if (!str_eq(label_get(n->labels, n->n_labels, asked->node_selector[i]->key), asked->node_selector[i]->value))
@@ -703,6 +707,7 @@ static void launch_is_overdue(struct core *c, struct workload_ix ix)
                 unit_send(c, ix);
         }
         heap_set(&c->workload_deadlines, ix.v, again);
+        fence_ask_again(c, ix);
 }
 
 void decide_workload_deadline(struct core *c, struct workload_ix ix)
@@ -774,6 +779,8 @@ static bool try_place(struct core *c, struct workload_ix ix, Pb__Reason__E leavi
         const struct definition *d = definition_of(c, w);
         struct node_ix old = w->node;
         struct place_result r;
+        if (unit_is_pinned(c, w))
+                return false;
         c->stats.placements++;
         if (w->holds) /* the nodes are compared as if it were not there */
                 counts_unit_quietly(c, w, -1);
@@ -807,6 +814,10 @@ static bool try_place(struct core *c, struct workload_ix ix, Pb__Reason__E leavi
 static Pb__Reason__E main_reason(struct core *c, const struct workload *w, struct node_ix exclude, unsigned known, char **ret_text)
 {
         uint32_t counts[64] = { 0 };
+        if (unit_is_pinned(c, w)) {
+                *ret_text = arena_printf(&c->step, "pinned to %s: only an operator moves it", node_at(c, w->node)->id);
+                return PB__REASON__E__pinned_to_node;
+        }
         if (w->holds)
                 counts_unit_quietly(c, w, -1);
         for (uint32_t i = 0; i < c->nodes.len; i++)
@@ -841,6 +852,8 @@ static Pb__Reason__E main_reason(struct core *c, const struct workload *w, struc
 Pb__Reason__E why_nowhere(struct core *c, const struct workload *w, char **ret_text)
 {
         *ret_text = "";
+        if (unit_is_pinned(c, w))
+                return main_reason(c, w, w->node, 0, ret_text);
         if (w->holds)
                 counts_unit_quietly(c, w, -1);
         struct place_result r = place(c, definition_of(c, w), is_barred(w) ? w->id : NULL, w->node);
@@ -866,9 +879,11 @@ Pb__Reason__E why_it_waits(struct core *c, const struct workload *w)
 {
         struct class *k = class_of(c, w);
         char *text;
+        if (unit_is_pinned(c, w))
+                return PB__REASON__E__pinned_to_node;
         if (!stands_for_its_class(c, w))
                 return k->reason;
-        if (k->shown_at != c->capacity_change && c->looks_left) {
+        if (k->shown_at != c->capacity_change && c->looks_left && c->started) { /* a follower does not know who is there */
                 c->looks_left--;
                 k->shown_at = c->capacity_change;
                 k->shown_reason = (uint8_t)main_reason(c, w, NODE_NONE, w->reason, &text);

@@ -63,6 +63,9 @@ static void apply_applied(struct core *c, struct workload_ix ix, const Pb__Event
         bool created = w->definition == NONE;
         bool held = w->holds;
         uint32_t d = definition_intern(c, e->workload);
+        /* (F3) */
+        w->unleased = held && e->workload->exclusive == PB__EXCLUSIVE__E__movable &&
+                      (w->unleased || definition_of(c, w)->exclusive != PB__EXCLUSIVE__E__movable);
         if (!created) {
                 waiting_remove(c, ix); /* of its old class */
                 usage_drop(c, w);
@@ -136,8 +139,10 @@ static void leave_tombstone(struct core *c, struct workload_ix ix, struct node_i
         const struct workload *w = workload_at(c, ix);
         const struct class *k = class_of(c, w);
         tombstone_add(c, n, w->id, w->token_epoch, w->token_seq, held ? k->need : (struct amounts){ 0 }, reason, at);
+        struct tombstone *t = &c->tombstones.at[tombstone_find(c, n, w->id)];
+        t->leased = k->exclusive == PB__EXCLUSIVE__E__movable && !w->unleased;
         if (held && k->more)
-                ports_of_tombstone(c, &c->tombstones.at[tombstone_find(c, n, w->id)], k->more->ports, k->more->n_ports);
+                ports_of_tombstone(c, t, k->more->ports, k->more->n_ports);
 }
 
 static void apply_deleted(struct core *c, struct workload_ix ix, const Pb__Event *e)
@@ -189,8 +194,10 @@ static void apply_scheduled(struct core *c, struct workload_ix ix, const Pb__Eve
         struct node_ix n = node_find(c, e->node_id);
         must(node_ok(n), "N5: an event about a node names a known one");
         waiting_remove(c, ix);
-        if (!node_ok(w->node))
+        if (!node_ok(w->node)) {
                 workload_assign(c, ix, n);
+                w->unleased = false;
+        }
         must(w->node.v == n.v, "W1: a workload has one node at most");
         workload_hold(c, ix, true);
         text_set(&w->lost_node, NULL);
@@ -238,9 +245,15 @@ static void apply_adopted(struct core *c, struct workload_ix ix, const Pb__Event
 {
         apply_applied(c, ix, e);
         struct workload *w = workload_at(c, ix);
+        struct node_ix n = node_find(c, e->node_id);
+        w->desired = (uint8_t)e->workload->desired_state; /* also of one that is known: a record of before a restore */
         bool runs = w->desired == PB__DESIRED_STATE__E__Running;
-        workload_assign(c, ix, node_find(c, e->node_id));
-        workload_hold(c, ix, true);
+        if (w->node.v != n.v)
+                workload_assign(c, ix, n);
+        node_at(c, n)->drain_finished_at = 0; /* (D2): something was left there after all */
+        if (!w->holds)
+                workload_hold(c, ix, true);
+        drain_touch(c, n);
         w->placed_at = e->timestamp;
         w->placed_reason = (uint8_t)e->reason;
         w->reason = (uint8_t)e->reason;
@@ -255,8 +268,10 @@ static void apply_adopted(struct core *c, struct workload_ix ix, const Pb__Event
 void apply_workload_event(struct core *c, const Pb__Event *e)
 {
         struct workload_ix ix = workload_find(c, e->workload_id);
-        if (!workload_ok(ix) && (e->type == PB__EVENT_TYPE__E__WorkloadApplied || e->type == PB__EVENT_TYPE__E__WorkloadAdopted))
+        if (!workload_ok(ix) && (e->type == PB__EVENT_TYPE__E__WorkloadApplied || e->type == PB__EVENT_TYPE__E__WorkloadAdopted)) {
                 ix = workload_add(c, e->workload_id);
+                views_of_new_workload(c, ix);
+        }
         must(workload_ok(ix), "W5: an event about a workload names a known one");
         struct workload *w = workload_at(c, ix);
         w->seq = e->seq;
@@ -270,6 +285,10 @@ void apply_workload_event(struct core *c, const Pb__Event *e)
                 break;
         case PB__EVENT_TYPE__E__WorkloadAdopted:
                 apply_adopted(c, ix, e);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadFenced:
+                w->token_epoch = e->token->epoch;
+                w->token_seq = e->token->seq;
                 break;
         case PB__EVENT_TYPE__E__WorkloadRelabelled:
                 apply_relabelled(c, ix, e);
@@ -303,6 +322,7 @@ void apply_workload_event(struct core *c, const Pb__Event *e)
                 break;
         case PB__EVENT_TYPE__E__WorkloadStarted:
                 w->started_at = e->timestamp;
+                w->unleased = false; /* an agent starts a copy only when the one before is gone */
                 apply_end(c, ix, e, PB__PHASE__E__Running, PB__ACTUAL_STATE__E__Running);
                 break;
         case PB__EVENT_TYPE__E__WorkloadStopped:
@@ -326,6 +346,9 @@ void apply_workload_event(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__WorkloadReleased:
                 text_set(&w->lost_node, node_at(c, w->node)->id);
                 workload_unassign(c, ix);
+                break;
+        case PB__EVENT_TYPE__E__UnitReleased:
+                apply_release(c, ix);
                 break;
         case PB__EVENT_TYPE__E__RetryReset:
                 w->attempts = 0;

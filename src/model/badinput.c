@@ -55,6 +55,11 @@ static const struct {
           "{\"quota\":{\"tenant\":\"team-a\",\"workloads\":10,\"resources\":{\"cpu\":4,\"memory_mb\":4096,\"disk_gb\":10},"
           "\"writes_per_minute\":600}}" },
         { &pb__list_quotas_request__descriptor, "{\"limit\":10}" },
+        { &pb__create_token_request__descriptor, "{\"name\":\"ann\",\"role\":\"operator\",\"ttl_seconds\":3600}" },
+        { &pb__join_request__descriptor, "{\"secret\":\"bjoin_x\",\"node_id\":\"n1\",\"request\":\"PEM\"}" },
+        { &pb__renew_request__descriptor, "{\"node_id\":\"n1\",\"request\":\"PEM\"}" },
+        { &pb__token_ref__descriptor, "{\"name\":\"ann\"}" },
+        { &pb__list_tokens_request__descriptor, "{\"limit\":10}" },
         { &pb__logs_request__descriptor, "{\"id\":\"web-1\",\"follow\":true,\"tail_lines\":10}" },
         { &pb__exec_start__descriptor, "{\"id\":\"web-1\",\"command\":[\"ls\"],\"tty\":true,\"rows\":24,\"cols\":80}" },
         { &pb__hello__descriptor,

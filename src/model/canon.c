@@ -33,6 +33,7 @@ const char *canon_hash(const ProtobufCMessage *m, char ret[CANON_HASH_LEN + 1])
 {
         _cleanup_(str_finip) struct str text = STR_INIT;
 
+        str_reserve(&text, 1024); /* at once, and not by doubling: most specs are shorter */
         canon_json(&text, m);
         return canon_hash_bytes(text.buf, text.len, ret);
 }

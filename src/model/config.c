@@ -99,10 +99,26 @@ static void check_all(struct check *k, Pb__ServerConfig *c)
         check_part(k, &top.base, "");
         if (k->problems == before) {
                 check_range(k, "heartbeat", c->heartbeat, 100, 3600 * 1000, "must be between 100ms and 1h");
+                check_range(k, "lease", c->lease, 1000, 3600 * 1000, "must be between 1s and 1h");
+                check_range(k, "lease_grace", c->lease_grace, 1000, 3600 * 1000, "must be between 1s and 1h");
+                int64_t beat = config_duration_ms(c->heartbeat, 10000);
+                if (!str_empty(c->lease) && config_duration_ms(c->lease, 0) < 2 * beat)
+                        problem(k, "lease",
+                                fmt("must be at least two heartbeats (%lld ms each): else one that is late stops exclusive units",
+                                    (long long)beat),
+                                "heartbeat times silence is the default");
+                if (c->clock_drift_percent && (c->clock_drift_percent->value < 0 || c->clock_drift_percent->value > 50))
+                        problem(k, "clock_drift_percent", "must be between 0 and 50", NULL);
                 check_range(k, "pass", c->pass, 100, INT64_MAX, "must be at least 100ms");
         }
         if (c->tls && str_empty(c->tls->cert) != str_empty(c->tls->key))
                 problem(k, "tls", "needs both cert and key", NULL);
+        if (!str_empty(c->auth) && !str_eq(c->auth, "token") && !str_eq(c->auth, "none"))
+                problem(k, "auth", "must be token or none", NULL);
+        if (c->signing && !str_empty(c->signing->ca) && !str_empty(c->signing->cfssl))
+                problem(k, "signing.cfssl", "is given beside ca", "one of the two signs");
+        if (c->signing && k->problems == before)
+                check_range(k, "signing.valid", c->signing->valid, 5000, 3650ll * 86400 * 1000, "must be between 5s and 3650d");
         if (!str_empty(c->profile) && !str_eq(c->profile, "berth") && !str_eq(c->profile, "persys"))
                 problem(k, "profile", "must be berth or persys", NULL);
         if (!str_empty(c->strangers) && !str_eq(c->strangers, "keep") && !str_eq(c->strangers, "adopt") && !str_eq(c->strangers, "remove"))

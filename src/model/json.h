@@ -35,6 +35,10 @@ enum json_flags {
 /* Appends m. Never fails: text that is not UTF-8 comes out with U+FFFD in place of the bad bytes, so the output is always valid. */
 void json_write(struct str *out, const ProtobufCMessage *m, unsigned flags);
 
+/* The same, compact, of a message that is still packed, in about half the time that unpacking and writing it takes. false, and nothing was added: the bytes are not what this program would write (fields
+ * that it does not know, zeros that are spelled out, no message at all); unpack them and see. */
+bool json_write_packed(struct str *out, const ProtobufCMessageDescriptor *type, const void *data, size_t len);
+
 /* Reads one message of the given type from text (need not end in NUL), at most max_bytes of it, into the arena. On failure what was
  * allocated stays in the arena until that is reset. Always ERR_INVALID: sending the same again cannot help. */
 int json_read(const ProtobufCMessageDescriptor *type, const char *text, size_t len, size_t max_bytes, unsigned flags, struct arena *arena,

@@ -4,8 +4,35 @@
 
 #include "base/mem.h"
 #include "model/shape.h"
+#include <string.h>
 
 #define JSON_WRITE_MAX_DEPTH 100
+
+/* Into the buffer's spare room, without the closing NUL, which finish() sets. */
+static inline void room(struct str *s, size_t more)
+{
+        if (__builtin_expect(s->cap < s->len + more + 1, 0))
+                str_reserve(s, more + 1);
+}
+
+static inline void put(struct str *s, const void *data, size_t n)
+{
+        room(s, n);
+        memcpy(s->buf + s->len, data, n);
+        s->len += n;
+}
+
+static inline void putc1(struct str *s, char c)
+{
+        room(s, 1);
+        s->buf[s->len++] = c;
+}
+
+static inline void finish(struct str *s)
+{
+        room(s, 0);
+        s->buf[s->len] = '\0';
+}
 
 /* The value of a field, compact: all of it, or one scalar at slot. */
 void json_write_field(struct str *out, const struct shape_field *f, const ProtobufCMessage *m);

@@ -1,6 +1,6 @@
 /* model/json_write.c: messages to JSON text. See json.h.
  *
- * Everything goes through put(), which writes into the buffer's spare room directly; the closing NUL is set once, at the end.
+ * Everything goes through put() (json_private.h), which writes into the buffer's spare room directly; the closing NUL is set once, at the end.
  */
 #include "base/clock.h"
 #include "google/protobuf/timestamp.pb-c.h"
@@ -17,25 +17,6 @@ struct writer {
         unsigned flags;
         unsigned level;
 };
-
-static inline void room(struct str *s, size_t more)
-{
-        if (__builtin_expect(s->cap < s->len + more + 1, 0))
-                str_reserve(s, more + 1);
-}
-
-static inline void put(struct str *s, const void *data, size_t n)
-{
-        room(s, n);
-        memcpy(s->buf + s->len, data, n);
-        s->len += n;
-}
-
-static inline void putc1(struct str *s, char c)
-{
-        room(s, 1);
-        s->buf[s->len++] = c;
-}
 
 static void put_u64(struct str *s, uint64_t v)
 {
@@ -344,7 +325,10 @@ static void write_message(struct writer *w, const struct shape *s, const Protobu
         putc1(w->out, '{');
         w->level++;
         for (unsigned i = 0; i < s->n_fields; i++) {
-                const struct shape_field *f = &s->fields[w->flags & JSON_SORTED ? s->type->fields_sorted_by_name[i] : i];
+                unsigned k = w->flags & JSON_SORTED ? s->type->fields_sorted_by_name[i] : i;
+                if (shape_is_unset(&s->wire[k], m))
+                        continue;
+                const struct shape_field *f = &s->fields[k];
                 size_t n = shape_count(f, m);
                 if (shows_nothing(f, m, n))
                         continue;
@@ -361,12 +345,6 @@ static void write_message(struct writer *w, const struct shape *s, const Protobu
         if (any)
                 newline(w);
         putc1(w->out, '}');
-}
-
-static void finish(struct str *out)
-{
-        room(out, 1);
-        out->buf[out->len] = '\0';
 }
 
 void json_write(struct str *out, const ProtobufCMessage *m, unsigned flags)

@@ -164,7 +164,7 @@ static void drop_unknown(ProtobufCMessage *m)
         m->unknown_fields = NULL;
         for (unsigned i = 0; i < s->n_fields; i++) {
                 const struct shape_field *f = &s->fields[i];
-                if (f->field->type != PROTOBUF_C_TYPE_MESSAGE)
+                if (shape_is_unset(&s->wire[i], m) || f->field->type != PROTOBUF_C_TYPE_MESSAGE)
                         continue;
                 size_t n = shape_count(f, m);
                 for (size_t k = 0; k < n; k++)
@@ -236,6 +236,8 @@ ProtobufCMessage *pb_clone(struct arena *arena, const ProtobufCMessage *m)
         ProtobufCMessage *copy = pb_new(arena, m->descriptor);
 
         for (unsigned i = 0; i < s->n_fields; i++) {
+                if (shape_is_unset(&s->wire[i], m))
+                        continue;
                 const struct shape_field *f = &s->fields[i];
                 size_t n = shape_count(f, m);
                 if (n == 0)
@@ -412,6 +414,8 @@ static int normalise(ProtobufCMessage *m, const struct path_step *at, unsigned d
         if (depth > PB_MAX_DEPTH)
                 return err_set(err, ERR_INVALID, .msg = "nested too deep", .path = path_text(at, path));
         for (unsigned i = 0; i < s->n_fields; i++) {
+                if (shape_is_unset(&s->wire[i], m))
+                        continue;
                 const struct shape_field *f = &s->fields[i];
                 struct path_step step = { .up = at, .name = f->field->name, .name_len = f->name_len };
                 size_t n = f->field->type == PROTOBUF_C_TYPE_MESSAGE ? shape_count(f, m) : 0;

@@ -27,6 +27,10 @@ static inline bool put_bytes(struct writer *w, const void *data, size_t len)
 
 static inline bool put_varint(struct writer *w, uint64_t v)
 {
+        if (v < 0x80 && w->at > w->first) { /* as most lengths and numbers are */
+                *--w->at = (uint8_t)v;
+                return true;
+        }
         unsigned n = (unsigned)(70 - __builtin_clzll(v | 1)) / 7; /* seven bits in each byte */
 
         if ((size_t)(w->at - w->first) < n)
@@ -39,9 +43,19 @@ static inline bool put_varint(struct writer *w, uint64_t v)
         return true;
 }
 
-static inline bool put_text(struct writer *w, uint32_t tag, const void *data, size_t len)
+/* Two bytes are stored, and one or both of them kept: what is before them is yet to be written. */
+static inline bool put_tag(struct writer *w, const struct wire_field *f)
 {
-        return put_bytes(w, data, len) && put_varint(w, len) && put_varint(w, tag);
+        if (w->at - w->first < 2)
+                return false;
+        memcpy(w->at - 2, f->tag, 2);
+        w->at -= f->tag_len;
+        return true;
+}
+
+static inline bool put_text(struct writer *w, const struct wire_field *f, const void *data, size_t len)
+{
+        return put_bytes(w, data, len) && put_varint(w, len) && put_tag(w, f);
 }
 
 static uint64_t number_at(enum wire_kind kind, const void *at)
@@ -58,11 +72,11 @@ static uint64_t number_at(enum wire_kind kind, const void *at)
         }
 }
 
-static bool put_sub(struct writer *w, uint32_t tag, const ProtobufCMessage *m, const struct shape *shape)
+static bool put_sub(struct writer *w, const struct wire_field *f, const ProtobufCMessage *m, const struct shape *shape)
 {
         const uint8_t *end = w->at;
 
-        return put_message(w, m, shape) && put_varint(w, (uint64_t)(end - w->at)) && put_varint(w, tag);
+        return put_message(w, m, shape) && put_varint(w, (uint64_t)(end - w->at)) && put_tag(w, f);
 }
 
 /* One value with its tag, zero or not. */
@@ -74,17 +88,17 @@ static bool put_element(struct writer *w, const struct wire_field *f, const void
         switch ((enum wire_kind)f->kind) {
         case WIRE_TEXT:
                 text = *(char *const *)at;
-                return put_text(w, f->tag, text ? text : "", text ? strlen(text) : 0);
+                return put_text(w, f, text ? text : "", text ? strlen(text) : 0);
         case WIRE_MESSAGE:
-                return put_sub(w, f->tag, *(ProtobufCMessage *const *)at, sub);
+                return put_sub(w, f, *(ProtobufCMessage *const *)at, sub);
         case WIRE_BYTES:
-                return put_text(w, f->tag, b->data, b->len);
+                return put_text(w, f, b->data, b->len);
         case WIRE_FIXED64:
-                return put_bytes(w, at, 8) && put_varint(w, f->tag); /* little-endian, as this machine is */
+                return put_bytes(w, at, 8) && put_tag(w, f); /* little-endian, as this machine is */
         case WIRE_OTHER:
                 return false;
         default:
-                return put_varint(w, number_at((enum wire_kind)f->kind, at)) && put_varint(w, f->tag);
+                return put_varint(w, number_at((enum wire_kind)f->kind, at)) && put_tag(w, f);
         }
 }
 
@@ -100,8 +114,7 @@ static bool put_repeated(struct writer *w, const struct wire_field *f, const Pro
                 if (f->packed ? !put_varint(w, number_at((enum wire_kind)f->kind, at + i * f->size))
                               : !put_element(w, f, at + i * f->size, sub))
                         return false;
-        return !f->packed ||
-               (put_varint(w, (uint64_t)(end - w->at)) && put_varint(w, (f->tag & ~7u) | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED));
+        return !f->packed || (put_varint(w, (uint64_t)(end - w->at)) && put_tag(w, f));
 }
 
 /* proto3: what is zero or empty is left out. */
@@ -113,9 +126,9 @@ static bool put_plain(struct writer *w, const struct wire_field *f, const void *
         switch ((enum wire_kind)f->kind) {
         case WIRE_TEXT:
                 text = *(char *const *)at;
-                return !text || !text[0] || put_text(w, f->tag, text, strlen(text));
+                return !text || !text[0] || put_text(w, f, text, strlen(text));
         case WIRE_MESSAGE:
-                return !*(ProtobufCMessage *const *)at || put_sub(w, f->tag, *(ProtobufCMessage *const *)at, sub);
+                return !*(ProtobufCMessage *const *)at || put_sub(w, f, *(ProtobufCMessage *const *)at, sub);
         case WIRE_BYTES:
                 return ((const ProtobufCBinaryData *)at)->len == 0 || put_element(w, f, at, sub);
         case WIRE_FIXED64:
@@ -124,7 +137,7 @@ static bool put_plain(struct writer *w, const struct wire_field *f, const void *
                 return false;
         default:
                 v = number_at((enum wire_kind)f->kind, at);
-                return v == 0 || (put_varint(w, v) && put_varint(w, f->tag));
+                return v == 0 || (put_varint(w, v) && put_tag(w, f));
         }
 }
 
@@ -134,6 +147,8 @@ static bool put_message(struct writer *w, const ProtobufCMessage *m, const struc
                 return false;
         for (unsigned i = shape->n_fields; i-- > 0;) {
                 const struct wire_field *f = &shape->wire[i];
+                if (shape_is_unset(f, m))
+                        continue;
                 bool ok = f->repeated ? f->kind != WIRE_OTHER && put_repeated(w, f, m, shape->fields[i].shape)
                                       : put_plain(w, f, (const char *)m + f->offset, shape->fields[i].shape);
                 if (!ok)

@@ -243,13 +243,22 @@ static struct wire_field wire_of(const struct shape_field *f)
                         : kind >= WIRE_TEXT  ? PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED
                                              : PROTOBUF_C_WIRE_TYPE_VARINT;
 
+        bool repeated = f->field->label == PROTOBUF_C_LABEL_REPEATED, packed = f->field->flags & PROTOBUF_C_FIELD_FLAG_PACKED;
+        uint32_t tag = f->field->id << 3 | (packed ? PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED : wire);
+
+        if (tag >= 1u << 14)
+                kind = WIRE_OTHER;
         return (struct wire_field){ .offset = (uint16_t)f->field->offset,
                                     .n_offset = (uint16_t)f->field->quantifier_offset,
                                     .kind = (uint8_t)kind,
                                     .size = (uint8_t)f->size,
-                                    .repeated = f->field->label == PROTOBUF_C_LABEL_REPEATED,
-                                    .packed = f->field->flags & PROTOBUF_C_FIELD_FLAG_PACKED,
-                                    .tag = f->field->id << 3 | wire };
+                                    .repeated = repeated,
+                                    .packed = packed,
+                                    .tag = { (uint8_t)(tag | 0x80), (uint8_t)(tag < 0x80 ? tag : tag >> 7) },
+                                    .tag_len = tag < 0x80 ? 1 : 2,
+                                    /* the length of bytes is their first member */
+                                    .probe = (uint16_t)(repeated ? f->field->quantifier_offset : f->field->offset),
+                                    .narrow = !repeated && (kind == WIRE_INT32 || kind == WIRE_UINT32 || kind == WIRE_BOOL) };
 }
 
 static const struct shape *build(struct building *b, const ProtobufCMessageDescriptor *type)

@@ -65,7 +65,9 @@ struct wire_field {
         uint16_t offset, n_offset; /* in the message: of the value, and of the number of values */
         uint8_t kind, size;
         bool repeated, packed;
-        uint32_t tag; /* of a value by itself */
+        uint8_t tag[2], tag_len; /* before a value (packed ones: before all of them); the last tag_len bytes count */
+        uint16_t probe;          /* where to look whether it is set: the number of values, a pointer, a length, or the value itself ... */
+        bool narrow;             /* ... which is 4 bytes then, and otherwise 8; zero: nothing to write */
 };
 
 #define SHAPE_MAX_FIELDS 256
@@ -88,6 +90,17 @@ const char *shape_suggest(const struct shape *s, const char *word, size_t len);
 const char *shape_expected(const struct shape_field *f);
 const struct shape_enum *shape_enum_of(const ProtobufCEnumDescriptor *type);
 
+/* Most fields of most messages are not set, so asking this is what packing, writing and checking mostly do. True: there is no value. False: look closer (an empty text, or a
+ * kind that is left to protobuf-c). A text that was never set points to protobuf-c's empty one. */
+static inline bool shape_is_unset(const struct wire_field *f, const ProtobufCMessage *m)
+{
+        const char *at = (const char *)m + f->probe;
+
+        if (f->narrow)
+                return *(const uint32_t *)(const void *)at == 0;
+        uint64_t v = *(const uint64_t *)(const void *)at;
+        return (v == 0 && f->kind != WIRE_OTHER) || (f->kind == WIRE_TEXT && v == (uintptr_t)protobuf_c_empty_string);
+}
 /* How many values the field has: 0 or 1 for plain ones (0: zero or absent), the length of repeated ones. */
 size_t shape_count(const struct shape_field *f, const ProtobufCMessage *m);
 /* Where a plain field's value is, and where element i of a repeated one is. */

@@ -132,7 +132,7 @@ static int check_message(const ProtobufCMessage *m, const struct path_step *at, 
         if (depth > PB_MAX_DEPTH)
                 return fail(err, at, "nested too deep", NULL);
         for (unsigned i = 0; i < s->n_fields; i++) {
-                if (s->fields[i].rule->server)
+                if (s->fields[i].rule->server || (!s->fields[i].rule->required && shape_is_unset(&s->wire[i], m)))
                         continue;
                 int rc = check_field(&s->fields[i], m, at, depth, err);
                 if (rc < 0)

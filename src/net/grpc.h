@@ -156,6 +156,9 @@ struct grpc_call *grpc_server_call(struct grpc_server *server, uint64_t call_id)
 void grpc_server_drain(struct grpc_server *server, int64_t deadline_ms, void (*done)(void *ctx), void *ctx);
 /* Say GOAWAY on all connections but go on listening: peers reconnect (e.g. with the new certificate). */
 void grpc_server_recycle(struct grpc_server *server);
+/* How much is read from one connection in one turn of the loop: many callers with many calls each must not make one turn so long that others wait (A11). 0: as much as libevent
+ * reads at once. Takes effect with the next thing that a connection reads. */
+void grpc_server_set_intake(struct grpc_server *server, size_t bytes);
 void grpc_server_get_stats(const struct grpc_server *server, struct grpc_server_stats *ret);
 
 /* Response metadata; before the first message, else ignored (-ERR_CONFLICT). Also sends it at once, which tells a streaming client
@@ -177,7 +180,9 @@ enum grpc_channel_state {
 
 struct grpc_channel_options {
         struct tls *tls;         /* NULL: in the clear; a reference is taken */
+        const char *token;       /* sent with every call: "authorization: Bearer TOKEN"; copied. NULL: none */
         const char *server_name; /* what the certificate must carry, and :authority; NULL: the target's host */
+        const char *node_id;     /* a peer whose certificate is that of another node is not talked to; copied. NULL: whoever it is */
         struct rng *rng;         /* jitter; borrowed; NULL: the channel seeds one of its own */
         /* 0 anywhere: the default */
         size_t max_message_bytes;     /* received: 4 MiB */
@@ -194,7 +199,10 @@ struct grpc_channel_options {
         void *ctx;
 };
 
-/* Not connected yet: the first call does that (or grpc_channel_connect). Options may be NULL. */
+/* target: "host:port", or several separated by commas (at most GRPC_TARGETS_MAX): servers of which any will do; when one cannot be reached the next one is tried, and
+ * only when none can is the try over.
+ * Not connected yet: the first call does that (or grpc_channel_connect). Options may be NULL. */
+#define GRPC_TARGETS_MAX 16
 int grpc_channel_create(struct event_base *base, const char *target, const struct grpc_channel_options *options,
                         struct grpc_channel **ret_channel, struct err *err);
 void grpc_channel_destroy(struct grpc_channel *channel); /* calls get on_close(CANCELLED). NULL is fine */
@@ -203,8 +211,11 @@ static inline void grpc_channel_destroyp(struct grpc_channel **c)
         grpc_channel_destroy(*c);
 }
 enum grpc_channel_state grpc_channel_state(const struct grpc_channel *channel);
-void grpc_channel_connect(struct grpc_channel *channel); /* now, skipping what is left of a back-off */
-const char *grpc_channel_target(const struct grpc_channel *channel);
+void grpc_channel_connect(struct grpc_channel *channel);             /* now, skipping what is left of a back-off */
+const char *grpc_channel_target(const struct grpc_channel *channel); /* of several: the one that is used now, or next */
+unsigned grpc_channel_targets(const struct grpc_channel *channel);   /* how many there are */
+/* The server that it is connected to, or was until just now, is not the right one: new calls go to the next. Calls under way may end where they are. */
+void grpc_channel_next(struct grpc_channel *channel);
 
 struct grpc_call_options {
         int64_t deadline_ms; /* from now; 0 or negative: none. Sent to the server and enforced here as well */

@@ -1,4 +1,4 @@
-/* net/grpc_client.c: the channel: one target, a connection to it when one is needed, and the calls that wait for it. See grpc.h.
+/* net/grpc_client.c: the channel: a target (or several that do the same), a connection to one when it is needed, and the calls that wait for it. See grpc.h.
  *
  *      IDLE --call--> CONNECTING --SETTINGS--> READY --lost, GOAWAY--> IDLE
  *                         |  ^
@@ -7,7 +7,8 @@
  *                       BACKOFF
  *
  * After a connection was lost the next try waits a random part of backoff_min_ms, so that a thousand clients of a server that
- * restarted do not come back in the same millisecond. After a try failed the wait doubles, with jitter.
+ * restarted do not come back in the same millisecond. After a try failed the wait doubles, with jitter. Of several targets each is tried once, without a pause, before that counts as
+ * a failed try.
  *
  * Invariants:
  *   (1) channel->conn is the connection that new calls go to: set exactly in READY, and while the handshake runs in CONNECTING.
@@ -33,12 +34,16 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ADDRESSES_MAX = 8 };
+enum { ADDRESSES_MAX = 8, TARGETS_MAX = GRPC_TARGETS_MAX };
 
 struct grpc_channel {
         struct grpc_host host;
-        struct addr target;
-        char *target_text, *server_name, *authority;
+        struct addr targets[TARGETS_MAX];
+        char *target_texts[TARGETS_MAX];
+        unsigned n_targets, target_at;
+        unsigned tried;      /* targets in a row that could not be reached, since all were */
+        char *server_name;   /* NULL: the target's host */
+        char *authorization; /* NULL: none */
         struct tls *tls;
         struct rng *rng, own_rng;
         uint32_t max_waiting, n_waiting;
@@ -64,6 +69,15 @@ struct grpc_channel {
 };
 
 static void start_connect(struct grpc_channel *ch);
+static const char *target_text(const struct grpc_channel *ch)
+{
+        return ch->target_texts[ch->target_at];
+}
+static const char *server_name(const struct grpc_channel *ch)
+{
+        const char *host = ch->targets[ch->target_at].host;
+        return ch->server_name ? ch->server_name : host[0] ? host : "localhost";
+}
 static void try_next_address(struct grpc_channel *ch);
 
 static void set_state(struct grpc_channel *ch, enum grpc_channel_state state, const struct err *why)
@@ -120,7 +134,7 @@ static int submit(struct grpc_channel *ch, struct grpc_call *call)
                 NV(":method", "POST"),
                 NV(":scheme", ch->tls ? "https" : "http"),
                 NV(":path", call->path),
-                NV(":authority", ch->authority),
+                NV(":authority", ch->server_name ? ch->server_name : target_text(ch)),
                 NV("te", "trailers"),
                 NV("content-type", "application/grpc"),
                 NV("user-agent", "berth/" BERTH_VERSION),
@@ -202,6 +216,13 @@ static void connect_failed(struct grpc_channel *ch, const struct err *why)
         stop_connecting(ch);
         ch->conn = NULL;
         ch->last = *why;
+        ch->target_at = (ch->target_at + 1) % ch->n_targets;
+        if (++ch->tried < ch->n_targets) { /* the next one, from the loop */
+                ch->delay_pending = true;
+                arm(ch, 0);
+                return;
+        }
+        ch->tried = 0;
         for (unsigned i = 0; i < ch->attempts && wait_ms < ch->backoff_max_ms; i++)
                 wait_ms *= 2;
         if (wait_ms > ch->backoff_max_ms)
@@ -217,7 +238,7 @@ static void connect_failed_with(struct grpc_channel *ch, const char *detail)
 {
         struct err why;
 
-        err_set(&why, ERR_UNAVAILABLE, .msg = fmt("cannot connect to %s", ch->target_text), .detail = detail);
+        err_set(&why, ERR_UNAVAILABLE, .msg = fmt("cannot connect to %s", target_text(ch)), .detail = detail);
         connect_failed(ch, &why);
 }
 
@@ -228,7 +249,7 @@ static void on_ready(struct grpc_conn *conn)
         if (ch->conn != conn)
                 return;
         event_del(ch->timer);
-        ch->attempts = 0;
+        ch->attempts = ch->tried = 0;
         set_state(ch, GRPC_CHANNEL_READY, NULL);
         start_waiting(ch);
 }
@@ -280,7 +301,7 @@ static void on_gone(struct grpc_conn *conn, const struct err *why)
                 lose(ch);
         else {
                 struct err e = *why;
-                err_prefix(&e, fmt("cannot connect to %s", ch->target_text));
+                err_prefix(&e, fmt("cannot connect to %s", target_text(ch)));
                 connect_failed(ch, &e);
         }
 }
@@ -300,7 +321,7 @@ static void connected(struct grpc_channel *ch)
         SSL *ssl = NULL;
         int fd = ch->fd;
 
-        if (ch->tls && !(ssl = tls_new_ssl(ch->tls, "h2", ch->server_name, &err))) {
+        if (ch->tls && !(ssl = tls_new_ssl(ch->tls, "h2", server_name(ch), &err))) {
                 connect_failed(ch, &err);
                 return;
         }
@@ -335,7 +356,7 @@ static void on_connect(evutil_socket_t fd, short what, void *arg)
         }
         close(ch->fd);
         ch->fd = -1;
-        err_set(&ch->last, ERR_UNAVAILABLE, .msg = fmt("cannot connect to %s", ch->target_text), .detail = strerror(errnum));
+        err_set(&ch->last, ERR_UNAVAILABLE, .msg = fmt("cannot connect to %s", target_text(ch)), .detail = strerror(errnum));
         try_next_address(ch);
 }
 
@@ -351,7 +372,7 @@ static void try_next_address(struct grpc_channel *ch)
                         event_add(ch->connect_event, NULL);
                         return;
                 }
-                err_set(&ch->last, ERR_UNAVAILABLE, .msg = fmt("cannot connect to %s", ch->target_text), .detail = strerror(errno));
+                err_set(&ch->last, ERR_UNAVAILABLE, .msg = fmt("cannot connect to %s", target_text(ch)), .detail = strerror(errno));
                 if (ch->fd >= 0)
                         close(ch->fd);
                 ch->fd = -1;
@@ -386,9 +407,9 @@ static void on_resolved(int result, struct evutil_addrinfo *list, void *arg)
 /* Addresses and localhost need no resolver (and no /etc/hosts in a bare container). */
 static bool resolve_literal(struct grpc_channel *ch)
 {
-        const char *host = ch->target.host;
-        struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(ch->target.port) };
-        struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons(ch->target.port) };
+        const char *host = ch->targets[ch->target_at].host;
+        struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(ch->targets[ch->target_at].port) };
+        struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons(ch->targets[ch->target_at].port) };
         bool is_local = str_case_eq(host, "localhost") || !host[0];
 
         if (inet_pton(AF_INET, is_local ? "127.0.0.1" : host, &in.sin_addr) == 1)
@@ -415,8 +436,8 @@ static void connect_now(struct grpc_channel *ch)
         }
         struct evutil_addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_protocol = IPPROTO_TCP };
         char port[8];
-        snprintf(port, sizeof(port), "%u", ch->target.port);
-        struct evdns_getaddrinfo_request *req = evdns_getaddrinfo(ch->dns, ch->target.host, port, &hints, on_resolved, ch);
+        snprintf(port, sizeof(port), "%u", ch->targets[ch->target_at].port);
+        struct evdns_getaddrinfo_request *req = evdns_getaddrinfo(ch->dns, ch->targets[ch->target_at].host, port, &hints, on_resolved, ch);
         /* NULL: on_resolved has been called already. */
         if (req)
                 ch->resolving = req;
@@ -479,9 +500,13 @@ struct grpc_call *grpc_channel_call(struct grpc_channel *ch, const char *path, c
                 call->max_message_bytes = o->max_message_bytes;
         if (o->max_queued_bytes)
                 call->max_queued_bytes = o->max_queued_bytes;
+        if (ch->authorization)
+                meta_add_outgoing(
+                    &call->trailers_out,
+                    (struct grpc_metadata[]){ GRPC_META("authorization", ch->authorization, strlen(ch->authorization)), GRPC_META_END });
         meta_add_outgoing(&call->trailers_out, o->metadata);
         if (ch->n_waiting >= ch->max_waiting) {
-                grpc_call_close(call, GRPC_RESOURCE_EXHAUSTED, fmt("%u calls wait for %s already", ch->n_waiting, ch->target_text));
+                grpc_call_close(call, GRPC_RESOURCE_EXHAUSTED, fmt("%u calls wait for %s already", ch->n_waiting, target_text(ch)));
                 return call;
         }
         if (ch->state == GRPC_CHANNEL_BACKOFF && !o->wait_for_ready) {
@@ -507,13 +532,59 @@ void grpc_channel_connect(struct grpc_channel *ch)
                 start_connect(ch);
 }
 
+void grpc_channel_next(struct grpc_channel *ch)
+{
+        bool lost = ch->state == GRPC_CHANNEL_IDLE || (ch->state == GRPC_CHANNEL_CONNECTING && ch->delay_pending);
+        if (ch->n_targets < 2 || (ch->state != GRPC_CHANNEL_READY && !lost))
+                return;
+        struct grpc_conn *conn = ch->conn;
+        ch->target_at = (ch->target_at + 1) % ch->n_targets;
+        if (lost)
+                return; /* it connects there when it connects again */
+        ch->conn = NULL;
+        ch->not_before_ms = 0;
+        grpc_conn_goaway(conn);
+        set_state(ch, GRPC_CHANNEL_IDLE, NULL);
+        if (ch->waiting_head && ch->state == GRPC_CHANNEL_IDLE)
+                start_connect(ch);
+}
+
+unsigned grpc_channel_targets(const struct grpc_channel *ch)
+{
+        return ch->n_targets;
+}
+
 enum grpc_channel_state grpc_channel_state(const struct grpc_channel *ch)
 {
         return ch->state;
 }
 const char *grpc_channel_target(const struct grpc_channel *ch)
 {
-        return ch->target_text;
+        return target_text(ch);
+}
+
+/* "host:port" or "host:port,host:port" */
+static int parse_targets(struct grpc_channel *ch, const char *text, struct err *err)
+{
+        for (const char *at = text;; at++) {
+                size_t len = strcspn(at, ",");
+                char *one = mem_must(len + 1);
+                memcpy(one, at, len);
+                if (ch->n_targets == TARGETS_MAX) {
+                        mem_free(one);
+                        return err_set(err, ERR_INVALID, .msg = "there are too many addresses", .detail = fmt("at most %d", TARGETS_MAX));
+                }
+                ch->target_texts[ch->n_targets] = one;
+                struct addr *addr = &ch->targets[ch->n_targets++];
+                int r = addr_parse(one, addr, err);
+                if (r < 0)
+                        return r;
+                if (addr->port == 0)
+                        return err_set(err, ERR_INVALID, .msg = fmt("\"%.100s\" names no port", one));
+                at += len;
+                if (!*at)
+                        return 0;
+        }
 }
 
 #define OR_DEFAULT(value, fallback) ((value) ? (value) : (fallback))
@@ -523,20 +594,17 @@ int grpc_channel_create(struct event_base *base, const char *target, const struc
 {
         static const struct grpc_channel_options defaults = { 0 };
         const struct grpc_channel_options *o = options ? options : &defaults;
-        struct addr addr;
-        int r = addr_parse(target, &addr, err);
-        if (r < 0)
-                return r;
-        if (addr.port == 0)
-                return err_set(err, ERR_INVALID, .msg = fmt("\"%.100s\" names no port", target));
-
         _cleanup_(grpc_channel_destroyp) struct grpc_channel *ch = mem_must(sizeof(*ch));
         ch->host.channel = ch;
         ch->fd = -1;
-        ch->target = addr;
-        ch->target_text = mem_strdup(target);
-        ch->server_name = mem_strdup(str_empty(o->server_name) ? (addr.host[0] ? addr.host : "localhost") : o->server_name);
-        ch->authority = mem_strdup(str_empty(o->server_name) ? target : o->server_name);
+        ch->server_name = str_empty(o->server_name) ? NULL : mem_strdup(o->server_name);
+        ch->host.node_id = str_empty(o->node_id) ? NULL : mem_strdup(o->node_id);
+        if (!str_empty(o->token)) {
+                struct str text = STR_INIT;
+                str_addf(&text, "Bearer %s", o->token);
+                ch->authorization = mem_strdup(str_c(&text));
+                str_fini(&text);
+        }
         ch->tls = tls_ref(o->tls);
         ch->rng = o->rng;
         if (!ch->rng) {
@@ -556,8 +624,8 @@ int grpc_channel_create(struct event_base *base, const char *target, const struc
         ch->on_state = o->on_state;
         ch->ctx = o->ctx;
         signal(SIGPIPE, SIG_IGN);
-        r = grpc_host_init(&ch->host, base, err);
-        if (r < 0)
+        int r = grpc_host_init(&ch->host, base, err);
+        if (r < 0 || (r = parse_targets(ch, target, err)) < 0)
                 return r;
         ch->timer = evtimer_new(base, on_timer, ch);
         if (!ch->timer)
@@ -587,8 +655,10 @@ void grpc_channel_destroy(struct grpc_channel *ch)
         if (ch->timer)
                 event_free(ch->timer);
         tls_unref(ch->tls);
-        mem_free(ch->target_text);
+        for (unsigned i = 0; i < ch->n_targets; i++)
+                mem_free(ch->target_texts[i]);
+        mem_free(ch->authorization);
         mem_free(ch->server_name);
-        mem_free(ch->authority);
+        mem_free(ch->host.node_id);
         mem_free(ch);
 }

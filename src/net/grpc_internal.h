@@ -40,8 +40,10 @@ struct grpc_host {
         size_t max_message_bytes, max_header_bytes, max_queued_bytes, max_connection_queued_bytes;
         uint32_t max_streams;
         int64_t keepalive_ms, keepalive_timeout_ms;
-        bool ending; /* new calls get no callbacks: an on_close that starts another call must not keep us from ending */
+        char *node_id; /* channel: see grpc_channel_options */
+        bool ending;   /* new calls get no callbacks: an on_close that starts another call must not keep us from ending */
         size_t queued_bytes, max_answer_bytes; /* of all connections; 0: no bound */
+        size_t intake_bytes;                   /* from one connection in one turn; 0: the default */
         uint32_t n_calls;
         uint64_t calls_total, messages_in_total, messages_out_total;
 };
@@ -144,6 +146,7 @@ struct grpc_conn {
         int64_t opened_at_ms;
         char peer[ADDR_TEXT_MAX];
         struct tls_identity *identity;
+        size_t intake_bytes; /* what is set: see the host's */
         bool is_server, is_ready, is_secure, ping_pending, has_read, goaway_pending, goaway_final, peer_goaway, has_starved, will_flush;
         bool gone; /* freed as soon as nobody is inside it */
         unsigned busy;

@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/grpc_internal.h"
+#include "net/handshakes.h"
+#include "net/turn.h"
 #include <errno.h>
 #include <event2/event.h>
 #include <event2/listener.h>
@@ -18,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { METHODS_MAX = 256, LAST_WORDS_MS = 300, ACCEPT_PAUSE_MS = 100, BACKLOG = 4096 };
+enum { METHODS_MAX = 256, LAST_WORDS_MS = 300, ACCEPT_PAUSE_MS = 100, TURN_ACCEPTS = 128, BACKLOG = 4096 };
 
 struct method_row {
         char *path;
@@ -31,8 +33,10 @@ struct grpc_server {
         struct evconnlistener *listener;
         struct event *accept_timer, *drain_timer;
         struct tls *tls;
+        struct handshakes *handshakes; /* with TLS */
         uint16_t port;
-        uint32_t max_connections, n_conns;
+        uint32_t max_connections, n_conns, accepted; /* accepted: in this turn */
+        struct timeval accept_turn;
         int64_t handshake_timeout_ms;
         struct grpc_conn *conns;
         ARRAY(struct method_row) methods;
@@ -134,25 +138,17 @@ static void on_gone(struct grpc_conn *conn, const struct err *why)
 
 static const struct grpc_conn_hooks server_hooks = { .request = on_request, .gone = on_gone };
 
-static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int len, void *arg)
+static void begin(int fd, const struct sockaddr *sa, int64_t left_ms, void *arg)
 {
         struct grpc_server *server = arg;
         struct err err;
         SSL *ssl = NULL;
-        (void)l;
-        (void)len;
 
-        if (server->n_conns >= server->max_connections) {
-                if (server->refused_total++ % 1000 == 0)
-                        log_warn("too many gRPC connections, refusing more", LOG_I("limit", server->max_connections));
-                close(fd);
-                return;
-        }
         if (server->tls && !(ssl = tls_new_ssl(server->tls, "h2", NULL, &err))) {
                 close(fd);
                 return;
         }
-        struct grpc_conn *conn = grpc_conn_new(&server->host, &server_hooks, fd, ssl, true, sa, server->handshake_timeout_ms, &err);
+        struct grpc_conn *conn = grpc_conn_new(&server->host, &server_hooks, fd, ssl, true, sa, left_ms, &err);
         if (!conn)
                 return;
         conn->next = server->conns;
@@ -161,6 +157,28 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
         server->conns = conn;
         server->n_conns++;
         server->connections_total++;
+}
+
+static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int len, void *arg)
+{
+        struct grpc_server *server = arg;
+
+        if (server->n_conns + handshakes_waiting(server->handshakes) >= server->max_connections) {
+                if (server->refused_total++ % 1000 == 0)
+                        log_warn("too many gRPC connections, refusing more", LOG_I("limit", server->max_connections));
+                close(fd);
+        } else if (server->handshakes)
+                handshakes_add(server->handshakes, fd, sa, len);
+        else
+                begin(fd, sa, server->handshake_timeout_ms, server);
+        /* A crowd at the door must not keep the others waiting, nor be in memory all at once. */
+        if (turn_is_new(server->host.base, &server->accept_turn))
+                server->accepted = 0;
+        if (++server->accepted >= TURN_ACCEPTS) {
+                struct timeval soon = { 0 };
+                evconnlistener_disable(l);
+                event_add(server->accept_timer, &soon);
+        }
 }
 
 /* Out of descriptors: trying again at once would spin. */
@@ -242,10 +260,16 @@ void grpc_server_drain(struct grpc_server *server, int64_t deadline_ms, void (*d
         if (server->listener)
                 evconnlistener_free(server->listener);
         server->listener = NULL;
+        handshakes_close_all(server->handshakes);
         event_add(server->drain_timer, &tv);
         for (struct grpc_conn *conn = server->conns; conn; conn = conn->next)
                 grpc_conn_goaway(conn);
         check_drained(server);
+}
+
+void grpc_server_set_intake(struct grpc_server *server, size_t bytes)
+{
+        server->host.intake_bytes = bytes;
 }
 
 void grpc_server_recycle(struct grpc_server *server)
@@ -266,6 +290,7 @@ void grpc_server_destroy(struct grpc_server *server)
         server->is_draining = false;
         end_all(server);
         grpc_host_fini(&server->host, GRPC_UNAVAILABLE);
+        handshakes_destroy(server->handshakes);
         if (server->accept_timer)
                 event_free(server->accept_timer);
         if (server->drain_timer)
@@ -302,6 +327,8 @@ int grpc_server_create(struct event_base *base, const struct grpc_server_options
         int r = grpc_host_init(&s->host, base, err);
         if (r < 0)
                 return r;
+        if (s->tls && !(s->handshakes = handshakes_create(base, s->handshake_timeout_ms, begin, s)))
+                return err_set(err, ERR_NOMEM, .msg = "no memory for the gRPC server");
         s->accept_timer = evtimer_new(base, on_accept_timer, s);
         s->drain_timer = evtimer_new(base, on_drain_timer, s);
         int fd = addr_listen(o->address, "gRPC", BACKLOG, &s->port, err);

@@ -818,6 +818,44 @@ static void client_notices_a_server_that_stopped_answering(void **state)
         rig_stop(&r);
 }
 
+static void go_on_to_the_next(struct probe *p)
+{
+        grpc_channel_next(p->ctx);
+}
+
+/* R: C33. A server that hangs lets its connections die, and takes new ones that it never answers: whoever comes from there goes to the next one, not there again. */
+static void a_client_of_a_server_that_hangs_goes_on_to_the_next(void **state)
+{
+        struct rig r, other;
+        struct probe p = { 0 };
+        struct err err;
+        uint16_t port;
+        char both[80];
+        (void)state;
+
+        rig_start(&other, NULL, NULL);
+        r = (struct rig){ .base = event_base_new() };
+        rng_seed(&r.rng, 7);
+        int listener = addr_listen("127.0.0.1:0", "test", 8, &port, &err), fd = -1;
+        snprintf(both, sizeof(both), "127.0.0.1:%u,%s", port, other.target);
+        assert_int_equal(grpc_channel_create(
+                             r.base, both, &(struct grpc_channel_options){ .rng = &r.rng, .keepalive_ms = 40, .keepalive_timeout_ms = 40 },
+                             &r.channel, &err),
+                         0);
+        p.then = go_on_to_the_next;
+        p.ctx = r.channel;
+        probe_call(&p, r.channel, SERVICE "Hang", NULL);
+        UNTIL(r.base, (fd = accept(listener, NULL, NULL)) >= 0);
+        assert_int_equal(send(fd, "\x00\x00\x00\x04\x00\x00\x00\x00\x00", 9, 0), 9); /* SETTINGS, then silence */
+        UNTIL(r.base, p.closed);
+        assert_string_equal(grpc_channel_target(r.channel), other.target);
+        close(fd);
+        close(listener);
+        probe_fini(&p);
+        rig_stop(&r);
+        rig_stop(&other);
+}
+
 /* R: A11 */
 static void connections_are_limited(void **state)
 {
@@ -1236,6 +1274,7 @@ int main(void)
                 cmocka_unit_test(waiting_call_ends_at_its_deadline),
                 cmocka_unit_test(silent_and_nonsense_peers_are_closed),
                 cmocka_unit_test(client_notices_a_server_that_stopped_answering),
+                cmocka_unit_test(a_client_of_a_server_that_hangs_goes_on_to_the_next),
                 cmocka_unit_test(connections_are_limited),
                 cmocka_unit_test(answers_that_are_not_grpc_get_a_status),
                 cmocka_unit_test(names_that_are_not_known_are_unavailable),

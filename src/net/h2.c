@@ -430,6 +430,10 @@ static void on_read(struct bufferevent *bev, void *arg)
 
         if (conn->gone)
                 return;
+        if (conn->intake_bytes != conn->host->intake_bytes) {
+                conn->intake_bytes = conn->host->intake_bytes;
+                bufferevent_set_max_single_read(bev, conn->intake_bytes); /* 0: its default */
+        }
         conn->busy++;
         conn->has_read = conn->will_flush = true;
         while (!conn->gone && evbuffer_peek(in, -1, NULL, &v, 1) > 0 && v.iov_len > 0) {
@@ -480,6 +484,12 @@ static void socket_error(struct grpc_conn *conn, short what, struct err *why)
         ERR_clear_error();
 }
 
+static bool is_another_node(const struct grpc_conn *conn)
+{
+        const char *wanted = conn->host->node_id;
+        return wanted && tls_identity_name(conn->identity, "node") && !tls_identity_is_node(conn->identity, wanted);
+}
+
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
         struct grpc_conn *conn = arg;
@@ -494,6 +504,11 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
                 }
                 conn->is_secure = true;
                 conn->identity = tls_peer_identity(conn->ssl);
+                if (is_another_node(conn)) {
+                        end_with(conn, ERR_DENIED, "the peer is another node",
+                                 fmt("its certificate is that of %.128s", tls_identity_words(conn->identity)));
+                        return;
+                }
                 grpc_conn_flush_soon(conn);
                 return;
         }
@@ -558,10 +573,10 @@ struct grpc_conn *grpc_conn_new(struct grpc_host *host, const struct grpc_conn_h
         conn->is_server = is_server;
         conn->opened_at_ms = mono_ms();
         addr_format(peer, conn->peer);
-        if (ssl)
+        if (ssl && tls_attach(ssl, fd, err) == 0)
                 conn->bev = bufferevent_openssl_socket_new(
                     host->base, fd, ssl, is_server ? BUFFEREVENT_SSL_ACCEPTING : BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
-        else
+        else if (!ssl)
                 conn->bev = bufferevent_socket_new(host->base, fd, BEV_OPT_CLOSE_ON_FREE);
         if (!conn->bev) {
                 SSL_free(ssl);

@@ -6,7 +6,9 @@
 #include "net/http.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "net/handshakes.h"
 #include "net/http_internal.h"
+#include "net/turn.h"
 #include <errno.h>
 #include <event2/event.h>
 #include <event2/listener.h>
@@ -19,20 +21,27 @@
 
 enum { ACCEPT_PAUSE_MS = 100, TURN_ACCEPTS = 128, BACKLOG = 4096 };
 
+static void begin(int fd, const struct sockaddr *sa, int64_t left_ms, void *arg)
+{
+        http_conn_begin(arg, fd, sa, left_ms);
+}
+
 static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int len, void *arg)
 {
         struct http_server *s = arg;
-        (void)len;
 
-        if (s->n_conns >= s->o.max_connections) {
+        if (s->n_conns + handshakes_waiting(s->handshakes) >= s->o.max_connections) {
                 if (s->refused_total++ % 1000 == 0)
                         log_warn("too many HTTP connections, refusing more", LOG_I("limit", s->o.max_connections));
                 close(fd);
                 return;
         }
-        http_conn_accept(s, fd, sa);
+        if (s->handshakes)
+                handshakes_add(s->handshakes, fd, sa, len);
+        else
+                http_conn_begin(s, fd, sa, s->o.header_timeout_ms);
         /* A crowd at the door must not keep the others waiting. */
-        if (http_is_new_turn(s->base, &s->accept_turn))
+        if (turn_is_new(s->base, &s->accept_turn))
                 s->accepted = 0;
         if (++s->accepted >= TURN_ACCEPTS) {
                 struct timeval soon = { 0 };
@@ -100,6 +109,7 @@ void http_server_drain(struct http_server *s, int64_t deadline_ms, void (*done)(
         if (s->listener)
                 evconnlistener_free(s->listener);
         s->listener = NULL;
+        handshakes_close_all(s->handshakes);
         event_add(s->drain_timer, &tv);
         for (struct http_conn *conn = s->conns, *next; conn; conn = next) {
                 next = conn->next;
@@ -115,6 +125,7 @@ void http_server_destroy(struct http_server *s)
         s->is_draining = false;
         if (s->listener)
                 evconnlistener_free(s->listener);
+        handshakes_destroy(s->handshakes);
         end_all(s);
         if (s->accept_timer)
                 event_free(s->accept_timer);
@@ -150,6 +161,8 @@ int http_server_create(struct event_base *base, const struct http_server_options
         FILL(write_timeout_ms, 30000);
         FILL(comment_ms, 15000);
         s->tls = tls_ref(options->tls);
+        if (s->tls && !(s->handshakes = handshakes_create(base, s->o.header_timeout_ms, begin, s)))
+                return err_set(err, ERR_NOMEM, .msg = "no memory for the HTTP server");
         rng_seed_system(&s->rng);
         signal(SIGPIPE, SIG_IGN); /* a write to a client that left is an error code, not the end of the process */
         s->accept_timer = evtimer_new(base, on_accept_timer, s);

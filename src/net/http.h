@@ -111,5 +111,7 @@ size_t http_stream_queued_bytes(const struct http_request *req);
 /* Called from the loop once, when the queue has fallen under a quarter of max_queued_bytes: for writers that wait. */
 void http_stream_on_drain(struct http_request *req, void (*on_drain)(struct http_request *req, void *ctx), void *ctx);
 void http_stream_close(struct http_request *req);
+/* Ends it without a word, whoever it belongs to: on_close follows from the loop. */
+void http_abort(struct http_request *req);
 
 #endif

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/http_internal.h"
+#include "net/turn.h"
 #include "net/write_now.h"
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -438,17 +439,6 @@ void http_server_set_intake(struct http_server *s, unsigned per_turn)
         s->intake = per_turn ? per_turn : TURN_CONNS;
 }
 
-bool http_is_new_turn(struct event_base *base, struct timeval *last)
-{
-        struct timeval now = { 0 };
-
-        event_base_gettimeofday_cached(base, &now); /* the same for all callbacks of one turn */
-        if (now.tv_sec == last->tv_sec && now.tv_usec == last->tv_usec)
-                return false;
-        *last = now;
-        return true;
-}
-
 /* Overload (A11): when thousands of clients come or write at once, a turn of the loop that served them all would take seconds, and whoever reads would wait for as long. So
  * a turn serves TURN_CONNS connections (or fewer: http_server_set_intake) of which nothing is known, and as many whose last request was a write; the others keep what they sent and are served in the next
  * turns, first come first served. */
@@ -458,7 +448,7 @@ static bool must_wait(struct http_conn *conn)
 
         if (conn->turn == HTTP_READER || conn->waits_turn || conn->state != HTTP_READ_HEAD)
                 return conn->waits_turn;
-        if (http_is_new_turn(s->base, &s->turn))
+        if (turn_is_new(s->base, &s->turn))
                 for (size_t i = 0; i < HTTP_TURNS; i++)
                         s->turns[i].served = 0;
         struct http_turns *t = &s->turns[conn->turn];
@@ -587,7 +577,7 @@ void http_conn_drain(struct http_conn *conn)
                 conn->keep_alive = false;
 }
 
-void http_conn_accept(struct http_server *server, int fd, const struct sockaddr *sa)
+void http_conn_begin(struct http_server *server, int fd, const struct sockaddr *sa, int64_t left_ms)
 {
         struct http_conn *conn = mem_must(sizeof(*conn));
         struct timeval write_timeout = http_timeval(server->o.write_timeout_ms);
@@ -597,8 +587,10 @@ void http_conn_accept(struct http_server *server, int fd, const struct sockaddr 
         addr_format(sa, conn->peer);
         if (server->tls && !(ssl = tls_new_ssl(server->tls, "http/1.1", NULL, NULL)))
                 goto fail;
-        conn->bev = ssl ? bufferevent_openssl_socket_new(server->base, fd, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE)
-                        : bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
+        if (!ssl)
+                conn->bev = bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
+        else if (tls_attach(ssl, fd, NULL) == 0)
+                conn->bev = bufferevent_openssl_socket_new(server->base, fd, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
         if (!conn->bev) {
                 SSL_free(ssl);
                 goto fail;
@@ -619,7 +611,7 @@ void http_conn_accept(struct http_server *server, int fd, const struct sockaddr 
         bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
         bufferevent_set_timeouts(conn->bev, NULL, &write_timeout);
         write_now_init(conn->bev, ssl != NULL);
-        http_conn_arm(conn, server->o.header_timeout_ms);
+        http_conn_arm(conn, left_ms);
         return;
 fail:
         if (fd >= 0)

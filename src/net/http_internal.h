@@ -27,6 +27,7 @@ struct http_server {
         struct event_base *base;
         struct http_server_options o; /* defaults filled in; address and tls are not used from here */
         struct tls *tls;
+        struct handshakes *handshakes; /* with TLS */
         struct evconnlistener *listener;
         struct event *accept_timer, *drain_timer;
         uint16_t port;
@@ -101,15 +102,15 @@ struct http_conn {
         char peer[ADDR_TEXT_MAX];
 };
 
-void http_conn_accept(struct http_server *server, int fd, const struct sockaddr *sa);
+void http_conn_begin(struct http_server *server, int fd, const struct sockaddr *sa,
+                     int64_t left_ms);                  /* left for the first request's head */
 void http_conn_end(struct http_conn *conn);             /* its request gets on_close */
 void http_conn_drop_soon(struct http_conn *conn);       /* the same, from the loop */
 void http_conn_answered(struct http_conn *conn);        /* the request is answered: the next one, or close */
 void http_conn_arm(struct http_conn *conn, int64_t ms); /* 0: no timer */
 /* Closes idle connections and streams, lets the rest finish. */
 void http_conn_drain(struct http_conn *conn);
-void http_turns_go_on(evutil_socket_t fd, short what, void *server);  /* the event of those that wait for their turn */
-bool http_is_new_turn(struct event_base *base, struct timeval *last); /* of the loop, since this was asked last */
+void http_turns_go_on(evutil_socket_t fd, short what, void *server); /* the event of those that wait for their turn */
 void http_request_free(struct http_request *req);
 void http_server_conn_gone(struct http_server *server);
 /* The JSON of http_reply_err; code NULL: that of err. */

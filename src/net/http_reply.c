@@ -124,12 +124,15 @@ void http_reply_err(struct http_request *req, int status, const struct err *err)
 {
         _cleanup_(str_finip) struct str body = STR_INIT;
         char seconds[24];
-        struct http_field fields[3] = { HTTP_JSON };
+        struct http_field fields[4] = { HTTP_JSON };
+        size_t n = 1;
 
         if (err->retry_after_ms > 0) {
                 snprintf(seconds, sizeof(seconds), "%lld", (long long)((err->retry_after_ms + 999) / 1000));
-                fields[1] = HTTP_FIELD("Retry-After", seconds);
+                fields[n++] = HTTP_FIELD("Retry-After", seconds);
         }
+        if (!status && err->code == ERR_AUTH)
+                fields[n++] = HTTP_FIELD("WWW-Authenticate", "Bearer realm=\"berth\"");
         http_error_body(&body, err, NULL, http_request_id(req));
         http_reply(req, status ? status : err_http_status(err->code), fields, str_c(&body), body.len);
 }
@@ -250,6 +253,12 @@ void http_stream_on_drain(struct http_request *req, void (*on_drain)(struct http
         /* Already empty: no write will come that could tell. */
         if (!is_gone(req) && http_stream_queued_bytes(req) == 0)
                 bufferevent_trigger(req->conn->bev, EV_WRITE, BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
+}
+
+void http_abort(struct http_request *req)
+{
+        if (!is_gone(req))
+                http_conn_drop_soon(req->conn);
 }
 
 void http_stream_close(struct http_request *req)

@@ -25,6 +25,7 @@ struct tls {
         unsigned refs;
         bool is_server;
         enum tls_peer peer;
+        bool any_server;
         char *cert_file, *key_file, *ca_file;
         SSL_CTX *ctx;
         uint64_t generation;
@@ -108,7 +109,7 @@ static int load_trust(struct tls *t, SSL_CTX *ctx, struct err *err)
                 return err_set(err, ERR_IO, .msg = "the system's CA bundle cannot be read", .detail = ssl_error_text());
 
         int mode = SSL_VERIFY_PEER;
-        if (t->is_server && t->peer == TLS_PEER_NONE)
+        if ((t->is_server && t->peer == TLS_PEER_NONE) || t->any_server)
                 mode = SSL_VERIFY_NONE;
         else if (t->is_server && t->peer == TLS_PEER_REQUIRED)
                 mode |= SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
@@ -175,6 +176,7 @@ static int create(const struct tls_options *o, bool is_server, struct tls **ret_
         t->refs = 1;
         t->is_server = is_server;
         t->peer = o->peer;
+        t->any_server = o->any_server && !is_server;
         t->cert_file = str_empty(o->cert_file) ? NULL : mem_strdup(o->cert_file);
         t->key_file = mem_strdup(str_empty(o->key_file) ? t->cert_file : o->key_file);
         t->ca_file = str_empty(o->ca_file) ? NULL : mem_strdup(o->ca_file);
@@ -429,6 +431,15 @@ SSL *tls_new_ssl(struct tls *t, const char *alpn, const char *server_name, struc
         return ssl;
 }
 
+int tls_attach(SSL *ssl, int fd, struct err *err)
+{
+        BIO *bio = BIO_new_socket(fd, BIO_NOCLOSE);
+        if (!bio)
+                return err_set(err, ERR_NOMEM, .msg = "no TLS connection", .detail = ssl_error_text());
+        SSL_set_bio(ssl, bio, bio); /* one reference for both ways */
+        return 0;
+}
+
 bool tls_alpn_is(SSL *ssl, const char *alpn)
 {
         const unsigned char *p = NULL;
@@ -445,6 +456,7 @@ struct tls_identity *tls_peer_identity(SSL *ssl)
                 return NULL;
 
         struct tls_identity *id = mem_must(sizeof(*id));
+        id->expires_at_ms = tls_time_ms(X509_get0_notAfter(x));
         const X509_NAME *subject = X509_get_subject_name(x);
         int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
         if (at >= 0)

@@ -29,6 +29,7 @@ struct tls_options {
         const char *key_file;  /* PEM; NULL: in cert_file */
         const char *ca_file;   /* PEM bundle that verifies the peer; client: NULL is the system's bundle */
         enum tls_peer peer;    /* server only */
+        bool any_server;       /* client: do not verify the server. Only to ask for what is then checked by other means */
 };
 
 int tls_server_create(const struct tls_options *options, struct tls **ret_tls, struct err *err);
@@ -72,6 +73,9 @@ uint64_t tls_refused(struct tls *tls, enum tls_refusal reason);
 /* A connection's SSL object (free with SSL_free, or give it to a bufferevent). alpn: "h2" or "http/1.1"; both sides must agree on
  * it. server_name: client only: the name (or address) that the server's certificate must carry. NULL on failure. */
 struct ssl_st *tls_new_ssl(struct tls *tls, const char *alpn, const char *server_name, struct err *err);
+/* Gives it the socket, which stays the caller's. To be called before a bufferevent is made of it: libevent would do it itself, but goes on without a socket when there is
+ * no memory, and the peer would wait in vain. ERR_NOMEM. */
+int tls_attach(struct ssl_st *ssl, int fd, struct err *err);
 /* After the handshake: was this protocol agreed on? */
 bool tls_alpn_is(struct ssl_st *ssl, const char *alpn);
 
@@ -82,6 +86,7 @@ struct tls_identity {
         size_t n_uris;
         char **dns; /* DNS SANs */
         size_t n_dns;
+        int64_t expires_at_ms;
 };
 /* NULL when the peer gave no certificate. */
 struct tls_identity *tls_peer_identity(struct ssl_st *ssl);
@@ -100,6 +105,8 @@ struct tls_cert {
 /* The first certificate of a PEM text. ERR_INVALID when there is none. */
 int tls_cert_read(const char *pem, size_t len, struct tls_cert *ret_cert, struct err *err);
 void tls_cert_fini(struct tls_cert *cert);
+/* Each certificate of a PEM text in turn, and nothing else that may be in it (keys): fn < 0 ends it. 0, or what fn gave. */
+int tls_each_cert(const char *pem, size_t len, int (*fn)(void *ctx, const struct str *cert, const struct tls_cert *facts), void *ctx);
 /* Was `cert` signed by `ca` (both PEM)? Times are not looked at. ERR_DENIED: no. */
 int tls_cert_check_signed(const struct str *cert, const struct str *ca, struct err *err);
 
@@ -113,6 +120,8 @@ bool tls_identity_is_node(const struct tls_identity *who, const char *id);
 /* May the holder give orders to agents? It may when a URI name says that it is a server, and when it has no name of berth's at all: other
  * schedulers are told apart by their CA alone. */
 bool tls_identity_is_server(const struct tls_identity *who);
+/* NAME of a name "spiffe://berth/KIND/NAME"; NULL: it has none. */
+const char *tls_identity_name(const struct tls_identity *who, const char *kind);
 /* Who does what this connection asks for, as events name it: "ann", "node:n1", "server:s1", else the common name; at most 64 bytes. Valid
  * as fmt()'s result; who is not NULL. */
 const char *tls_identity_actor(const struct tls_identity *who);
@@ -137,6 +146,18 @@ struct tls_issue_options {
 };
 /* A self-signed CA with path length 0. Uses cn and valid_ms. */
 int tls_make_ca(const struct tls_issue_options *options, struct tls_pair *ret_pair, struct err *err);
+/* ---- certificates for keys that stay where they are ---- */
+
+int tls_make_key(struct str *ret_key, struct err *err); /* PEM */
+/* A certificate request (PEM) for this key. Its name is for people: whoever signs decides on the names. */
+int tls_make_request(const struct str *key, const char *cn, struct str *ret_request, struct err *err);
+/* The SHA-256 of the public key, as hex. ERR_INVALID: it is no request, is not signed with its own key, or the key is weak, or of a kind that is slow to
+ * check. */
+int tls_request_key(const char *request, char ret_hash[static 65], struct err *err);
+/* Signs it with the names and the life of the options; what names the request has means nothing. */
+int tls_sign_request(const struct tls_pair *ca, const char *request, const struct tls_issue_options *options, struct str *ret_cert,
+                     struct err *err);
+
 /* A new key and a certificate for it, signed by the CA. */
 int tls_issue(const struct tls_pair *ca, const struct tls_issue_options *options, struct tls_pair *ret_pair, struct err *err);
 

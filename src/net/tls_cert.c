@@ -131,6 +131,32 @@ void tls_cert_fini(struct tls_cert *c)
         *c = (struct tls_cert){ 0 };
 }
 
+int tls_each_cert(const char *pem, size_t len, int (*fn)(void *ctx, const struct str *cert, const struct tls_cert *facts), void *ctx)
+{
+        BIO *in = BIO_new_mem_buf(pem, (int)len);
+        X509 *x;
+        int r = 0;
+
+        while (r >= 0 && in && (x = PEM_read_bio_X509(in, NULL, NULL, NULL))) {
+                _cleanup_(str_finip) struct str one = STR_INIT;
+                struct tls_cert facts = { 0 };
+                BIO *out = BIO_new(BIO_s_mem());
+                char *data;
+                if (out && PEM_write_bio_X509(out, x) == 1) {
+                        long n = BIO_get_mem_data(out, &data);
+                        str_add(&one, data, (size_t)n);
+                        if (tls_cert_read(str_c(&one), one.len, &facts, NULL) == 0)
+                                r = fn(ctx, &one, &facts);
+                }
+                tls_cert_fini(&facts);
+                BIO_free(out);
+                X509_free(x);
+        }
+        BIO_free(in);
+        ERR_clear_error();
+        return r;
+}
+
 int tls_cert_check_signed(const struct str *cert, const struct str *ca, struct err *err)
 {
         _cleanup_(x509_freep) X509 *x = parse(str_c(cert), cert->len);
@@ -166,6 +192,14 @@ static bool is_ours(const struct tls_identity *who)
                 if (strncmp(who->uris[i], TLS_URI_PREFIX, strlen(TLS_URI_PREFIX)) == 0)
                         return true;
         return false;
+}
+
+const char *tls_identity_name(const struct tls_identity *who, const char *kind)
+{
+        for (size_t i = 0; who && i < who->n_uris; i++)
+                if (!str_empty(name_of(who->uris[i], kind)))
+                        return name_of(who->uris[i], kind);
+        return NULL;
 }
 
 bool tls_identity_is_server(const struct tls_identity *who)

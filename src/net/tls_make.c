@@ -6,6 +6,7 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
+#include <stdio.h>
 #include <string.h>
 
 #define DAY_MS (24 * 3600 * INT64_C(1000))
@@ -155,25 +156,142 @@ static EVP_PKEY *read_key(const struct str *pem)
         return in ? PEM_read_bio_PrivateKey(in, NULL, no_passphrase, NULL) : NULL;
 }
 
-int tls_issue(const struct tls_pair *ca, const struct tls_issue_options *o, struct tls_pair *ret_pair, struct err *err)
+/* A certificate for this key (its public part is enough); NULL: err says why. */
+static X509 *issue_for(const struct tls_pair *ca, EVP_PKEY *key, const struct tls_issue_options *o, struct err *err)
 {
         _cleanup_(bio_freep) BIO *cert_in = BIO_new_mem_buf(str_c(&ca->cert), (int)ca->cert.len);
         _cleanup_(x509_freep) X509 *issuer = cert_in ? PEM_read_bio_X509(cert_in, NULL, NULL, NULL) : NULL;
         _cleanup_(evp_freep) EVP_PKEY *issuer_key = read_key(&ca->key);
-        if (!issuer || !issuer_key || X509_check_private_key(issuer, issuer_key) != 1)
-                return fail(err, "the CA's certificate and key cannot be used");
-
-        _cleanup_(evp_freep) EVP_PKEY *key = o->key ? read_key(o->key) : EVP_EC_gen("P-256");
-        if (!key && o->key)
-                return fail(err, "the key of the certificate cannot be used");
-        _cleanup_(x509_freep) X509 *x = key ? start_cert(key, o, o->valid_ms ? o->valid_ms : DAY_MS) : NULL;
+        if (!issuer || !issuer_key || X509_check_private_key(issuer, issuer_key) != 1) {
+                fail(err, "the CA's certificate and key cannot be used");
+                return NULL;
+        }
+        _cleanup_(x509_freep) X509 *x = start_cert(key, o, o->valid_ms ? o->valid_ms : DAY_MS);
         const char *usage = o->is_client == o->is_server ? "serverAuth,clientAuth" : o->is_client ? "clientAuth" : "serverAuth";
         if (!x || X509_set_issuer_name(x, X509_get_subject_name(issuer)) != 1 ||
             add_extension(x, issuer, NID_basic_constraints, "critical,CA:FALSE") < 0 ||
             add_extension(x, issuer, NID_key_usage, "critical,digitalSignature") < 0 ||
             add_extension(x, issuer, NID_ext_key_usage, usage) < 0 || add_extension(x, issuer, NID_subject_key_identifier, "hash") < 0 ||
             add_extension(x, issuer, NID_authority_key_identifier, "keyid") < 0 || add_sans(x, o) < 0 ||
-            X509_sign(x, issuer_key, EVP_sha256()) <= 0 || write_pair(x, key, ret_pair) < 0)
+            X509_sign(x, issuer_key, EVP_sha256()) <= 0) {
+                fail(err, "the certificate cannot be made");
+                return NULL;
+        }
+        return TAKE_PTR(x);
+}
+
+int tls_issue(const struct tls_pair *ca, const struct tls_issue_options *o, struct tls_pair *ret_pair, struct err *err)
+{
+        _cleanup_(evp_freep) EVP_PKEY *key = o->key ? read_key(o->key) : EVP_EC_gen("P-256");
+        if (!key)
+                return fail(err, "the key of the certificate cannot be used");
+        _cleanup_(x509_freep) X509 *x = issue_for(ca, key, o, err);
+        if (!x)
+                return err ? -(int)err->code : -ERR_INTERNAL;
+        return write_pair(x, key, ret_pair) < 0 ? fail(err, "the certificate cannot be made") : 0;
+}
+
+/* ---- requests ---- */
+
+static void req_freep(X509_REQ **r)
+{
+        X509_REQ_free(*r);
+}
+
+static void take_bio(struct str *to, BIO *bio)
+{
+        char *data;
+        long len = BIO_get_mem_data(bio, &data);
+        str_add(to, data, (size_t)len);
+}
+
+int tls_make_key(struct str *ret_key, struct err *err)
+{
+        _cleanup_(evp_freep) EVP_PKEY *key = EVP_EC_gen("P-256");
+        _cleanup_(bio_freep) BIO *out = BIO_new(BIO_s_mem());
+        if (!key || !out || PEM_write_bio_PrivateKey(out, key, NULL, NULL, 0, NULL, NULL) != 1)
+                return fail(err, "no key can be made");
+        take_bio(ret_key, out);
+        return 0;
+}
+
+int tls_make_request(const struct str *key_pem, const char *cn, struct str *ret_request, struct err *err)
+{
+        _cleanup_(evp_freep) EVP_PKEY *key = read_key(key_pem);
+        _cleanup_(req_freep) X509_REQ *req = X509_REQ_new();
+        _cleanup_(bio_freep) BIO *out = BIO_new(BIO_s_mem());
+        if (!key)
+                return fail(err, "the key cannot be read");
+        if (!req || !out || X509_REQ_set_version(req, X509_REQ_VERSION_1) != 1 || X509_REQ_set_pubkey(req, key) != 1 ||
+            X509_NAME_add_entry_by_txt(X509_REQ_get_subject_name(req), "CN", MBSTRING_UTF8, (const unsigned char *)fmt("%.64s", cn), -1, -1,
+                                       0) != 1 ||
+            X509_REQ_sign(req, key, EVP_sha256()) <= 0 || PEM_write_bio_X509_REQ(out, req) != 1)
+                return fail(err, "the certificate cannot be asked for");
+        take_bio(ret_request, out);
+        return 0;
+}
+
+/* Keys of the usual kinds and sizes. Anybody may send a request, and some keys take a hundred times as long to check: those are not looked at. */
+static bool is_usual_key(EVP_PKEY *key)
+{
+        static const char *const curves[] = { "prime256v1", "secp384r1", "secp521r1" };
+        char group[32] = "";
+        int bits = key ? EVP_PKEY_get_bits(key) : 0;
+        if (!key)
+                return false;
+        if (EVP_PKEY_is_a(key, "ED25519") || (EVP_PKEY_is_a(key, "RSA") && bits >= 2048 && bits <= 4096))
+                return true;
+        if (!EVP_PKEY_is_a(key, "EC") || EVP_PKEY_get_group_name(key, group, sizeof(group), NULL) != 1)
+                return false;
+        for (size_t i = 0; i < ARRAY_LEN(curves); i++)
+                if (str_eq(group, curves[i]))
+                        return true;
+        return false;
+}
+
+static X509_REQ *read_request(const char *pem, struct err *err)
+{
+        _cleanup_(bio_freep) BIO *in = BIO_new_mem_buf(pem, -1);
+        _cleanup_(req_freep) X509_REQ *req = in ? PEM_read_bio_X509_REQ(in, NULL, no_passphrase, NULL) : NULL;
+        EVP_PKEY *key = req ? X509_REQ_get0_pubkey(req) : NULL;
+        bool good = is_usual_key(key) && X509_REQ_verify(req, key) == 1; /* whoever asks must have the key */
+        ERR_clear_error();
+        if (good)
+                return TAKE_PTR(req);
+        err_set(err, ERR_INVALID, .msg = "this is no certificate request with a good key and its signature", .path = "request",
+                .hint =
+                    "it must begin with -----BEGIN CERTIFICATE REQUEST-----; keys: P-256, P-384, P-521, Ed25519, RSA of 2048 to 4096 bits");
+        return NULL;
+}
+
+int tls_request_key(const char *pem, char ret_hash[static 65], struct err *err)
+{
+        _cleanup_(req_freep) X509_REQ *req = read_request(pem, err);
+        unsigned char *der = NULL, digest[EVP_MAX_MD_SIZE];
+        unsigned digest_len = 0;
+        if (!req)
+                return -ERR_INVALID;
+        int len = i2d_PUBKEY(X509_REQ_get0_pubkey(req), &der);
+        int ok = len > 0 && EVP_Digest(der, (size_t)len, digest, &digest_len, EVP_sha256(), NULL) == 1;
+        OPENSSL_free(der);
+        if (!ok || digest_len != 32)
+                return fail(err, "the key cannot be read");
+        for (unsigned i = 0; i < 32; i++)
+                snprintf(ret_hash + 2 * i, 3, "%02x", digest[i]);
+        return 0;
+}
+
+int tls_sign_request(const struct tls_pair *ca, const char *pem, const struct tls_issue_options *o, struct str *ret_cert, struct err *err)
+{
+        _cleanup_(req_freep) X509_REQ *req = read_request(pem, err);
+        if (!req)
+                return -ERR_INVALID;
+        _cleanup_(x509_freep) X509 *x = issue_for(ca, X509_REQ_get0_pubkey(req), o, err);
+        _cleanup_(bio_freep) BIO *out = BIO_new(BIO_s_mem());
+        if (!x)
+                return err ? -(int)err->code : -ERR_INTERNAL;
+        if (!out || PEM_write_bio_X509(out, x) != 1)
                 return fail(err, "the certificate cannot be made");
+        take_bio(ret_cert, out);
         return 0;
 }

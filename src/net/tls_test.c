@@ -449,6 +449,125 @@ static void certificates_verify_as_they_should(void **state)
         tls_pair_fini(&ca);
 }
 
+static int count_certs(void *ctx, const struct str *cert, const struct tls_cert *facts)
+{
+        assert_non_null(strstr(str_c(cert), "BEGIN CERTIFICATE"));
+        assert_null(strstr(str_c(cert), "PRIVATE"));
+        assert_true(facts->is_ca);
+        ++*(int *)ctx;
+        return 0;
+}
+
+/* A node that is called could name the address of another one. R: C32 C39 */
+static void a_node_is_not_taken_for_another(void **state)
+{
+        static const struct {
+                const char *wanted;
+                enum grpc_status status;
+        } cases[] = { { "n2", GRPC_OK }, { NULL, GRPC_OK }, { "n1", GRPC_UNAVAILABLE } };
+        struct rig r;
+        struct err err;
+        (void)state;
+
+        rig_start(&r, TLS_PEER_NONE);
+        issue(&r, &r.ca, "server", "n2", "spiffe://berth/node/n2");
+        assert_int_equal(tls_reload(r.server_tls, &err), 0);
+        for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+                struct probe p = { 0 };
+                struct tls *tls = NULL;
+                struct grpc_channel *ch = NULL;
+                assert_int_equal(tls_client_create(&(struct tls_options){ .ca_file = in_dir(&r, "ca.crt") }, &tls, &err), 0);
+                assert_int_equal(grpc_channel_create(r.base, r.target,
+                                                     &(struct grpc_channel_options){ .tls = tls, .node_id = cases[i].wanted }, &ch, &err),
+                                 0);
+                probe_unary(&p, ch, SERVICE "Echo", "x", NULL);
+                UNTIL(r.base, p.closed);
+                assert_int_equal(p.status, cases[i].status);
+                if (p.status != GRPC_OK)
+                        assert_non_null(strstr(p.message, "its certificate is that of node n2"));
+                probe_fini(&p);
+                grpc_channel_destroy(ch);
+                tls_unref(tls);
+        }
+        rig_stop(&r);
+}
+
+/* Strangers send requests: what is slow to check is not checked. R: C32 A11 */
+static void a_request_with_an_unusual_key_is_refused(void **state)
+{
+        EVP_PKEY *const keys[] = { EVP_EC_gen("P-384"), EVP_RSA_gen(2048), EVP_EC_gen("sect571r1"), EVP_RSA_gen(1024), EVP_RSA_gen(4608) };
+        (void)state;
+
+        for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+                struct str key = STR_INIT, request = STR_INIT;
+                struct err err = { 0 };
+                char hash[65], *data;
+                BIO *out = BIO_new(BIO_s_mem());
+                assert_int_equal(PEM_write_bio_PrivateKey(out, keys[i], NULL, NULL, 0, NULL, NULL), 1);
+                long n = BIO_get_mem_data(out, &data);
+                str_add(&key, data, (size_t)n);
+                assert_int_equal(tls_make_request(&key, "x", &request, &err), 0);
+                assert_int_equal(tls_request_key(str_c(&request), hash, &err), i < 2 ? 0 : -ERR_INVALID);
+                BIO_free(out);
+                EVP_PKEY_free(keys[i]);
+                str_fini(&key);
+                str_fini(&request);
+        }
+}
+
+/* R: C32 */
+static void a_request_is_signed_for_its_key_and_with_our_names_only(void **state)
+{
+        struct tls_pair ca = { 0 };
+        struct str key = STR_INIT, other = STR_INIT, request = STR_INIT, cert = STR_INIT, bundle = STR_INIT;
+        struct tls_cert c = { 0 };
+        struct err err = { 0 };
+        char hash[65], again[65];
+        int n = 0;
+        (void)state;
+
+        assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "ca" }, &ca, &err), 0);
+        assert_int_equal(tls_make_key(&key, &err), 0);
+        assert_int_equal(tls_make_key(&other, &err), 0);
+        assert_int_equal(tls_make_request(&key, "spiffe://berth/user/root", &request, &err), 0);
+        assert_int_equal(tls_request_key(str_c(&request), hash, &err), 0);
+        struct tls_issue_options o = { .cn = "n1", .uris = (const char *const[]){ "spiffe://berth/node/n1", NULL }, .is_client = true };
+        assert_int_equal(tls_sign_request(&ca, str_c(&request), &o, &cert, &err), 0);
+        assert_int_equal(tls_cert_read(str_c(&cert), cert.len, &c, &err), 0);
+        assert_string_equal(c.cn, "n1");
+        assert_string_equal(c.uris[0], "spiffe://berth/node/n1");
+        assert_null(c.uris[1]);
+        assert_true(c.is_client && !c.is_server && !c.is_ca);
+        assert_int_equal(tls_cert_check_signed(&cert, &ca.cert, &err), 0);
+        str_clear(&request);
+        assert_int_equal(tls_make_request(&key, "x", &request, &err), 0);
+        assert_int_equal(tls_request_key(str_c(&request), again, &err), 0);
+        assert_string_equal(hash, again); /* the key's, whatever else is in the request */
+        str_clear(&request);
+        assert_int_equal(tls_make_request(&other, "x", &request, &err), 0);
+        assert_int_equal(tls_request_key(str_c(&request), again, &err), 0);
+        assert_string_not_equal(hash, again);
+        /* one byte of the body is another one: the signature does not fit */
+        size_t at = (size_t)(strchr(str_c(&request), '\n') - str_c(&request)) + 30;
+        request.buf[at] = request.buf[at] == 'A' ? 'B' : 'A';
+        assert_int_equal(tls_request_key(str_c(&request), again, &err), -ERR_INVALID);
+        assert_int_equal(tls_request_key("", again, &err), -ERR_INVALID);
+        assert_int_equal(tls_request_key(str_c(&cert), again, &err), -ERR_INVALID);
+        /* of a bundle only certificates are passed on, whatever lies between them */
+        str_add(&bundle, str_c(&ca.cert), ca.cert.len);
+        str_add(&bundle, str_c(&ca.key), ca.key.len);
+        str_add(&bundle, str_c(&ca.cert), ca.cert.len);
+        assert_int_equal(tls_each_cert(str_c(&bundle), bundle.len, count_certs, &n), 0);
+        assert_int_equal(n, 2);
+        tls_cert_fini(&c);
+        tls_pair_fini(&ca);
+        str_fini(&key);
+        str_fini(&other);
+        str_fini(&request);
+        str_fini(&cert);
+        str_fini(&bundle);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -462,6 +581,9 @@ int main(void)
                 cmocka_unit_test(much_data_passes_through_tls),
                 cmocka_unit_test(bad_options_are_refused_with_a_reason),
                 cmocka_unit_test(certificates_verify_as_they_should),
+                cmocka_unit_test(a_node_is_not_taken_for_another),
+                cmocka_unit_test(a_request_with_an_unusual_key_is_refused),
+                cmocka_unit_test(a_request_is_signed_for_its_key_and_with_our_names_only),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

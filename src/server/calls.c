@@ -10,15 +10,20 @@
 #include "model/validate.h"
 #include "net/grpc.h"
 #include "net/http.h"
+#include "server/access.h"
 #include "server/explained.h"
 #include "server/facts.h"
+#include "server/forward.h"
 #include "server/io.h"
+#include "server/join.h"
 #include "server/plans.h"
 #include "server/reader.h"
 #include <event2/event.h>
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <string.h>
 
+#define MORE_PER_INPUT 4   /* changes beyond the first in requests for many that may wait, for each input that may */
 #define LOOK_UP_MS 400     /* how often a call that waits asks whether the store is away */
 #define READ_WAITS_MS 4000 /* a read that the ring took just before the store went away waits for the commit as well: this long */
 
@@ -27,7 +32,8 @@ struct calls {
         ARRAY(struct call *) slots; /* NULL: free */
         ARRAY(uint32_t) free;
         uint32_t generation;
-        size_t n;
+        size_t n;              /* calls, and what they ask for beyond one change each */
+        size_t more;           /* that part alone */
         struct heap deadlines; /* by slot */
         struct event *timer;
         int64_t timer_ms; /* when it is set to fire; 0: not */
@@ -63,6 +69,22 @@ size_t calls_len(const struct calls *c)
         return c->n;
 }
 
+/* Changes that are asked for many at a time wait in the same queue, as one input each: what waits is bounded by its changes as well. */
+static size_t more_max(const struct calls *c)
+{
+        return (size_t)c->io->s->opt.max_inputs * MORE_PER_INPUT;
+}
+
+bool calls_have_room(const struct calls *c, const struct op *op)
+{
+        return c->n < c->io->s->opt.max_calls && (op->input != INPUT_APPLY_MANY || c->more < more_max(c));
+}
+
+bool calls_are_many(const struct calls *c)
+{
+        return c->more > more_max(c) / 2;
+}
+
 static uint32_t slot_of(uint64_t ticket)
 {
         return (uint32_t)(ticket & UINT32_MAX) - 1;
@@ -72,6 +94,11 @@ static struct call *find(struct calls *c, uint64_t ticket)
 {
         uint32_t slot = slot_of(ticket);
         return ticket != 0 && slot < c->slots.len && c->slots.at[slot] && c->slots.at[slot]->ticket == ticket ? c->slots.at[slot] : NULL;
+}
+
+struct call *calls_find(struct calls *c, uint64_t ticket)
+{
+        return find(c, ticket);
 }
 
 struct call *call_new(struct calls *c, const struct op *op, struct err *err)
@@ -117,6 +144,11 @@ void call_drop(struct call *call)
         c->slots.at[slot] = NULL;
         *array_push(&c->free) = slot;
         c->n -= 1 + call->more_items;
+        c->more -= call->more_items;
+        if (call->secret)
+                OPENSSL_cleanse(call->secret, strlen(call->secret));
+        mem_free(call->secret);
+        joining_free(call->joining);
         ring_msg_free(call->msg);
         history_job_free(call->history);
         plans_end(call->io->plans, call);
@@ -164,17 +196,18 @@ static void complete_cluster(struct io *io, Pb__ClusterInfo *info, struct arena 
         info->http_address = s->http_address;
         info->grpc_address = s->grpc_address;
         info->server = server_facts(io, memory);
+        server_replicas(io, info, memory);
 }
 
-static void answer_http(struct http_request *http, const struct op *op, const struct reply *reply, ProtobufCMessage *m, bool pretty)
+/* body: what is written already, or empty. */
+static void answer_http(struct http_request *http, const struct op *op, const struct reply *reply, ProtobufCMessage *m, bool pretty,
+                        struct str *body)
 {
-        struct str body = STR_INIT;
         char etag[32], location[512];
         struct http_field fields[5] = { HTTP_JSON };
         size_t n = 1;
         if (m) {
-                json_write(&body, m, pretty ? JSON_PRETTY : JSON_COMPACT);
-                str_addc(&body, '\n');
+                json_write(body, m, pretty ? JSON_PRETTY : JSON_COMPACT);
                 uint64_t version = op_resource_version(m);
                 if (version > 0) {
                         snprintf(etag, sizeof(etag), "\"%llu\"", (unsigned long long)version);
@@ -185,40 +218,80 @@ static void answer_http(struct http_request *http, const struct op *op, const st
                 snprintf(location, sizeof(location), "/v1/workloads/%s", ((Pb__Workload *)m)->id);
                 fields[n++] = HTTP_FIELD("Location", location);
         }
+        if (body->len > 0)
+                str_addc(body, '\n');
         fields[n] = HTTP_FIELD_END;
-        http_reply(http, reply->created ? 201 : op->status, fields, str_c(&body), body.len);
-        str_fini(&body);
+        http_reply(http, reply->created ? 201 : op->status, fields, str_c(body), body->len);
+}
+
+/* Lists and other long answers whose headers say nothing of what is in them need not be unpacked to be written. */
+static bool write_unread(struct str *body, const struct reply *reply)
+{
+        return !protobuf_c_message_descriptor_get_field_by_name(reply->type, "resource_version") &&
+               json_write_packed(body, reply->type, reply->data, reply->len);
 }
 
 static void answer(struct call *call, const struct reply *reply)
 {
         struct arena arena = ARENA_INIT;
-        struct str packed = STR_INIT;
+        struct str packed = STR_INIT, body = STR_INIT;
         struct err err = { 0 };
         ProtobufCMessage *m = NULL;
         struct http_request *http = call->http;
         struct grpc_call *grpc = call->grpc;
         const struct op *op = call->op;
-        bool pretty = call->pretty, is_cluster = op->kind == OP_CLUSTER;
+        bool pretty = call->pretty, is_cluster = op->kind == OP_CLUSTER && !call->forwarded,
+             is_token = op->kind == OP_TOKEN && !call->forwarded, was_forwarded = call->was_forwarded;
+        Pb__CreateTokenResponse made = PB__CREATE_TOKEN_RESPONSE__INIT;
 
-        if (reply->type && (http || is_cluster) && pb_unpack_own(reply->type, reply->data, reply->len, &arena, &m, &err) < 0) {
+        bool unread = http && reply->type && !pretty && !is_cluster && !is_token && write_unread(&body, reply);
+        if (reply->type && !unread && (http || is_cluster || is_token) &&
+            pb_unpack_own(reply->type, reply->data, reply->len, &arena, &m, &err) < 0) {
                 log_error("a reply of the core cannot be read", LOG_S("op", op->name), LOG_S("request_id", call->request_id), LOG_E(&err));
                 call_fail(call, &err);
+                str_fini(&body);
                 arena_fini(&arena);
                 return;
         }
         if (is_cluster && m)
                 complete_cluster(call->io, (Pb__ClusterInfo *)m, &arena);
+        if (is_token && m) {
+                made.token = (Pb__AccessToken *)m;
+                made.secret = arena_strdup(&arena, call->secret ? call->secret : "");
+                m = &made.base;
+        }
         call_drop(call);
+        if (grpc && was_forwarded && reply->created) /* whoever passed this on may have to say it over HTTP */
+                grpc_call_send_headers(grpc, (struct grpc_metadata[]){ GRPC_META(CREATED_HEADER, "1", 1), GRPC_META_END });
         if (http)
-                answer_http(http, op, reply, m, pretty);
-        else if (grpc && is_cluster && m) {
+                answer_http(http, op, reply, m, pretty, &body);
+        else if (grpc && (is_cluster || is_token) && m) {
                 pb_pack(&packed, m);
                 grpc_call_reply(grpc, packed.buf, packed.len);
         } else if (grpc)
                 grpc_call_reply(grpc, reply->data ? reply->data : "", reply->len);
         str_fini(&packed);
+        str_fini(&body);
         arena_fini(&arena);
+}
+
+void call_set_caller(struct call *call, const struct caller *who)
+{
+        memcpy(call->actor, who->actor, sizeof(call->actor));
+        call->role = who->role;
+}
+
+void call_reply(struct call *call, const struct reply *reply)
+{
+        if (call->on_reply) {
+                void (*fn)(void *, const struct reply *) = call->on_reply;
+                void *ctx = call->ctx;
+                call_drop(call);
+                fn(ctx, reply);
+        } else if (reply->err)
+                call_fail(call, reply->err);
+        else
+                answer(call, reply);
 }
 
 void call_answer(struct call *call, const ProtobufCMessageDescriptor *type, const void *data, size_t len)
@@ -247,18 +320,37 @@ static void answer_explain(struct call *call, const struct reply *reply)
         answer(call, reply);
 }
 
-void calls_reply(struct calls *c, const struct reply *reply)
+/* A leader that stood still, or was cut off, for longer than its lease may have been replaced without knowing it yet; it must not say what is so now, nor that a change is made already, or
+ * cannot be made. Looked at after the state was read: if the lease holds now, nobody else had led until then. An answer that came with a commit needs no lease: etcd has compared. */
+static bool may_be_replaced(const struct call *call)
+{
+        return (call->consistent || call->is_change) && store_leads_until_ns(call->io->s->store) == 0;
+}
+
+static void fail_unsure(struct call *call)
+{
+        struct err err = { 0 };
+        err_set(&err, ERR_UNAVAILABLE, .msg = "this server cannot be sure that it still leads",
+                .hint = call->is_change ? "nothing was changed: send it again" : "ask again", .retry_after_ms = 500);
+        call_fail(call, &err);
+}
+
+void calls_reply(struct calls *c, const struct reply *reply, bool committed)
 {
         struct call *call = find(c, reply->ticket);
         if (!call)
                 return; /* too late, or the caller has gone */
-        if (call->on_reply) {
+        if ((!committed || !call->is_change) && may_be_replaced(call)) {
+                fail_unsure(call);
+        } else if (call->on_reply) {
                 void (*fn)(void *, const struct reply *) = call->on_reply;
                 void *ctx = call->ctx;
                 call_drop(call);
                 fn(ctx, reply);
         } else if (call->op->kind == OP_EVENTS)
                 answer_chain_start(call, reply);
+        else if (call->op->kind == OP_JOIN || call->op->kind == OP_RENEW)
+                join_reply(c->io->join, call, reply);
         else if (reply->err)
                 call_fail(call, reply->err);
         else if (call->op->kind == OP_EXPLAIN)
@@ -279,6 +371,8 @@ void calls_history(struct calls *c, struct history_job *job)
                 str_fini(&packed);
         } else if (call && job->err.code != ERR_OK)
                 call_fail(call, &job->err);
+        else if (call && may_be_replaced(call))
+                fail_unsure(call);
         else if (call) {
                 struct http_request *http = call->http;
                 struct grpc_call *grpc = call->grpc;
@@ -328,10 +422,14 @@ static void expect(struct call *call, int64_t deadline_ms)
         arm(c);
 }
 
-static void err_store_is_away(struct err *err)
+/* decided: it may be in a commit that is under way. A caller who is told that nothing was changed need not look. */
+static void err_store_is_away(struct err *err, bool decided)
 {
         err_set(err, ERR_UNAVAILABLE, .msg = "the store is away: nothing can be changed until it is back",
-                .hint = "try again; a change that was sent may still happen, and can be sent again safely. /health says why it is away",
+                .hint =
+                    decided
+                        ? "try again; a change that was sent may still happen, and can be sent again safely. /health says why it is away"
+                        : "try again: nothing was changed. /health says why it is away",
                 .retry_after_ms = 2000);
 }
 
@@ -339,19 +437,70 @@ static void err_store_is_away(struct err *err)
 static void refuse_changes(struct calls *c)
 {
         struct err err = { 0 };
-        err_store_is_away(&err);
+        err_store_is_away(&err, true);
         atomic_store(&c->io->s->refused_ms, mono_ms());
         for (size_t i = 0; i < c->slots.len; i++)
-                if (c->slots.at[i] && c->slots.at[i]->is_change && c->slots.at[i]->deadline_ms > 0)
+                if (c->slots.at[i] && c->slots.at[i]->is_change && c->slots.at[i]->deadline_ms > 0 && !c->slots.at[i]->forwarded)
                         call_fail(c->slots.at[i], &err);
+}
+
+/* The secret stays here until the answer; the core and all behind it know its hash. A join token also says which CA to trust. */
+static int make_secret(struct call *call, struct err *err)
+{
+        Pb__CreateTokenRequest *q = (Pb__CreateTokenRequest *)call->msg->in.msg;
+        char hash[65], ca[65] = "";
+        bool join = q->role == PB__ROLE__E__join;
+        int r = join ? join_ca_hash(call->io->join, ca, err) : 0;
+        if (r < 0)
+                return r;
+        call->secret = mem_must(TOKEN_TEXT_LEN + 1 + sizeof(ca));
+        token_make(join ? JOIN_PREFIX : TOKEN_PREFIX, call->secret, hash);
+        if (join)
+                snprintf(call->secret + TOKEN_TEXT_LEN, 1 + sizeof(ca), ".%s", ca);
+        q->hash = arena_strdup(&call->msg->memory, hash);
+        q->if_no_admin = false;
+        return 0;
+}
+
+/* What has to be done before the core is asked. */
+static int prepare(struct call *call, struct err *err)
+{
+        switch (call->op->kind) {
+        case OP_TOKEN:
+                return make_secret(call, err);
+        case OP_JOIN:
+        case OP_RENEW:
+                return join_begin(call->io->join, call, err);
+        default:
+                return 0;
+        }
 }
 
 void call_send(struct call *call)
 {
         struct err err = { 0 };
+        if (call->op->kind == OP_TRUST) {
+                join_trust(call->io->join, call);
+                return;
+        }
+        call->is_change = input_is_change(call->msg->in.kind);
+        if (!call->io->leads && forward_wanted(call)) { /* before anything is made of it: the leader does that */
+                forward_call(call);
+                return;
+        }
+        if (!call->io->leads &&
+            call->op->kind == OP_RENEW) { /* nobody can pass on the certificate, and a follower can put nothing into the events */
+                io_not_leading(call->io, &err);
+                call_fail(call, &err);
+                return;
+        }
+        if (prepare(call, &err) < 0) {
+                call_fail(call, &err);
+                return;
+        }
         call->is_change = input_is_change(call->msg->in.kind);
         if ((call->is_change || call->op->kind == OP_PLAN) && server_store_is_away(call->io->s)) {
-                err_store_is_away(&err);
+                err_store_is_away(&err, false);
                 call_fail(call, &err);
                 return;
         }
@@ -366,10 +515,12 @@ void call_send(struct call *call)
         msg->deadline_ms = deadline_of(call);
         int64_t deadline = msg->deadline_ms;
         size_t more = input_items(&msg->in) - 1;
-        bool has_room = call->io->calls->n + more <= call->io->s->opt.max_calls;
+        struct calls *c = call->io->calls;
+        bool has_room = c->n + more <= call->io->s->opt.max_calls && (more == 0 || c->more < more_max(c));
         if (has_room && (!call->is_change || io_takes_changes(call->io)) && io_to_ring(call->io, msg, false)) {
                 call->more_items = more;
-                call->io->calls->n += more;
+                c->n += more;
+                c->more += more;
                 expect(call, deadline);
                 return;
         }
@@ -396,6 +547,11 @@ void call_read(struct call *call)
 void call_events(struct call *call, const Pb__ListEventsRequest *want)
 {
         struct err err = { 0 };
+        if (!call->io->leads && call->consistent) {
+                call->msg->in.msg = &want->base;
+                forward_call(call);
+                return;
+        }
         struct history_job *job = history_job_new(HISTORY_LIST, call->ticket);
         call->history = job;
         if (event_filter_parse(want, &job->memory, &job->filter, &err) < 0) {
@@ -433,18 +589,18 @@ static void on_deadline(evutil_socket_t fd, short what, void *ctx)
                 struct call *call = c->slots.at[heap_pop(&c->deadlines)];
                 struct err err = { 0 };
                 bool away = server_store_is_away(c->io->s), late = call->deadline_ms <= now;
-                if (call->is_change && away && !late) {
+                if (call->is_change && away && !late && !call->forwarded) {
                         heap_set(&c->deadlines, slot_of(call->ticket), now + LOOK_UP_MS);
                         refuse_changes(c);
                         continue;
                 }
-                if (!late && !(away && now - call->sent_ms >= READ_WAITS_MS)) {
+                if (!late && (call->forwarded || !(away && now - call->sent_ms >= READ_WAITS_MS))) {
                         expect(call, call->deadline_ms);
                         continue;
                 }
                 away |= atomic_load(&c->io->s->degraded);
                 if (away && call->is_change)
-                        err_store_is_away(&err);
+                        err_store_is_away(&err, true);
                 else if (away)
                         err_set(&err, ERR_UNAVAILABLE, .msg = "the store went away before this could be answered", .hint = "ask again",
                                 .retry_after_ms = 1000);
@@ -456,6 +612,30 @@ static void on_deadline(evutil_socket_t fd, short what, void *ctx)
                 call_fail(call, &err);
         }
         arm(c);
+}
+
+void calls_lost(struct calls *c)
+{
+        for (size_t i = 0; i < c->slots.len; i++) {
+                struct call *call = c->slots.at[i];
+                struct err err = { 0 };
+                if (!call || call->deadline_ms == 0 || call->forwarded)
+                        continue;
+                if (call->is_change)
+                        err_set(&err, ERR_UNAVAILABLE,
+                                .msg = "this server lost its lead before the change was durable: nobody knows whether it is made",
+                                .hint = "look, or send it again: that is safe", .retry_after_ms = 1000);
+                else
+                        err_set(&err, ERR_UNAVAILABLE, .msg = "this server lost its lead before it could answer", .hint = "ask again",
+                                .retry_after_ms = 1000);
+                call_fail(call, &err);
+        }
+}
+
+void call_expect(struct call *call)
+{
+        call->forwarded = true;
+        expect(call, deadline_of(call));
 }
 
 void calls_stop(struct calls *c)

@@ -135,6 +135,18 @@ void events_released(struct events *e, const struct store_batch *batch)
                 pump(e, e->subs.at[i]);
 }
 
+void events_at(struct events *e, uint64_t head)
+{
+        if (head <= e->head)
+                return;
+        while (e->first <= e->head)
+                live_drop(e);
+        e->head = head;
+        e->first = head + 1;
+        for (size_t i = 0; i < e->subs.len; i++)
+                pump(e, e->subs.at[i]); /* the reader has what lies between */
+}
+
 static const char *live_json(struct events *e, struct live *l)
 {
         if (l->json)

@@ -26,6 +26,9 @@ void events_destroy(struct events *e); /* every stream must have been closed */
 /* The committed events of a released batch, in order. */
 void events_released(struct events *e, const struct store_batch *batch);
 
+/* Everything up to `head` is committed, whether it came through events_released() or not. */
+void events_at(struct events *e, uint64_t head);
+
 struct event_subscription {
         struct sink sink;                  /* an SSE stream that was started, or a WatchEvents call */
         const struct event_filter *filter; /* copied */

@@ -1,10 +1,15 @@
 /* server/facts.c: see facts.h. Everything here is looked at when somebody asks, and takes microseconds. */
 #include "server/facts.h"
 
+#include "model/json.h"
 #include "net/tls.h"
 #include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+
+#define REPLICAS_MAX 64
 
 static int64_t open_files(void)
 {
@@ -58,10 +63,66 @@ Pb__ServerFacts *server_facts(struct io *io, struct arena *memory)
         if (getrlimit(RLIMIT_NOFILE, &files) == 0)
                 f->open_files_limit = (int64_t)files.rlim_cur;
         f->tls_expires_at = io->tls ? tls_expires_at_ms(io->tls) : 0;
+        struct agent_certificates certs;
+        sessions_certificates(io->sessions, f->now_at, &certs);
+        f->agent_certificates_due = (int32_t)certs.due;
+        if (certs.n) {
+                f->agent_certificate_node = arena_strdup(memory, certs.soonest[0].node);
+                f->agent_certificate_expires_at = certs.soonest[0].expires_at;
+        }
+        f->open = !s->opt.auth;
         f->bad_records = (int64_t)counted(&s->metrics.bad_records);
+        f->records_touched = (int64_t)counted(&s->metrics.records_touched);
         f->keep_events = (int64_t)s->opt.keep_events;
         f->inputs_refused = (int64_t)counted(&s->metrics.inputs_refused);
         f->calls = (int32_t)calls_len(io->calls);
         f->calls_limit = (int32_t)s->opt.max_calls;
         return f;
+}
+
+struct replicas {
+        Pb__ClusterInfo *info;
+        struct arena *memory;
+        const char *leader;
+        size_t cap;
+};
+
+static void add_replica(void *ctx, const char *name, const char *text)
+{
+        struct replicas *r = ctx;
+        ProtobufCMessage *m = NULL;
+        size_t len = strlen(text);
+        (void)name;
+        if (r->info->n_replicas == r->cap ||
+            json_read(&pb__replica__descriptor, text, len, len, JSON_IGNORE_UNKNOWN, r->memory, &m, NULL) < 0)
+                return;
+        Pb__Replica *replica = (Pb__Replica *)m;
+        replica->leads = str_eq(replica->name, r->leader);
+        r->info->replicas[r->info->n_replicas++] = replica;
+}
+
+static int by_name(const void *a, const void *b)
+{
+        Pb__Replica *const *x = a, *const *y = b;
+        return strcmp((*x)->name, (*y)->name);
+}
+
+void server_replicas(struct io *io, Pb__ClusterInfo *info, struct arena *memory)
+{
+        struct server *s = io->s;
+        struct leader l;
+        server_leader(s, &l);
+        info->role = (char *)(io->leads ? "leader" : "follower");
+        if (!store_is_shared(s->store))
+                return;
+        char *name = arena_strdup(memory, l.name);
+        info->leader = io->leads || l.known ? name : (char *)"";
+        info->last_leader = io->leads || l.known ? (char *)"" : name;
+        uint64_t head = atomic_load(&s->store_head), have = atomic_load(&s->committed);
+        info->lag_events = !io->leads && head > have ? (int64_t)(head - have) : 0;
+        struct replicas r = { .info = info, .memory = memory, .leader = info->leader, .cap = REPLICAS_MAX };
+        info->replicas = arena_new_n(memory, Pb__Replica *, REPLICAS_MAX);
+        store_each_server(s->store, add_replica, &r);
+        if (info->n_replicas)
+                qsort(info->replicas, info->n_replicas, sizeof(*info->replicas), by_name);
 }

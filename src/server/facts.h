@@ -6,5 +6,7 @@
 #include "server/io.h"
 
 Pb__ServerFacts *server_facts(struct io *io, struct arena *memory);
+/* Who leads, and which servers there are. */
+void server_replicas(struct io *io, Pb__ClusterInfo *info, struct arena *memory);
 
 #endif

@@ -46,6 +46,17 @@ static void take_number(struct event_peek *ret, uint64_t field, uint64_t v)
                 ret->prev = v;
 }
 
+uint32_t event_type(const void *data, size_t len)
+{
+        const uint8_t *p = data, *end = p + len;
+        uint64_t tag, v;
+        while (varint(&p, end, &tag) && (tag & 7) == 0 && varint(&p, end, &v))
+                if (tag >> 3 == FIELD_TYPE)
+                        return (uint32_t)v;
+        struct event_peek peek; /* not as we write it */
+        return event_peek(data, len, &peek) ? peek.type : 0;
+}
+
 bool event_peek(const void *data, size_t len, struct event_peek *ret)
 {
         const uint8_t *p = data, *end = p + len;

@@ -24,6 +24,8 @@ struct event_peek {
 };
 /* false: not a packed event. */
 bool event_peek(const void *data, size_t len, struct event_peek *ret);
+/* Only the type, which stands near the front; 0 if it is not there. */
+uint32_t event_type(const void *data, size_t len);
 bool event_matches(const struct event_filter *f, const struct event_peek *p);
 
 #endif

@@ -40,6 +40,10 @@ static void peek_sees_what_unpacking_sees(void **state)
         assert_memory_equal(p.workload, "web", 3);
         assert_int_equal(p.node_len, 2);
         assert_memory_equal(p.node, "n1", 2);
+        assert_int_equal(event_type(s.buf, s.len), p.type);
+        assert_int_equal(event_type(s.buf, 7), 0);               /* ends within it */
+        assert_int_equal(event_type("\x22\x01w\x10\x05", 5), 5); /* not in our order */
+        assert_int_equal(event_type("", 0), 0);
         str_fini(&s);
 }
 
@@ -57,6 +61,23 @@ static void peek_refuses_what_is_cut_short(void **state)
         const unsigned char junk[] = { 0x0f, 0xff, 0xff };
         assert_false(event_peek(junk, sizeof(junk), &p));
         str_fini(&s);
+}
+
+/* R: C29 */
+static void every_type_of_event_can_be_asked_for(void **state)
+{
+        const ProtobufCEnumDescriptor *d = &pb__event_type__e__descriptor;
+        struct arena a = { 0 };
+        struct err err = { 0 };
+        (void)state;
+        for (unsigned i = 0; i < d->n_values; i++) {
+                struct event_filter f;
+                Pb__ListEventsRequest req = PB__LIST_EVENTS_REQUEST__INIT;
+                req.type = (char *)d->values[i].name;
+                if (d->values[i].value != 0 && event_filter_parse(&req, &a, &f, &err) < 0)
+                        fail_msg("%s: %s", req.type, err_line(&err));
+        }
+        arena_fini(&a);
 }
 
 static bool matches(const struct event_filter *f, Pb__EventType__E type, const char *workload, const char *node)
@@ -116,9 +137,8 @@ static void a_mistyped_type_gets_a_suggestion(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(peek_sees_what_unpacking_sees),
-                cmocka_unit_test(peek_refuses_what_is_cut_short),
-                cmocka_unit_test(filters_by_type_workload_and_node),
+                cmocka_unit_test(peek_sees_what_unpacking_sees),        cmocka_unit_test(peek_refuses_what_is_cut_short),
+                cmocka_unit_test(every_type_of_event_can_be_asked_for), cmocka_unit_test(filters_by_type_workload_and_node),
                 cmocka_unit_test(a_mistyped_type_gets_a_suggestion),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

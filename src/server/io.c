@@ -9,6 +9,9 @@
 #include "net/grpc.h"
 #include "net/http.h"
 #include "net/tls.h"
+#include "server/access.h"
+#include "server/forward.h"
+#include "server/join.h"
 #include "server/plans.h"
 #include "server/reader.h"
 #include <event2/event.h>
@@ -20,6 +23,8 @@
 #define TURN_NS 20000000 /* and no more of them once this much time has passed */
 #define ANSWERS_MANY 256 /* answers that wait to be sent; beyond, few changes are looked at */
 #define BACKLOG_MAX 1024 /* answers that wait to be sent; beyond, no change is taken: answers come before questions (A11) */
+#define FEW_CONNS 8      /* so many connections are looked at in a turn then, ... */
+#define FEW_BYTES 1024   /* ... and so much is read of each that carries many calls */
 #define TURN_INPUTS 32   /* to the ring, before it is woken without waiting for the end of the turn */
 #define FILES_EVERY_MS 2000
 
@@ -31,6 +36,19 @@ int io_too_busy(struct io *io, struct err *err)
         return err_set(err, ERR_LIMIT, .msg = "the server has too much to do",
                        .detail = fmt("%zu calls wait", queue_len(io->s->ring_queue)), .hint = "try again a little later",
                        .retry_after_ms = 1000);
+}
+
+int io_not_leading(struct io *io, struct err *err)
+{
+        struct leader l;
+        server_leader(io->s, &l);
+        const char *name = l.name[0] ? l.name : "nobody that this server has heard of";
+        if (l.known && !l.is_self)
+                return err_set(err, ERR_UNAVAILABLE, .msg = fmt("this server does not lead; %s does", name),
+                               .detail = fmt("grpc=%s http=%s", l.grpc_address, l.http_address),
+                               .hint = "nothing was changed: ask the leader, or try again", .retry_after_ms = 1000);
+        return err_set(err, ERR_UNAVAILABLE, .msg = fmt("no server leads now; the last one was %s", name),
+                       .hint = "nothing was changed; try again: another server takes over within seconds", .retry_after_ms = 1000);
 }
 
 static bool is_sane(const char *s, const char *extra)
@@ -77,6 +95,25 @@ bool io_takes_changes(struct io *io)
         return atomic_load(&io->s->answers) <= BACKLOG_MAX;
 }
 
+int io_has_no_room(struct io *io, const struct op *op, struct err *err)
+{
+        bool change = (op->kind == OP_CORE || op->kind == OP_PLAN) && input_is_change(op->input);
+        if (!change || (io_takes_changes(io) && queue_has_room(io->s->ring_queue) && calls_have_room(io->calls, op)))
+                return 0;
+        return io_too_busy(io, err);
+}
+
+/* Fewer new questions while there is much to do: those who only read, and the agents, are in the same loop. */
+static void set_intake(struct io *io)
+{
+        bool few = atomic_load(&io->s->answers) > ANSWERS_MANY || queue_len(io->s->ring_queue) > io->s->opt.max_inputs / 2 ||
+                   calls_are_many(io->calls);
+        if (io->http)
+                http_server_set_intake(io->http, few ? FEW_CONNS : 0);
+        if (io->grpc)
+                grpc_server_set_intake(io->grpc, few ? FEW_BYTES : 0);
+}
+
 bool io_to_ring(struct io *io, struct ring_msg *msg, bool first)
 {
         msg->sent_ms = mono_ms();
@@ -99,9 +136,11 @@ static void release(struct io *io, struct core_batch *batch)
 {
         atomic_fetch_sub(&io->s->answers, batch->n_replies);
         events_released(io->events, &batch->commit);
-        eventlog_add(&io->log, &batch->commit);
+        if (io->leads) /* each event is one line in one server's log */
+                eventlog_add(&io->log, &batch->commit);
+        bool committed = batch->commit.n_events > 0 || batch->commit.n_records > 0;
         for (size_t i = 0; i < batch->n_replies; i++)
-                calls_reply(io->calls, &batch->replies[i]);
+                calls_reply(io->calls, &batch->replies[i], committed);
         sessions_effects(io->sessions, batch);
         push_effects(io->push, batch);
         webhooks_effects(io->webhooks, batch);
@@ -141,6 +180,20 @@ static void stop(struct io *io)
                 event_base_loopbreak(io->base);
 }
 
+/* This server decides from now on, or no more. What agents and callers began with the one before is over: nobody can say how it ends. */
+static void change_role(struct io *io, bool leads, uint64_t head)
+{
+        bool lost = io->leads && !leads;
+        io->leads = leads;
+        events_at(io->events, head);
+        if (!lost)
+                return;
+        calls_lost(io->calls);
+        sessions_end_all(io->sessions, "this server leads no more: connect to the one that does");
+        push_end_all(io->push);
+        webhooks_drop(io->webhooks);
+}
+
 static void take(struct io *io, struct io_msg *msg)
 {
         struct history_job *job = msg->history;
@@ -157,6 +210,12 @@ static void take(struct io *io, struct io_msg *msg)
                 break;
         case IO_PLAN:
                 plans_take(io->plans, TAKE_PTR(msg->plan));
+                break;
+        case IO_LEADER:
+                forward_leader(io->forward);
+                break;
+        case IO_ROLE:
+                change_role(io, msg->leads, msg->head);
                 break;
         case IO_CONFIG:
                 webhooks_configure(io->webhooks, msg->config);
@@ -184,8 +243,7 @@ static void on_wake(evutil_socket_t fd, short what, void *ctx)
                 if (clock_mono_ns() >= until_ns)
                         break;
         }
-        if (io->http) /* answers before new questions (A11) */
-                http_server_set_intake(io->http, atomic_load(&io->s->answers) > ANSWERS_MANY ? 8 : 0);
+        set_intake(io); /* answers before new questions (A11) */
         if (queue_len(io->s->io_queue) > 0) {
                 n = 1; /* by the descriptor: an event that is activated from inside runs again before any socket is looked at */
                 if (write((int)fd, &n, sizeof(n)) < 0)
@@ -205,6 +263,7 @@ static void on_files(evutil_socket_t fd, short what, void *ctx)
         if (r == 0)
                 return;
         push_reload(io->push);
+        forward_reload(io->forward);
         if (r < 0)
                 log_error("new certificate files are not used; the old ones stay in force", LOG_E(&err));
         else
@@ -219,7 +278,9 @@ static int open_tls(struct io *io, struct err *err)
         struct tls_options o = { .cert_file = opt->tls_cert,
                                  .key_file = opt->tls_key,
                                  .ca_file = opt->tls_ca,
-                                 .peer = opt->tls_ca ? TLS_PEER_REQUIRED : TLS_PEER_NONE };
+                                 .peer = !opt->tls_ca ? TLS_PEER_NONE
+                                         : opt->auth  ? TLS_PEER_OPTIONAL /* those without one have a token, or may little */
+                                                      : TLS_PEER_REQUIRED };
         int r = tls_server_create(&o, &io->tls, err);
         if (r < 0)
                 return r;
@@ -254,6 +315,21 @@ static void real_address(const char *wanted, uint16_t port, char *ret, size_t si
                 snprintf(ret, size, "%.*s:%u", (int)host, wanted, port);
 }
 
+bool io_is_loopback(const char *address)
+{
+        return !address || str_starts(address, "127.") || str_starts(address, "[::1]") || str_starts(address, "localhost:");
+}
+
+static void say_who_gets_in(const struct server *s)
+{
+        const struct server_options *opt = &s->opt;
+        if (opt->auth && !opt->tls_cert && !(io_is_loopback(opt->http_address) && io_is_loopback(opt->grpc_address)))
+                log_warn("tokens travel in the clear: whoever is on the way can read and use them; serve TLS (--tls-cert, docs/tls.md)");
+        if (!opt->auth && !opt->tls_ca && !(io_is_loopback(opt->http_address) && io_is_loopback(opt->grpc_address)))
+                log_warn("anybody who reaches this server may do anything: leave out --auth none (docs/access.md), or listen on 127.0.0.1",
+                         LOG_S("http", s->http_address), LOG_S("grpc", s->grpc_address));
+}
+
 static int io_open(struct io *io, struct err *err)
 {
         struct server *s = io->s;
@@ -267,6 +343,9 @@ static int io_open(struct io *io, struct err *err)
         io->doors = mem_must(n_ops * sizeof(*io->doors));
         for (size_t i = 0; i < n_ops; i++)
                 io->doors[i] = (struct door){ .self = &io->doors[i], .io = io, .op = &ops[i] };
+        io->access = access_create(io);
+        io->leads = atomic_load(&s->leads);
+        io->forward = forward_create(io);
         io->calls = calls_create(io);
         io->plans = plans_create(io);
         io->sessions = sessions_create(io);
@@ -279,12 +358,13 @@ static int io_open(struct io *io, struct err *err)
         event_add(io->wake, NULL);
         io->nudge = event_new(io->base, -1, 0, on_nudge, io);
         int r = open_tls(io, err);
-        if (r < 0 || (r = rest_open(io, err)) < 0 || (r = rpc_open(io, err)) < 0)
+        if (r < 0 || (r = join_create(io, &io->join, err)) < 0 || (r = rest_open(io, err)) < 0 || (r = rpc_open(io, err)) < 0)
                 return r;
         if (io->http)
                 real_address(s->opt.http_address, http_server_port(io->http), s->http_address, sizeof(s->http_address));
         if (io->grpc)
                 real_address(s->opt.grpc_address, grpc_server_port(io->grpc), s->grpc_address, sizeof(s->grpc_address));
+        say_who_gets_in(s);
         return 0;
 }
 
@@ -293,6 +373,7 @@ static void io_close(struct io *io)
 {
         http_server_destroy(io->http);
         grpc_server_destroy(io->grpc);
+        forward_destroy(io->forward);
         calls_destroy(io->calls);
         plans_destroy(io->plans);
         relays_destroy(io->relays);
@@ -300,6 +381,8 @@ static void io_close(struct io *io)
         push_destroy(io->push);
         webhooks_destroy(io->webhooks);
         events_destroy(io->events);
+        access_destroy(io->access);
+        join_destroy(io->join);
         if (io->wake)
                 event_free(io->wake);
         if (io->files)

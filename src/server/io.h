@@ -13,6 +13,7 @@
 #include "server/shared.h"
 #include "server/webhooks.h"
 
+struct access;
 struct http_server;
 struct grpc_server;
 struct tls;
@@ -27,6 +28,7 @@ struct door {
         const struct door *self;
         struct io *io;
         const struct op *op;
+        void (*start)(struct grpc_call *call); /* gRPC: what comes after the caller was let in */
 };
 
 struct io {
@@ -35,6 +37,8 @@ struct io {
         struct http_server *http;
         struct grpc_server *grpc;
         struct tls *tls;
+        struct access *access;
+        struct join *join;
         struct calls *calls;
         struct sessions *sessions;
         struct push *push;
@@ -48,8 +52,10 @@ struct io {
         unsigned n_quiet;           /* inputs that it was not told of yet */
         struct door *doors;         /* one per row of ops */
         struct rng rng;
-        struct str openapi;  /* made when first asked for */
-        char cluster_id[65]; /* "": not asked for yet */
+        struct str openapi;      /* made when first asked for */
+        char cluster_id[65];     /* "": not asked for yet */
+        bool leads;              /* this server decides; else it passes on what wants a decision (forward.h) */
+        struct forward *forward; /* to the leader */
         bool stopping;
         int draining; /* doors that are not empty yet */
 };
@@ -59,8 +65,13 @@ struct io {
 bool io_to_ring(struct io *io, struct ring_msg *msg, bool first);
 /* A change that a user asks for is refused while the answers to earlier ones pile up. */
 bool io_takes_changes(struct io *io);
+bool io_is_loopback(const char *address); /* only this machine reaches it */
+/* Refuses a change before anything is decoded of it: what cannot be taken must cost little (A11). */
+int io_has_no_room(struct io *io, const struct op *op, struct err *err);
 /* The ring is full: the same words at every door. */
 int io_too_busy(struct io *io, struct err *err);
+/* This server does not lead: who does, or who did. Any op that wants a decision. */
+int io_not_leading(struct io *io, struct err *err);
 /* A request id: what the caller sent if it is sane (1..64 of letters, digits and -_.:), else a new ULID. */
 void io_request_id(struct io *io, const char *wanted, char ret[static 65]);
 /* Who asks: the certificate's name ("ann", "node:n1") if there is one, else what the header says if it is sane, else "anonymous". */

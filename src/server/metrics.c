@@ -3,6 +3,8 @@
 
 #include "base/file.h"
 #include "net/tls.h"
+#include "server/access.h"
+#include "server/sessions.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,19 +218,29 @@ static uint64_t open_fds(void)
 }
 
 /* In the clear both families are there, and empty: rules that name them can be checked anywhere. */
-static void render_tls(struct str *out, struct tls *tls)
+static void render_tls(struct str *out, struct tls *tls, const struct agent_certificates *agents)
 {
         family(out, "berth_tls_refused_total", "counter", "Connections and agents refused because of their certificate, by reason.");
         for (enum tls_refusal r = 0; tls && r < _TLS_REFUSED_MAX; r++)
                 sample(out, "berth_tls_refused_total", "reason", tls_refusal_name(r), tls_refused(tls, r));
         family(out, "berth_certificate_expiry_timestamp_seconds", "gauge",
-               "When the server's certificate expires, and the first of the CAs that vouch for its clients.");
+               "When certificates expire: the server's, the first of the CAs that vouch for its clients, and those of the 100 connected "
+               "agents that "
+               "end soonest.");
         if (tls)
                 sample(out, "berth_certificate_expiry_timestamp_seconds", "certificate", "server",
                        (uint64_t)(tls_expires_at_ms(tls) / 1000));
         if (tls && tls_trust_expires_at_ms(tls))
                 sample(out, "berth_certificate_expiry_timestamp_seconds", "certificate", "ca",
                        (uint64_t)(tls_trust_expires_at_ms(tls) / 1000));
+        for (size_t i = 0; agents && i < agents->n; i++) {
+                str_adds(out, "berth_certificate_expiry_timestamp_seconds{certificate=\"node\",node=\"");
+                add_escaped(out, agents->soonest[i].node);
+                str_addf(out, "\"} %lld\n", (long long)(agents->soonest[i].expires_at / 1000));
+        }
+        family(out, "berth_agent_certificates_due", "gauge",
+               "Connected agents whose certificate is past three quarters of its life: nobody renews it.");
+        sample(out, "berth_agent_certificates_due", NULL, NULL, agents ? agents->due : 0);
 }
 
 static void render_process(struct str *out, const struct metrics_now *now)
@@ -273,6 +285,14 @@ void metrics_render(struct metrics *m, const struct metrics_now *now, struct str
         render_histogram(out, "berth_rpc_duration_seconds", "One gRPC call, streams left out.", &m->rpc);
         one(out, "berth_store_degraded", "gauge", "1 while the store is away and decisions are frozen.", now->degraded);
         one(out, "berth_head", "gauge", "Sequence of the last committed event.", now->head);
+        one(out, "berth_leader", "gauge", "1 while this server leads: it decides, the others follow.", now->leads);
+        one(out, "berth_leadership_changes_total", "counter", "Times this server began or ceased to lead a shared store.",
+            counted(&m->leadership_changes));
+        one(out, "berth_follower_lag_events", "gauge", "Events that the store has and this server has not taken over yet; 0 on the leader.",
+            now->leads || now->store_head <= now->head ? 0 : now->store_head - now->head);
+        one(out, "berth_records_touched_total", "counter", "Records that somebody changed in the store by hand.",
+            counted(&m->records_touched));
+        one(out, "berth_forwarded_total", "counter", "Calls passed on to the leader.", now->forwarded);
         one(out, "berth_bad_records_total", "counter", "Stored records that could not be loaded.", counted(&m->bad_records));
         one(out, "berth_pruned_events_total", "counter", "Events removed by retention.", counted(&m->pruned_events));
 
@@ -293,6 +313,10 @@ void metrics_render(struct metrics *m, const struct metrics_now *now, struct str
         render_requests(out, m, now);
         metrics_persys_render(m, now, out);
         metrics_agents_render(m, out);
-        render_tls(out, now->tls);
+        render_tls(out, now->tls, now->agent_certs);
+        family(out, "berth_auth_refused_total", "counter", "Calls refused because of who made them, by reason.");
+        for (size_t i = 0; i < METRICS_REFUSALS; i++)
+                sample(out, "berth_auth_refused_total", "reason", access_refusal_name((enum access_refusal)i),
+                       counted(&m->access_refused[i]));
         render_process(out, now);
 }

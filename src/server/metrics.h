@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 struct tls;
+struct agent_certificates;
 
 #define METRICS_BUCKETS 14
 #define METRICS_OPS 96      /* rows of the ops table, and one for "unknown" */
@@ -18,6 +19,7 @@ struct tls;
 #define METRICS_GRPC_CODES 17
 #define METRICS_ACTIONS 8
 #define METRICS_WRITES 6
+#define METRICS_REFUSALS 8   /* enum access_refusal */
 #define METRICS_AGENT_RPCS 5 /* enum push_rpc */
 
 typedef _Atomic uint64_t counter;
@@ -35,12 +37,14 @@ extern const double METRICS_BOUNDS_STEP[METRICS_BUCKETS]; /* 1 us to 1 s: a turn
 
 struct metrics {
         counter commits, commit_failures, commit_events, commit_records, commit_bytes;
-        counter bad_records, inputs_refused, inputs_expired, agent_streams_closed, events_sent, pruned_events;
+        counter bad_records, inputs_refused, inputs_expired, agent_streams_closed, events_sent, pruned_events, leadership_changes,
+            records_touched;
         struct histogram commit, turn, request;
         counter http[METRICS_OPS][METRICS_STATUSES];
         counter grpc[METRICS_OPS][METRICS_GRPC_CODES];
         struct histogram grpc_duration[METRICS_OPS][METRICS_GRPC_CODES];
         struct histogram placement, reconcile, rpc; /* one placement; a turn that decided or looked for something; one gRPC call */
+        counter access_refused[METRICS_REFUSALS];   /* by enum access_refusal */
         counter writes[METRICS_WRITES];
         struct histogram agent_rpc[METRICS_AGENT_RPCS][METRICS_GRPC_CODES]; /* calls to agents (metrics_agents.c) */
 };
@@ -76,6 +80,10 @@ struct metrics_now {
         const char *version;
         double start_time_seconds;
         struct tls *tls; /* NULL: in the clear */
+        bool leads;
+        uint64_t store_head; /* as far as a follower has heard */
+        uint64_t forwarded;
+        const struct agent_certificates *agent_certs;
 };
 /* metrics_persys.c */
 extern const char *const METRICS_CODE_NAMES[METRICS_GRPC_CODES], *const METRICS_ACTION_NAMES[METRICS_ACTIONS];

@@ -22,35 +22,32 @@ void metrics_persys_init(struct metrics *m)
 
 void metrics_writes(struct metrics *m, const struct store_batch *b)
 {
-        count_n(&m->writes[WRITE_EVENT], b->n_events);
+        uint64_t n[METRICS_WRITES] = { [WRITE_EVENT] = b->n_events };
         for (size_t i = 0; i < b->n_records; i++)
-                if (strncmp(b->records[i].key, "/workloads/", 11) == 0)
-                        count(&m->writes[WRITE_STATUS]);
-        for (size_t i = 0; i < b->n_events; i++) {
-                struct event_peek p;
-                if (!event_peek(b->events[i].data, b->events[i].len, &p))
-                        continue;
-                switch (p.type) {
+                n[WRITE_STATUS] += strncmp(b->records[i].key, "/workloads/", 11) == 0;
+        for (size_t i = 0; i < b->n_events; i++)
+                switch (event_type(b->events[i].data, b->events[i].len)) {
                 case PB__EVENT_TYPE__E__WorkloadApplied:
-                        count(&m->writes[WRITE_SPEC]);
+                        n[WRITE_SPEC]++;
                         break;
                 case PB__EVENT_TYPE__E__RetryScheduled:
                 case PB__EVENT_TYPE__E__RetryTriggered:
                 case PB__EVENT_TYPE__E__RetryReset:
-                        count(&m->writes[WRITE_RETRY]);
+                        n[WRITE_RETRY]++;
                         break;
                 case PB__EVENT_TYPE__E__WorkloadScheduled:
                 case PB__EVENT_TYPE__E__Rescheduled:
-                        count(&m->writes[WRITE_ASSIGNMENT]);
+                        n[WRITE_ASSIGNMENT]++;
                         break;
                 case PB__EVENT_TYPE__E__WorkloadLaunched:
                 case PB__EVENT_TYPE__E__WorkloadDeleting:
-                        count(&m->writes[WRITE_RECONCILIATION]);
+                        n[WRITE_RECONCILIATION]++;
                         break;
                 default:
                         break;
                 }
-        }
+        for (size_t i = 0; i < METRICS_WRITES; i++)
+                count_n(&m->writes[i], n[i]);
 }
 
 static void family(struct str *out, const char *name, const char *type, const char *help)

@@ -1,6 +1,7 @@
 /* server/openapi.c: the OpenAPI document, from the table of operations and the descriptors of their messages. */
 #include "model/openapi.h"
 #include "model/json.h"
+#include "server/access.h"
 #include "server/ops.h"
 #include <string.h>
 
@@ -77,6 +78,12 @@ static void parameters(struct doc *d, const struct op *op)
                 str_adds(d->out, "{\"type\":\"string\",\"minLength\":1,\"maxLength\":128}}");
         }
         op_each_query(op, query_parameter, d);
+        if (strcmp(op->method, "GET") == 0 &&
+            (op->kind == OP_CORE || op->kind == OP_CLUSTER || op->kind == OP_EVENTS || op->kind == OP_EXPLAIN)) {
+                parameter(d, "consistent", "query", false,
+                          "Of several servers only the leader answers: everything that was acknowledged before is seen");
+                str_adds(d->out, "{\"type\":\"boolean\"}}");
+        }
         if (op->request && protobuf_c_message_descriptor_get_field_by_name(op->request, "if_match") && strcmp(op->method, "GET") != 0) {
                 parameter(d, "If-Match", "header", false, "Only if the object still has this resource_version (its ETag); 409 otherwise");
                 str_adds(d->out, "{\"type\":\"string\"}}");
@@ -113,7 +120,7 @@ static void responses(struct doc *d, const struct op *op)
         str_addf(d->out, "\"responses\":{\"%d\":{\"description\":\"done\",", op->status);
         content(d, op);
         str_adds(d->out, "}");
-        if (op->input == INPUT_APPLY) {
+        if (op->input == INPUT_APPLY || op->kind == OP_TOKEN) {
                 str_adds(d->out, ",\"201\":{\"description\":\"created\",\"headers\":{\"Location\":{\"schema\":{\"type\":\"string\"}}},");
                 content(d, op);
                 str_adds(d->out, "}");
@@ -130,6 +137,10 @@ static void operation(struct doc *d, const struct op *op)
                 method[i] = (char)(op->method[i] | 0x20);
         str_addf(d->out, "\"%s\":{\"operationId\":\"%s\",\"tags\":[\"%s\"],\"summary\":", method, op->name, op->tag);
         text(d->out, op->summary);
+        if (op->needs == NEEDS_NOTHING)
+                str_adds(d->out, ",\"security\":[]");
+        else
+                str_addf(d->out, ",\"x-role\":\"%s\"", access_needs_name(op->needs));
         str_addc(d->out, ',');
         parameters(d, op);
         if (op->body) {
@@ -173,5 +184,9 @@ void ops_openapi(struct str *out, const char *version)
         }
         str_adds(out, "},\"components\":{\"schemas\":");
         openapi_schemas(out, d.types, d.n_types);
-        str_adds(out, "}}");
+        str_adds(
+            out,
+            ",\"securitySchemes\":{\"token\":{\"type\":\"http\",\"scheme\":\"bearer\",\"description\":\"berth token create; x-role of an "
+            "operation is the role that it needs\"},\"certificate\":{\"type\":\"mutualTLS\",\"description\":\"a user's certificate with a "
+            "role: berth ca issue user\"}}},\"security\":[{\"token\":[]},{\"certificate\":[]}]}");
 }

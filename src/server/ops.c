@@ -23,125 +23,152 @@
 const struct op ops[] = {
         { "CreateWorkload", OP_CORE, INPUT_APPLY, REQ(apply_workload_request), REQ(workload), POST, "/workloads", 200, "workload",
           "create_only=true", NULL, "workloads", "Create a workload; the same definition again changes nothing, another one is a conflict",
-          NULL },
+          NULL, NEEDS_OPERATOR },
         { "ApplyWorkload", OP_CORE, INPUT_APPLY, REQ(apply_workload_request), REQ(workload), PUT, "/workloads/{id}", 200, "workload", NULL,
-          CONTROL "ApplyWorkload", "workloads", "Create or change a workload", NULL },
+          CONTROL "ApplyWorkload", "workloads", "Create or change a workload", NULL, NEEDS_OPERATOR },
         { "ApplyWorkloads", OP_CORE, INPUT_APPLY_MANY, REQ(apply_workloads_request), REQ(apply_workloads_response), POST,
           "/workloads:batch", 200, "*", NULL, CONTROL "ApplyWorkloads", "workloads",
-          "Create or change up to 1,000 workloads, each with its own result, in their order", NULL },
+          "Create or change up to 1,000 workloads, each with its own result, in their order", NULL, NEEDS_OPERATOR },
         { "DeleteWorkload", OP_CORE, INPUT_DELETE, REQ(workload_ref), REQ(workload), DELETE, "/workloads/{id}", 200, NULL, NULL,
-          CONTROL "DeleteWorkload", "workloads", "Stop a workload and remove it", NULL },
+          CONTROL "DeleteWorkload", "workloads", "Stop a workload and remove it", NULL, NEEDS_OPERATOR },
         { "GetWorkload", OP_CORE, INPUT_GET_WORKLOAD, REQ(workload_ref), REQ(workload), GET, "/workloads/{id}", 200, NULL, NULL,
-          CONTROL "GetWorkload", "workloads", "One workload", NULL },
+          CONTROL "GetWorkload", "workloads", "One workload", NULL, NEEDS_VIEWER },
         { "ListWorkloads", OP_CORE, INPUT_LIST_WORKLOADS, REQ(list_workloads_request), REQ(list_workloads_response), GET, "/workloads", 200,
-          NULL, NULL, CONTROL "ListWorkloads", "workloads", "Workloads by id, with selectors and a cursor", NULL },
+          NULL, NULL, CONTROL "ListWorkloads", "workloads", "Workloads by id, with selectors and a cursor", NULL, NEEDS_VIEWER },
         { "RetryWorkload", OP_CORE, INPUT_RETRY, REQ(workload_ref), REQ(workload), POST, "/workloads/{id}/retry", 200, NULL, NULL,
-          CONTROL "RetryWorkload", "workloads", "Try a failed workload again now, and forget its earlier attempts", NULL },
+          CONTROL "RetryWorkload", "workloads", "Try a failed workload again now, and forget its earlier attempts", NULL, NEEDS_OPERATOR },
+        { "ReleaseWorkload", OP_CORE, INPUT_RELEASE, REQ(workload_ref), REQ(workload), POST, "/workloads/{id}/release", 200, NULL, NULL,
+          CONTROL "ReleaseWorkload", "workloads",
+          "Say that no earlier copy of an exclusive workload runs any more: it is started elsewhere at once, a pinned one too", NULL,
+          NEEDS_ADMIN },
         { "StopWorkload", OP_CORE, INPUT_DESIRED, REQ(set_desired_request), REQ(workload), POST, "/workloads/{id}/stop", 200, NULL,
-          "desired_state=Stopped", NULL, "workloads", "Stop a workload and keep it", NULL },
+          "desired_state=Stopped", NULL, "workloads", "Stop a workload and keep it", NULL, NEEDS_OPERATOR },
         { "StartWorkload", OP_CORE, INPUT_DESIRED, REQ(set_desired_request), REQ(workload), POST, "/workloads/{id}/start", 200, NULL,
-          "desired_state=Running", NULL, "workloads", "Start a stopped workload", NULL },
+          "desired_state=Running", NULL, "workloads", "Start a stopped workload", NULL, NEEDS_OPERATOR },
         { "SetDesired", OP_CORE, INPUT_DESIRED, REQ(set_desired_request), REQ(workload), NULL, NULL, 200, NULL, NULL, CONTROL "SetDesired",
-          "workloads", "Set what is wanted of a workload", NULL },
+          "workloads", "Set what is wanted of a workload", NULL, NEEDS_OPERATOR },
         { "ExplainWorkload", OP_EXPLAIN, INPUT_EXPLAIN, REQ(workload_ref), REQ(explanation), GET, "/workloads/{id}/explain", 200, NULL,
-          NULL, CONTROL "ExplainWorkload", "workloads", "Why a workload is where it is, or why it is nowhere", NULL },
+          NULL, CONTROL "ExplainWorkload", "workloads", "Why a workload is where it is, or why it is nowhere", NULL, NEEDS_VIEWER },
         { "GetLogs", OP_LOGS, INPUT_LOCATE, REQ(logs_request), NULL, GET, "/workloads/{id}/logs", 200, NULL, NULL, CONTROL "Logs",
-          "workloads", "What a workload wrote; follow goes on until it ends", "text/plain" },
+          "workloads", "What a workload wrote; follow goes on until it ends", "text/plain", NEEDS_VIEWER },
         { "Exec", OP_EXEC, INPUT_LOCATE, REQ(exec_message), REQ(exec_output), NULL, NULL, 200, NULL, NULL, CONTROL "Exec", "workloads",
-          "Run a command beside a workload", NULL },
+          "Run a command beside a workload", NULL, NEEDS_OPERATOR },
 
         { "ListNodes", OP_CORE, INPUT_LIST_NODES, REQ(list_nodes_request), REQ(list_nodes_response), GET, "/nodes", 200, NULL, NULL,
-          CONTROL "ListNodes", "nodes", "Nodes by id, with selectors and a cursor", NULL },
+          CONTROL "ListNodes", "nodes", "Nodes by id, with selectors and a cursor", NULL, NEEDS_VIEWER },
         { "GetNode", OP_CORE, INPUT_GET_NODE, REQ(node_ref), REQ(node), GET, "/nodes/{id}", 200, NULL, NULL, CONTROL "GetNode", "nodes",
-          "One node", NULL },
+          "One node", NULL, NEEDS_VIEWER },
         { "CordonNode", OP_CORE, INPUT_NODE_WISH, REQ(set_node_wish_request), REQ(node), POST, "/nodes/{id}/cordon", 200, NULL,
-          "wish=cordoned", NULL, "nodes", "Place nothing new on a node", NULL },
+          "wish=cordoned", NULL, "nodes", "Place nothing new on a node", NULL, NEEDS_OPERATOR },
         { "UncordonNode", OP_CORE, INPUT_NODE_WISH, REQ(set_node_wish_request), REQ(node), POST, "/nodes/{id}/uncordon", 200, NULL,
-          "wish=schedulable", NULL, "nodes", "Place units on a node again", NULL },
+          "wish=schedulable", NULL, "nodes", "Place units on a node again", NULL, NEEDS_OPERATOR },
         { "DrainNode", OP_CORE, INPUT_NODE_WISH, REQ(set_node_wish_request), REQ(node), POST, "/nodes/{id}/drain", 200, "?",
           "wish=draining", NULL, "nodes",
-          "Move everything away from a node; what fits nowhere else is stopped after deadline_seconds (0: never)", NULL },
+          "Move everything away from a node; what fits nowhere else is stopped after deadline_seconds (0: never)", NULL, NEEDS_OPERATOR },
         { "DisableNode", OP_CORE, INPUT_NODE_WISH, REQ(set_node_wish_request), REQ(node), POST, "/nodes/{id}/disable", 200, NULL,
-          "wish=disabled", NULL, "nodes", "Take a node out of service; what runs there stays", NULL },
+          "wish=disabled", NULL, "nodes", "Take a node out of service; what runs there stays", NULL, NEEDS_OPERATOR },
         { "SetNodeWish", OP_CORE, INPUT_NODE_WISH, REQ(set_node_wish_request), REQ(node), NULL, NULL, 200, NULL, NULL,
-          CONTROL "SetNodeWish", "nodes", "Set what is wanted of a node", NULL },
+          CONTROL "SetNodeWish", "nodes", "Set what is wanted of a node", NULL, NEEDS_OPERATOR },
         { "SetTaints", OP_CORE, INPUT_NODE_TAINTS, REQ(set_taints_request), REQ(node), PUT, "/nodes/{id}/taints", 200, "*", NULL,
           CONTROL "SetTaints", "nodes",
-          "Set a node's taints, all of them; what does not tolerate them stays away (no-schedule) or leaves (no-execute)", NULL },
+          "Set a node's taints, all of them; what does not tolerate them stays away (no-schedule) or leaves (no-execute)", NULL,
+          NEEDS_OPERATOR },
         { "ForgetNode", OP_CORE, INPUT_NODE_FORGET, REQ(node_ref), REQ(node), DELETE, "/nodes/{id}", 200, NULL, NULL, CONTROL "ForgetNode",
-          "nodes", "Forget a node that will not come back", NULL },
+          "nodes", "Forget a node that will not come back", NULL, NEEDS_ADMIN },
+        { "FenceNode", OP_CORE, INPUT_NODE_FENCE, REQ(node_ref), REQ(node), POST, "/nodes/{id}/fence", 200, NULL, NULL, CONTROL "FenceNode",
+          "nodes", "Say that a silent node is surely off: exclusive workloads need not wait for its lease any more", NULL, NEEDS_ADMIN },
 
         { "SetQuota", OP_CORE, INPUT_QUOTA_SET, REQ(set_quota_request), REQ(quota), PUT, "/quotas/{tenant}", 200, "quota", NULL,
-          CONTROL "SetQuota", "quotas", "Limit what a tenant may use in all, and how often it may write", NULL },
+          CONTROL "SetQuota", "quotas", "Limit what a tenant may use in all, and how often it may write", NULL, NEEDS_ADMIN },
         { "GetQuota", OP_CORE, INPUT_GET_QUOTA, REQ(tenant_ref), REQ(quota), GET, "/quotas/{tenant}", 200, NULL, NULL, CONTROL "GetQuota",
-          "quotas", "A tenant's limits and what it uses", NULL },
+          "quotas", "A tenant's limits and what it uses", NULL, NEEDS_VIEWER },
         { "ListQuotas", OP_CORE, INPUT_LIST_QUOTAS, REQ(list_quotas_request), REQ(list_quotas_response), GET, "/quotas", 200, NULL, NULL,
-          CONTROL "ListQuotas", "quotas", "All tenants that have a quota, with what they use", NULL },
+          CONTROL "ListQuotas", "quotas", "All tenants that have a quota, with what they use", NULL, NEEDS_VIEWER },
         { "RemoveQuota", OP_CORE, INPUT_QUOTA_REMOVE, REQ(tenant_ref), REQ(quota), DELETE, "/quotas/{tenant}", 200, NULL, NULL,
-          CONTROL "RemoveQuota", "quotas", "Take a tenant's limits away", NULL },
+          CONTROL "RemoveQuota", "quotas", "Take a tenant's limits away", NULL, NEEDS_ADMIN },
         { "Plan", OP_PLAN, INPUT_PLAN, REQ(plan_request), REQ(plan_response), POST, "/plan", 200, "*", NULL, CONTROL "Plan", "cluster",
-          "What would happen: one of apply, remove, drain_node, lose_nodes, add_nodes_like; nothing is changed", NULL },
+          "What would happen: one of apply, remove, drain_node, lose_nodes, add_nodes_like; nothing is changed", NULL, NEEDS_VIEWER },
 
         { "AdoptNode", OP_CORE, INPUT_ADOPT, REQ(adopt_request), REQ(adopt_response), POST, "/nodes/{id}/adopt", 200, "?", NULL,
           CONTROL "AdoptNode", "nodes",
           "Take over what a node runs and the records do not know: workload_ids, or all of it; nothing is restarted. A node of another "
           "cluster is taken over first",
-          NULL },
+          NULL, NEEDS_OPERATOR },
+
+        { "CreateToken", OP_TOKEN, INPUT_TOKEN_CREATE, REQ(create_token_request), REQ(create_token_response), POST, "/tokens", 200, "*",
+          NULL, CONTROL "CreateToken", "access", "Create a token; its secret is shown in the answer, and nowhere else", NULL, NEEDS_ADMIN },
+        { "ListTokens", OP_CORE, INPUT_LIST_TOKENS, REQ(list_tokens_request), REQ(list_tokens_response), GET, "/tokens", 200, NULL, NULL,
+          CONTROL "ListTokens", "access", "Tokens by name, without their secrets", NULL, NEEDS_ADMIN },
+        { "RevokeToken", OP_CORE, INPUT_TOKEN_REVOKE, REQ(token_ref), REQ(access_token), DELETE, "/tokens/{name}", 200, NULL, NULL,
+          CONTROL "RevokeToken", "access", "End a token now", NULL, NEEDS_ADMIN },
+        { "GetTrust", OP_TRUST, _INPUT_MAX, REQ(empty), REQ(trust), GET, "/trust", 200, NULL, NULL, CONTROL "GetTrust", "access",
+          "The CAs that this cluster's members trust", NULL, NEEDS_NOTHING },
+        { "JoinNode", OP_JOIN, INPUT_TOKEN_USE, REQ(join_request), REQ(certificate), POST, "/nodes:join", 200, "*", NULL,
+          CONTROL "JoinNode", "access", "A certificate for a node, by a join token that works once", NULL, NEEDS_NOTHING },
+        { "RenewCertificate", OP_RENEW, INPUT_GET_NODE, REQ(renew_request), REQ(certificate), POST, "/nodes:renew", 200, "*", NULL,
+          CONTROL "RenewCertificate", "access", "A new certificate for the node whose certificate the caller shows", NULL, NEEDS_NODE },
 
         { "ListAlerts", OP_CORE, INPUT_LIST_ALERTS, REQ(list_alerts_request), REQ(list_alerts_response), GET, "/alerts", 200, NULL, NULL,
-          CONTROL "ListAlerts", "events", "Alerts of automation rules that are raised now", NULL },
+          CONTROL "ListAlerts", "events", "Alerts of automation rules that are raised now", NULL, NEEDS_VIEWER },
         { "ListEvents", OP_EVENTS, INPUT_GET_WORKLOAD, REQ(list_events_request), REQ(list_events_response), GET, "/events", 200, NULL, NULL,
-          CONTROL "ListEvents", "events", "Stored events; next_since is the next call's since (its before, with newest_first)", NULL },
+          CONTROL "ListEvents", "events", "Stored events; next_since is the next call's since (its before, with newest_first)", NULL,
+          NEEDS_VIEWER },
         { "WatchEvents", OP_WATCH, INPUT_GET_WORKLOAD, REQ(list_events_request), REQ(event), GET, "/events/stream", 200, NULL, NULL,
           CONTROL "WatchEvents", "events",
           "Server-sent events: what is stored after since (or Last-Event-ID), then what happens; `gap` where history is gone",
-          "text/event-stream" },
+          "text/event-stream", NEEDS_VIEWER },
 
         { "GetCluster", OP_CLUSTER, INPUT_CLUSTER, REQ(empty), REQ(cluster_info), GET, "/cluster", 200, NULL, NULL, CONTROL "GetCluster",
-          "cluster", "The cluster in figures", NULL },
+          "cluster", "The cluster in figures", NULL, NEEDS_VIEWER },
         { "GetHealth", OP_HEALTH, _INPUT_MAX, NULL, NULL, GET, "/health", 200, NULL, NULL, NULL, "cluster",
-          "ok, or degraded while the store is away", NULL },
+          "ok, or degraded while the store is away", NULL, NEEDS_NOTHING },
         { "GetMetrics", OP_METRICS, _INPUT_MAX, NULL, NULL, GET, "/metrics", 200, NULL, NULL, NULL, "cluster", "For Prometheus",
-          "text/plain" },
-        { "GetOpenAPI", OP_OPENAPI, _INPUT_MAX, NULL, NULL, GET, "/openapi.json", 200, NULL, NULL, NULL, "cluster", "This document", NULL },
-        { "GetPage", OP_PAGE, _INPUT_MAX, NULL, NULL, GET, "/", 200, NULL, NULL, NULL, "cluster", "Where to begin", "text/html" },
+          "text/plain", NEEDS_VIEWER },
+        { "GetOpenAPI", OP_OPENAPI, _INPUT_MAX, NULL, NULL, GET, "/openapi.json", 200, NULL, NULL, NULL, "cluster", "This document", NULL,
+          NEEDS_NOTHING },
+        { "GetPage", OP_PAGE, _INPUT_MAX, NULL, NULL, GET, "/", 200, NULL, NULL, NULL, "cluster", "Where to begin", "text/html",
+          NEEDS_NOTHING },
         { "AgentConnect", OP_AGENT, INPUT_HELLO, REQ(agent_message), REQ(server_message), NULL, NULL, 200, NULL, NULL,
-          "/berth.v1.Agent/Connect", "agents", "The stream of an agent", NULL },
+          "/berth.v1.Agent/Connect", "agents", "The stream of an agent", NULL, NEEDS_NODE },
 
         { "PersysRegisterNode", OP_PERSYS, _INPUT_MAX, PC(register_node_request), PC(register_node_response), NULL, NULL, 200, NULL, NULL,
-          PERSYS "RegisterNode", "persys", "A foreign agent says what it is", NULL },
+          PERSYS "RegisterNode", "persys", "A foreign agent says what it is", NULL, NEEDS_NODE },
         { "PersysHeartbeat", OP_PERSYS, _INPUT_MAX, PC(heartbeat_request), PC(heartbeat_response), NULL, NULL, 200, NULL, NULL,
-          PERSYS "Heartbeat", "persys", "A foreign agent is alive", NULL },
+          PERSYS "Heartbeat", "persys", "A foreign agent is alive", NULL, NEEDS_NODE },
         { "PersysApplyWorkload", OP_PERSYS, _INPUT_MAX, PC(apply_workload_request), PC(apply_workload_response), POST,
-          "/persys/workloads/schedule", 200, NULL, NULL, PERSYS "ApplyWorkload", "persys", "Create or change a workload", NULL },
+          "/persys/workloads/schedule", 200, NULL, NULL, PERSYS "ApplyWorkload", "persys", "Create or change a workload", NULL,
+          NEEDS_OPERATOR },
         { "PersysDeleteWorkload", OP_PERSYS, _INPUT_MAX, PC(delete_workload_request), PC(delete_workload_response), DELETE,
-          "/persys/workloads/{id}", 200, NULL, NULL, PERSYS "DeleteWorkload", "persys", "Stop a workload and remove it", NULL },
+          "/persys/workloads/{id}", 200, NULL, NULL, PERSYS "DeleteWorkload", "persys", "Stop a workload and remove it", NULL,
+          NEEDS_OPERATOR },
         { "PersysRetryWorkload", OP_PERSYS, _INPUT_MAX, PC(retry_workload_request), PC(retry_workload_response), POST,
-          "/persys/workloads/{id}/retry", 200, NULL, NULL, PERSYS "RetryWorkload", "persys", "Try a failed workload again now", NULL },
+          "/persys/workloads/{id}/retry", 200, NULL, NULL, PERSYS "RetryWorkload", "persys", "Try a failed workload again now", NULL,
+          NEEDS_OPERATOR },
         { "PersysSubmitAutomationSuggestion", OP_PERSYS, _INPUT_MAX, PC(submit_automation_suggestion_request),
           PC(submit_automation_suggestion_response), NULL, NULL, 200, NULL, NULL, PERSYS "SubmitAutomationSuggestion", "persys",
-          "What an automation service advises", NULL },
+          "What an automation service advises", NULL, NEEDS_OPERATOR },
         { "PersysListNodes", OP_PERSYS, _INPUT_MAX, PC(list_nodes_request), PC(list_nodes_response), GET, "/persys/nodes", 200, NULL, NULL,
-          PERSYS "ListNodes", "persys", "Nodes", NULL },
+          PERSYS "ListNodes", "persys", "Nodes", NULL, NEEDS_VIEWER },
         { "PersysGetNode", OP_PERSYS, _INPUT_MAX, PC(get_node_request), PC(get_node_response), GET, "/persys/nodes/{id}", 200, NULL, NULL,
-          PERSYS "GetNode", "persys", "One node", NULL },
+          PERSYS "GetNode", "persys", "One node", NULL, NEEDS_VIEWER },
         { "PersysListWorkloads", OP_PERSYS, _INPUT_MAX, PC(list_workloads_request), PC(list_workloads_response), GET, "/persys/workloads",
-          200, NULL, NULL, PERSYS "ListWorkloads", "persys", "Workloads", NULL },
+          200, NULL, NULL, PERSYS "ListWorkloads", "persys", "Workloads", NULL, NEEDS_VIEWER },
         { "PersysGetWorkload", OP_PERSYS, _INPUT_MAX, PC(get_workload_request), PC(get_workload_response), GET, "/persys/workloads/{id}",
-          200, NULL, NULL, PERSYS "GetWorkload", "persys", "One workload", NULL },
+          200, NULL, NULL, PERSYS "GetWorkload", "persys", "One workload", NULL, NEEDS_VIEWER },
         { "PersysGetClusterSummary", OP_PERSYS, _INPUT_MAX, PC(get_cluster_summary_request), PC(get_cluster_summary_response), GET,
-          "/persys/cluster/metrics", 200, NULL, NULL, PERSYS "GetClusterSummary", "persys", "The cluster in figures", NULL },
+          "/persys/cluster/metrics", 200, NULL, NULL, PERSYS "GetClusterSummary", "persys", "The cluster in figures", NULL, NEEDS_VIEWER },
         { "PersysControlStream", OP_PERSYS, _INPUT_MAX, PC(control_message), PC(control_message), NULL, NULL, 200, NULL, NULL,
-          PERSYS "ControlStream", "persys", "Served nowhere", NULL },
-        { "PersysHealth", OP_PERSYS, _INPUT_MAX, NULL, NULL, GET, "/persys/health", 200, NULL, NULL, NULL, "persys", "Of the gateway",
-          NULL },
+          PERSYS "ControlStream", "persys", "Served nowhere", NULL, NEEDS_NODE },
+        { "PersysHealth", OP_PERSYS, _INPUT_MAX, NULL, NULL, GET, "/persys/health", 200, NULL, NULL, NULL, "persys", "Of the gateway", NULL,
+          NEEDS_NOTHING },
         { "PersysClusters", OP_PERSYS, _INPUT_MAX, NULL, NULL, GET, "/persys/clusters", 200, NULL, NULL, NULL, "persys",
-          "The one cluster that there is", NULL },
+          "The one cluster that there is", NULL, NEEDS_VIEWER },
         { "Reflection", OP_REFLECTION, _INPUT_MAX, NULL, NULL, NULL, NULL, 200, NULL, NULL, REFLECTION("v1"), "cluster", "What is served",
-          NULL },
+          NULL, NEEDS_NOTHING },
         { "ReflectionAlpha", OP_REFLECTION, _INPUT_MAX, NULL, NULL, NULL, NULL, 200, NULL, NULL, REFLECTION("v1alpha"), "cluster",
-          "The same, by its older name", NULL },
-        { "PersysCluster", OP_PERSYS, _INPUT_MAX, NULL, NULL, GET, PERSYS_CLUSTER, 200, NULL, NULL, NULL, "persys", "One cluster", NULL },
+          "The same, by its older name", NULL, NEEDS_NOTHING },
+        { "PersysCluster", OP_PERSYS, _INPUT_MAX, NULL, NULL, GET, PERSYS_CLUSTER, 200, NULL, NULL, NULL, "persys", "One cluster", NULL,
+          NEEDS_VIEWER },
 };
 const size_t n_ops = ARRAY_LEN(ops);
 
@@ -236,6 +263,8 @@ static bool is_query(const struct op *op, const ProtobufCFieldDescriptor *f)
                 return false; /* headers say this: If-Match, If-None-Match */
         if (str_eq(f->name, "check_index") && str_eq(op->method, GET))
                 return false; /* looking needs no plan */
+        if (op->kind == OP_TOKEN && (str_eq(f->name, "hash") || str_eq(f->name, "if_no_admin")))
+                return false; /* the server's own */
         return !((op->kind == OP_EVENTS || op->kind == OP_WATCH) && str_eq(f->name, "follow")) &&
                !(op->kind == OP_WATCH && (str_eq(f->name, "newest_first") || str_eq(f->name, "before") || str_eq(f->name, "limit")));
 }
@@ -260,7 +289,7 @@ static int collect_name(void *ctx, const char *name, const ProtobufCFieldDescrip
 {
         struct query_names *q = ctx;
         (void)field;
-        if (q->n < ARRAY_LEN(q->names) - 2)
+        if (q->n < ARRAY_LEN(q->names) - 3)
                 q->names[q->n++] = name;
         return 0;
 }
@@ -270,6 +299,7 @@ static int unknown_parameter(const struct op *op, const char *name, struct err *
         struct query_names q = { 0 };
         op_each_query(op, collect_name, &q);
         q.names[q.n++] = "pretty";
+        q.names[q.n++] = "consistent";
         const char *near = str_suggest(name, q.names);
         struct str all = STR_INIT;
         for (size_t i = 0; i < q.n; i++)
@@ -299,6 +329,8 @@ static int decode_query(const struct op *op, const struct op_text *t, ProtobufCM
 {
         for (size_t i = 0; i < t->n_query; i++) {
                 const char *name = t->query_name(t->ctx, i), *value = t->query_value(t->ctx, i);
+                if (str_eq(name, "consistent")) /* whoever serves it looks at it: only the leader shall answer */
+                        continue;
                 if (str_eq(name, "pretty")) {
                         *ret_pretty = !str_eq(value, "false") && !str_eq(value, "0");
                         continue;
@@ -371,7 +403,7 @@ static int set_preconditions(const struct op *op, const struct op_text *t, Proto
 
 static int set_path_id(const struct op *op, const struct op_text *t, ProtobufCMessage *m, struct arena *arena, struct err *err)
 {
-        const char *name = op->path && in_path(op, "tenant") ? "tenant" : "id";
+        const char *name = op->path && in_path(op, "tenant") ? "tenant" : op->path && in_path(op, "name") ? "name" : "id";
         const char *id = op->path && in_path(op, name) ? t->param(t->ctx, name) : NULL;
         if (!id)
                 return 0;

@@ -28,6 +28,20 @@ enum op_kind {
         OP_PAGE,
         OP_PERSYS,     /* the control dialect of others: persys.h. Below /persys/ over HTTP, and no part of the OpenAPI document */
         OP_REFLECTION, /* what is served, for tools: reflection.h */
+        OP_TRUST,      /* join.h: the CAs; */
+        OP_JOIN,       /* a certificate by a join token; */
+        OP_RENEW,      /* and by another certificate */
+        OP_TOKEN,      /* an input of the core; the secret is made here, and only its hash goes on */
+};
+
+/* Who may ask for it (access.h). A row that does not say is an admin's. */
+enum op_needs {
+        NEEDS_UNSAID,
+        NEEDS_NOTHING, /* anybody, without a token or a certificate */
+        NEEDS_VIEWER,
+        NEEDS_OPERATOR,
+        NEEDS_ADMIN,
+        NEEDS_NODE, /* an agent, for its own node */
 };
 
 struct op {
@@ -43,6 +57,7 @@ struct op {
         const char *rpc;   /* "/berth.v1.Control/ApplyWorkload"; NULL: not served over gRPC */
         const char *tag, *summary;
         const char *media; /* of the response, if it is not JSON */
+        enum op_needs needs;
 };
 
 extern const struct op ops[];

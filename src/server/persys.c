@@ -6,6 +6,7 @@
 #include "model/json.h"
 #include "model/pb.h"
 #include "net/http.h"
+#include "server/access.h"
 #include "server/io.h"
 #include <string.h>
 
@@ -58,6 +59,9 @@ void persys_ask(struct persys *p, enum input_kind kind, const ProtobufCMessage *
         call->ctx = p;
         memcpy(call->request_id, p->request_id, sizeof(call->request_id));
         memcpy(call->actor, p->actor, sizeof(call->actor));
+        call->role = p->role;
+        call->asked_http = p->http;
+        call->asked_grpc = p->grpc;
         call->msg = ring_msg_new(p->io->s, kind);
         call->msg->in.msg = msg ? pb_clone(&call->msg->memory, msg) : NULL;
         call_send(call);
@@ -153,6 +157,12 @@ void persys_fail_err(struct persys *p, const struct err *err)
         persys_fail(p, (enum grpc_status)err_grpc_status(err->code), err_line(err));
 }
 
+static void set_caller(struct persys *p, const struct caller *who)
+{
+        memcpy(p->actor, who->actor, sizeof(p->actor));
+        p->role = who->role;
+}
+
 /* ---- gRPC --------------------------------------------------------------------------------------------------------------------------------------- */
 
 static void grpc_start(struct grpc_call *call)
@@ -165,7 +175,11 @@ static void grpc_start(struct grpc_call *call)
         struct persys *p = persys_new(door);
         p->grpc = call;
         p->peer = arena_strdup(&p->memory, grpc_call_peer(call));
-        rpc_caller(door->io, call, p->request_id, p->actor);
+        struct credentials shown = access_of_grpc(call);
+        struct caller who;
+        access_caller(door->io->access, &shown, &who);
+        io_request_id(door->io, grpc_call_header(call, "x-request-id", NULL), p->request_id);
+        set_caller(p, &who);
         grpc_call_set_data(call, p);
 }
 
@@ -247,8 +261,10 @@ void persys_http(const struct door *door, struct http_request *req)
         p->cluster = cluster ? arena_strdup(&p->memory, cluster) : "";
         p->peer = arena_strdup(&p->memory, http_peer(req));
         strncpy(p->request_id, http_request_id(req), sizeof(p->request_id) - 1);
-        const struct tls_identity *who = http_identity(req);
-        io_actor(who, http_header(req, "X-Berth-Actor"), p->actor);
+        struct credentials shown = access_of_http(req);
+        struct caller who;
+        access_caller(p->io->access, &shown, &who);
+        set_caller(p, &who);
         http_on_close(req, on_http_close, p);
         if (decode(p, req, &err) < 0)
                 persys_fail_err(p, &err);

@@ -25,6 +25,7 @@ struct persys {
         struct http_request *http; /* who waits: one of these; both NULL: gone */
         struct grpc_call *grpc;
         char request_id[65], actor[65];
+        int role; /* of the actor: Pb__Role__E */
         struct arena memory;
         ProtobufCMessage *request; /* of op->request; NULL if that is */
         const char *cluster;       /* that the caller named; "" if none */

@@ -10,6 +10,7 @@
 #include "model/pb.h"
 #include "model/validate.h"
 #include "net/http.h"
+#include "server/access.h"
 #include "server/io.h"
 #include "server/persys.h"
 #include "server/persys_map.h"
@@ -222,9 +223,11 @@ static void submit_suggestion(struct persys *p)
                 return;
         }
         const char *id = s->target_workload;
-        /* so that events say on whose advice it happened */
+        /* so that events say who did it, and on whose advice */
         char by[65];
-        io_actor(NULL, fmt("automation:%s", s->policy_id[0] ? s->policy_id : s->policy_name), by);
+        bool known = !str_eq(p->actor, "anonymous");
+        io_actor(NULL, fmt("%s%sautomation:%s", known ? p->actor : "", known ? "/" : "", s->policy_id[0] ? s->policy_id : s->policy_name),
+                 by);
         if (!str_eq(by, "anonymous"))
                 memcpy(p->actor, by, sizeof(p->actor));
         if (is_frozen(p)) {
@@ -482,8 +485,10 @@ static void registered(void *ctx, const struct push_welcome *welcome, const stru
 /* Is the agent the one whose certificate it shows? */
 static int check_caller(struct persys *p, const char *node_id, struct err *err)
 {
-        const struct tls_identity *who = p->grpc ? grpc_call_identity(p->grpc) : p->http ? http_identity(p->http) : NULL;
-        return io_check_node(p->io, who, node_id, p->peer, err);
+        struct credentials shown = p->grpc   ? access_of_grpc(p->grpc)
+                                   : p->http ? access_of_http(p->http)
+                                             : (struct credentials){ .peer = p->peer };
+        return access_check_node(p->io->access, &shown, node_id, err);
 }
 
 static void register_node(struct persys *p)
@@ -575,7 +580,8 @@ static void add_cluster(struct persys *p, struct str *out, const char *id)
 {
         str_adds(out, "{\"cluster_id\":");
         json_write_string(out, id, strlen(id));
-        str_addf(out, ",\"healthy\":%s,\"is_leader\":true,\"schedulers\":[", is_frozen(p) ? "false" : "true");
+        str_addf(out, ",\"healthy\":%s,\"is_leader\":%s,\"schedulers\":[", is_frozen(p) ? "false" : "true",
+                 p->io->leads ? "true" : "false");
         json_write_string(out, p->io->s->grpc_address, strlen(p->io->s->grpc_address));
         str_adds(out, "]}");
 }

@@ -17,14 +17,14 @@
 #include <cmocka.h>
 
 static _Atomic int store_fault; /* an err_code; 0: none */
-int __real_store_commit(struct store *s, const struct store_batch *batch, struct err *err);
-int __wrap_store_commit(struct store *s, const struct store_batch *batch, struct err *err);
-int __wrap_store_commit(struct store *s, const struct store_batch *batch, struct err *err)
+int __real_store_submit(struct store *s, const struct store_batch *batch, struct err *err);
+int __wrap_store_submit(struct store *s, const struct store_batch *batch, struct err *err);
+int __wrap_store_submit(struct store *s, const struct store_batch *batch, struct err *err)
 {
         int code = atomic_load(&store_fault);
         if (code != 0)
                 return err_set(err, (enum err_code)code, .msg = "injected");
-        return __real_store_commit(s, batch, err);
+        return __real_store_submit(s, batch, err);
 }
 
 static struct arena arena;

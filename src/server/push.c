@@ -105,6 +105,18 @@ void push_stop(struct push *p)
                         push_node_end(p->nodes.at[i]);
 }
 
+void push_end_all(struct push *p)
+{
+        struct err err = { 0 };
+        err_set(&err, ERR_UNAVAILABLE, .msg = "this server leads no more", .hint = "register again", .retry_after_ms = 1000);
+        for (size_t i = 0; i < p->nodes.len; i++)
+                if (p->nodes.at[i]) {
+                        answer(p->nodes.at[i], NULL, &err);
+                        push_node_end(p->nodes.at[i]);
+                        forget(p, p->nodes.at[i]);
+                }
+}
+
 /* With certificates for those who call us, we show ours to those whom we call. */
 struct tls *push_tls(struct io *io)
 {
@@ -211,6 +223,8 @@ int push_register(struct push *p, const Pb__Hello *hello, const char *request_id
                 return err_set(err, ERR_UNAVAILABLE, .msg = "the server is stopping", .retry_after_ms = 2000);
         if (!n && (p->n >= p->io->s->opt.max_agents || p->n >= SLOT_MASK))
                 return err_set(err, ERR_LIMIT, .msg = "too many agents are connected", .retry_after_ms = 5000);
+        if (!p->io->leads)
+                return io_not_leading(p->io, err);
         bool is_new = !n;
         if (is_new)
                 n = node_add(p, hello->node_id);

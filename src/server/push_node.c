@@ -132,9 +132,11 @@ void push_node_begin(struct push_node *n, uint64_t session, const char *target)
         mem_free(n->target);
         n->target = mem_strdup(target);
         struct err err = { 0 };
-        struct grpc_channel_options o = {
-                .tls = push_tls(n->io), .rng = &n->io->rng, .connect_timeout_ms = CONNECT_MS, .max_message_bytes = LIST_BYTES_MAX
-        };
+        struct grpc_channel_options o = { .tls = push_tls(n->io),
+                                          .node_id = n->id,
+                                          .rng = &n->io->rng,
+                                          .connect_timeout_ms = CONNECT_MS,
+                                          .max_message_bytes = LIST_BYTES_MAX };
         if (grpc_channel_create(n->io->base, target, &o, &n->channel, &err) < 0)
                 push_node_down(n, err_line(&err));
 }

@@ -8,6 +8,7 @@
 #include "model/validate.h"
 #include "net/grpc.h"
 #include "net/http.h"
+#include "server/access.h"
 #include "server/io.h"
 #include <event2/event.h>
 #include <string.h>
@@ -336,8 +337,10 @@ void relays_http_logs(struct relays *rs, const struct op *op, struct http_reques
         }
         r->sink.http = req;
         strncpy(r->request_id, http_request_id(req), sizeof(r->request_id) - 1);
-        const struct tls_identity *who = http_identity(req);
-        io_actor(who, http_header(req, "X-Berth-Actor"), r->actor);
+        struct credentials shown = access_of_http(req);
+        struct caller who;
+        access_caller(rs->io->access, &shown, &who);
+        strcpy(r->actor, who.actor);
         r->logs = (Pb__LogsRequest *)pb_clone(&r->memory, &want->base);
         http_on_close(req, on_http_close, r);
         locate(r, r->logs->id);

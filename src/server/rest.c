@@ -3,6 +3,9 @@
 #include "base/mem.h"
 #include "model/json.h"
 #include "net/http.h"
+#include "net/tls.h"
+#include "server/access.h"
+#include "server/forward.h"
 #include "server/io.h"
 #include "server/persys.h"
 #include "server/reader.h"
@@ -11,6 +14,28 @@
 #include <string.h>
 
 /* ---- what needs nobody else ----------------------------------------------------------------------------------------------------------------- */
+
+static void add_field(struct str *out, const char *name, const char *text)
+{
+        str_addf(out, ",\"%s\":", name);
+        json_write_string(out, text, strlen(text));
+}
+
+/* Who decides: this server, another one, or nobody. */
+static void reply_role(struct server *s, struct str *out)
+{
+        struct leader l;
+        bool leads = atomic_load(&s->leads);
+        str_addf(out, ",\"role\":\"%s\"", leads ? "leader" : "follower");
+        server_leader(s, &l);
+        if (leads || !l.name[0])
+                return;
+        uint64_t head = atomic_load(&s->store_head), have = atomic_load(&s->committed);
+        add_field(out, l.known ? "leader" : "last_leader", l.name);
+        add_field(out, "leader_http", l.known ? l.http_address : "");
+        add_field(out, "leader_grpc", l.known ? l.grpc_address : "");
+        str_addf(out, ",\"lag_events\":%llu", (unsigned long long)(head > have ? head - have : 0));
+}
 
 /* Always 200: the process lives and answers. What is wrong is in the body (C35). */
 static void reply_health(struct io *io, struct http_request *req)
@@ -29,6 +54,7 @@ static void reply_health(struct io *io, struct http_request *req)
                 json_write_string(&out, s->degraded_reason, strlen(s->degraded_reason));
                 pthread_mutex_unlock(&s->lock);
         }
+        reply_role(s, &out);
         if (held) /* C11: too many nodes are silent */
                 str_adds(&out, ",\"eviction\":\"held\"");
         str_addf(&out, ",\"mode_changed_at\":\"%s\",\"head\":%llu,\"version\":\"%s\"}\n",
@@ -41,6 +67,8 @@ static void reply_metrics(struct io *io, struct http_request *req)
 {
         struct server *s = io->s;
         struct core_stats stats;
+        struct agent_certificates certs;
+        sessions_certificates(io->sessions, clock_wall_ms(), &certs);
         pthread_mutex_lock(&s->lock);
         stats = s->stats;
         pthread_mutex_unlock(&s->lock);
@@ -60,6 +88,10 @@ static void reply_metrics(struct io *io, struct http_request *req)
                 .version = BERTH_VERSION,
                 .start_time_seconds = (double)s->started_ms / 1000,
                 .tls = io->tls,
+                .leads = atomic_load(&s->leads),
+                .store_head = atomic_load(&s->store_head),
+                .forwarded = forward_count(io->forward),
+                .agent_certs = &certs,
         };
         struct str out = STR_INIT;
         metrics_render(&s->metrics, &now, &out);
@@ -150,6 +182,18 @@ static bool is_foreign_write(const struct http_request *req)
         return !p || !host || strcmp(p + 3, host) != 0;
 }
 
+/* A page whose name was made to point to this machine is of one origin with us, for the browser. Where nobody is asked who they are, only the machine's own names are taken: addresses, names
+ * without a dot, and what is below localhost. */
+static bool is_for_another_name(const struct io *io, const struct http_request *req)
+{
+        const char *host = http_header(req, "Host");
+        if (io->s->opt.auth || !host || !io_is_loopback(io->s->opt.http_address))
+                return false;
+        char name[256];
+        snprintf(name, sizeof(name), "%.*s", (int)(host[0] == '[' ? strlen(host) : strcspn(host, ":")), host);
+        return name[0] != '[' && strchr(name, '.') && !tls_is_address(name) && !str_ends(name, ".localhost");
+}
+
 static void on_call_close(struct http_request *req, void *ctx)
 {
         struct call *call = ctx;
@@ -158,8 +202,34 @@ static void on_call_close(struct http_request *req, void *ctx)
         call_drop(call);
 }
 
-static void begin_call(const struct door *door, struct http_request *req, struct ring_msg *msg, const ProtobufCMessage *request,
-                       bool pretty)
+/* ?consistent, ?consistent=true, ?consistent=1 */
+static bool is_true(const char *value)
+{
+        return value && !str_eq(value, "false") && !str_eq(value, "0");
+}
+
+/* Agents are connected to the leader only, so are their units' outputs. */
+static void redirect_logs(struct io *io, struct http_request *req, const Pb__LogsRequest *want)
+{
+        struct leader l;
+        struct err err = { 0 };
+        io_not_leading(io, &err);
+        server_leader(io->s, &l);
+        if (!l.known || l.is_self || !l.http_address[0]) {
+                http_reply_err(req, 0, &err);
+                return;
+        }
+        const char *where = fmt("%s://%s/v1/workloads/%s/logs?follow=%s&tail=%lld", io->tls ? "https" : "http", l.http_address, want->id,
+                                want->follow ? "true" : "false", (long long)want->tail_lines);
+        const char *text = "the leader has the output of workloads: see Location\n";
+        http_reply(
+            req, 307,
+            (struct http_field[]){ HTTP_FIELD("Location", where), HTTP_FIELD("Content-Type", "text/plain; charset=utf-8"), HTTP_FIELD_END },
+            text, strlen(text));
+}
+
+static void begin_call(const struct door *door, struct http_request *req, const struct caller *who, struct ring_msg *msg,
+                       const ProtobufCMessage *request, bool pretty)
 {
         struct err err = { 0 };
         struct call *call = call_new(door->io->calls, door->op, &err);
@@ -170,9 +240,9 @@ static void begin_call(const struct door *door, struct http_request *req, struct
         }
         call->http = req;
         call->pretty = pretty;
+        call->consistent = is_true(http_query(req, "consistent"));
         strncpy(call->request_id, http_request_id(req), sizeof(call->request_id) - 1);
-        const struct tls_identity *who = http_identity(req);
-        io_actor(who, http_header(req, "X-Berth-Actor"), call->actor);
+        call_set_caller(call, who);
         http_on_close(req, on_call_close, call);
         call->msg = msg;
         msg->in.kind = door->op->input;
@@ -194,8 +264,25 @@ static void serve(struct http_request *req, void *ctx)
                 http_reply_err(req, 0, &err);
                 return;
         }
+        if (is_for_another_name(io, req)) {
+                err_set(&err, ERR_DENIED, .msg = "this server asks nobody who they are, so it is for this machine only",
+                        .detail = fmt("the request is for the host \"%.100s\"", http_header(req, "Host")),
+                        .hint = "use 127.0.0.1 or localhost; others get in with tokens (docs/access.md)");
+                http_reply_err(req, 0, &err);
+                return;
+        }
+        struct credentials shown = access_of_http(req);
+        struct caller who;
+        if (access_check(io->access, door->op, &shown, &who, &err) < 0) {
+                http_reply_err(req, 0, &err);
+                return;
+        }
         if (door->op->kind == OP_PERSYS) {
                 persys_http(door, req);
+                return;
+        }
+        if (io_has_no_room(io, door->op, &err) < 0) {
+                http_reply_err(req, 0, &err);
                 return;
         }
         struct ring_msg *msg = ring_msg_new(io->s, INPUT_TICK);
@@ -212,12 +299,22 @@ static void serve(struct http_request *req, void *ctx)
         case OP_EVENTS:
         case OP_PLAN:
         case OP_EXPLAIN:
-                begin_call(door, req, msg, request, pretty);
+        case OP_TOKEN:
+        case OP_TRUST:
+        case OP_JOIN:
+        case OP_RENEW:
+                begin_call(door, req, &who, msg, request, pretty);
                 return;
         case OP_WATCH:
+                access_guard_http(io->access, req, &shown);
                 watch(io, req, (Pb__ListEventsRequest *)request);
                 break;
         case OP_LOGS:
+                if (!io->leads) {
+                        redirect_logs(io, req, (Pb__LogsRequest *)request);
+                        break;
+                }
+                access_guard_http(io->access, req, &shown);
                 relays_http_logs(io->relays, door->op, req, (Pb__LogsRequest *)request);
                 break;
         case OP_HEALTH:

@@ -3,28 +3,36 @@
  * One turn: hear what the store says, step the reads and then the other inputs that are there (and the tick that is due), cut, hand over, wait.
  *
  * Group commit without waiting: while a commit is under way, inputs go on being stepped and their results pile up in the core; the moment it is done, all of
- * that is cut and committed as the next batch. An idle server therefore commits a single apply at once, and a busy one commits hundreds together.
+ * that is cut and committed as the next batch. An idle server therefore commits a single apply at once, and a busy one commits hundreds together. A store that
+ * takes several batches at a time gets full ones meanwhile; what is not full waits, as it may yet grow.
  *
  * Invariants:
- *   (R1) At most one batch is at the store. Batches leave in the order in which they were cut.
- *   (R2) While the store is away nothing is stepped: the state runs ahead of the store by at most what was decided before. Otherwise it runs ahead by one full batch
- *        besides the one at the store: what comes faster waits in its queue, where it can be refused (A11), and a read never waits for more than these two.
+ *   (R1) At most limits.in_flight batches are at the store, and only a full one follows another. Batches leave in the order in which they were cut.
+ *   (R2) While the store is away nothing is stepped: the state runs ahead of the store by at most what was decided before. Otherwise it runs ahead by READY_MAX full
+ *        batches and one that is being made, besides those at the store: what comes faster waits in its queue, where it can be refused (A11), and a read never waits for more than these.
  *   (R3) A batch with nothing to commit is released only when no commit is under way.
  *   (R4) Time in which the ring could not listen (frozen, or the whole process stood still) does not pass for the core: otherwise every node would seem silent
  *        for as long as the store was away. The core's clock stands still, and then catches up by a quarter faster than real time, so that a heartbeat interval
  *        is never stretched to a silence. It never goes back.
+ *   (R6) A server that does not lead steps nothing: it folds what the leader has committed, and answers reads from that (follow.c). Whatever asks it to decide is refused.
  *   (R5) While the store is away reads are answered from a view of what is committed (view.h), never from the state that runs ahead of it.
  */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "model/pb.h"
+#include "server/access.h"
 #include "server/plans.h"
 #include "server/shared.h"
 #include "server/view.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #define TURN_INPUTS 256 /* decisions asked for per turn, except that one input is never split */
-#define AHEAD_MAX 4096  /* such decisions that may wait for the store; beyond, inputs wait in their queue, and then callers are told so */
+#define AHEAD_MAX 1024  /* such decisions that may wait for the store; beyond, inputs wait in their queue, and then callers are told so */
+#define READY_MAX 2     /* full batches that may wait for the store: with one, ring and store would take turns */
 #define TURN_READS 128  /* reads, before the others of a turn */
 #define READ_AHEAD_MAX 1024
 #define STATS_EVERY_MS 20
@@ -36,7 +44,10 @@ struct ring {
         struct core *core;
         struct clock clock;
         struct rng rng;
-        bool in_flight, frozen, broken;
+        bool leads;       /* (R6) */
+        size_t in_flight; /* batches at the store */
+        bool frozen, broken;
+        struct ring_msg *config;  /* the newest, for the next term */
         struct view *view;        /* what is committed, while the store is away */
         size_t ahead;             /* decisions asked for since the last batch left */
         void *taken[TURN_INPUTS]; /* from the queue, and stepped up to taken_done */
@@ -48,6 +59,7 @@ struct ring {
         int64_t awake_by_ms; /* monotonic: when this thread should have run again */
         int64_t stats_at_ms; /* when they were published last */
         bool stats_old;
+        uint64_t tokens_version; /* published */
 };
 
 /* (R4): what time it is for the core. */
@@ -86,6 +98,7 @@ static void notice_deafness(struct ring *r, bool listening)
 static void step(struct ring *r, struct input *in)
 {
         in->now_ms = now_ms(r);
+        in->steady_ms = clock_steady_ms();
         in->random[0] = rng_next(&r->rng);
         in->random[1] = rng_next(&r->rng);
         const struct core_stats *now = core_counts(r->core);
@@ -108,6 +121,251 @@ static void tick(struct ring *r)
         step(r, &in);
 }
 
+/* ---- leading and following (R6) ---- */
+
+static void hand_over(struct ring *r);
+static void publish_stats(struct ring *r);
+
+static void answer_store(struct ring *r, enum ring_word word)
+{
+        struct commit_job *job = mem_must(sizeof(*job));
+        job->word = word;
+        while (!queue_push(r->s->store_queue, job)) {
+                if (queue_is_closed(r->s->store_queue)) {
+                        mem_free(job);
+                        return;
+                }
+                usleep(1000);
+        }
+}
+
+/* Whoever can read the server's files can always get in (again). */
+static void make_first_token(struct ring *r)
+{
+        char hash[65];
+        struct err err = { 0 };
+        if (!r->s->opt.auth || core_has_admin(r->core, now_ms(r)))
+                return;
+        if (access_first_token(r->s, hash, &err) < 0) {
+                log_error("no admin's token could be made", LOG_E(&err));
+                return;
+        }
+        for (int i = 1; i < 10 && !core_has_admin(r->core, now_ms(r)); i++) { /* the name may be taken by another role */
+                Pb__CreateTokenRequest q = PB__CREATE_TOKEN_REQUEST__INIT;
+                q.name = (char *)(i == 1 ? "admin" : fmt("admin-%d", i));
+                q.role = PB__ROLE__E__admin;
+                q.hash = hash;
+                q.if_no_admin = true;
+                struct input in = { .kind = INPUT_TOKEN_CREATE, .msg = &q.base };
+                step(r, &in);
+        }
+}
+
+/* From now on this core decides. */
+static void begin(struct ring *r, uint64_t head)
+{
+        struct server *s = r->s;
+        clock_init_system(&r->clock);
+        if (core_newest_ms(r->core) > clock_now_ms(&r->clock)) /* the clock was set back while no server ran: (R4) holds all the same */
+                clock_init_at(&r->clock, core_newest_ms(r->core), mono_ms());
+        r->clock_ms = clock_now_ms(&r->clock);
+        r->awake_by_ms = mono_ms();
+        r->lag_x4 = r->deaf_since = 0;
+        struct input start = { .kind = INPUT_START, .head = head };
+        step(r, &start);
+        Pb__ServerConfig none = PB__SERVER_CONFIG__INIT;
+        struct input config = { .kind = INPUT_CONFIG, .msg = s->config ? &s->config->base : &none.base };
+        if (r->config)
+                config.msg = r->config->in.msg;
+        step(r, &config);
+        make_first_token(r);
+        access_publish(s, r->core, &r->tokens_version);
+        r->leads = true;
+}
+
+static int load_one(void *ctx, const struct store_record *record, struct err *err)
+{
+        (void)err;
+        core_load_record(ctx, record->key, record->data, record->len, NULL);
+        return 0;
+}
+
+/* For tests: what was folded must be what a load gives. Says so in the log, and ends the process when it is not. */
+static void compare_with_load(struct ring *r)
+{
+        _cleanup_(core_destroyp) struct core *loaded = core_create(&r->s->opt.core);
+        _cleanup_(str_finip) struct str a = STR_INIT, b = STR_INIT;
+        struct store_reader *reader = NULL;
+        struct err err = { 0 };
+        uint64_t head = 0;
+        int e = store_reader_open(r->s->store, &reader, &err);
+        if (e >= 0)
+                e = store_reader_records(reader, load_one, loaded, &head, &err);
+        if (reader)
+                store_reader_close(reader);
+        if (e < 0 || head != core_head(r->core))
+                return; /* the store is away again, or the lead is lost already */
+        core_loaded(loaded, head);
+        core_dump(r->core, &a);
+        core_dump(loaded, &b);
+        must(a.len == b.len && memcmp(str_c(&a), str_c(&b), a.len) == 0, "F1: the folded state is not what the records say");
+        log_info("the folded state is what the records say", LOG_I("head", head), LOG_I("facts_bytes", a.len));
+}
+
+static int remember_one(void *ctx, const struct store_record *record, struct err *err)
+{
+        (void)err;
+        store_remember(ctx, record);
+        return 0;
+}
+
+static void lead(struct ring *r, uint64_t head)
+{
+        struct server *s = r->s;
+        struct err err = { 0 };
+        if (!r->core || core_head(r->core) != head || atomic_load(&s->reload_wanted)) {
+                answer_store(r, RING_CANNOT);
+                return;
+        }
+        if (getenv("BERTH_CHECK_TAKEOVER"))
+                compare_with_load(r);
+        store_remember_begin(s->store);
+        if (core_records(r->core, remember_one, s->store, &err) >= 0)
+                store_remember_end(s->store, head);
+        begin(r, head);
+        answer_store(r, RING_LEADS);
+        server_tell_role(s, true, head);
+        hand_over(r);
+        publish_stats(r);
+}
+
+/* Everything that was not committed is dropped: it is no longer true, and nobody was told that it was. */
+static void drop_core(struct ring *r)
+{
+        struct core_batch *b;
+        view_close(TAKE_PTR(r->view));
+        while (r->core && (b = core_cut(r->core)))
+                core_batch_free(b);
+        if (r->core)
+                core_destroy(r->core);
+        r->core = r->s->core = NULL;
+        r->frozen = false;
+        r->in_flight = 0;
+        r->ahead = 0;
+}
+
+static void lose(struct ring *r)
+{
+        struct server *s = r->s;
+        r->leads = false;
+        atomic_store(&s->commit_since_ms, 0);
+        server_tell_role(s, false, atomic_load(&s->committed));
+        drop_core(r);
+        answer_store(r, RING_DROPPED);
+}
+
+static void take_core(struct ring *r, struct core *core, uint64_t head)
+{
+        drop_core(r);
+        r->core = r->s->core = core;
+        core_loaded(core, head);
+        atomic_store(&r->s->committed, head);
+        r->tokens_version = 0; /* another core counts anew */
+        access_publish(r->s, core, &r->tokens_version);
+        server_tell_role(r->s, false, head);
+        r->stats_old = true;
+}
+
+static void fold(struct ring *r, struct core_batch *b)
+{
+        struct server *s = r->s;
+        struct err err = { 0 };
+        for (size_t i = 0; r->core && i < b->commit.n_events && !atomic_load(&s->reload_wanted); i++) {
+                if (b->commit.events[i].seq <= core_head(r->core))
+                        continue;
+                if (core_fold(r->core, b->commit.events[i].data, b->commit.events[i].len, &err) < 0) {
+                        log_error("an event of the leader cannot be followed; the records are loaded anew",
+                                  LOG_I("seq", b->commit.events[i].seq), LOG_E(&err));
+                        atomic_store(&s->reload_wanted, true);
+                }
+        }
+        if (!r->core || atomic_load(&s->reload_wanted)) {
+                core_batch_free(b);
+                return;
+        }
+        atomic_store(&s->committed, core_head(r->core));
+        access_publish(s, r->core, &r->tokens_version);
+        server_release(s, b);
+        r->stats_old = true;
+}
+
+/* Somebody who asks this server to decide although it does not lead: only those who asked before they could know. */
+static void refuse(struct ring *r, struct ring_msg *const *msgs, size_t n)
+{
+        struct core_batch *b = mem_must(sizeof(*b));
+        b->memory = mem_must(sizeof(*b->memory));
+        struct err *err = arena_new(b->memory, struct err);
+        err_set(err, ERR_UNAVAILABLE, .msg = "this server does not lead any more: nothing was changed", .hint = "send it again",
+                .retry_after_ms = 1000);
+        b->replies = arena_new_n(b->memory, struct reply, n);
+        for (size_t i = 0; i < n; i++)
+                if (msgs[i]->in.reply)
+                        b->replies[b->n_replies++] = (struct reply){ .ticket = msgs[i]->in.reply, .err = err };
+        if (b->n_replies > 0)
+                server_release(r->s, b);
+        else
+                core_batch_free(b);
+}
+
+/* What the next term begins with. */
+static void keep_config(struct ring *r, const struct ring_msg *m)
+{
+        ring_msg_free(r->config);
+        r->config = mem_must(sizeof(*r->config));
+        r->config->in.kind = INPUT_CONFIG;
+        r->config->in.msg = pb_clone(&r->config->memory, m->in.msg);
+}
+
+static void refuse_inputs(struct ring *r)
+{
+        size_t n;
+        while (r->taken_done < r->n_taken || (n = queue_pop_many(r->s->ring_queue, r->taken, TURN_INPUTS, 0)) > 0) {
+                if (r->taken_done == r->n_taken) {
+                        r->taken_done = 0;
+                        r->n_taken = n;
+                }
+                struct ring_msg **msgs = (struct ring_msg **)r->taken + r->taken_done;
+                n = r->n_taken - r->taken_done;
+                refuse(r, msgs, n);
+                for (size_t i = 0; i < n; i++) {
+                        if (msgs[i]->in.kind == INPUT_CONFIG)
+                                keep_config(r, msgs[i]);
+                        ring_msg_free(msgs[i]);
+                }
+                r->taken_done = r->n_taken = 0;
+        }
+}
+
+/* Returns how many were answered. */
+static size_t read_followed(struct ring *r)
+{
+        void *items[TURN_READS];
+        size_t n = r->core ? queue_pop_many(r->s->read_queue, items, TURN_READS, 0) : 0;
+        struct core_batch *b;
+        for (size_t i = 0; i < n; i++) {
+                struct ring_msg *m = items[i];
+                m->in.now_ms = now_ms(r);
+                if (m->in.kind == INPUT_PLAN || m->in.kind == INPUT_LOCATE)
+                        refuse(r, &m, 1);
+                else
+                        core_read(r->core, &m->in);
+        }
+        while (n > 0 && (b = core_cut(r->core)))
+                server_release(r->s, b);
+        ring_msgs_done(r->s, items, n);
+        return n;
+}
+
 static void hear_store(struct ring *r)
 {
         void *items[16];
@@ -115,20 +373,34 @@ static void hear_store(struct ring *r)
         while ((n = queue_pop_many(r->s->done_queue, items, ARRAY_LEN(items), 0)) > 0)
                 for (size_t i = 0; i < n; i++) {
                         struct commit_done *d = items[i];
-                        r->frozen = d->word == COMMIT_WAITS;
-                        r->in_flight = d->word == COMMIT_WAITS;
-                        r->broken |= d->word == COMMIT_FAILED;
-                        mem_free(d);
+                        if (d->word == COMMIT_LOST)
+                                lose(r);
+                        else if (d->word == COMMIT_CORE)
+                                take_core(r, TAKE_PTR(d->core), d->head);
+                        else if (d->word == COMMIT_EVENTS)
+                                fold(r, TAKE_PTR(d->batch));
+                        else if (d->word == COMMIT_LEAD)
+                                lead(r, d->head);
+                        else {
+                                r->frozen = d->word == COMMIT_WAITS;
+                                r->broken |= d->word == COMMIT_FAILED;
+                                if (d->word == COMMIT_DONE) {
+                                        r->in_flight--;
+                                        atomic_store(&r->s->commit_since_ms, r->in_flight ? mono_ms() : 0);
+                                        view_close(TAKE_PTR(r->view)); /* (R5): more is committed now */
+                                }
+                        }
+                        commit_done_free(d);
                 }
-        if (!r->in_flight) {
+        if (r->broken) {
+                r->in_flight = 0;
                 atomic_store(&r->s->commit_since_ms, 0);
-                view_close(TAKE_PTR(r->view));
         }
 }
 
 static bool may_step(const struct ring *r)
 {
-        return !r->frozen && !r->broken && r->ahead < AHEAD_MAX && core_ready_batches(r->core) == 0;
+        return r->leads && !r->frozen && !r->broken && r->ahead < AHEAD_MAX && core_ready_batches(r->core) < READY_MAX;
 }
 
 static void step_message(struct ring *r, struct ring_msg *m, int64_t now)
@@ -138,6 +410,8 @@ static void step_message(struct ring *r, struct ring_msg *m, int64_t now)
                 /* the caller has been told so by io, and must be able to rely on it as far as we can help it */
                 count(&r->s->metrics.inputs_expired);
         } else {
+                if (m->in.kind == INPUT_CONFIG)
+                        keep_config(r, m);
                 if (m->in.kind == INPUT_PLAN)
                         plan_fork(r->s, r->core, m);
                 step(r, &m->in);
@@ -197,12 +471,12 @@ static void submit(struct ring *r, struct core_batch *b)
 {
         struct commit_job *job = mem_must(sizeof(*job));
         job->batch = b;
-        r->in_flight = true;
-        atomic_store(&r->s->commit_since_ms, mono_ms());
+        if (r->in_flight++ == 0)
+                atomic_store(&r->s->commit_since_ms, mono_ms());
         if (!queue_push(r->s->store_queue, job)) {
                 mem_free(job);
                 core_batch_free(b);
-                r->in_flight = false;
+                r->in_flight--;
                 r->broken = true;
         }
 }
@@ -210,7 +484,8 @@ static void submit(struct ring *r, struct core_batch *b)
 /* Sends what may be sent. */
 static void hand_over(struct ring *r)
 {
-        while (!r->in_flight && !r->broken) {
+        while (r->leads && !r->broken &&
+               (r->in_flight == 0 || (r->in_flight < r->s->limits.in_flight && core_ready_batches(r->core) > 0))) {
                 struct core_batch *b = core_cut(r->core);
                 r->ahead = 0;
                 if (!b)
@@ -225,6 +500,8 @@ static void hand_over(struct ring *r)
 static void publish_stats(struct ring *r)
 {
         struct core_stats stats;
+        if (!r->core)
+                return;
         core_stats(r->core, &stats);
         pthread_mutex_lock(&r->s->lock);
         r->s->stats = stats;
@@ -236,7 +513,7 @@ static void publish_stats(struct ring *r)
 /* A read adds nothing to commit: it leaves with the batch that is being made, and need not wait until that one has left. */
 static bool may_read(const struct ring *r)
 {
-        return !r->frozen && !r->broken && r->ahead < AHEAD_MAX + READ_AHEAD_MAX;
+        return r->leads && !r->frozen && !r->broken && r->ahead < AHEAD_MAX + READ_AHEAD_MAX;
 }
 
 /* How long until the ring has something to do by itself. */
@@ -254,8 +531,13 @@ static int64_t wait_ms(const struct ring *r, int64_t now)
 static void turn(struct ring *r)
 {
         hear_store(r);
-        notice_deafness(r, may_step(r));
+        notice_deafness(r, !r->leads || may_step(r));
         size_t n = 0;
+        if (!r->leads) {
+                refuse_inputs(r);
+                while (read_followed(r) > 0)
+                        ;
+        }
         while (read_committed(r))
                 ;
         if (may_read(r))
@@ -265,6 +547,8 @@ static void turn(struct ring *r)
                 if (core_next_ms(r->core) <= now_ms(r))
                         tick(r);
         }
+        if (r->core)
+                access_publish(r->s, r->core, &r->tokens_version); /* before any answer that speaks of it */
         hand_over(r);
         if (n >= TURN_INPUTS && may_step(r))
                 return; /* more are probably there */
@@ -281,7 +565,7 @@ static void turn(struct ring *r)
 /* After the stop: what was decided is committed, if the store takes it in time. */
 static void finish(struct ring *r)
 {
-        while (!r->broken) {
+        while (!r->broken && r->leads) {
                 hear_store(r);
                 size_t n = may_read(r) ? step_reads(r) : 0;
                 if (may_step(r))
@@ -292,14 +576,14 @@ static void finish(struct ring *r)
                 if (n == 0)
                         gate_wait(&r->s->ring_gate, 50);
         }
+        publish_stats(r);
         if (r->broken)
                 log_warn("what was decided and not yet durable is dropped; nobody was told that it was done",
                          LOG_I("decided", core_head(r->core)), LOG_I("durable", atomic_load(&r->s->committed)));
         while (r->taken_done < r->n_taken)
                 ring_msg_free(r->taken[r->taken_done++]);
-        struct core_batch *b;
-        while ((b = core_cut(r->core)))
-                core_batch_free(b);
+        ring_msg_free(r->config);
+        drop_core(r);
 }
 
 void *ring_main(void *server)
@@ -309,27 +593,21 @@ void *ring_main(void *server)
         r->s = s;
         r->core = s->core;
         clock_init_system(&r->clock);
-        if (core_newest_ms(r->core) > clock_now_ms(&r->clock)) /* the clock was set back while no server ran: (R4) holds all the same */
-                clock_init_at(&r->clock, core_newest_ms(r->core), mono_ms());
         rng_seed_system(&r->rng);
-
         r->clock_ms = clock_now_ms(&r->clock);
         r->awake_by_ms = mono_ms();
-        struct input start = { .kind = INPUT_START, .head = s->loaded_head };
-        step(r, &start);
-        Pb__ServerConfig none = PB__SERVER_CONFIG__INIT;
-        struct input config = { .kind = INPUT_CONFIG, .msg = s->config ? &s->config->base : &none.base };
-        step(r, &config);
-        hand_over(r);
+        if (atomic_load(&s->leads)) {
+                begin(r, s->loaded_head);
+                hand_over(r);
+        } else {
+                core_loaded(r->core, s->loaded_head);
+                access_publish(s, r->core, &r->tokens_version);
+        }
         publish_stats(r);
         server_started(s, NULL);
         while (!queue_is_closed(s->ring_queue))
                 turn(r);
         finish(r);
-        publish_stats(r);
-        view_close(r->view);
-        core_destroy(s->core);
-        s->core = NULL;
         mem_free(r);
         return NULL;
 }

@@ -2,6 +2,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/grpc.h"
+#include "server/access.h"
+#include "server/forward.h"
 #include "server/io.h"
 #include "server/persys.h"
 #include "server/reader.h"
@@ -40,9 +42,11 @@ void rpc_done(struct grpc_call *call, int status)
 
 void rpc_caller(struct io *io, struct grpc_call *call, char ret_request_id[static 65], char ret_actor[static 65])
 {
-        const struct tls_identity *who = grpc_call_identity(call);
+        struct credentials shown = access_of_grpc(call);
+        struct caller who;
+        access_caller(io->access, &shown, &who);
         io_request_id(io, grpc_call_header(call, "x-request-id", NULL), ret_request_id);
-        io_actor(who, grpc_call_header(call, "x-berth-actor", NULL), ret_actor);
+        strcpy(ret_actor, who.actor);
 }
 
 /* ---- unary calls ---------------------------------------------------------------------------------------------------------------------------- */
@@ -57,7 +61,13 @@ static void unary_start(struct grpc_call *grpc)
                 return;
         }
         call->grpc = grpc;
-        rpc_caller(door->io, grpc, call->request_id, call->actor);
+        struct credentials shown = access_of_grpc(grpc);
+        struct caller who;
+        access_caller(door->io->access, &shown, &who);
+        call_set_caller(call, &who);
+        io_request_id(door->io, grpc_call_header(grpc, "x-request-id", NULL), call->request_id);
+        call->was_forwarded = grpc_call_header(grpc, FORWARDED_HEADER, NULL) != NULL;
+        call->consistent = grpc_call_header(grpc, CONSISTENT_HEADER, NULL) != NULL;
         grpc_call_set_data(grpc, call);
 }
 
@@ -68,6 +78,10 @@ static void unary_message(struct grpc_call *grpc, const void *data, size_t len)
         ProtobufCMessage *request = NULL;
         if (!call || call->msg)
                 return;
+        if (io_has_no_room(call->io, call->op, &err) < 0) {
+                call_fail(call, &err);
+                return;
+        }
         call->msg = ring_msg_new(call->io->s, call->op->input);
         if (op_decode_packed(call->op, data, len, &call->msg->memory, &request, &err) < 0)
                 call_fail(call, &err);
@@ -148,6 +162,23 @@ static void watch_close(struct grpc_call *grpc, enum grpc_status status)
 
 /* ---- the door ------------------------------------------------------------------------------------------------------------------------------- */
 
+/* Nothing is begun for somebody who may not. */
+static void guarded_start(struct grpc_call *call)
+{
+        const struct door *door = rpc_door(call);
+        struct credentials shown = access_of_grpc(call);
+        struct caller who;
+        struct err err = { 0 };
+        if (access_check(door->io->access, door->op, &shown, &who, &err) < 0)
+                grpc_finish_err(call, &err, grpc_call_header(call, "x-request-id", NULL));
+        else if (door->start) {
+                enum op_kind kind = door->op->kind;
+                if (kind == OP_WATCH || kind == OP_LOGS || kind == OP_EXEC || kind == OP_AGENT)
+                        access_guard_grpc(door->io->access, call, &shown);
+                door->start(call);
+        }
+}
+
 static struct grpc_method method_of(const struct op *op)
 {
         struct grpc_method m = { .unary_request = true };
@@ -206,7 +237,13 @@ int rpc_open(struct io *io, struct err *err)
                 if (!ops[i].rpc)
                         continue;
                 struct grpc_method m = method_of(&ops[i]);
+                if (ops[i].kind == OP_LOGS || ops[i].kind == OP_EXEC) { /* agents are connected to the leader only */
+                        forward_set_local(io->forward, &ops[i], m.on);
+                        m.on = forward_callbacks(&ops[i]);
+                }
                 m.ctx = &io->doors[i];
+                io->doors[i].start = m.on.on_start;
+                m.on.on_start = guarded_start;
                 if ((r = grpc_server_add(io->grpc, ops[i].rpc, &m, err)) < 0)
                         return r;
         }

@@ -5,10 +5,12 @@
  */
 #include "server/server.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/pb.h"
+#include "server/access.h"
 #include "server/plans.h"
 #include "server/reader.h"
 #include "server/shared.h"
@@ -30,6 +32,7 @@
 #define SPARE_MAX 1024   /* messages that are kept for the next inputs */
 #define SPARE_BYTES 8192 /* what one of them may have used: larger ones are given back */
 #define GRACE_MS 3000    /* beyond shutdown_ms, for the last commits */
+#define SETTLE_MS 30000  /* how long a start waits for the first leader */
 
 void server_options_default(struct server_options *opt)
 {
@@ -43,6 +46,8 @@ void server_options_default(struct server_options *opt)
                 .max_inputs = 2048,
                 .max_calls = 20000,
                 .max_agents = 20000,
+                .max_refusals = 20,
+                .cert_valid_ms = 30 * 24 * 3600 * INT64_C(1000),
                 .max_subscribers = 2000,
                 .max_relays_per_agent = 16,
                 .max_connections = 20000,
@@ -139,6 +144,17 @@ void io_msg_free(void *p)
         mem_free(m);
 }
 
+void commit_done_free(void *p)
+{
+        struct commit_done *d = p;
+        if (!d)
+                return;
+        if (d->core)
+                core_destroy(d->core);
+        core_batch_free(d->batch);
+        mem_free(d);
+}
+
 static void commit_job_free(void *p)
 {
         struct commit_job *job = p;
@@ -225,6 +241,11 @@ void server_release(struct server *s, struct core_batch *batch)
                 io_msg_free(msg);
 }
 
+bool server_surely_leads(struct server *s)
+{
+        return s->store && clock_steady_ns() < store_leads_until_ns(s->store);
+}
+
 bool server_store_is_away(struct server *s)
 {
         int64_t since = atomic_load(&s->commit_since_ms);
@@ -241,6 +262,24 @@ void server_set_degraded(struct server *s, bool degraded, const char *reason)
         pthread_mutex_unlock(&s->lock);
         atomic_store(&s->degraded_since_ms, clock_wall_ms());
         atomic_store(&s->degraded, degraded);
+}
+
+void server_tell_role(struct server *s, bool leads, uint64_t head)
+{
+        atomic_store(&s->leads, leads);
+        struct io_msg *msg = mem_must(sizeof(*msg));
+        msg->kind = IO_ROLE;
+        msg->leads = leads;
+        msg->head = head;
+        if (!server_io_push(s, msg, true))
+                io_msg_free(msg);
+}
+
+void server_leader(struct server *s, struct leader *ret)
+{
+        pthread_mutex_lock(&s->lock);
+        *ret = s->leader;
+        pthread_mutex_unlock(&s->lock);
 }
 
 void server_fatal(struct server *s, const struct err *err)
@@ -297,9 +336,15 @@ static void copy_options(struct server *s, const struct server_options *opt)
         s->opt.store_url = opt->store_url ? copy(s, opt->store_url) : arena_printf(&s->memory, "sqlite:%s/berth.db", opt->data_dir);
         s->opt.http_address = copy(s, opt->http_address);
         s->opt.grpc_address = copy(s, opt->grpc_address);
+        s->opt.advertise_http = copy(s, opt->advertise_http);
+        s->opt.advertise_grpc = copy(s, opt->advertise_grpc);
         s->opt.tls_cert = copy(s, opt->tls_cert);
         s->opt.tls_key = copy(s, opt->tls_key);
         s->opt.tls_ca = copy(s, opt->tls_ca);
+        s->opt.ca_dir = copy(s, opt->ca_dir);
+        s->opt.cfssl_url = copy(s, opt->cfssl_url);
+        s->opt.cfssl_key_file = copy(s, opt->cfssl_key_file);
+        s->opt.cfssl_profile = copy(s, opt->cfssl_profile);
         s->opt.core.version = BERTH_VERSION;
         s->config = opt->config ? (const Pb__ServerConfig *)pb_clone(&s->memory, &opt->config->base) : NULL;
         atomic_store(&s->keep_events, opt->keep_events);
@@ -323,6 +368,15 @@ static int write_address(const struct server *s, struct err *err)
         return file_write_atomic(path, str_c(&text), text.len, 0644, err);
 }
 
+/* Of a shared store: until it is known who leads, so that whoever started this server can use it at once. Not for ever: a follower answers reads without a leader as well. */
+static void settle(struct server *s)
+{
+        int64_t until = mono_ms() + SETTLE_MS;
+        atomic_store(&s->announced, true);
+        while (!atomic_load(&s->settled) && !atomic_load(&s->stopping) && mono_ms() < until)
+                usleep(PUSH_AGAIN_US);
+}
+
 static int start_all(struct server *s, struct err *err)
 {
         int r;
@@ -334,11 +388,12 @@ static int start_all(struct server *s, struct err *err)
             (r = start_thread(s, "io", io_main, &s->io_thread, &s->io_runs, err)) < 0)
                 return r;
         s->serving = true;
+        settle(s);
         if ((r = write_address(s, err)) < 0)
                 return r;
-        log_info("serving", LOG_S("http", s->http_address), LOG_S("grpc", s->grpc_address), LOG_S("store", s->opt.store_url),
-                 LOG_I("head", atomic_load(&s->committed)), LOG_S("version", BERTH_VERSION),
-                 LOG_I("took_ms", clock_wall_ms() - s->started_ms));
+        log_info("serving", LOG_S("role", atomic_load(&s->leads) ? "leader" : "follower"), LOG_S("http", s->http_address),
+                 LOG_S("grpc", s->grpc_address), LOG_S("store", s->opt.store_url), LOG_I("head", atomic_load(&s->committed)),
+                 LOG_S("version", BERTH_VERSION), LOG_I("took_ms", clock_wall_ms() - s->started_ms));
         return 0;
 }
 
@@ -356,6 +411,7 @@ int server_start(const struct server_options *opt, struct server **ret_server, s
         pthread_mutex_init(&s->lock, NULL);
         pthread_cond_init(&s->changed, NULL);
         gate_init(&s->ring_gate);
+        gate_init(&s->store_gate);
         pthread_mutex_init(&s->spare_lock, NULL);
         s->io_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         s->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -363,7 +419,7 @@ int server_start(const struct server_options *opt, struct server **ret_server, s
         s->ring_queue = queue_create(inputs, inputs / 4 + 1024, gate_open, &s->ring_gate);
         s->read_queue = queue_create(inputs, 0, gate_open, &s->ring_gate);
         s->done_queue = queue_create(64, 0, gate_open, &s->ring_gate);
-        s->store_queue = queue_create(4, 0, NULL, NULL);
+        s->store_queue = queue_create(STORE_IN_FLIGHT_MAX, 0, gate_open, &s->store_gate);
         s->io_queue = queue_create(IO_QUEUE, 0, wake_io, s);
         s->reader_queue = queue_create(READER_QUEUE, 0, NULL, NULL);
 
@@ -456,11 +512,13 @@ void server_free(struct server *s)
                 core_destroy(s->core);
         queue_destroy(s->ring_queue, ring_msg_free);
         queue_destroy(s->read_queue, ring_msg_free);
-        queue_destroy(s->done_queue, mem_free);
+        queue_destroy(s->done_queue, commit_done_free);
         queue_destroy(s->store_queue, commit_job_free);
         queue_destroy(s->io_queue, io_msg_free);
         queue_destroy(s->reader_queue, history_job_free);
         gate_fini(&s->ring_gate);
+        gate_fini(&s->store_gate);
+        access_table_free(atomic_exchange(&s->tokens, NULL));
         ring_msgs_free(s->spare);
         ring_msgs_free(s->spare_done);
         pthread_mutex_destroy(&s->spare_lock);

@@ -30,10 +30,11 @@ struct server;
 
 /* Strings are borrowed until server_start() returns. */
 struct server_options {
-        const char *store_url;    /* see store/store.h; NULL: "sqlite:<data_dir>/berth.db" */
-        const char *data_dir;     /* made if missing; NULL: nothing is written there (then store_url must be set) */
-        const char *http_address; /* "127.0.0.1:8084"; port 0: the kernel chooses; NULL: no HTTP */
-        const char *grpc_address; /* "127.0.0.1:8085"; the same */
+        const char *store_url;                       /* see store/store.h; NULL: "sqlite:<data_dir>/berth.db" */
+        const char *data_dir;                        /* made if missing; NULL: nothing is written there (then store_url must be set) */
+        const char *http_address;                    /* "127.0.0.1:8084"; port 0: the kernel chooses; NULL: no HTTP */
+        const char *grpc_address;                    /* "127.0.0.1:8085"; the same */
+        const char *advertise_http, *advertise_grpc; /* where other servers and clients reach this one; NULL: where it listens */
         struct core_options core;
         /* Rules, webhooks, the default quota and what else the core takes from a configuration (proto/config.proto), checked; NULL: none. Its timings are expected
          * in `core` as well. */
@@ -44,6 +45,14 @@ struct server_options {
 
         const char *tls_cert, *tls_key; /* PEM files; NULL: in the clear. Changed files are taken up within seconds. */
         const char *tls_ca;             /* PEM; clients must show a certificate of this CA */
+
+        /* Who signs certificates of nodes (join.h): a directory with ca.pem and ca-key.pem, or CFSSL's authenticated API; both NULL: nobody. */
+        const char *ca_dir;
+        const char *cfssl_url, *cfssl_key_file,
+            *cfssl_profile;    /* "http://host:8888"; the hex key of its auth_keys, in a file; "": its default */
+        int64_t cert_valid_ms; /* 30 days: how long the certificates of nodes are valid (CFSSL: its profile says) */
+
+        bool auth; /* calls need a token or a certificate with the role for it (access.h); false: everybody may do everything */
 
         bool set_log; /* server_run() calls log_setup() with the next two */
         enum log_level log_level;
@@ -57,6 +66,7 @@ struct server_options {
         uint32_t max_agents;           /* 20,000 agent streams */
         uint32_t max_subscribers;      /* 2,000 event streams */
         uint32_t max_relays_per_agent; /* 16 logs and exec streams through one agent */
+        uint32_t max_refusals;         /* 20 calls of one address at once are told why they are refused; beyond: 429, two more a second */
         uint32_t max_connections;      /* 20,000 HTTP connections */
         size_t max_body_bytes;         /* 1 MiB */
         size_t agent_queue_bytes;      /* 16 MiB waiting for one agent; beyond: its stream is closed */

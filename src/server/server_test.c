@@ -25,14 +25,14 @@
 /* ---- a store that can be away ----------------------------------------------------------------------------------------------------------------- */
 
 static _Atomic int store_fault; /* an err_code; 0: none */
-int __real_store_commit(struct store *s, const struct store_batch *batch, struct err *err);
-int __wrap_store_commit(struct store *s, const struct store_batch *batch, struct err *err);
-int __wrap_store_commit(struct store *s, const struct store_batch *batch, struct err *err)
+int __real_store_submit(struct store *s, const struct store_batch *batch, struct err *err);
+int __wrap_store_submit(struct store *s, const struct store_batch *batch, struct err *err);
+int __wrap_store_submit(struct store *s, const struct store_batch *batch, struct err *err)
 {
         int code = atomic_load(&store_fault);
         if (code != 0)
                 return err_set(err, (enum err_code)code, .msg = "injected");
-        return __real_store_commit(s, batch, err);
+        return __real_store_submit(s, batch, err);
 }
 
 static int setup(void **state)
@@ -368,11 +368,13 @@ static void a_store_that_is_away_refuses_changes_and_goes_on_showing_what_is_com
         struct http_answer a = http_do(f->http, "PUT", "/workloads/hello", "", OTHER); /* decided, and not durable */
         assert_int_equal(a.status, 503);
         assert_true(http_header_of(&a, "Retry-After")[0] != 0);
+        assert_non_null(strstr(str_c(&a.body), "may still happen"));
         http_answer_fini(&a);
         assert_true(clock_mono_ns() - t0 < INT64_C(6000000000)); /* about two seconds, and not the deadline of ten */
         t0 = clock_mono_ns();
         a = expect_http(f, "POST", "/workloads", "", "{\"id\":\"late\",\"spec\":{\"command\":[\"true\"]}}", 503);
         assert_true(http_header_of(&a, "Retry-After")[0] != 0);
+        assert_non_null(strstr(str_c(&a.body), "nothing was changed"));
         http_answer_fini(&a);
         assert_true(clock_mono_ns() - t0 < INT64_C(2000000000)); /* at once: it is known to be away */
         a = expect_http(f, "GET", "/health", "", NULL, 200);
@@ -596,19 +598,24 @@ static void too_many_calls_are_told_to_come_back(void **state)
         struct http_answer a = http_do(f->http, "POST", "/workloads", "", HELLO);
         assert_int_equal(a.status, 503);
         http_answer_fini(&a);
-        for (int i = 0; i < 16; i++)
-                fds[i] = http_open(f->http, "/workloads/x", "");
+        /* Four wait and the others are refused, unless the ring wakes up just then and answers some from what is committed. */
         size_t refused = 0;
-        for (int i = 0; i < 16; i++) {
-                str_clear(&text);
-                assert_true(http_read_until(fds[i], &text, "\r\n\r\n", 8000));
-                if (strstr(str_c(&text), " 429 ")) {
-                        refused++;
-                        assert_non_null(strcasestr(str_c(&text), "retry-after: 1"));
+        for (int round = 0; round < 20 && refused == 0; round++) {
+                for (int i = 0; i < 16; i++)
+                        fds[i] = http_open(f->http, "/workloads/x", "");
+                for (int i = 0; i < 16; i++) {
+                        str_clear(&text);
+                        assert_true(http_read_until(fds[i], &text, "\r\n\r\n", 8000));
+                        if (strstr(str_c(&text), " 429 ")) {
+                                refused++;
+                                assert_non_null(strcasestr(str_c(&text), "retry-after: 1"));
+                        } else {
+                                assert_non_null(strstr(str_c(&text), " 404 "));
+                        }
+                        close(fds[i]);
                 }
-                close(fds[i]);
         }
-        assert_int_equal(refused, 12);
+        assert_in_range(refused, 1, 12);
         str_fini(&text);
         atomic_store(&store_fault, 0);
 }

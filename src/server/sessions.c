@@ -4,9 +4,11 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "model/pb.h"
 #include "model/validate.h"
 #include "net/grpc.h"
+#include "server/access.h"
 #include "server/io.h"
 #include <event2/event.h>
 #include <string.h>
@@ -23,10 +25,11 @@ struct session {
         const struct door *door; /* first: see io.h */
         uint64_t id;
         struct io *io;
-        struct grpc_call *call;   /* NULL: ended; kept only until the core has been told */
-        bool greeted;             /* Hello was taken: the core knows this stream */
-        bool ended;               /* by us: nothing more is read from it */
-        char node[NODE_ID_SHOWN]; /* for logs */
+        struct grpc_call *call;                  /* NULL: ended; kept only until the core has been told */
+        bool greeted;                            /* Hello was taken: the core knows this stream */
+        bool ended;                              /* by us: nothing more is read from it */
+        char node[NODE_ID_SHOWN];                /* for logs */
+        int64_t cert_begins_at, cert_expires_at; /* as the agent says; 0: it has none */
         int64_t hello_by_ms;
         int64_t talk_left, talk_at_ms; /* see may_speak() */
         struct ring_msg *held;         /* (N1): did not fit into the ring's queue; the stream is paused */
@@ -234,6 +237,12 @@ static void on_start(struct grpc_call *call)
                 grpc_finish_err(call, &err, NULL);
                 return;
         }
+        if (!s->io->leads) {
+                struct err err = { 0 };
+                io_not_leading(s->io, &err);
+                grpc_finish_err(call, &err, NULL);
+                return;
+        }
         uint32_t slot;
         if (s->free.len > 0) {
                 slot = array_pop(&s->free);
@@ -295,7 +304,8 @@ static void on_hello(struct session *ss, struct ring_msg *msg, Pb__AgentMessage 
                 return;
         }
         struct err err = { 0 };
-        if (io_check_node(ss->io, grpc_call_identity(ss->call), m->hello->node_id, grpc_call_peer(ss->call), &err) < 0) {
+        struct credentials shown = access_of_grpc(ss->call);
+        if (access_check_node(ss->io->access, &shown, m->hello->node_id, &err) < 0) {
                 ring_msg_free(msg);
                 refuse(ss, &err);
                 return;
@@ -335,6 +345,8 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
                 return;
         }
         if (m->heartbeat) {
+                ss->cert_begins_at = m->heartbeat->certificate_begins_at;
+                ss->cert_expires_at = m->heartbeat->certificate_expires_at;
                 msg->in.kind = INPUT_HEARTBEAT;
                 msg->in.msg = &m->heartbeat->base;
                 to_ring(ss, msg);
@@ -391,12 +403,43 @@ struct grpc_callbacks sessions_callbacks(void)
             struct grpc_callbacks){ .on_start = on_start, .on_message = on_message, .on_half_close = on_half_close, .on_close = on_close };
 }
 
+static bool is_due(const struct session *ss, int64_t now_ms)
+{
+        return now_ms > ss->cert_expires_at - (ss->cert_expires_at - ss->cert_begins_at) / 4;
+}
+
+void sessions_certificates(const struct sessions *s, int64_t now_ms, struct agent_certificates *ret)
+{
+        *ret = (struct agent_certificates){ 0 };
+        for (size_t i = 0; i < s->slots.len; i++) {
+                const struct session *ss = s->slots.at[i];
+                if (!ss || !ss->greeted || ss->ended || ss->cert_expires_at <= 0)
+                        continue;
+                ret->due += is_due(ss, now_ms);
+                size_t at = ret->n < ARRAY_LEN(ret->soonest) ? ret->n : ARRAY_LEN(ret->soonest) - 1;
+                if (ret->n == ARRAY_LEN(ret->soonest) && ret->soonest[at].expires_at <= ss->cert_expires_at)
+                        continue;
+                for (; at > 0 && ret->soonest[at - 1].expires_at > ss->cert_expires_at; at--)
+                        ret->soonest[at] = ret->soonest[at - 1];
+                ret->soonest[at].node = ss->node;
+                ret->soonest[at].expires_at = ss->cert_expires_at;
+                ret->n += ret->n < ARRAY_LEN(ret->soonest);
+        }
+}
+
 void sessions_stop(struct sessions *s)
 {
         s->stopped = true;
         for (size_t i = 0; i < s->slots.len; i++)
                 if (s->slots.at[i])
                         end(s->slots.at[i], ERR_UNAVAILABLE, "the server is stopping", false);
+}
+
+void sessions_end_all(struct sessions *s, const char *why)
+{
+        for (size_t i = 0; i < s->slots.len; i++)
+                if (s->slots.at[i])
+                        end(s->slots.at[i], ERR_UNAVAILABLE, why, false);
 }
 
 /* ---- to the agent --------------------------------------------------------------------------------------------------------------------------- */
@@ -585,6 +628,10 @@ static void on_effect(struct sessions *s, struct session *ss, const struct effec
                 return;
         case EFFECT_BEAT:
                 beat.next_ms = e->value;
+                beat.clock_ms = e->clock_ms;
+                beat.stop_ms = e->stop_ms;
+                /* Asked now, after the commit and after all that may have held this thread up: while nobody else can lead, nobody else gives away what the agent holds. */
+                beat.lease_ms = server_surely_leads(s->io->s) || MUTANT(renewed_without_leadership) ? e->lease_ms : 0;
                 m.heartbeat = &beat;
                 break;
         case EFFECT_LIST:

@@ -33,6 +33,19 @@ struct grpc_callbacks sessions_callbacks(void);
 void sessions_effects(struct sessions *s, const struct core_batch *batch);
 /* Ends all streams: the server stops. */
 void sessions_stop(struct sessions *s);
+/* All streams end with this reason; new ones may come. */
+void sessions_end_all(struct sessions *s, const char *why);
+
+/* The certificates of those who are connected, as they say themselves: how many are past three quarters of their life, and which end soonest. */
+struct agent_certificates {
+        uint32_t due;
+        size_t n;
+        struct {
+                const char *node; /* valid until the loop goes on */
+                int64_t expires_at;
+        } soonest[100];
+};
+void sessions_certificates(const struct sessions *s, int64_t now_ms, struct agent_certificates *ret);
 
 /* For relays: a message to the agent of this session. -ERR_NOT_FOUND: it is gone; -ERR_LIMIT: too much waits for it. */
 int sessions_send(struct sessions *s, uint64_t session, const Pb__ServerMessage *msg);

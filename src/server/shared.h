@@ -40,21 +40,36 @@ void ring_msg_free(void *msg);
 /* The ring has done with these: io makes its next messages of them. Memory that one thread takes and another gives back makes both wait for the allocator. */
 void ring_msgs_done(struct server *s, void **msgs, size_t n);
 
-/* What the ring asks of the store. */
+/* What the ring asks of the store. Without a batch: the answer to COMMIT_LOST or COMMIT_LEAD. */
+enum ring_word {
+        RING_DROPPED, /* the state of the term that is over is gone, and nothing of it follows in this queue */
+        RING_LEADS,   /* it decides now */
+        RING_CANNOT,  /* what it holds is not the state at that head: load, and tell again */
+};
 struct commit_job {
         struct core_batch *batch;
+        enum ring_word word;
 };
 /* And what it hears of it. */
 enum commit_word {
         COMMIT_DONE,   /* durable, and released */
         COMMIT_WAITS,  /* the store is away; it is tried again and again: freeze */
         COMMIT_FAILED, /* given up for good: nothing can be committed any more */
+        /* Of a store that several servers share (follow.c): */
+        COMMIT_LOST,   /* this server leads no more: what was not committed is dropped */
+        COMMIT_CORE,   /* core: a loaded state to be followed, in place of whatever there was */
+        COMMIT_EVENTS, /* batch: events that the leader has committed, to be folded and released */
+        COMMIT_LEAD,   /* this server leads, and all events up to head have been told: start */
 };
 struct commit_done {
         enum commit_word word;
+        struct core *core;
+        struct core_batch *batch;
+        uint64_t head;
 };
+void commit_done_free(void *done);
 
-enum io_kind { IO_RELEASE, IO_HISTORY, IO_PLAN, IO_CONFIG, IO_STOP };
+enum io_kind { IO_RELEASE, IO_HISTORY, IO_PLAN, IO_CONFIG, IO_ROLE, IO_LEADER, IO_STOP };
 struct history_job;
 struct plan_child;
 struct io_msg {
@@ -63,6 +78,8 @@ struct io_msg {
         struct history_job *history;
         struct plan_child *plan;
         const Pb__ServerConfig *config; /* in memory */
+        bool leads;                     /* IO_ROLE */
+        uint64_t head;                  /* the same: everything up to here is committed */
         struct arena memory;
 };
 void io_msg_free(void *msg);
@@ -83,6 +100,15 @@ void gate_wait(struct gate *g, int64_t timeout_ms);
 /* ---- the server ---------------------------------------------------------------------------------------------------------------------------- */
 
 struct io;
+struct access_table;
+
+/* Who leads, as far as this server knows. */
+struct leader {
+        bool known; /* somebody leads now; else: who led last */
+        bool is_self;
+        char name[128], http_address[128], grpc_address[128];
+        int64_t since_ms; /* Unix: when this was heard */
+};
 
 struct server {
         struct server_options opt; /* strings are copies in `memory` */
@@ -98,7 +124,7 @@ struct server {
         struct queue *store_queue;  /* struct commit_job */
         struct queue *io_queue;     /* struct io_msg */
         struct queue *reader_queue; /* struct history_job */
-        struct gate ring_gate;
+        struct gate ring_gate, store_gate;
         struct ring_msg *spare; /* the io thread's; it takes all of spare_done when it has none left */
         pthread_mutex_t spare_lock;
         struct ring_msg *spare_done;
@@ -123,20 +149,31 @@ struct server {
         _Atomic bool degraded;             /* the store is away */
         _Atomic int64_t degraded_since_ms; /* Unix; of the last change of mode */
         _Atomic uint64_t committed;        /* head of the store */
-        _Atomic int64_t commit_since_ms;   /* monotonic: when the batch that is at the store was given to it; 0: none is */
-        _Atomic int64_t refused_ms;        /* monotonic: changes that were sent up to then have been refused, and are not made any more */
-        _Atomic size_t answers;            /* in batches that io has not taken yet */
+        _Atomic int64_t commit_since_ms; /* monotonic: since when the store has said nothing about the batches that are at it; 0: none is */
+        _Atomic int64_t refused_ms;      /* monotonic: changes that were sent up to then have been refused, and are not made any more */
+        _Atomic size_t answers;          /* in batches that io has not taken yet */
+        /* of a shared store; on the embedded one a server leads as long as it runs */
+        _Atomic bool leads;          /* decides: the ring's word */
+        _Atomic bool announced;      /* io listens: the addresses are known, and may be told to others */
+        _Atomic bool settled;        /* it is known whether this server leads or follows */
+        _Atomic bool reload_wanted;  /* the ring could not fold what it was told */
+        _Atomic uint64_t store_head; /* as far as heard: what a follower has not folded yet is its lag */
+
+        _Atomic(struct access_table *) tokens; /* published by the core's owner, taken by io (access.h) */
 
         pthread_mutex_t lock; /* of what follows */
         pthread_cond_t changed;
         struct core_stats stats; /* published by the ring */
         struct err fatal;        /* why it ends by itself; code 0: it does not */
         char degraded_reason[256];
-        int starting; /* threads that have not said yet whether they could begin */
+        struct leader leader;
+        char own_name[128]; /* as the others know this server; "": the store is not shared */
+        int starting;       /* threads that have not said yet whether they could begin */
         struct err start_err;
         bool waited, serving; /* the starting thread's */
 };
 
+#define LEASE_SECONDS 5
 #define STORE_AWAY_MS 1000    /* commits that fail for this long: changes are refused, reads answered from what is committed */
 #define STORE_STALLED_MS 5000 /* a commit that says nothing for this long: the same */
 
@@ -145,12 +182,26 @@ int64_t mono_ms(void);
 void server_started(struct server *s, const struct err *err);
 /* Something that cannot be gone on with: the server stops, server_wait() returns this. */
 void server_fatal(struct server *s, const struct err *err);
+/* Nobody else can have led up to this moment. Any thread. */
+bool server_surely_leads(struct server *s);
 /* The store takes no commits: it has failed for a second, or said nothing for several. Any thread. */
 bool server_store_is_away(struct server *s);
 void server_set_degraded(struct server *s, bool degraded, const char *reason);
 /* Hands a batch to io, waiting while its queue is full. Frees it when io has ended. */
 void server_release(struct server *s, struct core_batch *batch);
 bool server_io_push(struct server *s, struct io_msg *msg, bool wait);
+
+/* The ring says whether it decides; io hears it in order with the batches. */
+void server_tell_role(struct server *s, bool leads, uint64_t head);
+void server_leader(struct server *s, struct leader *ret); /* any thread */
+
+/* follow.c, the store thread: */
+/* Follows the leader until this server leads itself and the ring decides: true. false: the server stops. */
+bool follow_until_leading(struct server *s, struct store *store);
+/* Leadership is lost: the ring drops its state, and has a committed one to read from when this returns. */
+void follow_step_down(struct server *s, struct store *store, const struct err *why);
+/* commits.c: a core with the store's records, not started. from_memory: those that the store keeps in memory (see store_reader_records()). */
+int load_core(struct server *s, struct store *store, bool from_memory, struct core **ret_core, uint64_t *ret_head, struct err *err);
 
 void *ring_main(void *server);   /* ring.c */
 void *store_main(void *server);  /* commits.c */

@@ -78,6 +78,12 @@ void webhooks_stop(struct webhooks *w)
         w->dns = NULL;
 }
 
+void webhooks_drop(struct webhooks *w)
+{
+        while (w->deliveries.len)
+                delivery_free(w->deliveries.at[0]); /* the next leader finds it in the outbox */
+}
+
 void webhooks_destroy(struct webhooks *w)
 {
         if (!w)

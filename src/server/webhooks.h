@@ -25,6 +25,7 @@ void webhooks_destroy(struct webhooks *w);
 void webhooks_configure(struct webhooks *w, const Pb__ServerConfig *config);
 /* A batch's effects. */
 void webhooks_effects(struct webhooks *w, const struct core_batch *batch);
+void webhooks_drop(struct webhooks *w); /* this server leads no more; what was not delivered is the next one's */
 void webhooks_stop(struct webhooks *w);
 size_t webhooks_len(const struct webhooks *w); /* under way */
 

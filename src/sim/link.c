@@ -161,6 +161,9 @@ void sim_agent_message(struct sim *s, const struct sim_event *ev)
                 Pb__HeartbeatAck ack = PB__HEARTBEAT_ACK__INIT;
                 Pb__ListUnits list = PB__LIST_UNITS__INIT;
                 ack.next_ms = (int64_t)ev->value;
+                ack.clock_ms = ev->clock_ms;
+                ack.lease_ms = ev->lease_ms;
+                ack.stop_ms = ev->stop_ms;
                 if (ev->kind == EV_ACK)
                         msg.heartbeat = &ack;
                 else

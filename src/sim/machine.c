@@ -300,6 +300,8 @@ static void carry_out(struct sim *s, uint32_t n, const struct engine_order *o)
         case ORDER_FORGET_UNIT:
                 sim_machine_lose_record(m, o->workload_id);
                 break;
+        case ORDER_LEASE:
+                break; /* nothing here is exclusive: sim/leaders.c */
         case ORDER_START:
                 order_start(s, n, o);
                 break;

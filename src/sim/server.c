@@ -363,7 +363,12 @@ static size_t send_effect(struct sim *s, const struct core_batch *b, size_t i)
                 return i + 1;
         }
         case EFFECT_BEAT:
-                sim_link_to_agent(s, e->session, (struct sim_event){ .kind = EV_ACK, .value = (uint64_t)e->value });
+                sim_link_to_agent(s, e->session,
+                                  (struct sim_event){ .kind = EV_ACK,
+                                                      .value = (uint64_t)e->value,
+                                                      .clock_ms = e->clock_ms,
+                                                      .lease_ms = e->lease_ms,
+                                                      .stop_ms = e->stop_ms });
                 return i + 1;
         case EFFECT_LIST:
                 sim_link_to_agent(s, e->session, (struct sim_event){ .kind = EV_LIST });

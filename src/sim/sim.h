@@ -84,6 +84,22 @@ const char *sim_situation(uint32_t i);
 /* berth sim: argv after the verb. Returns the exit status. */
 int sim_main(int argc, char **argv);
 
+/* ---- two servers over one shared store (leaders.h) ---- */
+
+struct leaders_result {
+        uint64_t steps, events, hash, starts, commits, faults;
+        uint64_t leaders;     /* times that a server began to lead */
+        uint64_t moves;       /* of exclusive units from one machine to another */
+        uint64_t refused;     /* commits of servers that led no more */
+        uint64_t not_renewed; /* heartbeats that were answered without a lease */
+        uint64_t paused;      /* steps that had to wait because their server stood still */
+        uint64_t restores;
+        int64_t simulated_ms;
+        uint32_t violations;
+};
+/* err has the first violation if there was one. */
+void leaders_run(uint64_t seed, int64_t hours_ms, bool verbose, struct leaders_result *ret, struct err *err);
+
 /* ---- many seeds (swarm.c) ---- */
 
 /* One seed in a process of its own: a crash is a failure of that seed. */

@@ -142,6 +142,28 @@ static void the_smallest_cluster_works_too(void **state)
         assert_int_equal(run(&opt).starts, 0);
 }
 
+/* Two servers that are paused and cut off at every step, and agents whose clocks differ as much as they may.  R: C33 C34 A2 */
+static void an_exclusive_unit_never_has_two_holders(void **state)
+{
+        (void)state;
+        struct leaders_result sum = { 0 };
+        for (uint64_t seed = 1; seed <= 30; seed++) {
+                struct leaders_result a, b;
+                struct err err = { 0 };
+                leaders_run(seed, 1800000, false, &a, &err);
+                if (a.violations)
+                        fail_msg("seed %llu: %s: %s", (unsigned long long)seed, err.msg, err.detail);
+                if (seed % 10 == 0) {
+                        leaders_run(seed, 1800000, false, &b, &err);
+                        assert_true(a.hash == b.hash && a.steps == b.steps);
+                }
+                sum.moves += a.moves, sum.leaders += a.leaders, sum.refused += a.refused, sum.not_renewed += a.not_renewed;
+                sum.restores += a.restores;
+        }
+        /* and it was not for want of occasions */
+        assert_true(sum.moves > 500 && sum.leaders > 500 && sum.refused > 100 && sum.not_renewed > 100 && sum.restores > 3);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -152,6 +174,7 @@ int main(void)
                 cmocka_unit_test(another_seed_gives_another_hash),
                 cmocka_unit_test(each_fault_can_be_had_alone),
                 cmocka_unit_test(a_large_burst_is_worked_off),
+                cmocka_unit_test(an_exclusive_unit_never_has_two_holders),
                 cmocka_unit_test(the_smallest_cluster_works_too),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,6 +48,7 @@ struct sim_event {
         uint32_t node;
         uint64_t conn;
         uint64_t value;
+        int64_t clock_ms, lease_ms, stop_ms; /* EV_ACK */
         void *data;
         size_t len;
 };

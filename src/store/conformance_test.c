@@ -114,7 +114,7 @@ static int etcd_open_it(struct fixture *f, struct store **ret_store, struct err 
 {
         struct store *s = NULL;
         int r = store_open(fmt("etcd://127.0.0.1:%d%s", etcd.port, f->dir), true, &s, err);
-        if (r == 0 && (r = store_lead(s, "test", ETCD_TTL_SECONDS, 2500, err)) < 0) {
+        if (r == 0 && (r = store_lead(s, fmt("test, pid %d", (int)getpid()), ETCD_TTL_SECONDS, 2500, err)) < 0) {
                 store_close(s);
                 s = NULL;
         }
@@ -324,6 +324,7 @@ static void bytes_come_back_as_they_were_given(void **state)
         for (size_t i = 0; i < sizeof(big); i++)
                 big[i] = (char)(i * 7 + (i >> 8));
         memset(key, 'k', sizeof(key) - 1);
+        key[0] = '/'; /* as all have */
         key[sizeof(key) - 1] = 0;
         struct store_event events[] = { { 1, big, sizeof(big) }, { 2, "\0\0", 2 }, { 3, NULL, 0 } };
         struct store_record record = { key, big, sizeof(big) };
@@ -417,6 +418,104 @@ static void batches_above_the_limits_are_refused(void **state)
         assert_int_equal(commit(f, limits.max_ops, 0, "", &record, 1), -ERR_LIMIT);
         record.len -= strlen("/large");
         assert_int_equal(commit(f, limits.max_ops, 0, "", &record, 1), 0);
+}
+
+/* ---- several under way ---- */
+
+/* One event "<prefix><seq>" and up to one record each. */
+struct step {
+        struct store_event event;
+        struct store_record record;
+        struct store_batch batch;
+        char text[32], value[32];
+};
+
+static const struct store_batch *step_make(struct step *t, uint64_t expected, const char *key)
+{
+        snprintf(t->text, sizeof(t->text), "e%llu", (unsigned long long)expected + 1);
+        snprintf(t->value, sizeof(t->value), "%llu", (unsigned long long)expected + 1);
+        t->event = (struct store_event){ expected + 1, t->text, strlen(t->text) };
+        t->record = put(key, t->value);
+        t->batch = (struct store_batch){ expected, expected + 1, &t->event, 1, &t->record, 1 };
+        return &t->batch;
+}
+
+/* R: A4 A5 */
+static void batches_under_way_settle_in_their_order(void **state)
+{
+        struct fixture *f = *state;
+        size_t depth = store_limits(f->s).in_flight;
+        struct step steps[STORE_IN_FLIGHT_MAX];
+        uint64_t head = 0, done = 0;
+        assert_true(depth >= 1 && depth <= STORE_IN_FLIGHT_MAX);
+        assert_int_equal(store_settle(f->s, -1, &f->err), 0); /* nothing is under way */
+        while (done < 60) {
+                while (store_in_flight(f->s) < depth && head < 60) {
+                        assert_int_equal(store_submit(f->s, step_make(&steps[head % STORE_IN_FLIGHT_MAX], head, "/last"), &f->err), 0);
+                        head++;
+                }
+                assert_true(store_in_flight(f->s) < depth || store_submit(f->s, &steps[0].batch, &f->err) == -ERR_INTERNAL);
+                int r = store_settle(f->s, 60000, &f->err);
+                if (r != 1)
+                        fail_msg("settle: %d %s", r, err_line(&f->err));
+                assert_int_equal(store_head(f->s), ++done);
+        }
+        assert_int_equal(store_stats(f->s).commits, 60);
+        records_are(f, 60, "/last=60 ");
+        events_are(f, 57, false, "58:e58 59:e59 60:e60 ");
+        assert_int_equal(store_integrity(f->s, &f->err), 0);
+        reopen(f);
+        records_are(f, 60, "/last=60 ");
+}
+
+/* A batch without events moves no head by which the next could tell that it happened. */
+static void batches_without_events_keep_their_place_among_others(void **state)
+{
+        struct fixture *f = *state;
+        size_t depth = store_limits(f->s).in_flight;
+        for (uint64_t head = 0; head < 20; head++) {
+                struct step first, last;
+                struct store_record records[] = { put("/a", "of the records"), removal("/b") };
+                struct store_batch middle = { head + 1, head + 1, NULL, 0, records, 2 };
+                struct store_batch nothing = { head + 1, head + 1, NULL, 0, NULL, 0 };
+                const struct store_batch *chain[] = { step_make(&first, head, "/a"), &middle, &nothing, step_make(&last, head + 1, "/b") };
+                for (size_t sent = 0, done = 0; done < ARRAY_LEN(chain); done++) {
+                        for (; sent < ARRAY_LEN(chain) && sent - done < depth; sent++)
+                                assert_int_equal(store_submit(f->s, chain[sent], &f->err), 0);
+                        assert_int_equal(store_settle(f->s, -1, &f->err), 1);
+                }
+                head++;
+                records_are(f, head + 1, fmt("/a=of the records /b=%llu ", (unsigned long long)head + 1));
+        }
+}
+
+/* R: A4 C33 */
+static void nothing_behind_a_batch_that_failed_is_applied(void **state)
+{
+        struct fixture *f = *state;
+        size_t depth = store_limits(f->s).in_flight;
+        struct step steps[STORE_IN_FLIGHT_MAX], next;
+        assert_int_equal(commit(f, 0, 2, "x", NULL, 0), 0);
+        for (uint64_t i = 0; i < depth; i++)
+                assert_int_equal(store_submit(f->s, step_make(&steps[i], 1 + i, "/wrong"), &f->err), 0); /* the first expects 1 */
+        assert_int_equal(store_settle(f->s, -1, &f->err), -ERR_CONFLICT);
+        assert_int_equal(store_in_flight(f->s), 0);
+        assert_int_equal(store_settle(f->s, -1, &f->err), 0);
+        records_are(f, 2, "");
+        /* one that does not follow is refused, and takes nothing from those under way */
+        assert_int_equal(store_submit(f->s, step_make(&next, 2, "/a"), &f->err), 0);
+        if (depth > 1)
+                assert_int_equal(store_submit(f->s, step_make(&steps[0], 4, "/wrong"), &f->err), -ERR_INTERNAL);
+        assert_int_equal(store_commit(f->s, &steps[0].batch, &f->err), -ERR_INTERNAL); /* not beside others */
+        assert_int_equal(store_settle(f->s, -1, &f->err), 1);
+        records_are(f, 3, "/a=3 ");
+        /* what is under way when a store is closed is wholly there or not at all */
+        for (uint64_t i = 0; i < depth; i++)
+                assert_int_equal(store_submit(f->s, step_make(&steps[i], 3 + i, "/a"), &f->err), 0);
+        reopen(f);
+        uint64_t head = store_head(f->s);
+        assert_true(head >= 3 && head <= 3 + depth);
+        records_are(f, head, fmt("/a=%llu ", (unsigned long long)head));
 }
 
 static void records_come_ordered_by_key(void **state)
@@ -813,6 +912,9 @@ static const struct {
         T(wrong_expected_head_changes_nothing),
         T(malformed_batches_are_refused_and_change_nothing),
         T(batches_above_the_limits_are_refused),
+        T(batches_under_way_settle_in_their_order),
+        T(batches_without_events_keep_their_place_among_others),
+        T(nothing_behind_a_batch_that_failed_is_applied),
         T(records_come_ordered_by_key),
         T(load_stops_when_told),
         T(tail_goes_forward_and_backward_from_anywhere),

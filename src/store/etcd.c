@@ -10,12 +10,13 @@
  *      <prefix>/events/<20 digits>   one event, JSON
  *      <prefix>/...                  records, JSON (etcd_codec.h)
  *
- * A call whose outcome is unknown is sent again; the second time the comparison of the head fails, and the head and the last event tell that it had gone through (S3).
+ * Several commits are under way at a time: etcd_chain.c.
  */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "store/etcd_store.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +58,8 @@ int etcd_range(struct etcd_store *s, const char *from, size_t from_len, const ch
         if (end)
                 r.range_end = (ProtobufCBinaryData){ end_len, (uint8_t *)end };
         r.limit = limit;
+        if (!*revision)
+                *revision = s->pinned;
         r.revision = *revision;
         r.sort_order = backwards ? ETCD__SORT_ORDER__E__DESCEND : ETCD__SORT_ORDER__E__NONE;
         ProtobufCMessage *m;
@@ -79,7 +82,7 @@ int etcd_get(struct etcd_store *s, const char *key, int64_t *revision, struct ar
         return e;
 }
 
-static int parse_number(const Etcd__KeyValue *kv, const char *what, uint64_t *ret, struct err *err)
+int etcd_parse_number(const Etcd__KeyValue *kv, const char *what, uint64_t *ret, struct err *err)
 {
         char text[32];
         size_t n = kv ? kv->value.len : 0;
@@ -131,6 +134,17 @@ static int load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret
         return 0;
 }
 
+static void remember(struct store *base, int step, const struct store_record *record, uint64_t head)
+{
+        struct etcd_cache *cache = &etcd_self(base)->cache;
+        if (step < 0)
+                etcd_cache_reset(cache);
+        else if (step == 0)
+                etcd_cache_load(cache, record);
+        else
+                etcd_cache_loaded(cache, head);
+}
+
 /* ---- transactions -------------------------------------------------------------------------------------------------------------------------- */
 
 static Etcd__RequestOp *op_new(struct etcd_ops *o)
@@ -179,16 +193,16 @@ int etcd_err_not_leading(struct err *err, const Etcd__KeyValue *leader)
                        .hint = "what this server had not committed is dropped; it loads the store anew");
 }
 
-int etcd_txn(struct etcd_store *s, struct etcd_ops *o, const char *expected_head, Etcd__RequestOp **failure, size_t n_failure,
-             struct arena *a, Etcd__TxnResponse **ret, struct err *err)
+void etcd_txn_pack(struct etcd_store *s, struct etcd_ops *o, const char *expected_head, Etcd__RequestOp **failure, size_t n_failure,
+                   struct arena *a, struct str *out)
 {
         Etcd__Compare compare[2] = { ETCD__COMPARE__INIT, ETCD__COMPARE__INIT }, *compares[] = { &compare[0], &compare[1] };
         Etcd__TxnRequest txn = ETCD__TXN_REQUEST__INIT;
-        ProtobufCMessage *m;
         compare[0].target = ETCD__COMPARE_TARGET__E__CREATE;
         compare[0].key = etcd_bytes(etcd_key(s, a, "/meta/leader"));
         compare[0].target_union_case = ETCD__COMPARE__TARGET_UNION_CREATE_REVISION;
-        compare[0].create_revision = s->led_revision;
+        int64_t led = s->led_revision;
+        compare[0].create_revision = led ? led : -1; /* 0 would be true of a key that is absent */
         if (expected_head) {
                 compare[1].target = ETCD__COMPARE_TARGET__E__VALUE;
                 compare[1].key = etcd_bytes(etcd_key(s, a, "/meta/head"));
@@ -197,6 +211,11 @@ int etcd_txn(struct etcd_store *s, struct etcd_ops *o, const char *expected_head
         }
         txn.compare = compares;
         txn.n_compare = expected_head ? 2 : 1;
+        if (expected_head && MUTANT(etcd_leader_not_compared)) {
+                txn.compare = compares + 1;
+                txn.n_compare = 1;
+        } else if (MUTANT(etcd_commit_not_fenced))
+                txn.n_compare = 0;
         uint8_t *value = (uint8_t *)o->values.buf;
         for (size_t i = 0; i < o->n; i++)
                 if (o->ops[i]->request_case == ETCD__REQUEST_OP__REQUEST_REQUEST_PUT) {
@@ -207,13 +226,30 @@ int etcd_txn(struct etcd_store *s, struct etcd_ops *o, const char *expected_head
         txn.n_success = o->n;
         txn.failure = failure;
         txn.n_failure = n_failure;
-        int r = etcd_call(s->client, "/etcdserverpb.KV/Txn", &txn.base, &etcd__txn_response__descriptor, ETCD_CALL_MS, a, &m, err);
-        if (r == 0)
+        size_t len = etcd__txn_request__get_packed_size(&txn);
+        str_reserve(out, len);
+        etcd__txn_request__pack(&txn, (uint8_t *)out->buf + out->len);
+        out->len += len;
+}
+
+int etcd_txn(struct etcd_store *s, struct etcd_ops *o, const char *expected_head, struct arena *a, Etcd__TxnResponse **ret, struct err *err)
+{
+        struct str packed = STR_INIT;
+        ProtobufCMessage *m;
+        etcd_txn_pack(s, o, expected_head, NULL, 0, a, &packed);
+        struct etcd_request *request = etcd_request_send(s->client, "/etcdserverpb.KV/Txn", &packed, ETCD_CALL_MS, false, NULL, NULL);
+        etcd_request_wait(request, -1);
+        int r = etcd_request_answer(request, &etcd__txn_response__descriptor, a, &m, err);
+        etcd_request_free(request);
+        if (r == 0) {
                 *ret = (Etcd__TxnResponse *)m;
+                if ((*ret)->succeeded && (*ret)->header)
+                        etcd_strange_own(s, (*ret)->header->revision);
+        }
         return r;
 }
 
-static Etcd__RequestOp *get_op(struct arena *a, char *key)
+Etcd__RequestOp *etcd_get_op(struct arena *a, char *key)
 {
         Etcd__RequestOp *op = arena_new(a, Etcd__RequestOp);
         Etcd__RangeRequest *range = arena_new(a, Etcd__RangeRequest);
@@ -225,89 +261,12 @@ static Etcd__RequestOp *get_op(struct arena *a, char *key)
         return op;
 }
 
-static const Etcd__KeyValue *answer_kv(const Etcd__TxnResponse *t, size_t i)
+const Etcd__KeyValue *etcd_answer_kv(const Etcd__TxnResponse *t, size_t i)
 {
         if (i >= t->n_responses || t->responses[i]->response_case != ETCD__RESPONSE_OP__RESPONSE_RESPONSE_RANGE)
                 return NULL;
         const Etcd__RangeResponse *r = t->responses[i]->response_range;
         return r && r->n_kvs ? r->kvs[0] : NULL;
-}
-
-/* The comparison failed: is it that we no longer lead, that the head is elsewhere, or that this very batch had gone through? */
-static int commit_refused(struct etcd_store *s, const struct store_batch *b, const Etcd__TxnResponse *t, struct arena *a, struct err *err)
-{
-        const Etcd__KeyValue *leader = answer_kv(t, 0), *last = answer_kv(t, 2);
-        uint64_t head;
-        int r = parse_number(answer_kv(t, 1), "/meta/head", &head, err);
-        if (r < 0)
-                return r;
-        bool leads = s->led_revision && leader && leader->create_revision == s->led_revision;
-        if (b->n_events && head == b->new_head && last) {
-                struct arena scratch = ARENA_INIT;
-                _cleanup_(str_finip) struct str value = STR_INIT;
-                const struct store_event *e = &b->events[b->n_events - 1];
-                etcd_encode(&value, "/events/", e->data, e->len, &scratch);
-                arena_fini(&scratch);
-                (void)a;
-                /* Also if we no longer lead: it is in the store, and is ours. */
-                if (value.len == last->value.len && memcmp(str_c(&value), last->value.data, value.len) == 0) {
-                        s->base.head = head;
-                        return 0;
-                }
-        }
-        if (!leads) {
-                s->led_revision = 0;
-                return etcd_err_not_leading(err, leader);
-        }
-        return store_err_conflict(err, b->expected_head, head);
-}
-
-static int commit(struct store *base, const struct store_batch *b, const struct store_record *const *sorted, struct err *err)
-{
-        struct etcd_store *s = etcd_self(base);
-        struct arena memory = ARENA_INIT, scratch = ARENA_INIT;
-        struct etcd_ops o = { .arena = &memory, .cap = b->n_events + b->n_records + 1 };
-        _cleanup_(str_finip) struct str value = STR_INIT;
-        Etcd__TxnResponse *t = NULL;
-        char *head_key = etcd_key(s, &memory, "/meta/head");
-        (void)sorted;
-        o.ops = arena_new_n(&memory, Etcd__RequestOp *, o.cap);
-        for (size_t i = 0; i < b->n_events; i++) {
-                str_clear(&value);
-                etcd_encode(&value, "/events/", b->events[i].data, b->events[i].len, &scratch);
-                etcd_ops_put(&o, etcd_event_key(s, &memory, b->events[i].seq), str_c(&value), value.len);
-        }
-        for (size_t i = 0; i < b->n_records; i++) {
-                const struct store_record *r = &b->records[i];
-                char *key = etcd_key(s, &memory, r->key);
-                if (!r->data) {
-                        etcd_ops_delete(&o, key, NULL);
-                        continue;
-                }
-                str_clear(&value);
-                etcd_encode(&value, r->key, r->data, r->len, &scratch);
-                etcd_ops_put(&o, key, str_c(&value), value.len);
-        }
-        const char *new_head = fmt("%llu", (unsigned long long)b->new_head), *expected = fmt("%llu", (unsigned long long)b->expected_head);
-        if (b->n_events)
-                etcd_ops_put(&o, head_key, new_head, strlen(new_head));
-        Etcd__RequestOp *failure[] = { get_op(&memory, etcd_key(s, &memory, "/meta/leader")), get_op(&memory, head_key),
-                                       get_op(&memory, etcd_event_key(s, &memory, b->new_head)) };
-        int r = etcd_txn(s, &o, expected, failure, ARRAY_LEN(failure), &memory, &t, err);
-        if (r == 0 && t->succeeded)
-                s->base.head = b->new_head;
-        else if (r == 0)
-                r = commit_refused(s, b, t, &memory, err);
-        else if (r == -ERR_LIMIT && strstr(err ? err->msg : "", "space"))
-                r = err_set(err, ERR_UNAVAILABLE, .msg = "etcd has no space left and takes no writes",
-                            .detail = err ? fmt("%s", err->detail) : NULL,
-                            .hint = "compact and defragment etcd, or raise --quota-backend-bytes; then `etcdctl alarm disarm`");
-        if (r == 0)
-                etcd_cache_commit(&s->cache, b);
-        etcd_ops_fini(&o);
-        arena_fini(&scratch);
-        arena_fini(&memory);
-        return r;
 }
 
 static int seed(struct store *base, uint64_t head, struct err *err)
@@ -318,7 +277,7 @@ static int seed(struct store *base, uint64_t head, struct err *err)
         Etcd__TxnResponse *t;
         const char *text = fmt("%llu", (unsigned long long)head);
         etcd_ops_put(&o, etcd_key(s, &a, "/meta/head"), text, strlen(text));
-        int r = etcd_txn(s, &o, "0", NULL, 0, &a, &t, err);
+        int r = etcd_txn(s, &o, "0", &a, &t, err);
         if (r == 0 && !t->succeeded)
                 r = etcd_err_not_leading(err, NULL);
         if (r == 0)
@@ -339,20 +298,16 @@ static int try_to_lead(struct etcd_store *s, const char *who, int64_t lease, str
         Etcd__RequestOp put_op = ETCD__REQUEST_OP__INIT, *success[] = { &put_op };
         Etcd__PutRequest put = ETCD__PUT_REQUEST__INIT;
         ProtobufCMessage *m;
-        char host[256] = "";
-        (void)gethostname(host, sizeof(host) - 1);
         char *key = etcd_key(s, &a, "/meta/leader");
-        _cleanup_(str_finip) struct str value = STR_INIT;
-        str_addf(&value, "{\"leader\":\"%s\",\"host\":\"%s\",\"process\":\"pid %d\"}", who, host, (int)getpid());
         absent.target = ETCD__COMPARE_TARGET__E__CREATE;
         absent.key = etcd_bytes(key);
         absent.target_union_case = ETCD__COMPARE__TARGET_UNION_CREATE_REVISION;
         put.key = etcd_bytes(key);
-        put.value = (ProtobufCBinaryData){ value.len, (uint8_t *)value.buf };
+        put.value = etcd_bytes(who);
         put.lease = lease;
         put_op.request_case = ETCD__REQUEST_OP__REQUEST_REQUEST_PUT;
         put_op.request_put = &put;
-        Etcd__RequestOp *failure[] = { get_op(&a, key) };
+        Etcd__RequestOp *failure[] = { etcd_get_op(&a, key) };
         txn.compare = compares;
         txn.n_compare = 1;
         txn.success = success;
@@ -362,7 +317,7 @@ static int try_to_lead(struct etcd_store *s, const char *who, int64_t lease, str
         int r = etcd_call(s->client, "/etcdserverpb.KV/Txn", &txn.base, &etcd__txn_response__descriptor, ETCD_CALL_MS, &a, &m, err);
         if (r == 0) {
                 const Etcd__TxnResponse *t = (const Etcd__TxnResponse *)m;
-                const Etcd__KeyValue *leader = t->succeeded ? NULL : answer_kv(t, 0);
+                const Etcd__KeyValue *leader = t->succeeded ? NULL : etcd_answer_kv(t, 0);
                 if (t->succeeded || (leader && leader->lease == lease)) { /* the latter: sent twice, and the first had gone through */
                         s->led_revision = t->succeeded ? t->header->revision : leader->create_revision;
                         r = 1;
@@ -373,14 +328,60 @@ static int try_to_lead(struct etcd_store *s, const char *who, int64_t lease, str
         return r;
 }
 
+/* The key of our own term before, if it is still there: nobody gains from waiting until its lease has run out. */
+static void remove_own_key(struct etcd_store *s)
+{
+        struct arena a = ARENA_INIT;
+        Etcd__Compare ours = ETCD__COMPARE__INIT, *compares[] = { &ours };
+        Etcd__TxnRequest txn = ETCD__TXN_REQUEST__INIT;
+        struct etcd_ops o = { .arena = &a, .cap = 1, .ops = arena_new_n(&a, Etcd__RequestOp *, 1) };
+        ProtobufCMessage *m;
+        char *key = etcd_key(s, &a, "/meta/leader");
+        ours.target = ETCD__COMPARE_TARGET__E__CREATE;
+        ours.key = etcd_bytes(key);
+        ours.target_union_case = ETCD__COMPARE__TARGET_UNION_CREATE_REVISION;
+        ours.create_revision = s->old_revision;
+        etcd_ops_delete(&o, key, NULL);
+        txn.compare = compares;
+        txn.n_compare = 1;
+        txn.success = o.ops;
+        txn.n_success = 1;
+        if (etcd_call(s->client, "/etcdserverpb.KV/Txn", &txn.base, &etcd__txn_response__descriptor, ETCD_CALL_MS, &a, &m, NULL) == 0)
+                s->old_revision = 0;
+        etcd_ops_fini(&o);
+        arena_fini(&a);
+}
+
+static void unlead(struct store *base)
+{
+        struct etcd_store *s = etcd_self(base);
+        int64_t led = atomic_exchange(&s->led_revision, 0);
+        if (led)
+                s->old_revision = led;
+        etcd_strange_end(s);
+        etcd_lease_drop(s->client, false);
+}
+
+static int64_t led_term(const struct store *base)
+{
+        return ((const struct etcd_store *)base)->old_revision;
+}
+
+static void supersede(struct store *base, int64_t term)
+{
+        etcd_self(base)->old_revision = term;
+}
+
 #define LEAD_AGAIN_MS 100
 
 static int lead(struct store *base, const char *who, int64_t ttl_seconds, int64_t wait_ms, struct err *err)
 {
         struct etcd_store *s = etcd_self(base);
         int64_t lease, end_ns = clock_mono_ns() + wait_ms * 1000000;
-        s->led_revision = 0;
-        etcd_lease_drop(s->client, true);
+        unlead(base);
+        s->chain.unsure_head = 0;
+        if (s->old_revision)
+                remove_own_key(s);
         int r = etcd_lease_take(s->client, ttl_seconds, ETCD_CALL_MS, &lease, err);
         if (r < 0)
                 return r;
@@ -393,10 +394,12 @@ static int lead(struct store *base, const char *who, int64_t ttl_seconds, int64_
                 /* What the one before had sent has now either happened or can never happen. */
                 r = etcd_get(s, etcd_key(s, &a, "/meta/head"), NULL, &a, &kv, err);
                 if (r == 0)
-                        r = parse_number(kv, "/meta/head", &head, err);
+                        r = etcd_parse_number(kv, "/meta/head", &head, err);
                 if (r == 0)
                         s->base.head = head;
                 arena_fini(&a);
+                etcd_strange_begin(s);
+                etcd_say_hello(s, lease);
                 return r;
         }
         etcd_lease_drop(s->client, true);
@@ -406,6 +409,9 @@ static int lead(struct store *base, const char *who, int64_t ttl_seconds, int64_
 static int64_t leads_until_ns(struct store *base)
 {
         struct etcd_store *s = etcd_self(base);
+        if (MUTANT(etcd_leader_not_compared) ||
+            MUTANT(etcd_commit_not_fenced)) /* its own clock would hide for a while what is not compared */
+                return s->led_revision ? INT64_MAX : 0;
         return s->led_revision ? etcd_lease_valid_until_ns(s->client) : 0;
 }
 
@@ -508,7 +514,7 @@ static int ensure_store(struct etcd_store *s, bool create, struct err *err)
                         r = etcd_get(s, schema_key, NULL, &a, &schema, err);
         }
         if (r == 0)
-                r = parse_number(schema, "/meta/schema", &n, err);
+                r = etcd_parse_number(schema, "/meta/schema", &n, err);
         if (r == 0 && n > STORE_SCHEMA)
                 r = store_err_newer(err, (int)n);
         s->base.schema = (int)n;
@@ -516,7 +522,7 @@ static int ensure_store(struct etcd_store *s, bool create, struct err *err)
         if (r == 0)
                 r = etcd_get(s, head_key, NULL, &a, &head, err);
         if (r == 0)
-                r = parse_number(head, "/meta/head", &n, err);
+                r = etcd_parse_number(head, "/meta/head", &n, err);
         s->base.head = n;
         arena_fini(&a);
         return r;
@@ -525,13 +531,17 @@ static int ensure_store(struct etcd_store *s, bool create, struct err *err)
 static void close_store(struct store *base)
 {
         struct etcd_store *s = etcd_self(base);
+        etcd_take_back(base);
+        etcd_request_free(s->compaction);
         etcd_client_destroy(s->client);
+        etcd_follow_fini(&s->follow);
+        etcd_strange_fini(&s->strange);
         etcd_cache_fini(&s->cache);
         mem_free(s->prefix);
         mem_free(s);
 }
 
-static int open_store(const char *rest, bool create, struct store **ret_store, struct err *err)
+int etcd_open(const char *rest, bool create, bool to_restore, struct store **ret_store, struct err *err)
 {
         struct address at = { 0 };
         _cleanup_(str_finip) struct str password = STR_INIT;
@@ -547,13 +557,24 @@ static int open_store(const char *rest, bool create, struct store **ret_store, s
                                                    .user = at.user,
                                                    .password = str_c(&password) };
                 s = mem_must(sizeof(*s));
-                *s = (struct etcd_store){ .base = { .ops = &etcd_ops, .limits = { ETCD_MAX_OPS, ETCD_MAX_BYTES, true } },
+                *s = (struct etcd_store){ .base = { .ops = &etcd_ops,
+                                                    .limits = { .max_ops = ETCD_MAX_OPS,
+                                                                .max_bytes = ETCD_MAX_BYTES,
+                                                                .batch_ops = ETCD_BATCH_OPS,
+                                                                .batch_bytes = ETCD_BATCH_BYTES,
+                                                                .wants_index_records = true,
+                                                                .in_flight = ETCD_SUBMITTED } },
+                                          .chain.window = ETCD_IN_FLIGHT,
                                           .prefix = mem_strdup(at.prefix) };
                 etcd_cache_init(&s->cache);
+                etcd_follow_init(&s->follow);
+                etcd_strange_init(&s->strange);
                 r = etcd_client_create(&opt, &s->client, err);
         }
         if (r == 0)
                 r = ensure_store(s, create, err);
+        if (r == 0 && !to_restore)
+                r = etcd_check_restoring(s, err);
         address_fini(&at);
         if (r < 0) {
                 if (s)
@@ -564,12 +585,45 @@ static int open_store(const char *rest, bool create, struct store **ret_store, s
         return 0;
 }
 
+static int open_store(const char *rest, bool create, struct store **ret_store, struct err *err)
+{
+        return etcd_open(rest, create, false, ret_store, err);
+}
+
+/* Nothing is taken or held in etcd for it: old values are there until they are compacted, a minute or more later. */
+static int open_moment(const char *rest, struct store **ret_store, struct err *err)
+{
+        struct store *store;
+        struct arena a = ARENA_INIT;
+        const Etcd__KeyValue *head;
+        int64_t revision = 0;
+        uint64_t n = 0;
+        int r = open_store(rest, false, &store, err);
+        if (r < 0)
+                return r;
+        struct etcd_store *s = etcd_self(store);
+        r = etcd_get(s, etcd_key(s, &a, "/meta/head"), &revision, &a, &head, err);
+        if (r == 0)
+                r = etcd_parse_number(head, "/meta/head", &n, err);
+        arena_fini(&a);
+        if (r < 0) {
+                store_close(store);
+                return r;
+        }
+        s->pinned = revision;
+        store->head = n;
+        *ret_store = store;
+        return 0;
+}
+
 const struct store_ops etcd_ops = {
         .scheme = "etcd",
         .open = open_store,
         .close = close_store,
         .load = load,
-        .commit = commit,
+        .submit = etcd_submit,
+        .settle = etcd_settle,
+        .take_back = etcd_take_back,
         .seed = seed,
         .prune = etcd_prune,
         .checkpoint = etcd_checkpoint,
@@ -583,4 +637,16 @@ const struct store_ops etcd_ops = {
         .reader_first = etcd_reader_first,
         .lead = lead,
         .leads_until_ns = leads_until_ns,
+        .open_moment = open_moment,
+        .restore_open = etcd_restore_open,
+        .restore_done = etcd_restore_done,
+        .unlead = unlead,
+        .led_term = led_term,
+        .supersede = supersede,
+        .follow = etcd_follow,
+        .follow_end = etcd_follow_end,
+        .strange = etcd_strange,
+        .announce = etcd_announce,
+        .each_server = etcd_each_server,
+        .remember = remember,
 };

@@ -1,7 +1,7 @@
 /* store/etcd_client.c: see etcd_client.h.
  *
- * One thread, one event loop. What other threads want is posted to it; a waiting caller's job lives on the caller's stack until it is done, and the loop
- * always ends it, since every try has a deadline.
+ * One thread, one event loop. What other threads want is posted to it; a request
+ * is its caller's, and the loop always ends it, since every try has a deadline.
  */
 #include "store/etcd_client.h"
 #include "base/clock.h"
@@ -15,23 +15,32 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ENDPOINTS_MAX 16
 #define AGAIN_MS 50 /* between two tries of one call */
 #define MESSAGE_MAX (64 * 1024 * 1024)
+#define TURN_US 1000      /* between two requests that go out in turn */
 #define UNANSWERED_MAX 16 /* keep-alives under way; more than that means that nobody listens */
 
-struct job {
+struct etcd_request {
         struct etcd_client *c;
         const char *path;
         struct str request, answer;
         char message[256];
         enum grpc_status status;
         int64_t deadline_ns;
+        void (*on_end)(void *ctx);
+        void *ctx;
+        bool done; /* under the client's lock */
+        /* the loop's own */
+        struct grpc_call *call; /* of the running try */
         unsigned tries;
-        uint32_t endpoint; /* of the running try */
-        bool got, done;
+        uint32_t endpoint;
+        bool got;
+        bool in_turn; /* see etcd_request_send() */
+        struct etcd_request *next_turn;
         struct event *again;
 };
 
@@ -52,6 +61,8 @@ struct lease {
 };
 
 struct watch {
+        struct etcd_client *c;
+        enum etcd_watch_slot which;
         struct grpc_channel *channel;
         struct grpc_call *call;
         struct event *timer;
@@ -79,11 +90,16 @@ struct etcd_client {
         char *user, *password, *token;
         int64_t try_ms;
         struct lease lease;
-        struct watch watch;
-        _Atomic int64_t lease_valid_ns;
+        struct watch watches[_ETCD_WATCH_MAX];
+        _Atomic int64_t lease_valid_ns, revision;
+        /* requests that go out one after the other */
+        struct etcd_request *turn_first, **turn_last;
+        struct etcd_request *turn_before; /* the one that was started last; NULL: it has ended */
+        int64_t turn_at_ns;               /* and when */
+        struct event *turn_timer;
 };
 
-static void job_try(struct job *j);
+static void request_try(struct etcd_request *j);
 
 /* ---- posting ------------------------------------------------------------------------------------------------------------------------------- */
 
@@ -170,18 +186,24 @@ static struct grpc_channel *channel_make(struct etcd_client *c, uint32_t endpoin
         return channel;
 }
 
-static void job_end(struct job *j, enum grpc_status status, const char *message)
+static void request_end(struct etcd_request *j, enum grpc_status status, const char *message)
 {
         struct etcd_client *c = j->c;
+        void (*on_end)(void *ctx) = j->on_end;
+        void *ctx = j->ctx;
         if (j->again)
                 event_free(j->again);
         j->again = NULL;
+        j->call = NULL;
         pthread_mutex_lock(&c->lock);
         j->status = status;
         snprintf(j->message, sizeof(j->message), "%s", message);
         j->done = true;
         pthread_cond_broadcast(&c->ended);
         pthread_mutex_unlock(&c->lock);
+        /* From here on it may be gone: only its owner's thread frees it, but that one knows now. */
+        if (on_end)
+                on_end(ctx);
 }
 
 /* Another member may know better, or this one later. */
@@ -194,16 +216,16 @@ static bool is_passing(enum grpc_status status, const char *message)
 static void on_again(evutil_socket_t fd, short what, void *ctx)
 {
         (void)fd, (void)what;
-        job_try(ctx);
+        request_try(ctx);
 }
 
-static void job_again(struct job *j, enum grpc_status status, const char *message)
+static void request_later(struct etcd_request *j, enum grpc_status status, const char *message)
 {
         struct etcd_client *c = j->c;
         if (j->endpoint == c->current)
                 c->current = (c->current + 1) % c->n_endpoints;
         if (clock_mono_ns() + AGAIN_MS * 1000000LL >= j->deadline_ns) {
-                job_end(j, status == GRPC_CANCELLED ? GRPC_UNAVAILABLE : status, message);
+                request_end(j, status == GRPC_CANCELLED ? GRPC_UNAVAILABLE : status, message);
                 return;
         }
         if (!j->again)
@@ -216,7 +238,9 @@ static void job_again(struct job *j, enum grpc_status status, const char *messag
 
 static void unary_message(struct grpc_call *call, const void *data, size_t len)
 {
-        struct job *j = grpc_call_data(call);
+        struct etcd_request *j = grpc_call_data(call);
+        if (!j)
+                return;
         str_clear(&j->answer);
         str_add(&j->answer, data, len);
         j->got = true;
@@ -224,24 +248,27 @@ static void unary_message(struct grpc_call *call, const void *data, size_t len)
 
 static void unary_close(struct grpc_call *call, enum grpc_status status)
 {
-        struct job *j = grpc_call_data(call);
+        struct etcd_request *j = grpc_call_data(call);
         const char *message = grpc_call_message(call);
+        if (!j)
+                return;
+        j->call = NULL;
         if (status == GRPC_UNAUTHENTICATED && j->c->user && j->c->token) {
                 mem_free(j->c->token); /* it has expired, or etcd was restarted */
                 j->c->token = NULL;
-                job_again(j, status, message);
+                request_later(j, status, message);
         } else if (status != GRPC_OK && is_passing(status, message))
-                job_again(j, status, message);
+                request_later(j, status, message);
         else if (status == GRPC_OK && !j->got)
-                job_end(j, GRPC_INTERNAL, "no answer to a unary call");
+                request_end(j, GRPC_INTERNAL, "no answer to a unary call");
         else
-                job_end(j, status, message);
+                request_end(j, status, message);
 }
 
 static void auth_message(struct grpc_call *call, const void *data, size_t len)
 {
-        struct job *j = grpc_call_data(call);
-        Etcd__AuthenticateResponse *a = etcd__authenticate_response__unpack(NULL, len, data);
+        struct etcd_request *j = grpc_call_data(call);
+        Etcd__AuthenticateResponse *a = j ? etcd__authenticate_response__unpack(NULL, len, data) : NULL;
         if (a && !j->c->token)
                 j->c->token = mem_strdup(a->token);
         if (a)
@@ -250,23 +277,26 @@ static void auth_message(struct grpc_call *call, const void *data, size_t len)
 
 static void auth_close(struct grpc_call *call, enum grpc_status status)
 {
-        struct job *j = grpc_call_data(call);
+        struct etcd_request *j = grpc_call_data(call);
+        if (!j)
+                return;
+        j->call = NULL;
         if (status == GRPC_OK && j->c->token)
-                job_try(j);
+                request_try(j);
         else if (is_passing(status, grpc_call_message(call)))
-                job_again(j, status, grpc_call_message(call));
+                request_later(j, status, grpc_call_message(call));
         else
-                job_end(j, status == GRPC_OK ? GRPC_UNAUTHENTICATED : status, grpc_call_message(call));
+                request_end(j, status == GRPC_OK ? GRPC_UNAUTHENTICATED : status, grpc_call_message(call));
 }
 
-static void job_try(struct job *j)
+static void request_try(struct etcd_request *j)
 {
         static const struct grpc_callbacks unary = { .on_message = unary_message, .on_close = unary_close };
         static const struct grpc_callbacks auth = { .on_message = auth_message, .on_close = auth_close };
         struct etcd_client *c = j->c;
         int64_t left_ms = (j->deadline_ns - clock_mono_ns()) / 1000000;
         if (left_ms <= 0 || c->stopping) {
-                job_end(j, GRPC_UNAVAILABLE, "no member of etcd has answered in time");
+                request_end(j, GRPC_UNAVAILABLE, "no member of etcd has answered in time");
                 return;
         }
         j->endpoint = c->current;
@@ -274,7 +304,7 @@ static void job_try(struct job *j)
         if (!*channel)
                 *channel = channel_make(c, c->current);
         if (!*channel) {
-                job_end(j, GRPC_INVALID_ARGUMENT, "an endpoint of etcd is not host:port");
+                request_end(j, GRPC_INVALID_ARGUMENT, "an endpoint of etcd is not host:port");
                 return;
         }
         if (grpc_channel_state(*channel) == GRPC_CHANNEL_BACKOFF)
@@ -288,80 +318,191 @@ static void job_try(struct job *j)
                 r.password = c->password ? c->password : (char *)"";
                 unsigned char packed[1024];
                 if (etcd__authenticate_request__get_packed_size(&r) > sizeof(packed)) {
-                        job_end(j, GRPC_INVALID_ARGUMENT, "the user or password for etcd is too long");
+                        request_end(j, GRPC_INVALID_ARGUMENT, "the user or password for etcd is too long");
                         return;
                 }
                 size_t len = etcd__authenticate_request__pack(&r, packed);
-                struct grpc_call *call = grpc_channel_call(*channel, "/etcdserverpb.Auth/Authenticate", &opt, &auth, j);
+                struct grpc_call *call = j->call = grpc_channel_call(*channel, "/etcdserverpb.Auth/Authenticate", &opt, &auth, j);
                 grpc_call_send(call, packed, len);
                 grpc_call_half_close(call);
                 return;
         }
         if (c->token)
                 opt.metadata = metadata;
-        struct grpc_call *call = grpc_channel_call(*channel, j->path, &opt, &unary, j);
+        struct grpc_call *call = j->call = grpc_channel_call(*channel, j->path, &opt, &unary, j);
         grpc_call_send(call, j->request.buf, j->request.len);
         grpc_call_half_close(call);
 }
 
-static void job_start(struct etcd_client *c, void *arg)
+/* etcd gives each call to a thread of its own, and what comes in one burst is taken up in any order. So the next one waits until the one before it has left, and for a moment more. */
+static void turn_go(evutil_socket_t fd, short what, void *ctx)
 {
-        struct job *j = arg;
-        j->c = c;
-        job_try(j);
+        struct etcd_client *c = ctx;
+        (void)fd, (void)what;
+        while (c->turn_first) {
+                struct etcd_request *j = c->turn_first;
+                bool leaving = c->turn_before && c->turn_before->call && grpc_call_queued_bytes(c->turn_before->call) > 0;
+                int64_t left_us = TURN_US - (clock_mono_ns() - c->turn_at_ns) / 1000;
+                if (leaving || left_us > 0) {
+                        struct timeval tv = { 0, left_us > 0 ? left_us : 500 };
+                        evtimer_add(c->turn_timer, &tv);
+                        return;
+                }
+                c->turn_first = j->next_turn;
+                if (!c->turn_first)
+                        c->turn_last = &c->turn_first;
+                c->turn_before = j;
+                c->turn_at_ns = clock_mono_ns();
+                request_try(j);
+        }
 }
 
-static int status_err(const struct job *j, struct err *err)
+static void request_start(struct etcd_client *c, void *arg)
 {
+        struct etcd_request *j = arg;
+        j->tries = 0;
+        if (!j->in_turn) {
+                request_try(j);
+                return;
+        }
+        j->next_turn = NULL;
+        *c->turn_last = j;
+        c->turn_last = &j->next_turn;
+        turn_go(-1, 0, c);
+}
+
+static void turn_forget(struct etcd_client *c, const struct etcd_request *j)
+{
+        if (c->turn_before == j)
+                c->turn_before = NULL;
+        for (struct etcd_request **at = &c->turn_first; *at; at = &(*at)->next_turn)
+                if (*at == j) {
+                        *at = j->next_turn;
+                        if (!*at)
+                                c->turn_last = at;
+                        return;
+                }
+}
+
+static int status_err(const struct etcd_request *j, struct err *err)
+{
+        if (strstr(j->message, "database space exceeded"))
+                return err_set(
+                    err, ERR_UNAVAILABLE, .msg = "etcd has no space left and takes no writes (NOSPACE)", .detail = j->message,
+                    .hint = "compact and defragment etcd, or raise --quota-backend-bytes; then `etcdctl alarm disarm`. berth goes on by "
+                            "itself");
+        if (strstr(j->message, "request is too large") || strstr(j->message, "larger than max"))
+                return err_set(err, ERR_LIMIT, .msg = "etcd refuses a request as too large", .detail = j->message,
+                               .hint = "raise --max-request-bytes of every member; berth tries again by itself");
         switch (j->status) {
         case GRPC_UNAVAILABLE:
         case GRPC_DEADLINE_EXCEEDED:
                 return err_set(err, ERR_UNAVAILABLE, .msg = "etcd does not answer", .detail = j->message,
                                .hint = "check that its members run and can be reached; berth tries again by itself");
-        case GRPC_RESOURCE_EXHAUSTED:
-                return err_set(err, ERR_LIMIT,
-                               .msg = strstr(j->message, "space") ? "etcd has no space left" : "etcd refuses a request as too large",
-                               .detail = j->message,
-                               .hint = strstr(j->message, "space")
-                                           ? "compact and defragment etcd, or raise --quota-backend-bytes; then `etcdctl alarm disarm`"
-                                           : NULL);
-        case GRPC_UNAUTHENTICATED:
         case GRPC_PERMISSION_DENIED:
-                return err_set(err, j->status == GRPC_UNAUTHENTICATED ? ERR_AUTH : ERR_DENIED, .msg = "etcd refuses this user",
-                               .detail = j->message,
-                               .hint = "check the user and password, or the client certificate, in the store's address");
+                return err_set(err, ERR_DENIED, .msg = "etcd refuses this user", .detail = j->message,
+                               .hint = "grant it readwrite on the prefix of the store's address");
+        case GRPC_UNAUTHENTICATED:
+                break;
         default:
-                return err_set(err, strstr(j->message, "authentication") ? ERR_AUTH : err_from_grpc_status((int)j->status),
-                               .msg = "etcd refuses a request", .detail = j->message);
+                if (!strstr(j->message, "authentication failed") && !strstr(j->message, "user name is empty"))
+                        return err_set(err, err_from_grpc_status((int)j->status), .msg = "etcd refuses a request", .detail = j->message,
+                                       .hint = "see the log of etcd");
         }
+        return err_set(err, ERR_AUTH, .msg = "etcd refuses this user", .detail = j->message,
+                       .hint = "check user, password-file, or cert and key in the store's address");
+}
+
+static void request_drop(struct etcd_client *c, void *arg)
+{
+        struct etcd_request *r = arg;
+        turn_forget(c, r);
+        if (r->call) {
+                grpc_call_set_data(r->call, NULL);
+                grpc_call_cancel(r->call);
+        }
+        if (r->again)
+                event_free(r->again);
+        str_fini(&r->request);
+        str_fini(&r->answer);
+        mem_free(r);
+}
+
+struct etcd_request *etcd_request_send(struct etcd_client *c, const char *path, struct str *packed, int64_t deadline_ms, bool in_turn,
+                                       void (*on_end)(void *ctx), void *ctx)
+{
+        struct etcd_request *r = mem_must(sizeof(*r));
+        *r = (struct etcd_request){ .c = c,
+                                    .in_turn = in_turn,
+                                    .path = path,
+                                    .request = *packed,
+                                    .deadline_ns = clock_mono_ns() + deadline_ms * 1000000,
+                                    .on_end = on_end,
+                                    .ctx = ctx };
+        *packed = (struct str)STR_INIT;
+        post(c, request_start, r);
+        return r;
+}
+
+bool etcd_request_wait(struct etcd_request *r, int64_t wait_ms)
+{
+        struct etcd_client *c = r->c;
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += wait_ms / 1000;
+        until.tv_nsec += wait_ms % 1000 * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_mutex_lock(&c->lock);
+        while (!r->done && wait_ms) {
+                if (wait_ms < 0)
+                        pthread_cond_wait(&c->ended, &c->lock);
+                else if (pthread_cond_timedwait(&c->ended, &c->lock, &until))
+                        break;
+        }
+        bool done = r->done;
+        pthread_mutex_unlock(&c->lock);
+        return done;
+}
+
+void etcd_request_again(struct etcd_request *r, int64_t deadline_ms)
+{
+        r->done = false;
+        r->deadline_ns = clock_mono_ns() + deadline_ms * 1000000;
+        post(r->c, request_start, r);
+}
+
+int etcd_request_answer(struct etcd_request *r, const ProtobufCMessageDescriptor *answer, struct arena *arena,
+                        ProtobufCMessage **ret_answer, struct err *err)
+{
+        if (r->status != GRPC_OK)
+                return status_err(r, err);
+        struct arena_allocator alloc = arena_allocator(arena);
+        *ret_answer = protobuf_c_message_unpack(answer, (ProtobufCAllocator *)&alloc, r->answer.len, (const uint8_t *)r->answer.buf);
+        if (!*ret_answer)
+                return err_set(err, ERR_CORRUPT, .msg = "an answer of etcd does not parse", .detail = r->path);
+        return 0;
+}
+
+void etcd_request_free(struct etcd_request *r)
+{
+        if (r)
+                post(r->c, request_drop, r); /* the loop may be at it */
 }
 
 int etcd_call(struct etcd_client *c, const char *path, const ProtobufCMessage *request, const ProtobufCMessageDescriptor *answer,
               int64_t deadline_ms, struct arena *arena, ProtobufCMessage **ret_answer, struct err *err)
 {
-        struct job j = { .c = c, .path = path, .deadline_ns = clock_mono_ns() + deadline_ms * 1000000 };
+        struct str packed = STR_INIT;
         size_t len = protobuf_c_message_get_packed_size(request);
-        unsigned char *packed = mem_must(len + !len);
-        protobuf_c_message_pack(request, packed);
-        str_add(&j.request, packed, len);
-        mem_free(packed);
-        post(c, job_start, &j);
-        pthread_mutex_lock(&c->lock);
-        while (!j.done)
-                pthread_cond_wait(&c->ended, &c->lock);
-        pthread_mutex_unlock(&c->lock);
-        int r = 0;
-        if (j.status != GRPC_OK)
-                r = status_err(&j, err);
-        else {
-                struct arena_allocator alloc = arena_allocator(arena);
-                *ret_answer = protobuf_c_message_unpack(answer, (ProtobufCAllocator *)&alloc, j.answer.len, (const uint8_t *)j.answer.buf);
-                if (!*ret_answer)
-                        r = err_set(err, ERR_CORRUPT, .msg = "an answer of etcd does not parse", .detail = path);
-        }
-        str_fini(&j.request);
-        str_fini(&j.answer);
-        return r;
+        str_reserve(&packed, len);
+        protobuf_c_message_pack(request, (uint8_t *)packed.buf);
+        packed.len = len;
+        struct etcd_request *r = etcd_request_send(c, path, &packed, deadline_ms, false, NULL, NULL);
+        etcd_request_wait(r, -1);
+        int e = etcd_request_answer(r, answer, arena, ret_answer, err);
+        etcd_request_free(r);
+        return e;
 }
 
 /* ---- the lease ----------------------------------------------------------------------------------------------------------------------------- */
@@ -385,6 +526,8 @@ static void lease_message(struct grpc_call *call, const void *data, size_t len)
         Etcd__LeaseKeepAliveResponse *a = etcd__lease_keep_alive_response__unpack(NULL, len, data);
         if (!a)
                 return;
+        if (a->header)
+                atomic_store(&c->revision, a->header->revision);
         if (a->id == l->id && l->n) {
                 int64_t sent = l->sent_ns[l->first];
                 l->first = (l->first + 1) % UNANSWERED_MAX;
@@ -433,7 +576,7 @@ static void lease_beat(evutil_socket_t fd, short what, void *ctx)
                 Etcd__LeaseKeepAliveRequest r = ETCD__LEASE_KEEP_ALIVE_REQUEST__INIT;
                 unsigned char packed[32];
                 r.id = l->id;
-                l->sent_ns[(l->first + l->n++) % UNANSWERED_MAX] = clock_mono_ns();
+                l->sent_ns[(l->first + l->n++) % UNANSWERED_MAX] = clock_steady_ns();
                 grpc_call_send(l->call, packed, etcd__lease_keep_alive_request__pack(&r, packed));
         }
         int64_t every_ms = l->ttl_seconds * 1000 / 4;
@@ -466,7 +609,7 @@ int etcd_lease_take(struct etcd_client *c, int64_t ttl_seconds, int64_t deadline
         Etcd__LeaseGrantRequest r = ETCD__LEASE_GRANT_REQUEST__INIT;
         ProtobufCMessage *m;
         r.ttl = ttl_seconds;
-        int64_t sent = clock_mono_ns();
+        int64_t sent = clock_steady_ns();
         int e =
             etcd_call(c, "/etcdserverpb.Lease/LeaseGrant", &r.base, &etcd__lease_grant_response__descriptor, deadline_ms, &arena, &m, err);
         if (e == 0) {
@@ -493,28 +636,32 @@ void etcd_lease_drop(struct etcd_client *c, bool revoke)
         arena_fini(&arena);
 }
 
+int64_t etcd_client_revision(struct etcd_client *c)
+{
+        return atomic_load(&c->revision);
+}
+
 int64_t etcd_lease_valid_until_ns(struct etcd_client *c)
 {
         int64_t until = atomic_load(&c->lease_valid_ns);
-        return until > clock_mono_ns() ? until : 0;
+        return until > clock_steady_ns() ? until : 0;
 }
 
 /* ---- the watch ----------------------------------------------------------------------------------------------------------------------------- */
 
-static void watch_later(struct etcd_client *c)
+static void watch_later(struct watch *w)
 {
         struct timeval tv = { 0, 200000 };
-        c->watch.endpoint = (c->watch.endpoint + 1) % c->n_endpoints;
-        evtimer_add(c->watch.timer, &tv);
+        w->endpoint = (w->endpoint + 1) % w->c->n_endpoints;
+        evtimer_add(w->timer, &tv);
 }
 
 static void watch_message(struct grpc_call *call, const void *data, size_t len)
 {
-        struct etcd_client *c = grpc_call_data(call);
-        Etcd__WatchResponse *a = c && c->watch.fn ? etcd__watch_response__unpack(NULL, len, data) : NULL;
+        struct watch *w = grpc_call_data(call);
+        Etcd__WatchResponse *a = w && w->fn ? etcd__watch_response__unpack(NULL, len, data) : NULL;
         if (!a)
                 return;
-        struct watch *w = &c->watch;
         if (a->compact_revision) {
                 w->next_revision = a->compact_revision + 1;
                 w->fn(w->ctx, &(struct etcd_watch_event){ .compacted = true, .revision = a->compact_revision });
@@ -535,20 +682,20 @@ static void watch_message(struct grpc_call *call, const void *data, size_t len)
 
 static void watch_closed(struct grpc_call *call, enum grpc_status status)
 {
-        struct etcd_client *c = grpc_call_data(call);
+        struct watch *w = grpc_call_data(call);
         (void)status;
-        if (!c || c->watch.call != call)
+        if (!w || w->call != call)
                 return;
-        c->watch.call = NULL;
-        if (c->watch.fn)
-                watch_later(c);
+        w->call = NULL;
+        if (w->fn)
+                watch_later(w);
 }
 
 static void watch_open(evutil_socket_t fd, short what, void *ctx)
 {
         static const struct grpc_callbacks on = { .on_message = watch_message, .on_close = watch_closed };
-        struct etcd_client *c = ctx;
-        struct watch *w = &c->watch;
+        struct watch *w = ctx;
+        struct etcd_client *c = w->c;
         (void)fd, (void)what;
         if (!w->fn || w->call)
                 return;
@@ -558,7 +705,7 @@ static void watch_open(evutil_socket_t fd, short what, void *ctx)
                 return;
         struct grpc_metadata metadata[] = { GRPC_META("token", c->token, c->token ? strlen(c->token) : 0), GRPC_META_END };
         struct grpc_call_options opt = { .metadata = c->token ? metadata : NULL };
-        w->call = grpc_channel_call(w->channel, "/etcdserverpb.Watch/Watch", &opt, &on, c);
+        w->call = grpc_channel_call(w->channel, "/etcdserverpb.Watch/Watch", &opt, &on, w);
         Etcd__WatchCreateRequest create = ETCD__WATCH_CREATE_REQUEST__INIT;
         Etcd__WatchRequest r = ETCD__WATCH_REQUEST__INIT;
         create.key = (ProtobufCBinaryData){ strlen(w->key), (uint8_t *)w->key };
@@ -574,20 +721,20 @@ static void watch_open(evutil_socket_t fd, short what, void *ctx)
 
 static void watch_begin(struct etcd_client *c, void *arg)
 {
-        struct watch *given = arg, *w = &c->watch;
+        struct watch *given = arg, *w = &c->watches[given->which];
+        w->c = c;
         w->key = given->key;
         w->end = given->end;
         w->next_revision = given->next_revision;
         w->fn = given->fn;
         w->ctx = given->ctx;
         w->endpoint = c->current;
-        watch_open(-1, 0, c);
+        watch_open(-1, 0, w);
 }
 
 static void watch_end(struct etcd_client *c, void *arg)
 {
-        struct watch *w = &c->watch;
-        (void)arg;
+        struct watch *w = &c->watches[*(enum etcd_watch_slot *)arg];
         evtimer_del(w->timer);
         w->fn = NULL;
         if (w->call) {
@@ -600,16 +747,19 @@ static void watch_end(struct etcd_client *c, void *arg)
         w->key = w->end = NULL;
 }
 
-void etcd_watch_start(struct etcd_client *c, const char *key, const char *end, int64_t from_revision, etcd_watch_fn fn, void *ctx)
+void etcd_watch_start(struct etcd_client *c, enum etcd_watch_slot which, const char *key, const char *end, int64_t from_revision,
+                      etcd_watch_fn fn, void *ctx)
 {
-        struct watch w = { .key = mem_strdup(key), .end = mem_strdup(end), .next_revision = from_revision, .fn = fn, .ctx = ctx };
-        etcd_watch_stop(c);
+        struct watch w = {
+                .which = which, .key = mem_strdup(key), .end = mem_strdup(end), .next_revision = from_revision, .fn = fn, .ctx = ctx
+        };
+        etcd_watch_stop(c, which);
         do_and_wait(c, watch_begin, &w);
 }
 
-void etcd_watch_stop(struct etcd_client *c)
+void etcd_watch_stop(struct etcd_client *c, enum etcd_watch_slot which)
 {
-        do_and_wait(c, watch_end, NULL);
+        do_and_wait(c, watch_end, &which);
 }
 
 /* ---- life ---------------------------------------------------------------------------------------------------------------------------------- */
@@ -642,8 +792,12 @@ static void client_free(struct etcd_client *c)
                 mem_free(c->endpoints[i]);
         }
         grpc_channel_destroy(c->lease.channel);
-        grpc_channel_destroy(c->watch.channel);
-        struct event *events[] = { c->wake, c->lease.timer, c->watch.timer };
+        for (size_t i = 0; i < _ETCD_WATCH_MAX; i++) {
+                grpc_channel_destroy(c->watches[i].channel);
+                if (c->watches[i].timer)
+                        event_free(c->watches[i].timer);
+        }
+        struct event *events[] = { c->wake, c->lease.timer, c->turn_timer };
         for (size_t i = 0; i < ARRAY_LEN(events); i++)
                 if (events[i])
                         event_free(events[i]);
@@ -663,12 +817,18 @@ static void client_free(struct etcd_client *c)
 int etcd_client_create(const struct etcd_client_options *options, struct etcd_client **ret_client, struct err *err)
 {
         struct etcd_client *c = mem_must(sizeof(*c));
-        *c = (struct etcd_client){ .wake_fd = -1, .last = &c->first, .try_ms = options->try_ms ? options->try_ms : 2000 };
+        *c = (struct etcd_client){
+                .wake_fd = -1, .last = &c->first, .turn_last = &c->turn_first, .try_ms = options->try_ms ? options->try_ms : 2000
+        };
         pthread_mutex_init(&c->lock, NULL);
-        pthread_cond_init(&c->ended, NULL);
+        pthread_condattr_t attr;
+        pthread_condattr_init(&attr);
+        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        pthread_cond_init(&c->ended, &attr);
+        pthread_condattr_destroy(&attr);
         int r = endpoints_parse(c, options->endpoints, err);
         if (r == 0 && (options->ca_file || options->cert_file)) {
-                struct tls_options tls = { options->cert_file, options->key_file, options->ca_file, TLS_PEER_NONE };
+                struct tls_options tls = { .cert_file = options->cert_file, .key_file = options->key_file, .ca_file = options->ca_file };
                 r = tls_client_create(&tls, &c->tls, err);
         }
         if (r < 0) {
@@ -680,7 +840,10 @@ int etcd_client_create(const struct etcd_client_options *options, struct etcd_cl
                 c->password = mem_strdup(options->password ? options->password : "");
         }
         c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        c->base = event_base_new();
+        struct event_config *config = event_config_new();
+        event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
+        c->base = event_base_new_with_config(config);
+        event_config_free(config);
         if (c->wake_fd < 0 || !c->base) {
                 r = err_sys(err, errno, "cannot make an event loop for etcd");
                 client_free(c);
@@ -688,7 +851,9 @@ int etcd_client_create(const struct etcd_client_options *options, struct etcd_cl
         }
         c->wake = event_new(c->base, c->wake_fd, EV_READ | EV_PERSIST, on_wake, c);
         c->lease.timer = evtimer_new(c->base, lease_beat, c);
-        c->watch.timer = evtimer_new(c->base, watch_open, c);
+        for (size_t i = 0; i < _ETCD_WATCH_MAX; i++)
+                c->watches[i].timer = evtimer_new(c->base, watch_open, &c->watches[i]);
+        c->turn_timer = evtimer_new(c->base, turn_go, c);
         event_add(c->wake, NULL);
         int e = pthread_create(&c->thread, NULL, run, c);
         if (e) {
@@ -712,7 +877,8 @@ void etcd_client_destroy(struct etcd_client *c)
 {
         if (!c)
                 return;
-        etcd_watch_stop(c);
+        for (enum etcd_watch_slot i = 0; i < _ETCD_WATCH_MAX; i++)
+                etcd_watch_stop(c, i);
         etcd_lease_drop(c, true);
         post(c, client_stop, NULL);
         pthread_join(c->thread, NULL);

@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/str.h"
 #include "etcd.pb-c.h"
 
 struct etcd_client;
@@ -26,15 +27,30 @@ int etcd_client_create(const struct etcd_client_options *options, struct etcd_cl
 void etcd_client_destroy(struct etcd_client *c); /* gives the lease back, if that is quick. NULL is fine */
 
 /* One unary call, tried at each member in turn until the deadline. The answer lives in the arena. A call whose outcome is unknown is sent again: only for calls that
- * may be repeated. -ERR_UNAVAILABLE: nobody answered (the outcome is unknown); -ERR_LIMIT: etcd has no space left (NOSPACE) or the request is too large. */
+ * may be repeated. -ERR_UNAVAILABLE: nobody answered (the outcome is unknown), or etcd has no space left (NOSPACE); -ERR_LIMIT: the request is too large. */
 int etcd_call(struct etcd_client *c, const char *path, const ProtobufCMessage *request, const ProtobufCMessageDescriptor *answer,
               int64_t deadline_ms, struct arena *arena, ProtobufCMessage **ret_answer, struct err *err);
+
+/* The same without waiting. The packed message is taken over. in_turn: such requests leave one after the other, a moment apart, so that etcd most probably takes them up in
+ * their order. on_end, if set, is called from the client's own thread when it is done. */
+struct etcd_request;
+struct etcd_request *etcd_request_send(struct etcd_client *c, const char *path, struct str *packed, int64_t deadline_ms, bool in_turn,
+                                       void (*on_end)(void *ctx), void *ctx);
+bool etcd_request_wait(struct etcd_request *r, int64_t wait_ms);      /* whether it is done; -1: until it is */
+void etcd_request_again(struct etcd_request *r, int64_t deadline_ms); /* one that is done, unchanged */
+/* Of one that is done; as etcd_call(). */
+int etcd_request_answer(struct etcd_request *r, const ProtobufCMessageDescriptor *answer, struct arena *arena,
+                        ProtobufCMessage **ret_answer, struct err *err);
+void etcd_request_free(struct etcd_request *r); /* also one under way: what etcd does with it is not waited for. NULL is fine */
 
 /* Grants a lease and keeps it alive until etcd_lease_drop() or destroy. */
 int etcd_lease_take(struct etcd_client *c, int64_t ttl_seconds, int64_t deadline_ms, int64_t *ret_id, struct err *err);
 void etcd_lease_drop(struct etcd_client *c, bool revoke);
 /* Until when (clock_mono_ns) the lease is certainly alive at etcd: counted from the moment at which the last confirmed keep-alive was SENT. 0: no lease, or it is lost. */
 int64_t etcd_lease_valid_until_ns(struct etcd_client *c);
+
+/* etcd's revision as of the last answer to a keep-alive: what anybody has written up to then. 0: none came yet. Any thread. */
+int64_t etcd_client_revision(struct etcd_client *c);
 
 /* Calls on_event for every change of keys in [key, end) from a revision on, from the client's own thread, until stopped. After a broken connection it goes on where it was.
  * compacted: what lies between was compacted away; list again, and the watch goes on after `revision`. */
@@ -44,7 +60,13 @@ struct etcd_watch_event {
         int64_t revision;
 };
 typedef void (*etcd_watch_fn)(void *ctx, const struct etcd_watch_event *event);
-void etcd_watch_start(struct etcd_client *c, const char *key, const char *end, int64_t from_revision, etcd_watch_fn fn, void *ctx);
-void etcd_watch_stop(struct etcd_client *c); /* no call of fn after it has returned */
+enum etcd_watch_slot {                     /* each with a connection of its own */
+                       ETCD_WATCH_META,    /* who leads, who is there: etcd_follow.c */
+                       ETCD_WATCH_STRANGE, /* what was changed by hand: etcd_strange.c */
+                       _ETCD_WATCH_MAX
+};
+void etcd_watch_start(struct etcd_client *c, enum etcd_watch_slot which, const char *key, const char *end, int64_t from_revision,
+                      etcd_watch_fn fn, void *ctx);
+void etcd_watch_stop(struct etcd_client *c, enum etcd_watch_slot which); /* no call of fn after it has returned */
 
 #endif

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #define VALUE_MAX_BYTES (4u << 20)
+/* Of larger values JSON may be twice as long as they are. Control characters would make it six times as long, and then a transaction with one workload too large for etcd. */
+#define JSON_LARGE_BYTES (16u << 10)
 
 static const struct {
         const char *prefix;
@@ -20,6 +22,7 @@ static const struct {
         { "/reconciliation/", &pb__reconciliation__descriptor },
         { "/quotas/", &pb__quota__descriptor },
         { "/outbox/", &pb__outgoing__descriptor },
+        { "/tokens/", &pb__access_token__descriptor },
         { "/alerts/", &pb__alert__descriptor },
         { "/meta/cluster", &pb__cluster__descriptor },
 };
@@ -53,19 +56,31 @@ static bool has_unknown(const ProtobufCMessage *m)
         return false;
 }
 
+static bool write_unpacked(struct str *out, const ProtobufCMessageDescriptor *type, const void *data, size_t len, struct arena *scratch)
+{
+        struct arena_allocator alloc = arena_allocator(scratch);
+        ProtobufCMessage *m = protobuf_c_message_unpack(type, (ProtobufCAllocator *)&alloc, len, data);
+        bool is_json = m && !has_unknown(m);
+        if (is_json)
+                json_write(out, m, JSON_COMPACT);
+        arena_reset(scratch);
+        return is_json;
+}
+
 void etcd_encode(struct str *out, const char *key, const void *data, size_t len, struct arena *scratch)
 {
         const ProtobufCMessageDescriptor *type = is_status_word(key) ? NULL : type_of(key);
-        struct arena_allocator alloc = arena_allocator(scratch);
-        ProtobufCMessage *m = type ? protobuf_c_message_unpack(type, (ProtobufCAllocator *)&alloc, len, data) : NULL;
-        if (m && !has_unknown(m))
-                json_write(out, m, JSON_COMPACT);
-        else {
+        size_t before = out->len;
+        bool is_json = type && (json_write_packed(out, type, data, len) || write_unpacked(out, type, data, len, scratch));
+        if (is_json && len > JSON_LARGE_BYTES && out->len - before > 2 * len) {
+                out->len = before;
+                is_json = false;
+        }
+        if (!is_json) {
                 if (!is_status_word(key))
                         str_add(out, "", 1);
                 str_add(out, data, len);
         }
-        arena_reset(scratch);
 }
 
 void etcd_decode(struct arena *arena, const char *key, const void *value, size_t value_len, const void **ret_data, size_t *ret_len)

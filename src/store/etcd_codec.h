@@ -1,6 +1,6 @@
 /* store/etcd_codec.h: values in etcd, which people read with etcdctl: JSON for every kind of record that berth knows.
  *
- * What is not known, or would not come back the same (bytes that do not parse, fields of a newer berth), is stored as it is behind a zero byte. /nodes/<id>/status is the bare word.
+ * What is not known, or would not come back the same (bytes that do not parse, fields of a newer berth), or would be much larger (control characters), is stored as it is behind a zero byte. /nodes/<id>/status is the bare word.
  */
 #ifndef BERTH_STORE_ETCD_CODEC_H
 #define BERTH_STORE_ETCD_CODEC_H

@@ -1,4 +1,5 @@
 /* Tests of store/etcd_codec.h: what goes into etcd comes back the same. */
+#include "base/mem.h"
 #include "events.pb-c.h"
 #include "model/badinput.h"
 #include "model/pb.h"
@@ -71,11 +72,34 @@ static void a_value_that_makes_no_sense_is_given_to_whoever_can_say_so(void **st
         arena_fini(&arena);
 }
 
+/* R: A11 */
+static void json_is_never_much_larger_than_what_it_says(void **state)
+{
+        (void)state;
+        for (int control = 0; control < 2; control++) {
+                struct arena scratch = ARENA_INIT;
+                _cleanup_(str_finip) struct str value = STR_INIT, packed = STR_INIT;
+                _cleanup_(mem_freep) char *text = mem_must(100001);
+                Pb__Cluster c = PB__CLUSTER__INIT;
+                memset(text, control ? '\1' : 'x', 100000);
+                c.cluster_id = text;
+                size_t len = pb__cluster__get_packed_size(&c);
+                str_reserve(&packed, len);
+                pb__cluster__pack(&c, (uint8_t *)packed.buf);
+                etcd_encode(&value, "/meta/cluster", packed.buf, len, &scratch);
+                assert_true(value.len <= 2 * len);
+                assert_int_equal(str_c(&value)[0], control ? 0 : '{');
+                comes_back("/meta/cluster", packed.buf, len, NULL);
+                arena_fini(&scratch);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(records_are_json_and_come_back_the_same),
                 cmocka_unit_test(what_is_not_known_is_kept_as_it_is),
+                cmocka_unit_test(json_is_never_much_larger_than_what_it_says),
                 cmocka_unit_test(a_value_that_makes_no_sense_is_given_to_whoever_can_say_so),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

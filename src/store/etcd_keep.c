@@ -57,7 +57,7 @@ struct taking {
 static int led_txn(struct etcd_store *s, struct etcd_ops *o, struct arena *a, struct err *err)
 {
         Etcd__TxnResponse *t;
-        int r = etcd_txn(s, o, NULL, NULL, 0, a, &t, err);
+        int r = etcd_txn(s, o, NULL, a, &t, err);
         return r < 0 ? r : t->succeeded ? 0 : etcd_err_not_leading(err, NULL);
 }
 
@@ -185,25 +185,24 @@ int etcd_load_checkpoint(struct store *base, store_record_fn fn, void *ctx, uint
 
 /* ---- letting go ---------------------------------------------------------------------------------------------------------------------------- */
 
-/* Old values are of no use to anybody once everybody has read past them; a minute or two behind is plenty. */
-static void compact_now_and_then(struct etcd_store *s)
+/* Old values are of no use to anybody once everybody has read past them; a minute or two behind is plenty. Nobody waits for it: what fails is done the next time. */
+void etcd_compact_now_and_then(struct etcd_store *s)
 {
         int64_t now = clock_mono_ns();
-        if (now < s->next_compact_ns)
+        if (now < s->next_compact_ns || !s->led_revision || s->revision <= s->compact_revision)
                 return;
-        struct arena a = ARENA_INIT;
-        const Etcd__KeyValue *kv;
-        int64_t revision = 0;
-        ProtobufCMessage *m;
         s->next_compact_ns = now + COMPACT_EVERY_NS;
+        etcd_request_free(s->compaction);
+        s->compaction = NULL;
         if (s->compact_revision) {
                 Etcd__CompactionRequest r = ETCD__COMPACTION_REQUEST__INIT;
+                struct str packed = STR_INIT;
                 r.revision = s->compact_revision; /* where etcd was the last time */
-                (void)etcd_call(s->client, "/etcdserverpb.KV/Compact", &r.base, &etcd__compaction_response__descriptor, ETCD_CALL_MS, &a,
-                                &m, NULL);
+                str_reserve(&packed, 32);
+                packed.len = etcd__compaction_request__pack(&r, (uint8_t *)packed.buf);
+                s->compaction = etcd_request_send(s->client, "/etcdserverpb.KV/Compact", &packed, ETCD_CALL_MS, false, NULL, NULL);
         }
-        s->compact_revision = etcd_get(s, etcd_key(s, &a, "/meta/head"), &revision, &a, &kv, NULL) == 0 ? revision : 0;
-        arena_fini(&a);
+        s->compact_revision = s->revision;
 }
 
 static int count_records(struct etcd_store *s, uint64_t *ret, struct err *err)
@@ -211,13 +210,13 @@ static int count_records(struct etcd_store *s, uint64_t *ret, struct err *err)
         struct arena a = ARENA_INIT;
         Etcd__RangeRequest r = ETCD__RANGE_REQUEST__INIT;
         ProtobufCMessage *m;
-        char *from = etcd_key(s, &a, "/"), *end = etcd_key(s, &a, "0"), *events = etcd_key(s, &a, "/events/"),
-             *after = etcd_key(s, &a, "/events0");
         uint64_t n = 0;
         int e = 0;
-        for (int i = 0; i < 2 && e == 0; i++) {
-                r.key = etcd_bytes(i ? after : from);
-                r.range_end = etcd_bytes(i ? end : events);
+        for (size_t i = 0; i < etcd_n_ranges(s) && e == 0; i++) {
+                const char *from, *end;
+                etcd_range_at(s, i, &a, &from, &end);
+                r.key = etcd_bytes(from);
+                r.range_end = etcd_bytes(end);
                 r.count_only = true;
                 e = etcd_call(s->client, "/etcdserverpb.KV/Range", &r.base, &etcd__range_response__descriptor, ETCD_CALL_MS, &a, &m, err);
                 if (e == 0)
@@ -234,7 +233,7 @@ int64_t etcd_prune(struct store *base, uint64_t keep_events, uint64_t max_remove
         struct checkpoint c;
         uint64_t head = base->head, records = 0, first = 0;
         int r = s->checkpoint_known ? 0 : read_checkpoint(s, &c, err);
-        compact_now_and_then(s);
+        etcd_compact_now_and_then(s);
         if (r < 0)
                 return r;
         if (store_prune_wants_checkpoint(head, s->checkpoint_seq, keep_events, 0)) {

@@ -7,8 +7,40 @@
 
 static bool is_internal(const char *key)
 {
-        return str_starts(key, "/meta/checkpoint") || strcmp(key, "/meta/leader") == 0 || strcmp(key, "/meta/head") == 0 ||
-               strcmp(key, "/meta/schema") == 0;
+        return str_starts(key, "/meta/checkpoint") || str_starts(key, "/meta/servers/") || strcmp(key, "/meta/leader") == 0 ||
+               strcmp(key, "/meta/head") == 0 || strcmp(key, "/meta/schema") == 0 || strcmp(key, "/meta/restoring") == 0;
+}
+
+static const char *const kinds[] = { "/alerts/",  "/assignments/", "/groups/",  "/idempotency/", "/instances/",      "/meta/",
+                                     "/nodes/",   "/outbox/",      "/permits/", "/quotas/",      "/reconciliation/", "/releases/",
+                                     "/retries/", "/rollouts/",    "/tokens/",  "/tombstones/",  "/volumes/",        "/workloads/" };
+
+size_t etcd_n_ranges(const struct etcd_store *s)
+{
+        return s->prefix[0] ? 2 : ARRAY_LEN(kinds);
+}
+
+void etcd_range_at(const struct etcd_store *s, size_t i, struct arena *a, const char **ret_from, const char **ret_end)
+{
+        if (s->prefix[0]) { /* around the events */
+                *ret_from = etcd_key(s, a, i ? "/events0" : "/");
+                *ret_end = etcd_key(s, a, i ? "0" : "/events/");
+                return;
+        }
+        char *end = arena_strdup(a, kinds[i]);
+        end[strlen(end) - 1]++; /* '0' comes after '/' */
+        *ret_from = kinds[i];
+        *ret_end = end;
+}
+
+bool etcd_is_ours(const struct etcd_store *s, const char *key)
+{
+        if (s->prefix[0])
+                return key[0] == '/'; /* not of "/team2" for "/team" */
+        for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+                if (str_starts(key, kinds[i]))
+                        return true;
+        return false;
 }
 
 struct segment {
@@ -63,29 +95,18 @@ int etcd_each_record(struct etcd_store *s, etcd_value_fn fn, void *ctx, uint64_t
         struct arena a = ARENA_INIT;
         int64_t revision = 0;
         const Etcd__KeyValue *head;
-        char *events = etcd_key(s, &a, "/events/"), *after = etcd_key(s, &a, "/events0"), *end = arena_strdup(&a, s->prefix);
-        size_t n = strlen(end);
-        struct segment g = { .end = events, .end_len = strlen(events) };
-        if (n) {
-                memcpy(g.from, end, n < sizeof(g.from) ? n : sizeof(g.from) - 1);
-                g.from_len = n;
-                end[n - 1]++; /* never 0xff: it is text */
-        } else {
-                g.from_len = 1; /* a zero byte: from the first key on, and as an end: to the last */
-                n = 1;
-        }
         /* The head first: all pages are of the revision at which it was read. */
         int r = etcd_get(s, etcd_key(s, &a, "/meta/head"), &revision, &a, &head, err);
         if (r == 0 && (!head || str_parse_u64(arena_strndup(&a, (const char *)head->value.data, head->value.len), ret_head) < 0))
                 r = err_set(err, ERR_CORRUPT, .msg = "the store in etcd has no head", .detail = fmt("prefix \"%s\"", s->prefix),
                             .hint = "restore a backup, or use another prefix");
-        if (r == 0)
-                r = each_of(s, &g, &revision, fn, ctx, err);
-        if (r == 0) {
-                g.from_len = strlen(after);
-                memcpy(g.from, after, g.from_len);
-                g.end = end;
-                g.end_len = n;
+        for (size_t i = 0; r == 0 && i < etcd_n_ranges(s); i++) {
+                struct segment g = { 0 };
+                const char *from;
+                etcd_range_at(s, i, &a, &from, &g.end);
+                g.end_len = strlen(g.end);
+                g.from_len = strlen(from) < sizeof(g.from) ? strlen(from) : sizeof(g.from);
+                memcpy(g.from, from, g.from_len);
                 r = each_of(s, &g, &revision, fn, ctx, err);
         }
         arena_fini(&a);

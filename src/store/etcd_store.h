@@ -9,9 +9,17 @@
 #include "store/store_ops.h"
 #include <pthread.h>
 
-/* etcd's own limit is 128 operations per transaction (--max-txn-ops); one is the head. */
-#define ETCD_MAX_OPS 127
+/* etcd's own limit is 128 operations per transaction (--max-txn-ops); more become transactions within one transaction, to each of which the limit applies (etcd_chain.c). A large transaction
+ * costs etcd and the server less for each operation: 400 instead of 120 took a quarter off. The core cuts a batch when it has more than 400 (it keeps 100 free for the next decision). */
+#define ETCD_TXN_OPS 128
+#define ETCD_BATCH_OPS (100 + 400)
+#define ETCD_MAX_OPS 512
+/* etcd takes 1.5 MiB (--max-request-bytes). One workload may have 256 KiB, in its event and in its record; as JSON they may be twice that (etcd_codec.c). */
 #define ETCD_MAX_BYTES (1u << 20)
+#define ETCD_BATCH_BYTES (96u << 10)
+/* Transactions under way: one is applied, one is synced, one is on its way; with more etcd does not become faster. One more is packed meanwhile, so that it can leave at once. */
+#define ETCD_IN_FLIGHT 3
+#define ETCD_SUBMITTED 4
 #define ETCD_PAGE 256     /* keys per answer when much is read */
 #define ETCD_CALL_MS 5000 /* one call, all members tried */
 #define ETCD_SEQ_DIGITS 20
@@ -24,17 +32,84 @@ struct etcd_cache {
         _Atomic bool whole; /* loaded, and followed since */
 };
 
+/* Commits under way (etcd_chain.c), oldest first. */
+struct etcd_link {
+        const struct store_batch *batch;
+        struct etcd_request *request; /* the packed transaction; NULL: not sent yet */
+        struct str packed;            /* until it is sent */
+        bool again;                   /* it was sent again as the oldest one */
+};
+struct etcd_chain {
+        struct etcd_link links[STORE_IN_FLIGHT_MAX];
+        size_t first, n;
+        uint64_t unsure_head;    /* up to here something was sent whose outcome was never learnt; 0: nothing */
+        size_t window, in_order; /* how many may be under way; how many were in order since that changed */
+        _Atomic uint64_t again;  /* links that were sent again because they came before the one that they follow */
+};
+
+/* A process that announced itself. */
+struct etcd_server {
+        char *name, *text;
+};
+#define ETCD_SERVERS_MAX 64
+
+/* What is heard of the head and of who leads, by a watch. The client's thread writes it, the store thread reads it. */
+struct etcd_follow {
+        pthread_mutex_t lock;
+        pthread_cond_t changed;
+        bool watching, begin_again; /* the store thread's */
+        bool stale;                 /* the watch has missed something: ask */
+        int64_t revision, asked_ns;
+        struct store_news news;
+        ARRAY(struct etcd_server) servers;
+        char *name, *text;  /* this process, as it is announced; NULL: it is not. The store thread's */
+        int64_t said_lease; /* the lease that the announcement is attached to */
+};
+
+/* What others have written (etcd_strange.c). */
+struct etcd_found {
+        char *key; /* without the prefix */
+        struct str value;
+        bool deleted;
+        int64_t revision, at_ns;
+};
+#define ETCD_OWN_MAX 16384
+struct etcd_strange {
+        pthread_mutex_t lock;      /* of own, found, dropped */
+        int64_t own[ETCD_OWN_MAX]; /* revisions of our transactions, each at its remainder */
+        ARRAY(struct etcd_found) found;
+        uint64_t dropped;
+        /* the store thread's */
+        int64_t last;     /* the newest revision that is accounted for; 0: not leading */
+        int64_t gap_from; /* not 0: from here on somebody else may have written */
+        int64_t look_until_ns;
+};
+
 struct etcd_store {
         struct store base;
         struct etcd_cache cache;
+        struct etcd_follow follow;
+        struct etcd_strange strange;
         struct etcd_client *client;
+        struct etcd_chain chain;
         char *prefix;
-        int64_t led_revision;    /* create_revision of the leadership key while it is ours; 0: we do not lead */
-        int64_t next_compact_ns; /* see etcd_keep.c */
-        int64_t compact_revision;
+        bool restoring;                  /* opened to be filled from a backup */
+        int64_t pinned;                  /* not 0: everything is read at this revision (store_open_moment) */
+        _Atomic int64_t led_revision;    /* create_revision of the leadership key while it is ours; 0: we do not lead */
+        int64_t old_revision;            /* the same of the term before, if the key may still be there: it is in our own way */
+        int64_t next_compact_ns;         /* see etcd_keep.c */
+        int64_t revision;                /* of etcd, as of the last commit */
+        int64_t compact_revision;        /* and when something was compacted last */
+        struct etcd_request *compaction; /* under way, or done */
         uint64_t checkpoint_seq;
         bool checkpoint_known;
 };
+
+/* Where our keys are, in order and apart from events: the whole prefix, or, without one, what berth writes itself: others may keep theirs in the same etcd, and those are neither read nor told,
+ * backed up or removed. A new kind of record needs its line in etcd_read.c. */
+size_t etcd_n_ranges(const struct etcd_store *s);
+void etcd_range_at(const struct etcd_store *s, size_t i, struct arena *a, const char **ret_from, const char **ret_end);
+bool etcd_is_ours(const struct etcd_store *s, const char *key); /* without the prefix */
 
 struct etcd_store *etcd_self(struct store *s);
 ProtobufCBinaryData etcd_bytes(const char *text);
@@ -58,9 +133,19 @@ struct etcd_ops {
 void etcd_ops_put(struct etcd_ops *o, const char *key, const void *value, size_t len);
 void etcd_ops_delete(struct etcd_ops *o, const char *key, const char *end_or_null);
 void etcd_ops_fini(struct etcd_ops *o);
-int etcd_txn(struct etcd_store *s, struct etcd_ops *o, const char *expected_head_or_null, Etcd__RequestOp **failure, size_t n_failure,
-             struct arena *a, Etcd__TxnResponse **ret, struct err *err);
+void etcd_txn_pack(struct etcd_store *s, struct etcd_ops *o, const char *expected_head_or_null, Etcd__RequestOp **failure, size_t n_failure,
+                   struct arena *a, struct str *out);
+int etcd_txn(struct etcd_store *s, struct etcd_ops *o, const char *expected_head_or_null, struct arena *a, Etcd__TxnResponse **ret,
+             struct err *err);
+Etcd__RequestOp *etcd_get_op(struct arena *a, char *key);
+const Etcd__KeyValue *etcd_answer_kv(const Etcd__TxnResponse *t, size_t i); /* what the i-th get found; NULL: nothing */
+int etcd_parse_number(const Etcd__KeyValue *kv, const char *what, uint64_t *ret, struct err *err);
 int etcd_err_not_leading(struct err *err, const Etcd__KeyValue *leader_or_null);
+
+/* etcd_chain.c */
+int etcd_submit(struct store *base, const struct store_batch *batch, struct err *err);
+int etcd_settle(struct store *base, int64_t wait_ms, struct err *err);
+void etcd_take_back(struct store *base);
 
 /* etcd_cache.c */
 void etcd_cache_init(struct etcd_cache *c);
@@ -71,7 +156,28 @@ void etcd_cache_loaded(struct etcd_cache *c, uint64_t head);
 void etcd_cache_commit(struct etcd_cache *c, const struct store_batch *b);
 int etcd_cache_records(struct etcd_cache *c, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
 
+/* etcd_follow.c */
+void etcd_follow_init(struct etcd_follow *f);
+void etcd_follow_fini(struct etcd_follow *f);
+int etcd_follow(struct store *base, int64_t wait_ms, struct store_news *news, struct err *err);
+void etcd_follow_end(struct store *base);
+/* A leader hears of its own key by the same watch; this asks if the watch has missed something. */
+void etcd_look_again(struct etcd_store *s);
+void etcd_announce(struct store *base, const char *name, const char *text);
+void etcd_each_server(struct store *base, void (*fn)(void *ctx, const char *name, const char *text), void *ctx);
+/* Puts the announcement, attached to this lease. Failing is no harm: the next look tries again. */
+void etcd_say_hello(struct etcd_store *s, int64_t lease);
+
+/* etcd_strange.c */
+void etcd_strange_init(struct etcd_strange *t);
+void etcd_strange_fini(struct etcd_strange *t);
+void etcd_strange_begin(struct etcd_store *s); /* leads now */
+void etcd_strange_end(struct etcd_store *s);
+void etcd_strange_own(struct etcd_store *s, int64_t revision); /* of a transaction of ours; the store thread */
+void etcd_strange(struct store *base, store_strange_fn fn, void *ctx);
+
 /* etcd_keep.c */
+void etcd_compact_now_and_then(struct etcd_store *s);
 int64_t etcd_prune(struct store *base, uint64_t keep_events, uint64_t max_remove, struct err *err);
 int etcd_checkpoint(struct store *base, struct err *err);
 int etcd_load_checkpoint(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_seq, struct err *err);
@@ -80,6 +186,14 @@ int etcd_integrity(struct store *base, struct err *err);
 typedef int (*etcd_value_fn)(void *ctx, const char *key, const Etcd__KeyValue *kv, struct err *err);
 int etcd_each_record(struct etcd_store *s, etcd_value_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
 int etcd_first_event(struct etcd_store *s, uint64_t *ret_seq, struct err *err);
+
+/* etcd_restore.c */
+int etcd_restore_open(const char *rest, bool force, struct store **ret_store, struct err *err);
+int etcd_restore_done(struct store *base, char **ret_aside, struct err *err);
+int etcd_check_restoring(struct etcd_store *s, struct err *err); /* -ERR_CONFLICT: a restore stopped half-way */
+
+/* etcd.c */
+int etcd_open(const char *rest, bool create, bool to_restore, struct store **ret_store, struct err *err);
 
 /* etcd_read.c */
 extern const struct store_ops etcd_ops;

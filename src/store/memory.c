@@ -180,7 +180,7 @@ int memory_open(struct memory_disk *d, struct store **ret_store, struct err *err
                 return r;
         struct memory_store *s = mem_must(sizeof(*s));
         s->base.ops = &memory_ops;
-        s->base.limits = (struct store_limits){ .max_ops = MAX_OPS, .max_bytes = MAX_BYTES };
+        s->base.limits = (struct store_limits){ .max_ops = MAX_OPS, .max_bytes = MAX_BYTES, .in_flight = 4 };
         s->base.schema = d->schema;
         s->base.head = d->head;
         s->disk = d;
@@ -254,7 +254,7 @@ static bool holds_last_event(const struct memory_disk *d, const struct store_bat
         return stored->len == last->len && (last->len == 0 || memcmp(stored->data, last->data, last->len) == 0);
 }
 
-static int commit_locked(struct memory_disk *d, const struct store_batch *b, const struct store_record *const *sorted, struct err *err)
+static int commit_locked(struct memory_disk *d, const struct store_batch *b, struct err *err)
 {
         if (d->away)
                 return err_away(err);
@@ -268,20 +268,20 @@ static int commit_locked(struct memory_disk *d, const struct store_batch *b, con
         for (size_t i = 0; i < b->n_events; i++)
                 *array_push(&d->events) = blob_copy(b->events[i].data, b->events[i].len);
         for (size_t i = 0; i < b->n_records; i++) {
-                if (sorted[i]->data)
-                        record_put(d, sorted[i]);
+                if (b->records[i].data)
+                        record_put(d, &b->records[i]);
                 else
-                        record_remove(d, sorted[i]->key);
+                        record_remove(d, b->records[i].key);
         }
         d->head = b->new_head;
         return fault == MEMORY_FAULT_AFTER ? err_away(err) : 0;
 }
 
-static int commit(struct store *base, const struct store_batch *b, const struct store_record *const *sorted, struct err *err)
+static int commit(struct store *base, const struct store_batch *b, const uint64_t *hashes _unused_, struct err *err)
 {
         struct memory_disk *d = self(base)->disk;
         pthread_mutex_lock(&d->lock);
-        int r = commit_locked(d, b, sorted, err);
+        int r = commit_locked(d, b, err);
         if (r == 0) /* after a fault the head is what the store last heard of, as with a real one */
                 base->head = d->head;
         pthread_mutex_unlock(&d->lock);

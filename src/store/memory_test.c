@@ -98,9 +98,40 @@ static void address_memory_gives_a_store_of_its_own(void **state)
         store_close(b);
 }
 
+/* R: A5 */
+static void a_chain_whose_outcome_is_unknown_is_sent_again_from_there(void **state)
+{
+        (void)state;
+        for (int fault = MEMORY_FAULT_BEFORE; fault <= MEMORY_FAULT_AFTER; fault++) {
+                struct memory_disk *d = memory_disk_create();
+                struct store *s = NULL;
+                struct err err = { 0 };
+                assert_int_equal(memory_open(d, &s, &err), 0);
+                struct store_event events[] = { { 1, "a", 1 }, { 2, "b", 1 }, { 3, "c", 1 } };
+                struct store_batch batches[] = { { 0, 1, events, 1, NULL, 0 },
+                                                 { 1, 2, events + 1, 1, NULL, 0 },
+                                                 { 2, 3, events + 2, 1, NULL, 0 } };
+                memory_fail_commit(d, 2, (enum memory_fault)fault);
+                for (size_t i = 0; i < 3; i++)
+                        assert_int_equal(store_submit(s, &batches[i], &err), 0);
+                assert_int_equal(store_settle(s, -1, &err), 1);
+                assert_int_equal(store_settle(s, -1, &err), -ERR_UNAVAILABLE);
+                assert_int_equal(store_in_flight(s), 0);
+                for (size_t i = 1; i < 3; i++)
+                        assert_int_equal(store_submit(s, &batches[i], &err), 0);
+                assert_int_equal(store_settle(s, -1, &err), 1);
+                assert_int_equal(store_settle(s, -1, &err), 1);
+                assert_int_equal(store_head(s), 3);
+                assert_int_equal(store_integrity(s, &err), 0);
+                store_close(s);
+                memory_disk_destroy(d);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_chain_whose_outcome_is_unknown_is_sent_again_from_there),
                 cmocka_unit_test_setup_teardown(fault_before_leaves_nothing_and_the_batch_goes_through_next_time, setup, teardown),
                 cmocka_unit_test_setup_teardown(fault_after_leaves_the_batch_and_sending_it_again_says_so, setup, teardown),
                 cmocka_unit_test_setup_teardown(away_fails_everything_until_it_is_back, setup, teardown),

@@ -145,9 +145,8 @@ static int put_events(struct sqlite_store *s, const struct store_batch *b, struc
         return 0;
 }
 
-static int put_record(struct sqlite_store *s, const struct store_record *record, struct err *err)
+static int put_record(struct sqlite_store *s, const struct store_record *record, uint64_t hash, struct err *err)
 {
-        uint64_t hash = key_hash(record->key);
         enum sqlite_statement which = record->data ? Q_RECORD_REPLACE : Q_RECORD_REMOVE;
         size_t pos = 0;
         for (int64_t id; (id = key_index_next(&s->index, hash, &pos)) > 0;) {
@@ -211,14 +210,14 @@ static int check_head(struct sqlite_store *s, const struct store_batch *b, struc
         return 0;
 }
 
-static int write_batch(struct sqlite_store *s, const struct store_batch *b, const struct store_record *const *sorted, struct err *err)
+static int write_batch(struct sqlite_store *s, const struct store_batch *b, const uint64_t *hashes, struct err *err)
 {
         int r = index_refresh(s, err);
         if (r < 0)
                 return r;
         r = put_events(s, b, err);
         for (size_t i = 0; r == 0 && i < b->n_records; i++)
-                r = put_record(s, sorted[i], err);
+                r = put_record(s, &b->records[i], hashes[i], err);
         if (r == 0 && b->new_head != b->expected_head)
                 r = sqlite_meta_put(s, "head", (int64_t)b->new_head, err);
         if (r == 0)
@@ -226,7 +225,7 @@ static int write_batch(struct sqlite_store *s, const struct store_batch *b, cons
         return r;
 }
 
-static int commit_locked(struct sqlite_store *s, const struct store_batch *b, const struct store_record *const *sorted, struct err *err)
+static int commit_locked(struct sqlite_store *s, const struct store_batch *b, const uint64_t *hashes, struct err *err)
 {
         int r = sqlite_begin(s, err);
         if (r < 0)
@@ -234,7 +233,7 @@ static int commit_locked(struct sqlite_store *s, const struct store_batch *b, co
         array_clear(&s->changes);
         r = check_head(s, b, err);
         if (r == 1) {
-                r = write_batch(s, b, sorted, err);
+                r = write_batch(s, b, hashes, err);
                 if (r < 0) {
                         sqlite_rollback(s);
                         /* Ids given to rows that never came to be may be given again: nothing refers to them. */
@@ -259,11 +258,11 @@ static int commit_locked(struct sqlite_store *s, const struct store_batch *b, co
         return 0;
 }
 
-int sqlite_commit(struct store *base, const struct store_batch *b, const struct store_record *const *sorted, struct err *err)
+int sqlite_commit(struct store *base, const struct store_batch *b, const uint64_t *hashes, struct err *err)
 {
         struct sqlite_store *s = self(base);
         pthread_mutex_lock(&s->lock);
-        int r = commit_locked(s, b, sorted, err);
+        int r = commit_locked(s, b, hashes, err);
         must(sqlite3_get_autocommit(s->db), "(1) no transaction is open between calls");
         pthread_mutex_unlock(&s->lock);
         return r;

@@ -93,14 +93,14 @@ int sqlite_connect(const struct sqlite_store *s, bool writes, sqlite3 **ret_db, 
 }
 
 /* Ours, empty, or somebody else's? Leaves the file untouched unless it is empty and create is set. */
-static int check_schema(struct sqlite_store *s, bool create, struct err *err)
+static int check_schema(struct sqlite_store *s, sqlite3 *db, bool create, struct err *err)
 {
         int64_t id = 0, version = 0, objects = 0;
-        int r = sqlite_number(s->db, "PRAGMA application_id", 0, &id, err);
+        int r = sqlite_number(db, "PRAGMA application_id", 0, &id, err);
         if (r == 0)
-                r = sqlite_number(s->db, "PRAGMA user_version", 0, &version, err);
+                r = sqlite_number(db, "PRAGMA user_version", 0, &version, err);
         if (r == 0)
-                r = sqlite_number(s->db, "SELECT count(*) FROM sqlite_schema", 0, &objects, err);
+                r = sqlite_number(db, "SELECT count(*) FROM sqlite_schema", 0, &objects, err);
         if (r < 0)
                 return r;
         if (id == 0 && version == 0 && objects == 0) {
@@ -168,7 +168,7 @@ static int open_database(struct sqlite_store *s, bool create, struct err *err)
 {
         int r = sqlite_connect(s, true, &s->db, err);
         if (r == 0)
-                r = check_schema(s, create, err);
+                r = check_schema(s, s->db, create, err);
         if (r == 0)
                 r = exec(s->db, "PRAGMA journal_mode = WAL", "switching to a write-ahead log", err);
         if (r == 0)
@@ -184,7 +184,7 @@ static int open_database(struct sqlite_store *s, bool create, struct err *err)
 
 /* ---- paths ---- */
 
-static int sync_dir(const char *path, struct err *err)
+int sqlite_sync_dir(const char *path, struct err *err)
 {
         _cleanup_(fd_closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (fd < 0 || fsync(fd) < 0)
@@ -193,7 +193,7 @@ static int sync_dir(const char *path, struct err *err)
 }
 
 /* Makes the folder, and resolves links, so that two names of one file meet at one lock. */
-static int resolve(const char *given, bool create, char **ret_path, char **ret_dir, struct err *err)
+int sqlite_resolve(const char *given, bool create, char **ret_path, char **ret_dir, struct err *err)
 {
         char real[PATH_MAX];
         const char *slash = strrchr(given, '/'), *name = slash ? slash + 1 : given;
@@ -236,7 +236,7 @@ static int make_file(const char *path, const char *dir, struct err *err)
         _cleanup_(fd_closep) int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd < 0)
                 return errno == EEXIST ? 0 : err_sys(err, errno, fmt("cannot create the store %s", path));
-        return sync_dir(dir, err);
+        return sqlite_sync_dir(dir, err);
 }
 
 static void destroy(struct sqlite_store *s)
@@ -244,10 +244,17 @@ static void destroy(struct sqlite_store *s)
         for (int i = 0; i < _Q_MAX; i++)
                 sqlite3_finalize(s->q[i]);
         sqlite3_close(s->db);
+        sqlite3_close(s->moment);
         store_lock_release(&s->file_lock);
         key_index_fini(&s->index);
         array_fini(&s->changes);
         pthread_mutex_destroy(&s->lock);
+        if (s->target) { /* not restored after all */
+                store_lock_release(s->target_lock);
+                mem_free(s->target_lock);
+                (void)unlink(s->path);
+                mem_free(s->target);
+        }
         mem_free(s->path);
         mem_free(s->vfs);
         mem_free(s);
@@ -259,14 +266,19 @@ static void destroyp(struct sqlite_store **s)
                 destroy(*s);
 }
 
-static int open_store(const char *rest, bool create, struct store **ret_store, struct err *err)
+static struct sqlite_store *new_store(const struct store_ops *ops)
 {
-        _cleanup_(destroyp) struct sqlite_store *s = mem_must(sizeof(*s));
+        struct sqlite_store *s = mem_must(sizeof(*s));
         s->file_lock.fd = -1;
         pthread_mutex_init(&s->lock, NULL);
-        s->base.ops = &sqlite_ops;
-        s->base.limits = (struct store_limits){ .max_ops = MAX_OPS, .max_bytes = MAX_BYTES };
+        s->base.ops = ops;
+        s->base.limits = (struct store_limits){ .max_ops = MAX_OPS, .max_bytes = MAX_BYTES, .in_flight = 1 };
+        return s;
+}
 
+/* What stands behind the colon: a path, and perhaps a file layer. */
+static int parse_rest(struct sqlite_store *s, const char *rest, bool create, char **ret_dir, struct err *err)
+{
         const char *option = strstr(rest, "?vfs="), *vfs = option ? option + strlen("?vfs=") : getenv("BERTH_SQLITE_VFS");
         if (!str_empty(vfs))
                 s->vfs = mem_strdup(vfs);
@@ -274,9 +286,15 @@ static int open_store(const char *rest, bool create, struct store **ret_store, s
                 return err_set(err, ERR_INVALID, .msg = "SQLite has no such file layer", .detail = fmt("vfs \"%s\"", s->vfs),
                                .hint = "unset BERTH_SQLITE_VFS");
         _cleanup_(mem_freep) char *given = option ? mem_strndup(rest, (size_t)(option - rest)) : mem_strdup(rest);
+        return sqlite_resolve(given, create, &s->path, ret_dir, err);
+}
+
+static int open_store(const char *rest, bool create, struct store **ret_store, struct err *err)
+{
+        _cleanup_(destroyp) struct sqlite_store *s = new_store(&sqlite_ops);
         _cleanup_(mem_freep) char *dir = NULL;
         _cleanup_(str_finip) struct str lock_path = STR_INIT;
-        int r = resolve(given, create, &s->path, &dir, err);
+        int r = parse_rest(s, rest, create, &dir, err);
         if (r == 0) {
                 str_addf(&lock_path, "%s.lock", s->path);
                 r = MUTANT(store_lock_skipped) ? 0 : store_lock_take(&s->file_lock, str_c(&lock_path), err);
@@ -289,6 +307,33 @@ static int open_store(const char *rest, bool create, struct store **ret_store, s
                 return r;
         *ret_store = &TAKE_PTR(s)->base;
         return 0;
+}
+
+/* The server that writes keeps its lock: a reader needs none. */
+static int open_moment(const char *rest, struct store **ret_store, struct err *err)
+{
+        _cleanup_(destroyp) struct sqlite_store *s = new_store(&sqlite_moment_ops);
+        _cleanup_(mem_freep) char *dir = NULL;
+        int64_t head = 0;
+        int r = parse_rest(s, rest, false, &dir, err);
+        if (r == 0)
+                r = sqlite_connect(s, false, &s->moment, err);
+        if (r == 0)
+                r = exec(s->moment, "PRAGMA cache_size = -2048; BEGIN", "opening the store for reading", err);
+        if (r == 0)
+                r = check_schema(s, s->moment, false, err);
+        if (r == 0)
+                r = sqlite_number(s->moment, "SELECT value FROM meta WHERE key = 'head'", 0, &head, err);
+        if (r < 0)
+                return r;
+        s->base.head = (uint64_t)head;
+        *ret_store = &TAKE_PTR(s)->base;
+        return 0;
+}
+
+static void close_moment(struct store *base)
+{
+        destroy(self(base));
 }
 
 static void close_store(struct store *base)
@@ -311,6 +356,23 @@ const struct store_ops sqlite_ops = {
         .seed = sqlite_seed,
         .prune = sqlite_prune,
         .checkpoint = sqlite_checkpoint,
+        .load_checkpoint = sqlite_load_checkpoint,
+        .integrity = sqlite_integrity,
+        .reader_open = sqlite_reader_open,
+        .reader_close = sqlite_reader_close,
+        .reader_events = sqlite_reader_events,
+        .reader_event = sqlite_reader_event,
+        .reader_records = sqlite_reader_records,
+        .reader_first = sqlite_reader_first,
+        .open_moment = open_moment,
+        .restore_open = sqlite_restore_open,
+        .restore_done = sqlite_restore_done,
+};
+
+const struct store_ops sqlite_moment_ops = {
+        .scheme = "sqlite",
+        .close = close_moment,
+        .load = sqlite_load,
         .load_checkpoint = sqlite_load_checkpoint,
         .integrity = sqlite_integrity,
         .reader_open = sqlite_reader_open,

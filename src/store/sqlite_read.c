@@ -172,21 +172,28 @@ static int give_rows(sqlite3 *db, const char *table, const struct rows *rows, st
         return r < 0 ? r : 0;
 }
 
-/* A connection of its own with one read transaction: all that is read through it is of one moment. */
-static int open_moment(struct sqlite_store *s, sqlite3 **ret_db, int64_t *ret_head, struct err *err)
+/* A connection with one read transaction: all that is read through it is of one moment. Its own, or that of a store that is a moment itself. */
+struct view {
+        sqlite3 *db;
+        bool borrowed;
+};
+
+static void view_close(struct view *v)
 {
-        _cleanup_(sqlite_closep) sqlite3 *db = NULL;
-        int r = sqlite_connect(s, false, &db, err);
+        if (!v->borrowed)
+                sqlite3_close(v->db);
+}
+
+static int view_open(struct sqlite_store *s, struct view *ret, int64_t *ret_head, struct err *err)
+{
+        *ret = (struct view){ .db = s->moment, .borrowed = s->moment };
+        int r = ret->borrowed ? 0 : sqlite_connect(s, false, &ret->db, err);
         if (r < 0)
                 return r;
-        int rc = sqlite3_exec(db, "PRAGMA cache_size = -2048; BEGIN", NULL, NULL, NULL);
+        int rc = ret->borrowed ? SQLITE_OK : sqlite3_exec(ret->db, "PRAGMA cache_size = -2048; BEGIN", NULL, NULL, NULL);
         if (rc != SQLITE_OK)
-                return sqlite_err(db, rc, "opening the store for reading", err);
-        r = sqlite_number(db, "SELECT value FROM meta WHERE key = 'head'", 0, ret_head, err);
-        if (r < 0)
-                return r;
-        *ret_db = TAKE_PTR(db);
-        return 0;
+                return sqlite_err(ret->db, rc, "opening the store for reading", err);
+        return sqlite_number(ret->db, "SELECT value FROM meta WHERE key = 'head'", 0, ret_head, err);
 }
 
 static void index_fill(struct sqlite_store *s, const struct rows *rows)
@@ -207,18 +214,18 @@ int sqlite_load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret
 {
         struct sqlite_store *s = self(base);
         _cleanup_(rows_fini) struct rows rows = { 0 };
-        _cleanup_(sqlite_closep) sqlite3 *db = NULL;
+        _cleanup_(view_close) struct view v = { 0 };
         int64_t head = 0, version = 0;
         /* Before the moment: a foreign write that falls between the two is then seen as one at the next commit. */
         pthread_mutex_lock(&s->lock);
-        int r = sqlite_number(s->db, "PRAGMA data_version", 0, &version, err);
+        int r = s->moment ? 0 : sqlite_number(s->db, "PRAGMA data_version", 0, &version, err);
         pthread_mutex_unlock(&s->lock);
         if (r == 0)
-                r = open_moment(s, &db, &head, err);
+                r = view_open(s, &v, &head, err);
         if (r == 0)
-                r = read_rows(db, "records", &rows, err);
+                r = read_rows(v.db, "records", &rows, err);
         if (r == 0)
-                r = give_rows(db, "records", &rows, fn, ctx, err);
+                r = give_rows(v.db, "records", &rows, fn, ctx, err);
         if (r < 0)
                 return r;
         pthread_mutex_lock(&s->lock);
@@ -235,20 +242,20 @@ int sqlite_load_checkpoint(struct store *base, store_record_fn fn, void *ctx, ui
 {
         struct sqlite_store *s = self(base);
         _cleanup_(rows_fini) struct rows rows = { 0 };
-        _cleanup_(sqlite_closep) sqlite3 *db = NULL;
+        _cleanup_(view_close) struct view v = { 0 };
         int64_t head, seq = 0, slot = -1;
-        int r = open_moment(s, &db, &head, err);
+        int r = view_open(s, &v, &head, err);
         if (r == 0)
-                r = sqlite_number(db, "SELECT value FROM meta WHERE key = 'checkpoint_seq'", 0, &seq, err);
+                r = sqlite_number(v.db, "SELECT value FROM meta WHERE key = 'checkpoint_seq'", 0, &seq, err);
         if (r == 0)
-                r = sqlite_number(db, "SELECT value FROM meta WHERE key = 'checkpoint_slot'", -1, &slot, err);
+                r = sqlite_number(v.db, "SELECT value FROM meta WHERE key = 'checkpoint_slot'", -1, &slot, err);
         if (r < 0)
                 return r;
         if (slot >= 0) {
                 const char *table = slot == 0 ? "checkpoint_0" : "checkpoint_1";
-                r = read_rows(db, table, &rows, err);
+                r = read_rows(v.db, table, &rows, err);
                 if (r == 0)
-                        r = give_rows(db, table, &rows, fn, ctx, err);
+                        r = give_rows(v.db, table, &rows, fn, ctx, err);
                 if (r < 0)
                         return r;
         }
@@ -278,19 +285,19 @@ int sqlite_integrity(struct store *base, struct err *err)
 {
         struct sqlite_store *s = self(base);
         _cleanup_(rows_fini) struct rows rows = { 0 };
-        _cleanup_(sqlite_closep) sqlite3 *db = NULL;
+        _cleanup_(view_close) struct view v = { 0 };
         int64_t head, first = 0, last = 0, count = 0, seq = 0;
-        int r = open_moment(s, &db, &head, err);
+        int r = view_open(s, &v, &head, err);
         if (r == 0)
-                r = integrity_pages(db, err);
+                r = integrity_pages(v.db, err);
         if (r == 0)
-                r = sqlite_number(db, "SELECT min(seq) FROM events", 0, &first, err);
+                r = sqlite_number(v.db, "SELECT min(seq) FROM events", 0, &first, err);
         if (r == 0)
-                r = sqlite_number(db, "SELECT max(seq) FROM events", 0, &last, err);
+                r = sqlite_number(v.db, "SELECT max(seq) FROM events", 0, &last, err);
         if (r == 0)
-                r = sqlite_number(db, "SELECT count(*) FROM events", 0, &count, err);
+                r = sqlite_number(v.db, "SELECT count(*) FROM events", 0, &count, err);
         if (r == 0)
-                r = sqlite_number(db, "SELECT value FROM meta WHERE key = 'checkpoint_seq'", 0, &seq, err);
+                r = sqlite_number(v.db, "SELECT value FROM meta WHERE key = 'checkpoint_seq'", 0, &seq, err);
         if (r < 0)
                 return r;
         const char *facts = fmt("head %lld, %lld events from %lld to %lld, checkpoint at %lld", (long long)head, (long long)count,
@@ -303,14 +310,14 @@ int sqlite_integrity(struct store *base, struct err *err)
         if (seq > head || first > seq + 1)
                 return err_set(err, ERR_CORRUPT, .msg = "events since the store's checkpoint are missing", .detail = facts,
                                .hint = "restore a backup");
-        return read_rows(db, "records", &rows, err);
+        return read_rows(v.db, "records", &rows, err);
 }
 
 /* ---- readers ---- */
 
 struct sqlite_reader {
         struct store_reader base;
-        sqlite3 *db;
+        struct view v;
         sqlite3_stmt *forward, *backward, *one, *first;
 };
 
@@ -320,7 +327,7 @@ static void reader_destroy(struct sqlite_reader *r)
         sqlite3_finalize(r->backward);
         sqlite3_finalize(r->one);
         sqlite3_finalize(r->first);
-        sqlite3_close(r->db);
+        view_close(&r->v);
         mem_free(r);
 }
 
@@ -339,16 +346,19 @@ int sqlite_reader_open(struct store *base, struct store_reader **ret_reader, str
 {
         _cleanup_(reader_destroyp) struct sqlite_reader *reader = mem_must(sizeof(*reader));
         reader->base.ops = &sqlite_ops;
-        int r = sqlite_connect(self(base), false, &reader->db, err);
+        struct sqlite_store *s = self(base);
+        reader->v = (struct view){ .db = s->moment, .borrowed = s->moment };
+        int r = s->moment ? 0 : sqlite_connect(s, false, &reader->v.db, err);
         if (r == 0)
-                r = sqlite_prepare(reader->db, "SELECT seq, data FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2", &reader->forward, err);
-        if (r == 0)
-                r = sqlite_prepare(reader->db, "SELECT seq, data FROM events WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2", &reader->backward,
+                r = sqlite_prepare(reader->v.db, "SELECT seq, data FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2", &reader->forward,
                                    err);
         if (r == 0)
-                r = sqlite_prepare(reader->db, "SELECT data FROM events WHERE seq = ?1", &reader->one, err);
+                r = sqlite_prepare(reader->v.db, "SELECT seq, data FROM events WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2",
+                                   &reader->backward, err);
         if (r == 0)
-                r = sqlite_prepare(reader->db, "SELECT min(seq) FROM events", &reader->first, err);
+                r = sqlite_prepare(reader->v.db, "SELECT data FROM events WHERE seq = ?1", &reader->one, err);
+        if (r == 0)
+                r = sqlite_prepare(reader->v.db, "SELECT min(seq) FROM events", &reader->first, err);
         if (r < 0)
                 return r;
         *ret_reader = &TAKE_PTR(reader)->base;
@@ -377,7 +387,7 @@ static int read_portion(struct sqlite_reader *reader, sqlite3_stmt *q, int64_t *
                 return 2;
         }
         if (rc != SQLITE_DONE)
-                return sqlite_err(reader->db, rc, "reading events", err);
+                return sqlite_err(reader->v.db, rc, "reading events", err);
         return n < PORTION ? 1 : 0;
 }
 
@@ -407,7 +417,7 @@ int sqlite_reader_event(struct store_reader *base, uint64_t seq, store_event_fn 
         } else if (rc == SQLITE_DONE) {
                 r = store_err_no_event(err, seq);
         } else {
-                r = sqlite_err(reader->db, rc, "reading an event", err);
+                r = sqlite_err(reader->v.db, rc, "reading an event", err);
         }
         sqlite3_reset(reader->one);
         return r;
@@ -426,15 +436,16 @@ int sqlite_reader_records(struct store_reader *base, store_record_fn fn, void *c
         struct sqlite_reader *reader = (struct sqlite_reader *)base;
         _cleanup_(rows_fini) struct rows rows = { 0 };
         int64_t head = 0;
-        int rc = sqlite3_exec(reader->db, "BEGIN", NULL, NULL, NULL);
+        int rc = reader->v.borrowed ? SQLITE_OK : sqlite3_exec(reader->v.db, "BEGIN", NULL, NULL, NULL);
         if (rc != SQLITE_OK)
-                return sqlite_err(reader->db, rc, "opening the store for reading", err);
-        int r = sqlite_number(reader->db, "SELECT value FROM meta WHERE key = 'head'", 0, &head, err);
+                return sqlite_err(reader->v.db, rc, "opening the store for reading", err);
+        int r = sqlite_number(reader->v.db, "SELECT value FROM meta WHERE key = 'head'", 0, &head, err);
         if (r >= 0)
-                r = read_rows(reader->db, "records", &rows, err);
+                r = read_rows(reader->v.db, "records", &rows, err);
         if (r >= 0)
-                r = give_rows(reader->db, "records", &rows, fn, ctx, err);
-        (void)sqlite3_exec(reader->db, "ROLLBACK", NULL, NULL, NULL);
+                r = give_rows(reader->v.db, "records", &rows, fn, ctx, err);
+        if (!reader->v.borrowed)
+                (void)sqlite3_exec(reader->v.db, "ROLLBACK", NULL, NULL, NULL);
         if (r >= 0)
                 *ret_head = (uint64_t)head;
         return r < 0 ? r : 0;

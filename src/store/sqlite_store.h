@@ -4,6 +4,7 @@
  *   sqlite.c       statements, errors, commit
  *   sqlite_read.c  load, readers of events, integrity
  *   sqlite_keep.c  checkpoints of the state, pruning of events
+ *   sqlite_restore.c  a store that is filled from a backup beside the place where it will be
  *   sqlite_lock.c  one process at a time
  *   key_index.c    key -> row, in memory
  */
@@ -48,6 +49,9 @@ struct sqlite_store {
         struct store base;
         char *path, *vfs; /* vfs: NULL for SQLite's own */
         struct store_lock file_lock;
+        char *target;                   /* while a backup is restored: what path becomes; NULL otherwise */
+        struct store_lock *target_lock; /* and its lock, so that no server starts meanwhile */
+        sqlite3 *moment;                /* not NULL: only read, all in this connection's one transaction */
 
         /* The writing connection, its statements and the index are used under lock: by the store thread, and by the thread that copies a checkpoint. */
         pthread_mutex_t lock;
@@ -88,9 +92,16 @@ static inline void sqlite_finalizep(sqlite3_stmt **q)
         sqlite3_finalize(*q);
 }
 
-int sqlite_commit(struct store *base, const struct store_batch *b, const struct store_record *const *sorted, struct err *err);
+int sqlite_commit(struct store *base, const struct store_batch *b, const uint64_t *hashes, struct err *err);
 
 /* sqlite_open.c */
+extern const struct store_ops sqlite_moment_ops;
+int sqlite_sync_dir(const char *path, struct err *err);
+int sqlite_resolve(const char *given, bool create, char **ret_path, char **ret_dir, struct err *err);
+
+/* sqlite_restore.c */
+int sqlite_restore_open(const char *rest, bool force, struct store **ret_store, struct err *err);
+int sqlite_restore_done(struct store *base, char **ret_aside, struct err *err);
 int sqlite_connect(const struct sqlite_store *s, bool writes, sqlite3 **ret_db, struct err *err);
 
 /* sqlite_read.c */

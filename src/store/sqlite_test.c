@@ -391,7 +391,9 @@ static int check_moment(void *ctx, const struct store_record *r, struct err *err
         uint64_t *moment = ctx, value;
         assert_int_equal(r->len, 8);
         memcpy(&value, r->data, 8);
-        assert_int_equal(value, *moment);
+        if (*moment)
+                assert_int_equal(value, *moment);
+        *moment = value;
         return 0;
 }
 
@@ -418,7 +420,6 @@ static void checkpoint_beside_commits_is_of_one_moment(void **state)
                 if (head % 250 == 0) {
                         sched_yield();
                         uint64_t moment = 0;
-                        assert_int_equal(store_load_checkpoint(s, count, &(uint64_t){ 0 }, &moment, &f->err), 0);
                         assert_int_equal(store_load_checkpoint(s, check_moment, &moment, &seq, &f->err), 0);
                         assert_int_equal(seq, moment);
                         taken += seq > last_seq;

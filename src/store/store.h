@@ -10,6 +10,7 @@
  *        gone through (head == new_head and the stored last event equals the batch's last event byte for byte) returns 0.
  *   (S4) Events come back by sequence, exactly as they were given.
  *   (S5) A second process that opens the same store for writing is refused.
+ *   (S6) Batches that are under way together settle in the order in which they were submitted, and one is in the store only if all before it are.
  *
  * Threads: one thread opens, loads and commits (the store thread). A reader has a handle of its own and may live on another thread.
  * Keys are like "/workloads/hello"; values are packed protobuf. See design notes in store/README.md.
@@ -23,14 +24,19 @@
 
 #define STORE_SCHEMA 1
 
+#define STORE_IN_FLIGHT_MAX 16
+
 struct store;
 struct store_reader;
 
 /* What a store can take in one commit; the server cuts its batches accordingly. */
 struct store_limits {
-        size_t max_ops;
-        size_t max_bytes;
+        size_t max_ops;   /* more are refused */
+        size_t max_bytes; /* likewise, of keys and packed values */
+        size_t batch_ops,
+            batch_bytes; /* a batch is cut before it has more operations than this, or when it has more bytes; 0: max_ops, a quarter of max_bytes */
         bool wants_index_records;
+        size_t in_flight; /* batches that may be under way at a time: 1 to STORE_IN_FLIGHT_MAX */
 };
 
 struct store_stats {
@@ -52,6 +58,10 @@ static inline void store_closep(struct store **s)
                 store_close(*s);
 }
 
+/* The store as it is at one moment, to be read (load, checkpoint, events, integrity, copy from), never written; others may go on writing to it meanwhile, and neither waits for the other.
+ * Also "backup:FILE", a file made by store_backup(), which is checked as a whole first. -ERR_UNSUPPORTED: memory. */
+int store_open_moment(const char *url, struct store **ret_store, struct err *err);
+
 struct store_limits store_limits(const struct store *s);
 struct store_stats store_stats(struct store *s); /* any thread */
 uint64_t store_head(struct store *s);
@@ -64,21 +74,92 @@ int store_load(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_hea
 /* ---- leadership ----
  *
  * A store that several processes reach takes commits only from the one that leads; each commit compares that. The embedded store is led by whoever has it open.
- * who: shown to the others ("berth-1 at 10.0.0.1:8085"). ttl_seconds: how long a leader that says nothing is believed. -ERR_CONFLICT: somebody else leads and went on leading
+ * who: what the others shall know of it, any text (the server: JSON with its addresses). ttl_seconds: how long a leader that says nothing is believed. -ERR_CONFLICT: somebody else leads and went on leading
  * for wait_ms; the detail names them. A leader that lost its place must close the store or lead again, and load anew. */
 int store_lead(struct store *s, const char *who, int64_t ttl_seconds, int64_t wait_ms, struct err *err);
-/* Until when (clock_mono_ns) nobody else can lead, for certain. INT64_MAX: as long as it is open; 0: not now. Any thread. */
+/* Until when (clock_steady_ns: a suspended machine has not led meanwhile) nobody else can lead, for certain. INT64_MAX: as long as it is open; 0: not now. Any thread. */
 int64_t store_leads_until_ns(struct store *s);
 bool store_is_shared(const struct store *s);
+/* Leads no more: no commit goes through until store_lead() was called again, and what is under way is taken back (it may still happen). Nobody is asked, so it also works while the store cannot be reached. */
+void store_unlead(struct store *s);
+/* The term (see store_news) that this process led before and whose key may still be there; 0: none. store_lead() need not wait for such a one. */
+int64_t store_led_term(const struct store *s);
+/* The leader of this term is known to be dead: store_lead() takes its place without waiting until its lease has run out. Were it alive after all, it could still commit nothing. */
+void store_supersede(struct store *s, int64_t term);
+
+/* ---- following: what a server that does not lead hears of a shared store (the store thread) ---- */
+
+struct store_news {
+        uint64_t head;
+        bool led;     /* somebody leads now */
+        int64_t term; /* of the leadership; another number, another term */
+        char leader
+            [1024];    /* what the leader says of itself: `who` of its store_lead(). Of the last one that was heard of, when nobody leads */
+        unsigned back; /* how often the store was found to be older than it had been: put back from somewhere */
+};
+/* Until the head or the leadership is another than *news says, or wait_ms have passed; then *news is what is known now. Begin with all zero. The store tells by itself
+ * (a watch), and is asked again now and then in case it was not heard. -ERR_UNAVAILABLE: it cannot be reached; *news stays. */
+int store_follow(struct store *s, int64_t wait_ms, struct store_news *news, struct err *err);
+/* Leads from now on: only who else is there is still heard. store_follow() begins anew. */
+void store_follow_end(struct store *s);
+/* What the others shall know of this process while it lives: name (a part of a key) and any text. Told from the next store_follow() or store_lead() on. */
+void store_announce(struct store *s, const char *name, const char *text);
+/* Those who are there now and have announced themselves, in no order. Any thread; fn must be quick. */
+void store_each_server(struct store *s, void (*fn)(void *ctx, const char *name, const char *text), void *ctx);
+/* A store that keeps the committed records in memory (to be read while it is away) is told them by a leader that has folded them from events instead of
+ * loading. begin, every record, end. The others do nothing. Any thread, but only one, and before the first commit of a term. */
+void store_remember_begin(struct store *s);
+void store_remember(struct store *s, const struct store_record *record);
+void store_remember_end(struct store *s, uint64_t head);
+
+/* Records that were changed behind the leader's back since the last call: by hand, most likely (data NULL: removed). For the store thread of a leader, every now and then; costs nothing
+ * while nobody does that. Stores that nobody else can reach have none. */
+typedef void (*store_strange_fn)(void *ctx, const struct store_record *record);
+void store_strange(struct store *s, store_strange_fn fn, void *ctx);
 
 /* 0: durable. -ERR_CONFLICT: somebody else moved the head. -ERR_UNAVAILABLE: outcome unknown or store away; send the same batch again. */
 int store_commit(struct store *s, const struct store_batch *batch, struct err *err);
+
+/* ---- several commits under way ----
+ *
+ * store_submit() hands a batch over and does not wait. Up to store_limits().in_flight may be under way, each expecting the head that the one before it sets; more, or a batch that does
+ * not follow, is a bug of the caller (-ERR_INTERNAL, -ERR_LIMIT: nothing was taken). The batch and its memory must stay until it is settled or taken back.
+ *
+ * store_settle() tells the outcome of the oldest. 1: durable. 0: not known within wait_ms (-1: waits as long as it takes), or nothing is under way. < 0: as store_commit(), and all that
+ * is under way is taken back. Nothing behind a batch that failed for good is in the store. After -ERR_UNAVAILABLE any number of them, from the first on, may have gone through or do so
+ * yet: submit the same batches again in the same order, and each is found to be there or is written.
+ *
+ * store_on_settled(): fn is called, from any thread, whenever store_settle() may have something new to say. A store that never calls it says everything at once.
+ * store_commit() is the simple form, while nothing else is under way. */
+int store_submit(struct store *s, const struct store_batch *batch, struct err *err);
+int store_settle(struct store *s, int64_t wait_ms, struct err *err);
+size_t store_in_flight(const struct store *s);
+void store_on_settled(struct store *s, void (*fn)(void *ctx), void *ctx);
 
 /* Only on a store without events: the next event is head + 1. For copies of stores whose first events were pruned. */
 int store_seed(struct store *s, uint64_t head, struct err *err);
 /* Everything in `from` (events, records, checkpoint, head) into the empty store `to`, of whatever kind. progress (may be NULL) is called now and then with how many events and
  * records were copied. Interrupted, `to` is no store to start a server on; remove it and copy again. */
 int store_copy(struct store *from, struct store *to, void (*progress)(void *ctx, uint64_t copied), void *ctx, struct err *err);
+
+/* Everything in `from` (a moment, best) into one file with a checksum (store/backup.h says how it looks). Written beside, synced, renamed: the old file or the whole new one. */
+struct backup_facts {
+        uint64_t head, checkpoint, events, checkpoint_records, records, epoch, bytes;
+        int64_t made_at;
+        int schema;
+        char cluster_id[64], version[64], store[16];
+};
+int store_backup(struct store *from, const char *path, const char *berth_version, int64_t now_ms,
+                 void (*progress)(void *ctx, uint64_t done), void *ctx, struct backup_facts *ret_facts, struct err *err);
+/* The facts of a store that store_open_moment("backup:...") gave; NULL for any other. */
+const struct backup_facts *store_backup_facts(const struct store *s);
+
+/* Where a restore goes, in three steps: open (an empty store that no server can open by mistake), fill it (store_copy(), store_commit()), done.
+ * -ERR_CONFLICT: something is there already, or a server runs on it. force: what is there makes way only when all is done: an embedded store is renamed to PATH.before-TIME (*ret_aside, if not
+ * NULL, says so; to be freed); the keys in etcd are removed, so make a backup of them before.
+ * store_close() instead of done: an embedded store is as it was; in etcd a half-filled one stays behind, which servers refuse until a restore with force. */
+int store_restore_open(const char *url, bool force, struct store **ret_store, struct err *err);
+int store_restore_done(struct store *s, char **ret_aside, struct err *err); /* closes it, whatever happens */
 
 /* Take a checkpoint (sequence, copy of all records) and remove events that are older than both it and the newest keep_events. At most
  * max_remove events per call, so that commits are not held up; returns how many were removed, or < 0. Call it again while it returns > 0; 0: nothing to

@@ -11,14 +11,20 @@
 
 #define STORE_MAX_KEY_BYTES 1024
 
+/* commit, seed, prune and checkpoint are NULL in a store that is only read. */
 struct store_ops {
         const char *scheme; /* what stands before the colon of an url */
 
         int (*open)(const char *rest, bool create, struct store **ret_store, struct err *err); /* rest: behind the colon */
         void (*close)(struct store *s);
         int (*load)(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
-        /* sorted: the batch's records by key. Moves s->head when (and only when) the batch is in the store. Never called with nothing to do. */
-        int (*commit)(struct store *s, const struct store_batch *batch, const struct store_record *const *sorted, struct err *err);
+        /* hashes: hash64() of each record's key. No key is there twice. Moves s->head when (and only when) the batch is in the store. Never called with nothing to do. */
+        int (*commit)(struct store *s, const struct store_batch *batch, const uint64_t *hashes, struct err *err);
+        /* Several at a time, instead of commit: submit takes a batch behind those under way (n of them); settle is for the oldest, as store_settle() says, and moves s->head;
+         * take_back forgets all that were submitted and not settled. */
+        int (*submit)(struct store *s, const struct store_batch *batch, struct err *err);
+        int (*settle)(struct store *s, int64_t wait_ms, struct err *err);
+        void (*take_back)(struct store *s);
         int (*seed)(struct store *s, uint64_t head, struct err *err); /* called only while head is 0 */
         int64_t (*prune)(struct store *s, uint64_t keep_events, uint64_t max_remove, struct err *err);
         int (*checkpoint)(struct store *s, struct err *err);
@@ -35,6 +41,28 @@ struct store_ops {
         /* NULL: led by whoever has it open. */
         int (*lead)(struct store *s, const char *who, int64_t ttl_seconds, int64_t wait_ms, struct err *err);
         int64_t (*leads_until_ns)(struct store *s);
+        void (*unlead)(struct store *s);
+        int64_t (*led_term)(const struct store *s);
+        void (*supersede)(struct store *s, int64_t term);
+        int (*follow)(struct store *s, int64_t wait_ms, struct store_news *news, struct err *err);
+        void (*follow_end)(struct store *s);
+        void (*strange)(struct store *s, store_strange_fn fn, void *ctx);
+        void (*announce)(struct store *s, const char *name, const char *text);
+        void (*each_server)(struct store *s, void (*fn)(void *ctx, const char *name, const char *text), void *ctx);
+        /* step: < 0 forget all, 0 one record, > 0 that was all, as of head. NULL: nothing is kept in memory. */
+        void (*remember)(struct store *s, int step, const struct store_record *record, uint64_t head);
+
+        /* NULL: not to be had. */
+        int (*open_moment)(const char *rest, struct store **ret_store, struct err *err);
+        int (*restore_open)(const char *rest, bool force, struct store **ret_store, struct err *err);
+        int (*restore_done)(struct store *s, char **ret_aside, struct err *err);
+};
+
+/* One that was submitted and not settled yet. */
+struct store_pending {
+        const struct store_batch *batch;
+        size_t bytes;
+        int64_t since_ns;
 };
 
 struct store {
@@ -46,20 +74,29 @@ struct store {
         _Atomic uint64_t commits, events, records, bytes;
         _Atomic int64_t last_commit_us;
 
-        const struct store_record **sorted; /* scratch of store_commit() */
-        size_t sorted_cap;
+        /* scratch: the keys of the batch that was checked last */
+        uint64_t *hashes;
+        uint32_t *slots;
+        size_t n_slots;
+        const struct store_batch *checked; /* hashes are of this one */
+
+        struct store_pending pending[STORE_IN_FLIGHT_MAX]; /* a ring, oldest at first_pending */
+        size_t first_pending, n_pending;
+        void (*on_settled)(void *ctx);
+        void *on_settled_ctx;
 };
 
 struct store_reader {
         const struct store_ops *ops;
 };
 
-extern const struct store_ops sqlite_ops, memory_ops, etcd_ops;
+extern const struct store_ops sqlite_ops, memory_ops, etcd_ops, backup_ops;
 
 /* Words that every store uses alike. */
 int store_err_conflict(struct err *err, uint64_t expected, uint64_t head);
 int store_err_newer(struct err *err, int schema);
 int store_err_no_event(struct err *err, uint64_t seq);
+int store_err_not_empty(struct err *err, const char *where, uint64_t head);
 
 /* Which events a prune may remove: all up to the returned sequence. Never the last event, nor the checkpoint's own: what follows the
  * checkpoint must be there to be folded, and the last event tells whether a batch had gone through (S3). */

@@ -18,6 +18,7 @@ import random
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -27,11 +28,20 @@ import unittest
 import urllib.parse
 import uuid
 
+import etcd
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BERTH = os.path.abspath(os.environ.get("BERTH_BINARY", os.path.join(ROOT, "build", "berth")))
 FULL = os.environ.get("BERTH_TEST_FULL") == "1"
 MARK = "BERTH_TEST_MARK"
 TIMEOUT = float(os.environ.get("BERTH_TEST_TIMEOUT", "60"))  # generous: a busy machine must not fail a test
+ETCD = os.environ.get("BERTH_TEST_ETCD")  # host:port of an etcd: every cluster keeps its state there, below a prefix of its own (run.py --store etcd)
+RESTART_SECONDS = 10 if ETCD else 0  # beyond what a restart takes anyway, after kill -9: the lease of the dead leader has to run out
+
+
+def only_embedded(why):
+    """For a test, or a class of tests, that cannot be about a store in etcd: skipped there, with a sentence."""
+    return unittest.skipIf(ETCD, why)
 
 
 def note(text):
@@ -72,14 +82,16 @@ def http_connection(address, timeout, tls):
 class Api:
     """REST over one kept connection. Not for two threads at once: each takes its own with fork()."""
 
-    def __init__(self, address, timeout=TIMEOUT, tls=None):
-        self.address, self.timeout, self.tls, self.connection = address, timeout, tls, None
+    def __init__(self, address, timeout=TIMEOUT, tls=None, token=None):
+        self.address, self.timeout, self.tls, self.token, self.connection = address, timeout, tls, token, None
 
     def fork(self):
-        return Api(self.address, self.timeout, self.tls)
+        return Api(self.address, self.timeout, self.tls, self.token)
 
     def call(self, method, path, body=None, headers=None, raw=None):
         headers = dict(headers or {})
+        if self.token:
+            headers.setdefault("Authorization", "Bearer " + self.token)
         data = raw if raw is not None else None if body is None else json.dumps(body).encode()
         if data is not None:
             headers.setdefault("Content-Type", "application/json")
@@ -115,9 +127,11 @@ class Api:
 class EventStream:
     """Server-sent events: iterate to get (id, event name, data)."""
 
-    def __init__(self, address, since=None, timeout=TIMEOUT, tls=None, **query):
+    def __init__(self, address, since=None, timeout=TIMEOUT, tls=None, token=None, **query):
         self.connection = http_connection(address, timeout, tls)
         headers = {"Accept": "text/event-stream"}
+        if token:
+            headers["Authorization"] = "Bearer " + token
         if since is not None:
             headers["Last-Event-ID"] = str(since)
         path = "/v1/events/stream" + ("?" + urllib.parse.urlencode(query) if query else "")
@@ -241,6 +255,9 @@ class Cluster:
         self.mark = mark or case.mark  # of its own for one of several clusters that are closed one after the other
         self.dir = tempfile.mkdtemp(prefix="berth-e2e-")
         self.data = os.path.join(self.dir, "server")
+        self.store = None  # as in --store; None: the embedded one, in the data directory
+        if ETCD and "--store" not in server_args:
+            self.new_store()
         self.server_args = list(server_args)
         self.agent_args = list(agent_args)
         if heartbeat:
@@ -250,9 +267,11 @@ class Cluster:
         if grace:
             self.server_args += ["--grace", grace]
         self.server = None
+        self.server_binary = self.agent_binary = self.cli_binary = BERTH  # tests of two versions give others
         self.agents = {}
         self.address = self.grpc_address = None
         self.tls = None  # an ssl.SSLContext: how the test itself talks to the server
+        self.token = None  # and as whom; want_tokens() makes it the first admin's
         self.listen = "127.0.0.1:0"
         self.grpc_listen = "127.0.0.1:0"
         self.changed = threading.Condition()
@@ -262,7 +281,7 @@ class Cluster:
         self.leftovers_allowed = False
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("BERTH_")}
         # Tests of containers say so themselves: everybody else must not depend on what engine the machine has.
-        self.env.update({MARK: self.mark, "TMPDIR": self.dir, "HOME": self.dir, "BERTH_RUNTIME": "process"})
+        self.env.update({MARK: self.mark, "TMPDIR": self.dir, "HOME": self.dir, "BERTH_RUNTIME": "process", "BERTH_AUTH": "none"})
         if server:
             self.start_server()
         for i in range(nodes):
@@ -270,13 +289,35 @@ class Cluster:
         if nodes:
             self.wait_nodes_ready(nodes)
 
+    def new_store(self):
+        """An empty store for the next start of the server, as if the old one had been lost with its disk."""
+        if ETCD:
+            self.store = f"etcd://{ETCD}/{uuid.uuid4().hex}"
+        else:
+            shutil.rmtree(self.data, ignore_errors=True)
+
+    def store_args(self):
+        return ["--store", self.store] if self.store else []
+
+    def stored_keys(self):
+        """The keys of all records, read as an operator would: with the store's own tool."""
+        if self.store:
+            return {k[len("/" + self.store.rpartition("/")[2]):] for k in etcd.get(ETCD, "/" + self.store.rpartition("/")[2] + "/")}
+        with contextlib.closing(sqlite3.connect(f"file:{self.data}/berth.db?mode=ro", uri=True)) as db:
+            return {r[0] if isinstance(r[0], str) else r[0].decode() for r in db.execute("select key from records")}
+
     # ---- processes ----
+
+    def want_tokens(self):
+        """Before the start: the server is as safe as it is by default."""
+        self.env.pop("BERTH_AUTH", None)
 
     def start_server(self, wrapper=(), args=(), wait=True):
         """Starts it and waits until it serves. After the first start it keeps its addresses, as a real one would."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self.data, "server.address"))
-        argv = [*wrapper, BERTH, "server", "--data", self.data, "--http", self.listen, "--grpc", self.grpc_listen, *self.server_args, *args]
+        argv = [*wrapper, self.server_binary, "server", "--data", self.data, "--http", self.listen, "--grpc", self.grpc_listen, *self.server_args,
+                *(self.store_args() if "--store" not in args else []), *args]
         self.server = Process("server", argv, self.env, os.path.join(self.dir, "server.log"))
         if wait:
             self.wait_serving()
@@ -300,14 +341,17 @@ class Cluster:
             time.sleep(0.005)
         self.address, self.grpc_address = lines["http"], lines["grpc"]
         self.listen, self.grpc_listen = self.address, self.grpc_address
-        self.api = Api(self.address, tls=self.tls)
+        if "BERTH_AUTH" not in self.env:
+            with open(os.path.join(self.data, "admin.token")) as f:
+                self.token = f.read().strip()
+        self.api = Api(self.address, tls=self.tls, token=self.token)
         if not self.watcher:
             self.watcher = threading.Thread(target=self._watch, daemon=True)
             self.watcher.start()
 
     def start_agent(self, name, args=(), runtime=None, labels=None, cpu="4", memory="8G", disk="100G"):
         data = os.path.join(self.dir, name)
-        argv = [BERTH, "agent", "--server", self.grpc_address, "--data", data, "--node-id", name]
+        argv = [self.agent_binary, "agent", "--server", self.grpc_address, "--data", data, "--node-id", name]
         if cpu:
             argv += ["--cpu", cpu, "--memory", memory, "--disk", disk]
         if runtime:
@@ -329,10 +373,12 @@ class Cluster:
         self.start_server()
 
     def cli(self, *args, stdin=None, env=None, timeout=TIMEOUT, server=True, cwd=None):
-        argv = [BERTH, *args]
+        argv = [self.cli_binary, *args]
         full = dict(self.env)
         if server:
             full["BERTH_SERVER"] = self.grpc_address
+        if self.token:
+            full["BERTH_TOKEN"] = self.token
         full.update(env or {})
         p = subprocess.run(argv, input=stdin, capture_output=True, text=True, env=full, timeout=timeout, cwd=cwd or self.dir,
                            stdin=subprocess.DEVNULL if stdin is None else None)
@@ -350,7 +396,7 @@ class Cluster:
         since = 0
         while not self.closing:
             try:
-                stream = EventStream(self.address, since=since, timeout=5, tls=self.tls)
+                stream = EventStream(self.address, since=since, timeout=5, tls=self.tls, token=self.token)
                 self.stream = stream
                 for ident, _, _ in stream:
                     since = int(ident or since)
@@ -494,7 +540,8 @@ class Cluster:
 
     def fsck(self):
         """Replays the events: R: A3"""
-        r = self.cli("fsck", "--data", self.data, server=False)
+        self.cli_binary = BERTH
+        r = self.cli("fsck", "--data", self.data, *self.store_args(), server=False)
         self.case.assertEqual(r.code, 0, f"fsck: {r}")
 
     def close(self):
@@ -510,7 +557,7 @@ class Cluster:
                     p.signal(signal.SIGCONT)
                     code = p.stop()
                     self.case.assertEqual(code, 0, f"{p.name} ended with {code} after SIGTERM; its log:\n{self.tail(p.name)}")
-            if self.server and os.path.exists(os.path.join(self.data, "berth.db")):
+            if self.server and (self.store or os.path.exists(os.path.join(self.data, "berth.db"))):
                 self.fsck()
             left = processes_with(self.mark)
             deadline = time.monotonic() + 5
@@ -563,9 +610,7 @@ class Case(unittest.TestCase):
 
     def tearDown(self):
         # What a failed test needs is printed before its processes go.
-        outcome = getattr(self._outcome, "result", None)
-        failed = outcome and any(t is self for t, _ in [*outcome.failures, *outcome.errors])
-        if not failed and sys.exc_info()[0] is None and not self._failed_now():
+        if sys.exc_info()[0] is None and not self._failed_now():
             for c in self.clusters:
                 c.close()
             return
@@ -577,6 +622,9 @@ class Case(unittest.TestCase):
                 shutil.rmtree(c.dir, ignore_errors=True)
 
     def _failed_now(self):
+        result = getattr(self._outcome, "result", None)
+        if result and any(t is self for t, _ in [*result.failures, *result.errors]):
+            return True
         errors = getattr(self._outcome, "errors", None)  # Python 3.10
         if errors and any(e for _, e in errors):
             return True

@@ -1,4 +1,5 @@
 """A real etcd: one member on loopback, in a temporary directory, on ports that the kernel chose."""
+import json
 import os
 import shutil
 import socket
@@ -20,12 +21,30 @@ def free_port():
         return s.getsockname()[1]
 
 
+def ctl(address, *args):
+    """What etcdctl prints: an operator's view."""
+    return subprocess.run(["etcdctl", "--endpoints", address, *args], env={**os.environ, "ETCDCTL_API": "3"}, capture_output=True, text=True, check=True,
+                          timeout=60).stdout
+
+
+def get(address, prefix):
+    """{key: value} below a prefix."""
+    lines = ctl(address, "get", "--prefix", prefix).splitlines()
+    return dict(zip(lines[::2], lines[1::2]))
+
+
+def revision(address):
+    """Grows with every write of anybody."""
+    return json.loads(ctl(address, "endpoint", "status", "-w", "json"))[0]["Status"]["header"]["revision"]
+
+
 class Etcd:
-    def __init__(self, env=None):
+    def __init__(self, env=None, cores=None):
         self.dir = tempfile.mkdtemp(prefix="berth-etcd-")
         self.port, self.peer = free_port(), free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.env = env
+        self.cores = cores  # which it may use; None: those of its parent
         self.process = None
         self.start()
 
@@ -35,7 +54,8 @@ class Etcd:
             self.process = subprocess.Popen(
                 [BINARY, "--data-dir", os.path.join(self.dir, "data"), "--listen-client-urls", client, "--advertise-client-urls", client,
                  "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"],
-                stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.env)
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.env,
+                preexec_fn=self.cores and (lambda: os.sched_setaffinity(0, self.cores)))
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -54,10 +74,17 @@ class Etcd:
         self.process.wait()
 
     def get(self, prefix):
-        """{key: value} below a prefix, by etcdctl, as an operator would."""
-        out = subprocess.run(["etcdctl", "--endpoints", self.address, "get", "--prefix", prefix], env={**os.environ, "ETCDCTL_API": "3"},
-                             capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
-        return dict(zip(out[::2], out[1::2]))
+        return get(self.address, prefix)
+
+    def put(self, key, value):
+        ctl(self.address, "put", "--", key, value)
+
+    def delete(self, key):
+        ctl(self.address, "del", key)
+
+    def metric(self, name):
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=20) as r:
+            return next(float(line.split()[1]) for line in r.read().decode().splitlines() if line.startswith(name + " "))
 
     def close(self):
         self.kill()

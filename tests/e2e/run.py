@@ -1,12 +1,14 @@
 #!/usr/bin/python3
 """run.py: runs the end-to-end tests, each in a process of its own, several at a time.
 
-usage: run.py [--berth FILE] [--jobs N] [--full] [--tap FILE] [-l] [-v] [PATTERN...]
+usage: run.py [--berth FILE] [--store embedded|etcd] [--jobs N] [--full] [--few] [--tap FILE] [-l] [-v] [PATTERN...]
 
 PATTERN picks tests whose name contains it. Tests that measure something run alone, after the others. A test's output is shown when it fails; lines
-that start with "## " are results of measurements and are always shown. --tap also writes the outcome as TAP.
+that start with "## " are results of measurements and are always shown. --tap also writes the outcome as TAP. --store etcd: one real etcd for all, a prefix of its own
+for every cluster; tests that are about the embedded store are skipped and say so. --few: those that tell most about the store.
 """
 import argparse
+import atexit
 import concurrent.futures
 import importlib
 import os
@@ -16,13 +18,16 @@ import sys
 import time
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
+import etcd
+
+# Kills, restarts, concurrent writers, streams and history: where one store could differ from another.
+FEW = ["two_writers", "nothing_acknowledged_is_lost", "a_backoff_survives", "a_stream_is_resumed", "work_runs_elsewhere", "step_8",
+       "a_server_that_lost_its_store", "racing_clients", "the_same_apply_again", "every_event_says"]
 
 
-def find(patterns):
+def find(directory, patterns):
     tests = []
-    for name in sorted(os.listdir(HERE)):
+    for name in sorted(os.listdir(directory)):
         if name.startswith("test_") and name.endswith(".py"):
             module = importlib.import_module(name[:-3])
             for suite in unittest.defaultTestLoader.loadTestsFromModule(module):
@@ -40,9 +45,9 @@ def run_one(name):
     sys.exit(1 if not result.wasSuccessful() else 77 if result.skipped else 0)
 
 
-def start(name, timeout):
+def start(script, name, timeout):
     began = time.monotonic()
-    child = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--one", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    child = subprocess.Popen([sys.executable, script, "--one", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         out, _ = child.communicate(timeout=timeout)
@@ -60,11 +65,14 @@ def start(name, timeout):
     return name, code, out.decode(errors="replace"), time.monotonic() - began
 
 
-def main():
+def main(script):
+    """script: the one that was called; the tests are those beside it."""
     p = argparse.ArgumentParser()
     p.add_argument("--berth")
     p.add_argument("--jobs", type=int, default=2)
     p.add_argument("--full", action="store_true")
+    p.add_argument("--few", action="store_true")
+    p.add_argument("--store", choices=("embedded", "etcd"), default="embedded")
     p.add_argument("--tap")
     p.add_argument("--one")
     p.add_argument("--timeout", type=float, default=240)
@@ -81,11 +89,18 @@ def main():
         import faulthandler
         faulthandler.enable()
         run_one(a.one)
-    tests = find(a.pattern)
+    tests = find(os.path.dirname(script), a.pattern + (FEW if a.few else []))
     if a.list:
         for name, exclusive in tests:
             print(name, "(alone)" if exclusive else "")
         return
+    if a.store == "etcd":
+        if not etcd.is_installed():
+            print("error: etcd is not installed (Debian: etcd-server, etcd-client)", file=sys.stderr)
+            sys.exit(1)
+        member = etcd.Etcd()
+        atexit.register(member.close)
+        os.environ["BERTH_TEST_ETCD"] = member.address
     points = []
 
     def report(outcome):
@@ -105,11 +120,11 @@ def main():
 
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        for f in concurrent.futures.as_completed([pool.submit(start, name, a.timeout) for name, exclusive in tests if not exclusive]):
+        for f in concurrent.futures.as_completed([pool.submit(start, script, name, a.timeout) for name, exclusive in tests if not exclusive]):
             failed += report(f.result()) not in (0, 77)
     for name, exclusive in tests:
         if exclusive:
-            failed += report(start(name, a.timeout)) not in (0, 77)
+            failed += report(start(script, name, a.timeout)) not in (0, 77)
     if a.tap:
         with open(a.tap, "w") as f:
             f.write("\n".join([*points, f"1..{len(points)}", ""]))
@@ -117,4 +132,5 @@ def main():
     sys.exit(1 if failed else 0)
 
 
-main()
+if __name__ == "__main__":
+    main(os.path.abspath(__file__))

@@ -294,7 +294,8 @@ class Operations(Case):
                 a = c.api.call(method.upper(), real, None if method in ("get", "delete") else {"nonsense": True})
                 self.assertNotIn(a.status, (405, 500, 501), f"{method} {real}: {a}")
                 if method == "get":
-                    self.assertEqual(a.status, 200, f"{method} {real}: {a}")
+                    # This server has no CA, and says so.
+                    self.assertEqual(a.status, 422 if path == "/trust" else 200, f"{method} {real}: {a}")
                 else:
                     self.assertIn(a.status, (400, 404), f"{method} {real}: {a}")
                 asked += 1

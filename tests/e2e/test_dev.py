@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 
-from berthtest import BERTH, MARK, TIMEOUT, Api, Case, kill_marked, processes_with
+from berthtest import BERTH, MARK, TIMEOUT, Api, Case, kill_marked, only_embedded, processes_with
 
 
 def free_port():
@@ -22,6 +22,7 @@ def free_port():
                 return port
 
 
+@only_embedded("berth dev has its own embedded store")
 class Dev(Case):
     def setUp(self):
         super().setUp()

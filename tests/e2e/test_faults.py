@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 
-from berthtest import FULL, Case, Gone, alive, note, processes_with
+from berthtest import FULL, Case, Gone, alive, note, only_embedded, processes_with
 
 
 # Notes each start, and takes a lock that only one live copy can hold, for as long as it lives: a second copy at the same time leaves a trace.
@@ -133,6 +133,7 @@ class ServerKilled(Case):
         self.assertEqual([e for e in c.events() if e["type"] == "Rescheduled"], [])
 
     # R: A4 A5
+    @only_embedded("several servers may share a store in etcd; test_etcd.py says what the second one does")
     def test_a_second_server_on_the_same_data_is_refused(self):
         c = self.cluster()
         r = c.cli("server", "--data", c.data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", server=False, timeout=20)

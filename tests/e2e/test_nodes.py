@@ -1,6 +1,5 @@
 """The life of nodes as an operator sees it: registration, silence, drain, forget (C8-C13)."""
 import os
-import shutil
 import time
 
 from berthtest import Case, alive
@@ -121,7 +120,7 @@ class EmptyStore(Case):
             pids[f"w{i}"] = lines(os.path.join(c.dir, f"w{i}.pids"))
         before = {w["id"]: w for w in c.workloads()}
         c.kill_server()
-        shutil.rmtree(c.data)
+        c.new_store()
         c.start_server()
 
         # It offers, and touches nothing.

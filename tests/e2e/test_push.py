@@ -184,7 +184,7 @@ class Push(Case):
         pid = c.wait_for("a pid", lambda: pids_of(pids))[0]
         c.server.stop()
         c.api.close()
-        c.data = os.path.join(c.dir, "empty")
+        c.new_store()
         c.start_server()
         c.wait_for("the agent to be back", lambda: (c.node("node-1") or {}).get("connected"))
         c.wait_for("it is told of", lambda: [e for e in c.events() if e["type"] == "UnitUnknown" and "web" in e["message"]])

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import socketserver
-import sqlite3
 import threading
 import time
 
@@ -168,11 +167,7 @@ class Reconciliation(Case):
         c.apply("w")
         c.wait_phase("w", "Running")
         c.ok("stop", "w", "--wait")
-        with contextlib.closing(sqlite3.connect(f"file:{c.data}/berth.db?mode=ro", uri=True)) as db:
-            keys = set()
-            for (table,) in db.execute("select name from sqlite_master where type = 'table'").fetchall():
-                if "key" in [r[1] for r in db.execute(f"pragma table_info({table})")]:
-                    keys |= {r[0] if isinstance(r[0], str) else r[0].decode() for r in db.execute(f"select key from {table}")}
+        keys = c.stored_keys()
         for key in ("/reconciliation/w", "/assignments/w", "/nodes/node-1/status", "/workloads/w", "/nodes/node-1"):
             self.assertIn(key, keys)
         self.assertTrue(c.workload("w")["metadata"]["last_action_at"])

@@ -13,9 +13,14 @@
 #include "model/pb.h"
 #include "model/selector.h"
 #include "model/validate.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define MUST(condition, ...)                                                                                                               \
         do {                                                                                                                               \
@@ -28,6 +33,23 @@
         } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* A connection to a server on this machine. Other programs may have used up its ports for a moment. */
+static inline int fuzz_dial(uint16_t port)
+{
+        static const struct linger reset = { .l_onoff = 1 }; /* no TIME_WAIT: ports would run out */
+        struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) }, .sin_port = htons(port) };
+        for (unsigned tries = 0;; tries++) {
+                int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+                if (fd >= 0 && connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0) {
+                        setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+                        return fd;
+                }
+                MUST(fd >= 0 && errno == EADDRNOTAVAIL && tries < 1000, "the server takes connections: %s", strerror(errno));
+                close(fd);
+                usleep(10000);
+        }
+}
 
 /* An error is never empty: a caller could not act on it. */
 static inline void must_explain(const struct err *err)

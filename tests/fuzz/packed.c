@@ -21,6 +21,11 @@ static const ProtobufCMessageDescriptor *const types[] = {
         &pb__error__descriptor,
         &pb__list_nodes_response__descriptor,
         &pb__explanation__descriptor,
+        &pb__create_token_request__descriptor,
+        &pb__token_ref__descriptor,
+        &pb__join_request__descriptor,
+        &pb__renew_request__descriptor,
+        &pb__certificate__descriptor,
 };
 const uint8_t frame_kinds = ARRAY_LEN(types);
 

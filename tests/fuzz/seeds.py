@@ -131,7 +131,9 @@ def packed():
             ("server", msg({2: msg({1: token(5), 2: True, 4: [msg({1: "a", 2: token(4), 3: 1, 4: workload("a")})]})})),
             ("event", msg({1: 7, 2: 14, 3: NOW, 4: "a", 5: "n1", 14: msg({1: "n1", 3: 5}), 17: token(7)})),
             ("error", msg({1: "invalid", 2: "no", 5: "spec.command", 7: 1000})), ("nodelist", msg({1: [msg({1: "n1", 2: 1, 8: [entry("a", "b")]})], 2: "c"})),
-            ("explanation", msg({1: "a", 2: 1, 3: "s", 6: [msg({1: 7, 2: 3})], 9: [msg({1: "n1", 2: True})]}))]):
+            ("explanation", msg({1: "a", 2: 1, 3: "s", 6: [msg({1: 7, 2: 3})], 9: [msg({1: "n1", 2: True})]})), ("token", msg({1: "ann", 2: 2, 3: 60, 4: "n1"})),
+            ("token-ref", msg({1: "ann", 2: 3})), ("join", msg({1: "bjoin_x.abc", 2: "n1", 3: "-----BEGIN CERTIFICATE REQUEST-----"})), ("renew", msg({1: "n1", 2: "-----BEGIN"})),
+            ("certificate", msg({1: "-----BEGIN CERTIFICATE-----", 2: "x", 3: NOW}))]):
         yield name, frame(i, data)
     yield "heartbeat", frame(1, beat(3, 99))
     yield "units", frame(1, report([unit("a", 4, 4, x5=msg({1: 1}), x6=msg({1: 9}), x8="killed")], True, 9))
@@ -198,6 +200,9 @@ def store(berth):
         held = phase not in (1, 6, 7)
         extra = {"x4": 3} if phase == 9 else {"x4": 2} if phase == 5 else {}
         yield f"hand-{name}", base + load("a", phase, "n1" if held else "", **extra)
+    held = lambda name, role, **x: frame(0, f"/tokens/{name}".encode() + b"\0" + msg(dict(sorted({1: name, 2: role, 3: name * 64, 4: NOW, 5: "a", **{int(k[1:]): v for k, v in x.items()}}.items()))))
+    yield "hand-tokens", base + held("a", 3) + held("b", 5, x9="n1", x10=NOW, x11="n1", x12="c" * 64) + held("c", 1, x6=NOW + 60000) + held("d", 2, x7=NOW, x8="a")
+    yield "hand-token-twice", base + held("a", 3) + held("b", 3, x3="a" * 64)
     yield "hand-tomb", base + load("a", 4, "n1") + tomb("n2", "a") + tomb("n2", "b")
     yield "hand-lost", cluster + node("n1") + node("n2", x2=2, x5=NOW - 90000) + load("a", 4, "n2") + load("b", 8, "n2")
     yield "hand-drain", cluster + node("n1") + node("n2", x12=3) + load("a", 4, "n2")
@@ -245,7 +250,8 @@ def json_seeds():
               (10, {"code": "invalid", "message": "m\u0000\u00e4\ud83d\ude00", "retry_after_ms": 5}), (11, {"items": [{"id": "a"}], "next_cursor": "b"}),
               (12, {"workload_id": "a", "reasons": [{"reason": "cpu_insufficient", "nodes": 3}], "would_fit_if": ["x"]}),
               (13, {"node_id": "n", "cpu": 4, "units": [{"workload_id": "a", "state": "Running"}], "supported_workload_types": ["process"]}),
-              (14, {"cluster_id": "c", "nodes": 4})]
+              (14, {"cluster_id": "c", "nodes": 4}), (18, {"name": "ann", "role": "operator", "ttl_seconds": 60}), (18, {"name": "j", "role": "join", "node_id": "n1"}),
+              (19, {"secret": "bjoin_x", "node_id": "n1", "request": "-----BEGIN"}), (20, {"node_id": "n1", "request": ""})]
     for i, (kind, value) in enumerate(things):
         yield f"m{i:02}", bytes([65 + kind]) + json.dumps(value, separators=(",", ":")).encode()
         yield f"m{i:02}-lenient", bytes([97 + kind]) + json.dumps(value, indent=1).encode()
@@ -336,12 +342,79 @@ def peer():
     yield "no-greeting", b"\x01\x00" + streams["answer"]
 
 
+def join():
+    """Made by openssl, with names that nobody may get."""
+    import subprocess
+    import tempfile
+    with tempfile.TemporaryDirectory() as d:
+        run = lambda *argv: subprocess.run(["openssl", *argv], check=True, capture_output=True, cwd=d).stdout
+        for name, kind in [("ec", ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"]), ("rsa", ["rsa:2048"]), ("weak", ["rsa:1024"]), ("ed", ["ed25519"])]:
+            run("req", "-new", "-newkey", *kind, "-nodes", "-keyout", "k.pem", "-subj", "/CN=admin/O=x", "-addext", "subjectAltName=URI:spiffe://berth/user/root,DNS:a,IP:10.0.0.1", "-out", "r.pem")
+            with open(os.path.join(d, "r.pem"), "rb") as f:
+                yield f"request-{name}", b"\0" + f.read()
+            yield f"request-{name}-der", b"\1" + run("req", "-in", "r.pem", "-outform", "DER")
+            run("req", "-x509", "-key", "k.pem", "-subj", "/CN=ca", "-days", "9", "-out", "c.pem", *(["-sha256"] if name != "ed" else []))
+            with open(os.path.join(d, "c.pem"), "rb") as f:
+                pem = f.read()
+            yield f"cert-{name}", b"\2" + pem
+            yield f"cert-{name}-der", b"\3" + run("x509", "-in", "c.pem", "-outform", "DER")
+        yield "bundle", b"\2" + pem * 3 + b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
+    san = b"\x30\x1a\x86\x18spiffe://berth/user/root"
+    for i, extension in enumerate([san, b"\x30\x03\x01\x01\xff", b"\x03\x02\x01\x06", b"\x30\x0a\x06\x08\x2b\x06\x01\x05\x05\x07\x03\x01"]):
+        yield f"compose-{i}", b"\4" + bytes([4, i]) + b"root" + extension
+        yield f"compose-{i}-critical", b"\4" + bytes([9, i | 0x80]) + b"spiffe://" + extension
+    yield "compose-broken", b"\4" + bytes([1, 0]) + b"x" + b"\x30\x84\xff\xff\xff\xff"
+    yield "no-request", b"\0hello"
+    yield "cut", b"\0-----BEGIN CERTIFICATE REQUEST-----\nMIIB"
+
+
+def backup():
+    head = frame(0, msg({1: 1, 2: "0.1.0", 3: NOW, 5: 0, 6: "sqlite"}))
+    end = frame(4, msg({4: "c1", 5: 1}))
+    event = lambda kind, **x: frame(1, msg(dict(sorted({1: 1, 2: kind, 3: NOW, 10: 1, **{int(k[1:]): v for k, v in x.items()}}.items()))))
+    record = lambda kind, key, m: frame(kind, key.encode() + b"\0" + m)
+    cluster = lambda kind: record(kind, "/meta/cluster", msg({1: "c1", 2: 1, 3: 1, 4: NOW}))
+    node = lambda kind: record(kind, "/nodes/n1", msg({1: "n1", 2: 1, 6: msg({1: 4000, 4: 8192, 7: 100}), 10: [4], 12: 1, 13: NOW}))
+    tok = lambda kind: record(kind, "/tokens/a", msg({1: "a", 2: 3, 3: "a" * 64, 4: NOW}))
+    events = event(1, x21=msg({1: "c1", 2: 1})) + event(2, x5="n1", x13=msg({1: "n1", 6: msg({1: 4000, 4: 8192, 7: 100}), 10: [4]}))
+    yield "empty", head + end
+    yield "events", head + events + cluster(3) + node(3) + end
+    yield "whole", frame(0, msg({1: 1, 2: "0.1.0", 3: NOW, 5: 1, 6: "etcd"})) + events + cluster(2) + cluster(3) + node(3) + tok(3) + end
+    yield "unordered", head + events + node(3) + cluster(3) + end
+    yield "twice", head + events + cluster(3) + cluster(3) + end
+    yield "was-no-cluster", head + events + end
+    yield "no-end", head + events + cluster(3)
+    yield "no-head", events + cluster(3) + end
+    yield "wrong-counts", head + events + cluster(3) + frame(5, msg({1: 7, 3: 9, 4: "c1", 5: 1}))
+    yield "newer", frame(0, msg({1: 99})) + end
+    yield "behind-the-end", head + events + cluster(3) + end + frame(6, b"x")
+    yield "length", head + frame(6, b"E\xff\xff\xff\xff") + end
+    yield "no-key", head + frame(3, b"/nodes/n1") + end
+    yield "epoch", head + events + record(3, "/meta/cluster", msg({1: "c1", 2: (1 << 63) - 1, 3: 1, 4: NOW})) + frame(4, msg({4: "c1", 5: (1 << 63) - 1}))
+    yield "last-epoch", head + events + record(3, "/meta/cluster", msg({1: "c1", 2: (1 << 64) - 1, 3: 1, 4: NOW})) + frame(4, msg({4: "c1", 5: (1 << 64) - 1}))
+
+
+def door():
+    for i in range(10):
+        yield f"bearer-{i}", bytes([1, i]) + b"Bearer berth_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+    for i, t in enumerate([b"", b"Bearer", b"bearer ", b"Bearer  x", b"Basic YTpi", b"Bearer " + b"a" * 300, b"Bearer a.b", b"Bearer \xff\xfe", b"Bearer a; b", b"Bearer a\r\nAuthorization: Bearer b"]):
+        yield f"odd-{i}", bytes([1, 0]) + t
+    for i, t in enumerate([b"berth_token=x", b"a=b; berth_token=x; c=d", b"xberth_token=y; berth_token=z", b"berth_token=", b"berth_token=%22", b"berth_token=" + b"q" * 300, b";;;berth_token"]):
+        yield f"cookie-{i}", bytes([2, i]) + t
+    yield "as-a-server", bytes([3, 2]) + b"x"
+    yield "join", bytes([4, 0]) + json.dumps({"secret": "bjoin_x.abc", "node_id": "n1", "request": "-----BEGIN CERTIFICATE REQUEST-----"}).encode()
+    yield "join-deep", bytes([4, 0]) + b'{"secret":' + b"[" * 50
+    for name, data in head():
+        yield f"raw-{name}", b"\0\0" + data
+    yield "raw-twice", b"\0\0" + b"GET /v1/tokens HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer x\r\nAuthorization: Bearer y\r\n\r\n" * 2
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--berth", default=os.path.join(ROOT, "build", "berth"))
     parser.add_argument("target", nargs="*")
     args = parser.parse_args()
-    targets = {"agent": agent, "engine": lambda: [*engine(), *engine_found()], "packed": packed, "json": json_seeds, "manifest": manifest, "text": text, "head": head, "wire": wire, "peer": peer,
+    targets = {"agent": agent, "engine": lambda: [*engine(), *engine_found()], "packed": packed, "json": json_seeds, "manifest": manifest, "text": text, "head": head, "wire": wire, "peer": peer, "join": join, "backup": backup, "door": door,
                "store": lambda: store(os.path.abspath(args.berth))}
     for target in args.target or targets:
         folder = os.path.join(CORPUS, target)

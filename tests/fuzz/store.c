@@ -23,6 +23,7 @@ const ProtobufCMessageDescriptor *frame_type(const struct frame *f, size_t *ret_
                : str_starts(key, "/quotas/")     ? &pb__quota__descriptor
                : str_starts(key, "/alerts/")     ? &pb__alert__descriptor
                : str_starts(key, "/outbox/")     ? &pb__outgoing__descriptor
+               : str_starts(key, "/tokens/")     ? &pb__access_token__descriptor
                                                  : &pb__cluster__descriptor;
 }
 

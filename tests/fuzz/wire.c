@@ -1,16 +1,8 @@
 /* Any bytes as what a peer sends to the gRPC or the HTTP server, on a real socket, cut at any place. The servers live on and go on answering. */
+#include "fuzz.h"
 #include "net/grpc.h"
 #include "net/http.h"
-#include <arpa/inet.h>
 #include <event2/event.h>
-#include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct event_base *base;
 static struct grpc_server *grpc;
@@ -69,7 +61,6 @@ static void turn(unsigned times)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
         static const char greeting[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
-        static const struct linger reset = { .l_onoff = 1 }; /* no TIME_WAIT: ports would run out */
 
         if (!base)
                 start();
@@ -77,12 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 return 0;
         bool is_grpc = data[0] & 1;
         size_t step = data[1] ? data[1] : size;
-        struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-        sa.sin_port = htons(is_grpc ? grpc_server_port(grpc) : http_server_port(http));
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0)
-                abort();
-        setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+        int fd = fuzz_dial(is_grpc ? grpc_server_port(grpc) : http_server_port(http));
         if (is_grpc && !(data[0] & 2))
                 (void)!send(fd, greeting, sizeof(greeting) - 1, MSG_NOSIGNAL);
         for (size_t at = 2; at < size; at += step) {

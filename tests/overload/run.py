@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """Overload (A11): ten times the load that the server can sustain, for 20 seconds.
 
-    tests/overload/run.py [--seconds N] [--build build]
+    tests/overload/run.py [--seconds N] [--build build] [--door http|grpc|bulk]...
 
-First it measures what the server takes (bench/load, 256 applies under way), then offers ten times that, open loop, with more calls under way than the server lets wait. Meanwhile:
-heartbeats of 200 mock nodes (every 2 s, NotReady after 6 s of silence) and reads stay within their bounds, what is too much gets 429 with Retry-After, memory is bounded.
+Once for each door: single applies by HTTP, by gRPC, and a hundred in each request. First it measures what the server takes (bench/load), then offers ten times that, open loop, with more
+calls under way than the server lets wait. Meanwhile: heartbeats of 200 mock nodes (every 2 s, NotReady after 6 s of silence) and reads stay within their bounds, what is too much gets 429 with Retry-After, memory is bounded.
 Afterwards it recovers by itself. The last line is "N passed, N failed". R: A11
 """
 import argparse
@@ -27,6 +27,12 @@ RECOVERY_S = float(os.environ.get("OVERLOAD_RECOVERY_S", "10"))
 GROWS_MB = 256  # beyond what the accepted workloads themselves need
 PER_WORKLOAD_KB = 4
 NODES = 200
+# kind and workloads per request of bench/load, requests under way to find the rate, and beyond it from each of two programs; how the server counts the answers: metric, label, refused
+DOORS = {
+    "http": ("http", 1, 256, 5000, "berth_http_requests_total", "CreateWorkload", "429"),
+    "grpc": ("grpc", 1, 256, 5000, "berth_grpc_server_requests_total", "Control/ApplyWorkload\"", "ResourceExhausted"),
+    "bulk": ("http", 100, 24, 1000, "berth_http_requests_total", "ApplyWorkloads", "429"),
+}
 
 
 class Probe(threading.Thread):
@@ -75,13 +81,12 @@ def longest_commit_ms(before, after):
     return min(longest, 30.0) * 1000
 
 
-def applies_by_status(api):
-    text = api.get("/v1/metrics").body.decode()
-    found = {}
-    for labels, value in re.findall(r"^berth_http_requests_total{([^}]*)} ([0-9.e+]+)$", text, re.M):
-        if "CreateWorkload" in labels:
-            status = re.search(r'(?:status|code)="(\d+)"', labels)
-            found[int(status.group(1))] = found.get(int(status.group(1)), 0) + float(value)
+def applies_by_status(api, door):
+    text, found = api.get("/v1/metrics").body.decode(), {}
+    for labels, value in re.findall(rf"^{DOORS[door][4]}{{([^}}]*)}} ([0-9.e+]+)$", text, re.M):
+        if DOORS[door][5] in labels:
+            status = re.search(r'code="(\w+)"', labels).group(1)
+            found[status] = found.get(status, 0) + float(value)
     return found
 
 
@@ -89,15 +94,23 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
+    parser.add_argument("--door", action="append", choices=DOORS)
     args = parser.parse_args()
     berthtest.BERTH = os.path.abspath(os.path.join(args.build, "berth"))
-    load = os.path.abspath(os.path.join(args.build, "bench", "load"))
     rig.raise_file_limit()
+    results = [r for door in args.door or DOORS for r in overload(door, args)]
+    print(f"{results.count(True)} passed, {results.count(False)} failed")
+    return 0 if all(results) else 1
+
+
+def overload(door, args):
+    load = os.path.abspath(os.path.join(args.build, "bench", "load"))
+    kind, each, few, many, _, _, too_many = DOORS[door]
     results = []
 
     def result(name, ok, text):
-        results.append(ok)
-        print(f"{'ok' if ok else 'not ok'} {name}: {text}", flush=True)
+        results.append(bool(ok))
+        print(f"{'ok' if ok else 'not ok'} {door}, {name}: {text}", flush=True)
 
     lag = rig.Lag()
     case = berthtest.Case()
@@ -109,7 +122,8 @@ def main():
         c.start_agent("mock", args=["--nodes", str(NODES)], runtime="mock", cpu="4000", memory="8000G", disk="1000G")
         c.wait_nodes_ready(NODES)
         # What it takes.
-        out = subprocess.run([load, "http", c.address, "15000", "256", "0", "base"], capture_output=True, text=True, check=True).stdout
+        address = c.address if kind == "http" else c.grpc_address
+        out = subprocess.run([load, kind, address, "15000", str(few), "0", "base", str(each)], capture_output=True, text=True, check=True).stdout
         rate = float(re.search(r"rate=(\d+)", out).group(1))
         print(f"## sustainable: {rate:.0f} applies per second ({out.strip()})", flush=True)
         api = c.api.fork()
@@ -119,13 +133,13 @@ def main():
         writes = Probe(c.address, lambda n: ("PUT", f"/v1/workloads/probe-{n}", {"id": f"probe-{n}", "spec": {"command": ["x"]}, "resources": {"cpu": 0.1}}), pause=0.05)
         time.sleep(2)
         quiet = [s[1] for p in reads for s in p.seen]
-        before_rss, before = rig.rss_mb(c.server.pid), applies_by_status(api)
+        before_rss, before = rig.rss_mb(c.server.pid), applies_by_status(api, door)
         lost_before, refused_before, head = metric(api, "berth_node_unhealthy_total"), metric(api, "berth_inputs_refused_total"), c.head()
         # Ten times that.
         buckets, start = commit_buckets(api), time.monotonic()
         total = min(9000000, int(rate * 10 * args.seconds))
         for i in range(2):
-            children.append(subprocess.Popen([load, "http", c.address, str(total // 2), "5000", str(int(rate * 5)), f"over{i}"], stdout=subprocess.DEVNULL,
+            children.append(subprocess.Popen([load, kind, address, str(total // 2), str(many), str(int(rate * 5)), f"over{i}", str(each)], stdout=subprocess.DEVNULL,
                                              stderr=subprocess.PIPE))
         peak = 0.0
         while time.monotonic() < start + args.seconds:
@@ -146,18 +160,18 @@ def main():
             time.sleep(0.05)
         for p in [*reads, health, writes]:
             p.stopped = True
-        after = applies_by_status(api)
-        accepted = sum(after.get(s, 0) - before.get(s, 0) for s in (200, 201))
+        after = applies_by_status(api, door)
+        accepted = sum(after.get(s, 0) - before.get(s, 0) for s in ("200", "201", "OK"))
         answered = sum(after.values()) - sum(before.values())
-        refused = after.get(429, 0) - before.get(429, 0)
+        refused = after.get(too_many, 0) - before.get(too_many, 0)
         took = [s[1] for p in reads for s in p.between(start, end)]
         bad = [s[2] for p in reads for s in p.between(start, end) if s[2] != 200]
         commit_ms = longest_commit_ms(buckets, commit_buckets(api))
         p99, bound = rig.percentile(took, 0.99) * 1000, lag.bound_ms(READ_P99_MS, start, end) + 2 * commit_ms
         print(f"## the machine: a process waits {lag.p99_ms(start, end):.0f} ms (p99) for a processor, the longest commit took up to {commit_ms:.0f} ms; ten times the one and twice the "
               f"other (a read waits for two commits at most) are allowed on top of {READ_P99_MS:.0f} ms", flush=True)
-        print(f"## offered 10 x {rate:.0f} per second for {args.seconds:.0f} s: {answered:.0f} answered, {accepted:.0f} accepted ({accepted / args.seconds:.0f} per second), {refused:.0f} refused with 429; "
-              f"other: { {k: v - before.get(k, 0) for k, v in after.items() if k not in (200, 201, 429) and v > before.get(k, 0)} }", flush=True)
+        print(f"## offered 10 x {rate:.0f} per second for {args.seconds:.0f} s: {answered:.0f} answered, {accepted:.0f} accepted ({accepted * each / args.seconds:.0f} workloads per second), {refused:.0f} refused with {too_many}; "
+              f"other: { {k: v - before.get(k, 0) for k, v in after.items() if k not in ('200', '201', 'OK', too_many) and v > before.get(k, 0)} }", flush=True)
         result("reads", p99 < bound and not bad, f"{len(took)} under overload, p50 {rig.percentile(took, 0.5) * 1000:.0f} ms, p99 {p99:.0f} ms (bound {bound:.0f}), max {max(took) * 1000:.0f} ms, "
                f"{len(bad)} failed {bad[:2]}; p99 before {rig.percentile(quiet, 0.99) * 1000:.0f} ms")
         h = [s[1] for s in health.between(start, end)]
@@ -169,9 +183,10 @@ def main():
         told = [s for s in w if s[2] == 429]
         codes = sorted({str(s[2]) for s in w})
         says_when = re.search(r"^Retry-After: (\d+)", refusal, re.M)
-        result("refusals", refused > 0 and "429 Too Many Requests" in refusal and says_when and all(s[3] for s in told) and not [s for s in w if s[2] not in (200, 201, 429)], f"{refused:.0f} calls got 429 with Retry-After: {says_when.group(1) if says_when else None}; of a probe's "
+        in_words = "429 Too Many Requests" in refusal and says_when if kind == "http" else "RESOURCE_EXHAUSTED" in refusal
+        result("refusals", refused > 0 and in_words and all(s[3] for s in told) and not [s for s in w if s[2] not in (200, 201, 429)], f"{refused:.0f} calls got {too_many} with Retry-After: {says_when.group(1) if says_when else None}; of a probe's "
                f"{len(w)} applies {len(told)} did; all its statuses: {codes}")
-        most = before_rss + GROWS_MB + accepted * PER_WORKLOAD_KB / 1024
+        most = before_rss + GROWS_MB + accepted * each * PER_WORKLOAD_KB / 1024
         result("memory", peak < most, f"{before_rss:.0f} -> {peak:.0f} MiB at most (bound {most:.0f}: {GROWS_MB} and {PER_WORKLOAD_KB} KiB for each accepted workload)")
         result("recovery", recovered is not None and recovered < RECOVERY_S, f"applies are fast again {recovered if recovered is None else round(recovered, 2)} s after the load ended (bound {RECOVERY_S:.0f} s)")
         c.agents["mock"].stop()
@@ -186,8 +201,7 @@ def main():
         c.closing = True
         c.kill_all()
         shutil.rmtree(c.dir, ignore_errors=True)
-    print(f"{results.count(True)} passed, {results.count(False)} failed")
-    return 0 if all(results) else 1
+    return results
 
 
 if __name__ == "__main__":

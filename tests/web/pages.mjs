@@ -1,4 +1,6 @@
 // The pages on a small cluster: what they show, what they do, keys, colours, narrow screens, hostile text.
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
 import { Cluster, test, atEnd, check, equal, until, openPage, live, clean, note } from './rig.mjs';
 
 let shared = null;
@@ -355,3 +357,69 @@ test('markup in names, labels, messages and logs is shown as text', async ({ def
 });
 
 atEnd(() => shared?.close());
+
+// R: C32 X4
+test('a server that wants tokens is asked with one: the page asks for it, says why one is refused, and shows the cluster then', async ({ defer }) => {
+  const c = await Cluster.parts([], '--auth', 'token');
+  defer(() => c.close());
+  const admin = (await readFile(path.join(c.data, 'admin.token'), 'utf8')).trim(), as = { Authorization: `Bearer ${admin}`, 'Content-Type': 'application/json' };
+  const api = async (method, where, body) => {
+    const a = await fetch(`${c.url}/v1/${where}`, { method, headers: as, body: body && JSON.stringify(body) });
+    check(a.ok, `${method} ${where}: ${a.status}`);
+    return a.json();
+  };
+  const viewer = (await api('POST', 'tokens', { name: 'eve', role: 'viewer' })).secret, node = (await api('POST', 'tokens', { name: 'machine', role: 'node' })).secret;
+  await api('PUT', 'workloads/waits', { type: 'process', spec: { command: ['x'] } });
+  const page = await openPage(`${c.url}/`, { width: 390, height: 800 });
+  defer(() => page.context().close());
+  const input = page.locator('dialog input[name=token]'), refused = page.locator('dialog .refused');
+  await input.waitFor();
+  equal(await refused.count(), 0, 'nobody was refused yet');
+  const [box, around] = [await input.boundingBox(), await page.locator('dialog').boundingBox()];
+  check(box.x > around.x && box.x + box.width < around.x + around.width && box.width > around.width * 0.8, 'the field fills the dialog, and stays in it');
+  await input.press('Enter'); // nothing is no token
+  const give = async (token) => {
+    await input.fill(token);
+    await input.press('Enter');
+  };
+  await give('berth_wrong');
+  await refused.filter({ hasText: 'The token is not known here.' }).waitFor();
+  equal(await input.inputValue(), '', 'asked again');
+  await give(node);
+  await page.locator('dialog h2', { hasText: 'may not look' }).waitFor();
+  await refused.filter({ hasText: 'needs the role viewer' }).waitFor();
+  await give(viewer);
+  await live(page);
+
+  // What this token may not do is said in the server's words; another one is asked for on demand.
+  await page.goto(`${c.url}/#/workloads/waits`);
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await page.locator('.toast.bad', { hasText: 'needs the role operator' }).waitFor();
+  await page.click('#help');
+  await page.getByRole('button', { name: 'Use another token' }).click();
+  await give(admin);
+  await live(page);
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await page.locator('.title .badge[data-phase=Stopped]').waitFor();
+  const stopped = (await api('GET', 'events?workload=waits&type=WorkloadDesired')).items[0];
+  equal(stopped?.actor, 'admin', 'who did it');
+
+  // Every page is whole once the token is there, whichever was open before.
+  for (const [where, shown] of [['#/workloads/waits', '.sentence, .fits'], ['#/workloads/waits', '.row:visible >> text=WorkloadApplied'], ['#/events', '.row:visible >> text=waits'], ['#/workloads', '.row[data-key=waits]']]) {
+    await page.goto(`${c.url}/${where}`);
+    await page.click('#help');
+    await page.getByRole('button', { name: 'Use another token' }).click();
+    await give(viewer);
+    await live(page);
+    await page.locator(shown).first().waitFor({ timeout: 5000 }).catch((e) => check(false, `${where}: ${e.message}`));
+  }
+
+  // Revoked while the page is open: it says so, and what is shown stays.
+  await api('DELETE', 'tokens/eve');
+  await refused.filter({ hasText: 'The token eve was revoked.' }).waitFor();
+  await page.waitForTimeout(2000); // when a lost connection would be told
+  equal(await page.locator('.banner').count(), 0, 'the server is there: no banner says otherwise');
+  await give(admin);
+  await live(page);
+  clean(page, / 401 |403.*waits\/stop/);
+});

@@ -8,6 +8,7 @@
 #include "agent/runtimes/cluster.h"
 #include "agent/runtimes/cluster_state.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "model/pb.h"
 #include "model/validate.h"
@@ -372,7 +373,9 @@ static const Pb__WorkloadType__E *cluster_types_now(struct runtime *rt)
 /* One call, made until it is answered. */
 static int call_now(struct runtime *rt, const char *method, const ProtobufCMessage *request, struct grpc_reply *ret, struct err *err)
 {
-        struct grpc_channel_options opt = { .tls = rt->tls, .server_name = rt->server_name, .max_message_bytes = REPLY_MAX_BYTES };
+        struct grpc_channel_options opt = {
+                .tls = rt->tls, .token = rt->token, .server_name = rt->server_name, .max_message_bytes = REPLY_MAX_BYTES
+        };
         struct str packed = STR_INIT;
         int r;
 
@@ -513,6 +516,7 @@ static void cluster_close(struct runtime *rt)
         mem_free(rt->nodes_cursor);
         mem_free(rt->address);
         mem_free(rt->server_name);
+        mem_free(rt->token);
         mem_free(rt->node_id);
         mem_free(rt);
 }
@@ -527,6 +531,18 @@ static int check_name(const char *node_id, struct err *err)
         return err_set(err, ERR_INVALID, .msg = fmt("%.80s cannot be the name of a node that is a cluster", node_id ? node_id : ""),
                        .detail = "it is a label's value there: at most 63 letters, digits, '-', '_' or '.', ending with a letter or digit",
                        .hint = "give another one with --node-id");
+}
+
+static int read_token(struct runtime *rt, const char *path, struct err *err)
+{
+        _cleanup_(str_finip) struct str text = STR_INIT;
+        int r = file_read(path, 4096, &text, err);
+
+        if (r < 0)
+                return err_prefix(err, "the cluster's token");
+        text.buf[strcspn(str_c(&text), " \t\r\n")] = 0;
+        rt->token = mem_strdup(text.buf);
+        return 0;
 }
 
 static int cluster_open(const struct runtime_options *opt, struct runtime **ret, struct err *err)
@@ -549,8 +565,11 @@ static int cluster_open(const struct runtime_options *opt, struct runtime **ret,
         rt->nodes_timer = evtimer_new(rt->base, on_nodes_timer, rt);
         if (r == 0 && (co->ca_file || co->cert_file))
                 r = tls_client_create(&to, &rt->tls, err);
+        if (r == 0 && co->token_file)
+                r = read_token(rt, co->token_file, err);
         if (r == 0) {
                 struct grpc_channel_options cho = { .tls = rt->tls,
+                                                    .token = rt->token,
                                                     .server_name = rt->server_name,
                                                     .backoff_max_ms = AGAIN_MAX_MS / 2,
                                                     .max_message_bytes = REPLY_MAX_BYTES };

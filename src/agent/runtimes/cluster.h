@@ -19,6 +19,7 @@
 struct cluster_options {
         const char *address;                        /* "host:port" of the child's gRPC door */
         const char *ca_file, *cert_file, *key_file; /* TLS to it; all NULL: clear text */
+        const char *token_file;                     /* the token that it knows us by; NULL: none */
         const char *server_name;                    /* that its certificate must carry; NULL: the address's host */
         int64_t place_wait_ms;                      /* 0: how long a start may wait for a place in the child, 10 s */
 };

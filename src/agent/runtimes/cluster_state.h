@@ -73,7 +73,7 @@ struct runtime {
         void (*on_event)(void *ctx, const struct runtime_event *event);
         void *ctx;
         struct tls *tls;
-        char *address, *server_name;
+        char *address, *server_name, *token;
         struct grpc_channel *channel;
         struct grpc_channel
             *streams_channel; /* logs and exec have a connection of their own: however many there are, calls about units find a place */

@@ -85,6 +85,8 @@ int launch_prepare(const Pb__PlanUnit *unit, const char *node_id, const char *di
         add_env(&env, "BERTH_WORKLOAD_ID", unit->workload_id);
         add_env(&env, "BERTH_NODE_ID", node_id);
         add_env(&env, "BERTH_REVISION", unit->workload->revision_id ? unit->workload->revision_id : "");
+        /* For a resource that can refuse smaller ones than it has seen: the one protection that needs no clock. */
+        add_env(&env, "BERTH_TOKEN", fmt("%llu.%llu", (unsigned long long)unit->token->epoch, (unsigned long long)unit->token->seq));
         unit_mark(dir, (struct unit_token){ unit->token->epoch, unit->token->seq }, &mark);
         add_env(&env, "BERTH_UNIT", strchr(str_c(&mark), '=') + 1);
         for (size_t i = 0; i < env.len; i++)

@@ -339,6 +339,7 @@ static const Pb__WorkloadType__E mock_types[] = { PB__WORKLOAD_TYPE__E__containe
 const struct runtime_ops runtime_mock = {
         .name = "mock",
         .types = mock_types,
+        .exclusive_types = mock_types, /* its units end with it */
         .open = mock_open,
         .close = mock_close,
         .find = mock_find,

@@ -8,16 +8,21 @@
  *      SIGUSR1 (value: grace in ms), SIGTERM, SIGINT -> SIGTERM to the command's group; after the grace SIGKILL to every descendant
  *      the command ended -> what it left behind gets SIGTERM, then SIGKILL; then exit.state, and the end
  *
+ * An exclusive unit that may move is stopped, and killed if need be, when the agent's lease (lease_file.h) has run out, whether the agent lives or not: until then the file must name a later time.
+ *
  * If the monitor itself is killed the kernel kills the command (PDEATHSIG) and the agent the rest (process.c).
  */
 #include "agent/runtime.h"
 #include "agent/runtimes/cgroup.h"
 #include "agent/runtimes/launch.h"
+#include "agent/runtimes/lease_file.h"
 #include "agent/runtimes/logfile.h"
 #include "agent/runtimes/unit_files.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/map.h"
+#include "base/mem.h"
+#include "base/mutant.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -29,6 +34,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,8 +54,12 @@ struct monitor {
         int signal_fd, out[2]; /* read ends: stdout, stderr */
         int64_t grace_ms;
         int64_t kill_at_ms; /* INT64_MAX: not stopping */
+        char *lease;        /* the file; NULL: it needs no lease */
+        int lease_fd;       /* a timer for its end, which a suspend does not delay */
         bool no_children;
 };
+
+static void begin_stop(struct monitor *m, int64_t grace_ms, bool asked);
 
 static int64_t mono_ms(void)
 {
@@ -121,6 +131,50 @@ static _noreturn_ void child(struct monitor *m, int out, int errput, int error_f
         dup2(out, 1);
         dup2(errput, 2);
         launch_exec(&m->launch, error_fd);
+}
+
+/* ---- the lease ---- */
+
+/* The timer runs until the time that the file names now. */
+static struct lease_file watch_lease(struct monitor *m)
+{
+        struct lease_file lease = lease_file_read(m->lease);
+        int64_t at = lease.until_ms > 0 ? lease.until_ms : 1;
+        struct itimerspec when = { .it_value = { .tv_sec = at / 1000, .tv_nsec = at % 1000 * 1000000 } };
+
+        timerfd_settime(m->lease_fd, TFD_TIMER_ABSTIME, &when, NULL);
+        return lease;
+}
+
+static int set_up_lease(struct monitor *m, struct err *err)
+{
+        if (m->unit->workload->exclusive != PB__EXCLUSIVE__E__movable)
+                return 0;
+        m->lease = mem_strdup(fmt("%s/../../lease", m->dir));
+        m->lease_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+        if (m->lease_fd < 0)
+                return err_sys(err, errno, "cannot watch the agent's lease");
+        if (watch_lease(m).until_ms <= clock_steady_ms())
+                return err_set(err, ERR_FAILED, .msg = "the agent's lease has run out: nothing exclusive is started");
+        return 0;
+}
+
+/* Its time has come, unless the agent has written down a later one meanwhile. */
+static void on_lease(struct monitor *m)
+{
+        uint64_t times;
+        struct lease_file lease;
+        int64_t now = clock_steady_ms();
+
+        if (m->lease_fd < 0 || read(m->lease_fd, &times, sizeof(times)) != (ssize_t)sizeof(times))
+                return;
+        lease = watch_lease(m);
+        if (lease.until_ms > now || m->state.lease_expired || MUTANT(monitor_ignores_lease))
+                return;
+        close(m->lease_fd);
+        m->lease_fd = -1;
+        m->state.lease_expired = true;
+        begin_stop(m, lease.kill_ms > now ? lease.kill_ms - now : 0, false);
 }
 
 /* Everything but 0, 1, 2 is close-on-exec here: status and lock are set so in unit_main(). */
@@ -248,19 +302,23 @@ static bool read_output(struct monitor *m, int which)
 static void watch(struct monitor *m)
 {
         while (!m->no_children) {
-                struct pollfd fds[3] = { { m->signal_fd, POLLIN, 0 }, { m->out[0], POLLIN, 0 }, { m->out[1], POLLIN, 0 } };
+                struct pollfd fds[4] = {
+                        { m->signal_fd, POLLIN, 0 }, { m->out[0], POLLIN, 0 }, { m->out[1], POLLIN, 0 }, { m->lease_fd, POLLIN, 0 }
+                };
                 int64_t now = mono_ms(), timeout = log_writer_has_partial(&m->log) ? PARTIAL_MS : -1;
                 int n;
 
                 if (m->kill_at_ms != INT64_MAX && (timeout < 0 || m->kill_at_ms - now < timeout))
                         timeout = m->kill_at_ms > now ? m->kill_at_ms - now : 0;
-                n = poll(fds, 3, (int)(timeout > 60000 ? 60000 : timeout));
+                n = poll(fds, 4, (int)(timeout > 60000 ? 60000 : timeout));
                 if (n == 0)
                         log_writer_flush(&m->log, clock_wall_ms());
                 if (n > 0 && fds[1].revents)
                         read_output(m, 0);
                 if (n > 0 && fds[2].revents)
                         read_output(m, 1);
+                if (n > 0 && fds[3].revents)
+                        on_lease(m);
                 on_signals(m);
                 if (!m->no_children && mono_ms() >= m->kill_at_ms) {
                         kill_all(m);
@@ -301,6 +359,8 @@ static int begin(struct monitor *m, const char *node_id, struct err *err)
                 return r;
         if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
                 return err_sys(err, errno, "cannot become the reaper of the unit's processes");
+        if ((r = set_up_lease(m, err)) < 0)
+                return r;
         set_up_limits(m);
         return start_command(m, err);
 }
@@ -312,7 +372,7 @@ bool unit_main_wanted(int argc, char **argv)
 
 int unit_main(int argc, char **argv)
 {
-        struct monitor m = { .signal_fd = -1, .out = { -1, -1 }, .kill_at_ms = INT64_MAX, .log = { .fd = -1 } };
+        struct monitor m = { .signal_fd = -1, .lease_fd = -1, .out = { -1, -1 }, .kill_at_ms = INT64_MAX, .log = { .fd = -1 } };
         const char *node_id = getenv("BERTH_NODE_ID");
         struct err err = { 0 };
 
@@ -341,6 +401,7 @@ int unit_main(int argc, char **argv)
         watch(&m);
         finish(&m);
         launch_fini(&m.launch);
+        mem_free(m.lease);
         pb__plan_unit__free_unpacked(m.unit, NULL);
         return 0;
 }

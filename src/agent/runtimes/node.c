@@ -244,9 +244,13 @@ static int node_open(const struct runtime_options *opt, struct runtime **ret, st
 static const Pb__WorkloadType__E node_types[] = { PB__WORKLOAD_TYPE__E__process, PB__WORKLOAD_TYPE__E__container,
                                                   PB__WORKLOAD_TYPE__E__compose, 0 };
 
+/* Containers have nobody beside the agent who would stop them. */
+static const Pb__WorkloadType__E exclusive_types[] = { PB__WORKLOAD_TYPE__E__process, 0 };
+
 const struct runtime_ops runtime_node = {
         .name = "node",
         .types = node_types,
+        .exclusive_types = exclusive_types,
         .types_now = node_types_now,
         .open = node_open,
         .close = node_close,

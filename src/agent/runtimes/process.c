@@ -194,6 +194,12 @@ static void begin_cleaning(struct punit *p)
         clean_turn(-1, 0, p);
 }
 
+/* none: the engine derives it */
+static Pb__Reason__E why_ended(const struct unit_state *s)
+{
+        return s->start_failed ? PB__REASON__E__start_failed : s->lease_expired ? PB__REASON__E__lease_expired : PB__REASON__E__none;
+}
+
 static void on_monitor_end(evutil_socket_t fd, short what, void *arg)
 {
         struct punit *p = arg;
@@ -204,7 +210,7 @@ static void on_monitor_end(evutil_socket_t fd, short what, void *arg)
                 begin_cleaning(p);
                 return;
         }
-        ended(p, p->stop_asked ? RUNTIME_STOPPED : RUNTIME_EXITED, &s, PB__REASON__E__none, s.message);
+        ended(p, p->stop_asked ? RUNTIME_STOPPED : RUNTIME_EXITED, &s, why_ended(&s), s.message);
 }
 
 /* ---- stopping ---- */
@@ -543,7 +549,7 @@ static void find_one(struct runtime *rt, const char *id)
         if (lock_is_held(dir))
                 wait_for_monitor(dir);
         if (unit_state_read(dir, "exit.state", &s, NULL) == 0) { /* written when nothing of the unit was left */
-                found(rt, id, RUNTIME_FOUND_EXITED, &s, s.start_failed ? PB__REASON__E__start_failed : PB__REASON__E__none);
+                found(rt, id, RUNTIME_FOUND_EXITED, &s, why_ended(&s));
                 return;
         }
         if (unit_state_read(dir, "run.state", &s, NULL) < 0)
@@ -563,7 +569,7 @@ static void find_one(struct runtime *rt, const char *id)
         }
         punit_free(p);
         if (unit_state_read(dir, "exit.state", &s, NULL) == 0) /* it ended between the two looks */
-                found(rt, id, RUNTIME_FOUND_EXITED, &s, PB__REASON__E__none);
+                found(rt, id, RUNTIME_FOUND_EXITED, &s, why_ended(&s));
         else
                 find_orphans(rt, id, dir, &s);
 }
@@ -701,6 +707,7 @@ static const Pb__WorkloadType__E process_types[] = { PB__WORKLOAD_TYPE__E__proce
 const struct runtime_ops runtime_process = {
         .name = "process",
         .types = process_types,
+        .exclusive_types = process_types,
         .open = process_open,
         .close = process_close,
         .find = process_find_all,

@@ -93,6 +93,8 @@ static void read_pair(struct unit_state *s, const char *key, const char *value)
                 s->stopped = n != 0;
         else if (str_eq(key, "start_failed"))
                 s->start_failed = n != 0;
+        else if (str_eq(key, "lease_expired"))
+                s->lease_expired = n != 0;
 }
 
 int unit_state_read(const char *dir, const char *name, struct unit_state *ret, struct err *err)
@@ -140,6 +142,8 @@ int unit_state_write(const char *dir, const char *name, const struct unit_state 
                 str_adds(&out, "stopped=1\n");
         if (s->start_failed)
                 str_adds(&out, "start_failed=1\n");
+        if (s->lease_expired)
+                str_adds(&out, "lease_expired=1\n");
         if (s->cgroup[0])
                 str_addf(&out, "cgroup=%s\n", s->cgroup);
         copy_line(message, sizeof(message), s->message);

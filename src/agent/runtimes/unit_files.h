@@ -4,6 +4,7 @@
  *   <dir>/lock          flock'ed from before the monitor starts until it ends: locked means that a monitor lives
  *   <dir>/run.state     written by the monitor when the command runs
  *   <dir>/exit.state    written by the monitor when nothing of the unit is left, or when it could not be started
+ *   <data>/lease        the agent's lease, two directories above: lease_file.h
  *   <dir>/output.log, output.log.1   what it printed (logfile.h)
  *
  * The .state files are lines of key=value, replaced as a whole (written beside and renamed). They are not synced: they describe processes, which
@@ -31,7 +32,8 @@ struct unit_state {
         bool has_exit_code, has_signal, oom, stopped; /* stopped: because it was asked to */
         int32_t exit_code, signal;
         bool start_failed;
-        char cgroup[65]; /* name below the cgroup mounts; "": none */
+        bool lease_expired; /* its monitor stopped it because the agent's lease had run out */
+        char cgroup[65];    /* name below the cgroup mounts; "": none */
         char message[512];
 };
 

@@ -1,0 +1,263 @@
+/* store/etcd_test.c: what only the store in etcd can suffer: lost answers, another leader, members that die or hang. With a real etcd, and a proxy before it where a fault
+ * must come at a certain moment. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "store/etcd_testkit.h"
+#include "store/store.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define PATIENCE_NS (60 * 1000000000LL)
+
+static struct etcd_process etcd;
+
+struct fixture {
+        struct etcd_proxy *proxy;
+        char prefix[32];
+        struct store *s; /* through the proxy, and leads */
+        struct err err;
+};
+
+static int setup(void **state)
+{
+        static int number;
+        struct fixture *f = mem_must(sizeof(*f));
+        snprintf(f->prefix, sizeof(f->prefix), "/t%d", ++number);
+        f->proxy = etcd_proxy_start(etcd.port);
+        if (store_open(fmt("etcd://127.0.0.1:%d%s", etcd_proxy_port(f->proxy), f->prefix), true, &f->s, &f->err) < 0 ||
+            store_lead(f->s, "test", 60, 5000, &f->err) < 0)
+                fail_msg("%s", err_line(&f->err));
+        *state = f;
+        return 0;
+}
+
+static int teardown(void **state)
+{
+        struct fixture *f = *state;
+        etcd_proxy_hold(f->proxy, false, false);
+        store_close(f->s);
+        etcd_proxy_stop(f->proxy);
+        mem_free(f);
+        return 0;
+}
+
+/* ---- words ---- */
+
+static void ctl(const char *words)
+{
+        _cleanup_(str_finip) struct str line = STR_INIT;
+        str_addf(&line, "ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:%d %s >/dev/null", etcd.port, words);
+        assert_int_equal(system(str_c(&line)), 0);
+}
+
+struct step {
+        struct store_event event;
+        struct store_record record;
+        struct store_batch batch;
+        char text[32], key[32];
+};
+
+static const struct store_batch *step_make(struct step *t, uint64_t expected)
+{
+        snprintf(t->text, sizeof(t->text), "e%llu", (unsigned long long)expected + 1);
+        snprintf(t->key, sizeof(t->key), "/k/%llu", (unsigned long long)expected % 7);
+        t->event = (struct store_event){ expected + 1, t->text, strlen(t->text) };
+        t->record = (struct store_record){ t->key, t->text, strlen(t->text) };
+        t->batch = (struct store_batch){ expected, expected + 1, &t->event, 1, &t->record, 1 };
+        return &t->batch;
+}
+
+static void submit(struct fixture *f, struct step *t, uint64_t expected)
+{
+        if (store_submit(f->s, step_make(t, expected), &f->err) < 0)
+                fail_msg("submit: %s", err_line(&f->err));
+}
+
+static void settles(struct fixture *f, int expected)
+{
+        f->err = (struct err){ 0 };
+        int r = store_settle(f->s, -1, &f->err);
+        if (r != expected)
+                fail_msg("settle: %d, expected %d: %s", r, expected, err_line(&f->err));
+}
+
+/* Asks etcd itself, past the proxy. */
+static void head_becomes(struct fixture *f, uint64_t head)
+{
+        for (int64_t end_ns = clock_mono_ns() + PATIENCE_NS;;) {
+                _cleanup_(store_closep) struct store *s = NULL;
+                assert_int_equal(store_open(fmt("etcd://127.0.0.1:%d%s", etcd.port, f->prefix), false, &s, &f->err), 0);
+                if (store_head(s) == head)
+                        return;
+                assert_true(clock_mono_ns() < end_ns);
+                nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+        }
+}
+
+struct tail {
+        uint64_t next;
+};
+static int tail_one(void *ctx, const struct store_event *e, struct err *err _unused_)
+{
+        struct tail *t = ctx;
+        assert_int_equal(e->seq, t->next);
+        const char *text = fmt("e%llu", (unsigned long long)e->seq);
+        assert_int_equal(e->len, strlen(text));
+        assert_memory_equal(e->data, text, e->len);
+        t->next++;
+        return 0;
+}
+
+/* Events 1 to n are there, each once and as it was given, and the store is sound. */
+static void holds_events(struct fixture *f, uint64_t n)
+{
+        _cleanup_(store_reader_closep) struct store_reader *r = NULL;
+        struct tail t = { 1 };
+        assert_int_equal(store_reader_open(f->s, &r, &f->err), 0);
+        assert_int_equal(store_reader_events(r, 0, false, tail_one, &t, &f->err), 0);
+        assert_int_equal(t.next, n + 1);
+        assert_int_equal(store_head(f->s), n);
+        assert_int_equal(store_integrity(f->s, &f->err), 0);
+}
+
+/* ---- the chain ---- */
+
+/* R: A5 C33 */
+static void answers_that_are_lost_are_found_out(void **state)
+{
+        struct fixture *f = *state;
+        struct step steps[4];
+        submit(f, &steps[0], 0);
+        settles(f, 1);
+        etcd_proxy_hold(f->proxy, false, true);
+        for (uint64_t i = 1; i < 4; i++)
+                submit(f, &steps[i], i);
+        head_becomes(f, 4); /* all of them happened, and nobody was told */
+        etcd_proxy_cut(f->proxy);
+        etcd_proxy_hold(f->proxy, false, false);
+        for (uint64_t i = 1; i < 4; i++)
+                settles(f, 1);
+        holds_events(f, 4);
+}
+
+/* R: A5 C33 */
+static void a_chain_that_was_given_up_is_found_out_when_it_is_sent_again(void **state)
+{
+        struct fixture *f = *state;
+        struct step steps[4];
+        etcd_proxy_hold(f->proxy, false, true);
+        for (uint64_t i = 0; i < 3; i++)
+                submit(f, &steps[i], i);
+        head_becomes(f, 3);
+        settles(f, -ERR_UNAVAILABLE);
+        assert_int_equal(store_in_flight(f->s), 0);
+        etcd_proxy_cut(f->proxy);
+        etcd_proxy_hold(f->proxy, false, false);
+        for (uint64_t i = 0; i < 4; i++) /* and one that is new */
+                submit(f, &steps[i], i);
+        for (uint64_t i = 0; i < 4; i++)
+                settles(f, 1);
+        holds_events(f, 4);
+        /* now that all is known, an old batch is a conflict again */
+        assert_int_equal(store_commit(f->s, &steps[1].batch, &f->err), -ERR_CONFLICT);
+}
+
+/* R: A4 C33 */
+static void a_conflict_in_the_middle_stops_what_is_behind_it(void **state)
+{
+        struct fixture *f = *state;
+        struct step steps[4];
+        etcd_proxy_hold(f->proxy, false, true);
+        submit(f, &steps[0], 0);
+        head_becomes(f, 1);
+        ctl(fmt("put %s/meta/head 99", f->prefix)); /* somebody meddles */
+        for (uint64_t i = 1; i < 4; i++)
+                submit(f, &steps[i], i);
+        etcd_proxy_hold(f->proxy, false, false);
+        settles(f, 1);
+        settles(f, -ERR_CONFLICT);
+        assert_int_equal(store_in_flight(f->s), 0);
+        ctl(fmt("put %s/meta/head 1", f->prefix));
+        holds_events(f, 1);
+}
+
+/* R: C33 */
+static void another_leader_in_the_middle_stops_what_is_behind(void **state)
+{
+        struct fixture *f = *state;
+        struct step steps[4];
+        _cleanup_(store_closep) struct store *other = NULL;
+        etcd_proxy_hold(f->proxy, false, true);
+        submit(f, &steps[0], 0);
+        head_becomes(f, 1);
+        ctl(fmt("del %s/meta/leader", f->prefix)); /* as if its lease had run out */
+        assert_int_equal(store_open(fmt("etcd://127.0.0.1:%d%s", etcd.port, f->prefix), false, &other, &f->err), 0);
+        assert_int_equal(store_lead(other, "the other", 60, 5000, &f->err), 0);
+        for (uint64_t i = 1; i < 4; i++)
+                submit(f, &steps[i], i);
+        etcd_proxy_hold(f->proxy, false, false);
+        settles(f, 1);
+        settles(f, -ERR_CONFLICT);
+        assert_non_null(strstr(f->err.detail, "the other"));
+        assert_int_equal(store_commit(other, step_make(&steps[1], 1), &f->err), 0);
+        head_becomes(f, 2);
+}
+
+/* R: A4 A5 C33 */
+static void a_long_chain_over_a_shaky_connection_has_no_gap_and_nothing_twice(void **state)
+{
+        struct fixture *f = *state;
+        enum { N = 400 };
+        struct step steps[STORE_IN_FLIGHT_MAX];
+        struct rng rng;
+        uint64_t done = 0, sent = 0;
+        size_t depth = store_limits(f->s).in_flight;
+        rng_seed(&rng, 3);
+        while (done < N) {
+                for (; sent < N && sent - done < depth; sent++)
+                        submit(f, &steps[sent % STORE_IN_FLIGHT_MAX], sent);
+                if (rng_chance(&rng, 60000)) {
+                        etcd_proxy_hold(f->proxy, rng_chance(&rng, 500000), rng_chance(&rng, 500000));
+                        nanosleep(&(struct timespec){ .tv_nsec = (long)rng_below(&rng, 4000000) }, NULL);
+                        etcd_proxy_cut(f->proxy);
+                        etcd_proxy_hold(f->proxy, false, false);
+                }
+                int r = store_settle(f->s, (int64_t)rng_below(&rng, 3), &f->err);
+                if (r == -ERR_UNAVAILABLE)
+                        sent = done; /* all of them again */
+                else if (r < 0)
+                        fail_msg("settle: %s", err_line(&f->err));
+                else
+                        done += (uint64_t)r;
+        }
+        holds_events(f, N);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+                T(answers_that_are_lost_are_found_out),
+                T(a_chain_that_was_given_up_is_found_out_when_it_is_sent_again),
+                T(a_conflict_in_the_middle_stops_what_is_behind_it),
+                T(another_leader_in_the_middle_stops_what_is_behind),
+                T(a_long_chain_over_a_shaky_connection_has_no_gap_and_nothing_twice),
+#undef T
+        };
+        if (!etcd_is_installed()) {
+                print_message("# etcd is not installed: not tested on it\n");
+                return 77;
+        }
+        etcd_process_start(&etcd);
+        int failed = cmocka_run_group_tests(tests, NULL, NULL);
+        etcd_process_clean(&etcd);
+        return failed;
+}

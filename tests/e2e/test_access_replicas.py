@@ -1,0 +1,146 @@
+"""Who gets in where several servers answer: what one knows all know, and what one passes on is still the caller's (C32, C33)."""
+import http.client
+import json
+import os
+import ssl
+import subprocess
+import time
+import unittest
+
+import etcd
+from berthtest import BERTH, Api, Process, only_embedded
+from test_join import Join
+from test_tls import Pki
+
+
+@only_embedded("starts its own etcd whatever the others run on: part of the ordinary run")
+@unittest.skipUnless(etcd.is_installed(), "etcd is not installed (Debian: etcd-server, etcd-client)")
+class Replicas(Join):
+    def two(self):
+        """A leader and a follower, each with a certificate of its own, on a real etcd."""
+        self.etcd = etcd.Etcd()
+        self.addCleanup(self.etcd.close)
+        c = self.cluster(server=False, heartbeat="1s")
+        c.want_tokens()
+        pki = Pki(c)
+        common = ["--store", f"etcd://{self.etcd.address}", "--ca", pki.dir]
+        c.server_args += [*pki.issue("server", "s1", "--ip", "127.0.0.1"), *common]
+        c.tls = ssl.create_default_context(cafile=pki.file("ca.pem"))
+        c.env["BERTH_TLS_CA"] = pki.file("ca.pem")
+        c.start_server()
+        data = os.path.join(c.dir, "second")
+        argv = [BERTH, "server", "--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *pki.issue("server", "s2", "--ip", "127.0.0.1"), *common,
+                "--heartbeat", "1s"]
+        second = Process("second", argv, c.env, os.path.join(c.dir, "second.log"))
+        c.agents["second"] = second  # ends with the cluster
+        path, deadline = os.path.join(data, "server.address"), time.monotonic() + 60
+        while not os.path.exists(path):
+            self.assertTrue(second.alive() and time.monotonic() < deadline, self.log(c, "second"))
+            time.sleep(0.02)
+        with open(path) as f:
+            second.address = dict(line.strip().split("=", 1) for line in f)
+        self.assertFalse(os.path.exists(os.path.join(data, "admin.token")), "there is one first admin")
+        return c, pki, second
+
+    # R: C32 C33
+    def test_what_a_follower_passes_on_is_the_callers(self):
+        c, pki, second = self.two()
+        pki.issue("user", "ola")
+        pki.issue("user", "vic", "--role", "viewer")
+        pki.issue("node", "node-9", "--ip", "127.0.0.1")
+
+        def at_follower(name, **kw):
+            return Api(second.address["http"], tls=pki.context(name), **kw)
+        self.assertEqual(at_follower("ola").call("PUT", "/v1/workloads/w", c.manifest("w")).status, 201)
+        self.assertEqual({e["actor"] for e in c.events_of("w", "WorkloadApplied")}, {"ola"})
+        for name in ("vic", "node-9"):
+            headers = {"X-Berth-Actor": "root", "X-Berth-Role": "admin"}
+            self.assertEqual(at_follower(name).call("DELETE", "/v1/workloads/w", headers=headers).status, 403)
+        # tokens: made through the follower, known to both, and revoked for both
+        follower = Api(second.address["http"], tls=c.tls, token=c.token)
+        made = follower.call("POST", "/v1/tokens", {"name": "ann", "role": "operator"})
+        self.assertEqual(made.status, 201, made)
+        secret = made.json["secret"]
+        self.assertEqual([e["actor"] for e in c.events(type="TokenCreated")][-1], "admin")
+        for address in (c.address, second.address["http"]):
+            c.wait_for("the token to work", lambda address=address: Api(address, tls=c.tls, token=secret).get("/v1/nodes").status == 200)
+        ann = Api(second.address["http"], tls=c.tls, token=secret)
+        self.assertEqual(ann.call("POST", "/v1/workloads/w/stop").status, 200)
+        self.assertEqual({e["actor"] for e in c.events_of("w", "WorkloadDesired")}, {"ann"})
+        c.ok("token", "revoke", "ann")
+        c.wait_for("it to be refused by the follower", lambda: ann.get("/v1/nodes").status == 401)
+        self.assertEqual(Api(c.address, tls=c.tls, token=secret).get("/v1/nodes").status, 401)
+        self.assertEqual(Api(second.address["http"], tls=c.tls).get("/v1/nodes").status, 401, "nor does it take strangers")
+        self.assert_nowhere(c, secret, c.token)
+        self.assertNotIn(secret.split("_")[1], self.log(c, "second"))
+
+    # R: C32 C33
+    def test_a_node_joins_by_a_follower_and_the_token_is_used_once_for_all(self):
+        c, _, second = self.two()
+        leader, c.grpc_address = c.grpc_address, second.address["grpc"]
+        token = self.join_token(c)
+        c.grpc_address = f"{second.address['grpc']},{leader}"  # the follower first
+        self.agent(c, "node-1", "--join", token)
+        c.wait_nodes_ready(1)
+        c.grpc_address = leader
+        self.agent(c, "node-2", "--join", token)
+        self.failed(c, "node-2", "was used already")
+        # the leader dies; what was used stays used
+        c.kill_server()
+        c.address = second.address["http"]
+        c.api = Api(c.address, tls=c.tls, token=c.token)
+        c.grpc_address = second.address["grpc"]
+        c.wait_for("the other to lead", lambda: c.cli("token", "create", "after", "--role", "viewer").code == 0)
+        self.agent(c, "node-3", "--join", token)
+        self.failed(c, "node-3", "was used already")
+        c.wait_nodes_ready(1)
+
+    def request(self, c, name):
+        key = os.path.join(c.dir, name + ".key")
+        subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", key], check=True, capture_output=True)
+        return subprocess.run(["openssl", "req", "-new", "-key", key, "-subj", "/CN=x"], check=True, capture_output=True, text=True).stdout
+
+    # Otherwise one who guesses, at any follower, keeps everybody behind that follower from joining. R: C32 C33 A11
+    def test_refusals_that_a_follower_passes_on_count_for_the_address_that_they_came_from(self):
+        c, _, second = self.two()
+        host, port = second.address["http"].rsplit(":", 1)
+        request = self.request(c, "some")
+
+        def join(source, secret):
+            connection = http.client.HTTPSConnection(host, int(port), context=c.tls, source_address=(source, 0), timeout=60)
+            connection.request("POST", "/v1/nodes:join", json.dumps({"node_id": "node-9", "secret": secret, "request": request}), {"Content-Type": "application/json"})
+            status = connection.getresponse().status
+            connection.close()
+            return status
+        guesses = [join("127.0.0.2", "bjoin_" + "x" * 43) for _ in range(40)]
+        self.assertIn(401, guesses)
+        self.assertIn(429, guesses)
+        self.assertEqual(join("127.0.0.1", self.join_token(c).split(".")[0]), 200)
+        self.assertIn("at 127.0.0.2: unknown-token", c.events(type="AccessRefused")[-1]["message"])
+
+    # R: C32 C33
+    def test_a_follower_renews_no_certificates_of_which_no_event_would_tell(self):
+        c, pki, second = self.two()
+        self.agent(c, "node-1", "--join", self.join_token(c))
+        c.wait_nodes_ready(1)
+        tls = ssl.create_default_context(cafile=pki.file("ca.pem"))
+        tls.load_cert_chain(*(os.path.join(c.dir, "node-1", "tls", f) for f in ("node.pem", "node-key.pem")))
+        body = {"node_id": "node-1", "request": self.request(c, "again")}
+        refused = Api(second.address["http"], tls=tls).call("POST", "/v1/nodes:renew", body)
+        self.assertEqual((refused.status, refused.json["code"]), (503, "unavailable"), refused)
+        self.assertIn(c.grpc_address, refused.json["message"])
+        self.assertEqual(Api(c.address, tls=tls).call("POST", "/v1/nodes:renew", body).status, 200)
+        c.wait_for("the event", lambda: any("by renewal" in e["message"] for e in c.events(type="CertificateIssued")))
+
+    # R: C32 C33
+    def test_the_persys_dialect_at_a_follower_is_the_callers_too(self):
+        c, pki, second = self.two()
+        pki.issue("user", "ola")
+        pki.issue("user", "vic", "--role", "viewer")
+        body = {"revision_id": "r1", "spec": {"type": "container", "container": {"image": "nginx"}, "resources": {"cpu_millicores": 100, "memory_mb": 64}}}
+        by_token, by_cert, viewer = Api(second.address["http"], tls=c.tls, token=c.token), *(Api(second.address["http"], tls=pki.context(n)) for n in ("ola", "vic"))
+        for api, name, actor in ((by_token, "one", "admin"), (by_cert, "two", "ola")):
+            a = api.call("POST", "/persys/workloads/schedule", {"workload_id": name, **body})
+            self.assertEqual((a.status, a.json.get("success")), (200, True), a)
+            self.assertEqual({e["actor"] for e in c.events_of(name, "WorkloadApplied")}, {actor})
+        self.assertEqual(viewer.call("POST", "/persys/workloads/schedule", {"workload_id": "three", **body}).status, 403)
