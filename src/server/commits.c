@@ -427,7 +427,7 @@ static void take_turns(struct commits *c)
 /* Everybody waits for the store, so its thread goes before the others of this process, where the machine allows that (as root, or by RLIMIT_NICE). */
 static void go_first(void)
 {
-        (void)setpriority(PRIO_PROCESS, 0, -5); /* of this thread only, on Linux */
+        (void)setpriority(PRIO_PROCESS, 0, -20); /* of this thread only, on Linux */
 }
 
 void *store_main(void *server)

@@ -7,7 +7,8 @@
  * takes several batches at a time gets full ones meanwhile; what is not full waits, as it may yet grow.
  *
  * Invariants:
- *   (R1) At most limits.in_flight batches are at the store, and only a full one follows another. Batches leave in the order in which they were cut.
+ *   (R1) At most limits.in_flight batches are under way at the store and NEXT_MAX wait in its queue, and only a full one follows another. Batches leave in the order in
+ *        which they were cut.
  *   (R2) While the store is away nothing is stepped: the state runs ahead of the store by at most what was decided before. Otherwise it runs ahead by READY_MAX full
  *        batches and one that is being made, besides those at the store: what comes faster waits in its queue, where it can be refused (A11), and a read never waits for more than these.
  *   (R3) A batch with nothing to commit is released only when no commit is under way.
@@ -33,7 +34,9 @@
 #define TURN_INPUTS 256 /* decisions asked for per turn, except that one input is never split */
 #define AHEAD_MAX 1024  /* such decisions that may wait for the store; beyond, inputs wait in their queue, and then callers are told so */
 #define READY_MAX 2     /* full batches that may wait for the store: with one, ring and store would take turns */
-#define TURN_READS 128  /* reads, before the others of a turn */
+#define NEXT_MAX                                                                                                                           \
+        1 /* of them one is in the store's queue: otherwise the store stands still after a commit until the ring has ended its turn */
+#define TURN_READS 128 /* reads, before the others of a turn */
 #define READ_AHEAD_MAX 1024
 #define STATS_EVERY_MS 20
 #define WAIT_MAX_MS 60000
@@ -485,7 +488,7 @@ static void submit(struct ring *r, struct core_batch *b)
 static void hand_over(struct ring *r)
 {
         while (r->leads && !r->broken &&
-               (r->in_flight == 0 || (r->in_flight < r->s->limits.in_flight && core_ready_batches(r->core) > 0))) {
+               (r->in_flight == 0 || (r->in_flight < r->s->limits.in_flight + NEXT_MAX && core_ready_batches(r->core) > 0))) {
                 struct core_batch *b = core_cut(r->core);
                 r->ahead = 0;
                 if (!b)
