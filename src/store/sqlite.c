@@ -15,6 +15,9 @@
 #include "base/mutant.h"
 #include <string.h>
 
+/* Slots of the index are anywhere in memory; by the time that a record comes its slot is in the cache. */
+#define PREFETCH_RECORDS 8
+
 static struct sqlite_store *self(struct store *s)
 {
         return (struct sqlite_store *)s;
@@ -133,18 +136,22 @@ static void bind_blob(sqlite3_stmt *q, int column, const void *data, size_t len)
         sqlite3_bind_blob64(q, column, len > 0 ? data : "", len, SQLITE_STATIC);
 }
 
-static int put_events(struct sqlite_store *s, const struct store_batch *b, struct err *err)
+static int put_rows(struct sqlite_store *s, enum sqlite_statement which, const char *doing, struct err *err)
 {
-        for (size_t i = 0; i < b->n_events; i++) {
-                sqlite3_bind_int64(s->q[Q_EVENT_PUT], 1, (int64_t)b->events[i].seq);
-                bind_blob(s->q[Q_EVENT_PUT], 2, b->events[i].data, b->events[i].len);
-                int r = sqlite_run(s, Q_EVENT_PUT, "appending events", err);
-                if (r < 0)
-                        return r;
-        }
-        return 0;
+        int r = s->rows.rows.len > 0 ? sqlite_run(s, which, doing, err) : 0;
+        array_clear(&s->rows.rows);
+        return r;
 }
 
+static int put_events(struct sqlite_store *s, const struct store_batch *b, struct err *err)
+{
+        array_clear(&s->rows.rows);
+        for (size_t i = 0; i < b->n_events; i++)
+                *array_push(&s->rows.rows) = (struct batch_row){ (int64_t)b->events[i].seq, NULL, b->events[i].data, b->events[i].len };
+        return put_rows(s, Q_EVENTS_PUT, "appending events", err);
+}
+
+/* Changes the row of a key, or adds a new one to s->rows. */
 static int put_record(struct sqlite_store *s, const struct store_record *record, uint64_t hash, struct err *err)
 {
         enum sqlite_statement which = record->data ? Q_RECORD_REPLACE : Q_RECORD_REMOVE;
@@ -166,11 +173,9 @@ static int put_record(struct sqlite_store *s, const struct store_record *record,
         if (!record->data)
                 return 0; /* removing what is not there is fine */
         int64_t id = s->next_id++;
-        sqlite3_bind_int64(s->q[Q_RECORD_PUT], 1, id);
-        sqlite3_bind_text(s->q[Q_RECORD_PUT], 2, record->key, -1, SQLITE_STATIC);
-        bind_blob(s->q[Q_RECORD_PUT], 3, record->data, record->len);
+        *array_push(&s->rows.rows) = (struct batch_row){ id, record->key, record->data, record->len };
         *array_push(&s->changes) = (struct index_change){ hash, id, false };
-        return sqlite_run(s, Q_RECORD_PUT, "writing records", err);
+        return 0;
 }
 
 /* The index is as old as the last commit on this connection; if another program wrote to the file since, it is built anew. */
@@ -196,7 +201,7 @@ static int index_refresh(struct sqlite_store *s, struct err *err)
 /* Inside the transaction. 1: write it, 0: it is there already, < 0: no. */
 static int check_head(struct sqlite_store *s, const struct store_batch *b, struct err *err)
 {
-        int64_t head;
+        int64_t head = 0;
         int r = sqlite_meta_get(s, "head", 0, &head, err);
         if (r < 0)
                 return r;
@@ -216,10 +221,17 @@ static int write_batch(struct sqlite_store *s, const struct store_batch *b, cons
         if (r < 0)
                 return r;
         r = put_events(s, b, err);
-        for (size_t i = 0; r == 0 && i < b->n_records; i++)
+        for (size_t i = 0; r == 0 && i < b->n_records; i++) {
+                if (i + PREFETCH_RECORDS < b->n_records)
+                        key_index_prefetch(&s->index, hashes[i + PREFETCH_RECORDS]);
                 r = put_record(s, &b->records[i], hashes[i], err);
+        }
+        if (r == 0)
+                r = put_rows(s, Q_RECORDS_PUT, "writing records", err);
         if (r == 0 && b->new_head != b->expected_head)
                 r = sqlite_meta_put(s, "head", (int64_t)b->new_head, err);
+        if (r == 0 && !s->log_kept)
+                sqlite3_wal_autocheckpoint(s->db, b->n_events + b->n_records >= BULK_OPS ? LOG_PAGES_BULK : LOG_PAGES);
         if (r == 0)
                 r = sqlite_run(s, Q_COMMIT, "committing", err);
         return r;

@@ -155,10 +155,11 @@ static int make_valid(struct sqlite_store *s, int slot, int64_t seq, struct err 
         return r;
 }
 
-static void set_autocheckpoint(struct sqlite_store *s, int pages)
+static void keep_log(struct sqlite_store *s, bool kept)
 {
         pthread_mutex_lock(&s->lock);
-        sqlite3_wal_autocheckpoint(s->db, pages);
+        s->log_kept = kept;
+        sqlite3_wal_autocheckpoint(s->db, kept ? 0 : LOG_PAGES);
         pthread_mutex_unlock(&s->lock);
 }
 
@@ -178,13 +179,13 @@ static int copy_state(struct sqlite_store *s, bool paced, struct err *err)
                 return r;
         /* While the view is open the log cannot be folded into the file and grows by the size of the copy; afterwards this thread folds it, beside the
          * commits, so that no commit pays for all of it. */
-        set_autocheckpoint(s, 0);
+        keep_log(s, true);
         r = copy_rows(s, view, slot, paced, err);
         sqlite3_exec(view, "COMMIT", NULL, NULL, NULL);
         if (r == 0)
                 r = make_valid(s, slot, seq, err);
         sqlite3_wal_checkpoint_v2(view, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
-        set_autocheckpoint(s, AUTOCHECKPOINT_PAGES);
+        keep_log(s, false);
         if (r == 0 && old >= 0)
                 r = clear_slot(s, old, paced, err);
         return r;

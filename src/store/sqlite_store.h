@@ -14,12 +14,15 @@
 #include "base/array.h"
 #include "store/key_index.h"
 #include "store/sqlite_lock.h"
+#include "store/sqlite_rows.h"
 #include "store/store_ops.h"
 #include <pthread.h>
 #include <sqlite3.h>
 
-/* How long the log grows before a commit folds it into the file; the reason is in sqlite_open.c. */
-#define AUTOCHECKPOINT_PAGES 256
+/* How long the log grows before a commit folds it into the file, and how long under load: after commits of at least so many rows; the reasons are in sqlite_open.c. */
+#define LOG_PAGES 256
+#define LOG_PAGES_BULK 2048
+#define BULK_OPS 512
 
 enum sqlite_statement {
         Q_BEGIN,
@@ -28,11 +31,11 @@ enum sqlite_statement {
         Q_DATA_VERSION,
         Q_META_GET,
         Q_META_PUT,
-        Q_EVENT_PUT,
+        Q_EVENTS_PUT,
         Q_EVENT_GET,
         Q_EVENT_FIRST,
         Q_EVENT_REMOVE,
-        Q_RECORD_PUT,
+        Q_RECORDS_PUT,
         Q_RECORD_REPLACE,
         Q_RECORD_REMOVE,
         _Q_MAX
@@ -57,7 +60,9 @@ struct sqlite_store {
         pthread_mutex_t lock;
         sqlite3 *db;
         sqlite3_stmt *q[_Q_MAX];
+        struct batch_rows rows; /* of the statement that is running */
         struct key_index index;
+        bool log_kept; /* the log is not folded: a checkpoint of the state is being copied from a view of one moment */
         bool index_ready;
         int64_t next_id, data_version;
         ARRAY(struct index_change) changes;
