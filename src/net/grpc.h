@@ -99,6 +99,8 @@ const struct tls_identity *grpc_call_identity(const struct grpc_call *call); /* 
  * always taken when the queue is empty and the connection is under its own limit. */
 int grpc_call_send(struct grpc_call *call, const void *data, size_t len);
 size_t grpc_call_queued_bytes(const struct grpc_call *call);
+void grpc_call_prefetch(
+    const struct grpc_call *call); /* something will be sent soon: where one sends to thousands, that is mostly waiting for memory */
 void grpc_call_want_drain(struct grpc_call *call); /* on_drain once the queue is (or falls) under a quarter of its limit */
 /* Take no more messages for now: the peer is slowed down by flow control. */
 void grpc_call_pause(struct grpc_call *call);

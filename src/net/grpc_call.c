@@ -636,6 +636,13 @@ size_t grpc_call_queued_bytes(const struct grpc_call *call)
         return call->out ? evbuffer_get_length(call->out) : 0;
 }
 
+void grpc_call_prefetch(const struct grpc_call *call)
+{
+        __builtin_prefetch(&call->conn);
+        __builtin_prefetch(&call->out);
+        __builtin_prefetch(&call->in_work);
+}
+
 void grpc_call_want_drain(struct grpc_call *call)
 {
         call->drain_wanted = true;
