@@ -109,11 +109,13 @@ static void etcd_make(struct fixture *f)
         snprintf(f->dir, sizeof(f->dir), "/test-%d", ++number);
 }
 
+static int etcd_opened; /* by turns with one commit under way and with several */
+
 /* Opens and leads. A leader that died is believed until its lease has run out. */
 static int etcd_open_it(struct fixture *f, struct store **ret_store, struct err *err)
 {
         struct store *s = NULL;
-        int r = store_open(fmt("etcd://127.0.0.1:%d%s", etcd.port, f->dir), true, &s, err);
+        int r = store_open(fmt("etcd://127.0.0.1:%d%s%s", etcd.port, f->dir, etcd_opened++ % 2 ? "?in-flight=3" : ""), true, &s, err);
         if (r == 0 && (r = store_lead(s, fmt("test, pid %d", (int)getpid()), ETCD_TTL_SECONDS, 2500, err)) < 0) {
                 store_close(s);
                 s = NULL;

@@ -419,13 +419,13 @@ static int64_t leads_until_ns(struct store *base)
 
 struct address {
         char *text; /* cut into pieces */
-        const char *endpoints, *prefix, *ca, *cert, *key, *user, *password_file;
+        const char *endpoints, *prefix, *ca, *cert, *key, *user, *password_file, *in_flight;
 };
 
 static int parse_query(struct address *at, char *query, struct err *err)
 {
-        static const char *const names[] = { "ca", "cert", "key", "user", "password-file" };
-        const char **fields[] = { &at->ca, &at->cert, &at->key, &at->user, &at->password_file };
+        static const char *const names[] = { "ca", "cert", "key", "user", "password-file", "in-flight" };
+        const char **fields[] = { &at->ca, &at->cert, &at->key, &at->user, &at->password_file, &at->in_flight };
         char *save = NULL;
         for (char *word = strtok_r(query, "&", &save); word; word = strtok_r(NULL, "&", &save)) {
                 char *equals = strchr(word, '=');
@@ -436,7 +436,7 @@ static int parse_query(struct address *at, char *query, struct err *err)
                         i++;
                 if (!equals || i == ARRAY_LEN(names))
                         return err_set(err, ERR_INVALID, .msg = "the address of etcd has an unknown option", .detail = fmt("\"%s\"", word),
-                                       .hint = "known are ca, cert, key, user, password-file");
+                                       .hint = "known are ca, cert, key, user, password-file, in-flight");
                 *fields[i] = equals + 1;
         }
         return 0;
@@ -468,6 +468,17 @@ static void address_fini(struct address *at)
 {
         mem_free((char *)at->prefix);
         mem_free(at->text);
+}
+
+static int parse_in_flight(const struct address *at, size_t *ret, struct err *err)
+{
+        uint64_t n = ETCD_IN_FLIGHT;
+        if (at->in_flight && (str_parse_u64(at->in_flight, &n) < 0 || n < 1 || n > ETCD_IN_FLIGHT_MAX))
+                return err_set(err, ERR_INVALID, .msg = "the address of etcd has an option with a bad value",
+                               .detail = fmt("in-flight=%s", at->in_flight),
+                               .hint = fmt("commits under way at a time: 1 to %d", ETCD_IN_FLIGHT_MAX));
+        *ret = (size_t)n;
+        return 0;
 }
 
 static int read_password(const char *file, struct str *out, struct err *err)
@@ -546,7 +557,10 @@ int etcd_open(const char *rest, bool create, bool to_restore, struct store **ret
         struct address at = { 0 };
         _cleanup_(str_finip) struct str password = STR_INIT;
         struct etcd_store *s = NULL;
+        size_t in_flight = 0;
         int r = parse_address(rest, &at, err);
+        if (r == 0)
+                r = parse_in_flight(&at, &in_flight, err);
         if (r == 0 && at.password_file)
                 r = read_password(at.password_file, &password, err);
         if (r == 0) {
@@ -563,8 +577,8 @@ int etcd_open(const char *rest, bool create, bool to_restore, struct store **ret
                                                                 .batch_ops = ETCD_BATCH_OPS,
                                                                 .batch_bytes = ETCD_BATCH_BYTES,
                                                                 .wants_index_records = true,
-                                                                .in_flight = ETCD_SUBMITTED } },
-                                          .chain.window = ETCD_IN_FLIGHT,
+                                                                .in_flight = in_flight + 1 } }, /* that one is packed meanwhile */
+                                          .chain = { .window = in_flight, .max_window = in_flight },
                                           .prefix = mem_strdup(at.prefix) };
                 etcd_cache_init(&s->cache);
                 etcd_follow_init(&s->follow);

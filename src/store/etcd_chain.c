@@ -230,7 +230,7 @@ static void set_window(struct etcd_chain *c, bool in_order)
         if (!in_order) {
                 c->window -= c->window > 1;
                 c->in_order = 0;
-        } else if (++c->in_order >= WINDOW_GROWS_AFTER && c->window < ETCD_IN_FLIGHT) {
+        } else if (++c->in_order >= WINDOW_GROWS_AFTER && c->window < c->max_window) {
                 c->window++;
                 c->in_order = 0;
         }
@@ -315,12 +315,13 @@ int etcd_settle(struct store *base, int64_t wait_ms, struct err *err)
                 c->unsure_head = 0;
         if (!l->again)
                 set_window(c, true);
-        etcd_cache_commit(&s->cache, l->batch);
-        etcd_compact_now_and_then(s);
-        etcd_request_free(l->request);
+        struct etcd_link done = *l;
         *l = (struct etcd_link){ 0 };
         c->first = (c->first + 1) % STORE_IN_FLIGHT_MAX;
         c->n--;
-        send_what_may_be(s);
+        send_what_may_be(s); /* before anything else: etcd waits for it */
+        etcd_cache_commit(&s->cache, done.batch);
+        etcd_compact_now_and_then(s);
+        etcd_request_free(done.request);
         return 1;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define VALUE_MAX_BYTES (4u << 20)
-/* Of larger values JSON may be twice as long as they are. Control characters would make it six times as long, and then a transaction with one workload too large for etcd. */
+/* Of larger values JSON may be a quarter longer than they are. Control characters would make it six times as long, and then a transaction with one workload too large for etcd. */
 #define JSON_LARGE_BYTES (16u << 10)
 
 static const struct {
@@ -72,7 +72,7 @@ void etcd_encode(struct str *out, const char *key, const void *data, size_t len,
         const ProtobufCMessageDescriptor *type = is_status_word(key) ? NULL : type_of(key);
         size_t before = out->len;
         bool is_json = type && (json_write_packed(out, type, data, len) || write_unpacked(out, type, data, len, scratch));
-        if (is_json && len > JSON_LARGE_BYTES && out->len - before > 2 * len) {
+        if (is_json && len > JSON_LARGE_BYTES && out->len - before > len + len / 4) {
                 out->len = before;
                 is_json = false;
         }

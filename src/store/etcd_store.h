@@ -10,16 +10,18 @@
 #include <pthread.h>
 
 /* etcd's own limit is 128 operations per transaction (--max-txn-ops); more become transactions within one transaction, to each of which the limit applies (etcd_chain.c). A large transaction
- * costs etcd and the server less for each operation: 400 instead of 120 took a quarter off. The core cuts a batch when it has more than 400 (it keeps 100 free for the next decision). */
+ * costs etcd and the server less for each operation: 400 instead of 120 took a quarter off, 1,400 instead of 400 another sixth. The core cuts a batch when it has more than 1,400 (it keeps
+ * 100 free for the next decision). */
 #define ETCD_TXN_OPS 128
-#define ETCD_BATCH_OPS (100 + 400)
-#define ETCD_MAX_OPS 512
-/* etcd takes 1.5 MiB (--max-request-bytes). One workload may have 256 KiB, in its event and in its record; as JSON they may be twice that (etcd_codec.c). */
+#define ETCD_BATCH_OPS (100 + 1400)
+#define ETCD_MAX_OPS 1512
+/* etcd takes 1.5 MiB (--max-request-bytes). A full batch has 160 KiB packed, and becomes at most 200 KB of JSON and 350 bytes for the keys, names and frames of each operation: 0.7 MB.
+ * Its last workload may have 256 KiB, in its event and in its record, of which JSON may be a quarter larger (etcd_codec.c): 0.7 MB. */
 #define ETCD_MAX_BYTES (1u << 20)
-#define ETCD_BATCH_BYTES (96u << 10)
-/* Transactions under way: one is applied, one is synced, one is on its way; with more etcd does not become faster. One more is packed meanwhile, so that it can leave at once. */
-#define ETCD_IN_FLIGHT 3
-#define ETCD_SUBMITTED 4
+#define ETCD_BATCH_BYTES (160u << 10)
+/* Transactions under way: with large ones a second one gains little (etcd applies one at a time), and may overtake the first. The next one is packed meanwhile, so that it can leave at once. */
+#define ETCD_IN_FLIGHT 1
+#define ETCD_IN_FLIGHT_MAX 8
 #define ETCD_PAGE 256     /* keys per answer when much is read */
 #define ETCD_CALL_MS 5000 /* one call, all members tried */
 #define ETCD_SEQ_DIGITS 20
@@ -43,7 +45,8 @@ struct etcd_chain {
         struct etcd_link links[STORE_IN_FLIGHT_MAX];
         size_t first, n;
         uint64_t unsure_head;    /* up to here something was sent whose outcome was never learnt; 0: nothing */
-        size_t window, in_order; /* how many may be under way; how many were in order since that changed */
+        size_t max_window;       /* how many may be under way at the most, ... */
+        size_t window, in_order; /* ... and now; how many were in order since that changed */
         _Atomic uint64_t again;  /* links that were sent again because they came before the one that they follow */
 };
 

@@ -3,6 +3,9 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "events.pb-c.h"
+#include "model/pb.h"
+#include "records.pb-c.h"
 #include "store/etcd_testkit.h"
 #include "store/store.h"
 #include <setjmp.h>
@@ -32,7 +35,7 @@ static int setup(void **state)
         struct fixture *f = mem_must(sizeof(*f));
         snprintf(f->prefix, sizeof(f->prefix), "/t%d", ++number);
         f->proxy = etcd_proxy_start(etcd.port);
-        if (store_open(fmt("etcd://127.0.0.1:%d%s", etcd_proxy_port(f->proxy), f->prefix), true, &f->s, &f->err) < 0 ||
+        if (store_open(fmt("etcd://127.0.0.1:%d%s?in-flight=3", etcd_proxy_port(f->proxy), f->prefix), true, &f->s, &f->err) < 0 ||
             store_lead(f->s, "test", 60, 5000, &f->err) < 0)
                 fail_msg("%s", err_line(&f->err));
         *state = f;
@@ -241,6 +244,67 @@ static void a_long_chain_over_a_shaky_connection_has_no_gap_and_nothing_twice(vo
         holds_events(f, N);
 }
 
+/* As many small ones as a batch takes, and behind them the largest workload that there may be: etcd takes it, with the limit that it has by itself. R: A11 */
+static void a_full_batch_and_the_largest_workload_are_one_request(void **state)
+{
+        struct fixture *f = *state;
+        struct store_limits limits = store_limits(f->s);
+        size_t n = limits.batch_ops / 2 - 1, bytes = 0;
+        struct arena a = ARENA_INIT;
+        struct store_event *events = arena_new_n(&a, struct store_event, n);
+        struct store_record *records = arena_new_n(&a, struct store_record, n);
+        char *text = arena_alloc(&a, 256 * 1024);
+        memset(text, 'x', 256 * 1024);
+        for (size_t i = 0; i < 256 * 1024; i += 8)
+                text[i] = '"';
+        text[256 * 1024 - 1] = 0;
+        for (size_t i = 0; i < n; i++) {
+                Pb__Event e = PB__EVENT__INIT;
+                Pb__Workload w = PB__WORKLOAD__INIT;
+                Pb__Spec spec = PB__SPEC__INIT;
+                size_t len;
+                w.id = e.workload_id = arena_printf(&a, "w%zu", i);
+                w.revision_id = "sha256:9f86d081884c7d659a2feaa0c55ad015";
+                w.resource_version = e.seq = i + 1;
+                e.type = PB__EVENT_TYPE__E__WorkloadApplied;
+                e.timestamp = 1790000000000;
+                e.node_id = "node-of-some-length-12345";
+                if (i == n - 1) {
+                        w.spec = &spec;
+                        spec.image = text;
+                        e.workload = &w;
+                } else if (bytes < limits.batch_bytes) {
+                        w.assigned_node = e.message = "text of some length, so that a batch has as many bytes as it may have";
+                }
+                void *data = pb_pack_arena(&a, &e.base, &len);
+                events[i] = (struct store_event){ i + 1, data, len };
+                bytes += len;
+                data = pb_pack_arena(&a, &w.base, &len);
+                records[i] = (struct store_record){ arena_printf(&a, "/workloads/%s", w.id), data, len };
+                bytes += len;
+        }
+        assert_true(bytes > limits.batch_bytes + 512 * 1024);
+        struct store_batch batch = { 0, n, events, n, records, n };
+        assert_int_equal(store_submit(f->s, &batch, &f->err), 0);
+        settles(f, 1);
+        assert_int_equal(store_head(f->s), n);
+        arena_fini(&a);
+}
+
+static void how_many_may_be_under_way_is_checked(void **state)
+{
+        struct fixture *f = *state;
+        static const char *const bad[] = { "0", "9", "-1", "x", "" };
+        for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+                struct store *s = NULL;
+                f->err = (struct err){ 0 };
+                assert_int_equal(store_open(fmt("etcd://127.0.0.1:%d%s?in-flight=%s", etcd.port, f->prefix, bad[i]), false, &s, &f->err),
+                                 -ERR_INVALID);
+                assert_non_null(strstr(f->err.hint, "1 to 8"));
+        }
+        assert_int_equal(store_limits(f->s).in_flight, 4);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -250,6 +314,8 @@ int main(void)
                 T(a_conflict_in_the_middle_stops_what_is_behind_it),
                 T(another_leader_in_the_middle_stops_what_is_behind),
                 T(a_long_chain_over_a_shaky_connection_has_no_gap_and_nothing_twice),
+                T(a_full_batch_and_the_largest_workload_are_one_request),
+                T(how_many_may_be_under_way_is_checked),
 #undef T
         };
         if (!etcd_is_installed()) {
