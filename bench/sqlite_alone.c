@@ -117,15 +117,17 @@ static double cpu_seconds(void)
 static double write_rows(const char *path, uint64_t commits, uint64_t *bytes, double *ret_cpu)
 {
         check(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL), path);
-        check(sqlite3_exec(db,
-                           "PRAGMA page_size = 4096; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -16384;"
-                           "PRAGMA mmap_size = 0; PRAGMA secure_delete = OFF; PRAGMA wal_autocheckpoint = 256;"
-                           "CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;"
-                           "CREATE TABLE events(seq INTEGER PRIMARY KEY, data BLOB NOT NULL);"
-                           "CREATE TABLE records(id INTEGER PRIMARY KEY, key TEXT NOT NULL, data BLOB NOT NULL);"
-                           "INSERT INTO meta VALUES('head', 0);",
-                           NULL, NULL, NULL),
-              "cannot set up");
+        check(
+            sqlite3_exec(
+                db,
+                "PRAGMA page_size = 4096; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -16384;"
+                "PRAGMA mmap_size = 0; PRAGMA secure_delete = OFF; PRAGMA wal_autocheckpoint = 2048; PRAGMA journal_size_limit = 16777216;"
+                "CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;"
+                "CREATE TABLE events(seq INTEGER PRIMARY KEY, data BLOB NOT NULL);"
+                "CREATE TABLE records(id INTEGER PRIMARY KEY, key TEXT NOT NULL, data BLOB NOT NULL);"
+                "INSERT INTO meta VALUES('head', 0);",
+                NULL, NULL, NULL),
+            "cannot set up");
         sqlite3_stmt *start = prepare("BEGIN IMMEDIATE"), *finish = prepare("COMMIT"),
                      *head = prepare("UPDATE meta SET value = ?1 WHERE key = 'head'"),
                      *event = prepare("INSERT INTO events VALUES(?1, ?2)"), *record = prepare("INSERT INTO records VALUES(?1, ?2, ?3)"),

@@ -177,10 +177,14 @@ static bool may_send(struct etcd_store *s, size_t i)
 static void send_what_may_be(struct etcd_store *s)
 {
         struct etcd_chain *c = &s->chain;
-        for (size_t i = 0; i < c->n && i < c->window && may_send(s, i); i++) {
+        size_t under_way = 0;
+        for (size_t i = 0; i < c->n && may_send(s, i); i++) {
                 struct etcd_link *l = link_at(c, i);
+                if (!l->request && under_way >= c->window)
+                        return;
                 if (!l->request)
                         l->request = etcd_request_send(s->client, "/etcdserverpb.KV/Txn", &l->packed, ETCD_CALL_MS, true, on_end, &s->base);
+                under_way += !etcd_request_wait(l->request, 0);
         }
 }
 
@@ -306,6 +310,7 @@ int etcd_settle(struct store *base, int64_t wait_ms, struct err *err)
         while (r == 0) {
                 if (!etcd_request_wait(l->request, wait_ms))
                         return 0;
+                send_what_may_be(s); /* before the answer is read: etcd waits for the next one */
                 r = judge(s, l, err);
         }
         if (r < 0)
@@ -319,7 +324,7 @@ int etcd_settle(struct store *base, int64_t wait_ms, struct err *err)
         *l = (struct etcd_link){ 0 };
         c->first = (c->first + 1) % STORE_IN_FLIGHT_MAX;
         c->n--;
-        send_what_may_be(s); /* before anything else: etcd waits for it */
+        send_what_may_be(s);
         etcd_cache_commit(&s->cache, done.batch);
         etcd_compact_now_and_then(s);
         etcd_request_free(done.request);

@@ -673,6 +673,8 @@ static void watch_message(struct grpc_call *call, const void *data, size_t len)
                 w->next_revision = e->kv->mod_revision + 1;
                 w->fn(w->ctx, &(struct etcd_watch_event){ .kv = e->kv, .deleted = e->type == 1, .revision = e->kv->mod_revision });
         }
+        if (a->fragment && a->n_events > 0)
+                w->next_revision--; /* the rest of that revision is yet to come: if the stream ends before, it comes again as a whole */
         if (a->header && a->n_events == 0 && !a->created && !a->canceled && a->header->revision >= w->next_revision)
                 w->next_revision = a->header->revision + 1; /* a word that nothing has happened until there */
         if (a->canceled)
@@ -712,6 +714,7 @@ static void watch_open(evutil_socket_t fd, short what, void *ctx)
         create.range_end = (ProtobufCBinaryData){ strlen(w->end), (uint8_t *)w->end };
         create.start_revision = w->next_revision;
         create.progress_notify = true;
+        create.fragment = true; /* what is far behind gets up to a thousand revisions at once, more than a message may have */
         r.request_case = ETCD__WATCH_REQUEST__REQUEST_CREATE_REQUEST;
         r.create_request = &create;
         unsigned char packed[2200];

@@ -6,8 +6,10 @@
 #include "events.pb-c.h"
 #include "model/pb.h"
 #include "records.pb-c.h"
+#include "store/etcd_client.h"
 #include "store/etcd_testkit.h"
 #include "store/store.h"
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -291,6 +293,62 @@ static void a_full_batch_and_the_largest_workload_are_one_request(void **state)
         arena_fini(&a);
 }
 
+struct seen {
+        pthread_mutex_t lock;
+        uint64_t n, bytes;
+        int64_t revision;
+};
+
+static void see(void *ctx, const struct etcd_watch_event *e)
+{
+        struct seen *seen = ctx;
+        if (e->compacted)
+                return;
+        pthread_mutex_lock(&seen->lock);
+        assert_true(e->revision > seen->revision); /* one for each revision here */
+        seen->revision = e->revision;
+        seen->n++;
+        seen->bytes += e->kv->value.len;
+        pthread_mutex_unlock(&seen->lock);
+}
+
+/* etcd sends whoever is behind a thousand revisions at once: that may be more than any message that is taken. R: C1 */
+static void a_watch_that_is_far_behind_gets_everything(void **state)
+{
+        struct fixture *f = *state;
+        enum { N = 150, BYTES = 500000 };
+        _cleanup_(mem_freep) char *large = mem_must(BYTES);
+        memset(large, 'x', BYTES);
+        for (uint64_t head = 0; head < N; head++) {
+                struct step t;
+                step_make(&t, head);
+                t.record = (struct store_record){ "/large", large, BYTES };
+                if (store_commit(f->s, &t.batch, &f->err) < 0)
+                        fail_msg("commit: %s", err_line(&f->err));
+        }
+        struct seen seen = { .lock = PTHREAD_MUTEX_INITIALIZER };
+        char address[64], key[64], end[64];
+        snprintf(address, sizeof(address), "127.0.0.1:%d", etcd.port);
+        snprintf(key, sizeof(key), "%s/large", f->prefix);
+        snprintf(end, sizeof(end), "%s/largf", f->prefix);
+        struct etcd_client_options opt = { .endpoints = address };
+        struct etcd_client *c;
+        assert_int_equal(etcd_client_create(&opt, &c, &f->err), 0);
+        etcd_watch_start(c, ETCD_WATCH_META, key, end, 1, see, &seen);
+        for (int64_t end_ns = clock_mono_ns() + PATIENCE_NS;;) {
+                pthread_mutex_lock(&seen.lock);
+                uint64_t n = seen.n;
+                pthread_mutex_unlock(&seen.lock);
+                if (n == N)
+                        break;
+                assert_true(clock_mono_ns() < end_ns);
+                nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+        }
+        etcd_watch_stop(c, ETCD_WATCH_META);
+        etcd_client_destroy(c);
+        assert_true(seen.bytes >= (uint64_t)N * BYTES);
+}
+
 static void how_many_may_be_under_way_is_checked(void **state)
 {
         struct fixture *f = *state;
@@ -315,6 +373,7 @@ int main(void)
                 T(another_leader_in_the_middle_stops_what_is_behind),
                 T(a_long_chain_over_a_shaky_connection_has_no_gap_and_nothing_twice),
                 T(a_full_batch_and_the_largest_workload_are_one_request),
+                T(a_watch_that_is_far_behind_gets_everything),
                 T(how_many_may_be_under_way_is_checked),
 #undef T
         };
