@@ -3,11 +3,15 @@
  * head is the block that small requests are taken from; a request that is larger than a block gets one of its own behind head,
  * so that it does not waste what is left in head. In AddressSanitizer builds the unused parts are poisoned: a use after
  * arena_reset(), or beyond the end of an allocation, is reported like one on the heap.
+ *
+ * Batches are filled by one thread and let go by another, a megabyte at a time: malloc would give that memory back to the kernel and fetch it again, page by page. So some blocks of the
+ * usual size are kept for whoever needs the next one. Whoever finds the list busy goes to malloc instead and never waits: a forked child may find it busy for ever.
  */
 #include "base/arena.h"
 
 #include "base/mem.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,9 +24,11 @@
 #include <sanitizer/asan_interface.h>
 #define poison(p, n) ASAN_POISON_MEMORY_REGION((p), (n))
 #define unpoison(p, n) ASAN_UNPOISON_MEMORY_REGION((p), (n))
+#define SPARE_MAX 0 /* what is freed must be gone */
 #else
 #define poison(p, n) ((void)0)
 #define unpoison(p, n) ((void)0)
+#define SPARE_MAX 64
 #endif
 
 #define ALIGN ((size_t)16)
@@ -35,10 +41,47 @@ struct arena_block {
         _Alignas(16) char data[];
 };
 
+#define USUAL_BYTES (KEEP_BYTES - sizeof(struct arena_block)) /* of data */
+
+static struct {
+        atomic_flag busy;
+        struct arena_block *first;
+        unsigned n;
+} spare = { .busy = ATOMIC_FLAG_INIT };
+
+static struct arena_block *spare_take(void)
+{
+        if (atomic_flag_test_and_set_explicit(&spare.busy, memory_order_acquire))
+                return NULL;
+        struct arena_block *b = spare.first;
+        if (b) {
+                spare.first = b->next;
+                spare.n--;
+        }
+        atomic_flag_clear_explicit(&spare.busy, memory_order_release);
+        return b;
+}
+
+static bool spare_give(struct arena_block *b)
+{
+        if (SPARE_MAX == 0 || atomic_flag_test_and_set_explicit(&spare.busy, memory_order_acquire))
+                return false;
+        bool taken = spare.n < SPARE_MAX;
+        if (taken) {
+                b->next = spare.first;
+                spare.first = b;
+                spare.n++;
+        }
+        atomic_flag_clear_explicit(&spare.busy, memory_order_release);
+        return taken;
+}
+
 static struct arena_block *block_create(size_t size)
 {
-        struct arena_block *b = mem_must_resize(NULL, sizeof(*b) + size);
+        struct arena_block *b = size == USUAL_BYTES ? spare_take() : NULL;
 
+        if (!b)
+                b = mem_must_resize(NULL, sizeof(*b) + size);
         b->next = NULL;
         b->size = size;
         b->used = 0;
@@ -49,18 +92,18 @@ static struct arena_block *block_create(size_t size)
 static void block_destroy(struct arena_block *b)
 {
         unpoison(b->data, b->size);
-        mem_free(b);
+        if (b->size != USUAL_BYTES || !spare_give(b))
+                mem_free(b);
 }
 
 /* A block with room for size bytes: the head, or a new one that becomes the head unless it is for this request alone. */
 static struct arena_block *block_for(struct arena *a, size_t size)
 {
         struct arena_block *head = a->head;
-        const size_t keep = KEEP_BYTES - sizeof(struct arena_block);
 
         if (head && size <= head->size - head->used)
                 return head;
-        if (size > keep) {
+        if (size > USUAL_BYTES) {
                 struct arena_block *own = block_create(size);
                 if (head) {
                         own->next = head->next;
@@ -73,15 +116,15 @@ static struct arena_block *block_for(struct arena *a, size_t size)
         size_t usual = head ? head->size * 2 : FIRST_BLOCK_BYTES - sizeof(struct arena_block);
         if (usual < size)
                 usual = size;
-        if (usual > keep)
-                usual = keep;
+        if (usual > USUAL_BYTES)
+                usual = USUAL_BYTES;
         struct arena_block *b = block_create(usual);
         b->next = head;
         a->head = b;
         return b;
 }
 
-void *arena_alloc(struct arena *a, size_t size)
+void *arena_bytes(struct arena *a, size_t size)
 {
         must(size <= PTRDIFF_MAX - 2 * KEEP_BYTES, "an allocation fits into the address space");
         size_t rounded = (size ? size + ALIGN - 1 : ALIGN) & ~(ALIGN - 1);
@@ -91,7 +134,12 @@ void *arena_alloc(struct arena *a, size_t size)
         unpoison(p, size);
         b->used += rounded;
         a->used_bytes += rounded;
-        return memset(p, 0, size);
+        return p;
+}
+
+void *arena_alloc(struct arena *a, size_t size)
+{
+        return memset(arena_bytes(a, size), 0, size);
 }
 
 void *arena_alloc_n(struct arena *a, size_t size, size_t n)
@@ -112,14 +160,15 @@ char *arena_strndup(struct arena *a, const char *s, size_t n)
         if (!s)
                 return NULL;
         size_t len = strnlen(s, n);
-        char *copy = arena_alloc(a, len + 1);
+        char *copy = arena_bytes(a, len + 1);
         memcpy(copy, s, len);
+        copy[len] = 0;
         return copy;
 }
 
 void *arena_dup(struct arena *a, const void *p, size_t n)
 {
-        void *copy = arena_alloc(a, n);
+        void *copy = arena_bytes(a, n);
 
         if (n > 0)
                 memcpy(copy, p, n);
@@ -176,9 +225,10 @@ void arena_fini(struct arena *a)
         *a = ARENA_INIT;
 }
 
+/* protobuf-c fills what it asks for, as it must with malloc. */
 static void *allocator_alloc(void *data, size_t size)
 {
-        return arena_alloc(data, size);
+        return arena_bytes(data, size);
 }
 
 static void allocator_free(void *data _unused_, void *pointer _unused_) {}

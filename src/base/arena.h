@@ -14,6 +14,7 @@ struct arena {
 #define ARENA_INIT ((struct arena){ 0 })
 
 void *arena_alloc(struct arena *a, size_t size);    /* zeroed, 16-byte aligned, never NULL */
+void *arena_bytes(struct arena *a, size_t size);    /* the same, not zeroed: for whoever fills all of it */
 char *arena_strdup(struct arena *a, const char *s); /* NULL gives NULL */
 char *arena_strndup(struct arena *a, const char *s, size_t n);
 void *arena_dup(struct arena *a, const void *p, size_t n);

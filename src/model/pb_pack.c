@@ -181,11 +181,11 @@ void *pb_pack_before(struct arena *arena, const ProtobufCMessage *m, const void 
 
         if (put_message(&w, m, shape_of(m->descriptor))) {
                 n = (size_t)(room + ROOM - w.at);
-                data = arena_alloc(arena, n + tail_len ? n + tail_len : 1);
+                data = arena_bytes(arena, n + tail_len ? n + tail_len : 1);
                 memcpy(data, w.at, n);
         } else {
                 n = protobuf_c_message_get_packed_size(m);
-                data = arena_alloc(arena, n + tail_len ? n + tail_len : 1);
+                data = arena_bytes(arena, n + tail_len ? n + tail_len : 1);
                 protobuf_c_message_pack(m, data);
         }
         if (tail_len > 0)
