@@ -27,7 +27,9 @@ CHECK_PACKAGES=(
 
 # And what only `./check full` needs.
 # shellcheck disable=SC2034
-FULL_PACKAGES=(debootstrap nghttp2-client nghttp2-server chromium nodejs npm)
+FULL_PACKAGES=(debootstrap nghttp2-client nghttp2-server chromium)
+# A machine may have Node.js of another origin, beside which Debian's npm cannot be installed.
+if ! command -v node >/dev/null || ! command -v npm >/dev/null; then FULL_PACKAGES+=(nodejs npm); fi
 
 # missing_packages PACKAGE...: prints those that are not installed, one per line.
 missing_packages() {

@@ -53,6 +53,11 @@ void save_node(struct core *c, struct node_ix ix)
         c->out.ops += c->opt.index_records && n->shown_status == VIEW_UNKNOWN ? 2 : 1;
         for (uint32_t i = 0; i < n->n_labels; i++)
                 c->out.bytes += text_bytes(n->labels[i].key) + text_bytes(n->labels[i].value);
+        for (uint32_t i = 0; i < n->n_taints; i++)
+                c->out.bytes += text_bytes(n->taints[i].key) + text_bytes(n->taints[i].value) + 16;
+        for (uint32_t i = 0; i < n->n_drivers; i++)
+                c->out.bytes += text_bytes(n->drivers[i]);
+        c->out.bytes += text_bytes(n->status_reason) + text_bytes(n->endpoint);
         *array_push(&c->out.nodes) = ix;
 }
 

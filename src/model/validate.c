@@ -267,6 +267,19 @@ static int check_spec(Pb__Workload *w, const struct path_step *at, struct err *e
         return check_ports(spec, here, err);
 }
 
+/* The spec has a limit of its own, and so have a few labels; only many of them need to be counted. */
+static int check_size(const Pb__Workload *w, const struct path_step *at, struct err *err)
+{
+        if (w->n_labels + w->n_node_selector + w->n_annotations + w->n_tolerations + w->n_spread <= 16 &&
+            w->n_affinity + w->n_anti_affinity == 0)
+                return 0;
+        size_t packed = protobuf_c_message_get_packed_size(&w->base);
+        if (packed > WORKLOAD_MAX_BYTES)
+                return fail(err, at, fmt("the workload is %zu bytes, at most %d are allowed", packed, WORKLOAD_MAX_BYTES),
+                            "keep large data in files or images, not in annotations and labels");
+        return 0;
+}
+
 static int fill_defaults(struct arena *arena, Pb__Workload *w, const struct path_step *at, struct err *err)
 {
         if (!w->resources)
@@ -350,6 +363,8 @@ static int normalise_workload(struct arena *arena, Pb__Workload *w, const struct
         if (!w->spec)
                 w->spec = (Pb__Spec *)pb_new(arena, &pb__spec__descriptor);
         rc = check_spec(w, at, err);
+        if (rc == 0)
+                rc = check_size(w, at, err);
         if (rc == 0)
                 rc = spec_check(arena, w, STEP(at, "spec"), err);
         if (rc == 0)

@@ -230,6 +230,7 @@ static void end_for_good(struct commits *c, int r, struct err *err)
         err_prefix(err, "commit");
         server_fatal(s, err);
         tell_ring(s, COMMIT_FAILED);
+        store_unlead(c->store); /* before the batches that it was given are gone */
         drop_under_way(c);
         c->broken = true;
 }
@@ -284,7 +285,20 @@ static bool settle(struct commits *c)
         int r = 0;
         while (r == 0 && store_in_flight(c->store) < c->n)
                 r = store_submit(c->store, &c->under_way[(c->first + store_in_flight(c->store)) % STORE_IN_FLIGHT_MAX]->commit, &err);
-        if (r == 0 && c->n)
+        if (r < 0 && store_in_flight(c->store) > 0) {
+                /* Those before it are none the worse for it: what is refused is looked at again when it is the oldest. */
+                int older = store_settle(c->store, 0, &err);
+                if (older > 0)
+                        release_oldest(c);
+                if (older >= 0)
+                        return older > 0;
+                r = older;
+        } else if (r == -ERR_LIMIT && store_is_shared(c->store)) {
+                /* Nobody could ever commit it, and everybody would wait for it: it is dropped with the lead, and its caller may or may not send it again. */
+                log_error("a decision is larger than the store takes, and is dropped; this server follows and leads again", LOG_E(&err));
+                c->why = err;
+                return true;
+        } else if (r == 0 && c->n)
                 r = store_settle(c->store, 0, &err);
         if (r > 0 || (r < 0 && MUTANT(reply_before_commit)))
                 release_oldest(c);

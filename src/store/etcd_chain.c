@@ -89,7 +89,7 @@ struct packing {
         struct str *out, part, value;
         struct arena scratch;
         size_t per_part, in_part;
-        bool nested;
+        bool nested, as_is; /* as_is: no JSON */
         struct key key;
 };
 
@@ -114,28 +114,38 @@ static void pack_op(struct packing *p, const char *key, size_t key_len, bool is_
                 end_part(p);
 }
 
+static void pack_value(struct packing *p, const char *key, const void *data, size_t len)
+{
+        if (p->as_is)
+                etcd_encode_packed(&p->value, key, data, len);
+        else
+                etcd_encode(&p->value, key, data, len, &p->scratch);
+}
+
 static void pack_event(struct packing *p, const struct store_event *e)
 {
         char key[] = "/events/00000000000000000000";
         uint64_t seq = e->seq;
         for (size_t i = sizeof(key) - 2; seq; i--, seq /= 10)
                 key[i] = (char)('0' + seq % 10);
-        etcd_encode(&p->value, "/events/", e->data, e->len, &p->scratch);
+        pack_value(p, "/events/", e->data, e->len);
         pack_op(p, key, sizeof(key) - 1, true);
 }
 
-static void pack_ops(struct etcd_store *s, const struct store_batch *b, struct str *out)
+static void pack_ops(struct etcd_store *s, const struct store_batch *b, bool as_is, struct str *out)
 {
         size_t n = b->n_events + b->n_records + (b->n_events ? 1 : 0);
-        struct packing p = {
-                .out = out, .per_part = ops_per_part(n), .nested = n > ETCD_TXN_OPS, .key = { s->prefix, NULL, strlen(s->prefix), 0 }
-        };
+        struct packing p = { .out = out,
+                             .per_part = ops_per_part(n),
+                             .nested = n > ETCD_TXN_OPS,
+                             .as_is = as_is,
+                             .key = { s->prefix, NULL, strlen(s->prefix), 0 } };
         for (size_t i = 0; i < b->n_events; i++)
                 pack_event(&p, &b->events[i]);
         for (size_t i = 0; i < b->n_records; i++) {
                 const struct store_record *r = &b->records[i];
                 if (r->data)
-                        etcd_encode(&p.value, r->key, r->data, r->len, &p.scratch);
+                        pack_value(&p, r->key, r->data, r->len);
                 pack_op(&p, r->key, strlen(r->key), r->data != NULL);
         }
         if (b->n_events) {
@@ -157,7 +167,12 @@ static void pack(struct etcd_store *s, const struct store_batch *b, struct str *
                                        etcd_get_op(&a, etcd_event_key(s, &a, b->new_head)) };
         etcd_txn_pack(s, &none, expected, failure, ARRAY_LEN(failure), &a, out);
         arena_fini(&a);
-        pack_ops(s, b, out); /* a message's fields may come in any order */
+        size_t before = out->len;
+        pack_ops(s, b, false, out); /* a message's fields may come in any order */
+        if (out->len > ETCD_REQUEST_BYTES) {
+                out->len = before;
+                pack_ops(s, b, true, out);
+        }
 }
 
 static void on_end(void *ctx)
@@ -222,6 +237,8 @@ static bool is_its_event(const struct store_batch *b, const Etcd__KeyValue *kv)
         struct arena scratch = ARENA_INIT;
         _cleanup_(str_finip) struct str value = STR_INIT;
         const struct store_event *e = &b->events[b->n_events - 1];
+        if (kv->value.len > 0 && kv->value.data[0] == 0) /* as it is: see pack() */
+                return kv->value.len == e->len + 1 && memcmp(kv->value.data + 1, e->data, e->len) == 0;
         etcd_encode(&value, "/events/", e->data, e->len, &scratch);
         arena_fini(&scratch);
         return value.len == kv->value.len && memcmp(str_c(&value), kv->value.data, value.len) == 0;

@@ -67,6 +67,13 @@ static bool write_unpacked(struct str *out, const ProtobufCMessageDescriptor *ty
         return is_json;
 }
 
+void etcd_encode_packed(struct str *out, const char *key, const void *data, size_t len)
+{
+        if (!is_status_word(key))
+                str_add(out, "", 1);
+        str_add(out, data, len);
+}
+
 void etcd_encode(struct str *out, const char *key, const void *data, size_t len, struct arena *scratch)
 {
         const ProtobufCMessageDescriptor *type = is_status_word(key) ? NULL : type_of(key);
@@ -76,11 +83,8 @@ void etcd_encode(struct str *out, const char *key, const void *data, size_t len,
                 out->len = before;
                 is_json = false;
         }
-        if (!is_json) {
-                if (!is_status_word(key))
-                        str_add(out, "", 1);
-                str_add(out, data, len);
-        }
+        if (!is_json)
+                etcd_encode_packed(out, key, data, len);
 }
 
 void etcd_decode(struct arena *arena, const char *key, const void *value, size_t value_len, const void **ret_data, size_t *ret_len)

@@ -15,10 +15,11 @@
 #define ETCD_TXN_OPS 128
 #define ETCD_BATCH_OPS (100 + 1400)
 #define ETCD_MAX_OPS 1512
-/* etcd takes 1.5 MiB (--max-request-bytes). A full batch has 160 KiB packed, and becomes at most 200 KB of JSON and 350 bytes for the keys, names and frames of each operation: 0.7 MB.
- * Its last workload may have 256 KiB, in its event and in its record, of which JSON may be a quarter larger (etcd_codec.c): 0.7 MB. */
-#define ETCD_MAX_BYTES (1u << 20)
-#define ETCD_BATCH_BYTES (160u << 10)
+/* etcd takes 1.5 MiB (--max-request-bytes). A full batch is 128 KiB packed, and its last workload 512 KiB (WORKLOAD_MAX_BYTES), in its event and in its record: with keys and frames this is
+ * less. As JSON it may be more, since control characters become six times as long: such a transaction is packed again with the values as they are (etcd_chain.c). */
+#define ETCD_REQUEST_BYTES ((1536u << 10) - (16u << 10))
+#define ETCD_MAX_BYTES (1400u << 10)
+#define ETCD_BATCH_BYTES (128u << 10)
 /* Transactions under way: with large ones a second one gains little (etcd applies one at a time), and may overtake the first. The next one is packed meanwhile, so that it can leave at once. */
 #define ETCD_IN_FLIGHT 1
 #define ETCD_IN_FLIGHT_MAX 8

@@ -247,9 +247,8 @@ static void a_long_chain_over_a_shaky_connection_has_no_gap_and_nothing_twice(vo
 }
 
 /* As many small ones as a batch takes, and behind them the largest workload that there may be: etcd takes it, with the limit that it has by itself. R: A11 */
-static void a_full_batch_and_the_largest_workload_are_one_request(void **state)
+static void commit_full_batch(struct fixture *f, bool control)
 {
-        struct fixture *f = *state;
         struct store_limits limits = store_limits(f->s);
         size_t n = limits.batch_ops / 2 - 1, bytes = 0;
         struct arena a = ARENA_INIT;
@@ -260,6 +259,8 @@ static void a_full_batch_and_the_largest_workload_are_one_request(void **state)
         for (size_t i = 0; i < 256 * 1024; i += 8)
                 text[i] = '"';
         text[256 * 1024 - 1] = 0;
+        char *ones = arena_alloc(&a, 16 * 1024); /* as JSON six times as long */
+        memset(ones, 1, 16 * 1024 - 1);
         for (size_t i = 0; i < n; i++) {
                 Pb__Event e = PB__EVENT__INIT;
                 Pb__Workload w = PB__WORKLOAD__INIT;
@@ -275,6 +276,8 @@ static void a_full_batch_and_the_largest_workload_are_one_request(void **state)
                         w.spec = &spec;
                         spec.image = text;
                         e.workload = &w;
+                } else if (control && bytes + 2 * 15000 < limits.batch_bytes) {
+                        w.assigned_node = e.message = arena_strndup(&a, ones, 15000);
                 } else if (bytes < limits.batch_bytes) {
                         w.assigned_node = e.message = "text of some length, so that a batch has as many bytes as it may have";
                 }
@@ -286,11 +289,28 @@ static void a_full_batch_and_the_largest_workload_are_one_request(void **state)
                 bytes += len;
         }
         assert_true(bytes > limits.batch_bytes + 512 * 1024);
-        struct store_batch batch = { 0, n, events, n, records, n };
+        uint64_t head = store_head(f->s);
+        assert_int_equal(head, 0);
+        struct store_batch batch = { head, n, events, n, records, n };
         assert_int_equal(store_submit(f->s, &batch, &f->err), 0);
         settles(f, 1);
         assert_int_equal(store_head(f->s), n);
         arena_fini(&a);
+}
+
+static void a_full_batch_and_the_largest_workload_are_one_request(void **state)
+{
+        commit_full_batch(*state, false);
+}
+
+/* What would be too long as JSON is stored as it is. */
+static void a_batch_that_is_too_large_as_json_is_one_request_too(void **state)
+{
+        struct fixture *f = *state;
+        commit_full_batch(f, true);
+        /* and is known again when it is sent again, as after an answer that was lost */
+        assert_int_equal(store_integrity(f->s, &f->err), 0);
+        f->err = (struct err){ 0 };
 }
 
 struct seen {
@@ -373,6 +393,7 @@ int main(void)
                 T(another_leader_in_the_middle_stops_what_is_behind),
                 T(a_long_chain_over_a_shaky_connection_has_no_gap_and_nothing_twice),
                 T(a_full_batch_and_the_largest_workload_are_one_request),
+                T(a_batch_that_is_too_large_as_json_is_one_request_too),
                 T(a_watch_that_is_far_behind_gets_everything),
                 T(how_many_may_be_under_way_is_checked),
 #undef T

@@ -14,6 +14,7 @@
 #include "store/sqlite_store.h"
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #define CHUNK_ROWS 512
@@ -196,6 +197,7 @@ static int copy_state(struct sqlite_store *s, bool paced, struct err *err)
 static void *copier_main(void *arg)
 {
         struct sqlite_store *s = arg;
+        (void)setpriority(PRIO_PROCESS, 0, 0); /* not before others, as the thread that starts this one is */
         s->copier_err = (struct err){ 0 };
         s->copier_result = copy_state(s, true, &s->copier_err);
         if (s->copier_result < 0 && s->copier_result != -ERR_CANCELLED)

@@ -70,6 +70,32 @@ class OnEtcd(Case):
             self.assertEqual(etcd.get(self.etcd.address, key), {key: value})
         c.start_server()
 
+    # One caller's large workloads may not stop the others: etcd takes 1.5 MiB at a time. R: A11 C35
+    def test_what_is_large_or_larger_as_json_is_stored_or_refused_and_stops_nobody(self):
+        c = self.started(nodes=1)
+        quoted = ('"xxx' * 24 + "xxxx") * 327
+
+        def workload(name, env, **more):
+            return {"id": name, "spec": {"command": ["sleep", "100000"], "env": env}, "resources": {"cpu": 0.001, "memory_mb": 1}, **more}
+
+        def ask(path, body):
+            a = c.api.call("POST", path, body)
+            return a.status, a.json
+
+        items = [workload(f"c{i}", {"E": "\x01" * 16180}) for i in range(5)] + [workload("big", {f"E{i}": quoted for i in range(8)})]
+        many = {f"berth.io/{i}": "x" * 4096 for i in range(64)}
+        status, answer = ask("/v1/workloads:batch", {"items": items})
+        self.assertEqual((status, [r["outcome"] for r in answer.get("results", [])]), (200, ["created"] * 6), str(answer)[:1000])
+        status, answer = ask("/v1/workloads", workload("huge", {f"E{i}": "x" * 32700 for i in range(8)}, annotations=many))
+        self.assertEqual((status, answer["code"]), (400, "invalid"), answer)
+        self.assertIn("at most 524288", answer["message"])
+        items = [workload(f"p{i}", {"E": "x" * 3000}) for i in range(22)] + [workload("large", {f"E{i}": "x" * 30000 for i in range(8)}, annotations={k: v[:3800] for k, v in many.items()})]
+        status, answer = ask("/v1/workloads:batch", {"items": items})
+        self.assertEqual((status, answer.get("failed", 0)), (200, 0), str(answer)[:1000])
+        c.apply("after", command=["sleep", "100000"])
+        c.wait_phase("after", "Running")
+        self.assertEqual(c.api.get("/health").json["status"], "ok")
+
     # R: C1 A4
     def test_two_clusters_whose_prefixes_begin_alike_do_not_see_each_other(self):
         one = self.cluster(server_args=["--store", f"etcd://{self.etcd.address}/team"])
