@@ -44,7 +44,7 @@ struct store_stats {
         int64_t last_commit_us;
 };
 
-/* url: "sqlite:/path/file.db", a bare path (the same), "etcd://host:2379,host:2379[/prefix][?ca=FILE&cert=FILE&key=FILE&user=NAME&password-file=FILE]", or
+/* url: "sqlite:/path/file.db", a bare path (the same), "etcd://host:2379,host:2379[/prefix][?ca=FILE&cert=FILE&key=FILE&user=NAME&password-file=FILE&in-flight=N]", or
  * "memory:" (tests and the simulator: nothing is kept; see store/memory.h).
  * "?vfs=NAME" at the end of a SQLite path, or BERTH_SQLITE_VFS in the environment, chooses SQLite's file layer (tests of lost writes).
  * create: make an empty store (and its folder, 0700) if there is none; an existing one is opened as it is. Without it a missing store is
