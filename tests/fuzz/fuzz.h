@@ -34,7 +34,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A connection to a server on this machine. Other programs may have used up its ports for a moment. */
+/* A connection to a server on this machine. Other programs may have used up its ports for a moment, and libFuzzer's clock may interrupt it. */
 static inline int fuzz_dial(uint16_t port)
 {
         static const struct linger reset = { .l_onoff = 1 }; /* no TIME_WAIT: ports would run out */
@@ -45,7 +45,8 @@ static inline int fuzz_dial(uint16_t port)
                         setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
                         return fd;
                 }
-                MUST(fd >= 0 && errno == EADDRNOTAVAIL && tries < 1000, "the server takes connections: %s", strerror(errno));
+                MUST(fd >= 0 && (errno == EADDRNOTAVAIL || errno == EINTR) && tries < 1000, "the server takes connections: %s",
+                     strerror(errno));
                 close(fd);
                 usleep(10000);
         }
