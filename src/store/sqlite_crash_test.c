@@ -25,7 +25,9 @@
 #include <cmocka.h>
 
 #define ROUNDS 30
-#define KEYS 300
+#define BATCH_MAX 600 /* enough for the longer log of a store under load */
+#define KEYS (4 * BATCH_MAX + 100)
+#define LARGE_BYTES 400
 
 struct op { /* what an event says; a record's value is that event's sequence */
         uint64_t batch_end;
@@ -35,22 +37,28 @@ struct op { /* what an event says; a record's value is that event's sequence */
 
 /* ---- commits ---- */
 
+/* Some small batches, and then some large ones. */
 static int commit_random(struct store *s, struct rng *rng, uint64_t *head)
 {
-        static struct op ops[64];
-        static struct store_event events[64];
-        static struct store_record records[64];
-        static char keys[64][16];
-        static uint64_t values[64];
-        size_t n = (size_t)rng_below(rng, 63) + 1;
+        static union {
+                struct op op;
+                char bytes[LARGE_BYTES];
+        } ops[BATCH_MAX];
+        static struct store_event events[BATCH_MAX];
+        static struct store_record records[BATCH_MAX];
+        static char keys[BATCH_MAX][16];
+        static uint64_t values[BATCH_MAX];
+        bool is_large = *head / (8 * BATCH_MAX) % 2;
+        size_t n = is_large ? BATCH_MAX / 2 + (size_t)rng_below(rng, BATCH_MAX / 2) + 1 : (size_t)rng_below(rng, 63) + 1;
         uint32_t key = (uint32_t)rng_below(rng, KEYS);
         for (size_t i = 0; i < n; i++) {
-                key = (key + 1 + (uint32_t)rng_below(rng, 4)) % KEYS; /* 63 steps of at most 4: never round to the same key */
-                ops[i] = (struct op){ *head + n, key, rng_chance(rng, 300000) };
+                key = (key + 1 + (uint32_t)rng_below(rng, 4)) % KEYS; /* BATCH_MAX steps of at most 4: never round to the same key */
+                ops[i].op = (struct op){ *head + n, key, rng_chance(rng, 300000) };
                 values[i] = *head + 1 + i;
-                snprintf(keys[i], sizeof(keys[i]), "/k/%03u", key);
-                events[i] = (struct store_event){ values[i], &ops[i], sizeof(ops[i]) };
-                records[i] = (struct store_record){ keys[i], ops[i].remove ? NULL : &values[i], ops[i].remove ? 0 : sizeof(values[i]) };
+                snprintf(keys[i], sizeof(keys[i]), "/k/%04u", key);
+                events[i] = (struct store_event){ values[i], &ops[i], is_large ? sizeof(ops[i]) : sizeof(ops[i].op) };
+                bool remove = ops[i].op.remove;
+                records[i] = (struct store_record){ keys[i], remove ? NULL : &values[i], remove ? 0 : sizeof(values[i]) };
         }
         int r = store_commit(s, &(struct store_batch){ *head, *head + n, events, n, records, n }, NULL);
         if (r == 0)
@@ -97,7 +105,7 @@ static int fold_event(void *ctx, const struct store_event *e, struct err *err _u
 {
         struct fold *fold = ctx;
         struct op op;
-        assert_int_equal(e->len, sizeof(op));
+        assert_true(e->len == sizeof(op) || e->len == LARGE_BYTES);
         memcpy(&op, e->data, sizeof(op));
         assert_int_equal(e->seq, ++fold->at);
         fold->values[op.key] = op.remove ? 0 : e->seq;
@@ -232,7 +240,7 @@ static void power_loss_loses_nothing_acknowledged_or_read_and_leaves_no_half_bat
         assert_true(first > 0);
         lossy_forget();
         for (int round = 0; round < 150; round++) {
-                lossy_cut((int64_t)rng_below(&rng, 400));
+                lossy_cut((int64_t)rng_below(&rng, rng_chance(&rng, 500000) ? 400 : 4000));
                 known = run_until_dead(url, &rng, known);
                 if (rng_chance(&rng, 500000))
                         known = load_and_die(url, known);
