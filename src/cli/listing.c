@@ -48,56 +48,61 @@ static int32_t page_size(int64_t limit, size_t have)
         return limit > 0 && limit - (int64_t)have < LISTING_PAGE ? (int32_t)(limit - (int64_t)have) : LISTING_PAGE;
 }
 
-int list_workloads_all(struct cli *cli, struct arena *arena, Pb__ListWorkloadsRequest *q, int64_t limit, struct listing *ret,
-                       struct err *err)
+/* A field of a message by its name; NULL: it has none. */
+static void *field_of(void *message, const char *name, size_t **ret_n)
+{
+        const ProtobufCFieldDescriptor *f =
+            protobuf_c_message_descriptor_get_field_by_name(((ProtobufCMessage *)message)->descriptor, name);
+        if (f && ret_n)
+                *ret_n = (size_t *)((char *)message + f->quantifier_offset);
+        return f ? (char *)message + f->offset : NULL;
+}
+
+int list_all(struct cli *cli, struct arena *arena, const char *method, ProtobufCMessage *q, const ProtobufCMessageDescriptor *answer,
+             int64_t limit, struct listing *ret, struct err *err)
 {
         struct pages pages = { 0 };
         struct listing list = { 0 };
+        int32_t *size = field_of(q, "limit", NULL);
+        const char **cursor = field_of(q, "cursor", NULL);
         for (bool first = true;; first = false) {
-                q->limit = page_size(limit, pages.len);
-                Pb__ListWorkloadsResponse *page =
-                    client_call(cli, arena, "ListWorkloads", q, &pb__list_workloads_response__descriptor, err);
+                *size = page_size(limit, pages.len);
+                void *page = client_call(cli, arena, method, q, answer, err);
                 if (!page) {
                         array_fini(&pages);
                         return -(int)err->code;
                 }
-                if (first)
-                        list.version = page->resource_version; /* later pages are newer: their news come again, which does no harm */
-                add_page(&pages, page->items, page->n_items);
-                q->cursor = page->next_cursor;
-                list.more = !str_empty(page->next_cursor);
-                if (!list.more || page->n_items == 0 || (limit > 0 && (int64_t)pages.len >= limit))
+                size_t *n = NULL;
+                void **items = field_of(page, "items", &n);
+                const uint64_t *version = field_of(page, "resource_version", NULL);
+                if (first && version)
+                        list.version = *version; /* later pages are newer: their news come again, which does no harm */
+                add_page(&pages, *items, *n);
+                *cursor = *(const char **)field_of(page, "next_cursor", NULL);
+                list.more = !str_empty(*cursor);
+                if (!list.more || *n == 0 || (limit > 0 && (int64_t)pages.len >= limit))
                         break;
         }
         finish(arena, &pages, &list);
-        sort(&list, by_workload_id);
         *ret = list;
         return 0;
 }
 
+int list_workloads_all(struct cli *cli, struct arena *arena, Pb__ListWorkloadsRequest *q, int64_t limit, struct listing *ret,
+                       struct err *err)
+{
+        int r = list_all(cli, arena, "ListWorkloads", &q->base, &pb__list_workloads_response__descriptor, limit, ret, err);
+        if (r == 0)
+                sort(ret, by_workload_id);
+        return r;
+}
+
 int list_nodes_all(struct cli *cli, struct arena *arena, Pb__ListNodesRequest *q, int64_t limit, struct listing *ret, struct err *err)
 {
-        struct pages pages = { 0 };
-        struct listing list = { 0 };
-        for (bool first = true;; first = false) {
-                q->limit = page_size(limit, pages.len);
-                Pb__ListNodesResponse *page = client_call(cli, arena, "ListNodes", q, &pb__list_nodes_response__descriptor, err);
-                if (!page) {
-                        array_fini(&pages);
-                        return -(int)err->code;
-                }
-                if (first)
-                        list.version = page->resource_version;
-                add_page(&pages, page->items, page->n_items);
-                q->cursor = page->next_cursor;
-                list.more = !str_empty(page->next_cursor);
-                if (!list.more || page->n_items == 0 || (limit > 0 && (int64_t)pages.len >= limit))
-                        break;
-        }
-        finish(arena, &pages, &list);
-        sort(&list, by_node_id);
-        *ret = list;
-        return 0;
+        int r = list_all(cli, arena, "ListNodes", &q->base, &pb__list_nodes_response__descriptor, limit, ret, err);
+        if (r == 0)
+                sort(ret, by_node_id);
+        return r;
 }
 
 int list_events(struct cli *cli, struct arena *arena, Pb__ListEventsRequest *q, int64_t limit, struct listing *ret, struct err *err)

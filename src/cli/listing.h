@@ -14,6 +14,9 @@ struct listing {
 };
 
 /* limit 0: all. The request's cursor and limit are set here. */
+int list_all(struct cli *cli, struct arena *arena, const char *method, ProtobufCMessage *q, const ProtobufCMessageDescriptor *answer,
+             int64_t limit, struct listing *ret,
+             struct err *err); /* any request with cursor and limit, any answer with items and next_cursor */
 int list_workloads_all(struct cli *cli, struct arena *arena, Pb__ListWorkloadsRequest *q, int64_t limit, struct listing *ret,
                        struct err *err);
 int list_nodes_all(struct cli *cli, struct arena *arena, Pb__ListNodesRequest *q, int64_t limit, struct listing *ret, struct err *err);

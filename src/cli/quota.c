@@ -1,11 +1,11 @@
 /* cli/quota.c: berth quota set|get|ls|rm: what a tenant may use in all. */
 #include "base/clock.h"
 #include "cli/client.h"
+#include "cli/listing.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 
 #define UNSET (-1) /* not given: stays as it is */
-#define PAGE 1000
 
 struct quota_options {
         int64_t workloads, cpu, memory, disk, writes;
@@ -84,25 +84,9 @@ static int set(struct cli *cli, const struct quota_options *o, const char *tenan
 static int list(struct cli *cli, const struct quota_options *o, struct err *err)
 {
         Pb__ListQuotasRequest q = PB__LIST_QUOTAS_REQUEST__INIT;
-        ProtobufCMessage **items = NULL;
-        size_t n = 0;
-        q.limit = PAGE;
-        for (;;) {
-                const Pb__ListQuotasResponse *page =
-                    client_call(cli, &cli->arena, "ListQuotas", &q, &pb__list_quotas_response__descriptor, err);
-                if (!page)
-                        return -(int)err->code;
-                ProtobufCMessage **more = arena_new_n(&cli->arena, ProtobufCMessage *, n + page->n_items + 1);
-                for (size_t i = 0; i < n; i++)
-                        more[i] = items[i];
-                for (size_t i = 0; i < page->n_items; i++)
-                        more[n++] = &page->items[i]->base;
-                items = more;
-                if (str_empty(page->next_cursor))
-                        break;
-                q.cursor = page->next_cursor;
-        }
-        return show(cli, o, items, n);
+        struct listing all;
+        int r = list_all(cli, &cli->arena, "ListQuotas", &q.base, &pb__list_quotas_response__descriptor, 0, &all, err);
+        return r < 0 ? r : show(cli, o, all.items, all.n);
 }
 
 static int quota_run(struct cli *cli, const void *values, const struct args *args, struct err *err)

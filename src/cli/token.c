@@ -4,12 +4,11 @@
  */
 #include "base/clock.h"
 #include "cli/client.h"
+#include "cli/listing.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "model/json.h"
 #include <inttypes.h>
-
-#define PAGE 1000
 
 struct token_options {
         const char *role, *node;
@@ -83,25 +82,9 @@ static int create(struct cli *cli, const struct token_options *o, const struct a
 static int list(struct cli *cli, const struct token_options *o, struct err *err)
 {
         Pb__ListTokensRequest q = PB__LIST_TOKENS_REQUEST__INIT;
-        ProtobufCMessage **items = NULL;
-        size_t n = 0;
-        q.limit = PAGE;
-        for (;;) {
-                const Pb__ListTokensResponse *page =
-                    client_call(cli, &cli->arena, "ListTokens", &q, &pb__list_tokens_response__descriptor, err);
-                if (!page)
-                        return -(int)err->code;
-                ProtobufCMessage **more = arena_new_n(&cli->arena, ProtobufCMessage *, n + page->n_items + 1);
-                for (size_t i = 0; i < n; i++)
-                        more[i] = items[i];
-                for (size_t i = 0; i < page->n_items; i++)
-                        more[n++] = &page->items[i]->base;
-                items = more;
-                if (str_empty(page->next_cursor))
-                        break;
-                q.cursor = page->next_cursor;
-        }
-        return show(cli, o, items, n);
+        struct listing all;
+        int r = list_all(cli, &cli->arena, "ListTokens", &q.base, &pb__list_tokens_response__descriptor, 0, &all, err);
+        return r < 0 ? r : show(cli, o, all.items, all.n);
 }
 
 static int revoke(struct cli *cli, const struct args *args, struct err *err)
