@@ -67,6 +67,7 @@ struct core *core_create(const struct core_options *opt)
 {
         struct core *c = mem_must(sizeof(*c));
         c->opt = *opt;
+        c->batch_ops = SIZE_MAX;
         c->version = mem_strdup(opt->version ? opt->version : "");
         map_init(&c->node_by_id, node_key, c);
         map_init(&c->workload_by_id, workload_key, c);
@@ -445,7 +446,7 @@ void core_batch_free(struct core_batch *b)
 
 void decision_done(struct core *c)
 {
-        if (c->out.ops + 100 > c->opt.max_batch_ops || c->out.bytes > c->opt.max_batch_bytes)
+        if (c->out.ops >= c->batch_ops || c->out.ops + 100 > c->opt.max_batch_ops || c->out.bytes > c->opt.max_batch_bytes)
                 cut_into_ready(c);
 }
 
@@ -457,6 +458,19 @@ bool step_is_full(const struct core *c)
 size_t core_pending_ops(const struct core *c)
 {
         return c->out.ops + c->out.effects.len + c->out.replies.len;
+}
+
+void core_set_batch_ops(struct core *c, size_t ops)
+{
+        c->batch_ops = ops;
+}
+
+size_t core_waiting_ops(const struct core *c)
+{
+        size_t n = c->out.ops;
+        for (size_t i = c->ready_done; i < c->ready.len; i++)
+                n += c->ready.at[i]->commit.n_events + c->ready.at[i]->commit.n_records;
+        return n;
 }
 
 size_t core_ready_batches(const struct core *c)

@@ -213,6 +213,9 @@ struct core_batch *core_cut(struct core *core);
 void core_batch_free(struct core_batch *b);
 /* How much has piled up since the last cut: cut when it nears what the store takes. */
 size_t core_pending_ops(const struct core *core);
+size_t core_waiting_ops(const struct core *core); /* decided and not cut, or cut and not fetched */
+/* From now on a batch is cut when it has about so many operations, or when it has max_batch_ops. */
+void core_set_batch_ops(struct core *core, size_t ops);
 size_t core_ready_batches(
     const struct core *core); /* that reached max_batch_ops and wait for core_cut(): do not step much further ahead of the store */
 uint64_t core_head(const struct core *core);

@@ -107,6 +107,33 @@ static void batches_are_cut_between_decisions(void **state)
         rig_fini(&r);
 }
 
+/* R: A3 A4 */
+static void batches_are_cut_at_the_size_that_was_asked_for(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 64000, 65536, 100, NULL);
+        size_t before = r.batches;
+        r.largest_batch_ops = 0;
+        r.by_hand = true;
+        core_set_batch_ops(r.core, 60);
+        for (unsigned i = 0; i < 100; i++)
+                rig_apply(&r, rig_workload(&r, name(&r, "w", i), 10, 10));
+        size_t waiting = core_waiting_ops(r.core);
+        assert_true(waiting >= 100 * 2); /* an event and a record each, at least */
+        assert_true(core_ready_batches(r.core) >= waiting / 80);
+        rig_take(&r);
+        assert_int_equal(core_waiting_ops(r.core), 0);
+        assert_true(r.batches - before >= waiting / 80);
+        assert_in_range(r.largest_batch_ops, 60, 79); /* a decision is never cut in two */
+        r.by_hand = false;
+        for (unsigned i = 0; i < 100; i++)
+                assert_phase(&r, name(&r, "w", i), Scheduled);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 /* R: A11 */
 static void batches_are_cut_when_they_have_many_bytes(void **state)
 {
@@ -671,6 +698,7 @@ int main(void)
                 cmocka_unit_test(events_records_and_the_live_state_say_the_same),
                 cmocka_unit_test(views_for_people_are_written_where_wanted_and_never_read),
                 cmocka_unit_test(batches_are_cut_between_decisions),
+                cmocka_unit_test(batches_are_cut_at_the_size_that_was_asked_for),
                 cmocka_unit_test(batches_are_cut_when_they_have_many_bytes),
                 cmocka_unit_test(long_texts_of_records_count_for_the_size_of_a_batch),
                 cmocka_unit_test(nothing_spins_while_a_full_batch_waits),

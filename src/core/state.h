@@ -484,6 +484,7 @@ struct core {
         struct many *many; /* where answers go while an input with many workloads is decided; NULL: to the caller */
         struct arena step;
         struct core_out out;
+        size_t batch_ops; /* see core_set_batch_ops() */
         ARRAY(struct core_batch *) ready;
         size_t ready_done;
         struct core_stats stats;

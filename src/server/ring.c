@@ -4,7 +4,7 @@
  *
  * Group commit without waiting: while a commit is under way, inputs go on being stepped and their results pile up in the core; the moment it is done, all of
  * that is cut and committed as the next batch. An idle server therefore commits a single apply at once, and a busy one commits hundreds together. A store that
- * takes several batches at a time gets full ones meanwhile; what is not full waits, as it may yet grow.
+ * takes several batches at a time gets full ones meanwhile (and what is full depends on how much there is: set_batch_size()); what is not full waits, as it may yet grow.
  *
  * Invariants:
  *   (R1) At most limits.in_flight batches are under way at the store and NEXT_MAX wait in its queue, and only a full one follows another. Batches leave in the order in
@@ -38,17 +38,25 @@
         1 /* of them one is in the store's queue: otherwise the store stands still after a commit until the ring has ended its turn */
 #define TURN_READS 128 /* reads, before the others of a turn */
 #define READ_AHEAD_MAX 1024
-#define STATS_EVERY_MS 20
+#define STATS_EVERY_MS 20 /* or less often, so that they never take more than a part in STATS_SHARE of the time: they look at every node */
+#define STATS_SHARE 400
+#define STATS_MAX_MS 1000
 #define WAIT_MAX_MS 60000
 #define DEAF_MS 1000 /* shorter pauses are not worth a lag */
+#define AT_STORE_MAX (STORE_IN_FLIGHT_MAX + NEXT_MAX)
+#define BATCHES 2         /* see set_batch_size() */
+#define BATCH_MIN_OPS 640 /* a hundred workloads: less is quick, and many small commits are not */
 
 struct ring {
         struct server *s;
         struct core *core;
         struct clock clock;
         struct rng rng;
-        bool leads;       /* (R6) */
-        size_t in_flight; /* batches at the store */
+        bool leads;                       /* (R6) */
+        size_t in_flight;                 /* batches at the store */
+        size_t ops[AT_STORE_MAX], ops_at; /* in each of them, oldest at ops_at */
+        size_t ops_there;                 /* in all of them */
+        size_t ops_peak;                  /* the most of late, with those that piled up meanwhile */
         bool frozen, broken;
         struct ring_msg *config;  /* the newest, for the next term */
         struct view *view;        /* what is committed, while the store is away */
@@ -61,6 +69,7 @@ struct ring {
         int64_t deaf_since;  /* system clock; 0: listening */
         int64_t awake_by_ms; /* monotonic: when this thread should have run again */
         int64_t stats_at_ms; /* when they were published last */
+        int64_t stats_every_ms;
         bool stats_old;
         uint64_t tokens_version; /* published */
 };
@@ -253,7 +262,7 @@ static void drop_core(struct ring *r)
                 core_destroy(r->core);
         r->core = r->s->core = NULL;
         r->frozen = false;
-        r->in_flight = 0;
+        r->in_flight = r->ops_there = r->ops_peak = 0;
         r->ahead = 0;
 }
 
@@ -369,6 +378,33 @@ static size_t read_followed(struct ring *r)
         return n;
 }
 
+/* A store that takes more than one batch works on the next one before that may leave (etcd's is packed), while the callers of the one before hear of it and ask for more. If all that is asked for
+ * were in one batch, each would wait for the others. So a batch has half of what was at the store and waiting of late, at most: one is under way while the other is made ready. */
+static void set_batch_size(struct ring *r)
+{
+        size_t now = r->ops_there + core_waiting_ops(r->core);
+        r->ops_peak = now > r->ops_peak ? now : r->ops_peak - r->ops_peak / 16;
+        size_t share = r->ops_peak / BATCHES;
+        if (r->s->limits.in_flight > 1)
+                core_set_batch_ops(r->core, share > BATCH_MIN_OPS ? share : BATCH_MIN_OPS);
+}
+
+static void note_submitted(struct ring *r, size_t n)
+{
+        r->ops[(r->ops_at + r->in_flight) % AT_STORE_MAX] = n;
+        r->ops_there += n;
+        if (r->in_flight++ == 0)
+                atomic_store(&r->s->commit_since_ms, mono_ms());
+        set_batch_size(r);
+}
+
+static void note_done(struct ring *r)
+{
+        r->ops_there -= r->ops[r->ops_at];
+        r->ops_at = (r->ops_at + 1) % AT_STORE_MAX;
+        r->in_flight--;
+}
+
 static void hear_store(struct ring *r)
 {
         void *items[16];
@@ -388,7 +424,7 @@ static void hear_store(struct ring *r)
                                 r->frozen = d->word == COMMIT_WAITS;
                                 r->broken |= d->word == COMMIT_FAILED;
                                 if (d->word == COMMIT_DONE) {
-                                        r->in_flight--;
+                                        note_done(r);
                                         atomic_store(&r->s->commit_since_ms, r->in_flight ? mono_ms() : 0);
                                         view_close(TAKE_PTR(r->view)); /* (R5): more is committed now */
                                 }
@@ -396,7 +432,7 @@ static void hear_store(struct ring *r)
                         commit_done_free(d);
                 }
         if (r->broken) {
-                r->in_flight = 0;
+                r->in_flight = r->ops_there = 0;
                 atomic_store(&r->s->commit_since_ms, 0);
         }
 }
@@ -474,8 +510,7 @@ static void submit(struct ring *r, struct core_batch *b)
 {
         struct commit_job *job = mem_must(sizeof(*job));
         job->batch = b;
-        if (r->in_flight++ == 0)
-                atomic_store(&r->s->commit_since_ms, mono_ms());
+        note_submitted(r, b->commit.n_events + b->commit.n_records);
         if (!queue_push(r->s->store_queue, job)) {
                 mem_free(job);
                 core_batch_free(b);
@@ -505,7 +540,10 @@ static void publish_stats(struct ring *r)
         struct core_stats stats;
         if (!r->core)
                 return;
+        int64_t t0 = clock_mono_ns();
         core_stats(r->core, &stats);
+        int64_t every_ms = (clock_mono_ns() - t0) * STATS_SHARE / 1000000;
+        r->stats_every_ms = every_ms < STATS_EVERY_MS ? STATS_EVERY_MS : every_ms > STATS_MAX_MS ? STATS_MAX_MS : every_ms;
         pthread_mutex_lock(&r->s->lock);
         r->s->stats = stats;
         pthread_mutex_unlock(&r->s->lock);
@@ -526,8 +564,8 @@ static int64_t wait_ms(const struct ring *r, int64_t now)
                 return queue_len(r->s->read_queue) > 0 ? 100 : 1000;
         int64_t next = core_next_ms(r->core);
         int64_t wait = next == INT64_MAX ? WAIT_MAX_MS : next <= now ? 0 : next - now;
-        if (r->stats_old && wait > STATS_EVERY_MS)
-                wait = STATS_EVERY_MS;
+        if (r->stats_old && wait > r->stats_every_ms)
+                wait = r->stats_every_ms;
         return wait > WAIT_MAX_MS ? WAIT_MAX_MS : wait;
 }
 
@@ -555,7 +593,7 @@ static void turn(struct ring *r)
         hand_over(r);
         if (n >= TURN_INPUTS && may_step(r))
                 return; /* more are probably there */
-        if (r->stats_old && mono_ms() - r->stats_at_ms >= STATS_EVERY_MS)
+        if (r->stats_old && mono_ms() - r->stats_at_ms >= r->stats_every_ms)
                 publish_stats(r);
         int64_t wait = wait_ms(r, now_ms(r));
         bool more = (may_step(r) && has_inputs(r)) || (may_read(r) && queue_len(r->s->read_queue) > 0);
