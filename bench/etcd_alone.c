@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "store/etcd_client.h"
+#include "store/etcd_store.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,6 +81,25 @@ static Etcd__RequestOp *request_op(struct arena *a, const struct op *op)
         return r;
 }
 
+/* As the store sends it: more operations than etcd takes in a transaction are transactions within one. */
+static void add_ops(struct arena *a, Etcd__TxnRequest *txn, const struct op *ops, size_t n)
+{
+        size_t per_part = etcd_ops_per_part(n), parts = n > per_part ? (n + per_part - 1) / per_part : 0;
+        txn->n_success = parts ? parts : n;
+        txn->success = arena_new_n(a, Etcd__RequestOp *, txn->n_success);
+        for (size_t i = 0; i < parts; i++) {
+                Etcd__RequestOp *part = txn->success[i] = arena_new(a, Etcd__RequestOp);
+                etcd__request_op__init(part);
+                part->request_case = ETCD__REQUEST_OP__REQUEST_REQUEST_TXN;
+                part->request_txn = arena_new(a, Etcd__TxnRequest);
+                etcd__txn_request__init(part->request_txn);
+                size_t from = i * per_part;
+                add_ops(a, part->request_txn, ops + from, n - from < per_part ? n - from : per_part);
+        }
+        for (size_t i = 0; !parts && i < n; i++)
+                txn->success[i] = request_op(a, &ops[i]);
+}
+
 static void save_transaction(struct saving *s)
 {
         if (s->ops.len == 0)
@@ -98,10 +117,7 @@ static void save_transaction(struct saving *s)
         Etcd__TxnRequest txn = ETCD__TXN_REQUEST__INIT;
         txn.compare = compares;
         txn.n_compare = past ? 0 : 2;
-        txn.n_success = s->ops.len;
-        txn.success = arena_new_n(&a, Etcd__RequestOp *, s->ops.len);
-        for (size_t i = 0; i < s->ops.len; i++)
-                txn.success[i] = request_op(&a, &s->ops.at[i]);
+        add_ops(&a, &txn, s->ops.at, s->ops.len);
         uint32_t len = (uint32_t)etcd__txn_request__get_packed_size(&txn), head_of[] = { past, (uint32_t)s->ops.len, len };
         uint8_t *packed = mem_must(len);
         etcd__txn_request__pack(&txn, packed);

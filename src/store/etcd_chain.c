@@ -74,8 +74,8 @@ static void add_op(struct str *out, const struct key *k, const struct str *value
         str_add(out, value_or_null->buf, value_or_null->len);
 }
 
-/* How many operations go into one transaction within the transaction; all of them if they fit into the outer one. etcd takes what the outer one has off the limit of the inner ones. */
-static size_t ops_per_part(size_t n)
+/* etcd takes what the outer one has off the limit of the inner ones. */
+size_t etcd_ops_per_part(size_t n)
 {
         size_t parts = 3; /* the reads of a failure count as well */
         if (n <= ETCD_TXN_OPS)
@@ -136,7 +136,7 @@ static void pack_ops(struct etcd_store *s, const struct store_batch *b, bool as_
 {
         size_t n = b->n_events + b->n_records + (b->n_events ? 1 : 0);
         struct packing p = { .out = out,
-                             .per_part = ops_per_part(n),
+                             .per_part = etcd_ops_per_part(n),
                              .nested = n > ETCD_TXN_OPS,
                              .as_is = as_is,
                              .key = { s->prefix, NULL, strlen(s->prefix), 0 } };

@@ -147,6 +147,8 @@ int etcd_parse_number(const Etcd__KeyValue *kv, const char *what, uint64_t *ret,
 int etcd_err_not_leading(struct err *err, const Etcd__KeyValue *leader_or_null);
 
 /* etcd_chain.c */
+size_t
+etcd_ops_per_part(size_t n); /* how many of n operations go into each transaction within the transaction; all: there are none within */
 int etcd_submit(struct store *base, const struct store_batch *batch, struct err *err);
 int etcd_settle(struct store *base, int64_t wait_ms, struct err *err);
 void etcd_take_back(struct store *base);
