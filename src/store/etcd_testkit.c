@@ -95,6 +95,13 @@ static void exec_etcd(const struct etcd_process *e)
         _exit(127);
 }
 
+static void choose_ports(struct etcd_process *e)
+{
+        e->port = free_port();
+        e->peer_port = free_port();
+        e->health_port = free_port();
+}
+
 static void make_dir(struct etcd_process *e)
 {
         const char *tmp = getenv("TMPDIR");
@@ -102,9 +109,7 @@ static void make_dir(struct etcd_process *e)
                 return;
         snprintf(e->dir, sizeof(e->dir), "%s/etcd-XXXXXX", tmp ? tmp : "/tmp");
         must(mkdtemp(e->dir) != NULL, "a temporary folder");
-        e->port = free_port();
-        e->peer_port = free_port();
-        e->health_port = free_port();
+        choose_ports(e);
 }
 
 static void spawn(struct etcd_process *e)
@@ -115,20 +120,32 @@ static void spawn(struct etcd_process *e)
                 exec_etcd(e);
 }
 
-static void wait_until_it_answers(struct etcd_process *e)
+/* false: it has ended. */
+static bool comes_up(struct etcd_process *e)
 {
         int64_t end_ns = clock_mono_ns() + START_MS * 1000000LL;
         while (!answers(e->health_port)) {
-                must(clock_mono_ns() < end_ns && waitpid(e->pid, NULL, WNOHANG) == 0, "etcd does not start: see its log");
+                must(clock_mono_ns() < end_ns, "etcd does not start: see its log");
+                if (waitpid(e->pid, NULL, WNOHANG) != 0)
+                        return false;
                 nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
         }
+        return true;
 }
+
+/* Between the moment at which a port is found free and the one at which etcd listens there somebody else may have taken it. */
+#define START_TRIES 5
 
 void etcd_process_start(struct etcd_process *e)
 {
+        bool is_new = !e->dir[0];
         make_dir(e);
         spawn(e);
-        wait_until_it_answers(e);
+        for (int i = 1; !comes_up(e); i++) {
+                must(is_new && i < START_TRIES, "etcd does not start: see its log");
+                choose_ports(e);
+                spawn(e);
+        }
 }
 
 void etcd_process_pause(struct etcd_process *e)
@@ -155,7 +172,7 @@ void etcd_cluster_start(struct etcd_process members[ETCD_MEMBERS])
                 spawn(&members[i]);
         }
         for (int i = 0; i < ETCD_MEMBERS; i++)
-                wait_until_it_answers(&members[i]);
+                must(comes_up(&members[i]), "a member of etcd does not start: see its log");
 }
 
 void etcd_cluster_clean(struct etcd_process members[ETCD_MEMBERS])

@@ -41,12 +41,17 @@ def revision(address):
 class Etcd:
     def __init__(self, env=None, cores=None):
         self.dir = tempfile.mkdtemp(prefix="berth-etcd-")
-        self.port, self.peer = free_port(), free_port()
-        self.address = f"127.0.0.1:{self.port}"
         self.env = env
         self.cores = cores  # which it may use; None: those of its parent
         self.process = None
-        self.start()
+        for again in range(4, -1, -1):
+            self.port, self.peer = free_port(), free_port()
+            self.address = f"127.0.0.1:{self.port}"
+            try:
+                return self.start()
+            except AssertionError:  # perhaps somebody took a port between the moment at which it was found free and now
+                if not again or self.process.poll() is None:
+                    raise
 
     def start(self, timeout=60):
         client, peer = f"http://{self.address}", f"http://127.0.0.1:{self.peer}"
