@@ -207,7 +207,7 @@ struct core_batch {
         struct arena *memory;
 };
 
-/* The next batch: everything since the last cut, or a part of it that reached max_batch_ops; call until it gives NULL. May be called
+/* The next batch: everything since the last cut, or a part of it that was full (max_batch_ops, max_batch_bytes, core_set_batch_ops()); call until it gives NULL. May be called
  * between any two steps. */
 struct core_batch *core_cut(struct core *core);
 void core_batch_free(struct core_batch *b);
@@ -216,8 +216,7 @@ size_t core_pending_ops(const struct core *core);
 size_t core_waiting_ops(const struct core *core); /* decided and not cut, or cut and not fetched */
 /* From now on a batch is cut when it has about so many operations, or when it has max_batch_ops. */
 void core_set_batch_ops(struct core *core, size_t ops);
-size_t core_ready_batches(
-    const struct core *core); /* that reached max_batch_ops and wait for core_cut(): do not step much further ahead of the store */
+size_t core_ready_batches(const struct core *core); /* that are full and wait for core_cut(): do not step much further ahead of the store */
 uint64_t core_head(const struct core *core);
 
 /* ---- while the store is away --------------------------------------------------------------------------------------------------------------- */

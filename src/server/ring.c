@@ -10,7 +10,8 @@
  *   (R1) At most limits.in_flight batches are under way at the store and NEXT_MAX wait in its queue, and only a full one follows another. Batches leave in the order in
  *        which they were cut.
  *   (R2) While the store is away nothing is stepped: the state runs ahead of the store by at most what was decided before. Otherwise it runs ahead by READY_MAX full
- *        batches and one that is being made, besides those at the store: what comes faster waits in its queue, where it can be refused (A11), and a read never waits for more than these.
+ *        batches and one that is being made, besides those at the store (one input is never split, though, and may make some more): what comes faster waits in its queue, where it can be
+ *        refused (A11), and a read never waits for more than these.
  *   (R3) A batch with nothing to commit is released only when no commit is under way.
  *   (R4) Time in which the ring could not listen (frozen, or the whole process stood still) does not pass for the core: otherwise every node would seem silent
  *        for as long as the store was away. The core's clock stands still, and then catches up by a quarter faster than real time, so that a heartbeat interval
@@ -29,6 +30,7 @@
 #include "server/view.h"
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TURN_INPUTS 256 /* decisions asked for per turn, except that one input is never split */
@@ -45,6 +47,7 @@
 #define DEAF_MS 1000 /* shorter pauses are not worth a lag */
 #define AT_STORE_MAX (STORE_IN_FLIGHT_MAX + NEXT_MAX)
 #define BATCHES 2         /* see set_batch_size() */
+#define ITEM_OPS 6        /* of a workload that is applied and placed, on etcd */
 #define BATCH_MIN_OPS 640 /* a hundred workloads: less is quick, and many small commits are not */
 
 struct ring {
@@ -107,8 +110,25 @@ static void notice_deafness(struct ring *r, bool listening)
         r->awake_by_ms = mono_ms();
 }
 
+/* A store that takes more than one batch works on the next one before that may leave (etcd's is packed), while the callers of the one before hear of it and ask for more. If all that is asked for
+ * were in one batch, each would wait for the others. So a batch has half of what was at the store and waiting of late, or BATCH_MIN_OPS: one is under way while the other is made ready.
+ * to_come: operations that one input will bring; its caller waits for the last of them, so they should be few batches. */
+static void set_batch_size(struct ring *r, size_t to_come)
+{
+        size_t now = r->ops_there + core_waiting_ops(r->core) + to_come;
+        if (now > r->ops_peak)
+                r->ops_peak = now;
+        else if (to_come == 0)
+                r->ops_peak -= r->ops_peak / 16;
+        size_t share = r->ops_peak / BATCHES;
+        if (r->s->limits.in_flight > 1)
+                core_set_batch_ops(r->core, share > BATCH_MIN_OPS ? share : BATCH_MIN_OPS);
+}
+
 static void step(struct ring *r, struct input *in)
 {
+        if (input_items(in) > 1)
+                set_batch_size(r, input_items(in) * ITEM_OPS);
         in->now_ms = now_ms(r);
         in->steady_ms = clock_steady_ms();
         in->random[0] = rng_next(&r->rng);
@@ -378,24 +398,13 @@ static size_t read_followed(struct ring *r)
         return n;
 }
 
-/* A store that takes more than one batch works on the next one before that may leave (etcd's is packed), while the callers of the one before hear of it and ask for more. If all that is asked for
- * were in one batch, each would wait for the others. So a batch has half of what was at the store and waiting of late, at most: one is under way while the other is made ready. */
-static void set_batch_size(struct ring *r)
-{
-        size_t now = r->ops_there + core_waiting_ops(r->core);
-        r->ops_peak = now > r->ops_peak ? now : r->ops_peak - r->ops_peak / 16;
-        size_t share = r->ops_peak / BATCHES;
-        if (r->s->limits.in_flight > 1)
-                core_set_batch_ops(r->core, share > BATCH_MIN_OPS ? share : BATCH_MIN_OPS);
-}
-
 static void note_submitted(struct ring *r, size_t n)
 {
         r->ops[(r->ops_at + r->in_flight) % AT_STORE_MAX] = n;
         r->ops_there += n;
         if (r->in_flight++ == 0)
                 atomic_store(&r->s->commit_since_ms, mono_ms());
-        set_batch_size(r);
+        set_batch_size(r, 0);
 }
 
 static void note_done(struct ring *r)
@@ -510,11 +519,12 @@ static void submit(struct ring *r, struct core_batch *b)
 {
         struct commit_job *job = mem_must(sizeof(*job));
         job->batch = b;
-        note_submitted(r, b->commit.n_events + b->commit.n_records);
-        if (!queue_push(r->s->store_queue, job)) {
+        size_t n = b->commit.n_events + b->commit.n_records;
+        if (queue_push(r->s->store_queue, job))
+                note_submitted(r, n);
+        else {
                 mem_free(job);
                 core_batch_free(b);
-                r->in_flight--;
                 r->broken = true;
         }
 }
@@ -535,14 +545,21 @@ static void hand_over(struct ring *r)
         }
 }
 
+static int64_t thread_cpu_ns(void)
+{
+        struct timespec t;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 static void publish_stats(struct ring *r)
 {
         struct core_stats stats;
         if (!r->core)
                 return;
-        int64_t t0 = clock_mono_ns();
+        int64_t t0 = thread_cpu_ns();
         core_stats(r->core, &stats);
-        int64_t every_ms = (clock_mono_ns() - t0) * STATS_SHARE / 1000000;
+        int64_t every_ms = (thread_cpu_ns() - t0) * STATS_SHARE / 1000000;
         r->stats_every_ms = every_ms < STATS_EVERY_MS ? STATS_EVERY_MS : every_ms > STATS_MAX_MS ? STATS_MAX_MS : every_ms;
         pthread_mutex_lock(&r->s->lock);
         r->s->stats = stats;

@@ -10,7 +10,7 @@
 #include <pthread.h>
 
 /* etcd's own limit is 128 operations per transaction (--max-txn-ops); more become transactions within one transaction, to each of which the limit applies (etcd_chain.c). A large transaction
- * costs etcd and the server less for each operation: 400 instead of 120 took a quarter off, 1,400 instead of 400 another sixth. The core cuts a batch when it has more than 1,400 (it keeps
+ * costs etcd and the server less for each operation: 400 instead of 120 took a quarter off, 1,400 instead of 400 another sixth. The core cuts a batch when it has more than 1,400 at the latest (it keeps
  * 100 free for the next decision). */
 #define ETCD_TXN_OPS 128
 #define ETCD_BATCH_OPS (100 + 1400)
