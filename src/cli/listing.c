@@ -65,6 +65,7 @@ int list_all(struct cli *cli, struct arena *arena, const char *method, ProtobufC
         struct listing list = { 0 };
         int32_t *size = field_of(q, "limit", NULL);
         const char **cursor = field_of(q, "cursor", NULL);
+        must(size && cursor, "a list is asked for in pages, with limit and cursor");
         for (bool first = true;; first = false) {
                 *size = page_size(limit, pages.len);
                 void *page = client_call(cli, arena, method, q, answer, err);
@@ -74,11 +75,13 @@ int list_all(struct cli *cli, struct arena *arena, const char *method, ProtobufC
                 }
                 size_t *n = NULL;
                 void **items = field_of(page, "items", &n);
+                char **next = field_of(page, "next_cursor", NULL);
                 const uint64_t *version = field_of(page, "resource_version", NULL);
+                must(items && n && next, "a page has items and next_cursor");
                 if (first && version)
                         list.version = *version; /* later pages are newer: their news come again, which does no harm */
                 add_page(&pages, *items, *n);
-                *cursor = *(const char **)field_of(page, "next_cursor", NULL);
+                *cursor = *next;
                 list.more = !str_empty(*cursor);
                 if (!list.more || *n == 0 || (limit > 0 && (int64_t)pages.len >= limit))
                         break;
