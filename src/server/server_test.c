@@ -559,6 +559,39 @@ static void many_workloads_in_one_call_have_a_result_each(void **state)
         assert_int_equal(head_of(f), head);
 }
 
+static uint64_t commits_of(struct fixture *f)
+{
+        struct http_answer a = expect_http(f, "GET", "/metrics", "", NULL, 200);
+        const char *at = strstr(str_c(&a.body), "\nberth_commits_total ");
+        assert_non_null(at);
+        uint64_t n = strtoull(at + strlen("\nberth_commits_total "), NULL, 10);
+        http_answer_fini(&a);
+        return n;
+}
+
+/* Its caller waits for the last of them. A store that takes several at a time gets smaller ones otherwise.  R: A4 A9 */
+static void a_large_call_is_few_commits(void **state)
+{
+        struct fixture *f = *state;
+        struct str body = STR_INIT;
+        server_end(f);
+        f->opt.store_url = "memory:";
+        server_begin(f);
+        for (int i = 0; i < 20; i++) {
+                str_clear(&body);
+                str_addf(&body, "{\"id\":\"s%d\",\"spec\":{\"command\":[\"x\"]}}", i);
+                expect_status(f, "POST", "/workloads", str_c(&body), 201);
+        }
+        str_clear(&body);
+        for (int i = 0; i < 1000; i++)
+                str_addf(&body, "%s{\"id\":\"l%d\",\"spec\":{\"command\":[\"x\"]}}", i ? "," : "{\"items\":[", i);
+        str_adds(&body, "]}");
+        uint64_t before = commits_of(f);
+        expect_status(f, "POST", "/workloads:batch", str_c(&body), 200);
+        assert_in_range(commits_of(f) - before, 1, 3);
+        str_fini(&body);
+}
+
 /* Each of many counts as a call where calls are limited. R: A11 */
 static void many_in_one_call_cannot_pass_a_limit(void **state)
 {
@@ -881,6 +914,7 @@ int main(void)
                 T(no_node_is_lost_because_the_store_was_away),
                 T(old_events_are_dropped_and_a_stream_says_so),
                 T(many_workloads_in_one_call_have_a_result_each),
+                T(a_large_call_is_few_commits),
                 T(many_in_one_call_cannot_pass_a_limit),
                 T(too_many_calls_are_told_to_come_back),
                 T(what_timed_out_before_it_was_decided_is_never_applied),
