@@ -204,11 +204,16 @@ void drain_blockers(struct core *c, const struct node *n, Pb__Drain *d)
 
 /* ---- apply --------------------------------------------------------------------------------------------------------------------------------- */
 
-void drain_take(struct node *n, const Pb__Drain *d)
+/* What is stored of a drain, once the node's wish is known. One that does not say when it began did so at `otherwise`. */
+void drain_take(struct node *n, const Pb__Drain *d, int64_t otherwise)
 {
+        if (!node_drains(n))
+                d = NULL;
         n->drain_started_at = d ? d->started_at : 0;
+        if (node_drains(n) && !n->drain_started_at)
+                n->drain_started_at = otherwise ? otherwise : 1; /* (D1) */
         n->drain_deadline_at = d ? d->deadline_at : 0;
-        n->drain_finished_at = d ? d->finished_at : 0;
+        n->drain_finished_at = d && !n->n_holding ? d->finished_at : 0; /* (D2) */
         n->drain_units = d && d->units_at_start > 0 ? (uint32_t)d->units_at_start : 0;
         n->drain_expired = false;
 }

@@ -862,9 +862,7 @@ void apply_node_event(struct core *c, const Pb__Event *e)
                 break;
         case PB__EVENT_TYPE__E__NodeWishChanged:
                 node_at(c, ix)->wish = (uint8_t)e->wish;
-                drain_take(node_at(c, ix), node_drains(node_at(c, ix)) ? e->drain : NULL);
-                if (node_drains(node_at(c, ix)) && !node_at(c, ix)->drain_started_at)
-                        node_at(c, ix)->drain_started_at = e->timestamp;
+                drain_take(node_at(c, ix), e->drain, e->timestamp);
                 break;
         case PB__EVENT_TYPE__E__NodeDrained:
                 node_at(c, ix)->drain_finished_at = e->timestamp;

@@ -627,9 +627,7 @@ static int load_node(struct core *c, const char *key, const Pb__Node *r, struct 
         text_set(&n->adopted_from, r->adopted_from);
         n->fenced_at = n->status == PB__NODE_STATUS__E__Ready ? 0 : r->fenced_at;
         node_unsupported(n, r);
-        drain_take(n, n->wish == PB__NODE_WISH__E__draining ? r->drain : NULL);
-        if (node_drains(n) && !n->drain_started_at)
-                n->drain_started_at = n->status_at ? n->status_at : 1; /* of a store that did not note it */
+        drain_take(n, r->drain, n->status_at); /* old stores did not note when it began */
         n->unreachable = n->status == PB__NODE_STATUS__E__NotReady && str_eq(n->status_by, "reconciler");
         taints_set(c, ix, r->taints, r->n_taints);
         columns_update(c, ix);

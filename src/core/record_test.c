@@ -438,7 +438,59 @@ static void a_bad_record_is_left_out_and_the_others_are_not(void **state)
         rig_fini(&r);
 }
 
-/* R: C35 */
+/* A draining node whose record or event does not say when that began, or says that it ended while a unit is there: it drains, and the state is sound. */
+/* R: C12 C35 */
+static void a_drain_that_contradicts_its_node_goes_on(void **state)
+{
+        (void)state;
+        struct rig r;
+        struct err err = { 0 };
+        ProtobufCMessage *m = NULL;
+        busy(&r, NULL);
+        const char *node = stored_workload(&r, "w2")->assigned_node;
+        const char *key = arena_printf(&r.memory, "/nodes/%s", node);
+        const struct rig_record *rec = rig_record(&r, key);
+        assert_int_equal(pb_unpack_own(&pb__node__descriptor, rec->data, rec->len, &r.memory, &m, &err), 0);
+        Pb__Node *record = (Pb__Node *)m;
+        Pb__Drain drain = PB__DRAIN__INIT;
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__NodeWishChanged;
+        e.node_id = record->id;
+        e.wish = record->wish = PB__NODE_WISH__E__draining;
+        e.drain = record->drain = &drain;
+        record->status_updated_at = 0;
+        for (unsigned how = 0; how < 6; how++) {
+                struct core *c = core_create(&r.opt);
+                bool event = how % 3 == 2;
+                drain.finished_at = how < 3 ? r.now : 0;
+                if (how % 3 == 0)
+                        assert_int_equal(try_load(c, key, &record->base, &err), 0);
+                for (size_t i = 0; i < r.records.len; i++)
+                        if (strcmp(r.records.at[i].key, key) != 0 || event)
+                                assert_int_equal(core_load_record(c, r.records.at[i].key, r.records.at[i].data, r.records.at[i].len, &err),
+                                                 0);
+                if (how % 3 == 1)
+                        assert_int_equal(try_load(c, key, &record->base, &err), 0);
+                if (event) {
+                        size_t len;
+                        core_loaded(c, r.head);
+                        e.seq = r.head + 1;
+                        void *data = pb_pack_arena(&r.memory, &e.base, &len);
+                        assert_true(core_fold(c, data, len, &err) >= 0);
+                }
+                struct input in = { .kind = INPUT_START, .now_ms = r.now, .head = r.head + event };
+                core_step(c, &in);
+                if (core_check(c, &err) < 0)
+                        fail_msg("case %u: %s %s", how, err.msg, err.detail);
+                struct core_batch *b;
+                while ((b = core_cut(c)))
+                        core_batch_free(b);
+                core_destroy(c);
+        }
+        rig_fini(&r);
+}
+
+/* R: C35 A9 */
 static void garbage_under_any_key_is_left_out(void **state)
 {
         (void)state;
@@ -706,6 +758,7 @@ int main(void)
                 cmocka_unit_test(a_tombstone_confirmed_and_left_again_within_a_batch_is_there),
                 cmocka_unit_test(replies_and_orders_leave_with_the_commit_that_they_saw),
                 cmocka_unit_test(a_bad_record_is_left_out_and_the_others_are_not),
+                cmocka_unit_test(a_drain_that_contradicts_its_node_goes_on),
                 cmocka_unit_test(garbage_under_any_key_is_left_out),
                 cmocka_unit_test(damaged_records_never_break_the_state),
                 cmocka_unit_test(damaged_events_are_refused),

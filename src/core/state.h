@@ -629,7 +629,7 @@ void drain_some(struct core *c);
 void drain_deadline(struct core *c, struct node_ix n);
 void drain_record(const struct node *n, bool live, Pb__Drain *ret);
 void drain_blockers(struct core *c, const struct node *n, Pb__Drain *d); /* in the step's memory */
-void drain_take(struct node *n, const Pb__Drain *d);
+void drain_take(struct node *n, const Pb__Drain *d, int64_t otherwise);
 bool drain_is_sane(const Pb__Drain *d);
 uint32_t units_at_work(const struct core *c, const struct node *n);
 void forget_begin(struct core *c, struct node_ix n);

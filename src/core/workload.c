@@ -118,9 +118,10 @@ void workload_hold(struct core *c, struct workload_ix ix, bool hold)
         if (w->holds == hold)
                 return;
         must(node_ok(w->node), "W2: only an assigned workload holds capacity");
-        if (hold)
+        if (hold) {
                 ledger_reserve(&node_at(c, w->node)->ledger, class_of(c, w)->need);
-        else if (!MUTANT(ledger_not_released))
+                node_at(c, w->node)->drain_finished_at = 0; /* (D2): something is left there after all */
+        } else if (!MUTANT(ledger_not_released))
                 ledger_release(&node_at(c, w->node)->ledger, class_of(c, w)->need);
         w->holds = hold;
         node_at(c, w->node)->n_holding += hold ? 1 : -1u;

@@ -250,7 +250,6 @@ static void apply_adopted(struct core *c, struct workload_ix ix, const Pb__Event
         bool runs = w->desired == PB__DESIRED_STATE__E__Running;
         if (w->node.v != n.v)
                 workload_assign(c, ix, n);
-        node_at(c, n)->drain_finished_at = 0; /* (D2): something was left there after all */
         if (!w->holds)
                 workload_hold(c, ix, true);
         drain_touch(c, n);

@@ -24,11 +24,13 @@ static void hear(int fd, int patience_ms, struct str *out)
 {
         char buf[16384];
         struct pollfd p = { .fd = fd, .events = POLLIN };
-        while (poll(&p, 1, patience_ms) > 0) {
-                ssize_t n = recv(fd, buf, sizeof(buf), 0);
-                if (n <= 0)
+        int ready;
+        while ((ready = poll(&p, 1, patience_ms)) > 0 || (ready < 0 && errno == EINTR)) { /* libFuzzer's clock interrupts it */
+                ssize_t n = ready > 0 ? recv(fd, buf, sizeof(buf), 0) : -1;
+                if (n > 0)
+                        str_add(out, buf, (size_t)n);
+                else if (ready > 0 && (n == 0 || errno != EINTR))
                         break;
-                str_add(out, buf, (size_t)n);
         }
 }
 
