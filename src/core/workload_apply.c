@@ -57,16 +57,16 @@ static void take_launch(struct core *c, struct workload *w, const Pb__Event *e, 
         workload_set_phase(c, w, phase);
 }
 
-static void apply_applied(struct core *c, struct workload_ix ix, const Pb__Event *e)
+/* What it holds and is counted for is that of its definition. */
+static void redefine(struct core *c, struct workload_ix ix, const Pb__Workload *definition)
 {
         struct workload *w = workload_at(c, ix);
-        bool created = w->definition == NONE;
         bool held = w->holds;
-        uint32_t d = definition_intern(c, e->workload);
+        uint32_t d = definition_intern(c, definition);
         /* (F3) */
-        w->unleased = held && e->workload->exclusive == PB__EXCLUSIVE__E__movable &&
+        w->unleased = held && definition->exclusive == PB__EXCLUSIVE__E__movable &&
                       (w->unleased || definition_of(c, w)->exclusive != PB__EXCLUSIVE__E__movable);
-        if (!created) {
+        if (w->definition != NONE) {
                 waiting_remove(c, ix); /* of its old class */
                 usage_drop(c, w);
                 if (held)
@@ -75,6 +75,13 @@ static void apply_applied(struct core *c, struct workload_ix ix, const Pb__Event
         workload_set_definition(c, ix, d);
         if (held)
                 workload_hold(c, ix, true);
+}
+
+static void apply_applied(struct core *c, struct workload_ix ix, const Pb__Event *e)
+{
+        struct workload *w = workload_at(c, ix);
+        bool created = w->definition == NONE;
+        redefine(c, ix, e->workload);
         text_set(&w->revision, e->workload->revision_id);
         const Pb__Retry *r = e->workload->retry;
         w->max_attempts = r && r->max_attempts > 0 ? r->max_attempts : RETRY_MAX_ATTEMPTS;
@@ -99,16 +106,8 @@ static void apply_applied(struct core *c, struct workload_ix ix, const Pb__Event
 
 static void apply_relabelled(struct core *c, struct workload_ix ix, const Pb__Event *e)
 {
-        struct workload *w = workload_at(c, ix);
-        bool held = w->holds;
-        uint32_t d = definition_intern(c, e->workload);
-        waiting_remove(c, ix);
-        if (held)
-                workload_hold(c, ix, false);
-        workload_set_definition(c, ix, d);
-        if (held)
-                workload_hold(c, ix, true);
-        w->updated_at = e->timestamp;
+        redefine(c, ix, e->workload);
+        workload_at(c, ix)->updated_at = e->timestamp;
 }
 
 static void apply_desired(struct core *c, struct workload_ix ix, const Pb__Event *e)
