@@ -213,6 +213,13 @@ void *mem_try(size_t size)
         return calloc(1, size ? size : 1);
 }
 
+void *mem_try_bytes(size_t size)
+{
+        if (size > PTRDIFF_MAX || injected())
+                return NULL;
+        return malloc(size ? size : 1);
+}
+
 char *mem_strdup(const char *s)
 {
         return s ? mem_dup(s, strlen(s) + 1) : NULL;

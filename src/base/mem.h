@@ -14,6 +14,7 @@
 void *mem_must(size_t size);                 /* zeroed */
 void *mem_must_resize(void *p, size_t size); /* new bytes are not zeroed */
 void *mem_try(size_t size);                  /* zeroed, or NULL */
+void *mem_try_bytes(size_t size);            /* not zeroed, or NULL */
 char *mem_strdup(const char *s);             /* NULL gives NULL */
 char *mem_strndup(const char *s, size_t n);
 void *mem_dup(const void *p, size_t n);

@@ -135,6 +135,8 @@ void http_server_destroy(struct http_server *s)
                 event_free(s->drain_timer);
         http_router_fini(&s->router);
         slots_fini(&s->requests);
+        mem_free(s->scratch);
+        str_fini(&s->answer);
         tls_unref(s->tls);
         mem_free(s);
 }
@@ -164,6 +166,7 @@ int http_server_create(struct event_base *base, const struct http_server_options
         if (s->tls && !(s->handshakes = handshakes_create(base, s->o.header_timeout_ms, begin, s)))
                 return err_set(err, ERR_NOMEM, .msg = "no memory for the HTTP server");
         rng_seed_system(&s->rng);
+        s->scratch = mem_must_resize(NULL, HTTP_SCRATCH_BYTES);
         signal(SIGPIPE, SIG_IGN); /* a write to a client that left is an error code, not the end of the process */
         s->accept_timer = evtimer_new(base, on_accept_timer, s);
         s->turns_event = evtimer_new(base, http_turns_go_on, s);
@@ -302,7 +305,8 @@ const char *http_header(const struct http_request *req, const char *name)
         struct str joined = STR_INIT;
 
         for (size_t i = 0; i < req->head.n_fields; i++) {
-                if (!str_case_eq(req->head.fields[i].name, name))
+                /* theirs are in lower case */
+                if (req->head.fields[i].name[0] != (name[0] | 32) || !str_case_eq(req->head.fields[i].name, name))
                         continue;
                 if (found && joined.len == 0)
                         str_adds(&joined, found);
@@ -330,9 +334,10 @@ const char *http_body(const struct http_request *req, size_t *ret_len)
 const char *http_request_id(const struct http_request *req)
 {
         if (!req->request_id[0]) {
-                struct http_request *mutable_req = (struct http_request *)(uintptr_t)req;
-                snprintf(mutable_req->request_id, sizeof(req->request_id), "%016llx",
-                         (unsigned long long)rng_next(&req->conn->server->rng));
+                char *id = ((struct http_request *)(uintptr_t)req)->request_id;
+                uint64_t v = rng_next(&req->conn->server->rng);
+                for (int i = 0; i < 16; i++, v <<= 4)
+                        id[i] = "0123456789abcdef"[v >> 60];
         }
         return req->request_id;
 }

@@ -17,6 +17,7 @@
 #include "net/http_internal.h"
 #include "net/turn.h"
 #include "net/write_now.h"
+#include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
@@ -30,14 +31,26 @@
 /* TURN_CONNS: connections of a kind that are served in one turn of the loop */
 enum { TURN_CONNS = 96, LINGER_MS = 2000, READ_AHEAD_BYTES = 64 * 1024, PIPELINE_MAX = 16, TRAILER_LINES_MAX = 32, CHUNK_LINE_MAX = 256 };
 
+/* Each request sets its times several times over, and hardly ever does one run out: so the timer is left alone where it can be, and looks for itself how much time is left. */
 void http_conn_arm(struct http_conn *conn, int64_t ms)
 {
+        conn->deadline_ms = ms > 0 ? clock_mono_ns() / 1000000 + ms : 0;
+        if (ms <= 0 || (conn->fires_ms && conn->fires_ms <= conn->deadline_ms))
+                return;
         struct timeval tv = http_timeval(ms);
+        conn->fires_ms = conn->deadline_ms;
+        event_add(conn->timer, &tv);
+}
 
-        if (ms > 0)
-                event_add(conn->timer, &tv);
-        else
-                event_del(conn->timer);
+/* Whether the time is up; else the timer goes on. */
+static bool is_late(struct http_conn *conn)
+{
+        int64_t left = conn->deadline_ms - clock_mono_ns() / 1000000;
+
+        conn->fires_ms = 0;
+        if (conn->deadline_ms && left > 0)
+                http_conn_arm(conn, left);
+        return conn->deadline_ms && left <= 0;
 }
 
 void http_request_free(struct http_request *req)
@@ -64,6 +77,8 @@ static void conn_free(struct http_conn *conn)
                         SSL_shutdown(conn->ssl);
                         ERR_clear_error();
                 }
+                if (conn->readable)
+                        event_free(conn->readable); /* before its descriptor is closed */
                 bufferevent_free(conn->bev);
         }
         if (conn->timer)
@@ -72,6 +87,19 @@ static void conn_free(struct http_conn *conn)
                 event_free(conn->wake);
         tls_identity_free(conn->identity);
         mem_free(conn);
+}
+
+static void set_reading(struct http_conn *conn, bool on)
+{
+        if (!conn->readable && on)
+                bufferevent_enable(conn->bev, EV_READ);
+        else if (!conn->readable)
+                bufferevent_disable(conn->bev, EV_READ);
+        else if (on)
+                event_add(conn->readable, NULL);
+        else
+                event_del(conn->readable);
+        conn->reads = on;
 }
 
 static void leave(struct http_conn *conn)
@@ -108,7 +136,8 @@ void http_conn_end(struct http_conn *conn)
         conn->gone = true;
         conn->busy++;
         leave_turn(conn);
-        bufferevent_disable(conn->bev, EV_READ | EV_WRITE);
+        set_reading(conn, false);
+        bufferevent_disable(conn->bev, EV_WRITE);
         event_del(conn->timer);
         event_del(conn->wake);
         struct http_request *req = conn->req;
@@ -169,7 +198,8 @@ static void refuse_early(struct http_conn *conn, int status, const char *why)
         http_refuse(conn->req, status, why);
 }
 
-static void head_done(struct http_conn *conn)
+/* have: bytes of the body that are there already */
+static void head_done(struct http_conn *conn, size_t have)
 {
         struct http_request *req = conn->req;
         size_t max = conn->server->o.max_body_bytes;
@@ -183,13 +213,31 @@ static void head_done(struct http_conn *conn)
         conn->state = HTTP_READ_BODY;
         conn->body_left = req->head.is_chunked ? -1 : req->head.content_length > 0 ? req->head.content_length : 0;
         conn->trailer_lines = 0;
-        if (conn->body_left != 0) {
+        bool waits = conn->body_left < 0 || (size_t)conn->body_left > have;
+        if (waits || (conn->body_left && req->head.expects_continue)) {
                 http_conn_arm(conn, conn->server->o.body_timeout_ms);
                 if (req->head.expects_continue) {
                         bufferevent_write(conn->bev, "HTTP/1.1 100 Continue\r\n\r\n", 25);
                         write_now(conn->bev);
                 }
         }
+}
+
+static void take_head(struct http_conn *conn, const char *text, size_t len, size_t have)
+{
+        const char *why = NULL;
+        struct http_request *req = new_request(conn);
+        int status = http_head_parse(&req->head, text, len, &why);
+
+        conn->searched = 0;
+        if (status) {
+                refuse_early(conn, status, why);
+                return;
+        }
+        bool reads = str_eq(req->head.method, "GET") || str_eq(req->head.method, "HEAD");
+        leave_turn(conn); /* of its old kind */
+        conn->turn = reads ? HTTP_READER : HTTP_WRITER;
+        head_done(conn, have);
 }
 
 /* True when it got somewhere. */
@@ -219,19 +267,8 @@ static bool read_head(struct http_conn *conn)
                 return true;
         }
         size_t len = (size_t)end.pos + 4;
-        const char *why = NULL, *text = (const char *)evbuffer_pullup(in, (ssize_t)len);
-        struct http_request *req = new_request(conn);
-        int status = http_head_parse(&req->head, text, len, &why);
+        take_head(conn, (const char *)evbuffer_pullup(in, (ssize_t)len), len, have - len);
         evbuffer_drain(in, len);
-        conn->searched = 0;
-        if (status)
-                refuse_early(conn, status, why);
-        else {
-                bool reads = str_eq(req->head.method, "GET") || str_eq(req->head.method, "HEAD");
-                leave_turn(conn); /* of its old kind */
-                conn->turn = reads ? HTTP_READER : HTTP_WRITER;
-                head_done(conn);
-        }
         return true;
 }
 
@@ -406,15 +443,12 @@ static void check_closing(struct http_conn *conn)
 static void limit_reading(struct http_conn *conn)
 {
         struct evbuffer *in = bufferevent_get_input(conn->bev);
-        bool reads = bufferevent_get_enabled(conn->bev) & EV_READ;
 
         if (conn->state == HTTP_LINGER || conn->state == HTTP_CLOSING)
                 evbuffer_drain(in, SIZE_MAX);
         bool full = evbuffer_get_length(in) >= conn->server->o.max_header_bytes + READ_AHEAD_BYTES;
-        if (full && reads)
-                bufferevent_disable(conn->bev, EV_READ);
-        else if (!full && !reads)
-                bufferevent_enable(conn->bev, EV_READ);
+        if (full == conn->reads)
+                set_reading(conn, !full);
 }
 
 static void on_wake(evutil_socket_t fd, short what, void *arg)
@@ -499,6 +533,63 @@ static void on_read(struct bufferevent *bev, void *arg)
                 on_wake(-1, 0, conn);
 }
 
+/* Most requests come whole: such a one is served from where it was read, without passing through the connection's buffer. Returns how much of it that was; the rest, and whatever is not that
+ * simple, is left to process(). */
+static size_t serve_whole(struct http_conn *conn, const char *text, size_t len)
+{
+        const char *end = memmem(text, len, "\r\n\r\n", 4);
+        size_t head = end ? (size_t)(end - text) + 4 : 0, used = head;
+
+        if (!end || end == text || head > conn->server->o.max_header_bytes || text[0] == '\r' || text[0] == '\n')
+                return 0;
+        conn->busy++;
+        conn->in_process = true; /* (2) */
+        take_head(conn, text, head, len - head);
+        if (conn->state == HTTP_READ_BODY && !conn->req->head.is_chunked && (size_t)conn->body_left <= len - head) {
+                str_add(&conn->req->body, text + head, (size_t)conn->body_left);
+                used += (size_t)conn->body_left;
+                conn->body_left = 0;
+                dispatch(conn);
+        }
+        conn->in_process = false;
+        leave(conn);
+        return used;
+}
+
+/* In place of the bufferevent's own reading, which asks the kernel twice for each piece. */
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+        struct http_conn *conn = arg;
+        char *text = conn->server->scratch;
+        ssize_t got = recv(fd, text, HTTP_SCRATCH_BYTES, 0);
+        struct evbuffer *in = bufferevent_get_input(conn->bev);
+        (void)what;
+
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+                return;
+        if (got <= 0) {
+                http_conn_end(conn);
+                return;
+        }
+        if (conn->state == HTTP_LINGER || conn->state == HTTP_CLOSING)
+                return;
+        conn->busy++;
+        bool simple = conn->state == HTTP_READ_HEAD && conn->searched == 0 && evbuffer_get_length(in) == 0 &&
+                      output_len(conn) <= conn->server->o.max_queued_bytes && !must_wait(conn);
+        size_t used = simple ? serve_whole(conn, text, (size_t)got) : 0;
+        if (!conn->gone && used < (size_t)got) {
+                evbuffer_unfreeze(in, 0); /* a bufferevent keeps its input's end frozen except while it reads itself */
+                int r = evbuffer_add(in, text + used, (size_t)got - used);
+                evbuffer_freeze(in, 0);
+                if (r < 0)
+                        http_conn_end(conn); /* no memory: what it sent is lost */
+        }
+        if (!conn->gone && (!simple || used < (size_t)got))
+                on_read(conn->bev, conn);
+        check_closing(conn);
+        leave(conn);
+}
+
 static void on_write(struct bufferevent *bev, void *arg)
 {
         struct http_conn *conn = arg;
@@ -542,6 +633,9 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
         (void)fd;
         (void)what;
 
+        if (!is_late(conn))
+                return;
+        conn->deadline_ms = 0;
         conn->busy++;
         if (conn->state == HTTP_READ_HEAD && evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0) {
                 new_request(conn);
@@ -599,7 +693,9 @@ void http_conn_begin(struct http_server *server, int fd, const struct sockaddr *
         conn->ssl = ssl;
         conn->timer = evtimer_new(server->base, on_timer, conn);
         conn->wake = event_new(server->base, -1, 0, on_wake, conn);
-        if (!conn->timer || !conn->wake)
+        if (!ssl)
+                conn->readable = event_new(server->base, bufferevent_getfd(conn->bev), EV_READ | EV_PERSIST, on_readable, conn);
+        if (!conn->timer || !conn->wake || (!ssl && !conn->readable))
                 goto fail;
         if (ssl)
                 bufferevent_openssl_set_allow_dirty_shutdown(conn->bev, 1);
@@ -611,6 +707,9 @@ void http_conn_begin(struct http_server *server, int fd, const struct sockaddr *
         bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
         bufferevent_set_timeouts(conn->bev, NULL, &write_timeout);
         write_now_init(conn->bev, ssl != NULL);
+        if (!ssl)
+                bufferevent_disable(conn->bev, EV_READ);
+        set_reading(conn, true);
         http_conn_arm(conn, left_ms);
         return;
 fail:

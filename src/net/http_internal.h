@@ -23,6 +23,8 @@ struct ssl_st;
 /* Of what kind a connection is: nothing is known yet; its last request was to change something; or to read. The first two take turns. */
 enum http_turn { HTTP_NEW, HTTP_WRITER, HTTP_TURNS, HTTP_READER = HTTP_TURNS };
 
+enum { HTTP_SCRATCH_BYTES = 16 * 1024 };
+
 struct http_server {
         struct event_base *base;
         struct http_server_options o; /* defaults filled in; address and tls are not used from here */
@@ -33,6 +35,8 @@ struct http_server {
         uint16_t port;
         struct http_router router;
         struct slots requests;
+        char *scratch;     /* what was just read from a connection */
+        struct str answer; /* what is about to be written to one */
         struct rng rng;
         struct http_conn *conns;
         uint32_t n_conns;
@@ -88,13 +92,15 @@ struct http_conn {
         struct bufferevent *bev;
         struct ssl_st *ssl; /* owned by bev */
         struct event *timer, *wake;
+        int64_t deadline_ms, fires_ms; /* when its time is up (0: never), and when the timer looks (0: not at all) */
+        struct event *readable;        /* NULL with TLS: bev reads then */
         struct http_request *req;
         struct tls_identity *identity;
         enum http_conn_state state;
         size_t searched;   /* of the input, for the end of the head */
         int64_t body_left; /* of the body or of this chunk; -1: a chunk's size comes next; -2: the trailer does */
         unsigned trailer_lines;
-        bool is_secure, keep_alive, linger, drop_due, gone, in_process;
+        bool reads, is_secure, keep_alive, linger, drop_due, gone, in_process;
         enum http_turn turn;
         bool waits_turn;
         struct http_conn *turn_next, *turn_prev;

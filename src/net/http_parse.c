@@ -264,11 +264,17 @@ static int settle(struct http_head *h, const char **ret_why)
 
 int http_head_parse(struct http_head *h, const char *text, size_t len, const char **ret_why)
 {
-        /* Behind the text: room for the raw path and its decoded copy. */
-        h->buf = mem_must(len * 3 + 8);
+        size_t lines = 0;
+        for (const char *p = text; (p = memchr(p, '\n', (size_t)(text + len - p))); p++)
+                lines++;
+        if (lines > HTTP_FIELDS_MAX)
+                lines = HTTP_FIELDS_MAX;
+        /* The fields, the text, and behind it room for the raw path and its decoded copy. */
+        h->fields = mem_must_resize(NULL, sizeof(*h->fields) * lines + len * 3 + 8);
+        h->buf = (char *)(h->fields + lines);
         memcpy(h->buf, text, len);
+        h->buf[len] = 0;
         h->room_at = len + 1;
-        h->fields = mem_must(sizeof(*h->fields) * HTTP_FIELDS_MAX);
         char *line = h->buf, *end = h->buf + len;
 
         for (bool is_first = true; line < end; is_first = false) {
@@ -292,7 +298,6 @@ int http_head_parse(struct http_head *h, const char *text, size_t len, const cha
 
 void http_head_fini(struct http_head *h)
 {
-        mem_free(h->buf);
         mem_free(h->fields);
         mem_free(h->query);
         *h = (struct http_head){ 0 };

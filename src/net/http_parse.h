@@ -12,7 +12,7 @@ struct http_pair {
 
 /* All pointers point into buf. */
 struct http_head {
-        char *buf;
+        char *buf; /* in the block of fields */
         char *method;
         char *path;                        /* decoded as a whole */
         char *segments[HTTP_SEGMENTS_MAX]; /* decoded one by one: "%2F" stays inside its segment */

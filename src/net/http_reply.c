@@ -101,16 +101,19 @@ void http_reply(struct http_request *req, int status, const struct http_field *f
 
         must(!req->is_stream, "http: a stream is ended by http_stream_close");
         if (!is_gone(req)) {
-                _cleanup_(str_finip) struct str out = STR_INIT;
-                str_reserve(&out, 512 + (len < 64 * 1024 ? len : 0));
-                add_head(req, &out, status, fields, has_body ? (int64_t)len : -2);
-                bool with_body = has_body && len > 0 && !is_head(req);
-                if (with_body && len < 64 * 1024)
-                        str_add(&out, body, len);
-                bufferevent_write(conn->bev, out.buf, out.len);
-                if (with_body && len >= 64 * 1024)
+                struct str *out = &conn->server->answer;
+                bool with_body = has_body && len > 0 && !is_head(req), is_long = len >= 64 * 1024;
+                str_clear(out);
+                str_reserve(out, 512 + (is_long ? 0 : len));
+                add_head(req, out, status, fields, has_body ? (int64_t)len : -2);
+                if (with_body && !is_long)
+                        str_add(out, body, len);
+                if (with_body && is_long) {
+                        bufferevent_write(conn->bev, out->buf, out->len);
                         bufferevent_write(conn->bev, body, len);
-                write_now(conn->bev);
+                        write_now(conn->bev);
+                } else
+                        write_bytes_now(conn->bev, conn->ssl != NULL, out->buf, out->len);
         }
         http_conn_answered(conn);
 }

@@ -1,6 +1,12 @@
 /* net/http_route.c: see http_route.h. */
 #include "net/http_route.h"
+#include "base/map.h"
 #include <string.h>
+
+static size_t bucket_of(const char *literal, size_t at)
+{
+        return hash64(literal, strlen(literal)) + at * 31;
+}
 
 int http_router_add(struct http_router *router, const char *method, const char *pattern, http_route fn, void *ctx, struct err *err)
 {
@@ -39,6 +45,12 @@ int http_router_add(struct http_router *router, const char *method, const char *
                 mem_free(row.buf);
                 return err_set(err, ERR_INVALID, .msg = fmt("the route %s %s cannot be added", method, pattern), .detail = bad);
         }
+        size_t *bucket = &router->without;
+        for (size_t i = 0; i < row.n; i++)
+                if (row.kinds[i] == 'l')
+                        bucket = &router->buckets[bucket_of(row.segments[i], i) % HTTP_ROUTE_BUCKETS];
+        row.next = *bucket;
+        *bucket = router->rows.len + 1;
         row.method = mem_strdup(method);
         row.pattern = mem_strdup(pattern);
         *array_push(&router->rows) = row;
@@ -86,17 +98,26 @@ static void list_methods(const struct http_router *router, char *const *segments
         }
 }
 
+/* The best of a bucket and of what was found before. */
+static const struct http_route_row *find_in(const struct http_router *router, size_t first, const char *method, char *const *segments,
+                                            size_t n, const struct http_route_row *best)
+{
+        for (size_t i = first; i; i = router->rows.at[i - 1].next) {
+                const struct http_route_row *row = &router->rows.at[i - 1];
+                if (matches(row, segments, n) && str_eq(row->method, method) && (!best || is_better(row, best)))
+                        best = row;
+        }
+        return best;
+}
+
 const struct http_route_row *http_router_find(const struct http_router *router, const char *method, char *const *segments, size_t n,
                                               struct str *ret_allow)
 {
-        const struct http_route_row *best = NULL;
-        bool is_head = str_eq(method, "HEAD");
+        const char *wanted = str_eq(method, "HEAD") ? "GET" : method;
+        const struct http_route_row *best = find_in(router, router->without, wanted, segments, n, NULL);
 
-        for (size_t i = 0; i < router->rows.len; i++) {
-                const struct http_route_row *row = &router->rows.at[i];
-                if (matches(row, segments, n) && str_eq(row->method, is_head ? "GET" : method) && (!best || is_better(row, best)))
-                        best = row;
-        }
+        for (size_t i = 0; i < n; i++)
+                best = find_in(router, router->buckets[bucket_of(segments[i], i) % HTTP_ROUTE_BUCKETS], wanted, segments, n, best);
         str_clear(ret_allow);
         if (!best)
                 list_methods(router, segments, n, ret_allow);

@@ -18,11 +18,16 @@ struct http_route_row {
         char *segments[HTTP_SEGMENTS_MAX];
         char kinds[HTTP_SEGMENTS_MAX]; /* 'l' literal, 'p' parameter, 'r' rest */
         size_t n;
+        size_t next; /* in its bucket: position + 1 */
         http_route fn;
         void *ctx;
 };
+enum { HTTP_ROUTE_BUCKETS = 256 };
+
 struct http_router {
         ARRAY(struct http_route_row) rows;
+        size_t buckets[HTTP_ROUTE_BUCKETS]; /* of the rows with the same last literal in the same place: position + 1 */
+        size_t without;                     /* of those that have none */
 };
 
 int http_router_add(struct http_router *router, const char *method, const char *pattern, http_route fn, void *ctx, struct err *err);

@@ -9,7 +9,7 @@
 
 static void *take(size_t size)
 {
-        return size <= SMALL_BYTES ? mem_must(size) : mem_try(size);
+        return size <= SMALL_BYTES ? mem_must_resize(NULL, size) : mem_try_bytes(size);
 }
 
 void loop_memory_setup(void)

@@ -4,6 +4,7 @@
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
+#include <sys/socket.h>
 
 void write_now_init(struct bufferevent *bev, bool is_tls)
 {
@@ -30,6 +31,18 @@ bool write_now(struct bufferevent *bev)
                 return true;
         bufferevent_enable(bev, EV_WRITE);
         return false;
+}
+
+bool write_bytes_now(struct bufferevent *bev, bool is_tls, const void *data, size_t len)
+{
+        bool direct = !is_tls && !(bufferevent_get_enabled(bev) & EV_WRITE) && evbuffer_get_length(bufferevent_get_output(bev)) == 0;
+        ssize_t sent = direct ? send(bufferevent_getfd(bev), data, len, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+        if (sent == (ssize_t)len)
+                return true;
+        if (sent < 0)
+                sent = 0; /* what is wrong comes out when the loop tries it */
+        bufferevent_write(bev, (const char *)data + sent, len - (size_t)sent);
+        return write_now(bev);
 }
 
 void write_later(struct bufferevent *bev)

@@ -10,6 +10,7 @@
 #define BERTH_NET_WRITE_NOW_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct bufferevent;
 
@@ -17,6 +18,8 @@ struct bufferevent;
 void write_now_init(struct bufferevent *bev, bool is_tls);
 /* After something was added to the output. True if nothing is left of it. A socket error is not told here: the loop meets it when it tries the rest. */
 bool write_now(struct bufferevent *bev);
+/* These bytes, behind what waits: straight from where they are if nothing does. Otherwise as write_now(). */
+bool write_bytes_now(struct bufferevent *bev, bool is_tls, const void *data, size_t len);
 /* The same for those who add again and again: the loop writes it all together. */
 void write_later(struct bufferevent *bev);
 /* First in the write callback: the long way is over if everything has gone out. */

@@ -189,9 +189,12 @@ static bool is_for_another_name(const struct io *io, const struct http_request *
         const char *host = http_header(req, "Host");
         if (io->s->opt.auth || !host || !io_is_loopback(io->s->opt.http_address))
                 return false;
+        size_t len = strcspn(host, ":");
+        if (host[0] == '[' || !memchr(host, '.', len))
+                return false;
         char name[256];
-        snprintf(name, sizeof(name), "%.*s", (int)(host[0] == '[' ? strlen(host) : strcspn(host, ":")), host);
-        return name[0] != '[' && strchr(name, '.') && !tls_is_address(name) && !str_ends(name, ".localhost");
+        snprintf(name, sizeof(name), "%.*s", (int)len, host);
+        return !tls_is_address(name) && !str_ends(name, ".localhost");
 }
 
 static void on_call_close(struct http_request *req, void *ctx)
