@@ -178,29 +178,46 @@ static char *put_digits(char *to, int64_t value, int n)
         return to + n;
 }
 
-const char *time_format(char buf[TIME_TEXT_LEN], int64_t unix_ms)
+/* "2026-02-17T08:30:00" of the second that begins so many seconds after TIME_MIN_MS. */
+static void put_second(char *p, int64_t second)
 {
-        int64_t ms = unix_ms < TIME_MIN_MS ? TIME_MIN_MS : unix_ms > TIME_MAX_MS ? TIME_MAX_MS : unix_ms;
-        int64_t since = ms - TIME_MIN_MS; /* not negative, so that division cuts the right way */
-        int64_t in_day = since % MS_PER_DAY;
+        int64_t in_day = second % (MS_PER_DAY / 1000);
         int64_t year, month, day;
-        char *p = buf;
 
-        date_of_days(since / MS_PER_DAY + TIME_MIN_MS / MS_PER_DAY, &year, &month, &day);
+        date_of_days(second / (MS_PER_DAY / 1000) + TIME_MIN_MS / MS_PER_DAY, &year, &month, &day);
         p = put_digits(p, year, 4);
         *p++ = '-';
         p = put_digits(p, month, 2);
         *p++ = '-';
         p = put_digits(p, day, 2);
         *p++ = 'T';
-        p = put_digits(p, in_day / 3600000, 2);
+        p = put_digits(p, in_day / 3600, 2);
         *p++ = ':';
-        p = put_digits(p, in_day / 60000 % 60, 2);
+        p = put_digits(p, in_day / 60 % 60, 2);
         *p++ = ':';
-        p = put_digits(p, in_day / 1000 % 60, 2);
-        if (in_day % 1000) {
+        put_digits(p, in_day % 60, 2);
+}
+
+const char *time_format(char buf[TIME_TEXT_LEN], int64_t unix_ms)
+{
+        enum { SECOND_LEN = 19 };
+        static _Thread_local struct {
+                int64_t second; /* + 1, so that zeros are nothing */
+                char text[SECOND_LEN];
+        } last; /* a record has many times, mostly of one second */
+        int64_t ms = unix_ms < TIME_MIN_MS ? TIME_MIN_MS : unix_ms > TIME_MAX_MS ? TIME_MAX_MS : unix_ms;
+        int64_t since = ms - TIME_MIN_MS; /* not negative, so that division cuts the right way */
+        int64_t second = since / 1000, left = since % 1000;
+
+        if (last.second != second + 1) {
+                put_second(last.text, second);
+                last.second = second + 1;
+        }
+        memcpy(buf, last.text, SECOND_LEN);
+        char *p = buf + SECOND_LEN;
+        if (left) {
                 *p++ = '.';
-                p = put_digits(p, in_day % 1000, 3);
+                p = put_digits(p, left, 3);
         }
         *p++ = 'Z';
         *p = '\0';

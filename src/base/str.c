@@ -125,7 +125,12 @@ bool str_empty(const char *s)
 
 bool str_starts(const char *s, const char *prefix)
 {
-        return !prefix || strncmp(s ? s : "", prefix, strlen(prefix)) == 0;
+        if (prefix && !s)
+                s = "";
+        for (; prefix && *prefix; s++, prefix++)
+                if (*s != *prefix)
+                        return false;
+        return true;
 }
 
 bool str_ends(const char *s, const char *suffix)

@@ -38,6 +38,9 @@ void json_write(struct str *out, const ProtobufCMessage *m, unsigned flags);
 /* The same, compact, of a message that is still packed, in about half the time that unpacking and writing it takes. false, and nothing was added: the bytes are not what this program would write (fields
  * that it does not know, zeros that are spelled out, no message at all); unpack them and see. */
 bool json_write_packed(struct str *out, const ProtobufCMessageDescriptor *type, const void *data, size_t len);
+/* A whole number, or a text, of such a message: 0, or "", if it has no such field. */
+uint64_t json_packed_number(const ProtobufCMessageDescriptor *type, const void *data, size_t len, const char *field);
+const char *json_packed_text(const ProtobufCMessageDescriptor *type, const void *data, size_t len, const char *field, size_t *ret_len);
 
 /* Reads one message of the given type from text (need not end in NUL), at most max_bytes of it, into the arena. On failure what was
  * allocated stays in the arena until that is reset. Always ERR_INVALID: sending the same again cannot help. */

@@ -69,13 +69,12 @@ static inline bool take_value(struct bytes *b, unsigned wire, struct bytes *ret)
 
 /* ---- where the fields are ------------------------------------------------------------------------------------------------------------------ */
 
-/* Most types number their fields without gaps. */
-static inline int find_field(const ProtobufCMessageDescriptor *type, uint64_t id)
+static inline int find_field(const struct shape *s, uint64_t id)
 {
-        if (id > 0 && id <= type->n_fields && type->fields[id - 1].id == id)
-                return (int)id - 1;
-        for (unsigned i = 0; i < type->n_fields; i++)
-                if (type->fields[i].id == id)
+        if (id < SHAPE_IDS && s->by_id[id])
+                return s->by_id[id] - 1;
+        for (unsigned i = 0; i < s->n_fields; i++)
+                if (s->type->fields[i].id == id)
                         return (int)i;
         return -1;
 }
@@ -96,7 +95,8 @@ static struct place *place_add(struct place *places, unsigned *n, unsigned index
                 i--;
         if (*n == FIELDS_MAX || (i > 0 && places[i - 1].index == index))
                 return NULL;
-        memmove(&places[i + 1], &places[i], (*n - i) * sizeof(*places));
+        if (i < *n)
+                memmove(&places[i + 1], &places[i], (*n - i) * sizeof(*places));
         ++*n;
         return &places[i];
 }
@@ -111,7 +111,7 @@ static int find_fields(const struct shape *s, struct bytes b, struct place *plac
                 struct bytes value;
                 uint64_t tag;
                 int index;
-                if (!take_varint(&b, &tag) || (index = find_field(s->type, tag >> 3)) < 0)
+                if (!take_varint(&b, &tag) || (index = find_field(s, tag >> 3)) < 0)
                         return -1;
                 const struct wire_field *w = &s->wire[index];
                 if (w->kind == WIRE_OTHER || (tag & 7) != wire_type(w) || !take_value(&b, tag & 7, &value))
@@ -149,7 +149,7 @@ static bool write_number(struct str *out, const struct shape_field *f, uint64_t 
                 zero = (slot.u64 = v) == 0;
         if (zero && (!in_array || f->kind == SHAPE_ENUM))
                 return false;
-        json_write_scalar(out, f, &slot);
+        json_put_scalar(out, f, &slot);
         return true;
 }
 
@@ -160,7 +160,7 @@ static bool write_text(struct str *out, struct bytes b)
         if (plain_until(b.at, b.end) == b.end) {
                 room(out, n + 2);
                 putc1(out, '"');
-                put(out, b.at, n);
+                put_short(out, b.at, n);
                 putc1(out, '"');
                 return true;
         }
@@ -176,7 +176,7 @@ static bool write_int_value(struct str *out, const struct shape_field *f, struct
 
         if (b.at < b.end && (!take_varint(&b, &tag) || tag != 1 << 3 || !take_varint(&b, &v) || b.at < b.end))
                 return false;
-        json_write_scalar(out, &f->shape->fields[0], &v);
+        json_put_scalar(out, &f->shape->fields[0], &v);
         return true;
 }
 
@@ -258,36 +258,114 @@ static bool write_repeated(struct str *out, const struct shape_field *f, struct 
         return true;
 }
 
+static bool write_field(struct str *out, const struct shape_field *f, const struct wire_field *w, struct bytes b, unsigned depth)
+{
+        put_name(out, f);
+        return !w->repeated ? write_one(out, f, b, false, depth + 1)
+               : w->packed  ? write_packed_numbers(out, f, b)
+                            : write_repeated(out, f, b, depth + 1);
+}
+
+/* What is nested nearly always has its fields in order, so that nothing needs to be noted. 0: it has not, and nothing was written; -1: it cannot be written. */
+static int write_in_order(struct str *out, const struct shape *s, struct bytes b, unsigned depth)
+{
+        size_t before = out->len;
+        int last = -1;
+
+        while (b.at < b.end) {
+                const uint8_t *from = b.at;
+                struct bytes value;
+                uint64_t tag, next;
+                int index;
+                if (!take_varint(&b, &tag) || (index = find_field(s, tag >> 3)) < 0)
+                        return -1;
+                const struct wire_field *w = &s->wire[index];
+                if (w->kind == WIRE_OTHER || (tag & 7) != wire_type(w) || !take_value(&b, tag & 7, &value))
+                        return -1;
+                if (index <= last) {
+                        out->len = before;
+                        return 0;
+                }
+                if (w->repeated && !w->packed) { /* all that follow each other */
+                        for (struct bytes more = b; more.at < more.end && take_varint(&more, &next) && next == tag; b = more)
+                                if (!take_value(&more, tag & 7, &value))
+                                        return -1;
+                        value = (struct bytes){ from, b.at };
+                }
+                putc1(out, last < 0 ? '{' : ',');
+                if (!write_field(out, &s->fields[index], w, value, depth))
+                        return -1;
+                last = index;
+        }
+        if (last < 0)
+                putc1(out, '{');
+        putc1(out, '}');
+        return 1;
+}
+
 static bool write_message(struct str *out, const struct shape *s, struct bytes b, unsigned depth)
 {
         struct place places[FIELDS_MAX + 1];
-        int n = depth < DEPTH_MAX ? find_fields(s, b, places) : -1;
+        int done = depth >= DEPTH_MAX ? -1 : depth ? write_in_order(out, s, b, depth) : 0;
+        int n = done ? done : find_fields(s, b, places);
 
+        if (done || n < 0)
+                return n > 0;
         for (int i = 0; i < n; i++) {
-                const struct shape_field *f = places[i].f;
-                const struct wire_field *w = &s->wire[places[i].index];
                 putc1(out, i ? ',' : '{');
-                put(out, f->quoted, f->quoted_len);
-                bool ok = !w->repeated ? write_one(out, f, places[i].value, false, depth + 1)
-                          : w->packed  ? write_packed_numbers(out, f, places[i].value)
-                                       : write_repeated(out, f, places[i].value, depth + 1);
-                if (!ok)
+                if (!write_field(out, places[i].f, &s->wire[places[i].index], places[i].value, depth))
                         return false;
         }
         if (n == 0)
                 putc1(out, '{');
         putc1(out, '}');
-        return n >= 0;
+        return true;
+}
+
+static struct bytes bytes_of(const void *data, size_t len)
+{
+        const uint8_t *at = len ? data : (const uint8_t *)"";
+
+        return (struct bytes){ at, at + len };
 }
 
 bool json_write_packed(struct str *out, const ProtobufCMessageDescriptor *type, const void *data, size_t len)
 {
         size_t before = out->len;
-        const uint8_t *at = len ? data : (const uint8_t *)"";
 
-        bool ok = write_message(out, shape_of(type), (struct bytes){ at, at + len }, 0);
+        bool ok = write_message(out, shape_of(type), bytes_of(data, len), 0);
         if (!ok)
                 out->len = before;
         finish(out);
         return ok;
+}
+
+/* The value of a field that is there; at == end: it is not. */
+static struct bytes find_value(const ProtobufCMessageDescriptor *type, struct bytes b, const char *name, unsigned wire)
+{
+        const struct shape *s = shape_of(type);
+        const struct shape_field *f = shape_find(s, name, strlen(name), 0);
+        struct bytes value;
+        uint64_t tag;
+
+        while (f && b.at < b.end && take_varint(&b, &tag) && take_value(&b, tag & 7, &value))
+                if (tag == (f->field->id << 3 | wire))
+                        return value;
+        return (struct bytes){ b.end, b.end };
+}
+
+uint64_t json_packed_number(const ProtobufCMessageDescriptor *type, const void *data, size_t len, const char *field)
+{
+        struct bytes b = find_value(type, bytes_of(data, len), field, PROTOBUF_C_WIRE_TYPE_VARINT);
+        uint64_t v;
+
+        return take_varint(&b, &v) ? v : 0;
+}
+
+const char *json_packed_text(const ProtobufCMessageDescriptor *type, const void *data, size_t len, const char *field, size_t *ret_len)
+{
+        struct bytes b = find_value(type, bytes_of(data, len), field, PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED);
+
+        *ret_len = (size_t)(b.end - b.at);
+        return (const char *)b.at;
 }

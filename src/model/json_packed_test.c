@@ -125,6 +125,34 @@ static void fields_are_written_in_their_own_order(void **state)
         str_fini(&text);
 }
 
+static void single_fields_are_found_in_packed_messages(void **state)
+{
+        struct str packed = STR_INIT;
+        Pb__Workload a = PB__WORKLOAD__INIT, b = PB__WORKLOAD__INIT;
+        const ProtobufCMessageDescriptor *type = &pb__workload__descriptor;
+        size_t len;
+
+        (void)state;
+        a.resource_version = UINT64_MAX;
+        b.id = (char *)"web";
+        pb_pack(&packed, &a.base);
+        pb_pack(&packed, &b.base);
+        assert_true(json_packed_number(type, str_c(&packed), packed.len, "resource_version") == UINT64_MAX);
+        assert_memory_equal(json_packed_text(type, str_c(&packed), packed.len, "id", &len), "web", 3);
+        assert_int_equal(len, 3);
+        assert_int_equal(json_packed_number(type, str_c(&packed), packed.len, "id"), 0); /* of another kind */
+        assert_int_equal(json_packed_number(type, str_c(&packed), packed.len, "no_such_field"), 0);
+        for (size_t n = 0; n < packed.len; n++) { /* cut off anywhere */
+                uint64_t v = json_packed_number(type, str_c(&packed), n, "resource_version");
+                assert_true(v == 0 || v == UINT64_MAX);
+                (void)json_packed_text(type, str_c(&packed), n, "id", &len);
+                assert_true(len == 0 || len == 3);
+        }
+        (void)json_packed_text(type, NULL, 0, "id", &len);
+        assert_int_equal(len, 0);
+        str_fini(&packed);
+}
+
 /* R: A10 */
 static void what_it_would_lose_is_not_written(void **state)
 {
@@ -154,6 +182,7 @@ int main(void)
                 cmocka_unit_test(what_this_program_packs_is_written_without_unpacking),
                 cmocka_unit_test(bytes_in_any_order_or_damaged_give_the_same_text_or_none),
                 cmocka_unit_test(fields_are_written_in_their_own_order),
+                cmocka_unit_test(single_fields_are_found_in_packed_messages),
                 cmocka_unit_test(what_it_would_lose_is_not_written),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,12 +20,19 @@ struct writer {
 
 static void put_u64(struct str *s, uint64_t v)
 {
+        static const char pairs[] = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849"
+                                    "5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
         char buf[20], *p = buf + sizeof(buf);
 
-        do {
-                *--p = (char)('0' + v % 10);
-                v /= 10;
-        } while (v > 0);
+        for (; v >= 100; v /= 100) {
+                p -= 2;
+                memcpy(p, pairs + v % 100 * 2, 2);
+        }
+        if (v >= 10) {
+                p -= 2;
+                memcpy(p, pairs + v * 2, 2);
+        } else
+                *--p = (char)('0' + v);
         put(s, p, (size_t)(buf + sizeof(buf) - p));
 }
 
@@ -164,7 +171,10 @@ static void write_message(struct writer *w, const struct shape *s, const Protobu
 
 static void write_enum(struct writer *w, const struct shape_enum *names, int value)
 {
-        for (unsigned i = 0; i < names->type->n_values; i++)
+        /* They are sorted, and mostly without gaps. */
+        unsigned n = names->type->n_values, first = n ? (unsigned)value - (unsigned)names->type->values[0].value : 0;
+        bool direct = first < n && names->type->values[first].value == value;
+        for (unsigned i = direct ? first : 0; i < n; i++)
                 if (names->type->values[i].value == value && names->names[i]) {
                         putc1(w->out, '"');
                         put(w->out, names->names[i], names->lens[i]);
@@ -336,7 +346,7 @@ static void write_message(struct writer *w, const struct shape *s, const Protobu
                         putc1(w->out, ',');
                 any = true;
                 newline(w);
-                put(w->out, f->quoted, f->quoted_len);
+                put_name(w->out, f);
                 if (w->flags & JSON_PRETTY)
                         putc1(w->out, ' ');
                 write_field(w, f, m, n);
@@ -363,11 +373,16 @@ void json_write_field(struct str *out, const struct shape_field *f, const Protob
         finish(out);
 }
 
-void json_write_scalar(struct str *out, const struct shape_field *f, const void *slot)
+void json_put_scalar(struct str *out, const struct shape_field *f, const void *slot)
 {
         struct writer w = { .out = out };
 
         write_value(&w, f, slot);
+}
+
+void json_write_scalar(struct str *out, const struct shape_field *f, const void *slot)
+{
+        json_put_scalar(out, f, slot);
         finish(out);
 }
 

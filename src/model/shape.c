@@ -197,6 +197,7 @@ static void build_field(struct building *b, const struct shape *s, struct shape_
         f->name_len = (uint32_t)strlen(field->name);
         str_addf(&quoted, "\"%s\":", field->name);
         f->quoted_len = (uint32_t)quoted.len;
+        str_reserve(&quoted, SHAPE_QUOTED_PAD);
         f->quoted = str_take(&quoted);
         if (field->type == PROTOBUF_C_TYPE_MESSAGE)
                 f->shape = build(b, field->descriptor);
@@ -287,6 +288,8 @@ static const struct shape *build(struct building *b, const ProtobufCMessageDescr
         for (unsigned i = 0; i < type->n_fields; i++) {
                 build_field(b, s, &s->fields[i], &type->fields[i]);
                 s->wire[i] = wire_of(&s->fields[i]);
+                if (type->fields[i].id < SHAPE_IDS && i < UINT8_MAX)
+                        s->by_id[type->fields[i].id] = (uint8_t)(i + 1);
                 unsigned at = name_hash(type->fields[i].name, s->fields[i].name_len);
                 while (s->slots[at & s->mask])
                         at++;

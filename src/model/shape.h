@@ -71,14 +71,17 @@ struct wire_field {
 };
 
 #define SHAPE_MAX_FIELDS 256
+#define SHAPE_IDS 64
+#define SHAPE_QUOTED_PAD 32 /* bytes of a quoted name that can be read, however short it is */
 struct shape {
         const ProtobufCMessageDescriptor *type;
         struct shape_field *fields; /* in the descriptor's order */
         struct wire_field *wire;    /* the same */
         unsigned n_fields;
-        bool foreign;    /* not one of berth's own messages */
-        unsigned mask;   /* of slots */
-        uint16_t *slots; /* hash of name -> position + 1 */
+        bool foreign;             /* not one of berth's own messages */
+        unsigned mask;            /* of slots */
+        uint16_t *slots;          /* hash of name -> position + 1 */
+        uint8_t by_id[SHAPE_IDS]; /* number -> position + 1; 0: look for it */
 };
 
 const struct shape *shape_of(const ProtobufCMessageDescriptor *type);

@@ -199,36 +199,56 @@ static void complete_cluster(struct io *io, Pb__ClusterInfo *info, struct arena 
         server_replicas(io, info, memory);
 }
 
-/* body: what is written already, or empty. */
-static void answer_http(struct http_request *http, const struct op *op, const struct reply *reply, ProtobufCMessage *m, bool pretty,
-                        struct str *body)
+/* What the headers of an answer say of it. */
+struct facts {
+        uint64_t version;
+        const char *id;
+        size_t id_len;
+};
+
+static struct facts facts_of(const ProtobufCMessage *m)
 {
-        char etag[32], location[512];
+        struct facts f = { .version = op_resource_version(m) };
+        if (m->descriptor == &pb__workload__descriptor) {
+                f.id = ((const Pb__Workload *)m)->id;
+                f.id_len = strlen(f.id);
+        }
+        return f;
+}
+
+/* Most answers need not be unpacked to be written. */
+static bool write_unread(struct str *body, const struct reply *reply, struct facts *ret)
+{
+        str_reserve(body, reply->len * 2 + 64);
+        if (!json_write_packed(body, reply->type, reply->data, reply->len))
+                return false;
+        ret->version = json_packed_number(reply->type, reply->data, reply->len, "resource_version");
+        if (reply->created && reply->type == &pb__workload__descriptor)
+                ret->id = json_packed_text(reply->type, reply->data, reply->len, "id", &ret->id_len);
+        return true;
+}
+
+/* body: the answer's JSON, or empty. */
+static void answer_http(struct http_request *http, const struct op *op, const struct reply *reply, const struct facts *f, struct str *body)
+{
+        _cleanup_(str_finip) struct str etag = STR_INIT, location = STR_INIT;
         struct http_field fields[5] = { HTTP_JSON };
         size_t n = 1;
-        if (m) {
-                json_write(body, m, pretty ? JSON_PRETTY : JSON_COMPACT);
-                uint64_t version = op_resource_version(m);
-                if (version > 0) {
-                        snprintf(etag, sizeof(etag), "\"%llu\"", (unsigned long long)version);
-                        fields[n++] = HTTP_FIELD("ETag", etag);
-                }
+        if (f->version > 0) {
+                str_addc(&etag, '"');
+                str_add_u64(&etag, f->version);
+                str_addc(&etag, '"');
+                fields[n++] = HTTP_FIELD("ETag", str_c(&etag));
         }
-        if (reply->created && m && m->descriptor == &pb__workload__descriptor) {
-                snprintf(location, sizeof(location), "/v1/workloads/%s", ((Pb__Workload *)m)->id);
-                fields[n++] = HTTP_FIELD("Location", location);
+        if (reply->created && f->id) {
+                str_adds(&location, "/v1/workloads/");
+                str_add(&location, f->id, f->id_len);
+                fields[n++] = HTTP_FIELD("Location", str_c(&location));
         }
         if (body->len > 0)
                 str_addc(body, '\n');
         fields[n] = HTTP_FIELD_END;
         http_reply(http, reply->created ? 201 : op->status, fields, str_c(body), body->len);
-}
-
-/* Lists and other long answers whose headers say nothing of what is in them need not be unpacked to be written. */
-static bool write_unread(struct str *body, const struct reply *reply)
-{
-        return !protobuf_c_message_descriptor_get_field_by_name(reply->type, "resource_version") &&
-               json_write_packed(body, reply->type, reply->data, reply->len);
 }
 
 static void answer(struct call *call, const struct reply *reply)
@@ -244,7 +264,8 @@ static void answer(struct call *call, const struct reply *reply)
              is_token = op->kind == OP_TOKEN && !call->forwarded, was_forwarded = call->was_forwarded;
         Pb__CreateTokenResponse made = PB__CREATE_TOKEN_RESPONSE__INIT;
 
-        bool unread = http && reply->type && !pretty && !is_cluster && !is_token && write_unread(&body, reply);
+        struct facts facts = { 0 };
+        bool unread = http && reply->type && !pretty && !is_cluster && !is_token && write_unread(&body, reply, &facts);
         if (reply->type && !unread && (http || is_cluster || is_token) &&
             pb_unpack_own(reply->type, reply->data, reply->len, &arena, &m, &err) < 0) {
                 log_error("a reply of the core cannot be read", LOG_S("op", op->name), LOG_S("request_id", call->request_id), LOG_E(&err));
@@ -263,8 +284,12 @@ static void answer(struct call *call, const struct reply *reply)
         call_drop(call);
         if (grpc && was_forwarded && reply->created) /* whoever passed this on may have to say it over HTTP */
                 grpc_call_send_headers(grpc, (struct grpc_metadata[]){ GRPC_META(CREATED_HEADER, "1", 1), GRPC_META_END });
+        if (http && m) {
+                json_write(&body, m, pretty ? JSON_PRETTY : JSON_COMPACT);
+                facts = facts_of(m);
+        }
         if (http)
-                answer_http(http, op, reply, m, pretty, &body);
+                answer_http(http, op, reply, &facts, &body);
         else if (grpc && (is_cluster || is_token) && m) {
                 pb_pack(&packed, m);
                 grpc_call_reply(grpc, packed.buf, packed.len);

@@ -228,7 +228,11 @@ static const ProtobufCFieldDescriptor *field_named(const struct op *op, const ch
 
 static bool in_path(const struct op *op, const char *name)
 {
-        return op->path && strstr(op->path, fmt("{%s}", name)) != NULL;
+        size_t n = strlen(name);
+        for (const char *p = op->path; p && (p = strchr(p, '{')); p++)
+                if (strncmp(p + 1, name, n) == 0 && p[n + 1] == '}')
+                        return true;
+        return false;
 }
 
 static bool is_fixed(const struct op *op, const char *name)

@@ -41,13 +41,26 @@ static size_t varint_size(size_t v)
         return n;
 }
 
+/* Into room that was made before. */
+static void put_bytes(struct str *out, const void *data, size_t len)
+{
+        memcpy(out->buf + out->len, data, len);
+        out->len += len;
+}
+
+static void put_field(struct str *out, int number, size_t len)
+{
+        out->buf[out->len++] = TAG_BYTES(number);
+        for (; len >= 0x80; len >>= 7)
+                out->buf[out->len++] = (char)(len | 0x80);
+        out->buf[out->len++] = (char)len;
+}
+
 /* A field of bytes whose content the caller adds. */
 static void add_field(struct str *out, int number, size_t len)
 {
-        str_addc(out, TAG_BYTES(number));
-        for (; len >= 0x80; len >>= 7)
-                str_addc(out, (char)(len | 0x80));
-        str_addc(out, (char)len);
+        str_reserve(out, 11);
+        put_field(out, number, len);
 }
 
 static size_t field_size(size_t len)
@@ -63,15 +76,17 @@ struct key {
 static void add_op(struct str *out, const struct key *k, const struct str *value_or_null)
 {
         size_t key_len = k->prefix_len + k->len, len = field_size(key_len) + (value_or_null ? field_size(value_or_null->len) : 0);
-        add_field(out, 2, field_size(len));
-        add_field(out, value_or_null ? 2 : 3, len);
-        add_field(out, 1, key_len);
-        str_add(out, k->prefix, k->prefix_len);
-        str_add(out, k->text, k->len);
-        if (!value_or_null)
-                return;
-        add_field(out, 2, value_or_null->len);
-        str_add(out, value_or_null->buf, value_or_null->len);
+        str_reserve(out, field_size(field_size(len)));
+        put_field(out, 2, field_size(len));
+        put_field(out, value_or_null ? 2 : 3, len);
+        put_field(out, 1, key_len);
+        put_bytes(out, k->prefix, k->prefix_len);
+        put_bytes(out, k->text, k->len);
+        if (value_or_null) {
+                put_field(out, 2, value_or_null->len);
+                put_bytes(out, value_or_null->buf, value_or_null->len);
+        }
+        out->buf[out->len] = 0;
 }
 
 /* etcd takes what the outer one has off the limit of the inner ones. */
