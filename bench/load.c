@@ -6,7 +6,8 @@
  * A workload counts as done when its answer has come: the server answers only when the workload and its assignment are durable.
  * EACH > 1: so many workloads in each request (POST /v1/workloads:batch, ApplyWorkloads); each of them counts, and IN_FLIGHT is the number of requests.
  * RATE > 0 is an open loop: workload n is due at n / RATE seconds whatever became of the others, and its time runs from then, so a server that
- * falls behind cannot hide it. 0: a closed loop. Every workload has a name and a command of its own.
+ * falls behind cannot hide it. 0: a closed loop. Every workload has a name and a command of its own. The requests are made before the clock runs: whoever sends them shares the machine with
+ * the server, and should take as little of it as can be.
  *
  * Prints one line: done= failed= seconds= rate= p50_us= p99_us= max_us= cpu_us= (of this program, per workload).
  */
@@ -27,7 +28,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #define STREAMS_PER_CHANNEL 100
@@ -56,7 +56,9 @@ struct load {
         bool is_grpc;
         const char *prefix, *address;
         uint64_t total, rate, each;
-        struct str request;
+        struct str requests; /* all of them, one after the other */
+        size_t *ends;        /* of each */
+        struct rusage before;
         uint64_t started, done, failed;
         int64_t begin_ns, end_ns;
         int64_t *took_ns;
@@ -139,27 +141,40 @@ static void add_workload(struct str *out, const char *id, uint64_t n)
                  id, (unsigned long long)(8000 + n % 1000), id);
 }
 
+static void http_make(struct load *l, uint64_t first, uint64_t count)
+{
+        static struct str body;
+        char id[64];
+        str_clear(&body);
+        str_adds(&body, l->each > 1 ? "{\"items\":[" : "");
+        for (uint64_t n = first; n < first + count; n++) {
+                name_of(l, n, id);
+                str_adds(&body, n > first ? "," : "");
+                add_workload(&body, id, n);
+        }
+        str_adds(&body, l->each > 1 ? "]}" : "");
+        str_addf(&l->requests,
+                 "POST /v1/workloads%s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
+                 l->each > 1 ? ":batch" : "", body.len);
+        str_add(&l->requests, body.buf, body.len);
+}
+
+static const char *request_at(const struct load *l, uint64_t first, size_t *ret_len)
+{
+        uint64_t i = first / l->each;
+        size_t begin = i ? l->ends[i - 1] : 0;
+        *ret_len = l->ends[i] - begin;
+        return l->requests.buf + begin;
+}
+
 static void http_send(struct slot *s, uint64_t first)
 {
-        struct str *r = &s->load->request;
-        char id[64], head[160];
-        str_clear(r);
-        str_adds(r, s->load->each > 1 ? "{\"items\":[" : "");
-        for (uint64_t n = first; n < first + s->n; n++) {
-                name_of(s->load, n, id);
-                str_adds(r, n > first ? "," : "");
-                add_workload(r, id, n);
-        }
-        str_adds(r, s->load->each > 1 ? "]}" : "");
-        int len = snprintf(head, sizeof(head),
-                           "POST /v1/workloads%s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
-                           s->load->each > 1 ? ":batch" : "", r->len);
-        struct iovec parts[] = { { head, (size_t)len }, { r->buf, r->len } };
-        struct msghdr all = { .msg_iov = parts, .msg_iovlen = 2 };
+        size_t len;
+        const char *request = request_at(s->load, first, &len);
         s->got = 0;
         if (!s->event)
                 http_connect(s);
-        if (sendmsg(s->fd, &all, MSG_NOSIGNAL) != len + (ssize_t)r->len)
+        if (send(s->fd, request, len, MSG_NOSIGNAL) != (ssize_t)len)
                 die("cannot send");
 }
 
@@ -255,29 +270,44 @@ static Pb__Workload *make(const struct load *l, struct one_workload *o, uint64_t
         return &o->w;
 }
 
-static void grpc_send(struct slot *s, uint64_t first)
+static void grpc_make(struct load *l, uint64_t first, uint64_t count)
 {
-        static const struct grpc_callbacks on = { .on_message = on_message, .on_close = on_close };
         static struct one_workload made[EACH_MAX];
         static Pb__Workload *items[EACH_MAX];
         Pb__ApplyWorkloadRequest one = PB__APPLY_WORKLOAD_REQUEST__INIT;
         Pb__ApplyWorkloadsRequest many = PB__APPLY_WORKLOADS_REQUEST__INIT;
-        struct str *packed = &s->load->request;
-        for (uint64_t i = 0; i < s->n; i++)
-                items[i] = make(s->load, &made[i], first + i);
+        for (uint64_t i = 0; i < count; i++)
+                items[i] = make(l, &made[i], first + i);
         one.workload = items[0];
         many.items = items;
-        many.n_items = (size_t)s->n;
+        many.n_items = (size_t)count;
+        pb_pack(&l->requests, l->each > 1 ? &many.base : &one.base);
+}
+
+static void grpc_send(struct slot *s, uint64_t first)
+{
+        static const struct grpc_callbacks on = { .on_message = on_message, .on_close = on_close };
         bool bulk = s->load->each > 1;
-        str_clear(packed);
-        pb_pack(packed, bulk ? &many.base : &one.base);
+        size_t len;
+        const char *request = request_at(s->load, first, &len);
         struct grpc_call *call =
             grpc_channel_call(s->channel, bulk ? "/berth.v1.Control/ApplyWorkloads" : "/berth.v1.Control/ApplyWorkload", NULL, &on, s);
-        grpc_call_send(call, packed->buf, packed->len);
+        grpc_call_send(call, request, len);
         grpc_call_half_close(call);
 }
 
 /* ---- the whole ---- */
+
+static void make_all(struct load *l)
+{
+        l->ends = mem_must((l->total / l->each + 1) * sizeof(*l->ends));
+        for (uint64_t n = 0, i = 0; n < l->total; n += l->each, i++) {
+                uint64_t left = l->total - n;
+                (l->is_grpc ? grpc_make : http_make)(l, n, left < l->each ? left : l->each);
+                l->ends[i] = l->requests.len;
+        }
+        getrusage(RUSAGE_SELF, &l->before);
+}
 
 static void begin(struct load *l, struct slot *s)
 {
@@ -298,11 +328,16 @@ static int by_value(const void *a, const void *b)
         return x < y ? -1 : x > y;
 }
 
+static double cpu_us_of(const struct rusage *u)
+{
+        return 1e6 * (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) + (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
+}
+
 static void print(struct load *l)
 {
         struct rusage u;
         getrusage(RUSAGE_SELF, &u);
-        double cpu_us = 1e6 * (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+        double cpu_us = cpu_us_of(&u) - cpu_us_of(&l->before);
         double seconds = (double)(l->end_ns - l->begin_ns) / 1e9;
         qsort(l->took_ns, l->done, sizeof(int64_t), by_value);
         printf("done=%llu failed=%llu seconds=%.3f rate=%.0f p50_us=%lld p99_us=%lld max_us=%lld cpu_us=%.1f\n",
@@ -351,6 +386,7 @@ int main(int argc, char **argv)
         struct event *tick = event_new(l.base, -1, EV_PERSIST, on_tick, &l);
         if (l.rate)
                 event_add(tick, &(struct timeval){ .tv_usec = 500 });
+        make_all(&l);
         l.begin_ns = clock_mono_ns();
         feed(&l);
         event_base_dispatch(l.base);
@@ -367,7 +403,8 @@ int main(int argc, char **argv)
                 grpc_channel_destroy(channels[i]);
         event_base_free(l.base);
         mem_free(slots);
-        str_fini(&l.request);
+        str_fini(&l.requests);
+        mem_free(l.ends);
         mem_free(channels);
         mem_free(l.idle);
         mem_free(l.took_ns);
