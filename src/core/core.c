@@ -12,6 +12,8 @@
 #include <string.h>
 
 #define STEP_OPS 512 /* record and event changes after which a step leaves the rest for the next one */
+#define OWN_AT_LEAST                                                                                                                       \
+        4 /* decisions that are due, in a step whose input has filled it: otherwise those who ask without a pause would keep a lost node from being noticed */
 
 void core_options_default(struct core_options *opt)
 {
@@ -448,11 +450,12 @@ void decision_done(struct core *c)
 {
         if (c->out.ops >= c->batch_ops || c->out.ops + 100 > c->opt.max_batch_ops || c->out.bytes > c->opt.max_batch_bytes)
                 cut_into_ready(c);
+        c->own -= c->own > 0;
 }
 
 bool step_is_full(const struct core *c)
 {
-        return c->out.ops >= STEP_OPS || c->ready.len > c->ready_done;
+        return c->own == 0 && (c->out.ops >= STEP_OPS || c->ready.len > c->ready_done);
 }
 
 size_t core_pending_ops(const struct core *c)
@@ -762,10 +765,12 @@ void core_step(struct core *c, const struct input *in)
                 handle(c, in);
         decision_done(c);
         c->in = &nobody; /* what follows was not asked for by this caller */
+        c->own = in->kind == INPUT_TICK || input_only_reads(in->kind) ? 0 : OWN_AT_LEAST;
         if (in->kind != INPUT_RESTORED) {
                 run_due(c);
                 run_bulk(c);
         }
+        c->own = 0;
         c->in = NULL;
         arena_reset(&c->step);
 }

@@ -224,6 +224,34 @@ static void nothing_spins_while_a_full_batch_waits(void **state)
         rig_fini(&r);
 }
 
+/* Whoever asks without a pause fills every step: what is due gets its turn all the same, a little at a time. */
+/* R: C10 A11 */
+static void a_lost_node_is_noticed_however_much_is_asked_for(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 64000, 65536, 100, NULL);
+        for (unsigned i = 0; i < 20; i++)
+                rig_apply(&r, rig_workload(&r, name(&r, "old", i), 10, 10));
+        rig_hello(&r, "n2", 640000, 655360, 1000, NULL);
+        r.by_hand = true;
+        rig_mark(&r);
+        for (unsigned i = 0; i < 300; i++) /* nothing is committed meanwhile */
+                rig_apply(&r, rig_workload(&r, name(&r, "w", i), 10, 10));
+        assert_true(core_next_ms(r.core) == INT64_MAX);
+        struct core_stats before, stats;
+        core_stats(r.core, &before);
+        r.now += 31000; /* n1 and n2 are silent */
+        rig_apply(&r, rig_workload(&r, "more", 10, 10));
+        core_stats(r.core, &stats);
+        assert_int_equal(stats.nodes_lost - before.nodes_lost, 2);
+        rig_take(&r);
+        r.by_hand = false;
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 /* R: A3 A4 */
 static void what_goes_and_comes_back_within_a_batch_is_written_once(void **state)
 {
@@ -754,6 +782,7 @@ int main(void)
                 cmocka_unit_test(batches_are_cut_when_they_have_many_bytes),
                 cmocka_unit_test(long_texts_of_records_count_for_the_size_of_a_batch),
                 cmocka_unit_test(nothing_spins_while_a_full_batch_waits),
+                cmocka_unit_test(a_lost_node_is_noticed_however_much_is_asked_for),
                 cmocka_unit_test(what_goes_and_comes_back_within_a_batch_is_written_once),
                 cmocka_unit_test(a_tombstone_confirmed_and_left_again_within_a_batch_is_there),
                 cmocka_unit_test(replies_and_orders_leave_with_the_commit_that_they_saw),
