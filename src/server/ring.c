@@ -4,10 +4,11 @@
  *
  * Group commit without waiting: while a commit is under way, inputs go on being stepped and their results pile up in the core; the moment it is done, all of
  * that is cut and committed as the next batch. An idle server therefore commits a single apply at once, and a busy one commits hundreds together. A store that
- * takes several batches at a time gets full ones meanwhile (and what is full depends on how much there is: set_batch_size()); what is not full waits, as it may yet grow.
+ * takes several batches at a time gets full ones meanwhile (and what is full depends on how much there is: set_batch_size()); what is not full waits, as it may yet grow, until
+ * the one under way will soon be done (is_soon_done()).
  *
  * Invariants:
- *   (R1) At most limits.in_flight batches are under way at the store and NEXT_MAX wait in its queue, and only a full one follows another. Batches leave in the order in
+ *   (R1) At most limits.in_flight batches are under way at the store and NEXT_MAX wait in its queue. One that is not full follows at most one other. Batches leave in the order in
  *        which they were cut.
  *   (R2) While the store is away nothing is stepped: the state runs ahead of the store by at most what was decided before. Otherwise it runs ahead by READY_MAX full
  *        batches and one that is being made, besides those at the store (one input is never split, though, and may make some more): what comes faster waits in its queue, where it can be
@@ -60,6 +61,7 @@ struct ring {
         size_t ops[AT_STORE_MAX], ops_at; /* in each of them, oldest at ops_at */
         size_t ops_there;                 /* in all of them */
         size_t ops_peak;                  /* the most of late, with those that piled up meanwhile */
+        int64_t since_ns, usual_ns;       /* since when the oldest of them is under way; how long one takes of late */
         bool frozen, broken;
         struct ring_msg *config;  /* the newest, for the next term */
         struct view *view;        /* what is committed, while the store is away */
@@ -123,6 +125,18 @@ static void set_batch_size(struct ring *r, size_t to_come)
         size_t share = r->ops_peak / BATCHES;
         if (r->s->limits.in_flight > 1)
                 core_set_batch_ops(r->core, share > BATCH_MIN_OPS ? share : BATCH_MIN_OPS);
+}
+
+/* What one commit takes varies, and making the next one ready takes a part of it: at three quarters. */
+static int64_t soon_done_ns(const struct ring *r)
+{
+        return r->since_ns + r->usual_ns / 4 * 3;
+}
+
+/* The store would have nothing to do while the next batch is cut and packed. So that is done before the one under way has ended, if there is anything. */
+static bool is_soon_done(const struct ring *r)
+{
+        return r->in_flight == 1 && r->s->limits.in_flight > 1 && core_waiting_ops(r->core) > 0 && clock_mono_ns() >= soon_done_ns(r);
 }
 
 static void step(struct ring *r, struct input *in)
@@ -402,13 +416,18 @@ static void note_submitted(struct ring *r, size_t n)
 {
         r->ops[(r->ops_at + r->in_flight) % AT_STORE_MAX] = n;
         r->ops_there += n;
-        if (r->in_flight++ == 0)
+        if (r->in_flight++ == 0) {
                 atomic_store(&r->s->commit_since_ms, mono_ms());
+                r->since_ns = clock_mono_ns();
+        }
         set_batch_size(r, 0);
 }
 
 static void note_done(struct ring *r)
 {
+        int64_t now = clock_mono_ns();
+        r->usual_ns += (now - r->since_ns - r->usual_ns) / 8;
+        r->since_ns = now;
         r->ops_there -= r->ops[r->ops_at];
         r->ops_at = (r->ops_at + 1) % AT_STORE_MAX;
         r->in_flight--;
@@ -533,7 +552,8 @@ static void submit(struct ring *r, struct core_batch *b)
 static void hand_over(struct ring *r)
 {
         while (r->leads && !r->broken &&
-               (r->in_flight == 0 || (r->in_flight < r->s->limits.in_flight + NEXT_MAX && core_ready_batches(r->core) > 0))) {
+               (r->in_flight == 0 || (r->in_flight < r->s->limits.in_flight + NEXT_MAX && core_ready_batches(r->core) > 0) ||
+                is_soon_done(r))) {
                 struct core_batch *b = core_cut(r->core);
                 r->ahead = 0;
                 if (!b)
@@ -583,6 +603,10 @@ static int64_t wait_ms(const struct ring *r, int64_t now)
         int64_t wait = next == INT64_MAX ? WAIT_MAX_MS : next <= now ? 0 : next - now;
         if (r->stats_old && wait > r->stats_every_ms)
                 wait = r->stats_every_ms;
+        if (r->in_flight == 1 && r->s->limits.in_flight > 1 && core_waiting_ops(r->core) > 0) {
+                int64_t soon = (soon_done_ns(r) - clock_mono_ns()) / 1000000;
+                wait = wait > soon ? soon + 1 : wait;
+        }
         return wait > WAIT_MAX_MS ? WAIT_MAX_MS : wait;
 }
 
@@ -598,6 +622,8 @@ static void turn(struct ring *r)
         }
         while (read_committed(r))
                 ;
+        if (r->leads && r->in_flight == 0 && r->s->limits.in_flight > 1 && core_waiting_ops(r->core) >= BATCH_MIN_OPS / 4)
+                hand_over(r); /* the store has nothing to do; what is in the queue comes with the next one */
         if (may_read(r))
                 step_reads(r);
         if (may_step(r)) {
