@@ -718,7 +718,7 @@ static const char *wrong_workload(struct core *c, const char *key, const Pb__Wor
         if (workload_ok(workload_find(c, r->id)))
                 return "it is there twice";
         if (r->type >= TYPES_MAX || r->desired_state > PB__DESIRED_STATE__E__Deleted || !r->status->phase ||
-            r->status->phase >= ARRAY_LEN(c->by_phase))
+            r->status->phase >= PB__PHASE__E__Unknown) /* which is shown, and never stored */
                 return "its type, desired_state or phase is unknown to this berth";
         if (!resources_are_sane(r->resources) || r->exclusive > PB__EXCLUSIVE__E__pinned)
                 return "its resources are out of range";
