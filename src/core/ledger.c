@@ -19,6 +19,7 @@ static int64_t mul_checked(int64_t a, int64_t b)
 #define CPU_MAX INT64_C(1000000000)
 #define MEMORY_MB_MAX (INT64_C(1) << 40)
 #define DISK_GB_MAX (INT64_C(1) << 30)
+#define SUM_MAX (INT64_C(1) << 61) /* twice the largest node: what is free, kept and asked for can still be added and compared */
 
 static bool within(int64_t v, int64_t max)
 {
@@ -57,11 +58,15 @@ struct amounts amounts_add(struct amounts a, struct amounts b)
                                  add_checked(a.disk_bytes, b.disk_bytes) };
 }
 
-bool amounts_can_add(struct amounts a, struct amounts b)
+static bool sum_is_sane(int64_t a, int64_t b)
 {
         int64_t r;
-        return !__builtin_add_overflow(a.cpu_milli, b.cpu_milli, &r) && !__builtin_add_overflow(a.mem_bytes, b.mem_bytes, &r) &&
-               !__builtin_add_overflow(a.disk_bytes, b.disk_bytes, &r);
+        return !__builtin_add_overflow(a, b, &r) && r <= SUM_MAX;
+}
+
+bool amounts_can_add(struct amounts a, struct amounts b)
+{
+        return sum_is_sane(a.cpu_milli, b.cpu_milli) && sum_is_sane(a.mem_bytes, b.mem_bytes) && sum_is_sane(a.disk_bytes, b.disk_bytes);
 }
 
 struct amounts amounts_sub(struct amounts a, struct amounts b)

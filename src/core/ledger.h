@@ -30,7 +30,7 @@ struct amounts amounts_of(const Pb__Resources *r);        /* NULL: nothing */
 Pb__Resources amounts_to_resources(struct amounts a);
 struct amounts amounts_add(struct amounts a, struct amounts b); /* checked */
 struct amounts amounts_sub(struct amounts a, struct amounts b); /* checked */
-bool amounts_can_add(struct amounts a, struct amounts b);       /* without overflow */
+bool amounts_can_add(struct amounts a, struct amounts b);       /* without overflow, now or when it is compared with what is free */
 bool amounts_fit(struct amounts need, struct amounts free);
 bool amounts_equal(struct amounts a, struct amounts b);
 

@@ -106,6 +106,8 @@ static void amounts_from_a_store_are_looked_at_first(void **state)
         assert_false(node_resources_are_sane(NULL));
         assert_true(amounts_can_add((struct amounts){ 1, 2, 3 }, (struct amounts){ 4, 5, 6 }));
         assert_false(amounts_can_add((struct amounts){ 1, INT64_MAX, 3 }, (struct amounts){ 4, 5, 6 }));
+        assert_true(amounts_can_add((struct amounts){ 0, INT64_C(1) << 60, 0 }, (struct amounts){ 0, INT64_C(1) << 60, 0 }));
+        assert_false(amounts_can_add((struct amounts){ 0, INT64_C(1) << 61, 0 }, (struct amounts){ 0, 1, 0 }));
 }
 
 /* R: C15 */
