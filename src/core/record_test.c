@@ -420,6 +420,10 @@ static void break_workload(Pb__Workload *w, unsigned how)
         case 16:
                 w->status->phase = PB__PHASE__E__Completed;
                 break; /* and still holds */
+        case 17:
+                w->status->phase = PB__PHASE__E__Unknown;
+                w->placement->released = true;
+                break; /* which is only shown */
         default:
                 fail();
         }
@@ -431,7 +435,7 @@ static void a_bad_record_is_left_out_and_the_others_are_not(void **state)
         (void)state;
         struct rig r;
         busy(&r, NULL);
-        for (unsigned how = 0; how <= 16; how++) {
+        for (unsigned how = 0; how <= 17; how++) {
                 struct core *c = core_create(&r.opt);
                 struct err err = { 0 };
                 unsigned bad = 0;
