@@ -237,7 +237,8 @@ int etcd_txn(struct etcd_store *s, struct etcd_ops *o, const char *expected_head
         struct str packed = STR_INIT;
         ProtobufCMessage *m;
         etcd_txn_pack(s, o, expected_head, NULL, 0, a, &packed);
-        struct etcd_request *request = etcd_request_send(s->client, "/etcdserverpb.KV/Txn", &packed, ETCD_CALL_MS, false, NULL, NULL);
+        struct etcd_request *request =
+            etcd_request_send(s->client, "/etcdserverpb.KV/Txn", &packed, ETCD_CALL_MS, ETCD_ANY_TIME, NULL, NULL);
         etcd_request_wait(request, -1);
         int r = etcd_request_answer(request, &etcd__txn_response__descriptor, a, &m, err);
         etcd_request_free(request);

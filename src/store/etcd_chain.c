@@ -2,7 +2,7 @@
  *
  * Each is a transaction that compares the leadership key and the head that the one before it sets, so they can only happen in their order, whatever the network and etcd do with
  * them. etcd handles each call by itself: one may come before the link that it follows, and then its comparison fails. Such a broken link is sent again, unchanged, once all before it
- * are known to be there.
+ * are known to be there. Where only one may be under way, the next one is with the client already, which sends it the moment the answer comes.
  *
  * A transaction whose answer was lost is sent again as well. If it had gone through, the comparison fails and the stored event at the batch's new head is its own last event,
  * byte for byte: that is the proof (S3). Only links that were taken back with their outcome unknown may lie behind the head; until they are all accounted for, unsure_head says how far the
@@ -210,10 +210,11 @@ static void send_what_may_be(struct etcd_store *s)
         size_t under_way = 0;
         for (size_t i = 0; i < c->n && may_send(s, i); i++) {
                 struct etcd_link *l = link_at(c, i);
-                if (!l->request && under_way >= c->window)
+                enum etcd_turn turn = under_way < c->window ? ETCD_IN_TURN : ETCD_AFTER;
+                if (!l->request && (under_way > c->window || (turn == ETCD_AFTER && c->window > 1)))
                         return;
                 if (!l->request)
-                        l->request = etcd_request_send(s->client, "/etcdserverpb.KV/Txn", &l->packed, ETCD_CALL_MS, true, on_end, &s->base);
+                        l->request = etcd_request_send(s->client, "/etcdserverpb.KV/Txn", &l->packed, ETCD_CALL_MS, turn, on_end, &s->base);
                 under_way += !etcd_request_wait(l->request, 0);
         }
 }

@@ -30,7 +30,7 @@ struct etcd_request {
         struct str request, answer;
         char message[256];
         enum grpc_status status;
-        int64_t deadline_ns;
+        int64_t deadline_ns, allowed_ns;
         void (*on_end)(void *ctx);
         void *ctx;
         bool done; /* under the client's lock */
@@ -39,7 +39,7 @@ struct etcd_request {
         unsigned tries;
         uint32_t endpoint;
         bool got;
-        bool in_turn; /* see etcd_request_send() */
+        enum etcd_turn turn;
         struct etcd_request *next_turn;
         struct event *again;
 };
@@ -186,11 +186,17 @@ static struct grpc_channel *channel_make(struct etcd_client *c, uint32_t endpoin
         return channel;
 }
 
+static void turn_end(struct etcd_client *c, enum grpc_status status);
+
 static void request_end(struct etcd_request *j, enum grpc_status status, const char *message)
 {
         struct etcd_client *c = j->c;
         void (*on_end)(void *ctx) = j->on_end;
         void *ctx = j->ctx;
+        if (c->turn_before == j) {
+                c->turn_before = NULL;
+                turn_end(c, status); /* first of all: etcd waits for the next one */
+        }
         if (j->again)
                 event_free(j->again);
         j->again = NULL;
@@ -334,6 +340,15 @@ static void request_try(struct etcd_request *j)
         grpc_call_half_close(call);
 }
 
+static struct etcd_request *turn_shift(struct etcd_client *c)
+{
+        struct etcd_request *j = c->turn_first;
+        c->turn_first = j->next_turn;
+        if (!c->turn_first)
+                c->turn_last = &c->turn_first;
+        return j;
+}
+
 /* etcd gives each call to a thread of its own, and what comes in one burst is taken up in any order. So the next one waits until the one before it has left, and for a moment more. */
 static void turn_go(evutil_socket_t fd, short what, void *ctx)
 {
@@ -343,25 +358,35 @@ static void turn_go(evutil_socket_t fd, short what, void *ctx)
                 struct etcd_request *j = c->turn_first;
                 bool leaving = c->turn_before && c->turn_before->call && grpc_call_queued_bytes(c->turn_before->call) > 0;
                 int64_t left_us = TURN_US - (clock_mono_ns() - c->turn_at_ns) / 1000;
-                if (leaving || left_us > 0) {
+                if (j->turn == ETCD_AFTER && c->turn_before)
+                        return; /* its end comes back here */
+                if (j->turn != ETCD_AFTER && (leaving || left_us > 0)) {
                         struct timeval tv = { 0, left_us > 0 ? left_us : 500 };
                         evtimer_add(c->turn_timer, &tv);
                         return;
                 }
-                c->turn_first = j->next_turn;
-                if (!c->turn_first)
-                        c->turn_last = &c->turn_first;
+                turn_shift(c);
+                if (j->turn == ETCD_AFTER) /* its time runs from now */
+                        j->deadline_ns = clock_mono_ns() + j->allowed_ns;
                 c->turn_before = j;
                 c->turn_at_ns = clock_mono_ns();
                 request_try(j);
         }
 }
 
+/* The one that was started last has ended: those that wait for that go, or fail with it. */
+static void turn_end(struct etcd_client *c, enum grpc_status status)
+{
+        while (status != GRPC_OK && c->turn_first && c->turn_first->turn == ETCD_AFTER)
+                request_end(turn_shift(c), status, "the one before it has failed");
+        turn_go(-1, 0, c);
+}
+
 static void request_start(struct etcd_client *c, void *arg)
 {
         struct etcd_request *j = arg;
         j->tries = 0;
-        if (!j->in_turn) {
+        if (j->turn == ETCD_ANY_TIME) {
                 request_try(j);
                 return;
         }
@@ -428,14 +453,15 @@ static void request_drop(struct etcd_client *c, void *arg)
         mem_free(r);
 }
 
-struct etcd_request *etcd_request_send(struct etcd_client *c, const char *path, struct str *packed, int64_t deadline_ms, bool in_turn,
-                                       void (*on_end)(void *ctx), void *ctx)
+struct etcd_request *etcd_request_send(struct etcd_client *c, const char *path, struct str *packed, int64_t deadline_ms,
+                                       enum etcd_turn turn, void (*on_end)(void *ctx), void *ctx)
 {
         struct etcd_request *r = mem_must(sizeof(*r));
         *r = (struct etcd_request){ .c = c,
-                                    .in_turn = in_turn,
+                                    .turn = turn,
                                     .path = path,
                                     .request = *packed,
+                                    .allowed_ns = deadline_ms * 1000000,
                                     .deadline_ns = clock_mono_ns() + deadline_ms * 1000000,
                                     .on_end = on_end,
                                     .ctx = ctx };
@@ -468,7 +494,8 @@ bool etcd_request_wait(struct etcd_request *r, int64_t wait_ms)
 void etcd_request_again(struct etcd_request *r, int64_t deadline_ms)
 {
         r->done = false;
-        r->deadline_ns = clock_mono_ns() + deadline_ms * 1000000;
+        r->allowed_ns = deadline_ms * 1000000;
+        r->deadline_ns = clock_mono_ns() + r->allowed_ns;
         post(r->c, request_start, r);
 }
 
@@ -498,7 +525,7 @@ int etcd_call(struct etcd_client *c, const char *path, const ProtobufCMessage *r
         str_reserve(&packed, len);
         protobuf_c_message_pack(request, (uint8_t *)packed.buf);
         packed.len = len;
-        struct etcd_request *r = etcd_request_send(c, path, &packed, deadline_ms, false, NULL, NULL);
+        struct etcd_request *r = etcd_request_send(c, path, &packed, deadline_ms, ETCD_ANY_TIME, NULL, NULL);
         etcd_request_wait(r, -1);
         int e = etcd_request_answer(r, answer, arena, ret_answer, err);
         etcd_request_free(r);

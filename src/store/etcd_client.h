@@ -31,11 +31,14 @@ void etcd_client_destroy(struct etcd_client *c); /* gives the lease back, if tha
 int etcd_call(struct etcd_client *c, const char *path, const ProtobufCMessage *request, const ProtobufCMessageDescriptor *answer,
               int64_t deadline_ms, struct arena *arena, ProtobufCMessage **ret_answer, struct err *err);
 
-/* The same without waiting. The packed message is taken over. in_turn: such requests leave one after the other, a moment apart, so that etcd most probably takes them up in
- * their order. on_end, if set, is called from the client's own thread when it is done. */
+/* Those that are not sent at any time leave in the order in which they were given: a moment apart, so that etcd most probably takes them up in that order; or the moment the one before has ended,
+ * which is sooner than any other thread could hear of it. If that one fails, so do those that wait for it. */
+enum etcd_turn { ETCD_ANY_TIME, ETCD_IN_TURN, ETCD_AFTER };
+
+/* The same without waiting. The packed message is taken over. on_end, if set, is called from the client's own thread when it is done. */
 struct etcd_request;
-struct etcd_request *etcd_request_send(struct etcd_client *c, const char *path, struct str *packed, int64_t deadline_ms, bool in_turn,
-                                       void (*on_end)(void *ctx), void *ctx);
+struct etcd_request *etcd_request_send(struct etcd_client *c, const char *path, struct str *packed, int64_t deadline_ms,
+                                       enum etcd_turn turn, void (*on_end)(void *ctx), void *ctx);
 bool etcd_request_wait(struct etcd_request *r, int64_t wait_ms);      /* whether it is done; -1: until it is */
 void etcd_request_again(struct etcd_request *r, int64_t deadline_ms); /* one that is done, unchanged */
 /* Of one that is done; as etcd_call(). */

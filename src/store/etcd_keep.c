@@ -200,7 +200,7 @@ void etcd_compact_now_and_then(struct etcd_store *s)
                 r.revision = s->compact_revision; /* where etcd was the last time */
                 str_reserve(&packed, 32);
                 packed.len = etcd__compaction_request__pack(&r, (uint8_t *)packed.buf);
-                s->compaction = etcd_request_send(s->client, "/etcdserverpb.KV/Compact", &packed, ETCD_CALL_MS, false, NULL, NULL);
+                s->compaction = etcd_request_send(s->client, "/etcdserverpb.KV/Compact", &packed, ETCD_CALL_MS, ETCD_ANY_TIME, NULL, NULL);
         }
         s->compact_revision = s->revision;
 }

@@ -31,17 +31,28 @@ struct fixture {
         struct err err;
 };
 
-static int setup(void **state)
+static int setup_with(void **state, const char *options)
 {
         static int number;
         struct fixture *f = mem_must(sizeof(*f));
         snprintf(f->prefix, sizeof(f->prefix), "/t%d", ++number);
         f->proxy = etcd_proxy_start(etcd.port);
-        if (store_open(fmt("etcd://127.0.0.1:%d%s?in-flight=3", etcd_proxy_port(f->proxy), f->prefix), true, &f->s, &f->err) < 0 ||
+        if (store_open(fmt("etcd://127.0.0.1:%d%s%s", etcd_proxy_port(f->proxy), f->prefix, options), true, &f->s, &f->err) < 0 ||
             store_lead(f->s, "test", 60, 5000, &f->err) < 0)
                 fail_msg("%s", err_line(&f->err));
         *state = f;
         return 0;
+}
+
+static int setup(void **state)
+{
+        return setup_with(state, "?in-flight=3");
+}
+
+/* As it is by itself: one is under way, and the next one waits with the client for its end. */
+static int setup_default(void **state)
+{
+        return setup_with(state, "");
 }
 
 static int teardown(void **state)
@@ -246,6 +257,64 @@ static void a_long_chain_over_a_shaky_connection_has_no_gap_and_nothing_twice(vo
         holds_events(f, N);
 }
 
+/* R: A4 C33 */
+static void the_next_one_leaves_when_the_one_before_has_ended(void **state)
+{
+        struct fixture *f = *state;
+        struct step steps[2];
+        assert_int_equal(store_limits(f->s).in_flight, 2);
+        etcd_proxy_hold(f->proxy, false, true);
+        submit(f, &steps[0], 0);
+        submit(f, &steps[1], 1);
+        head_becomes(f, 1);
+        assert_int_equal(store_settle(f->s, 100, &f->err), 0); /* no answer, and the second one has not left */
+        head_becomes(f, 1);
+        etcd_proxy_hold(f->proxy, false, false);
+        head_becomes(f, 2); /* before anybody has asked what became of the first one */
+        settles(f, 1);
+        settles(f, 1);
+        holds_events(f, 2);
+}
+
+/* R: A5 C33 */
+static void the_next_one_does_not_leave_when_the_one_before_has_failed(void **state)
+{
+        struct fixture *f = *state;
+        struct step steps[2];
+        etcd_proxy_hold(f->proxy, false, true);
+        submit(f, &steps[0], 0);
+        submit(f, &steps[1], 1);
+        head_becomes(f, 1);
+        settles(f, -ERR_UNAVAILABLE);
+        assert_int_equal(store_in_flight(f->s), 0);
+        etcd_proxy_cut(f->proxy);
+        etcd_proxy_hold(f->proxy, false, false);
+        head_becomes(f, 1);
+        submit(f, &steps[0], 0);
+        submit(f, &steps[1], 1);
+        settles(f, 1);
+        settles(f, 1);
+        holds_events(f, 2);
+}
+
+/* R: A4 C33 */
+static void the_next_one_fails_when_somebody_has_come_between(void **state)
+{
+        struct fixture *f = *state;
+        struct step steps[2];
+        etcd_proxy_hold(f->proxy, false, true);
+        submit(f, &steps[0], 0);
+        submit(f, &steps[1], 1);
+        head_becomes(f, 1);
+        ctl(fmt("put %s/meta/head 99", f->prefix));
+        etcd_proxy_hold(f->proxy, false, false);
+        settles(f, 1);
+        settles(f, -ERR_CONFLICT);
+        assert_int_equal(store_in_flight(f->s), 0);
+        ctl(fmt("put %s/meta/head 1", f->prefix));
+        holds_events(f, 1);
+}
+
 /* As many small ones as a batch takes, and behind them the largest workload that there may be: etcd takes it, with the limit that it has by itself. R: A11 */
 static void commit_full_batch(struct fixture *f, bool control)
 {
@@ -396,6 +465,13 @@ int main(void)
                 T(a_batch_that_is_too_large_as_json_is_one_request_too),
                 T(a_watch_that_is_far_behind_gets_everything),
                 T(how_many_may_be_under_way_is_checked),
+#undef T
+#define T(name) cmocka_unit_test_setup_teardown(name, setup_default, teardown)
+                T(the_next_one_leaves_when_the_one_before_has_ended),
+                T(the_next_one_does_not_leave_when_the_one_before_has_failed),
+                T(the_next_one_fails_when_somebody_has_come_between),
+                { "over_a_shaky_connection_as_it_is_by_default", a_long_chain_over_a_shaky_connection_has_no_gap_and_nothing_twice,
+                  setup_default, teardown, NULL },
 #undef T
         };
         if (!etcd_is_installed()) {
