@@ -485,7 +485,7 @@ struct core {
         struct arena step;
         struct core_out out;
         size_t batch_ops; /* see core_set_batch_ops() */
-        unsigned own; /* decisions that this step may still take by itself although it is full */
+        unsigned own;     /* decisions that this step may still take by itself although it is full */
         ARRAY(struct core_batch *) ready;
         size_t ready_done;
         struct core_stats stats;
