@@ -592,6 +592,7 @@ static void run_bulk(struct core *c)
                 evict_some(c);
         if (!step_is_full(c))
                 drain_some(c);
+        c->own = 0; /* those who wait for room may be many, and looking for it is work even where there is none */
         if (!step_is_full(c))
                 place_within_quotas(c);
         if (!step_is_full(c))

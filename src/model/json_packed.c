@@ -5,6 +5,7 @@
  */
 #include "model/json.h"
 #include "model/json_private.h"
+#include "records.pb-c.h"
 #include <string.h>
 
 #define FIELDS_MAX 64 /* that are set in one message; more are left to json_write() */
@@ -266,6 +267,12 @@ static bool write_field(struct str *out, const struct shape_field *f, const stru
                             : write_repeated(out, f, b, depth + 1);
 }
 
+/* A workload's record is packed in two pieces: what the core knows of it, and behind that its definition. */
+static bool comes_in_pieces(const struct shape *s)
+{
+        return s->type == &pb__workload__descriptor;
+}
+
 /* What is nested nearly always has its fields in order, so that nothing needs to be noted. 0: it has not, and nothing was written; -1: it cannot be written. */
 static int write_in_order(struct str *out, const struct shape *s, struct bytes b, unsigned depth)
 {
@@ -306,7 +313,7 @@ static int write_in_order(struct str *out, const struct shape *s, struct bytes b
 static bool write_message(struct str *out, const struct shape *s, struct bytes b, unsigned depth)
 {
         struct place places[FIELDS_MAX + 1];
-        int done = depth >= DEPTH_MAX ? -1 : depth ? write_in_order(out, s, b, depth) : 0;
+        int done = depth >= DEPTH_MAX ? -1 : depth && !comes_in_pieces(s) ? write_in_order(out, s, b, depth) : 0;
         int n = done ? done : find_fields(s, b, places);
 
         if (done || n < 0)

@@ -1,4 +1,5 @@
 /* Tests of json_write_packed(): the same text as by unpacking, or none. */
+#include "api.pb-c.h"
 #include "base/mem.h"
 #include "events.pb-c.h"
 #include "model/json.h"
@@ -125,6 +126,31 @@ static void fields_are_written_in_their_own_order(void **state)
         str_fini(&text);
 }
 
+/* As lists have them: each item in two pieces. */
+static void nested_messages_in_pieces_are_written_too(void **state)
+{
+        struct str item = STR_INIT, packed = STR_INIT, text = STR_INIT;
+        Pb__Workload a = PB__WORKLOAD__INIT, b = PB__WORKLOAD__INIT;
+
+        (void)state;
+        a.assigned_node = (char *)"n1";
+        b.id = (char *)"web";
+        pb_pack(&item, &a.base);
+        pb_pack(&item, &b.base);
+        for (int i = 0; i < 2; i++) {
+                str_addc(&packed, 1 << 3 | 2);
+                str_addc(&packed, (char)item.len);
+                str_add(&packed, item.buf, item.len);
+        }
+        assert_true(is_written_the_same(&pb__list_workloads_response__descriptor, str_c(&packed), packed.len));
+        assert_true(json_write_packed(&text, &pb__list_workloads_response__descriptor, str_c(&packed), packed.len));
+        assert_string_equal(str_c(&text),
+                            "{\"items\":[{\"id\":\"web\",\"assigned_node\":\"n1\"},{\"id\":\"web\",\"assigned_node\":\"n1\"}]}");
+        str_fini(&item);
+        str_fini(&packed);
+        str_fini(&text);
+}
+
 static void single_fields_are_found_in_packed_messages(void **state)
 {
         struct str packed = STR_INIT;
@@ -182,6 +208,7 @@ int main(void)
                 cmocka_unit_test(what_this_program_packs_is_written_without_unpacking),
                 cmocka_unit_test(bytes_in_any_order_or_damaged_give_the_same_text_or_none),
                 cmocka_unit_test(fields_are_written_in_their_own_order),
+                cmocka_unit_test(nested_messages_in_pieces_are_written_too),
                 cmocka_unit_test(single_fields_are_found_in_packed_messages),
                 cmocka_unit_test(what_it_would_lose_is_not_written),
         };

@@ -8,7 +8,7 @@
  *
  * Invariants:
  *   (1) conn->req is set in READ_BODY, RUNNING and STREAM, and its id is in server->requests exactly then.
- *   (2) Routes are called from process() only, and process() does not nest: an answer from inside a route just lets it loop.
+ *   (2) Routes are called from process() and serve_whole() only, and these do not nest: an answer from inside a route just lets it loop.
  *   (3) Nothing is freed while busy > 0.
  *   (4) on_close is called from the loop, or from http_server_destroy().
  */
@@ -38,8 +38,7 @@ void http_conn_arm(struct http_conn *conn, int64_t ms)
         if (ms <= 0 || (conn->fires_ms && conn->fires_ms <= conn->deadline_ms))
                 return;
         struct timeval tv = http_timeval(ms);
-        conn->fires_ms = conn->deadline_ms;
-        event_add(conn->timer, &tv);
+        conn->fires_ms = event_add(conn->timer, &tv) == 0 ? conn->deadline_ms : 0;
 }
 
 /* Whether the time is up; else the timer goes on. */
@@ -540,7 +539,7 @@ static size_t serve_whole(struct http_conn *conn, const char *text, size_t len)
         const char *end = memmem(text, len, "\r\n\r\n", 4);
         size_t head = end ? (size_t)(end - text) + 4 : 0, used = head;
 
-        if (!end || end == text || head > conn->server->o.max_header_bytes || text[0] == '\r' || text[0] == '\n')
+        if (!end || head > conn->server->o.max_header_bytes || text[0] == '\r' || text[0] == '\n')
                 return 0;
         conn->busy++;
         conn->in_process = true; /* (2) */
@@ -584,7 +583,9 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
                 if (r < 0)
                         http_conn_end(conn); /* no memory: what it sent is lost */
         }
-        if (!conn->gone && (!simple || used < (size_t)got))
+        if (!conn->gone && simple && used < (size_t)got)
+                on_wake(-1, 0, conn); /* it had its turn */
+        else if (!conn->gone && !simple)
                 on_read(conn->bev, conn);
         check_closing(conn);
         leave(conn);

@@ -49,7 +49,8 @@ int http_router_add(struct http_router *router, const char *method, const char *
         for (size_t i = 0; i < row.n; i++)
                 if (row.kinds[i] == 'l')
                         bucket = &router->buckets[bucket_of(row.segments[i], i) % HTTP_ROUTE_BUCKETS];
-        row.next = *bucket;
+        while (*bucket) /* of two that are equally good the first one counts */
+                bucket = &router->rows.at[*bucket - 1].next;
         *bucket = router->rows.len + 1;
         row.method = mem_strdup(method);
         row.pattern = mem_strdup(pattern);

@@ -605,7 +605,7 @@ static int64_t wait_ms(const struct ring *r, int64_t now)
                 wait = r->stats_every_ms;
         if (r->in_flight == 1 && r->s->limits.in_flight > 1 && core_waiting_ops(r->core) > 0) {
                 int64_t soon = (soon_done_ns(r) - clock_mono_ns()) / 1000000;
-                wait = wait > soon ? soon + 1 : wait;
+                wait = wait > soon ? (soon > 0 ? soon : 0) + 1 : wait;
         }
         return wait > WAIT_MAX_MS ? WAIT_MAX_MS : wait;
 }

@@ -208,14 +208,16 @@ static void send_what_may_be(struct etcd_store *s)
 {
         struct etcd_chain *c = &s->chain;
         size_t under_way = 0;
+        bool follows = false; /* the one before it is under way */
         for (size_t i = 0; i < c->n && may_send(s, i); i++) {
                 struct etcd_link *l = link_at(c, i);
                 enum etcd_turn turn = under_way < c->window ? ETCD_IN_TURN : ETCD_AFTER;
-                if (!l->request && (under_way > c->window || (turn == ETCD_AFTER && c->window > 1)))
+                if (!l->request && turn == ETCD_AFTER && (c->window > 1 || under_way > 1 || !follows))
                         return;
                 if (!l->request)
                         l->request = etcd_request_send(s->client, "/etcdserverpb.KV/Txn", &l->packed, ETCD_CALL_MS, turn, on_end, &s->base);
-                under_way += !etcd_request_wait(l->request, 0);
+                follows = !etcd_request_wait(l->request, 0);
+                under_way += follows;
         }
 }
 

@@ -374,11 +374,17 @@ static void turn_go(evutil_socket_t fd, short what, void *ctx)
         }
 }
 
+static void turn_fail(struct etcd_client *c, enum grpc_status status)
+{
+        while (c->turn_first && c->turn_first->turn == ETCD_AFTER)
+                request_end(turn_shift(c), status, "the one before it has failed");
+}
+
 /* The one that was started last has ended: those that wait for that go, or fail with it. */
 static void turn_end(struct etcd_client *c, enum grpc_status status)
 {
-        while (status != GRPC_OK && c->turn_first && c->turn_first->turn == ETCD_AFTER)
-                request_end(turn_shift(c), status, "the one before it has failed");
+        if (status != GRPC_OK)
+                turn_fail(c, status);
         turn_go(-1, 0, c);
 }
 
@@ -441,7 +447,10 @@ static int status_err(const struct etcd_request *j, struct err *err)
 static void request_drop(struct etcd_client *c, void *arg)
 {
         struct etcd_request *r = arg;
+        bool was_before = c->turn_before == r;
         turn_forget(c, r);
+        if (was_before) /* those that wait for its end will not hear of it */
+                turn_fail(c, GRPC_CANCELLED);
         if (r->call) {
                 grpc_call_set_data(r->call, NULL);
                 grpc_call_cancel(r->call);

@@ -32,7 +32,7 @@ int etcd_call(struct etcd_client *c, const char *path, const ProtobufCMessage *r
               int64_t deadline_ms, struct arena *arena, ProtobufCMessage **ret_answer, struct err *err);
 
 /* Those that are not sent at any time leave in the order in which they were given: a moment apart, so that etcd most probably takes them up in that order; or the moment the one before has ended,
- * which is sooner than any other thread could hear of it. If that one fails, so do those that wait for it. */
+ * which is sooner than any other thread could hear of it. If that one fails or is given up, those that wait for it fail. */
 enum etcd_turn { ETCD_ANY_TIME, ETCD_IN_TURN, ETCD_AFTER };
 
 /* The same without waiting. The packed message is taken over. on_end, if set, is called from the client's own thread when it is done. */
