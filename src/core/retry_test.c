@@ -52,6 +52,38 @@ static int64_t fail_once(struct rig *r, const char *id)
         return wait;
 }
 
+/* Its agent said nothing for too long, and then that it runs: nothing is kept for it there any more, so it goes. */
+/* R: C21 C28 */
+static void one_that_was_given_up_and_runs_all_the_same_is_removed(void **state)
+{
+        (void)state;
+        struct rig r;
+        Pb__UnitStatus late = PB__UNIT_STATUS__INIT;
+        Pb__Token token = PB__TOKEN__INIT;
+        Pb__Retry retry = PB__RETRY__INIT;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 4000, 4096, 10, NULL);
+        Pb__Workload *w = rig_workload(&r, "a", 100, 10);
+        retry.max_attempts = 1;
+        w->retry = &retry;
+        rig_apply(&r, w);
+        token = *rig_sent(&r, "n1", "a")->unit->token;
+        for (int i = 0; i < 100 && rig_get(&r, "a")->status->phase != PB__PHASE__E__Failed; i++)
+                rig_advance_alive(&r, 5000);
+        assert_phase(&r, "a", Failed);
+        rig_mark(&r);
+        late.workload_id = "a";
+        late.state = PB__ACTUAL_STATE__E__Running;
+        late.token = &token;
+        rig_report(&r, "n1", &late);
+        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
+        assert_phase(&r, "a", Failed);
+        rig_is_gone(&r, "a", "n1");
+        assert_phase(&r, "a", Failed);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 /* R: C28 C29 */
 static void a_workload_lives_through_the_schedule_and_then_has_failed(void **state)
 {
@@ -203,6 +235,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_schedule_is_5_10_20_40_80_120_120),
                 cmocka_unit_test(five_failures_end_it_unless_told_otherwise),
+                cmocka_unit_test(one_that_was_given_up_and_runs_all_the_same_is_removed),
                 cmocka_unit_test(a_workload_lives_through_the_schedule_and_then_has_failed),
                 cmocka_unit_test(a_restart_of_the_server_neither_loses_nor_repeats_an_attempt),
                 cmocka_unit_test(a_users_retry_is_due_now_and_starts_from_zero),

@@ -371,6 +371,9 @@ static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitSta
                                     stays_after_all(c, w) ? ACTION_APPLY : ACTION_NONE);
                 else if (w->phase == PB__PHASE__E__Running && stays_after_all(c, w))
                         emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, u, PB__REASON__E__adopted, ACTION_APPLY);
+                else if (workload_is_finished(
+                             w)) /* given up because nobody said that it started, and it did: it holds nothing there any more */
+                        unit_send_removal(c, w->node, w->id, w->token_epoch, w->token_seq);
                 break;
         case PB__ACTUAL_STATE__E__Stopped:
         case PB__ACTUAL_STATE__E__Failed:
