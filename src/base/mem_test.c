@@ -7,14 +7,13 @@
 #include <cmocka.h>
 
 #include "base/array.h"
+#include "base/base_testlib.h"
 #include "base/mem.h"
 #include "base/str.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define REGION_BYTES (1 << 20)
 #define CHUNK_BYTES 4096
@@ -207,27 +206,6 @@ static void containers_survive_every_failing_allocation(void **state _unused_)
         }
 }
 
-/* Runs f in a child and returns its exit status; what it said is in text. */
-static int exit_of(void (*f)(void), char *text, size_t size)
-{
-        int ends[2], status;
-
-        assert_int_equal(pipe(ends), 0);
-        pid_t child = fork();
-        if (child == 0) {
-                dup2(ends[1], 2);
-                f();
-                _exit(0);
-        }
-        close(ends[1]);
-        ssize_t n = read(ends[0], text, size - 1);
-        text[n > 0 ? n : 0] = '\0';
-        close(ends[0]);
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFEXITED(status));
-        return WEXITSTATUS(status);
-}
-
 static void use_it_up(void)
 {
         for (int i = 0; i <= REGION_BYTES / CHUNK_BYTES; i++)
@@ -243,9 +221,9 @@ static void only_an_empty_reserve_ends_the_process(void **state _unused_)
 {
         char text[512];
 
-        assert_int_equal(exit_of(use_it_up, text, sizeof(text)), 6);
+        assert_int_equal(exit_status_of(use_it_up, text, sizeof(text)), 6);
         assert_non_null(strstr(text, "berth: out of memory: 1 bytes"));
-        assert_int_equal(exit_of(ask_too_much, text, sizeof(text)), 6);
+        assert_int_equal(exit_status_of(ask_too_much, text, sizeof(text)), 6);
         assert_non_null(strstr(text, "out of memory"));
 }
 
