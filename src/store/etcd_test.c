@@ -257,16 +257,22 @@ static void a_long_chain_over_a_shaky_connection_has_no_gap_and_nothing_twice(vo
         holds_events(f, N);
 }
 
+/* Two commits are submitted; etcd has done the first, and its answer is held back. */
+static void hold_answer_to_first_of_two(struct fixture *f, struct step steps[static 2])
+{
+        etcd_proxy_hold(f->proxy, false, true);
+        submit(f, &steps[0], 0);
+        submit(f, &steps[1], 1);
+        head_becomes(f, 1);
+}
+
 /* R: A4 C33 */
 static void the_next_one_leaves_when_the_one_before_has_ended(void **state)
 {
         struct fixture *f = *state;
         struct step steps[2];
         assert_int_equal(store_limits(f->s).in_flight, 2);
-        etcd_proxy_hold(f->proxy, false, true);
-        submit(f, &steps[0], 0);
-        submit(f, &steps[1], 1);
-        head_becomes(f, 1);
+        hold_answer_to_first_of_two(f, steps);
         assert_int_equal(store_settle(f->s, 100, &f->err), 0); /* no answer, and the second one has not left */
         head_becomes(f, 1);
         etcd_proxy_hold(f->proxy, false, false);
@@ -281,10 +287,7 @@ static void the_next_one_does_not_leave_when_the_one_before_has_failed(void **st
 {
         struct fixture *f = *state;
         struct step steps[2];
-        etcd_proxy_hold(f->proxy, false, true);
-        submit(f, &steps[0], 0);
-        submit(f, &steps[1], 1);
-        head_becomes(f, 1);
+        hold_answer_to_first_of_two(f, steps);
         settles(f, -ERR_UNAVAILABLE);
         assert_int_equal(store_in_flight(f->s), 0);
         etcd_proxy_cut(f->proxy);
@@ -302,10 +305,7 @@ static void the_next_one_fails_when_somebody_has_come_between(void **state)
 {
         struct fixture *f = *state;
         struct step steps[2];
-        etcd_proxy_hold(f->proxy, false, true);
-        submit(f, &steps[0], 0);
-        submit(f, &steps[1], 1);
-        head_becomes(f, 1);
+        hold_answer_to_first_of_two(f, steps);
         ctl(fmt("put %s/meta/head 99", f->prefix));
         etcd_proxy_hold(f->proxy, false, false);
         settles(f, 1);
