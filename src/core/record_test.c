@@ -429,6 +429,22 @@ static void break_workload(Pb__Workload *w, unsigned how)
         }
 }
 
+/* Starts a core with what was loaded into it and lets so many ticks pass. The state is sound all the while; which: the case, for who reads a failure. */
+static void live_on(struct core *c, int64_t now_ms, uint64_t head, unsigned ticks, int64_t tick_ms, unsigned which)
+{
+        struct input in = { .kind = INPUT_START, .now_ms = now_ms, .head = head };
+        for (unsigned i = 0; i <= ticks; i++) {
+                struct err err = { 0 };
+                struct core_batch *b;
+                core_step(c, &in);
+                if (core_check(c, &err) < 0)
+                        fail_msg("case %u: %s %s", which, err.msg, err.detail);
+                while ((b = core_cut(c)))
+                        core_batch_free(b);
+                in = (struct input){ .kind = INPUT_TICK, .now_ms = now_ms + i * tick_ms };
+        }
+}
+
 /* R: C35 A9 */
 static void a_bad_record_is_left_out_and_the_others_are_not(void **state)
 {
@@ -454,17 +470,7 @@ static void a_bad_record_is_left_out_and_the_others_are_not(void **state)
                         fail_msg("case %u: %u bad", how, bad);
                 assert_int_equal(err.code, ERR_CORRUPT);
                 assert_non_null(strstr(err.detail, "/workloads/w2"));
-                struct input in = { .kind = INPUT_START, .now_ms = r.now, .head = r.head };
-                core_step(c, &in);
-                for (int i = 0; i < 50; i++) { /* and it can be lived with */
-                        struct input tick = { .kind = INPUT_TICK, .now_ms = r.now + i * 10000 };
-                        core_step(c, &tick);
-                        if (core_check(c, &err) < 0)
-                                fail_msg("case %u: %s %s", how, err.msg, err.detail);
-                        struct core_batch *b;
-                        while ((b = core_cut(c)))
-                                core_batch_free(b);
-                }
+                live_on(c, r.now, r.head, 50, 10000, how); /* it can be lived with */
                 core_destroy(c);
         }
         rig_fini(&r);
@@ -510,13 +516,7 @@ static void a_drain_that_contradicts_its_node_goes_on(void **state)
                         void *data = pb_pack_arena(&r.memory, &e.base, &len);
                         assert_true(core_fold(c, data, len, &err) >= 0);
                 }
-                struct input in = { .kind = INPUT_START, .now_ms = r.now, .head = r.head + event };
-                core_step(c, &in);
-                if (core_check(c, &err) < 0)
-                        fail_msg("case %u: %s %s", how, err.msg, err.detail);
-                struct core_batch *b;
-                while ((b = core_cut(c)))
-                        core_batch_free(b);
+                live_on(c, r.now, r.head + event, 0, 0, how);
                 core_destroy(c);
         }
         rig_fini(&r);
@@ -568,7 +568,7 @@ static void damaged_records_never_break_the_state(void **state)
         busy(&r, NULL);
         struct rng g;
         rng_seed(&g, 4);
-        for (int round = 0; round < 300; round++) {
+        for (unsigned round = 0; round < 300; round++) {
                 struct core *c = core_create(&r.opt);
                 struct err err;
                 for (size_t i = 0; i < r.records.len; i++) {
@@ -579,15 +579,7 @@ static void damaged_records_never_break_the_state(void **state)
                         core_load_record(c, rec->key, data, rec->len, &err);
                         mem_free(data);
                 }
-                struct input in = { .kind = INPUT_START, .now_ms = r.now, .head = r.head + 1000000 };
-                core_step(c, &in);
-                for (int i = 0; i < 30; i++) {
-                        struct input tick = { .kind = INPUT_TICK, .now_ms = r.now + i * 7000 };
-                        core_step(c, &tick);
-                        struct core_batch *b;
-                        while ((b = core_cut(c)))
-                                core_batch_free(b);
-                }
+                live_on(c, r.now, r.head + 1000000, 30, 7000, round);
                 core_destroy(c);
         }
         rig_fini(&r);
