@@ -87,6 +87,21 @@ static inline unsigned wire_type(const struct wire_field *w)
                                                  : PROTOBUF_C_WIRE_TYPE_VARINT;
 }
 
+/* The next field, which has to be one that is known here: its index, its tag and its value. -1: it is not. */
+static inline int take_field(const struct shape *s, struct bytes *b, uint64_t *ret_tag, struct bytes *ret_value)
+{
+        uint64_t tag;
+        int index;
+
+        if (!take_varint(b, &tag) || (index = find_field(s, tag >> 3)) < 0)
+                return -1;
+        const struct wire_field *w = &s->wire[index];
+        if (w->kind == WIRE_OTHER || (tag & 7) != wire_type(w) || !take_value(b, tag & 7, ret_value))
+                return -1;
+        *ret_tag = tag;
+        return index;
+}
+
 /* In the descriptor's order, which is mostly the one in which they come. */
 static struct place *place_add(struct place *places, unsigned *n, unsigned index)
 {
@@ -111,12 +126,10 @@ static int find_fields(const struct shape *s, struct bytes b, struct place *plac
                 const uint8_t *from = b.at;
                 struct bytes value;
                 uint64_t tag;
-                int index;
-                if (!take_varint(&b, &tag) || (index = find_field(s, tag >> 3)) < 0)
+                int index = take_field(s, &b, &tag, &value);
+                if (index < 0)
                         return -1;
                 const struct wire_field *w = &s->wire[index];
-                if (w->kind == WIRE_OTHER || (tag & 7) != wire_type(w) || !take_value(&b, tag & 7, &value))
-                        return -1;
                 if (last && last->index == (unsigned)index && w->repeated && !w->packed) {
                         last->value.end = b.at;
                         continue;
@@ -283,12 +296,10 @@ static int write_in_order(struct str *out, const struct shape *s, struct bytes b
                 const uint8_t *from = b.at;
                 struct bytes value;
                 uint64_t tag, next;
-                int index;
-                if (!take_varint(&b, &tag) || (index = find_field(s, tag >> 3)) < 0)
+                int index = take_field(s, &b, &tag, &value);
+                if (index < 0)
                         return -1;
                 const struct wire_field *w = &s->wire[index];
-                if (w->kind == WIRE_OTHER || (tag & 7) != wire_type(w) || !take_value(&b, tag & 7, &value))
-                        return -1;
                 if (index <= last) {
                         out->len = before;
                         return 0;
