@@ -8,8 +8,6 @@
 #include "net/test_rig.h"
 #include <event2/bufferevent.h>
 
-#define SERVICE "/berth.test.Test/"
-
 static struct tls *tls_from_env(bool is_server)
 {
         const char *dir = getenv("BERTH_TEST_TLS");

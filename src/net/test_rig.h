@@ -123,7 +123,8 @@ struct test_service {
         char seen_uri[128], seen_cn[64], seen_peer[64];
         int64_t seen_remaining_ms;
 };
-/* Echo, Sum, Count, Chat, Hang, Fail, Meta under /berth.test.Test/. */
+#define SERVICE "/berth.test.Test/"
+/* Echo, Sum, Count, Chat, Hang, Fail, Meta under SERVICE. */
 int test_service_add(struct grpc_server *server, struct test_service *service, struct err *err);
 
 #endif

@@ -146,13 +146,13 @@ int test_service_add(struct grpc_server *server, struct test_service *s, struct 
                 const char *path;
                 struct grpc_method method;
         } methods[] = {
-                { "/berth.test.Test/Echo", { .on = { on_start, echo, on_half_close, NULL, on_close }, .unary_request = true } },
-                { "/berth.test.Test/Sum", { .on = { on_start, sum, sum_end, NULL, on_close } } },
-                { "/berth.test.Test/Count", { .on = { on_start, count, on_half_close, count_more, on_close }, .unary_request = true } },
-                { "/berth.test.Test/Chat", { .on = { on_start, chat, chat_end, NULL, on_close } } },
-                { "/berth.test.Test/Hang", { .on = { on_start, NULL, on_half_close, NULL, on_close } } },
-                { "/berth.test.Test/Fail", { .on = { on_start, fail_with, on_half_close, NULL, on_close }, .unary_request = true } },
-                { "/berth.test.Test/Meta", { .on = { on_start, meta, on_half_close, NULL, on_close }, .unary_request = true } },
+                { SERVICE "Echo", { .on = { on_start, echo, on_half_close, NULL, on_close }, .unary_request = true } },
+                { SERVICE "Sum", { .on = { on_start, sum, sum_end, NULL, on_close } } },
+                { SERVICE "Count", { .on = { on_start, count, on_half_close, count_more, on_close }, .unary_request = true } },
+                { SERVICE "Chat", { .on = { on_start, chat, chat_end, NULL, on_close } } },
+                { SERVICE "Hang", { .on = { on_start, NULL, on_half_close, NULL, on_close } } },
+                { SERVICE "Fail", { .on = { on_start, fail_with, on_half_close, NULL, on_close }, .unary_request = true } },
+                { SERVICE "Meta", { .on = { on_start, meta, on_half_close, NULL, on_close }, .unary_request = true } },
         };
 
         service = s;

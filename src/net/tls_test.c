@@ -5,8 +5,6 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
-#define SERVICE "/berth.test.Test/"
-
 struct rig {
         char dir[64];
         struct tls_pair ca, evil;
