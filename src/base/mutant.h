@@ -54,6 +54,7 @@
         X(returning_node_takes_units, "a node takes new units while old copies may still run there")                                       \
         X(delete_forgets_copy, "a deleted workload is forgotten while its copy runs")                                                      \
         X(heartbeat_revives_cordoned, "a heartbeat makes a cordoned node schedulable")                                                     \
+        X(twins_take_turns, "of two agents with one node id each takes the stream of the other")                                           \
         X(heartbeat_writes, "every heartbeat is an event")                                                                                 \
         X(eviction_without_grace, "units of a lost node move at once")                                                                     \
         X(drift_not_seen, "a heartbeat that differs from what was reported is not looked into")                                            \

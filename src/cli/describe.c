@@ -162,6 +162,8 @@ static void describe_node(struct str *out, const struct cli *cli, const Pb__Node
                          json_enum_name(&pb__taint_effect__e__descriptor, (int)n->taints[i]->effect)));
         fact(out, "Heartbeat", when(n->last_heartbeat));
         fact(out, "Connected", n->connected ? "yes" : "no");
+        if (n->twin_refused_at)
+                fact(out, "Turned away", fmt("%s: another agent with this node id", when(n->twin_refused_at)));
         fact(out, "Registered", when(n->registered_at));
         fact(out, "Agent", n->agent_version);
         fact(out, "Endpoint", n->agent_endpoint);

@@ -15,6 +15,7 @@
 #define CERT_DAYS 14
 #define FILES_FEW 4096
 #define NAMES_SHOWN 5
+#define TWIN_MS 60000 /* one that is turned away comes again within seconds; after a restart it does not */
 #define DAY_MS (INT64_C(86400) * 1000)
 
 struct exam {
@@ -235,6 +236,10 @@ static bool has_strangers(const struct exam *x _unused_, const Pb__Node *n)
 {
         return n->n_strangers > 0;
 }
+static bool has_twin(const struct exam *x, const Pb__Node *n)
+{
+        return n->twin_refused_at && x->f->now_ms - n->twin_refused_at < TWIN_MS;
+}
 static bool is_over(const struct exam *x _unused_, const Pb__Node *n)
 {
         const Pb__NodeResources *r = n->resources;
@@ -288,6 +293,8 @@ static void examine_nodes(struct exam *x)
                            "berth adopt NAME takes one over; or point its agent at its own server");
         bad += about_nodes(x, has_strangers, FINDING_PROBLEM, "node-strangers", "running units that no record knows",
                            "berth describe node NAME lists them; berth adopt NAME takes them over, or stop them on the machine");
+        bad += about_nodes(x, has_twin, FINDING_PROBLEM, "node-twin", "whose id another agent uses too (it is turned away)",
+                           "give each machine a --node-id of its own; the server's log has the other one's address");
         bad += about_nodes(x, is_over, FINDING_PROBLEM, "node-overcommitted", "with more promised than it has",
                            "it registered with less than before: drain it, or give it back what it had");
         bad += about_nodes(x, is_full, FINDING_PROBLEM, "node-disk", "with a nearly full disk", "free space there, or drain it");

@@ -188,6 +188,10 @@ static void what_is_wrong_with_nodes_is_found(void **state)
         w.node.n_strangers = 1;
         assert_non_null(find(&w, "node-strangers"));
         w.node.n_strangers = 0;
+        w.node.twin_refused_at = w.facts.now_ms - 5000;
+        assert_non_null(strstr(find(&w, "node-twin")->what, "n1"));
+        w.node.twin_refused_at = w.facts.now_ms - 600000; /* long ago */
+        assert_null(find(&w, "node-twin"));
         w.facts.n_nodes = 0;
         assert_non_null(find(&w, "no-nodes"));
         discharge(&w);

@@ -175,8 +175,9 @@ enum effect_kind {
         EFFECT_LIST,     /* ask the agent for its complete list of units */
         EFFECT_DESCRIBE, /* data: packed Pb__DescribeUnits: what were these started from? */
         EFFECT_WEBHOOK,  /* data: packed Pb__Outgoing: post it, and say how it went (INPUT_WEBHOOK_DONE), always */
-        EFFECT_CLOSE,    /* end this stream (data: reason, text); another took its place */
+        EFFECT_CLOSE, /* end this stream (data: reason, text); another took its place. value: EFFECT_CLOSE_FAULT if an operator should hear of it */
 };
+#define EFFECT_CLOSE_FAULT 1
 struct effect {
         enum effect_kind kind;
         uint64_t session;

@@ -369,6 +369,27 @@ static const char *refuse_hello(struct core *c, const Pb__Hello *h, uint64_t ses
         return NULL;
 }
 
+/* Another agent process has this node's stream and was heard lately: a machine that was given an id twice, or one that restarted before the end of its old stream was noticed. Both
+ * cannot be the node; which of them is the impostor cannot be known, so the one that is there stays, and is asked something: if its machine is gone or was started anew, the question
+ * ends the old stream, and the newcomer is let in when it tries again. Without that the two would take turns, each with a copy of everything. */
+static bool is_taken(struct core *c, const Pb__Hello *h, uint64_t session)
+{
+        struct node_ix ix = node_find(c, h->node_id);
+        if (!node_ok(ix))
+                return false;
+        struct node *n = node_at(c, ix);
+        bool other = n->session && n->session != session && !n->push && !h->push && !str_empty(n->said_instance) &&
+                     !str_empty(h->instance) && !str_eq(n->said_instance, h->instance);
+        if (!other || c->now_ms - n->heard_at >= silence_limit_ms(c) || MUTANT(twins_take_turns))
+                return false;
+        static char refused[] = "another agent is connected with this node id: each machine needs a --node-id of its own (after a restart "
+                                "it is let in as soon as the old connection has ended)";
+        n->twin_at = c->now_ms;
+        effect_add(c, EFFECT_CLOSE, session, EFFECT_CLOSE_FAULT, refused, sizeof(refused) - 1);
+        effect_add(c, EFFECT_LIST, n->session, 0, NULL, 0);
+        return true;
+}
+
 /* A type that this berth does not know has no bit. */
 static uint32_t type_bit(Pb__WorkloadType__E type)
 {
@@ -465,6 +486,8 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
                 welcome(c, session, refused, hint, false);
                 return;
         }
+        if (is_taken(c, h, session))
+                return;
         struct node_ix ix = node_find(c, h->node_id);
         bool was_lost = node_ok(ix) && node_at(c, ix)->status == PB__NODE_STATUS__E__NotReady;
         Pb__NodeResources res;

@@ -693,6 +693,52 @@ static void a_second_agent_of_a_node_replaces_the_first(void **state)
         rig_fini(&r);
 }
 
+static uint64_t hello_as(struct rig *r, const char *instance)
+{
+        Pb__Hello *h = rig_hello_message(r, "n1", 4000, 4096, 10, NULL);
+        h->instance = (char *)instance;
+        return rig_say_hello(r, h);
+}
+
+/* R: C34 A5 */
+static void of_two_agents_with_one_id_the_connected_one_stays(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        uint64_t first = hello_as(&r, "first");
+        rig_apply(&r, rig_workload(&r, "w", 1000, 100));
+        rig_runs(&r, "w");
+        rig_mark(&r);
+        uint64_t second = hello_as(&r, "second"); /* it knows nothing of w */
+        assert_told(&r, "");
+        assert_int_equal(rig_sent_count(&r, EFFECT_WELCOME), 0);
+        assert_true(r.effects.at[r.effect_mark].kind == EFFECT_CLOSE && r.effects.at[r.effect_mark].session == second);
+        assert_int_equal(r.effects.at[r.effect_mark].value, EFFECT_CLOSE_FAULT);
+        assert_true(r.effects.at[r.effect_mark + 1].kind == EFFECT_LIST && r.effects.at[r.effect_mark + 1].session == first);
+        assert_phase(&r, "w", Running);
+        assert_int_equal(rig_node(&r, "n1")->twin_refused_at, r.now);
+        /* The first one's stream is still its node's: when it ends, the other may be a restart of the same machine. */
+        rig_say(&r, INPUT_GONE, first, NULL, NULL);
+        rig_mark(&r);
+        second = hello_as(&r, "second");
+        assert_int_equal(rig_sent_count(&r, EFFECT_WELCOME), 1);
+        assert_int_equal(rig_sent_count(&r, EFFECT_CLOSE), 0);
+        /* Its own new stream takes the place of the old one at once. */
+        rig_mark(&r);
+        hello_as(&r, "second");
+        assert_true(r.effects.at[r.effect_mark].kind == EFFECT_CLOSE && r.effects.at[r.effect_mark].session == second);
+        assert_int_equal(rig_sent_count(&r, EFFECT_WELCOME), 1);
+        /* A stream on which nobody has been heard for too long keeps nobody away. */
+        rig_advance(&r, 31000);
+        rig_mark(&r);
+        hello_as(&r, "third");
+        assert_int_equal(rig_sent_count(&r, EFFECT_WELCOME), 1);
+        assert_true(rig_node(&r, "n1")->connected);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 /* R: A11 */
 static void there_is_a_limit_on_nodes(void **state)
 {
@@ -814,6 +860,7 @@ int main(void)
                 cmocka_unit_test(an_agent_that_has_seen_a_newer_store_is_turned_away),
                 cmocka_unit_test(a_stream_belongs_to_one_node),
                 cmocka_unit_test(a_second_agent_of_a_node_replaces_the_first),
+                cmocka_unit_test(of_two_agents_with_one_id_the_connected_one_stays),
                 cmocka_unit_test(there_is_a_limit_on_nodes),
                 cmocka_unit_test(the_loser_of_two_operators_is_told),
                 cmocka_unit_test(a_label_that_a_node_gains_lets_a_waiting_workload_in),

@@ -151,6 +151,7 @@ static void a_missing_runtime_marks_the_node_and_moves_the_workload(void **state
         rig_hello(&r, "n2", 4000, 4096, 10, NULL);
         assert_string_equal(rig_get(&r, "w")->assigned_node, "n2");
         /* A new agent process on the old one may know better. */
+        rig_gone(&r, "n1");
         h = rig_hello_message(&r, "n1", 4000, 4096, 10, NULL);
         h->instance = "agent-2";
         rig_mark(&r);

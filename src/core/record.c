@@ -320,6 +320,7 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
                 res.memory_used = n->memory_used_mb;
                 res.disk_used = n->disk_used_gb;
                 r.connected = n->session != 0;
+                r.twin_refused_at = n->twin_at;
                 r.units = (int32_t)n->n_units;
                 r.tombstones = (int32_t)n->n_tombstones;
                 r.dial_target = dial_target(n, &c->step);

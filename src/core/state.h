@@ -308,6 +308,7 @@ struct node {
         int64_t cpu_used, memory_used_mb, disk_used_gb;
         bool usage_known;     /* a heartbeat has told it */
         char *said_instance;  /* the agent process that said hello last */
+        int64_t twin_at;      /* another one, with the same node id, was refused */
         bool calls_fail;      /* its agent cannot be called */
         uint8_t shown_status; /* what /nodes/<id>/status says, plus VIEW_THERE; VIEW_UNKNOWN. See record.c */
         bool unsaved, evicting, rules_pending;

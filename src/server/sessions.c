@@ -656,7 +656,8 @@ static void on_effect(struct sessions *s, struct session *ss, const struct effec
         case EFFECT_CLOSE:
                 flush_changes(ss, epoch);
                 end(ss, ERR_CONFLICT,
-                    e->data ? fmt("%.*s", (int)e->len, (const char *)e->data) : "another stream of this node took its place", false);
+                    e->data ? fmt("%.*s", (int)e->len, (const char *)e->data) : "another stream of this node took its place",
+                    e->value == EFFECT_CLOSE_FAULT);
                 return;
         }
         flush_changes(ss, epoch);

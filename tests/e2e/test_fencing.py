@@ -133,6 +133,25 @@ class Fencing(Case):
         c.wait_for("node-1 has removed its copy", lambda: (n := c.node("node-1")) and n["status"] == "Ready" and not n.get("tombstones"))
         self.check(2)
 
+    # R: C34 A5 A8
+    def test_of_two_agents_with_one_node_id_one_is_turned_away(self):
+        c = self.start(nodes=1)
+        c.start_agent("twin", args=["--node-id", "node-1"])  # a copied machine: the last --node-id counts
+        refused = set()
+
+        def turned_away_again():
+            refused.add(c.node("node-1").get("twin_refused_at"))
+            return len(refused - {None}) >= 3
+        c.wait_for("the second one is turned away, again and again", turned_away_again)
+        self.assertIn("node-1", next(line for line in c.cli("doctor").out.splitlines() if "another agent" in line))
+        self.assertIn("another agent with this node id", c.ok("describe", "node", "node-1").out)
+        self.assertIn("another agent is connected with this node id", c.tail("server", 200))
+        self.assertIn("another agent is connected with this node id", c.tail("twin", 200))
+        first = self.check(1)[0]
+        c.wait_for("the first one goes on", lambda: lives(self.path)[0][1] > first[1])
+        self.check(1)
+        self.assertEqual(c.workload("ledger")["status"].get("restarts", 0), 0)
+
     # R: C34 A5
     def test_the_unit_of_a_killed_agent_ends_with_its_lease(self):
         c = self.start(stubborn=True)
