@@ -78,6 +78,10 @@ static void one_that_was_given_up_and_runs_all_the_same_is_removed(void **state)
         rig_report(&r, "n1", &late);
         assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
         assert_phase(&r, "a", Failed);
+        assert_told(&r, "DriftDetected"); /* it has run, and somebody may have to know */
+        assert_non_null(strstr(r.events.at[r.events.len - 1].e->message, "a: it was given up"));
+        rig_report(&r, "n1", &late);
+        assert_told(&r, "DriftDetected"); /* once */
         rig_is_gone(&r, "a", "n1");
         assert_phase(&r, "a", Failed);
         rig_check_replay(&r);

@@ -171,6 +171,7 @@ struct workload {
         bool rules_pending : 1; /* rules are to look at it */
         bool behind : 1;        /* its node runs a newer copy than this record knows: its definition is asked for. See restore.c */
         bool reported : 1;      /* the agent has said anything about the current token */
+        bool late_told : 1;     /* an event has told that it runs although it was given up */
         uint16_t tombs;         /* tombstones of this id, on whatever nodes (derived) */
         uint16_t shadows;       /* strangers of this name, on whatever nodes */
         uint8_t resends;        /* times the current launch was sent again */

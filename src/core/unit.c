@@ -349,6 +349,23 @@ static bool stays_after_all(const struct core *c, const struct workload *w)
         return w->action == ACTION_AWAIT_FAILOVER && !w->waiting && !node_evacuates(c, w->node);
 }
 
+/* Nobody said in time that it started, and it did: it holds nothing there any more. Told once, as what it has done until now may have to be undone. */
+static void remove_given_up(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        if (!w->late_told) {
+                w->late_told = true;
+                Pb__Event e = PB__EVENT__INIT;
+                e.type = PB__EVENT_TYPE__E__DriftDetected;
+                e.node_id = node_at(c, w->node)->id;
+                e.action = "Delete";
+                e.message = arena_printf(&c->step, "%s: it was given up and started all the same, later; it is stopped there", w->id);
+                emit(c, &e);
+                w = workload_at(c, ix);
+        }
+        unit_send_removal(c, w->node, w->id, w->token_epoch, w->token_seq);
+}
+
 static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u, bool complete)
 {
         struct workload *w = workload_at(c, ix);
@@ -371,9 +388,8 @@ static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitSta
                                     stays_after_all(c, w) ? ACTION_APPLY : ACTION_NONE);
                 else if (w->phase == PB__PHASE__E__Running && stays_after_all(c, w))
                         emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, u, PB__REASON__E__adopted, ACTION_APPLY);
-                else if (workload_is_finished(
-                             w)) /* given up because nobody said that it started, and it did: it holds nothing there any more */
-                        unit_send_removal(c, w->node, w->id, w->token_epoch, w->token_seq);
+                else if (workload_is_finished(w))
+                        remove_given_up(c, ix);
                 break;
         case PB__ACTUAL_STATE__E__Stopped:
         case PB__ACTUAL_STATE__E__Failed:
