@@ -129,7 +129,8 @@ static void http_connect(struct slot *s)
                 die("cannot connect");
         setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         evutil_make_socket_nonblocking(s->fd);
-        s->event = event_new(s->load->base, s->fd, EV_READ | EV_PERSIST, on_readable, s);
+        s->event =
+            event_new(s->load->base, s->fd, EV_READ | EV_PERSIST | EV_ET, on_readable, s); /* on_readable() takes all that is there */
         event_add(s->event, NULL);
 }
 
