@@ -117,7 +117,8 @@ struct server {
         uint64_t rev; /* 0: does not lead, as far as it knows */
         int64_t leads_until, asked_ms;
         struct core *core;
-        int64_t not_before; /* its clock never goes back behind what it loaded */
+        int64_t
+            lifted_ms; /* so much later than its wall clock, which was behind what it loaded: the ring begins there, and goes on from there */
         ARRAY(struct core_batch *) queue;
         struct core_batch *committing;
         struct batch_copy *op;

@@ -56,11 +56,11 @@ static void copy_ends(struct leaders *s, struct node_machine *m, struct life *c)
 }
 
 /* The checker: at one true instant an exclusive unit has one holder. */
-static void check_holder(struct leaders *s, uint32_t n, const char *id, Pb__Exclusive__E exclusive)
+static void check_holder(struct leaders *s, uint32_t n, const struct life *starts)
 {
-        uint32_t item = number_of_item(id);
+        uint32_t item = number_of_item(starts->id);
         s->result->starts++;
-        if (exclusive == PB__EXCLUSIVE__E__unset)
+        if (starts->exclusive == PB__EXCLUSIVE__E__unset)
                 return;
         s->result->moves += s->last_holder[item] && s->last_holder[item] != n + 1;
         s->last_holder[item] = n + 1;
@@ -68,10 +68,14 @@ static void check_holder(struct leaders *s, uint32_t n, const char *id, Pb__Excl
                 const struct life *c = &s->machines[i].copies[item];
                 /* What was not exclusive in the state that a restore lost has no lease, and is in no record: docs/fencing.md says so. */
                 bool forgotten = s->result->restores && c->exclusive == PB__EXCLUSIVE__E__unset;
-                if (i != n && c->used && c->alive && !forgotten)
+                /* It was no longer exclusive when that one was launched: this one has not heard of it yet, and nothing is promised any more. */
+                bool ceased = c->exclusive == PB__EXCLUSIVE__E__unset && unit_token_cmp(starts->token, c->token) < 0;
+                if (i != n && c->used && c->alive && !forgotten && !ceased)
                         leaders_fail(s, "C34: an exclusive unit has two holders",
-                                     fmt("at %lld ms: %s starts on %s, and lives on %s since %lld", (long long)s->now, id,
-                                         s->machines[n].id, s->machines[i].id, (long long)c->began));
+                                     fmt("at %lld ms: %s starts on %s with token %llu.%llu, and lives on %s since %lld with %llu.%llu",
+                                         (long long)s->now, starts->id, s->machines[n].id, (unsigned long long)starts->token.epoch,
+                                         (unsigned long long)starts->token.seq, s->machines[i].id, (long long)c->began,
+                                         (unsigned long long)c->token.epoch, (unsigned long long)c->token.seq));
         }
 }
 
@@ -91,7 +95,7 @@ static void order_start(struct leaders *s, uint32_t n, const struct engine_order
         if (s->verbose)
                 printf("%8lld %s %s begins with token %llu.%llu\n", (long long)s->now, m->id, c->id, (unsigned long long)o->token.epoch,
                        (unsigned long long)o->token.seq);
-        check_holder(s, n, c->id, w->exclusive);
+        check_holder(s, n, c);
         next_turn(s, n, c, between(s, 5, 300), RUNTIME_STARTED);
         pb__workload__free_unpacked(w, NULL);
 }

@@ -122,7 +122,8 @@ static void begin(struct leaders *s, uint32_t r, const struct snapshot *p)
         for (size_t i = 0; i < p->records.len; i++)
                 if (core_load_record(v->core, p->records.at[i].key, p->records.at[i].data, p->records.at[i].len, &err) < 0)
                         leaders_fail(s, "a record does not load", err_line(&err));
-        v->not_before = core_newest_ms(v->core);
+        int64_t behind = core_newest_ms(v->core) - (WALL_MS + s->now + v->clock.wall_ahead);
+        v->lifted_ms = behind > 0 ? behind : 0;
         s->result->leaders++;
         struct input in = { .kind = INPUT_START, .head = p->head };
         leader_input(s, r, &in);
@@ -380,8 +381,7 @@ void leader_input(struct leaders *s, uint32_t r, struct input *in)
 {
         struct server *v = &s->servers[r];
         struct err err = { 0 };
-        int64_t wall = WALL_MS + s->now + v->clock.wall_ahead;
-        in->now_ms = wall > v->not_before ? wall : v->not_before;
+        in->now_ms = WALL_MS + s->now + v->clock.wall_ahead + v->lifted_ms;
         in->steady_ms = steady(s, r);
         in->random[0] = rng_next(&s->rng);
         in->random[1] = rng_next(&s->rng);
