@@ -401,14 +401,21 @@ static void process(struct http_conn *conn)
         conn->in_process = false;
 }
 
+/* No timer: a client that takes nothing is dropped by the write timeout. */
+static void close_after_output(struct http_conn *conn)
+{
+        conn->state = HTTP_CLOSING;
+        conn->keep_alive = false;
+        http_conn_arm(conn, 0);
+}
+
 void http_conn_answered(struct http_conn *conn)
 {
         http_request_free(conn->req);
         if (conn->gone)
                 return;
         if (!conn->keep_alive || conn->server->is_draining) {
-                conn->state = HTTP_CLOSING;
-                http_conn_arm(conn, 0);
+                close_after_output(conn);
                 event_active(conn->wake, EV_WRITE, 0);
                 return;
         }
@@ -666,9 +673,12 @@ void http_conn_drain(struct http_conn *conn)
                 if (conn->req && !conn->gone)
                         http_stream_close(conn->req);
                 leave(conn);
-        } else if (conn->state == HTTP_READ_HEAD)
-                http_conn_end(conn);
-        else
+        } else if (conn->state == HTTP_READ_HEAD) {
+                /* What it asked for goes out; what it sent ahead is not begun, and must not make its kernel throw the answers away. */
+                conn->linger = output_len(conn) > 0 && (evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0 || !conn->reads);
+                close_after_output(conn);
+                check_closing(conn);
+        } else
                 conn->keep_alive = false;
 }
 

@@ -114,7 +114,7 @@ void http_conn_end(struct http_conn *conn);             /* its request gets on_c
 void http_conn_drop_soon(struct http_conn *conn);       /* the same, from the loop */
 void http_conn_answered(struct http_conn *conn);        /* the request is answered: the next one, or close */
 void http_conn_arm(struct http_conn *conn, int64_t ms); /* 0: no timer */
-/* Closes idle connections and streams, lets the rest finish. */
+/* Closes idle connections (once their answers are out) and streams, lets the rest finish. */
 void http_conn_drain(struct http_conn *conn);
 void http_turns_go_on(evutil_socket_t fd, short what, void *server); /* the event of those that wait for their turn */
 void http_request_free(struct http_request *req);

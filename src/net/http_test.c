@@ -43,6 +43,18 @@ static void show(struct http_request *req, void *ctx)
         str_fini(&out);
 }
 
+/* More than the sockets of both sides hold. */
+enum { BIG_BYTES = 16 * 1024 * 1024 };
+
+static void big(struct http_request *req, void *ctx)
+{
+        char *body = mem_must(BIG_BYTES);
+        (void)ctx;
+        memset(body, 'b', BIG_BYTES);
+        http_reply_json(req, 200, body, BIG_BYTES);
+        mem_free(body);
+}
+
 static void gone(struct http_request *req, void *ctx)
 {
         struct rig *r = ctx;
@@ -97,6 +109,7 @@ static void rig_start(struct rig *r, const struct http_server_options *options)
         http_server_add(r->server, "POST", "/echo", echo, r, &err);
         http_server_add(r->server, "GET", "/echo", echo, r, &err);
         http_server_add(r->server, "GET", "/show/{id}", show, r, &err);
+        http_server_add(r->server, "GET", "/big", big, r, &err);
         http_server_add(r->server, "GET", "/later", later, r, &err);
         http_server_add(r->server, "GET", "/stream", stream, r, &err);
         http_server_add(r->server, "GET", "/fail", fail_route, r, &err);
@@ -145,6 +158,13 @@ static bool hear(int fd, struct str *out)
         while ((n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT)) > 0)
                 str_add(out, buf, (size_t)n);
         return n == 0 || (errno != EAGAIN && errno != EINTR);
+}
+
+/* Whether this is one answer of /big, all of it, and nothing else. */
+static bool is_big(const struct str *s)
+{
+        const char *body = strstr(str_c(s), "\r\n\r\n");
+        return body && strspn(body + 4, "b") == BIG_BYTES && body + 4 + BIG_BYTES == s->buf + s->len;
 }
 
 static unsigned count_of(const struct str *s, const char *needle)
@@ -508,6 +528,48 @@ static void drain_finishes_what_runs(void **state)
         rig_stop(&r);
 }
 
+/* R: A12 */
+static void drain_sends_what_waits(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT;
+        bool done = false;
+        (void)state;
+
+        rig_start(&r, NULL);
+        int fd = dial(&r);
+        say(&r, fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\nGET /show/2 HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, r.done == 1);
+        http_server_drain(r.server, 5000, set_true, &done);
+        event_base_loop(r.base, EVLOOP_NONBLOCK);
+        assert_false(done);
+        UNTIL(r.base, hear(fd, &out));
+        assert_true(is_big(&out));
+        assert_int_equal(r.done, 1); /* the second was not begun */
+        close(fd);
+        UNTIL(r.base, done);
+        str_fini(&out);
+        rig_stop(&r);
+}
+
+/* R: A12 */
+static void drain_ends_at_its_deadline(void **state)
+{
+        struct rig r;
+        bool done = false;
+        (void)state;
+
+        rig_start(&r, NULL);
+        int fd = dial(&r);
+        say(&r, fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, r.done == 1);
+        http_server_drain(r.server, 30, set_true, &done);
+        UNTIL(r.base, done); /* although nobody reads */
+        assert_int_equal(http_server_connections(r.server), 0);
+        close(fd);
+        rig_stop(&r);
+}
+
 /* R: A11 */
 static void many_idle_connections_are_cheap_and_limited(void **state)
 {
@@ -686,6 +748,8 @@ int main(void)
                 cmocka_unit_test(client_that_never_reads_is_dropped),
                 cmocka_unit_test(writers_hear_when_there_is_room),
                 cmocka_unit_test(drain_finishes_what_runs),
+                cmocka_unit_test(drain_sends_what_waits),
+                cmocka_unit_test(drain_ends_at_its_deadline),
                 cmocka_unit_test(many_idle_connections_are_cheap_and_limited),
                 cmocka_unit_test(port_in_use_is_said_clearly),
                 cmocka_unit_test(listening_socket_has_no_nagle),
