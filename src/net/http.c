@@ -1,7 +1,7 @@
 /* net/http.c: the HTTP server as a whole: listening, limits, looking at requests, draining. See http.h.
  *
  * libevent's evhttp is not used: it cannot bound the time that a request's head takes, cannot count connections that have
- * sent nothing yet, and stops reading while a request is being worked on, so that it never notices a client that left.
+ * sent nothing yet, and stops reading while a request is being worked on, so that it never notices a stream's client that left.
  */
 #include "net/http.h"
 #include "base/log.h"

@@ -6,7 +6,8 @@
  *   (1) The route answers at once or later, exactly once: http_reply*(), or http_stream_start() ... http_stream_close(). The
  *       request is gone when http_reply() or http_stream_close() returns: forget the pointer there.
  *   (2) If the client goes away (or is dropped: too slow, server stops) before that, on_close is called once from the loop and the
- *       request is gone when it returns. Set it with http_on_close() whenever the answer comes later.
+ *       request is gone when it returns. Set it with http_on_close() whenever the answer comes later. A client that just sends no
+ *       more is answered; for a stream it has gone away.
  *   (3) What waits to be sent to a stream's client is bounded: http_stream_send() beyond max_queued_bytes refuses, and the client
  *       is dropped (on_close follows from the loop).
  * Other threads keep http_id() and ask the loop to look the request up with http_server_request(): NULL when it is gone.

@@ -3,8 +3,11 @@
  *      READ_HEAD -> READ_BODY -> RUNNING -> READ_HEAD (kept alive) | CLOSING -> [LINGER] -> gone
  *                                   '-> STREAM ---'
  *
- * Reading stays on while a route works, since only a read notices that the client has left; what a client sends ahead
- * meanwhile is bounded by the input's high-water mark.
+ * Reading stays on while a route works, since only a read notices that a stream's client has left; what a client sends ahead
+ * meanwhile is bounded by limit_reading().
+ *
+ * A client that shut its sending side may still read: what it asked for is answered, then the connection closes. Only a stream, which has no end that one could
+ * wait for, ends at once. Whether the client has left for good comes out when something is written to it.
  *
  * Invariants:
  *   (1) conn->req is set in READ_BODY, RUNNING and STREAM, and its id is in server->requests exactly then.
@@ -375,15 +378,36 @@ static size_t output_len(struct http_conn *conn)
         return evbuffer_get_length(bufferevent_get_output(conn->bev));
 }
 
+/* No timer: a client that takes nothing is dropped by the write timeout. */
+static void close_after_output(struct http_conn *conn)
+{
+        conn->state = HTTP_CLOSING;
+        conn->keep_alive = false;
+        http_conn_arm(conn, 0);
+}
+
+/* The client sent all that it will: a request that is not whole by now never will be. */
+static void no_more_requests(struct http_conn *conn)
+{
+        if (conn->gone || (conn->state != HTTP_READ_HEAD && conn->state != HTTP_READ_BODY))
+                return;
+        if (conn->req) {
+                conn->req->status = 499;
+                http_request_free(conn->req);
+        }
+        close_after_output(conn);
+}
+
 /* As many requests as are there; (2). */
 static void process(struct http_conn *conn)
 {
         unsigned done = 0;
+        bool more = true;
 
         if (conn->in_process)
                 return;
         conn->in_process = true;
-        for (bool more = true; more && !conn->gone;) {
+        while (more && !conn->gone) {
                 if (conn->state == HTTP_READ_HEAD && (done >= PIPELINE_MAX || output_len(conn) > conn->server->o.max_queued_bytes)) {
                         /* Let others in; or wait until the client reads its answers (on_write comes back here). */
                         if (done >= PIPELINE_MAX)
@@ -399,14 +423,8 @@ static void process(struct http_conn *conn)
                         more = false;
         }
         conn->in_process = false;
-}
-
-/* No timer: a client that takes nothing is dropped by the write timeout. */
-static void close_after_output(struct http_conn *conn)
-{
-        conn->state = HTTP_CLOSING;
-        conn->keep_alive = false;
-        http_conn_arm(conn, 0);
+        if (!more && conn->eof)
+                no_more_requests(conn);
 }
 
 void http_conn_answered(struct http_conn *conn)
@@ -422,7 +440,7 @@ void http_conn_answered(struct http_conn *conn)
         conn->state = HTTP_READ_HEAD;
         conn->searched = 0;
         http_conn_arm(conn, conn->server->o.idle_timeout_ms);
-        if (!conn->in_process && evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0)
+        if (!conn->in_process && (conn->eof || evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0))
                 event_active(conn->wake, EV_WRITE, 0);
 }
 
@@ -432,7 +450,7 @@ static void check_closing(struct http_conn *conn)
 {
         if (conn->gone || conn->state != HTTP_CLOSING || output_len(conn) > 0)
                 return;
-        if (!conn->linger) {
+        if (!conn->linger || conn->eof) {
                 http_conn_end(conn);
                 return;
         }
@@ -453,7 +471,7 @@ static void limit_reading(struct http_conn *conn)
         if (conn->state == HTTP_LINGER || conn->state == HTTP_CLOSING)
                 evbuffer_drain(in, SIZE_MAX);
         bool full = evbuffer_get_length(in) >= conn->server->o.max_header_bytes + READ_AHEAD_BYTES;
-        if (full == conn->reads)
+        if (full == conn->reads && !conn->eof)
                 set_reading(conn, !full);
 }
 
@@ -539,6 +557,21 @@ static void on_read(struct bufferevent *bev, void *arg)
                 on_wake(-1, 0, conn);
 }
 
+/* The client sends no more. With TLS, what came with that is in the input only after this: so it is looked at from the loop. */
+static void on_eof(struct http_conn *conn)
+{
+        if (conn->eof || conn->state == HTTP_STREAM || conn->state == HTTP_LINGER) {
+                http_conn_end(conn);
+                return;
+        }
+        conn->eof = true;
+        set_reading(conn, false);
+        if (conn->ssl)
+                bufferevent_enable(conn->bev, EV_WRITE); /* libevent has stopped both ways */
+        if (!conn->waits_turn)
+                event_active(conn->wake, EV_WRITE, 0);
+}
+
 /* Most requests come whole: such a one is served from where it was read, without passing through the connection's buffer. Returns how much of it that was; the rest, and whatever is not that
  * simple, is left to process(). */
 static size_t serve_whole(struct http_conn *conn, const char *text, size_t len)
@@ -574,7 +607,11 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
                 return;
         if (got <= 0) {
-                http_conn_end(conn);
+                bool is_idle = conn->state == HTTP_READ_HEAD && evbuffer_get_length(in) == 0 && output_len(conn) == 0;
+                if (got < 0 || is_idle)
+                        http_conn_end(conn);
+                else
+                        on_eof(conn);
                 return;
         }
         if (conn->state == HTTP_LINGER || conn->state == HTTP_CLOSING)
@@ -631,7 +668,10 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
         if (conn->ssl && !conn->is_secure)
                 tls_handshake_failed(conn->ssl, bufferevent_get_openssl_error(conn->bev), conn->peer);
         ERR_clear_error();
-        http_conn_end(conn);
+        if (conn->is_secure && (what & BEV_EVENT_EOF) && (what & BEV_EVENT_READING))
+                on_eof(conn);
+        else
+                http_conn_end(conn);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
@@ -651,11 +691,13 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
         } else if (conn->state == HTTP_READ_BODY)
                 refuse_early(conn, 408, "the request's body took too long");
         else if (conn->state == HTTP_STREAM) {
-                if (req->is_silent)
+                if (req->is_silent && conn->eof)
+                        http_conn_end(conn);
+                else if (req->is_silent)
                         http_stream_send(req, ":\n\n", 3);
                 if (!conn->gone && conn->req) {
                         conn->req->is_silent = true;
-                        http_conn_arm(conn, conn->server->o.comment_ms);
+                        http_conn_arm(conn, conn->eof ? conn->server->o.write_timeout_ms : conn->server->o.comment_ms);
                 }
         } else
                 http_conn_end(conn);

@@ -169,6 +169,11 @@ void http_stream_start(struct http_request *req, int status, const struct http_f
         add_head(req, &out, status, fields, -1);
         bufferevent_write(conn->bev, out.buf, out.len);
         write_later(conn->bev);
+        /* This client sent its request and no more: it gets what has an end. Whether it has left shows with the next piece, if there is one. */
+        if (conn->eof && req->is_sse)
+                http_conn_drop_soon(conn);
+        else if (conn->eof)
+                http_conn_arm(conn, conn->server->o.write_timeout_ms);
 }
 
 void http_sse_start(struct http_request *req, const struct http_field *fields)

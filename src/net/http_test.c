@@ -366,6 +366,13 @@ static void slow_requests_time_out(void **state)
         rig_stop(&r);
 }
 
+/* Not only its sending side: the next byte to it, or from it, is an error. */
+static void leave_for_good(int fd)
+{
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 }, sizeof(struct linger));
+        close(fd);
+}
+
 static void client_that_leaves_is_noticed(void **state)
 {
         struct rig r;
@@ -375,7 +382,7 @@ static void client_that_leaves_is_noticed(void **state)
         int fd = dial(&r);
         say(&r, fd, "GET /later HTTP/1.1\r\nHost: h\r\n\r\n");
         UNTIL(r.base, r.kept);
-        close(fd);
+        leave_for_good(fd);
         UNTIL(r.base, r.closed == 1);
         assert_null(http_server_request(r.server, r.kept_id));
         UNTIL(r.base, http_server_connections(r.server) == 0);
@@ -386,6 +393,134 @@ static void client_that_leaves_is_noticed(void **state)
         http_server_destroy(TAKE_PTR(r.server));
         assert_int_equal(r.closed, 2);
         close(fd);
+        rig_stop(&r);
+}
+
+/* ---------- clients that send no more, and read on ---------- */
+
+/* The whole of what this gets that shuts its sending side at once. */
+static void ask_and_shut(struct rig *r, const char *requests, struct str *out)
+{
+        int fd = dial(r);
+        str_clear(out);
+        assert_int_equal(send(fd, requests, strlen(requests), MSG_NOSIGNAL), strlen(requests));
+        shutdown(fd, SHUT_WR);
+        UNTIL(r->base, hear(fd, out));
+        close(fd);
+        UNTIL(r->base, http_server_connections(r->server) == 0);
+}
+
+static void what_was_asked_before_the_end_is_answered(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT, many = STR_INIT;
+        (void)state;
+
+        rig_start(&r, NULL);
+        ask_and_shut(&r, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n", &out);
+        assert_true(is_big(&out));
+        for (int i = 0; i < 40; i++)
+                str_adds(&many, "GET /show/1 HTTP/1.1\r\nHost: h\r\n\r\n");
+        ask_and_shut(&r, str_c(&many), &out);
+        assert_int_equal(count_of(&out, "id=1"), 40);
+        str_adds(&many, "GET /show/1 HTTP/1.1\r\nHo"); /* what is not whole is not begun */
+        ask_and_shut(&r, str_c(&many), &out);
+        assert_int_equal(count_of(&out, "HTTP/1.1 200 OK"), 40);
+        assert_int_equal(count_of(&out, "HTTP/1.1"), 40);
+        unsigned done = r.done;
+        ask_and_shut(&r, "GET /show/1 HTTP/1.1\r\nHost: h\r\n\r\nPOST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc", &out);
+        assert_int_equal(count_of(&out, "HTTP/1.1"), 1);
+        assert_int_equal(r.done, done + 2);
+        assert_int_equal(r.last_status, 499);
+        ask_and_shut(&r, "", &out);
+        assert_int_equal(out.len, 0);
+        str_fini(&many);
+        str_fini(&out);
+        rig_stop(&r);
+}
+
+static int shut_while_later_runs(struct rig *r, const char *more)
+{
+        int fd = dial(r);
+        r->kept = NULL;
+        say(r, fd, "GET /later HTTP/1.1\r\nHost: h\r\n\r\n");
+        say(r, fd, more);
+        shutdown(fd, SHUT_WR);
+        UNTIL(r->base, r->kept && r->kept->conn->eof);
+        return fd;
+}
+
+static void late_answers_reach_those_that_send_no_more(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT;
+        (void)state;
+
+        rig_start(&r, NULL);
+        int fd = shut_while_later_runs(&r, "GET /show/2 HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert_int_equal(r.closed, 0);
+        http_reply_json(TAKE_PTR(r.kept), 200, "\"first\"", 7);
+        UNTIL(r.base, hear(fd, &out));
+        assert_has(&out, "\"first\"");
+        assert_has(&out, "id=2");
+        close(fd);
+        UNTIL(r.base, http_server_connections(r.server) == 0);
+
+        fd = shut_while_later_runs(&r, ""); /* a stream with an end is an answer */
+        http_stream_start(r.kept, 200, NULL);
+        http_stream_send(r.kept, "piece", 5);
+        http_stream_close(TAKE_PTR(r.kept));
+        str_clear(&out);
+        UNTIL(r.base, hear(fd, &out));
+        assert_has(&out, "5\r\npiece\r\n0\r\n\r\n");
+        close(fd);
+        UNTIL(r.base, http_server_connections(r.server) == 0);
+        assert_int_equal(r.closed, 0);
+
+        fd = shut_while_later_runs(&r, ""); /* it was no half: it has left */
+        close(fd);
+        char *body = mem_must(BIG_BYTES);
+        http_reply_json(TAKE_PTR(r.kept), 200, body, BIG_BYTES);
+        mem_free(body);
+        UNTIL(r.base, http_server_connections(r.server) == 0);
+        str_fini(&out);
+        rig_stop(&r);
+}
+
+/* R: A11 */
+static void who_sends_no_more_holds_nothing_for_ever(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT;
+        (void)state;
+
+        rig_start(&r, &(struct http_server_options){ .write_timeout_ms = 40 });
+        int fd = dial(&r);
+        say(&r, fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n"); /* it never reads */
+        shutdown(fd, SHUT_WR);
+        UNTIL(r.base, r.done == 1 && http_server_connections(r.server) == 0);
+        close(fd);
+
+        fd = dial(&r);
+        say(&r, fd, "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, r.kept);
+        shutdown(fd, SHUT_WR);
+        UNTIL(r.base, r.closed == 1);
+        close(fd);
+
+        fd = shut_while_later_runs(&r, "");
+        http_sse_start(r.kept, NULL); /* such a stream would have no end */
+        UNTIL(r.base, r.closed == 2);
+        close(fd);
+
+        fd = shut_while_later_runs(&r, "");
+        http_stream_start(r.kept, 200, NULL); /* a silent one neither */
+        http_stream_send(r.kept, "piece", 5);
+        UNTIL(r.base, hear(fd, &out));
+        assert_has(&out, "piece");
+        assert_int_equal(r.closed, 3);
+        close(fd);
+        str_fini(&out);
         rig_stop(&r);
 }
 
@@ -666,73 +801,139 @@ static void random_bytes_never_hurt(void **state)
 
 /* ---------- TLS ---------- */
 
-static void https_is_spoken(void **state)
-{
-        struct rig r;
-        struct tls_pair ca, pair;
-        struct tls *server = NULL, *client = NULL;
-        struct err err;
-        char dir[64], cert[96], key[96], bundle[96];
-        const char *tmp = getenv("TMPDIR");
-        (void)state;
+struct tls_rig {
+        struct tls *server, *client;
+        char dir[64];
+};
 
-        snprintf(dir, sizeof(dir), "%.40s/berth-http-XXXXXX", tmp ? tmp : "/tmp");
-        assert_non_null(mkdtemp(dir));
-        snprintf(cert, sizeof(cert), "%s/s.crt", dir);
-        snprintf(key, sizeof(key), "%s/s.key", dir);
-        snprintf(bundle, sizeof(bundle), "%s/ca.crt", dir);
+static void tls_rig_start(struct tls_rig *t)
+{
+        struct tls_pair ca, pair;
+        struct err err;
+        char cert[96], key[96], bundle[96];
+        const char *tmp = getenv("TMPDIR");
+
+        *t = (struct tls_rig){ 0 };
+        snprintf(t->dir, sizeof(t->dir), "%.40s/berth-http-XXXXXX", tmp ? tmp : "/tmp");
+        assert_non_null(mkdtemp(t->dir));
+        snprintf(cert, sizeof(cert), "%s/s.crt", t->dir);
+        snprintf(key, sizeof(key), "%s/s.key", t->dir);
+        snprintf(bundle, sizeof(bundle), "%s/ca.crt", t->dir);
         assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "ca" }, &ca, &err), 0);
         assert_int_equal(
             tls_issue(&ca, &(struct tls_issue_options){ .cn = "s", .ips = (const char *const[]){ "127.0.0.1", NULL } }, &pair, &err), 0);
         assert_int_equal(file_write_atomic(cert, pair.cert.buf, pair.cert.len, 0600, &err), 0);
         assert_int_equal(file_write_atomic(key, pair.key.buf, pair.key.len, 0600, &err), 0);
         assert_int_equal(file_write_atomic(bundle, ca.cert.buf, ca.cert.len, 0600, &err), 0);
-        assert_int_equal(tls_server_create(&(struct tls_options){ .cert_file = cert, .key_file = key, .ca_file = bundle }, &server, &err),
-                         0);
-        assert_int_equal(tls_client_create(&(struct tls_options){ .ca_file = bundle }, &client, &err), 0);
-        rig_start(&r, &(struct http_server_options){ .tls = server, .write_timeout_ms = 40 });
+        assert_int_equal(
+            tls_server_create(&(struct tls_options){ .cert_file = cert, .key_file = key, .ca_file = bundle }, &t->server, &err), 0);
+        assert_int_equal(tls_client_create(&(struct tls_options){ .ca_file = bundle }, &t->client, &err), 0);
+        tls_pair_fini(&pair);
+        tls_pair_fini(&ca);
+}
 
-        int fd = dial(&r);
-        SSL *ssl = tls_new_ssl(client, "http/1.1", "127.0.0.1", &err);
-        SSL_set_fd(ssl, fd);
-        UNTIL(r.base, SSL_connect(ssl) == 1);
-        assert_true(tls_alpn_is(ssl, "http/1.1"));
-        static const char request[] = "GET /show/tls HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-        assert_int_equal(SSL_write(ssl, request, sizeof(request) - 1), sizeof(request) - 1);
-        char answer[1024] = "";
-        int n = 0;
-        UNTIL(r.base, (n = SSL_read(ssl, answer, sizeof(answer) - 1)) > 0);
-        assert_non_null(strstr(answer, "id=tls"));
-        UNTIL(r.base, http_server_connections(r.server) == 0);
+static void tls_rig_stop(struct tls_rig *t)
+{
+        tls_unref(t->server);
+        tls_unref(t->client);
+        dir_remove(t->dir, NULL);
+}
+
+/* Its socket is SSL_get_fd(). */
+static SSL *tls_dial(struct rig *r, struct tls_rig *t, const char *request)
+{
+        struct err err;
+        SSL *ssl = tls_new_ssl(t->client, "http/1.1", "127.0.0.1", &err);
+
+        SSL_set_fd(ssl, dial(r));
+        UNTIL(r->base, SSL_connect(ssl) == 1);
+        assert_int_equal(SSL_write(ssl, request, (int)strlen(request)), strlen(request));
+        return ssl;
+}
+
+static void tls_hang_up(SSL *ssl)
+{
+        int fd = SSL_get_fd(ssl);
         SSL_free(ssl);
         close(fd);
+}
+
+/* Reads what is there; true at the end. */
+static bool tls_hear(SSL *ssl, struct str *out)
+{
+        char buf[65536];
+        int n;
+        while ((n = SSL_read(ssl, buf, sizeof(buf))) > 0)
+                str_add(out, buf, (size_t)n);
+        return SSL_get_error(ssl, n) != SSL_ERROR_WANT_READ;
+}
+
+static void https_is_spoken(void **state)
+{
+        struct rig r;
+        struct tls_rig t;
+        struct str out = STR_INIT;
+        (void)state;
+
+        tls_rig_start(&t);
+        rig_start(&r, &(struct http_server_options){ .tls = t.server, .write_timeout_ms = 40 });
+        SSL *ssl = tls_dial(&r, &t, "GET /show/tls HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        assert_true(tls_alpn_is(ssl, "http/1.1"));
+        UNTIL(r.base, tls_hear(ssl, &out));
+        assert_has(&out, "id=tls");
+        UNTIL(r.base, http_server_connections(r.server) == 0);
+        tls_hang_up(ssl);
 
         /* a stream that has nothing to say is not a client that does not read */
-        fd = dial(&r);
-        ssl = tls_new_ssl(client, "http/1.1", "127.0.0.1", &err);
-        SSL_set_fd(ssl, fd);
-        UNTIL(r.base, SSL_connect(ssl) == 1);
-        static const char follow[] = "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n";
-        assert_int_equal(SSL_write(ssl, follow, sizeof(follow) - 1), sizeof(follow) - 1);
+        ssl = tls_dial(&r, &t, "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n");
         UNTIL(r.base, r.kept);
         settle_ms(r.base, 150);
         assert_int_equal(r.closed, 0);
         http_sse_send(r.kept, "1", NULL, "late", 4);
-        struct str heard = STR_INIT;
-        UNTIL(r.base, ((n = SSL_read(ssl, answer, sizeof(answer) - 1)) > 0 ? str_add(&heard, answer, (size_t)n) : (void)0,
-                       strstr(str_c(&heard), "data: late")));
-        str_fini(&heard);
+        UNTIL(r.base, (tls_hear(ssl, &out), strstr(str_c(&out), "data: late")));
         SSL_shutdown(ssl);
-        SSL_free(ssl);
-        close(fd);
+        tls_hang_up(ssl);
         UNTIL(r.base, r.closed == 1);
-
+        str_fini(&out);
         rig_stop(&r);
-        tls_unref(server);
-        tls_unref(client);
-        tls_pair_fini(&pair);
-        tls_pair_fini(&ca);
-        dir_remove(dir, NULL);
+        tls_rig_stop(&t);
+}
+
+static void https_clients_that_send_no_more_are_answered(void **state)
+{
+        struct rig r;
+        struct tls_rig t;
+        struct str out = STR_INIT;
+        (void)state;
+
+        tls_rig_start(&t);
+        rig_start(&r, &(struct http_server_options){ .tls = t.server });
+        SSL *ssl = tls_dial(&r, &t, "GET /later HTTP/1.1\r\nHost: h\r\n\r\nGET /show/2 HTTP/1.1\r\nHost: h\r\n\r\n");
+        SSL_shutdown(ssl);
+        shutdown(SSL_get_fd(ssl), SHUT_WR);
+        UNTIL(r.base, r.kept && r.kept->conn->eof);
+        http_reply_json(TAKE_PTR(r.kept), 200, "\"first\"", 7);
+        UNTIL(r.base, tls_hear(ssl, &out));
+        assert_has(&out, "\"first\"");
+        assert_has(&out, "id=2");
+        tls_hang_up(ssl);
+        UNTIL(r.base, http_server_connections(r.server) == 0);
+
+        ssl = tls_dial(&r, &t, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+        SSL_shutdown(ssl);
+        str_clear(&out);
+        UNTIL(r.base, tls_hear(ssl, &out));
+        assert_true(is_big(&out));
+        tls_hang_up(ssl);
+        UNTIL(r.base, http_server_connections(r.server) == 0);
+
+        ssl = tls_dial(&r, &t, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n"); /* this one leaves */
+        SSL_shutdown(ssl);
+        tls_hang_up(ssl);
+        UNTIL(r.base, r.done == 4 && http_server_connections(r.server) == 0);
+        str_fini(&out);
+        rig_stop(&r);
+        tls_rig_stop(&t);
 }
 
 int main(void)
@@ -744,6 +945,9 @@ int main(void)
                 cmocka_unit_test(large_requests_are_refused),
                 cmocka_unit_test(slow_requests_time_out),
                 cmocka_unit_test(client_that_leaves_is_noticed),
+                cmocka_unit_test(what_was_asked_before_the_end_is_answered),
+                cmocka_unit_test(late_answers_reach_those_that_send_no_more),
+                cmocka_unit_test(who_sends_no_more_holds_nothing_for_ever),
                 cmocka_unit_test(events_are_streamed),
                 cmocka_unit_test(client_that_never_reads_is_dropped),
                 cmocka_unit_test(writers_hear_when_there_is_room),
@@ -755,6 +959,7 @@ int main(void)
                 cmocka_unit_test(listening_socket_has_no_nagle),
                 cmocka_unit_test(random_bytes_never_hurt),
                 cmocka_unit_test(https_is_spoken),
+                cmocka_unit_test(https_clients_that_send_no_more_are_answered),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
