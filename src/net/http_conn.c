@@ -24,6 +24,8 @@
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
+#include <linux/tcp.h> /* the C library's does not know how much was acknowledged */
+#include <netinet/in.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
@@ -31,8 +33,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* TURN_CONNS: connections of a kind that are served in one turn of the loop */
-enum { TURN_CONNS = 96, LINGER_MS = 2000, READ_AHEAD_BYTES = 64 * 1024, PIPELINE_MAX = 16, TRAILER_LINES_MAX = 32, CHUNK_LINE_MAX = 256 };
+/* TURN_CONNS: connections of a kind that are served in one turn of the loop. WRITE_LOOKS: at a client that does not read, within the write timeout */
+enum {
+        TURN_CONNS = 96,
+        WRITE_LOOKS = 4,
+        LINGER_MS = 2000,
+        READ_AHEAD_BYTES = 64 * 1024,
+        PIPELINE_MAX = 16,
+        TRAILER_LINES_MAX = 32,
+        CHUNK_LINE_MAX = 256
+};
 
 /* Each request sets its times several times over, and hardly ever does one run out: so the timer is left alone where it can be, and looks for itself how much time is left. */
 void http_conn_arm(struct http_conn *conn, int64_t ms)
@@ -653,13 +663,32 @@ static void on_write(struct bufferevent *bev, void *arg)
         leave(conn);
 }
 
+/* libevent knows of progress only when the socket is writable again, and for that a third of its buffer, of megabytes, must be free: with a slow reader it takes minutes.
+ * So what the client's side has acknowledged is looked at; it is not one that takes nothing until that was the same for the whole timeout. */
+static bool takes_nothing(struct http_conn *conn)
+{
+        struct tcp_info info = { 0 };
+        socklen_t len = sizeof(info);
+        bool known = getsockopt(bufferevent_getfd(conn->bev), IPPROTO_TCP, TCP_INFO, &info, &len) == 0;
+
+        if (known && info.tcpi_bytes_acked != conn->acked_bytes)
+                conn->same_looks = 0;
+        else
+                conn->same_looks++;
+        conn->acked_bytes = info.tcpi_bytes_acked;
+        return conn->same_looks >= WRITE_LOOKS;
+}
+
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
         struct http_conn *conn = arg;
-        (void)bev;
 
         if (conn->gone)
                 return;
+        if ((what & BEV_EVENT_TIMEOUT) && (what & BEV_EVENT_WRITING) && !takes_nothing(conn)) {
+                bufferevent_enable(bev, EV_WRITE); /* libevent took it back */
+                return;
+        }
         if (what & BEV_EVENT_CONNECTED) {
                 conn->is_secure = true;
                 conn->identity = tls_peer_identity(conn->ssl);
@@ -727,7 +756,7 @@ void http_conn_drain(struct http_conn *conn)
 void http_conn_begin(struct http_server *server, int fd, const struct sockaddr *sa, int64_t left_ms)
 {
         struct http_conn *conn = mem_must(sizeof(*conn));
-        struct timeval write_timeout = http_timeval(server->o.write_timeout_ms);
+        struct timeval write_timeout = http_timeval(server->o.write_timeout_ms / WRITE_LOOKS + 1);
         SSL *ssl = NULL;
 
         conn->server = server;

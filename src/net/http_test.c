@@ -588,6 +588,43 @@ static void client_that_never_reads_is_dropped(void **state)
         rig_stop(&r);
 }
 
+/* R: A11 */
+static void slow_reader_is_not_one_that_never_reads(void **state)
+{
+        enum { WRITE_MS = 200, TICK_MS = 10, TICK_BYTES = 16 * 1024 };
+        struct rig r;
+        struct str out = STR_INIT;
+        char *piece = mem_must(TICK_BYTES);
+        (void)state;
+
+        rig_start(&r, &(struct http_server_options){
+                          .write_timeout_ms = WRITE_MS,
+                      });
+        int fd = dial(&r), small = 64 * 1024;
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+        say(&r, fd, "GET /big HTTP/1.1\r\n" CLOSE "\r\n");
+        /* less than what makes the socket writable again: several times the timeout */
+        for (int64_t end = clock_mono_ns() + 4 * WRITE_MS * INT64_C(1000000); clock_mono_ns() < end;) {
+                ssize_t n = recv(fd, piece, TICK_BYTES, MSG_DONTWAIT);
+                if (n > 0)
+                        str_add(&out, piece, (size_t)n);
+                settle_ms(r.base, TICK_MS);
+                assert_int_equal(http_server_connections(r.server), 1);
+        }
+        UNTIL(r.base, hear(fd, &out));
+        assert_true(is_big(&out));
+        close(fd);
+        fd = dial(&r);
+        say(&r, fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+        int64_t begun = clock_mono_ns();
+        UNTIL(r.base, http_server_connections(r.server) == 0); /* this one reads nothing */
+        assert_true(clock_mono_ns() - begun >= WRITE_MS * INT64_C(1000000));
+        close(fd);
+        mem_free(piece);
+        str_fini(&out);
+        rig_stop(&r);
+}
+
 static void drained(struct http_request *req, void *ctx)
 {
         struct rig *r = ctx;
@@ -950,6 +987,7 @@ int main(void)
                 cmocka_unit_test(who_sends_no_more_holds_nothing_for_ever),
                 cmocka_unit_test(events_are_streamed),
                 cmocka_unit_test(client_that_never_reads_is_dropped),
+                cmocka_unit_test(slow_reader_is_not_one_that_never_reads),
                 cmocka_unit_test(writers_hear_when_there_is_room),
                 cmocka_unit_test(drain_finishes_what_runs),
                 cmocka_unit_test(drain_sends_what_waits),
