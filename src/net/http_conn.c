@@ -449,7 +449,7 @@ void http_conn_answered(struct http_conn *conn)
         }
         conn->state = HTTP_READ_HEAD;
         conn->searched = 0;
-        http_conn_arm(conn, conn->server->o.idle_timeout_ms);
+        http_conn_arm(conn, output_len(conn) == 0 ? conn->server->o.idle_timeout_ms : 0); /* else on_write does it */
         if (!conn->in_process && (conn->eof || evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0))
                 event_active(conn->wake, EV_WRITE, 0);
 }
@@ -660,6 +660,8 @@ static void on_write(struct bufferevent *bev, void *arg)
                 cb(req, req->on_drain_ctx);
         }
         on_wake(-1, 0, conn);
+        if (!conn->gone && conn->state == HTTP_READ_HEAD && !conn->deadline_ms && output_len(conn) == 0)
+                http_conn_arm(conn, conn->server->o.idle_timeout_ms);
         leave(conn);
 }
 

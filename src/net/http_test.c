@@ -366,6 +366,25 @@ static void slow_requests_time_out(void **state)
         rig_stop(&r);
 }
 
+static void idle_time_begins_when_all_is_sent(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT;
+        (void)state;
+
+        rig_start(&r, &(struct http_server_options){ .idle_timeout_ms = 30 });
+        int fd = dial(&r);
+        say(&r, fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, r.done == 1);
+        settle_ms(r.base, 120);
+        assert_int_equal(http_server_connections(r.server), 1);
+        UNTIL(r.base, hear(fd, &out)); /* and then it is idle for too long */
+        assert_true(is_big(&out));
+        close(fd);
+        str_fini(&out);
+        rig_stop(&r);
+}
+
 /* Not only its sending side: the next byte to it, or from it, is an error. */
 static void leave_for_good(int fd)
 {
@@ -981,6 +1000,7 @@ int main(void)
                 cmocka_unit_test(chunked_bodies_are_read),
                 cmocka_unit_test(large_requests_are_refused),
                 cmocka_unit_test(slow_requests_time_out),
+                cmocka_unit_test(idle_time_begins_when_all_is_sent),
                 cmocka_unit_test(client_that_leaves_is_noticed),
                 cmocka_unit_test(what_was_asked_before_the_end_is_answered),
                 cmocka_unit_test(late_answers_reach_those_that_send_no_more),
