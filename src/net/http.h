@@ -101,7 +101,7 @@ void http_reply_json(struct http_request *req, int status, const void *body, siz
  * "retry_after_ms"}, empty ones left out; Retry-After when err says so. */
 void http_reply_err(struct http_request *req, int status, const struct err *err);
 
-/* A stream: chunked (or until close for HTTP/1.0). Start with http_sse_start for events. */
+/* A stream: chunked (or until close for HTTP/1.0). Start with http_sse_start for events. One that answers HEAD is over with its header: on_close follows. */
 void http_stream_start(struct http_request *req, int status, const struct http_field *fields);
 void http_sse_start(struct http_request *req, const struct http_field *fields); /* 200, text/event-stream, no-cache, comments */
 /* 0; -ERR_LIMIT: the client is too slow and will be dropped; -ERR_CANCELLED: it is gone. In both cases on_close follows. */

@@ -485,6 +485,17 @@ static void limit_reading(struct http_conn *conn)
                 set_reading(conn, !full);
 }
 
+/* As if its route had closed it, which is told. */
+static void end_stream(struct http_conn *conn)
+{
+        struct http_request *req = conn->req;
+
+        if (req->on_close)
+                req->on_close(req, req->on_close_ctx);
+        if (conn->req && !conn->gone)
+                http_stream_close(conn->req);
+}
+
 static void on_wake(evutil_socket_t fd, short what, void *arg)
 {
         struct http_conn *conn = arg;
@@ -494,6 +505,8 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
         conn->busy++;
         if (conn->drop_due)
                 http_conn_end(conn);
+        if (!conn->gone && conn->state == HTTP_STREAM && conn->req->is_over)
+                end_stream(conn);
         if (!conn->gone)
                 process(conn);
         check_closing(conn);
@@ -740,11 +753,7 @@ void http_conn_drain(struct http_conn *conn)
 {
         if (conn->state == HTTP_STREAM) {
                 conn->busy++;
-                struct http_request *req = conn->req;
-                if (req->on_close)
-                        req->on_close(req, req->on_close_ctx);
-                if (conn->req && !conn->gone)
-                        http_stream_close(conn->req);
+                end_stream(conn);
                 leave(conn);
         } else if (conn->state == HTTP_READ_HEAD) {
                 /* What it asked for goes out; what it sent ahead is not begun, and must not make its kernel throw the answers away. */

@@ -75,6 +75,7 @@ struct http_request {
         int64_t started_ns;
         int status;
         bool is_stream, is_sse, is_silent; /* is_silent: nothing was sent since the last look at it */
+        bool is_over;                      /* a stream that nothing more belongs to: the loop ends it */
 };
 
 enum http_conn_state {

@@ -169,6 +169,11 @@ void http_stream_start(struct http_request *req, int status, const struct http_f
         add_head(req, &out, status, fields, -1);
         bufferevent_write(conn->bev, out.buf, out.len);
         write_later(conn->bev);
+        if (is_head(req)) {
+                req->is_over = true; /* from the loop, since its route has not yet said what it wants to hear */
+                event_active(conn->wake, EV_WRITE, 0);
+                return;
+        }
         /* This client sent its request and no more: it gets what has an end. Whether it has left shows with the next piece, if there is one. */
         if (conn->eof && req->is_sse)
                 http_conn_drop_soon(conn);

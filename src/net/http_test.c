@@ -581,6 +581,33 @@ static void events_are_streamed(void **state)
         rig_stop(&r);
 }
 
+static void head_of_a_stream_ends_with_its_header(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT;
+        (void)state;
+
+        rig_start(&r, NULL);
+        int fd = dial(&r);
+        say(&r, fd, "HEAD /stream HTTP/1.1\r\nHost: h\r\n\r\nGET /show/2 HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, (hear(fd, &out), strstr(str_c(&out), "id=2")));
+        assert_has(&out, "Content-Type: text/event-stream\r\n");
+        assert_int_equal(r.closed, 1); /* its route knows */
+        str_clear(&out);
+        say(&r, fd, "HEAD /later HTTP/1.1\r\nHost: h\r\n\r\nGET /show/3 HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, r.kept);
+        http_stream_start(r.kept, 200, NULL); /* one that is closed by its route at once */
+        http_stream_send(r.kept, "piece", 5);
+        http_stream_close(TAKE_PTR(r.kept));
+        UNTIL(r.base, (hear(fd, &out), strstr(str_c(&out), "id=3")));
+        assert_null(strstr(str_c(&out), "piece"));
+        assert_int_equal(r.closed, 1);
+        close(fd);
+        UNTIL(r.base, http_server_connections(r.server) == 0);
+        str_fini(&out);
+        rig_stop(&r);
+}
+
 /* R: A11 */
 static void client_that_never_reads_is_dropped(void **state)
 {
@@ -1006,6 +1033,7 @@ int main(void)
                 cmocka_unit_test(late_answers_reach_those_that_send_no_more),
                 cmocka_unit_test(who_sends_no_more_holds_nothing_for_ever),
                 cmocka_unit_test(events_are_streamed),
+                cmocka_unit_test(head_of_a_stream_ends_with_its_header),
                 cmocka_unit_test(client_that_never_reads_is_dropped),
                 cmocka_unit_test(slow_reader_is_not_one_that_never_reads),
                 cmocka_unit_test(writers_hear_when_there_is_room),
