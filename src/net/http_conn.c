@@ -259,11 +259,12 @@ static bool read_head(struct http_conn *conn)
         size_t max = conn->server->o.max_header_bytes;
         struct evbuffer_ptr from;
 
-        /* An empty line before a request is noise that old clients make (RFC 9112, 2.2). */
-        for (char first[2]; conn->searched == 0 && evbuffer_copyout(in, first, 2) == 2 && memcmp(first, "\r\n", 2) == 0;)
+        /* An empty line before a request is noise that old clients make (RFC 9112, 2.2), and half of one may be. It does not begin a request, and prolongs no time. */
+        char first[2] = "";
+        while (conn->searched == 0 && evbuffer_copyout(in, first, 2) == 2 && memcmp(first, "\r\n", 2) == 0)
                 evbuffer_drain(in, 2);
         size_t have = evbuffer_get_length(in);
-        if (have == 0)
+        if (have == 0 || (conn->searched == 0 && have == 1 && first[0] == '\r'))
                 return false;
         if (conn->searched == 0)
                 http_conn_arm(conn, conn->server->o.header_timeout_ms); /* from the first byte; more bytes do not prolong it */

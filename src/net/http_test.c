@@ -4,6 +4,8 @@
 #include "net/test_rig.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/ssl.h>
@@ -258,6 +260,40 @@ static void connections_are_kept_and_requests_pipelined(void **state)
         assert_true(strstr(str_c(&out), "first") < strstr(str_c(&out), "id=2"));
         close(fd);
         UNTIL(r.base, http_server_connections(r.server) == 0);
+        str_fini(&out);
+        rig_stop(&r);
+}
+
+static size_t input_len(const struct rig *r)
+{
+        return r->server->conns ? evbuffer_get_length(bufferevent_get_input(r->server->conns->bev)) : 0;
+}
+
+static void empty_line_before_a_request_may_come_in_pieces(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT;
+        bool closed = false;
+        (void)state;
+
+        rig_start(&r, &(struct http_server_options){ .header_timeout_ms = 400, .idle_timeout_ms = 400 });
+        int fd = dial(&r);
+        for (int i = 1; i <= 2; i++) {
+                say(&r, fd, "\r");
+                UNTIL(r.base, input_len(&r) == 1);
+                say(&r, fd, "\nGET /show/1 HTTP/1.1\r\nHost: h\r\n\r\n");
+                UNTIL(r.base, (hear(fd, &out), count_of(&out, "id=1") == (unsigned)i));
+        }
+        for (int i = 0; i < 400 && !closed; i++) { /* and prolongs nothing */
+                (void)!send(fd, i % 2 ? "\n" : "\r", 1, MSG_NOSIGNAL);
+                settle_ms(r.base, 5);
+                closed = hear(fd, &out);
+        }
+        assert_true(closed);
+        close(fd);
+        str_clear(&out);
+        ask(&r, "\rGET /show/1 HTTP/1.1\r\nHost: h\r\n\r\n", &out);
+        assert_has(&out, "HTTP/1.1 400 ");
         str_fini(&out);
         rig_stop(&r);
 }
@@ -1024,6 +1060,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(requests_are_routed_and_answered),
                 cmocka_unit_test(connections_are_kept_and_requests_pipelined),
+                cmocka_unit_test(empty_line_before_a_request_may_come_in_pieces),
                 cmocka_unit_test(chunked_bodies_are_read),
                 cmocka_unit_test(large_requests_are_refused),
                 cmocka_unit_test(slow_requests_time_out),
