@@ -222,7 +222,7 @@ static bool list_has(const char *list, const char *word)
 /* What the headers say about the body and the connection. */
 static int settle(struct http_head *h, const char **ret_why)
 {
-        unsigned lengths = 0, encodings = 0, hosts = 0;
+        unsigned lengths = 0, encodings = 0, hosts = 0, closes = 0;
 
         h->content_length = -1;
         h->keep_alive = h->minor == 1;
@@ -242,12 +242,10 @@ static int settle(struct http_head *h, const char **ret_why)
                         }
                         h->is_chunked = true;
                 } else if (strcmp(name, "connection") == 0) {
-                        if (list_has(value, "close"))
-                                h->keep_alive = false;
-                        else if (h->minor == 0 && list_has(value, "keep-alive"))
-                                h->keep_alive = true;
+                        closes += list_has(value, "close");
+                        h->keep_alive = !closes && (h->keep_alive || list_has(value, "keep-alive"));
                 } else if (strcmp(name, "expect") == 0)
-                        h->expects_continue = str_case_eq(value, "100-continue");
+                        h->expects_continue = h->minor == 1 && str_case_eq(value, "100-continue");
                 else if (strcmp(name, "host") == 0)
                         hosts++;
         }

@@ -146,6 +146,14 @@ static void good_heads_are_read(void **state)
         assert_int_equal(parse_head(&h, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"), 0);
         assert_true(h.is_chunked && h.expects_continue && h.keep_alive);
         http_head_fini(&h);
+        /* HTTP/1.0 knows no interim answer, and is kept only if nothing says otherwise */
+        static const char *const close[] = { "close, keep-alive", "keep-alive, close", "close\r\nConnection: keep-alive",
+                                             "keep-alive\r\nConnection: close" };
+        for (size_t i = 0; i < ARRAY_LEN(close); i++) {
+                assert_int_equal(parse_head(&h, fmt("POST / HTTP/1.0\r\nExpect: 100-continue\r\nConnection: %s\r\n\r\n", close[i])), 0);
+                assert_false(h.expects_continue || h.keep_alive);
+                http_head_fini(&h);
+        }
 }
 
 /* R: A3 */
