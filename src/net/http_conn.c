@@ -317,18 +317,20 @@ static int read_chunked(struct http_conn *conn)
         }
         size_t len;
         if (evbuffer_search_eol(in, NULL, &len, EVBUFFER_EOL_CRLF_STRICT).pos < 0)
-                return evbuffer_get_length(in) > CHUNK_LINE_MAX ? -1 : 0;
+                return evbuffer_get_length(in) > CHUNK_LINE_MAX + 1 ? -1 : 0; /* the CR may be there already */
         char *line = evbuffer_readln(in, &len, EVBUFFER_EOL_CRLF_STRICT);
         if (!line)
                 return 0;
         int r = 1;
         int64_t size = http_chunk_size(line, len);
-        if (conn->body_left == -3) {
+        if (len > CHUNK_LINE_MAX)
+                r = -1;
+        else if (conn->body_left == -3) {
                 conn->body_left = -1;
                 r = len == 0 ? 1 : -1;
         } else if (conn->body_left == -2) /* the trailer is not used; it ends with an empty line */
-                r = len == 0 ? 2 : ++conn->trailer_lines > TRAILER_LINES_MAX ? -1 : 1;
-        else if (len > CHUNK_LINE_MAX || size < 0)
+                r = len == 0 ? 2 : ++conn->trailer_lines > TRAILER_LINES_MAX || !http_is_trailer_line(line, len) ? -1 : 1;
+        else if (size < 0)
                 r = -1;
         else if (size > (int64_t)conn->server->o.max_body_bytes - (int64_t)conn->req->body.len)
                 r = -2;

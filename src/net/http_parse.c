@@ -301,6 +301,15 @@ void http_head_fini(struct http_head *h)
         *h = (struct http_head){ 0 };
 }
 
+/* Without control characters: a line end that only one of two parties sees is among them. */
+static bool is_printable(const char *s, size_t len)
+{
+        for (size_t i = 0; i < len; i++)
+                if (((unsigned char)s[i] < ' ' && s[i] != '\t') || s[i] == 0x7f)
+                        return false;
+        return true;
+}
+
 int64_t http_chunk_size(const char *line, size_t len)
 {
         int64_t size = 0;
@@ -311,9 +320,18 @@ int64_t http_chunk_size(const char *line, size_t len)
                         return -1;
                 size = size << 4 | hex_digit(line[i]);
         }
-        if (i == 0 || (i < len && line[i] != ';' && line[i] != ' ' && line[i] != '\t'))
+        if (i == 0)
                 return -1;
-        return size;
+        while (i < len && (line[i] == ' ' || line[i] == '\t'))
+                i++;
+        return i == len || (line[i] == ';' && is_printable(line + i, len - i)) ? size : -1;
+}
+
+bool http_is_trailer_line(const char *line, size_t len)
+{
+        const char *colon = memchr(line, ':', len);
+
+        return colon && is_token(line, (size_t)(colon - line)) && is_printable(colon, len - (size_t)(colon - line));
 }
 
 const char *http_status_text(int status)

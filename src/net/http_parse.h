@@ -38,6 +38,8 @@ int http_percent_decode(char *text, bool plus_is_space);
 
 /* A chunk's first line ("1a;ext=1") without its line end. Returns its size or -1. */
 int64_t http_chunk_size(const char *line, size_t len);
+/* Whether a line behind the last chunk, without its line end, is a header. */
+bool http_is_trailer_line(const char *line, size_t len);
 
 const char *http_status_text(int status);
 

@@ -298,6 +298,48 @@ static void empty_line_before_a_request_may_come_in_pieces(void **state)
         rig_stop(&r);
 }
 
+/* The answer to a chunked body with this trailer, whose last bytes come later if it is split. */
+static void ask_with_trailer(struct rig *r, const char *trailer, bool split, struct str *out)
+{
+        int fd = dial(r);
+        size_t first = split ? strlen(trailer) - 1 : strlen(trailer);
+
+        str_clear(out);
+        say(r, fd, "POST /echo HTTP/1.1\r\n" CLOSE "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n");
+        say_n(r, fd, trailer, first);
+        if (split)
+                UNTIL(r->base, hear(fd, out) || input_len(r) == first);
+        say(r, fd, trailer + first);
+        say(r, fd, "\r\n");
+        UNTIL(r->base, hear(fd, out));
+        close(fd);
+}
+
+static void trailers_are_checked(void **state)
+{
+        static const char *const bad[] = { "no colon\r\n", ": nameless\r\n", "a b: c\r\n", " folded: x\r\n", "a: b\nc\r\n" };
+        struct rig r;
+        struct str out = STR_INIT;
+        (void)state;
+
+        rig_start(&r, NULL);
+        for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+                ask_with_trailer(&r, bad[i], false, &out);
+                assert_has(&out, "HTTP/1.1 400 ");
+        }
+        for (int split = 0; split <= 1; split++) { /* the limit is one, however it comes */
+                char line[300] = "";
+                snprintf(line, sizeof(line), "x: %0253d\r\n", 0);
+                ask_with_trailer(&r, line, split, &out);
+                assert_has(&out, "\r\n\r\nhello");
+                snprintf(line, sizeof(line), "x: %0254d\r\n", 0);
+                ask_with_trailer(&r, line, split, &out);
+                assert_has(&out, "HTTP/1.1 400 ");
+        }
+        str_fini(&out);
+        rig_stop(&r);
+}
+
 static void chunked_bodies_are_read(void **state)
 {
         struct rig r;
@@ -1062,6 +1104,7 @@ int main(void)
                 cmocka_unit_test(connections_are_kept_and_requests_pipelined),
                 cmocka_unit_test(empty_line_before_a_request_may_come_in_pieces),
                 cmocka_unit_test(chunked_bodies_are_read),
+                cmocka_unit_test(trailers_are_checked),
                 cmocka_unit_test(large_requests_are_refused),
                 cmocka_unit_test(slow_requests_time_out),
                 cmocka_unit_test(idle_time_begins_when_all_is_sent),

@@ -229,6 +229,12 @@ static void chunk_sizes_are_read(void **state)
         assert_int_equal(http_chunk_size("1x", 2), -1);
         assert_int_equal(http_chunk_size("123456789", 9), -1);
         assert_int_equal(http_chunk_size("-1", 2), -1);
+        assert_int_equal(http_chunk_size("5 ;x=\"y z\"", 10), 5);
+        assert_int_equal(http_chunk_size("5 \t", 3), 5);
+        assert_int_equal(http_chunk_size("5 garbage", 9), -1);
+        assert_int_equal(http_chunk_size("5 5", 3), -1);
+        assert_int_equal(http_chunk_size("5;a\nb", 5), -1);
+        assert_int_equal(http_chunk_size("5;a\0b", 5), -1);
 }
 
 /* ---------- routes ---------- */
