@@ -21,6 +21,15 @@ static bool is_token(const char *s, size_t len)
         return len > 0;
 }
 
+/* Without control characters: a line end that only one of two parties sees is among them. */
+static bool is_printable(const char *s, size_t len)
+{
+        for (size_t i = 0; i < len; i++)
+                if (((unsigned char)s[i] < ' ' && s[i] != '\t') || s[i] == 0x7f)
+                        return false;
+        return true;
+}
+
 static int hex_digit(char c)
 {
         if (c >= '0' && c <= '9')
@@ -116,15 +125,29 @@ static int parse_query(struct http_head *h, char *raw, const char **ret_why)
         return 0;
 }
 
+/* "http://host:1/path", as proxies send it: returns the path, "/" if there is none, and sets h->authority. NULL: malformed. */
+static char *split_absolute(struct http_head *h, char *target)
+{
+        size_t scheme = strncasecmp(target, "http://", 7) == 0 ? 7 : strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
+        char *authority = target + scheme;
+        size_t len = strcspn(authority, "/?#");
+
+        if (scheme == 0 || len == 0 || memchr(authority, '@', len) || !is_printable(authority, len))
+                return NULL;
+        /* Over the two slashes before it: that leaves room for its end, and for a slash behind it. */
+        h->authority = memmove(authority - 2, authority, len);
+        h->authority[len] = 0;
+        char *path = authority + len;
+        if (*path != '/')
+                *--path = '/';
+        return path;
+}
+
 static int parse_target(struct http_head *h, char *target, const char **ret_why)
 {
-        if (target[0] != '/') { /* absolute form, as proxies send it */
-                char *authority = str_starts(target, "http://") ? target + 7 : str_starts(target, "https://") ? target + 8 : NULL;
-                target = authority ? strchr(authority, '/') : NULL;
-                if (!target) {
-                        *ret_why = "the request target is not a path";
-                        return 400;
-                }
+        if (target[0] != '/' && !(target = split_absolute(h, target))) {
+                *ret_why = "the request target is not a path";
+                return 400;
         }
         char *query = strchr(target, '?');
         if (query)
@@ -219,6 +242,24 @@ static bool list_has(const char *list, const char *word)
         return false;
 }
 
+/* A target that names a host overrules the header (RFC 9112, 3.2.2). */
+static int settle_host(struct http_head *h, const char **ret_why)
+{
+        static char name[] = "host";
+
+        for (size_t i = 0; i < h->n_fields; i++)
+                if (strcmp(h->fields[i].name, name) == 0) {
+                        h->fields[i].value = h->authority;
+                        return 0;
+                }
+        if (h->n_fields == HTTP_FIELDS_MAX) {
+                *ret_why = "there are too many headers";
+                return 431;
+        }
+        h->fields[h->n_fields++] = (struct http_pair){ name, h->authority }; /* there is room: the request line counted as one, too */
+        return 0;
+}
+
 /* What the headers say about the body and the connection. */
 static int settle(struct http_head *h, const char **ret_why)
 {
@@ -257,7 +298,7 @@ static int settle(struct http_head *h, const char **ret_why)
                 *ret_why = "there must be exactly one Host header";
                 return 400;
         }
-        return 0;
+        return h->authority ? settle_host(h, ret_why) : 0;
 }
 
 int http_head_parse(struct http_head *h, const char *text, size_t len, const char **ret_why)
@@ -299,15 +340,6 @@ void http_head_fini(struct http_head *h)
         mem_free(h->fields);
         mem_free(h->query);
         *h = (struct http_head){ 0 };
-}
-
-/* Without control characters: a line end that only one of two parties sees is among them. */
-static bool is_printable(const char *s, size_t len)
-{
-        for (size_t i = 0; i < len; i++)
-                if (((unsigned char)s[i] < ' ' && s[i] != '\t') || s[i] == 0x7f)
-                        return false;
-        return true;
 }
 
 int64_t http_chunk_size(const char *line, size_t len)

@@ -10,10 +10,11 @@ struct http_pair {
         char *name, *value;
 };
 
-/* All pointers point into buf. */
+/* All pointers point into buf, or to constants. */
 struct http_head {
         char *buf; /* in the block of fields */
         char *method;
+        char *authority;                   /* "host:port" of a target in absolute form, else NULL; it is the field "host", too */
         char *path;                        /* decoded as a whole */
         char *segments[HTTP_SEGMENTS_MAX]; /* decoded one by one: "%2F" stays inside its segment */
         size_t n_segments;

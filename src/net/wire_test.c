@@ -156,6 +156,41 @@ static void good_heads_are_read(void **state)
         }
 }
 
+static void host_of_an_absolute_target_counts(void **state)
+{
+        static const struct {
+                const char *target, *path, *query, *host;
+        } good[] = {
+                { "http://a.example:80/x/y", "/x/y", NULL, "a.example:80" }, { "http://a.example", "/", NULL, "a.example" },
+                { "HTTP://a.example?q=1", "/", "1", "a.example" },           { "hTTps://[::1]:8084/?q=1", "/", "1", "[::1]:8084" },
+                { "http://h/?q=http://other/", "/", "http://other/", "h" },
+        };
+        static const char *const hosts[] = { "HTTP/1.1\r\nHost: b.example", "HTTP/1.0\r\nHost: b.example", "HTTP/1.0" };
+        struct http_head h;
+        struct str many = STR_INIT;
+        (void)state;
+
+        for (size_t i = 0; i < ARRAY_LEN(good) * ARRAY_LEN(hosts); i++) {
+                size_t k = i / ARRAY_LEN(hosts);
+                assert_int_equal(parse_head(&h, fmt("GET %s %s\r\nX: y\r\n\r\n", good[k].target, hosts[i % ARRAY_LEN(hosts)])), 0);
+                assert_string_equal(h.path, good[k].path);
+                assert_int_equal(h.n_segments, k == 0 ? 2 : 1);
+                assert_string_equal(http_head_field(&h, "host"), good[k].host);
+                assert_string_equal(http_head_field(&h, "x"), "y");
+                assert_int_equal(h.n_query, good[k].query ? 1 : 0);
+                if (good[k].query)
+                        assert_string_equal(h.query[0].value, good[k].query);
+                http_head_fini(&h);
+        }
+        str_adds(&many, "GET http://h/ HTTP/1.0\r\n");
+        for (int i = 0; i < HTTP_FIELDS_MAX; i++)
+                str_adds(&many, "x: y\r\n");
+        str_adds(&many, "\r\n");
+        assert_int_equal(parse_head(&h, str_c(&many)), 431); /* no room for it */
+        http_head_fini(&h);
+        str_fini(&many);
+}
+
 /* R: A3 */
 static void bad_heads_are_refused(void **state)
 {
@@ -163,13 +198,20 @@ static void bad_heads_are_refused(void **state)
                 const char *text;
                 int status;
         } bad[] = {
-                { "GET / HTTP/1.1\r\n\r\n", 400 },                                                                /* no Host */
-                { "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400 },                                          /* two */
-                { "GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505 },                                                     /* version */
-                { "GET /\r\n\r\n", 400 },                                                                         /* none */
-                { "GET  / HTTP/1.1\r\nHost: a\r\n\r\n", 400 },                                                    /* two spaces */
-                { "G\tT / HTTP/1.1\r\nHost: a\r\n\r\n", 400 },                                                    /* method */
-                { "GET x HTTP/1.1\r\nHost: a\r\n\r\n", 400 },                                                     /* target */
+                { "GET / HTTP/1.1\r\n\r\n", 400 },                       /* no Host */
+                { "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400 }, /* two */
+                { "GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505 },            /* version */
+                { "GET /\r\n\r\n", 400 },                                /* none */
+                { "GET  / HTTP/1.1\r\nHost: a\r\n\r\n", 400 },           /* two spaces */
+                { "G\tT / HTTP/1.1\r\nHost: a\r\n\r\n", 400 },           /* method */
+                { "GET x HTTP/1.1\r\nHost: a\r\n\r\n", 400 },            /* target */
+                { "GET http:/x HTTP/1.1\r\nHost: a\r\n\r\n", 400 },
+                { "GET http:///x HTTP/1.1\r\nHost: a\r\n\r\n", 400 },    /* no host */
+                { "GET http://u@h/x HTTP/1.1\r\nHost: a\r\n\r\n", 400 }, /* a user */
+                { "GET http://h\x01/x HTTP/1.1\r\nHost: a\r\n\r\n", 400 },
+                { "GET http://h#x HTTP/1.1\r\nHost: a\r\n\r\n", 400 },
+                { "GET ftp://h/x HTTP/1.1\r\nHost: a\r\n\r\n", 400 },
+                { "GET http://h/x HTTP/1.1\r\n\r\n", 400 },                                                       /* Host all the same */
                 { "GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", 400 },                                                  /* escape */
                 { "GET /%00 HTTP/1.1\r\nHost: a\r\n\r\n", 400 },                                                  /* NUL */
                 { "GET /%ff HTTP/1.1\r\nHost: a\r\n\r\n", 400 },                                                  /* not UTF-8 */
@@ -296,15 +338,11 @@ static void routes_are_found(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(percent_encoding_round_trips),
-                cmocka_unit_test(base64_round_trips_with_and_without_padding),
-                cmocka_unit_test(timeouts_are_read_and_written),
-                cmocka_unit_test(addresses_are_parsed),
-                cmocka_unit_test(good_heads_are_read),
-                cmocka_unit_test(bad_heads_are_refused),
-                cmocka_unit_test(random_heads_never_crash),
-                cmocka_unit_test(chunk_sizes_are_read),
-                cmocka_unit_test(routes_are_found),
+                cmocka_unit_test(percent_encoding_round_trips),  cmocka_unit_test(base64_round_trips_with_and_without_padding),
+                cmocka_unit_test(timeouts_are_read_and_written), cmocka_unit_test(addresses_are_parsed),
+                cmocka_unit_test(good_heads_are_read),           cmocka_unit_test(host_of_an_absolute_target_counts),
+                cmocka_unit_test(bad_heads_are_refused),         cmocka_unit_test(random_heads_never_crash),
+                cmocka_unit_test(chunk_sizes_are_read),          cmocka_unit_test(routes_are_found),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
