@@ -170,6 +170,9 @@ class Tokens(Access):
         evil = {"Host": "evil.example:8084", "Origin": "http://evil.example:8084"}
         self.assertEqual(c.api.call("PUT", "/v1/workloads/w", c.manifest("w"), headers=evil).status, 403)
         self.assertEqual(c.api.call("GET", "/v1/workloads", headers=evil).status, 403)
+        # What a request is for is in its target, if that says so, not in Host.
+        self.assertEqual(c.api.call("GET", "http://evil.example/v1/workloads", headers={"Host": "127.0.0.1"}).status, 403)
+        self.assertEqual(c.api.call("GET", "HTTP://127.0.0.1/v1/workloads", headers={"Host": "evil.example"}).status, 200)
         for host in ("localhost:8084", "127.0.0.1", "[::1]:8084", "dev.localhost", "box"):
             self.assertEqual(c.api.call("GET", "/v1/workloads", headers={"Host": host}).status, 200, host)
 

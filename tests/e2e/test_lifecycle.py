@@ -1,6 +1,9 @@
 """From apply to running, and all the ways on from there."""
 import json
 import os
+import re
+import signal
+import socket
 import time
 
 from berthtest import RESTART_SECONDS, Case, note, processes_with
@@ -244,6 +247,34 @@ class Lifecycle(Case):
         self.assertFalse(os.path.exists(os.path.join(c.data, "server.address")))
         c.start_server()
         c.wait_phase("hello", "Running")
+
+    # R: A12
+    def test_sigterm_lets_answers_on_their_way_arrive(self):
+        c = self.cluster()
+        size = len(c.api.get("/v1/openapi.json").body)
+        host, port = c.address.split(":")
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.connect((host, int(port)))
+            asked = 16 * 2**20 // size  # more than the sockets and the server hold
+            s.sendall(b"GET /v1/openapi.json HTTP/1.1\r\nHost: h\r\n\r\n" * asked)
+            self.assertTrue(s.recv(1, socket.MSG_PEEK))
+            c.server.signal(signal.SIGTERM)
+            c.wait_for("the server to stop listening", lambda: self.refuses(host, port))
+            s.settimeout(20)
+            got = b"".join(iter(lambda: s.recv(1 << 20), b""))
+        self.assertEqual(c.server.popen.wait(20), 0)
+        heads = re.findall(rb"HTTP/1.1 200 OK\r\n.*?\r\n\r\n", got, re.DOTALL)
+        self.assertEqual(len(got), sum(map(len, heads)) + len(heads) * size, "the last answer is whole")
+        self.assertTrue(0 < len(heads) < asked, "what was not begun is not begun")
+        c.start_server()
+
+    def refuses(self, host, port):
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+            return False
+        except ConnectionRefusedError:
+            return True
 
 
 class Speed(Case):
