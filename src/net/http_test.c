@@ -712,6 +712,13 @@ static void client_that_never_reads_is_dropped(void **state)
         rig_stop(&r);
 }
 
+/* A kernel whose buffer is full says that there is room again when a part of it is free: of a large one, that is long after. */
+static void read_through_a_small_window(int fd)
+{
+        int bytes = 64 * 1024;
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)), 0);
+}
+
 /* R: A11 */
 static void slow_reader_is_not_one_that_never_reads(void **state)
 {
@@ -724,8 +731,8 @@ static void slow_reader_is_not_one_that_never_reads(void **state)
         rig_start(&r, &(struct http_server_options){
                           .write_timeout_ms = WRITE_MS,
                       });
-        int fd = dial(&r), small = 64 * 1024;
-        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+        int fd = dial(&r);
+        read_through_a_small_window(fd);
         say(&r, fd, "GET /big HTTP/1.1\r\n" CLOSE "\r\n");
         /* less than what makes the socket writable again: several times the timeout */
         for (int64_t end = clock_mono_ns() + 4 * WRITE_MS * INT64_C(1000000); clock_mono_ns() < end;) {
@@ -1060,6 +1067,39 @@ static void https_is_spoken(void **state)
         tls_rig_stop(&t);
 }
 
+/* R: A11 */
+static void https_slow_reader_is_not_one_that_never_reads(void **state)
+{
+        enum { WRITE_MS = 200, TICK_MS = 10, TICK_BYTES = 16 * 1024 };
+        struct rig r;
+        struct tls_rig t;
+        struct str out = STR_INIT;
+        char *piece = mem_must(TICK_BYTES);
+        (void)state;
+
+        tls_rig_start(&t);
+        rig_start(&r, &(struct http_server_options){ .tls = t.server, .write_timeout_ms = WRITE_MS });
+        SSL *ssl = tls_dial(&r, &t, "GET /big HTTP/1.1\r\n" CLOSE "\r\n");
+        read_through_a_small_window(SSL_get_fd(ssl));
+        for (int64_t end = clock_mono_ns() + 4 * WRITE_MS * INT64_C(1000000); clock_mono_ns() < end;) {
+                int n = SSL_read(ssl, piece, TICK_BYTES);
+                if (n > 0)
+                        str_add(&out, piece, (size_t)n);
+                settle_ms(r.base, TICK_MS);
+                assert_int_equal(http_server_connections(r.server), 1);
+        }
+        UNTIL(r.base, tls_hear(ssl, &out));
+        assert_true(is_big(&out));
+        tls_hang_up(ssl);
+        ssl = tls_dial(&r, &t, "GET /big HTTP/1.1\r\n" CLOSE "\r\n");
+        UNTIL(r.base, r.done == 2 && http_server_connections(r.server) == 0);
+        tls_hang_up(ssl);
+        mem_free(piece);
+        str_fini(&out);
+        rig_stop(&r);
+        tls_rig_stop(&t);
+}
+
 static void https_clients_that_send_no_more_are_answered(void **state)
 {
         struct rig r;
@@ -1125,6 +1165,7 @@ int main(void)
                 cmocka_unit_test(listening_socket_has_no_nagle),
                 cmocka_unit_test(random_bytes_never_hurt),
                 cmocka_unit_test(https_is_spoken),
+                cmocka_unit_test(https_slow_reader_is_not_one_that_never_reads),
                 cmocka_unit_test(https_clients_that_send_no_more_are_answered),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
