@@ -123,7 +123,7 @@ static int load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret
         struct loading l = { .fn = fn, .ctx = ctx, .cache = cache };
         uint64_t head = 0;
         etcd_cache_reset(cache);
-        int r = etcd_each_record(etcd_self(base), load_one, &l, &head, err);
+        int r = etcd_each_record(etcd_self(base), "loading from etcd", load_one, &l, &head, err);
         arena_fini(&l.memory);
         if (r < 0)
                 return r;

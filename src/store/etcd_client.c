@@ -19,10 +19,10 @@
 #include <unistd.h>
 
 #define ENDPOINTS_MAX 16
-#define AGAIN_MS 50 /* between two tries of one call */
-#define MESSAGE_MAX (64 * 1024 * 1024)
-#define TURN_US 1000      /* between two requests that go out in turn */
-#define UNANSWERED_MAX 16 /* keep-alives under way; more than that means that nobody listens */
+#define AGAIN_MS 50                    /* between two tries of one call */
+#define MESSAGE_MAX (64 * 1024 * 1024) /* that is taken; who reads much asks for less then (etcd_read.c) */
+#define TURN_US 1000                   /* between two requests that go out in turn */
+#define UNANSWERED_MAX 16              /* keep-alives under way; more than that means that nobody listens */
 
 struct etcd_request {
         struct etcd_client *c;
@@ -425,6 +425,9 @@ static int status_err(const struct etcd_request *j, struct err *err)
         if (strstr(j->message, "request is too large") || strstr(j->message, "larger than max"))
                 return err_set(err, ERR_LIMIT, .msg = "etcd refuses a request as too large", .detail = j->message,
                                .hint = "raise --max-request-bytes of every member; berth tries again by itself");
+        if (strstr(j->message, "larger than the limit"))
+                return err_set(err, ERR_LIMIT, .msg = "an answer of etcd is too large", .detail = j->message,
+                               .hint = "ask for less at a time");
         switch (j->status) {
         case GRPC_UNAVAILABLE:
         case GRPC_DEADLINE_EXCEEDED:

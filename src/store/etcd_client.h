@@ -27,7 +27,8 @@ int etcd_client_create(const struct etcd_client_options *options, struct etcd_cl
 void etcd_client_destroy(struct etcd_client *c); /* gives the lease back, if that is quick. NULL is fine */
 
 /* One unary call, tried at each member in turn until the deadline. The answer lives in the arena. A call whose outcome is unknown is sent again: only for calls that
- * may be repeated. -ERR_UNAVAILABLE: nobody answered (the outcome is unknown), or etcd has no space left (NOSPACE); -ERR_LIMIT: the request is too large. */
+ * may be repeated. -ERR_UNAVAILABLE: nobody answered (the outcome is unknown), or etcd has no space left (NOSPACE); -ERR_LIMIT: the request is too large, or
+ * the answer (64 MiB). */
 int etcd_call(struct etcd_client *c, const char *path, const ProtobufCMessage *request, const ProtobufCMessageDescriptor *answer,
               int64_t deadline_ms, struct arena *arena, ProtobufCMessage **ret_answer, struct err *err);
 

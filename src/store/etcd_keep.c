@@ -103,7 +103,7 @@ int etcd_checkpoint(struct store *base, struct err *err)
         etcd_ops_delete(&o, chunk_key(s, &a, t.slot, 0), chunk_key(s, &a, t.slot, 99999999));
         r = led_txn(s, &o, &a, err);
         if (r == 0)
-                r = etcd_each_record(s, take_one, &t, &head, err);
+                r = etcd_each_record(s, NULL, take_one, &t, &head, err);
         if (r == 0 && t.chunk.len)
                 r = put_chunk(&t, err);
         if (r == 0) {

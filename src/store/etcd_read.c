@@ -1,7 +1,12 @@
 /* store/etcd_read.c: reading from the store in etcd: all records at one revision, and events page by page. */
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "store/etcd_store.h"
+#include <stdio.h>
 #include <string.h>
+
+#define TELL_NS 1000000000LL
 
 /* ---- records ------------------------------------------------------------------------------------------------------------------------------- */
 
@@ -50,6 +55,45 @@ struct segment {
         size_t end_len;
 };
 
+/* How many keys the next page is asked to have. */
+struct pages {
+        int64_t limit;
+};
+
+/* As many as make ETCD_PAGE_BYTES if the next are like these, but not more than twice as many: they may not be. */
+static void pages_learn(struct pages *p, const Etcd__RangeResponse *page)
+{
+        int64_t bytes = 1;
+        for (size_t i = 0; i < page->n_kvs; i++)
+                bytes += (int64_t)(page->kvs[i]->key.len + page->kvs[i]->value.len);
+        int64_t fit = (int64_t)page->n_kvs * ETCD_PAGE_BYTES / bytes, most = 2 * p->limit < ETCD_PAGE_MAX ? 2 * p->limit : ETCD_PAGE_MAX;
+        if (page->n_kvs)
+                p->limit = fit < 1 ? 1 : fit > most ? most : fit;
+}
+
+static int page_read(struct etcd_store *s, struct pages *p, const struct segment *g, bool backwards, int64_t *revision, struct arena *a,
+                     Etcd__RangeResponse **ret, struct err *err)
+{
+        for (;;) {
+                struct err own = { 0 };
+                int r = etcd_range(s, g->from, g->from_len, g->end, g->end_len, p->limit, backwards, revision, a, ret, &own);
+                if (r == 0) {
+                        pages_learn(p, *ret);
+                        return 0;
+                }
+                if (r == -ERR_LIMIT && p->limit > 1)
+                        p->limit /= 2;
+                else if (r == -ERR_UNAVAILABLE &&
+                         p->limit > ETCD_PAGE) /* it has answered before: perhaps it was too much for the time that a call has */
+                        p->limit = ETCD_PAGE_SAFE;
+                else {
+                        if (err)
+                                *err = own;
+                        return r;
+                }
+        }
+}
+
 static int give_page(struct etcd_store *s, struct segment *g, const Etcd__RangeResponse *page, etcd_value_fn fn, void *ctx, struct arena *a,
                      struct err *err)
 {
@@ -72,27 +116,71 @@ static int give_page(struct etcd_store *s, struct segment *g, const Etcd__RangeR
         return 0;
 }
 
-static int each_of(struct etcd_store *s, struct segment *g, int64_t *revision, etcd_value_fn fn, void *ctx, struct err *err)
+/* What is told while it takes long. */
+struct loading {
+        const char *says_or_null;
+        int64_t told_ns, done, of;
+};
+
+/* How many there are in the ranges from the i-th on: as the answers to requests for one key each tell. */
+static int64_t count_from(struct etcd_store *s, size_t i, int64_t revision)
 {
         struct arena a = ARENA_INIT;
+        int64_t n = 0;
+        for (; i < etcd_n_ranges(s); i++) {
+                const char *from, *end;
+                Etcd__RangeResponse *page;
+                etcd_range_at(s, i, &a, &from, &end);
+                if (etcd_range(s, from, strlen(from), end, strlen(end), 1, false, &revision, &a, &page, NULL) == 0)
+                        n += page->count;
+        }
+        arena_fini(&a);
+        return n;
+}
+
+static void tell(struct etcd_store *s, struct loading *l, const Etcd__RangeResponse *page, size_t range, int64_t revision)
+{
+        l->done += (int64_t)page->n_kvs;
+        if (!l->says_or_null || clock_mono_ns() - l->told_ns < TELL_NS)
+                return;
+        if (!l->of) /* the page's count is of itself and all behind it in its range */
+                l->of = l->done + page->count - (int64_t)page->n_kvs + count_from(s, range + 1, revision);
+        log_info(l->says_or_null, LOG_I("records", l->done), LOG_I("of", l->of));
+        l->told_ns = clock_mono_ns();
+}
+
+static int each_of(struct etcd_store *s, size_t range, struct loading *l, struct pages *pages, int64_t *revision, etcd_value_fn fn,
+                   void *ctx, struct err *err)
+{
+        struct arena a = ARENA_INIT, names = ARENA_INIT;
+        struct segment g = { 0 };
+        const char *from;
         bool more = true;
         int r = 0;
+        etcd_range_at(s, range, &names, &from, &g.end);
+        g.end_len = strlen(g.end);
+        g.from_len = strlen(from) < sizeof(g.from) ? strlen(from) : sizeof(g.from);
+        memcpy(g.from, from, g.from_len);
         while (r == 0 && more) {
                 Etcd__RangeResponse *page;
-                r = etcd_range(s, g->from, g->from_len, g->end, g->end_len, ETCD_PAGE, false, revision, &a, &page, err);
+                r = page_read(s, pages, &g, false, revision, &a, &page, err);
                 if (r == 0) {
                         more = page->more && page->n_kvs;
-                        r = give_page(s, g, page, fn, ctx, &a, err);
+                        r = give_page(s, &g, page, fn, ctx, &a, err);
+                        tell(s, l, page, range, *revision);
                 }
                 arena_reset(&a);
         }
+        arena_fini(&names);
         arena_fini(&a);
         return r;
 }
 
-int etcd_each_record(struct etcd_store *s, etcd_value_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+int etcd_each_record(struct etcd_store *s, const char *says, etcd_value_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
 {
         struct arena a = ARENA_INIT;
+        struct pages pages = { ETCD_PAGE };
+        struct loading l = { .says_or_null = says, .told_ns = clock_mono_ns() };
         int64_t revision = 0;
         const Etcd__KeyValue *head;
         /* The head first: all pages are of the revision at which it was read. */
@@ -100,15 +188,8 @@ int etcd_each_record(struct etcd_store *s, etcd_value_fn fn, void *ctx, uint64_t
         if (r == 0 && (!head || str_parse_u64(arena_strndup(&a, (const char *)head->value.data, head->value.len), ret_head) < 0))
                 r = err_set(err, ERR_CORRUPT, .msg = "the store in etcd has no head", .detail = fmt("prefix \"%s\"", s->prefix),
                             .hint = "restore a backup, or use another prefix");
-        for (size_t i = 0; r == 0 && i < etcd_n_ranges(s); i++) {
-                struct segment g = { 0 };
-                const char *from;
-                etcd_range_at(s, i, &a, &from, &g.end);
-                g.end_len = strlen(g.end);
-                g.from_len = strlen(from) < sizeof(g.from) ? strlen(from) : sizeof(g.from);
-                memcpy(g.from, from, g.from_len);
-                r = each_of(s, &g, &revision, fn, ctx, err);
-        }
+        for (size_t i = 0; r == 0 && i < etcd_n_ranges(s); i++)
+                r = each_of(s, i, &l, &pages, &revision, fn, ctx, err);
         arena_fini(&a);
         return r;
 }
@@ -163,14 +244,16 @@ int etcd_reader_events(struct store_reader *base, uint64_t since, bool backwards
 {
         struct etcd_store *s = ((struct etcd_reader *)base)->s;
         struct arena a = ARENA_INIT;
+        struct pages pages = { ETCD_PAGE };
         bool more = true;
         int r = 0;
         while (r == 0 && more) {
                 Etcd__RangeResponse *page;
                 int64_t now = 0;
-                char *from = etcd_event_key(s, &a, backwards ? 0 : since + 1);
-                char *end = backwards && since ? etcd_event_key(s, &a, since) : etcd_key(s, &a, "/events0");
-                r = etcd_range(s, from, strlen(from), end, strlen(end), ETCD_PAGE, backwards, &now, &a, &page, err);
+                struct segment g = { .end = backwards && since ? etcd_event_key(s, &a, since) : etcd_key(s, &a, "/events0") };
+                g.end_len = strlen(g.end);
+                g.from_len = (size_t)snprintf(g.from, sizeof(g.from), "%s", etcd_event_key(s, &a, backwards ? 0 : since + 1));
+                r = page_read(s, &pages, &g, backwards, &now, &a, &page, err);
                 if (r < 0)
                         break;
                 more = page->more && page->n_kvs;
@@ -219,7 +302,7 @@ int etcd_reader_records(struct store_reader *base, store_record_fn fn, void *ctx
         if (s->cache.whole)
                 return etcd_cache_records(&s->cache, fn, ctx, ret_head, err);
         struct giving g = { fn, ctx, ARENA_INIT };
-        int r = etcd_each_record(s, give_record, &g, ret_head, err);
+        int r = etcd_each_record(s, "loading from etcd", give_record, &g, ret_head, err);
         arena_fini(&g.memory);
         return r;
 }

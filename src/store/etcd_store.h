@@ -23,7 +23,13 @@
 /* Transactions under way: with large ones a second one gains little (etcd applies one at a time), and may overtake the first. The next one is packed meanwhile, so that it can leave at once. */
 #define ETCD_IN_FLIGHT 1
 #define ETCD_IN_FLIGHT_MAX 8
-#define ETCD_PAGE 256     /* keys per answer when much is read */
+/* How much is read at a time (etcd_read.c). etcd counts the rest of the range for every page, so that small ones make a long range quadratic: pages grow until one has about 1 MiB. Records may
+ * suddenly be 512 KiB each: what the client does not take (64 MiB, etcd_client.c), or etcd does not have ready in time, is asked for again in less. What ETCD_PAGE_SAFE has is taken whatever it is,
+ * since no value is larger than a request. */
+#define ETCD_PAGE 256
+#define ETCD_PAGE_MAX 4096
+#define ETCD_PAGE_SAFE 32
+#define ETCD_PAGE_BYTES (1u << 20)
 #define ETCD_CALL_MS 5000 /* one call, all members tried */
 #define ETCD_SEQ_DIGITS 20
 
@@ -188,9 +194,9 @@ int64_t etcd_prune(struct store *base, uint64_t keep_events, uint64_t max_remove
 int etcd_checkpoint(struct store *base, struct err *err);
 int etcd_load_checkpoint(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_seq, struct err *err);
 int etcd_integrity(struct store *base, struct err *err);
-/* Calls fn for every stored value of a record (undecoded) at one revision; *ret_head is the head there. */
+/* Calls fn for every stored value of a record (undecoded) at one revision; *ret_head is the head there. If it takes long a line in the log says this about once a second, and how far it is. */
 typedef int (*etcd_value_fn)(void *ctx, const char *key, const Etcd__KeyValue *kv, struct err *err);
-int etcd_each_record(struct etcd_store *s, etcd_value_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
+int etcd_each_record(struct etcd_store *s, const char *says_or_null, etcd_value_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
 int etcd_first_event(struct etcd_store *s, uint64_t *ret_seq, struct err *err);
 
 /* etcd_restore.c */

@@ -1,6 +1,7 @@
 /* store/etcd_test.c: what only the store in etcd can suffer: lost answers, another leader, members that die or hang. With a real etcd, and a proxy before it where a fault
  * must come at a certain moment. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "events.pb-c.h"
@@ -438,6 +439,102 @@ static void a_watch_that_is_far_behind_gets_everything(void **state)
         assert_true(seen.bytes >= (uint64_t)N * BYTES);
 }
 
+/* ---- reading it all ---- */
+
+#define SMALL 3000
+#define LARGE 200 /* of 500 KiB: more than one message may have, and they come when pages have grown */
+#define LARGE_FROM 2000
+#define LARGE_BYTES (500u << 10)
+#define PER_COMMIT 500
+
+static size_t bytes_of(uint32_t i)
+{
+        return i >= LARGE_FROM && i < LARGE_FROM + LARGE ? LARGE_BYTES + i % 7 : 20 + i % 50;
+}
+
+/* /k/000000 and so on: what is in them is told by their number. */
+static void fill(struct fixture *f)
+{
+        static char values[PER_COMMIT][80], large[LARGE_BYTES + 8], keys[PER_COMMIT][16];
+        uint64_t head = 0;
+        for (uint32_t i = 0; i < SMALL + LARGE;) {
+                struct store_record records[PER_COMMIT];
+                size_t n = 0;
+                do {
+                        size_t len = bytes_of(i);
+                        char *value = len >= LARGE_BYTES ? large : values[n];
+                        memset(value, 'a' + (int)(i % 26), len);
+                        snprintf(keys[n], sizeof(keys[n]), "/k/%06u", i);
+                        records[n] = (struct store_record){ keys[n], value, len };
+                        n++, i++;
+                } while (n < PER_COMMIT && i < SMALL + LARGE && bytes_of(i) < LARGE_BYTES && records[n - 1].len < LARGE_BYTES);
+                struct store_event event = { head + 1, "e", 1 };
+                struct store_batch batch = { head, head + 1, &event, 1, records, n };
+                if (store_commit(f->s, &batch, &f->err) < 0)
+                        fail_msg("%s", err_line(&f->err));
+                head++;
+        }
+}
+
+static int find_next(void *ctx, const struct store_record *r, struct err *err _unused_)
+{
+        uint32_t *next = ctx;
+        if (!str_starts(r->key, "/k/"))
+                return 0;
+        assert_string_equal(r->key, fmt("/k/%06u", *next));
+        assert_int_equal(r->len, bytes_of(*next));
+        const char *data = r->data;
+        assert_true(data[0] == 'a' + (char)(*next % 26) && data[r->len - 1] == data[0]);
+        ++*next;
+        return 0;
+}
+
+static void loads_all(struct fixture *f, struct store *s)
+{
+        uint32_t next = 0;
+        uint64_t head;
+        if (store_load(s, find_next, &next, &head, &f->err) < 0)
+                fail_msg("%s", err_line(&f->err));
+        assert_int_equal(next, SMALL + LARGE);
+        assert_int_equal(head, store_head(f->s));
+}
+
+static void *let_go(void *ctx)
+{
+        nanosleep(&(struct timespec){ .tv_sec = 1, .tv_nsec = 200000000 }, NULL);
+        etcd_proxy_hold(ctx, false, false);
+        return NULL;
+}
+
+/* R: A4 */
+static void many_records_of_all_sizes_are_read_back_whole(void **state)
+{
+        struct fixture *f = *state;
+        fill(f);
+        loads_all(f, f->s);
+}
+
+static void a_load_that_takes_long_says_how_far_it_is(void **state)
+{
+        struct fixture *f = *state;
+        FILE *lines = tmpfile();
+        char text[4096];
+        pthread_t thread;
+        fill(f);
+        etcd_proxy_hold(f->proxy, true, false);
+        assert_int_equal(pthread_create(&thread, NULL, let_go, f->proxy), 0);
+        log_setup(LOG_INFO, LOG_FORMAT_LOGFMT, fileno(lines));
+        loads_all(f, f->s);
+        log_setup(LOG_INFO, LOG_FORMAT_LOGFMT, 2);
+        pthread_join(thread, NULL);
+        rewind(lines);
+        text[fread(text, 1, sizeof(text) - 1, lines)] = 0;
+        fclose(lines);
+        /* with head, leader and schema; the first range is empty, and the line is due after it */
+        if (!strstr(text, fmt("msg=\"loading from etcd\" records=0 of=%d", SMALL + LARGE + 3)))
+                fail_msg("\"%s\"", text);
+}
+
 static void how_many_may_be_under_way_is_checked(void **state)
 {
         struct fixture *f = *state;
@@ -464,6 +561,8 @@ int main(void)
                 T(a_full_batch_and_the_largest_workload_are_one_request),
                 T(a_batch_that_is_too_large_as_json_is_one_request_too),
                 T(a_watch_that_is_far_behind_gets_everything),
+                T(many_records_of_all_sizes_are_read_back_whole),
+                T(a_load_that_takes_long_says_how_far_it_is),
                 T(how_many_may_be_under_way_is_checked),
 #undef T
 #define T(name) cmocka_unit_test_setup_teardown(name, setup_default, teardown)
