@@ -175,7 +175,39 @@ static bool take_error(struct cli *cli, const void *data, size_t len, int grpc_s
         return taken;
 }
 
-int client_failure(struct cli *cli, struct grpc_call *call, int grpc_status, struct err *err)
+bool client_may_pass(const struct err *err)
+{
+        return err->code == ERR_UNAVAILABLE || err->code == ERR_LIMIT || err->code == ERR_CANCELLED;
+}
+
+/* What to say of a change whose answer did not come. NULL: the call changes nothing. */
+static const char *unsure_hint(const char *method)
+{
+        static const char *const reads[] = { "Get", "List", "Watch", "Explain", "Plan", "Logs", "Exec" };
+        for (size_t i = 0; i < ARRAY_LEN(reads); i++)
+                if (str_starts(method, reads[i]))
+                        return NULL;
+        if (str_starts(method, "Create"))
+                return "what was sent may have happened: look before you repeat it";
+        return "what was sent may have happened; it can be sent again safely";
+}
+
+static int cannot_reach(struct cli *cli, const char *method, const char *message, struct err *err)
+{
+        const struct client *c = cli->client;
+        bool nobody = str_starts(message, "cannot connect"), hangs_up = strstr(message, "the connection was lost") != NULL;
+        const char *hint = "start one with ./run or `berth dev`, or set BERTH_SERVER=host:port (its gRPC address)";
+        if (nobody && hangs_up && !cli->common.tls_ca)
+                hint = "somebody is there and hangs up: a server with TLS wants --tls-ca FILE (or BERTH_TLS_CA)";
+        else if (!nobody && hangs_up) /* there was a connection, so that the request may have got through */
+                hint = unsure_hint(method) ? unsure_hint(method) : "it was there a moment ago: try again";
+        return err_set(err, ERR_UNAVAILABLE,
+                       .msg = !nobody && hangs_up ? fmt("the server at %s went away", c->address)
+                                                  : fmt("cannot reach the server at %s", c->address),
+                       .detail = fmt("%s%saddress from %s", message, *message ? "; " : "", c->source), .hint = hint);
+}
+
+int client_failure(struct cli *cli, struct grpc_call *call, const char *method, int grpc_status, struct err *err)
 {
         size_t len = 0;
         const char *packed = grpc_call_trailer(call, GRPC_ERROR_TRAILER, &len), *message = grpc_call_message(call);
@@ -185,17 +217,11 @@ int client_failure(struct cli *cli, struct grpc_call *call, int grpc_status, str
                 err = &ignored;
         if (packed && take_error(cli, packed, len, grpc_status, err))
                 return -(int)err->code;
-        bool hangs_up = !str_empty(message) && strstr(message, "the connection was lost");
         if (grpc_status == GRPC_UNAVAILABLE)
-                return err_set(err, ERR_UNAVAILABLE, .msg = fmt("cannot reach the server at %s", c->address),
-                               .detail =
-                                   fmt("%s%saddress from %s", str_empty(message) ? "" : message, str_empty(message) ? "" : "; ", c->source),
-                               .hint = hangs_up && !cli->common.tls_ca
-                                           ? "somebody is there and hangs up: a server with TLS wants --tls-ca FILE (or BERTH_TLS_CA)"
-                                           : "start one with ./run or `berth dev`, or set BERTH_SERVER=host:port (its gRPC address)");
+                return cannot_reach(cli, method, message ? message : "", err);
         if (grpc_status == GRPC_DEADLINE_EXCEEDED)
                 return err_set(err, ERR_DEADLINE, .msg = fmt("the server at %s did not answer in time", c->address), .detail = message,
-                               .hint = "what was asked may still happen; look before you repeat it");
+                               .hint = unsure_hint(method) ? unsure_hint(method) : "try again");
         if (grpc_status == GRPC_UNIMPLEMENTED)
                 return err_set(err, ERR_UNSUPPORTED, .msg = fmt("the server at %s does not know this call", c->address), .detail = message,
                                .hint = "is it a berth server, and not older than this command?");
@@ -208,6 +234,7 @@ int client_failure(struct cli *cli, struct grpc_call *call, int grpc_status, str
 struct pending {
         struct cli *cli;
         struct grpc_call *call; /* NULL: ended */
+        const char *method;
         struct err *err;
         struct str message; /* unary: the reply; stream: the message that waits to be taken */
         int result;         /* < 0: failed */
@@ -249,7 +276,7 @@ static void on_close(struct grpc_call *call, enum grpc_status status)
         p->ended = true;
         p->call = NULL;
         if (!p->cancelled && status != GRPC_OK)
-                p->result = client_failure(p->cli, call, status, p->err);
+                p->result = client_failure(p->cli, call, p->method, status, p->err);
 }
 
 static void on_tick(evutil_socket_t fd _unused_, short what _unused_, void *ctx)
@@ -294,6 +321,7 @@ static int start(struct cli *cli, struct pending *p, const struct grpc_callbacks
                 return r;
         _cleanup_(str_finip) struct str packed = STR_INIT;
         pb_pack(&packed, request);
+        p->method = method;
         p->call = grpc_channel_call(channel, fmt("/berth.v1.Control/%s", method), &(struct grpc_call_options){ .deadline_ms = deadline_ms },
                                     callbacks, p);
         if (grpc_call_send(p->call, str_c(&packed), packed.len) == -ERR_LIMIT)

@@ -46,6 +46,9 @@ typedef int (*client_message_fn)(void *ctx, const ProtobufCMessage *message, str
 int client_stream(struct cli *cli, const char *method, const void *request, const ProtobufCMessageDescriptor *reply_type, int64_t tick_ms,
                   client_message_fn fn, void *ctx, struct err *err);
 
+/* A failure that the next try may not meet: the server is away, restarts or is busy. */
+bool client_may_pass(const struct err *err);
+
 void client_close(struct cli *cli);
 
 /* For exec, which sends and receives at the same time: the parts. */
@@ -54,6 +57,6 @@ struct grpc_channel;
 struct grpc_call;
 int client_open(struct cli *cli, struct event_base **ret_base, struct grpc_channel **ret_channel, struct err *err);
 /* In on_close of a call that did not end well: fills err, returns its negative code. */
-int client_failure(struct cli *cli, struct grpc_call *call, int grpc_status, struct err *err);
+int client_failure(struct cli *cli, struct grpc_call *call, const char *method, int grpc_status, struct err *err);
 
 #endif

@@ -198,7 +198,7 @@ static void on_close(struct grpc_call *call, enum grpc_status status)
         s->ended = true;
         s->call = NULL;
         if (!s->failed && status != GRPC_OK && !s->has_exit_code)
-                s->result = client_failure(s->cli, call, status, s->err);
+                s->result = client_failure(s->cli, call, "Exec", status, s->err);
         event_base_loopbreak(s->base);
 }
 
