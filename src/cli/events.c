@@ -1,6 +1,7 @@
 /* cli/events.c: berth events: what happened, in order; --follow goes on with what happens. */
 #include "cli/events.h"
 #include "base/clock.h"
+#include "cli/follow.h"
 #include "cli/names.h"
 #include "cli/verbs.h"
 #include "model/json.h"
@@ -23,19 +24,9 @@ static const struct opt rows[] = {
         OUTPUT_ROWS(struct events_options, output),
 };
 
-struct follower {
-        struct output *output;
-        uint64_t last;
-};
-
 static int on_event(void *ctx, const ProtobufCMessage *m, struct err *err _unused_)
 {
-        struct follower *f = ctx;
-        const Pb__Event *e = (const Pb__Event *)m;
-        if (!e || e->seq <= f->last)
-                return 0;
-        f->last = e->seq;
-        output_item(f->output, m, clock_wall_ms());
+        output_item(ctx, m, clock_wall_ms());
         return 0;
 }
 
@@ -105,18 +96,16 @@ int events_print(struct cli *cli, const struct events_options *o, struct err *er
                 cli_say(cli, "no events\n");
         else if (r == 0)
                 output_list(&output, list.items, list.n, clock_wall_ms());
-        struct follower f = { .output = &output, .last = list.version };
         arena_fini(&arena);
         if (r == 0 && o->follow) {
-                q.since = f.last;
+                q.since = list.version;
                 q.before = 0;
                 q.newest_first = false;
                 q.limit = 0;
-                q.follow = true;
-                r = client_stream(cli, "WatchEvents", &q, &pb__event__descriptor, 0, on_event, &f, err);
+                r = follow_events(cli, &q, on_event, &output, err);
         }
         output_fini(&output);
-        return r == CLIENT_INTERRUPTED ? 0 : r;
+        return r;
 }
 
 static int events_run(struct cli *cli, const void *values, const struct args *args, struct err *err)

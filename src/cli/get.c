@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/map.h"
 #include "cli/events.h"
+#include "cli/follow.h"
 #include "cli/names.h"
 #include "cli/verbs.h"
 #include "model/json.h"
@@ -138,7 +139,7 @@ static int on_event(void *ctx, const ProtobufCMessage *message, struct err *err)
         struct getter *g = ctx;
         const Pb__Event *e = (const Pb__Event *)message;
         bool workloads = g->kind == &kind_workload;
-        const char *id = !e ? NULL : workloads ? e->workload_id : e->node_id;
+        const char *id = workloads ? e->workload_id : e->node_id;
         if (str_empty(id))
                 return 0;
         if (!workloads && !str_empty(e->workload_id) && e->type != PB__EVENT_TYPE__E__WorkloadScheduled &&
@@ -180,9 +181,7 @@ static int watch(struct getter *g, const struct listing *list, struct err *err)
         for (size_t i = 0; i < list->n; i++)
                 (void)is_news(g, g->kind->id(list->items[i], buf), version_of(g->kind, list->items[i]));
         q.since = list->version == UINT64_MAX ? 0 : list->version;
-        q.follow = true;
-        int r = client_stream(g->cli, "WatchEvents", &q, &pb__event__descriptor, 0, on_event, g, err);
-        return r == CLIENT_INTERRUPTED ? 0 : r;
+        return follow_events(g->cli, &q, on_event, g, err);
 }
 
 /* ---- the verb ---------------------------------------------------------------------------------------------------------------------------- */

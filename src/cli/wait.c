@@ -154,11 +154,6 @@ static int on_event(void *ctx, const ProtobufCMessage *message, struct err *err)
         return look(w, err);
 }
 
-static bool may_pass(const struct err *err)
-{
-        return err->code == ERR_UNAVAILABLE || err->code == ERR_LIMIT || err->code == ERR_CANCELLED;
-}
-
 static int wait_one(struct waiter *w, struct err *err)
 {
         for (;;) {
@@ -174,7 +169,7 @@ static int wait_one(struct waiter *w, struct err *err)
                 }
                 if (r == 1)
                         return w->verdict == WAIT_REACHED ? 0 : -(int)err->code;
-                if (r < 0 && !may_pass(err))
+                if (r < 0 && !client_may_pass(err))
                         return r;
                 if (clock_mono_ns() >= w->until_ns)
                         return r < 0 ? r : time_is_up(w, err);

@@ -296,3 +296,34 @@ class CommandLine(Case):
             self.assertIn(words, r.err)
             self.assertNotIn("TLS", r.err)
         self.assertIn("unsure", c.ok("apply", "-f", "-", stdin=json.dumps(c.manifest("unsure"))).out)
+
+    def follow_over_a_restart(self, c, *args):
+        p = subprocess.Popen([BERTH, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**c.env, "BERTH_SERVER": c.grpc_address})
+        lines = []
+        for how in ("kill", "stop"):
+            c.apply(f"{args[0]}-before-{how}")
+            self.read_until(p, lines, f"{args[0]}-before-{how}")
+            c.restart_server(how)
+            c.apply(f"{args[0]}-after-{how}")
+            self.read_until(p, lines, f"{args[0]}-after-{how}")
+        self.assertIsNone(p.poll())
+        p.send_signal(signal.SIGINT)
+        rest, err = p.communicate(timeout=10)
+        self.assertEqual(p.returncode, 0, err)
+        self.assertIn("trying again", err)
+        return lines + rest.splitlines()
+
+    def read_until(self, p, lines, word):
+        for line in p.stdout:
+            lines.append(line)
+            if word in line:
+                return
+        self.fail(f"{word} did not come, it ended with {p.wait()}: {p.stderr.read()}")
+
+    # R: C29 A9
+    def test_following_goes_on_when_the_server_restarts(self):
+        c = self.cluster(nodes=0)
+        lines = self.follow_over_a_restart(c, "events", "--follow", "--since", "0", "-o", "json")
+        seqs = [int(json.loads(line)["seq"]) for line in lines if line.strip()]
+        self.assertEqual(seqs, list(range(seqs[0], seqs[0] + len(seqs))), "each once, none lost")
+        self.follow_over_a_restart(c, "get", "workloads", "--watch")

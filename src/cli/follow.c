@@ -1,0 +1,47 @@
+/* cli/follow.c: see follow.h. */
+#include "cli/follow.h"
+#include "cli/progress.h"
+#include <poll.h>
+
+#define AGAIN_MS 300
+
+struct following {
+        client_message_fn fn;
+        void *ctx;
+        uint64_t last;
+        struct progress progress;
+};
+
+static int on_event(void *ctx, const ProtobufCMessage *message, struct err *err)
+{
+        struct following *f = ctx;
+        const Pb__Event *e = (const Pb__Event *)message;
+        if (!e || e->seq <= f->last)
+                return 0;
+        progress_clear(&f->progress);
+        int r = f->fn(f->ctx, message, err);
+        if (r == 0)
+                f->last = e->seq;
+        return r;
+}
+
+int follow_events(struct cli *cli, Pb__ListEventsRequest *q, client_message_fn fn, void *ctx, struct err *err)
+{
+        struct following f = { .fn = fn, .ctx = ctx, .last = q->since };
+        int r;
+        progress_init(&f.progress, cli);
+        q->follow = true;
+        for (;;) {
+                struct err own = { 0 };
+                q->since = f.last;
+                r = client_stream(cli, "WatchEvents", q, &pb__event__descriptor, 0, on_event, &f, &own);
+                if (r == CLIENT_INTERRUPTED || (r < 0 && !client_may_pass(&own))) {
+                        *err = own;
+                        break;
+                }
+                progress_show(&f.progress, "%s; trying again", r < 0 ? own.msg : "the server has ended the stream");
+                (void)poll(NULL, 0, AGAIN_MS);
+        }
+        progress_clear(&f.progress);
+        return r == CLIENT_INTERRUPTED ? 0 : r;
+}
