@@ -82,6 +82,21 @@ static void copy_text(char *to, size_t size, const char *from)
         to[len] = '\0';
 }
 
+/* The same, but a list ("a, b, c") ends behind one of its words: half of one looks like a name. */
+static void copy_list(char *to, size_t size, const char *from)
+{
+        static const char more[] = ", ...";
+        size_t end = size - sizeof(more), least = size / 2;
+
+        copy_text(to, size, from);
+        if (!from || strnlen(from, size) < size)
+                return;
+        while (end > least && !(from[end] == ',' && from[end + 1] == ' '))
+                end--;
+        if (end > least)
+                memcpy(to + end, more, sizeof(more));
+}
+
 int err_fill(struct err *err, enum err_code code, const struct err_parts *parts)
 {
         must(code > ERR_OK && code < _ERR_MAX, "an error has a code that says what went wrong");
@@ -93,8 +108,8 @@ int err_fill(struct err *err, enum err_code code, const struct err_parts *parts)
         e.retry_after_ms = parts->retry_after_ms;
         e.excess = parts->excess;
         copy_text(e.msg, sizeof(e.msg), parts->msg);
-        copy_text(e.detail, sizeof(e.detail), parts->detail);
-        copy_text(e.hint, sizeof(e.hint), parts->hint);
+        copy_list(e.detail, sizeof(e.detail), parts->detail);
+        copy_list(e.hint, sizeof(e.hint), parts->hint);
         copy_text(e.path, sizeof(e.path), parts->path);
         memcpy(err, &e, sizeof(e));
         return -(int)code;

@@ -56,7 +56,7 @@ struct err_parts {
         struct excess excess;
 };
 
-/* Fills err (truncating) and returns -code. */
+/* Fills err (truncating; lists in detail and hint behind a whole word, with ", ...") and returns -code. */
 int err_fill(struct err *err, enum err_code code, const struct err_parts *parts);
 #define err_set(err, code, ...) err_fill((err), (code), &(const struct err_parts){ __VA_ARGS__ })
 

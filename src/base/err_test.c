@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 /* R: A9 */
@@ -79,6 +80,21 @@ static void context_goes_in_front(void **state _unused_)
         assert_string_equal(err_line(NULL), "no error");
         assert_string_equal(err_line(&(struct err){ 0 }), "no error");
         assert_string_equal(err_line(&(struct err){ .code = ERR_NOMEM }), "nomem");
+}
+
+static void a_list_that_is_too_long_ends_behind_a_whole_word(void **state _unused_)
+{
+        struct err err;
+        char list[600] = "";
+
+        for (int i = 0; i < 60; i++)
+                snprintf(list + strlen(list), sizeof(list) - strlen(list), "%sfield%02d", i ? ", " : "fields here: ", i);
+        err_set(&err, ERR_INVALID, .msg = "m", .detail = list, .hint = list);
+        assert_string_equal(err.hint + strlen(err.hint) - strlen("field25, ..."), "field25, ...");
+        assert_true(strlen(err.detail) < sizeof(err.detail) && strcmp(err.detail + strlen(err.detail) - 5, ", ...") == 0);
+        list[255] = '\0'; /* fits just so */
+        err_set(&err, ERR_INVALID, .msg = "m", .hint = list);
+        assert_string_equal(err.hint, list);
 }
 
 static void every_code_has_its_numbers(void **state _unused_)
@@ -151,6 +167,7 @@ int main(void)
                 cmocka_unit_test(texts_are_cut_at_whole_characters),
                 cmocka_unit_test(parts_may_point_into_the_error_itself),
                 cmocka_unit_test(context_goes_in_front),
+                cmocka_unit_test(a_list_that_is_too_long_ends_behind_a_whole_word),
                 cmocka_unit_test(every_code_has_its_numbers),
                 cmocka_unit_test(the_last_sixteen_texts_stay),
                 cmocka_unit_test(threads_have_their_own_texts),
