@@ -52,7 +52,9 @@ static const char *found(const struct yaml *r)
         case YAML_SCALAR_EVENT:
                 if (r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
                         return r->event.data.scalar.length ? fmt("%.60s", (const char *)r->event.data.scalar.value) : "nothing";
-                return "a text in quotes";
+                if (memchr(r->event.data.scalar.value, 0, r->event.data.scalar.length))
+                        return "a text with a zero byte in it";
+                return fmt("\"%.60s\"", (const char *)r->event.data.scalar.value);
         case YAML_SEQUENCE_START_EVENT:
                 return "a list";
         case YAML_MAPPING_START_EVENT:
@@ -154,6 +156,8 @@ static const char *scalar_hint(const struct yaml *r, const struct shape_field *f
                 unsigned shift = str_ends(name, "_kb") ? 10 : str_ends(name, "_mb") ? 20 : 30;
                 return fmt("%s is a plain number: write %lld", name, (long long)((bytes + (1ll << shift) - 1) >> shift));
         }
+        if (memchr(r->event.data.scalar.value, 0, r->event.data.scalar.length))
+                return "leave out \\u0000 and \\0";
         if (!is_plain(r) && f->kind != SHAPE_TIME)
                 return "take the quotes away";
         return NULL;

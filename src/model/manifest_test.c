@@ -102,13 +102,16 @@ static void errors_say_where(void **state)
         refuses("id: a\nspec:\n  comand: [x]\n", "f.yaml:3:3: spec.comand: unknown field, did you mean command", "spec.comand");
         refuses("resources: {memory: 512Mi}", "f.yaml:1:13: resources.memory: unknown field, did you mean memory_mb", "resources.memory");
         refuses("resources: {memory_mb: 512Mi}", "f.yaml:1:24: resources.memory_mb: expected a whole number", "resources.memory_mb");
-        refuses("resources: {memory_mb: '512'}", "f.yaml:1:24: resources.memory_mb: expected a whole number", "resources.memory_mb");
+        refuses("resources: {memory_mb: '512'}",
+                "f.yaml:1:24: resources.memory_mb: expected a whole number from 0 to 1099511627776, got \"512\"", "resources.memory_mb");
         refuses("id: a\nid: b", "f.yaml:2:1: id: the field is there twice", "id");
         refuses("labels:\n  a: 1\n  a: 2\n", "f.yaml:2:3: labels.a: the key is there twice", "labels.a");
         refuses("spec: {env: {A: }}", "f.yaml:1:17: spec.env.A: expected a string, got nothing", "spec.env.A");
         refuses("spec: {command: ls}", "f.yaml:1:17: spec.command: expected a list, got ls", "spec.command");
         refuses("spec: {command: [a, [b]]}", "f.yaml:1:21: spec.command[1]: expected a string, got a list", "spec.command[1]");
-        refuses("spec: {command: [\"a\\0b\"]}", "f.yaml:1:18: spec.command[0]: expected a string", "spec.command[0]");
+        refuses("spec: {command: [\"a\\0b\"]}", "f.yaml:1:18: spec.command[0]: expected a string, got a text with a zero byte in it",
+                "spec.command[0]");
+        refuses("{\"type\":\"frob\"}", "f.yaml:1:9: type: expected one of container, compose, vm, process, got \"frob\"", "type");
         refuses("restart: allways", "f.yaml:1:10: restart: expected one of always, on-failure, never, got allways", "restart");
         refuses("spec: x", "f.yaml:1:7: spec: expected an object, got x", "spec");
         refuses("spec:\n\t- x", "f.yaml:2:1: spec: found character that cannot start any token", "spec");

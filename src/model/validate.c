@@ -356,7 +356,7 @@ static int normalise_workload(struct arena *arena, Pb__Workload *w, const struct
                 return rc;
         if (w->desired_state == PB__DESIRED_STATE__E__Deleted)
                 return fail(err, STEP(at, "desired_state"), "a workload cannot be applied as Deleted",
-                            "to remove it: berth delete, or DELETE /workloads/{id}");
+                            "to remove it: berth delete, or DELETE /v1/workloads/{id}");
         rc = choose_type(w, at, err);
         if (rc < 0)
                 return rc;
@@ -471,7 +471,7 @@ int request_normalise(struct arena *arena, ProtobufCMessage *request, struct err
         if (type == &pb__set_desired_request__descriptor &&
             ((const Pb__SetDesiredRequest *)request)->desired_state == PB__DESIRED_STATE__E__Deleted)
                 return fail(err, STEP(NULL, "desired_state"), "must be Running or Stopped",
-                            "to remove a workload: berth delete, or DELETE /workloads/{id}");
+                            "to remove a workload: berth delete, or DELETE /v1/workloads/{id}");
         if (type == &pb__exec_start__descriptor && str_empty(((const Pb__ExecStart *)request)->command[0])) {
                 struct path_step command = { .name = "command", .name_len = 7 };
                 return fail(err, &(struct path_step){ .up = &command }, "must not be empty", NULL);
