@@ -31,6 +31,32 @@ int set_wish(struct cli *cli, const struct args *args, const Pb__SetNodeWishRequ
         return r;
 }
 
+int cordon_first(struct cli *cli, const struct args *args, uint64_t *index, struct err *err)
+{
+        struct text_list names;
+        int r = names_of_kind(cli, &cli->arena, "node", args, &names, err);
+        if (r < 0 || names.n < 2)
+                return r;
+        Pb__Node **nodes = arena_new_n(&cli->arena, Pb__Node *, names.n);
+        for (size_t i = 0; i < names.n; i++)
+                if (!(nodes[i] = node_named(cli, &cli->arena, names.at[i], err)))
+                        return -(int)err->code;
+        for (size_t i = 0; i < names.n; i++) {
+                Pb__SetNodeWishRequest q = PB__SET_NODE_WISH_REQUEST__INIT;
+                if (nodes[i]->wish > PB__NODE_WISH__E__schedulable)
+                        continue;
+                q.id = nodes[i]->id;
+                q.wish = PB__NODE_WISH__E__cordoned;
+                q.check_index = *index;
+                Pb__Node *n = client_call(cli, &cli->arena, "SetNodeWish", &q, &pb__node__descriptor, err);
+                if (!n)
+                        return -(int)err->code;
+                if (*index && n->resource_version > *index)
+                        *index = n->resource_version;
+        }
+        return 0;
+}
+
 static int plain_wish(struct cli *cli, const struct args *args, Pb__NodeWish__E wish, const char *done, struct err *err)
 {
         Pb__SetNodeWishRequest q = PB__SET_NODE_WISH_REQUEST__INIT;

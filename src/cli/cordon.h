@@ -9,4 +9,7 @@
 int set_wish(struct cli *cli, const struct args *args, const Pb__SetNodeWishRequest *asked, const char *done, struct text_list *ret_ids,
              struct err *err);
 
+/* Cordons, without a word, those of them that take work: what leaves one of several must not go to the next. *index: as check_index, 0 or what the plan said; moves on with our own changes. */
+int cordon_first(struct cli *cli, const struct args *args, uint64_t *index, struct err *err);
+
 #endif

@@ -9,6 +9,8 @@
 #include <poll.h>
 #include <string.h>
 
+#define DEADLINE_MAX_MS (7 * 24 * 3600 * 1000LL) /* as model/rules.c has it */
+
 struct drain_options {
         bool wait;
         int64_t deadline_ms, timeout_ms, check_index;
@@ -68,10 +70,15 @@ static int drain_run(struct cli *cli, const void *values, const struct args *arg
         if (o->deadline_ms == 0) /* for the server that is no deadline at all, which nobody means who says 0 */
                 return usage_error(cli, err, "a deadline of 0 is none: leave --deadline out, or say 1s");
         int64_t deadline_ms = o->deadline_ms < 0 ? 0 : o->deadline_ms;
+        if (deadline_ms > DEADLINE_MAX_MS)
+                return err_set(err, ERR_INVALID, .msg = "a deadline is at most 7 days away", .detail = "--deadline",
+                               .hint = "say 168h or less, or leave --deadline out: then nothing is stopped that fits nowhere else");
         q.wish = PB__NODE_WISH__E__draining;
         q.check_index = (uint64_t)o->check_index;
         q.deadline_seconds = (deadline_ms + 999) / 1000;
-        int r = set_wish(cli, args, &q, "draining", &ids, err);
+        int r = cordon_first(cli, args, &q.check_index, err);
+        if (r == 0)
+                r = set_wish(cli, args, &q, "draining", &ids, err);
         int64_t timeout_ms = o->timeout_ms ? o->timeout_ms : WAIT_DEFAULT_MS + deadline_ms;
         int64_t until_ns = clock_mono_ns() + timeout_ms * 1000000;
         struct progress progress;

@@ -307,7 +307,10 @@ static void event_row(struct table *t, const ProtobufCMessage *m, int64_t now_ms
         table_add(t, e->reason ? reason_name(e->reason) : NULL, TINT_NONE);
         table_add(t, e->actor, TINT_NONE);
         table_add(t, e->request_id, TINT_NONE);
-        table_add(t, e->message, TINT_NONE);
+        if (e->type == PB__EVENT_TYPE__E__NodeWishChanged)
+                table_addf(t, TINT_NONE, "%s to %s", e->message, json_enum_name(&pb__node_wish__e__descriptor, (int)e->wish));
+        else
+                table_add(t, e->message, TINT_NONE);
 }
 
 static const char *event_id(const ProtobufCMessage *m, char buf[WORDS_LEN])

@@ -108,6 +108,22 @@ static void every_row_has_as_many_cells_as_columns(void **state)
         }
 }
 
+static void a_changed_wish_says_to_what(void **state)
+{
+        Pb__Event e = PB__EVENT__INIT;
+        struct table *t = table_create(kind_event.columns, kind_event.n_columns);
+        struct str out = STR_INIT;
+        (void)state;
+        e.type = PB__EVENT_TYPE__E__NodeWishChanged;
+        e.wish = PB__NODE_WISH__E__draining;
+        e.message = (char *)"wish changed";
+        kind_event.row(t, &e.base, 1000);
+        table_print(t, &(struct table_style){ .wide = true }, &out);
+        assert_non_null(strstr(str_c(&out), "wish changed to draining"));
+        str_fini(&out);
+        table_destroy(t);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -116,6 +132,7 @@ int main(void)
                 cmocka_unit_test(a_retry_says_when),
                 cmocka_unit_test(a_node_shows_what_the_operator_wants),
                 cmocka_unit_test(every_row_has_as_many_cells_as_columns),
+                cmocka_unit_test(a_changed_wish_says_to_what),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

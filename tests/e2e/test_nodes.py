@@ -21,6 +21,24 @@ def traced(c, name):
 
 class Drain(Case):
     # R: C12 A8
+    def test_nodes_that_are_drained_together_do_not_take_each_others_work(self):
+        c = self.cluster(nodes=3)
+        c.ok("cordon", "node-3")
+        for i in range(6):
+            c.apply(f"w{i}")
+        for i in range(6):
+            c.wait_phase(f"w{i}", "Running")
+        c.ok("uncordon", "node-3")
+        before = c.head()
+        c.ok("drain", "node-1", "node-2", "--wait")
+        placed = [e for e in c.events() if e["seq"] > before and e["type"] == "WorkloadScheduled"]
+        self.assertEqual({e["node_id"] for e in placed}, {"node-3"}, placed)
+        self.assertIn("wish changed to draining", c.ok("events", "--type", "NodeWishChanged").out)
+        r = c.cli("drain", "node-3", "--deadline", "99999999999h")
+        self.assertEqual(r.code, 2)
+        self.assertIn("168h", r.err)
+
+    # R: C12
     def test_a_drain_moves_what_fits_and_names_what_does_not_until_its_deadline(self):
         c = self.cluster(heartbeat="300ms")
         c.start_agent("node-1", cpu="4")
