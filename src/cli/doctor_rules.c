@@ -302,7 +302,7 @@ static void examine_nodes(struct exam *x)
                            "berth describe node NAME shows the blockers; add capacity, or drain with --deadline");
         bad += about_nodes(x, has_no_runtime, FINDING_PROBLEM, "node-runtime", "where a runtime does not work",
                            "berth describe node NAME says which; mend it there and start its agent anew");
-        about_nodes(x, is_kept_empty, FINDING_NOTE, "node-cordoned", "that take nothing new by an operator's wish", "berth uncordon NAME");
+        about_nodes(x, is_kept_empty, FINDING_NOTE, "node-cordoned", "taking nothing new by an operator's wish", "berth uncordon NAME");
         if (!bad)
                 tell(x, FINDING_OK, "nodes", text(x, "%zu nodes, all heard", x->f->n_nodes), NULL);
         if (str_eq(x->f->cluster->mode, "eviction held"))
@@ -326,7 +326,7 @@ static void tally_add(struct tally *t, const Pb__Workload *w)
         name_add(&t->names, w->id);
 }
 
-/* "3 cpu-insufficient, 1 label-mismatch" */
+/* " (3 cpu-insufficient, 1 label-mismatch)"; "" if none has a reason: that a node is silent needs no other */
 static char *reasons(struct exam *x, const struct tally *t)
 {
         struct str s = STR_INIT;
@@ -341,7 +341,7 @@ static char *reasons(struct exam *x, const struct tally *t)
                 told[best] = true;
                 str_addf(&s, "%s%zu %s", s.len ? ", " : "", t->by_reason[best], json_enum_name(&pb__reason__e__descriptor, (int)best));
         }
-        char *all = text(x, "%s", s.len ? str_c(&s) : "no reason given");
+        char *all = text(x, "%s%s%s", s.len ? " (" : "", str_c(&s), s.len ? ")" : "");
         str_fini(&s);
         return all;
 }
@@ -350,7 +350,7 @@ static void about_workloads(struct exam *x, struct tally *t, const char *check, 
 {
         char *names = names_end(x, &t->names);
         if (t->n)
-                problem(x, check, text(x, "%zu %s %s (%s): %s", t->n, t->n == 1 ? "workload" : "workloads", what, reasons(x, t), names),
+                problem(x, check, text(x, "%zu %s %s%s: %s", t->n, t->n == 1 ? "workload" : "workloads", what, reasons(x, t), names),
                         text(x, "%s", advice));
 }
 

@@ -117,6 +117,17 @@ static void a_healthy_cluster_has_no_problems(void **state)
 }
 
 /* R: C36 */
+static void what_has_no_reason_of_its_own_is_told_without_one(void **state)
+{
+        (void)state;
+        struct ward w;
+        healthy(&w);
+        add_workload(&w, "mute", PB__PHASE__E__Unknown, PB__REASON__E__none);
+        assert_string_equal(find(&w, "workloads-unknown")->what, "1 workload on nodes that are not heard: mute");
+        discharge(&w);
+}
+
+/* R: C36 */
 static void what_is_wrong_with_the_server_is_found(void **state)
 {
         (void)state;
@@ -218,6 +229,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_healthy_cluster_has_no_problems),
+                cmocka_unit_test(what_has_no_reason_of_its_own_is_told_without_one),
                 cmocka_unit_test(what_is_wrong_with_the_server_is_found),
                 cmocka_unit_test(what_is_wrong_with_nodes_is_found),
                 cmocka_unit_test(workloads_in_trouble_are_counted_by_reason),

@@ -1,4 +1,5 @@
 /* cli/retry.c: berth retry: do not wait for the back-off, and forget earlier failures. */
+#include "cli/kinds.h"
 #include "cli/names.h"
 #include "cli/verbs.h"
 #include "cli/wait.h"
@@ -21,10 +22,15 @@ static int retry_run(struct cli *cli, const void *values, const struct args *arg
                 if (!w)
                         return -(int)err->code;
                 ref.id = w->id;
+                Pb__Phase__E was = w->status ? w->status->phase : PB__PHASE__E__unset;
+                bool waits = was == PB__PHASE__E__RetryPending || was == PB__PHASE__E__Failed || was == PB__PHASE__E__Completed;
                 w = client_call(cli, &cli->arena, "RetryWorkload", &ref, &pb__workload__descriptor, err);
                 if (!w)
                         return -(int)err->code;
-                cli_out(cli, "workload/%s is tried again\n", w->id);
+                if (waits)
+                        cli_out(cli, "workload/%s is tried again\n", w->id);
+                else
+                        cli_out(cli, "workload/%s is %s: there is nothing to try again\n", w->id, phase_name(was));
                 r = wait_goal_parse(o->wait.state, wait_goal_started(w), &goal, err);
                 if (r == 0 && o->wait.state)
                         r = wait_for(cli, (const char *const[]){ w->id }, 1, &goal, o->wait.timeout_ms, err);

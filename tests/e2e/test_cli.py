@@ -257,6 +257,16 @@ class CommandLine(Case):
             self.assertIn(word, out)
         self.assertIn("node-1", c.ok("describe", "node", "node-1").out)
 
+    # R: A9
+    def test_a_retry_says_whether_anything_is_tried_again(self):
+        c = self.cluster(nodes=1)
+        c.apply("runs")
+        c.apply("fails", command=["false"], restart="never", retry={"max_attempts": 1})
+        c.wait_phase("runs", "Running")
+        c.wait_phase("fails", "Failed")
+        self.assertEqual(c.ok("retry", "runs").out, "workload/runs is Running: there is nothing to try again\n")
+        self.assertEqual(c.ok("retry", "fails").out, "workload/fails is tried again\n")
+
     # R: C2
     def test_watch_shows_changes(self):
         c = self.prepared()
