@@ -1,4 +1,5 @@
 /* server/metrics_test.c: the text is read line by line as Prometheus would. */
+#include "base/file.h"
 #include "base/mem.h"
 #include "events.pb-c.h"
 #include "server/metrics.h"
@@ -105,6 +106,34 @@ static void every_line_is_valid_exposition_format(void **state)
         assert_true(samples > 60);
         mem_free(text);
         mem_free(m);
+}
+
+/* R: C36 */
+static void every_family_is_in_the_documents(void **state)
+{
+        (void)state;
+        struct core_stats stats = { 0 };
+        struct metrics *m = mem_must(sizeof(*m));
+        struct str page = STR_INIT;
+        size_t n = 0, rows = 0;
+        metrics_init(m);
+        assert_true(file_read(METRICS_PAGE, 1 << 20, &page, NULL) >= 0);
+        char *text = render(m, &stats), *save = NULL;
+        for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+                char name[128], type[32], row[200];
+                if (sscanf(line, "# TYPE %127s %31s", name, type) != 2)
+                        continue;
+                snprintf(row, sizeof(row), "\n| `%s` | %s | ", name, type);
+                if (!strstr(str_c(&page), row))
+                        fail_msg("docs/metrics.md has no row for %s (%s)", name, type);
+                n++;
+        }
+        for (const char *at = str_c(&page); (at = strstr(at, "\n| `")); at++)
+                rows++;
+        assert_int_equal(rows, n); /* and none for what is not there any more */
+        mem_free(text);
+        mem_free(m);
+        str_fini(&page);
 }
 
 /* R: C36 */
@@ -238,6 +267,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(every_line_is_valid_exposition_format),
+                cmocka_unit_test(every_family_is_in_the_documents),
                 cmocka_unit_test(the_named_families_are_there),
                 cmocka_unit_test(the_families_of_persys_dashboards_are_there),
                 cmocka_unit_test(histogram_buckets_add_up),
