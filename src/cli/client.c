@@ -195,15 +195,15 @@ static const char *unsure_hint(const char *method)
 static int cannot_reach(struct cli *cli, const char *method, const char *message, struct err *err)
 {
         const struct client *c = cli->client;
-        bool nobody = str_starts(message, "cannot connect"), hangs_up = strstr(message, "the connection was lost") != NULL;
+        bool nobody = str_starts(message, "cannot connect"), broke = !nobody && strstr(message, "connection") != NULL;
+        bool hangs_up = nobody && (strstr(message, "the connection was lost") || strstr(message, "the peer closed the connection"));
         const char *hint = "start one with ./run or `berth dev`, or set BERTH_SERVER=host:port (its gRPC address)";
-        if (nobody && hangs_up && !cli->common.tls_ca)
+        if (hangs_up && !cli->common.tls_ca)
                 hint = "somebody is there and hangs up: a server with TLS wants --tls-ca FILE (or BERTH_TLS_CA)";
-        else if (!nobody && hangs_up) /* there was a connection, so that the request may have got through */
+        else if (broke) /* there was a connection, so that the request may have got through */
                 hint = unsure_hint(method) ? unsure_hint(method) : "it was there a moment ago: try again";
         return err_set(err, ERR_UNAVAILABLE,
-                       .msg = !nobody && hangs_up ? fmt("the server at %s went away", c->address)
-                                                  : fmt("cannot reach the server at %s", c->address),
+                       .msg = broke ? fmt("the server at %s went away", c->address) : fmt("cannot reach the server at %s", c->address),
                        .detail = fmt("%s%saddress from %s", message, *message ? "; " : "", c->source), .hint = hint);
 }
 
