@@ -58,6 +58,7 @@ struct segment {
 /* How many keys the next page is asked to have. */
 struct pages {
         int64_t limit;
+        bool answered; /* etcd was there a moment ago */
 };
 
 /* As many as make ETCD_PAGE_BYTES if the next are like these, but not more than twice as many: they may not be. */
@@ -79,13 +80,13 @@ static int page_read(struct etcd_store *s, struct pages *p, const struct segment
                 int r = etcd_range(s, g->from, g->from_len, g->end, g->end_len, p->limit, backwards, revision, a, ret, &own);
                 if (r == 0) {
                         pages_learn(p, *ret);
+                        p->answered = true;
                         return 0;
                 }
                 if (r == -ERR_LIMIT && p->limit > 1)
                         p->limit /= 2;
-                else if (r == -ERR_UNAVAILABLE &&
-                         p->limit > ETCD_PAGE) /* it has answered before: perhaps it was too much for the time that a call has */
-                        p->limit = ETCD_PAGE_SAFE;
+                else if (r == -ERR_UNAVAILABLE && p->answered && p->limit > 1) /* perhaps it was too much for the time that a call has */
+                        p->limit = p->limit > ETCD_PAGE ? ETCD_PAGE : p->limit > 8 ? p->limit / 8 : 1;
                 else {
                         if (err)
                                 *err = own;
@@ -179,7 +180,7 @@ static int each_of(struct etcd_store *s, size_t range, struct loading *l, struct
 int etcd_each_record(struct etcd_store *s, const char *says, etcd_value_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
 {
         struct arena a = ARENA_INIT;
-        struct pages pages = { ETCD_PAGE };
+        struct pages pages = { .limit = ETCD_PAGE };
         struct loading l = { .says_or_null = says, .told_ns = clock_mono_ns() };
         int64_t revision = 0;
         const Etcd__KeyValue *head;
@@ -188,6 +189,7 @@ int etcd_each_record(struct etcd_store *s, const char *says, etcd_value_fn fn, v
         if (r == 0 && (!head || str_parse_u64(arena_strndup(&a, (const char *)head->value.data, head->value.len), ret_head) < 0))
                 r = err_set(err, ERR_CORRUPT, .msg = "the store in etcd has no head", .detail = fmt("prefix \"%s\"", s->prefix),
                             .hint = "restore a backup, or use another prefix");
+        pages.answered = r == 0;
         for (size_t i = 0; r == 0 && i < etcd_n_ranges(s); i++)
                 r = each_of(s, i, &l, &pages, &revision, fn, ctx, err);
         arena_fini(&a);
@@ -244,7 +246,7 @@ int etcd_reader_events(struct store_reader *base, uint64_t since, bool backwards
 {
         struct etcd_store *s = ((struct etcd_reader *)base)->s;
         struct arena a = ARENA_INIT;
-        struct pages pages = { ETCD_PAGE };
+        struct pages pages = { .limit = ETCD_PAGE };
         bool more = true;
         int r = 0;
         while (r == 0 && more) {
