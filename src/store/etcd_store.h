@@ -26,8 +26,8 @@
 /* How much is read at a time (etcd_read.c). etcd counts the rest of the range for every page, so that small ones make a long range quadratic: pages grow until one has about 1 MiB. Records may
  * suddenly be 512 KiB each: what the client does not take (64 MiB, etcd_client.c), or etcd does not have ready in time, is asked for again in less. What the first page has is taken whatever it is,
  * since no value is larger than a request. */
-#define ETCD_PAGE 32 /* the first one */
-#define ETCD_PAGE_MAX 4096
+#define ETCD_PAGE 32       /* the first one */
+#define ETCD_PAGE_MAX 1024 /* etcd puts a page together before it looks at its size, and what follows small records may be large */
 #define ETCD_PAGE_BYTES (1u << 20)
 #define ETCD_CALL_MS 5000 /* one call, all members tried */
 #define ETCD_SEQ_DIGITS 20
