@@ -87,9 +87,7 @@ static void add_list(struct str *out, const char *key, char *const *at, size_t n
 static void add_env(struct str *out, const struct container_def *d)
 {
         struct str one = STR_INIT;
-        char token[48];
 
-        token_text(token, d->token);
         add_key(out, "Env");
         str_addc(out, '[');
         for (size_t i = 0; i < d->spec->n_env; i++) {
@@ -100,8 +98,7 @@ static void add_env(struct str *out, const struct container_def *d)
         }
         const char *own[][2] = { { "BERTH_WORKLOAD_ID", d->workload_id },
                                  { "BERTH_NODE_ID", d->node_id },
-                                 { "BERTH_REVISION", d->revision_id ? d->revision_id : "" },
-                                 { "BERTH_TOKEN", token } };
+                                 { "BERTH_REVISION", d->revision_id ? d->revision_id : "" } };
         for (size_t i = 0; i < ARRAY_LEN(own); i++) {
                 str_clear(&one);
                 str_addf(&one, "%s=%s", own[i][0], own[i][1]);

@@ -554,19 +554,18 @@ static void the_definition_is_what_the_engine_is_asked_for(void **state)
         amounts.cpu = 250;
         amounts.memory_mb = 64;
         container_create_body(&out, &d);
-        assert_string_equal(
-            str_c(&out),
-            "{\"Image\":\"i\",\"Entrypoint\":[\"/bin/sh\",\"-c\"],\"Cmd\":[\"say "
-            "\\\"hi\\\"\"],\"Env\":[\"K=v=1\",\"BERTH_WORKLOAD_ID=web\","
-            "\"BERTH_NODE_ID=n1\",\"BERTH_REVISION=r\",\"BERTH_TOKEN=1.2\"],\"Labels\":{\"berth.io/workload\":\"web\",\"berth.io/"
-            "node\":\"n1\",\"berth.io/token\":\"1.2\","
-            "\"berth.io/revision\":\"r\",\"berth.io/cluster\":\"c\",\"berth.io/part\":\"\",\"berth.io/"
-            "parts\":\"1\"},\"ExposedPorts\":{\"80/"
-            "tcp\":{}},\"HostConfig\":{\"RestartPolicy\":{\"Name\":\"no\"},\"LogConfig\":{\"Type\":\"json-file\","
-            "\"Config\":{\"max-size\":\"100k\"}},"
-            "\"NetworkMode\":\"bridge\",\"PortBindings\":{\"80/tcp\":[{\"HostPort\":\"8080\"},{\"HostPort\":\"8081\"}]},"
-            "\"Mounts\":[{\"Type\":\"bind\",\"Source\":\"/a\",\"Target\":\"/"
-            "b\",\"ReadOnly\":true}],\"NanoCpus\":250000000,\"Memory\":67108864}}");
+        assert_string_equal(str_c(&out),
+                            "{\"Image\":\"i\",\"Entrypoint\":[\"/bin/sh\",\"-c\"],\"Cmd\":[\"say "
+                            "\\\"hi\\\"\"],\"Env\":[\"K=v=1\",\"BERTH_WORKLOAD_ID=web\","
+                            "\"BERTH_NODE_ID=n1\",\"BERTH_REVISION=r\"],\"Labels\":{\"berth.io/workload\":\"web\",\"berth.io/"
+                            "node\":\"n1\",\"berth.io/token\":\"1.2\","
+                            "\"berth.io/revision\":\"r\",\"berth.io/cluster\":\"c\",\"berth.io/part\":\"\",\"berth.io/"
+                            "parts\":\"1\"},\"ExposedPorts\":{\"80/"
+                            "tcp\":{}},\"HostConfig\":{\"RestartPolicy\":{\"Name\":\"no\"},\"LogConfig\":{\"Type\":\"json-file\","
+                            "\"Config\":{\"max-size\":\"100k\"}},"
+                            "\"NetworkMode\":\"bridge\",\"PortBindings\":{\"80/tcp\":[{\"HostPort\":\"8080\"},{\"HostPort\":\"8081\"}]},"
+                            "\"Mounts\":[{\"Type\":\"bind\",\"Source\":\"/a\",\"Target\":\"/"
+                            "b\",\"ReadOnly\":true}],\"NanoCpus\":250000000,\"Memory\":67108864}}");
         str_clear(&out);
         image_query(&out, "registry:5000/shop");
         assert_string_equal(str_c(&out), "fromImage=registry:5000/shop&tag=latest");
