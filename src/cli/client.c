@@ -183,11 +183,11 @@ bool client_may_pass(const struct err *err)
 /* What to say of a change whose answer did not come. NULL: the call changes nothing. */
 static const char *unsure_hint(const char *method)
 {
-        static const char *const reads[] = { "Get", "List", "Watch", "Explain", "Plan", "Logs", "Exec" };
+        static const char *const reads[] = { "Get", "List", "Watch", "Explain", "Plan", "Logs" };
         for (size_t i = 0; i < ARRAY_LEN(reads); i++)
                 if (str_starts(method, reads[i]))
                         return NULL;
-        if (str_starts(method, "Create"))
+        if (str_starts(method, "Create") || str_starts(method, "Exec"))
                 return "what was sent may have happened: look before you repeat it";
         return "what was sent may have happened; it can be sent again safely";
 }

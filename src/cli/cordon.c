@@ -50,7 +50,8 @@ int cordon_first(struct cli *cli, const struct args *args, uint64_t *index, stru
                 q.check_index = *index;
                 Pb__Node *n = client_call(cli, &cli->arena, "SetNodeWish", &q, &pb__node__descriptor, err);
                 if (!n)
-                        return -(int)err->code;
+                        return i == 0 ? -(int)err->code
+                                      : err_prefix(err, fmt("nodes before %s are cordoned now (berth uncordon)", nodes[i]->id));
                 if (*index && n->resource_version > *index)
                         *index = n->resource_version;
         }

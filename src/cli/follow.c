@@ -9,6 +9,7 @@ struct following {
         client_message_fn fn;
         void *ctx;
         uint64_t last;
+        bool again; /* nothing has come yet on this stream, which is not the first */
         struct progress progress;
 };
 
@@ -16,7 +17,15 @@ static int on_event(void *ctx, const ProtobufCMessage *message, struct err *err)
 {
         struct following *f = ctx;
         const Pb__Event *e = (const Pb__Event *)message;
-        if (!e || e->seq <= f->last)
+        if (!e)
+                return 0;
+        if (f->again && e->seq > 0 && e->seq <= f->last) { /* what is not newer than asked for comes only if the head was before that */
+                progress_note(&f->progress, "the store was put back to an earlier state: events from %llu on are others than those before",
+                              (unsigned long long)e->seq);
+                f->last = e->seq - 1;
+        }
+        f->again = false;
+        if (e->seq <= f->last)
                 return 0;
         progress_clear(&f->progress);
         int r = f->fn(f->ctx, message, err);
@@ -28,12 +37,14 @@ static int on_event(void *ctx, const ProtobufCMessage *message, struct err *err)
 int follow_events(struct cli *cli, Pb__ListEventsRequest *q, client_message_fn fn, void *ctx, struct err *err)
 {
         struct following f = { .fn = fn, .ctx = ctx, .last = q->since };
+        uint64_t tries = 0;
         int r;
         progress_init(&f.progress, cli);
         q->follow = true;
         for (;;) {
                 struct err own = { 0 };
                 q->since = f.last;
+                f.again = tries++ > 0;
                 r = client_stream(cli, "WatchEvents", q, &pb__event__descriptor, 0, on_event, &f, &own);
                 if (r == CLIENT_INTERRUPTED || (r < 0 && !client_may_pass(&own))) {
                         *err = own;

@@ -380,7 +380,8 @@ static bool is_taken(struct core *c, const Pb__Hello *h, uint64_t session)
         struct node *n = node_at(c, ix);
         bool other = n->session && n->session != session && !n->push && !h->push && !str_empty(n->said_instance) &&
                      !str_empty(h->instance) && !str_eq(n->said_instance, h->instance);
-        if (!other || c->steady_ms - n->heard_steady >= silence_limit_ms(c) || MUTANT(twins_take_turns))
+        if (!other || c->now_ms - n->heard_at >= silence_limit_ms(c) ||
+            MUTANT(twins_take_turns)) /* by the clock that stands still while nobody is heard */
                 return false;
         static char refused[] = "another agent is connected with this node id: each machine needs a --node-id of its own (after a restart "
                                 "it is let in as soon as the old connection has ended)";
@@ -504,6 +505,8 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
                 node_at(c, ix)->calls_fail = false; /* perhaps another endpoint */
         }
         struct node *n = node_at(c, ix);
+        if (!str_eq(n->said_instance, h->instance))
+                n->twin_at = 0; /* it was no twin */
         text_set(&n->said_instance, h->instance);
         n->calls_fail = n->calls_fail && n->push;
         n->sure = str_eq(h->cluster_id, c->cluster_id);

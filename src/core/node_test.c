@@ -718,12 +718,20 @@ static void of_two_agents_with_one_id_the_connected_one_stays(void **state)
         assert_true(r.effects.at[r.effect_mark + 1].kind == EFFECT_LIST && r.effects.at[r.effect_mark + 1].session == first);
         assert_phase(&r, "w", Running);
         assert_int_equal(rig_node(&r, "n1")->twin_refused_at, r.now);
+        /* Nor while the server was deaf for long, and the newcomer is heard first: then only the steady clock has gone on. */
+        struct input in = { .kind = INPUT_TICK, .now_ms = r.now, .steady_ms = r.now + 3600000 };
+        core_step(r.core, &in);
+        rig_mark(&r);
+        hello_as(&r, "second");
+        assert_int_equal(rig_sent_count(&r, EFFECT_WELCOME), 0);
+        assert_int_equal(rig_sent_count(&r, EFFECT_CLOSE), 1);
         /* The first one's stream is still its node's: when it ends, the other may be a restart of the same machine. */
         rig_say(&r, INPUT_GONE, first, NULL, NULL);
         rig_mark(&r);
         second = hello_as(&r, "second");
         assert_int_equal(rig_sent_count(&r, EFFECT_WELCOME), 1);
         assert_int_equal(rig_sent_count(&r, EFFECT_CLOSE), 0);
+        assert_int_equal(rig_node(&r, "n1")->twin_refused_at, 0);
         /* Its own new stream takes the place of the old one at once. */
         rig_mark(&r);
         hello_as(&r, "second");

@@ -123,7 +123,7 @@ struct loading {
         int64_t told_ns, done, of;
 };
 
-/* How many there are in the ranges from the i-th on: as the answers to requests for one key each tell. */
+/* How many there are in the ranges from the i-th on: as the answers to requests for one key each tell. -1: etcd does not say. */
 static int64_t count_from(struct etcd_store *s, size_t i, int64_t revision)
 {
         struct arena a = ARENA_INIT;
@@ -132,8 +132,11 @@ static int64_t count_from(struct etcd_store *s, size_t i, int64_t revision)
                 const char *from, *end;
                 Etcd__RangeResponse *page;
                 etcd_range_at(s, i, &a, &from, &end);
-                if (etcd_range(s, from, strlen(from), end, strlen(end), 1, false, &revision, &a, &page, NULL) == 0)
-                        n += page->count;
+                if (etcd_range(s, from, strlen(from), end, strlen(end), 1, false, &revision, &a, &page, NULL) < 0) {
+                        n = -1;
+                        break; /* the load itself will say what is wrong */
+                }
+                n += page->count;
         }
         arena_fini(&a);
         return n;
@@ -144,9 +147,12 @@ static void tell(struct etcd_store *s, struct loading *l, const Etcd__RangeRespo
         l->done += (int64_t)page->n_kvs;
         if (!l->says_or_null || clock_mono_ns() - l->told_ns < TELL_NS)
                 return;
-        if (!l->of) /* the page's count is of itself and all behind it in its range */
-                l->of = l->done + page->count - (int64_t)page->n_kvs + count_from(s, range + 1, revision);
-        log_info(l->says_or_null, LOG_I("records", l->done), LOG_I("of", l->of));
+        if (!l->of) { /* the page's count is of itself and all behind it in its range */
+                int64_t others = count_from(s, range + 1, revision);
+                l->of = others < 0 ? 0 : l->done + page->count - (int64_t)page->n_kvs + others;
+        }
+        if (l->of)
+                log_info(l->says_or_null, LOG_I("records", l->done), LOG_I("of", l->of));
         l->told_ns = clock_mono_ns();
 }
 

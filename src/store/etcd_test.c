@@ -501,7 +501,7 @@ static void loads_all(struct fixture *f, struct store *s)
 
 static void *let_go(void *ctx)
 {
-        nanosleep(&(struct timespec){ .tv_sec = 1, .tv_nsec = 200000000 }, NULL);
+        nanosleep(&(struct timespec){ .tv_sec = 3 }, NULL);
         etcd_proxy_hold(ctx, false, false);
         return NULL;
 }

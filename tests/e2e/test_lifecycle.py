@@ -250,7 +250,7 @@ class Lifecycle(Case):
 
     # R: A12
     def test_sigterm_lets_answers_on_their_way_arrive(self):
-        c = self.cluster()
+        c = self.cluster(server_args=["--shutdown-timeout", "60s"])
         size = len(c.api.get("/v1/openapi.json").body)
         host, port = c.address.split(":")
         with socket.socket() as s:
@@ -261,9 +261,9 @@ class Lifecycle(Case):
             self.assertTrue(s.recv(1, socket.MSG_PEEK))
             c.server.signal(signal.SIGTERM)
             c.wait_for("the server to stop listening", lambda: self.refuses(host, port))
-            s.settimeout(20)
+            s.settimeout(60)
             got = b"".join(iter(lambda: s.recv(1 << 20), b""))
-        self.assertEqual(c.server.popen.wait(20), 0)
+        self.assertEqual(c.server.popen.wait(60), 0)
         heads = re.findall(rb"HTTP/1.1 200 OK\r\n.*?\r\n\r\n", got, re.DOTALL)
         self.assertEqual(len(got), sum(map(len, heads)) + len(heads) * size, "the last answer is whole")
         self.assertTrue(0 < len(heads) < asked, "what was not begun is not begun")
