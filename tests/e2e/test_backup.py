@@ -3,11 +3,12 @@ import hashlib
 import json
 import os
 import re
+import subprocess
 import threading
 import unittest
 
 import etcd
-from berthtest import Case, Gone, alive, note, only_embedded
+from berthtest import BERTH, Case, Gone, alive, note, only_embedded
 
 
 def lines(path):
@@ -146,6 +147,25 @@ class Backups:
         c.restart_server("stop")
         c.wait_nodes_ready(1)
         self.assertEqual(self.pids(c, "kept"), {"kept": pids})
+
+    # R: A5 C29
+    def test_who_follows_events_is_told_that_the_store_was_put_back(self):
+        c = self.started(nodes=1)
+        c.apply("kept")
+        file = self.backup(c)
+        for i in range(5):
+            c.apply(f"lost{i}", node_selector={"no": "where"})
+        p = subprocess.Popen([BERTH, "events", "--follow", "--since", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env={**c.env, "BERTH_SERVER": c.grpc_address})
+        self.addCleanup(p.kill)
+        next(line for line in p.stdout if "lost4" in line)
+        c.kill_server()
+        c.ok("restore", file, "--store", self.store(c), "--force", server=False)
+        self.start_on(c, self.store(c))
+        c.apply("new")
+        next(line for line in p.stdout if "new" in line)
+        p.kill()
+        self.assertIn("the store was put back to an earlier state", p.communicate()[1])
 
     # R: A5 A3
     def test_backups_under_load_are_consistent(self):
