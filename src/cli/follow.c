@@ -9,7 +9,6 @@ struct following {
         client_message_fn fn;
         void *ctx;
         uint64_t last;
-        bool again; /* nothing has come yet on this stream, which is not the first */
         struct progress progress;
 };
 
@@ -19,12 +18,6 @@ static int on_event(void *ctx, const ProtobufCMessage *message, struct err *err)
         const Pb__Event *e = (const Pb__Event *)message;
         if (!e)
                 return 0;
-        if (f->again && e->seq > 0 && e->seq <= f->last) { /* what is not newer than asked for comes only if the head was before that */
-                progress_note(&f->progress, "the store was put back to an earlier state: events from %llu on are others than those before",
-                              (unsigned long long)e->seq);
-                f->last = e->seq - 1;
-        }
-        f->again = false;
         if (e->seq <= f->last)
                 return 0;
         progress_clear(&f->progress);
@@ -32,6 +25,23 @@ static int on_event(void *ctx, const ProtobufCMessage *message, struct err *err)
         if (r == 0)
                 f->last = e->seq;
         return r;
+}
+
+/* A server that has not come as far as we have seen has another past. */
+static int look_at_head(struct cli *cli, struct following *f, struct err *err)
+{
+        struct arena memory = ARENA_INIT;
+        Pb__Empty empty = PB__EMPTY__INIT;
+        const Pb__ClusterInfo *c = client_call(cli, &memory, "GetCluster", &empty, &pb__cluster_info__descriptor, err);
+        if (c && c->head < f->last) {
+                progress_note(
+                    &f->progress,
+                    "the store was put back to an earlier state, or lost: it is at event %llu, and %llu was seen; following from there",
+                    (unsigned long long)c->head, (unsigned long long)f->last);
+                f->last = c->head;
+        }
+        arena_fini(&memory);
+        return c ? 0 : -(int)err->code;
 }
 
 int follow_events(struct cli *cli, Pb__ListEventsRequest *q, client_message_fn fn, void *ctx, struct err *err)
@@ -43,9 +53,10 @@ int follow_events(struct cli *cli, Pb__ListEventsRequest *q, client_message_fn f
         q->follow = true;
         for (;;) {
                 struct err own = { 0 };
+                r = tries++ > 0 ? look_at_head(cli, &f, &own) : 0;
                 q->since = f.last;
-                f.again = tries++ > 0;
-                r = client_stream(cli, "WatchEvents", q, &pb__event__descriptor, 0, on_event, &f, &own);
+                if (r == 0)
+                        r = client_stream(cli, "WatchEvents", q, &pb__event__descriptor, 0, on_event, &f, &own);
                 if (r == CLIENT_INTERRUPTED || (r < 0 && !client_may_pass(&own))) {
                         *err = own;
                         break;

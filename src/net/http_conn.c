@@ -586,15 +586,13 @@ static void on_read(struct bufferevent *bev, void *arg)
 /* The client sends no more. With TLS, what came with that is in the input only after this: so it is looked at from the loop. */
 static void on_eof(struct http_conn *conn)
 {
-        bool endless = conn->state == HTTP_STREAM && conn->req && conn->req->is_sse;
-        if (conn->eof || endless || conn->state == HTTP_LINGER) {
+        if (conn->eof || conn->state == HTTP_STREAM ||
+            conn->state == HTTP_LINGER) { /* a stream may have no end: who reads it no longer is to be noticed */
                 http_conn_end(conn);
                 return;
         }
         conn->eof = true;
         set_reading(conn, false);
-        if (conn->state == HTTP_STREAM) /* as http_stream_start() has it */
-                http_conn_arm(conn, conn->server->o.write_timeout_ms);
         if (conn->ssl)
                 bufferevent_enable(conn->bev, EV_WRITE); /* libevent has stopped both ways */
         if (!conn->waits_turn)

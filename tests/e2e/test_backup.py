@@ -162,10 +162,11 @@ class Backups:
         c.kill_server()
         c.ok("restore", file, "--store", self.store(c), "--force", server=False)
         self.start_on(c, self.store(c))
+        next(line for line in p.stderr if "the store was put back to an earlier state" in line)
         c.apply("new")
         next(line for line in p.stdout if "new" in line)
         p.kill()
-        self.assertIn("the store was put back to an earlier state", p.communicate()[1])
+        p.communicate()
 
     # R: A5 A3
     def test_backups_under_load_are_consistent(self):
