@@ -216,7 +216,8 @@ static void request_end(struct etcd_request *j, enum grpc_status status, const c
 static bool is_passing(enum grpc_status status, const char *message)
 {
         return status == GRPC_UNAVAILABLE || status == GRPC_DEADLINE_EXCEEDED || status == GRPC_CANCELLED || strstr(message, "no leader") ||
-               strstr(message, "leader changed") || strstr(message, "request timed out") || strstr(message, "too many requests");
+               strstr(message, "leader changed") || strstr(message, "request timed out") || strstr(message, "too many requests") ||
+               strstr(message, "proposal dropped"); /* what a member without a leader says, as an unknown error */
 }
 
 static void on_again(evutil_socket_t fd, short what, void *ctx)
@@ -231,7 +232,7 @@ static void request_later(struct etcd_request *j, enum grpc_status status, const
         if (j->endpoint == c->current)
                 c->current = (c->current + 1) % c->n_endpoints;
         if (clock_mono_ns() + AGAIN_MS * 1000000LL >= j->deadline_ns) {
-                request_end(j, status == GRPC_CANCELLED ? GRPC_UNAVAILABLE : status, message);
+                request_end(j, status == GRPC_CANCELLED || status == GRPC_UNKNOWN ? GRPC_UNAVAILABLE : status, message);
                 return;
         }
         if (!j->again)
