@@ -162,6 +162,25 @@ static void a_missing_runtime_marks_the_node_and_moves_the_workload(void **state
         rig_fini(&r);
 }
 
+/* A silent node's last word, heard late, is not the reason for which it is lost. */
+/* R: C25 A3 */
+static void a_missing_runtime_is_no_reason_for_being_lost(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 4000, 4096, 10, NULL);
+        rig_apply(&r, rig_workload(&r, "w", 1000, 100));
+        rig_advance(&r, 35000);
+        assert_int_equal(rig_node(&r, "n1")->status, PB__NODE_STATUS__E__NotReady);
+        rig_report(&r, "n1", no_runtime(&r, "w"));
+        assert_int_equal(rig_node(&r, "n1")->n_unsupported, 1);
+        assert_int_equal(rig_node(&r, "n1")->status, PB__NODE_STATUS__E__NotReady);
+        assert_string_equal(rig_node(&r, "n1")->status_updated_by, "monitor");
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -169,6 +188,7 @@ int main(void)
                 cmocka_unit_test(a_restart_does_not_forget_that_a_node_cannot_be_called),
                 cmocka_unit_test(a_registration_of_a_foreign_agent_says_nothing_about_its_units),
                 cmocka_unit_test(a_missing_runtime_marks_the_node_and_moves_the_workload),
+                cmocka_unit_test(a_missing_runtime_is_no_reason_for_being_lost),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
