@@ -6,6 +6,7 @@
  */
 #include "agent/agent_state.h"
 #include "agent/runtimes/lease_file.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include <dirent.h>
@@ -20,6 +21,7 @@
 #define RECORD_NAME "record.pb"
 #define RECORD_MAX_BYTES (4 * 1024 * 1024)
 #define BATCH_MIN 4 /* fewer: one by one is as fast */
+#define LOCK_WAIT_NS INT64_C(2000000000)
 
 int agent_disk_lock(const char *data_dir, int *ret_fd, struct err *err)
 {
@@ -30,7 +32,11 @@ int agent_disk_lock(const char *data_dir, int *ret_fd, struct err *err)
         fd = open(fmt("%s/lock", data_dir), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         if (fd < 0)
                 return err_sys(err, errno, fmt("cannot open %s/lock", data_dir));
-        if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        /* What an agent that was killed had just forked holds its lock until it has become another program. */
+        int64_t end_ns = clock_mono_ns() + LOCK_WAIT_NS;
+        while ((r = flock(fd, LOCK_EX | LOCK_NB)) < 0 && clock_mono_ns() < end_ns)
+                (void)usleep(20000);
+        if (r < 0) {
                 close(fd);
                 return err_set(err, ERR_CONFLICT, .msg = "another agent uses this data directory", .detail = data_dir,
                                .hint = "stop it first, or give this agent a directory of its own with --data");
