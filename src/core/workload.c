@@ -277,6 +277,22 @@ void workload_deadline_refresh(struct core *c, struct workload_ix ix)
 
 /* ---- what is due --------------------------------------------------------------------------------------------------------------------------- */
 
+void emit_rescheduled(struct core *c, struct workload_ix ix, Pb__Reason__E reason, const char *message)
+{
+        struct workload *w = workload_at(c, ix);
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__Rescheduled;
+        e.workload_id = w->id;
+        e.node_id = node_at(c, w->node)->id;
+        e.reason = reason;
+        e.action = (char *)action_names[ACTION_RESCHEDULE];
+        e.message = (char *)message;
+        struct node_ix old = w->node;
+        uint64_t epoch = w->token_epoch, seq = w->token_seq;
+        emit(c, &e);
+        unit_send_removal(c, old, workload_at(c, ix)->id, epoch, seq);
+}
+
 void launch(struct core *c, struct workload_ix ix, Pb__Reason__E reason, enum action action, const char *message)
 {
         struct workload *w = workload_at(c, ix);

@@ -135,22 +135,6 @@ static bool fits_in_place(const struct core *c, const struct workload *w, const 
         return amounts_fit(amounts_of(asked->resources), left);
 }
 
-void emit_rescheduled(struct core *c, struct workload_ix ix, Pb__Reason__E reason, const char *message)
-{
-        struct workload *w = workload_at(c, ix);
-        Pb__Event e = PB__EVENT__INIT;
-        e.type = PB__EVENT_TYPE__E__Rescheduled;
-        e.workload_id = w->id;
-        e.node_id = node_at(c, w->node)->id;
-        e.reason = reason;
-        e.action = (char *)action_names[ACTION_RESCHEDULE];
-        e.message = (char *)message;
-        struct node_ix old = w->node;
-        uint64_t epoch = w->token_epoch, seq = w->token_seq;
-        emit(c, &e);
-        unit_send_removal(c, old, workload_at(c, ix)->id, epoch, seq);
-}
-
 static void update(struct core *c, struct workload_ix ix, const Pb__Workload *asked)
 {
         struct workload *w = workload_at(c, ix);
