@@ -12,13 +12,19 @@ import { nodePhase, nodeWord } from './nodes.js';
 
 const $ = (id) => document.getElementById(id);
 const main = $('main'), search = $('search'), found = $('found');
-let page = null, route = '';
+let page = null, route = '', opened = null;
 
 // ---- pages ----
 
-const go = (href) => (location.hash = href);
+// At once, and not when the browser tells of it: the next key is for the new page.
+function go(href) {
+  const before = location.hash;
+  location.hash = href;
+  if (location.hash !== before) open();
+}
 
 function open() {
+  opened = location.hash;
   const [path, queryText] = (location.hash.slice(1) || '/').split('?');
   const parts = path.split('/').filter(Boolean).map((p) => {
     try {
@@ -46,7 +52,7 @@ function open() {
     if (document.activeElement !== search) main.focus({ preventScroll: true });
   }
 }
-addEventListener('hashchange', open);
+addEventListener('hashchange', () => location.hash !== opened && open());
 $('skip').onclick = (e) => {
   e.preventDefault();
   main.focus();
