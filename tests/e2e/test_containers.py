@@ -97,6 +97,11 @@ class Containers(berthtest.Case):
         ids = self.podman("ps", "-a", "-q", "--no-trunc", "--filter", f"label=berth.io/workload={name}").stdout.split()
         return json.loads(self.podman("inspect", *ids).stdout) if ids else []
 
+    def wait_output(self, c, name, lines):
+        """All of it, of however many containers: that they run does not mean that they have said it."""
+        c.wait_for(f"{name} to say {len(lines)} lines", lambda: len(c.ok("logs", name).out.splitlines()) >= len(lines))
+        self.assertEqual(sorted(c.ok("logs", name).out.splitlines()), lines)
+
     def wait_message(self, name, text):
         return self.c.wait_for(f"{name} to say {text!r}", lambda: text in json.dumps(self.c.workload(name) or {}) and self.c.workload(name))
 
@@ -242,7 +247,7 @@ class Containers(berthtest.Case):
         self.assertEqual(w["resources"]["memory_mb"], 64)
         self.assertEqual(w["labels"], {"app": "pair"})
         self.assertEqual(len(self.inspect("pair")), 2)
-        self.assertEqual(sorted(c.ok("logs", "pair").out.splitlines()), ["left | I am left", "right | I am right"])
+        self.wait_output(c, "pair", ["left | I am left", "right | I am right"])
         c.agents["node-1"].kill()
         ids = sorted(b["Id"] for b in self.inspect("pair"))
         self.start()
@@ -282,7 +287,7 @@ services:
                                                      "spec": {"compose": text, "pull": "never"}})
         self.assertEqual(a.status, 201, a)
         c.wait_phase("shop", "Running")
-        self.assertEqual(sorted(c.ok("logs", "shop").out.splitlines()), ["back | back", "front | front"])
+        self.wait_output(c, "shop", ["back | back", "front | front"])
         boxes = {b["Config"]["Labels"]["berth.io/part"]: b for b in self.inspect("shop")}
         self.assertEqual(sorted(boxes), ["back", "front"])
         self.assertLess(boxes["back"]["State"]["StartedAt"], boxes["front"]["State"]["StartedAt"])
