@@ -12,19 +12,21 @@ import { nodePhase, nodeWord } from './nodes.js';
 
 const $ = (id) => document.getElementById(id);
 const main = $('main'), search = $('search'), found = $('found');
-let page = null, route = '', opened = null;
+let page = null, route = '';
 
 // ---- pages ----
 
-// At once, and not when the browser tells of it: the next key is for the new page.
+// At once, and not when the browser tells of it: the next key is for the new page. What it tells of then is no news.
+const gone = [];
 function go(href) {
   const before = location.hash;
   location.hash = href;
-  if (location.hash !== before) open();
+  if (location.hash === before) return;
+  gone.push(location.href);
+  open();
 }
 
 function open() {
-  opened = location.hash;
   const [path, queryText] = (location.hash.slice(1) || '/').split('?');
   const parts = path.split('/').filter(Boolean).map((p) => {
     try {
@@ -52,7 +54,11 @@ function open() {
     if (document.activeElement !== search) main.focus({ preventScroll: true });
   }
 }
-addEventListener('hashchange', () => location.hash !== opened && open());
+addEventListener('hashchange', (e) => {
+  const i = gone.indexOf(e.newURL);
+  if (i < 0) open();
+  else gone.splice(0, i + 1);
+});
 $('skip').onclick = (e) => {
   e.preventDefault();
   main.focus();

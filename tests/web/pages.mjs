@@ -254,6 +254,23 @@ test('keys: search, pages, lists, topology, help, escape', async ({ defer }) => 
 });
 
 // R: X4
+test('a filter is part of the address, and gone with it', async ({ defer }) => {
+  const [page] = await visit(defer);
+  const pressed = (phase, value) => page.locator(`.filter${phase ? `[data-phase=${phase}]` : ':not([data-phase])'}[aria-pressed=${value}]`).waitFor();
+  await page.keyboard.press('g');
+  await page.keyboard.press('w');
+  await pressed('', true);
+  await page.locator('.filter[data-phase=Running]').click();
+  await pressed('Running', true);
+  equal(new URL(page.url()).hash, '#/workloads?phase=Running', 'the address');
+  await page.locator('nav a[data-page=workloads]').click();
+  await pressed('', true);
+  await pressed('Running', false);
+  equal(new URL(page.url()).hash, '#/workloads', 'the address without it');
+  clean(page);
+});
+
+// R: X4
 test('dark by the system and by a switch that is remembered; contrast is enough', async ({ defer }) => {
   const [page] = await visit(defer, '', { colorScheme: 'dark' });
   const theme = () => page.evaluate(() => document.documentElement.dataset.theme);
