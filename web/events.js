@@ -152,6 +152,7 @@ export function events({ go, params }) {
     focus: () => list.focus(),
     stop() {
       clearTimeout(timer);
+      clearTimeout(typing);
       list.destroy();
     },
   };

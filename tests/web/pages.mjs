@@ -203,6 +203,15 @@ test('events: live, filtered by type, workload and node, paused and resumed', as
     const t = await rows.allInnerTexts();
     return t.length > 0 && t.every((x) => /node-2/.test(x));
   });
+  const left = await page.evaluate(async () => {
+    const box = document.querySelector('input[aria-label=Node]');
+    box.value = 'node-1';
+    box.dispatchEvent(new Event('input'));
+    for (const key of ['g', 'w']) document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+    await new Promise((done) => setTimeout(done, 300)); // behind what the page would do about it
+    return location.hash;
+  });
+  equal(left, '#/workloads', 'what was typed last does not take the address back');
   await c.cli('delete', 'eventful');
   clean(page);
 });
