@@ -16,7 +16,7 @@ import threading
 import time
 
 SLEEP_SECONDS = 0.005
-STALL_SECONDS = 0.02  # a round that takes so much longer than it should is a stall
+STALL_SECONDS = 0.1  # a round that takes so much longer than it should is a stall; a disk that is always slow has none
 WAIT_SECONDS = 60
 
 
