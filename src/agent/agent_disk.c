@@ -34,10 +34,13 @@ int agent_disk_lock(const char *data_dir, int *ret_fd, struct err *err)
                 return err_sys(err, errno, fmt("cannot open %s/lock", data_dir));
         /* What an agent that was killed had just forked holds its lock until it has become another program. */
         int64_t end_ns = clock_mono_ns() + LOCK_WAIT_NS;
-        while ((r = flock(fd, LOCK_EX | LOCK_NB)) < 0 && clock_mono_ns() < end_ns)
+        while ((r = flock(fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK && clock_mono_ns() < end_ns)
                 (void)usleep(20000);
         if (r < 0) {
+                int why = errno;
                 close(fd);
+                if (why != EWOULDBLOCK)
+                        return err_sys(err, why, fmt("cannot lock %s/lock", data_dir));
                 return err_set(err, ERR_CONFLICT, .msg = "another agent uses this data directory", .detail = data_dir,
                                .hint = "stop it first, or give this agent a directory of its own with --data");
         }

@@ -883,8 +883,8 @@ void apply_node_event(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__NodeTypeUnsupported:
                 node_unsupported(node_at(c, ix), e->node);
                 text_set(&node_at(c, ix)->instance, e->node->agent_instance);
-                if (node_at(c, ix)->status ==
-                    PB__NODE_STATUS__E__Ready) { /* else why it is lost says more, and who said so tells an unreachable one from a silent one */
+                /* Why a node is lost says more than this, and who said so tells an unreachable one from a silent one. */
+                if (node_at(c, ix)->status == PB__NODE_STATUS__E__Ready) {
                         text_set(&node_at(c, ix)->status_reason, e->message);
                         text_set(&node_at(c, ix)->status_by, "reconciler");
                 }
