@@ -142,8 +142,8 @@ static bool is_null(const struct yaml *r)
         return s[0] == '\0' || str_eq(s, "~") || str_eq(s, "null") || str_eq(s, "Null") || str_eq(s, "NULL");
 }
 
-/* What to tell somebody whose scalar was not taken. */
-static const char *scalar_hint(const struct yaml *r, const struct shape_field *f)
+/* What to tell somebody whose scalar was not taken. slot: where it would have gone. */
+static const char *scalar_hint(const struct yaml *r, const struct shape_field *f, void *slot)
 {
         const char *text = (const char *)r->event.data.scalar.value, *name = f->field->name, *near;
         int64_t bytes;
@@ -152,14 +152,14 @@ static const char *scalar_hint(const struct yaml *r, const struct shape_field *f
                 near = shape_enum_suggest(f->names, text, strlen(text));
                 return near ? fmt("did you mean %s?", near) : NULL;
         }
+        if (!is_plain(r) && f->kind != SHAPE_TIME && shape_parse(f, text, r->event.data.scalar.length, false, slot, r->arena) == 0)
+                return "take the quotes away";
         if ((str_ends(name, "_mb") || str_ends(name, "_gb") || str_ends(name, "_kb")) && str_parse_bytes(text, &bytes) == 0) {
                 unsigned shift = str_ends(name, "_kb") ? 10 : str_ends(name, "_mb") ? 20 : 30;
                 return fmt("%s is a plain number: write %lld", name, (long long)((bytes + (1ll << shift) - 1) >> shift));
         }
         if (memchr(r->event.data.scalar.value, 0, r->event.data.scalar.length))
                 return "leave out \\u0000 and \\0";
-        if (!is_plain(r) && f->kind != SHAPE_TIME)
-                return "take the quotes away";
         return NULL;
 }
 
@@ -178,7 +178,7 @@ static int read_value(struct yaml *r, const struct shape_field *f, void *slot)
         if (is_null(r))
                 return fail(r, fmt("expected %s, got nothing", shape_expected(f)), "write \"\" for an empty text");
         if (shape_parse(f, (const char *)r->event.data.scalar.value, r->event.data.scalar.length, quoted, slot, r->arena) < 0)
-                return fail(r, fmt("expected %s, got %s", shape_expected(f), found(r)), scalar_hint(r, f));
+                return fail(r, fmt("expected %s, got %s", shape_expected(f), found(r)), scalar_hint(r, f, slot));
         return 0;
 }
 

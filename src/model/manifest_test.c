@@ -95,6 +95,30 @@ static void json_is_a_manifest_too(void **state)
         reads_as("{\"items\":[{\"id\":\"a\"}],\"resource_version\":5}", "{\"id\":\"a\"}");
 }
 
+static void hints(const char *text, const char *hint)
+{
+        struct arena arena = ARENA_INIT;
+        struct manifest m;
+        struct err err = { 0 };
+
+        assert_int_equal(manifest_read("f.yaml", text, strlen(text), &arena, &m, &err), -ERR_INVALID);
+        assert_string_equal(err.hint, hint);
+        arena_fini(&arena);
+}
+
+/* R: A9 */
+static void hints_lead_to_something_that_is_taken(void **state)
+{
+        (void)state;
+        hints("resources: {memory_mb: '512'}", "take the quotes away");
+        hints("resources: {memory_mb: '512Mi'}", "memory_mb is a plain number: write 512");
+        hints("resources: {memory_mb: 2Gi}", "memory_mb is a plain number: write 2048");
+        hints("resources: {memory_mb: 'much'}", "");
+        hints("resources: {cpu: 'lots'}", "");
+        hints("restart: 'allways'", "did you mean always?");
+        hints("spec: {command: [\"a\\0b\"]}", "leave out \\u0000 and \\0");
+}
+
 /* R: A9 */
 static void errors_say_where(void **state)
 {
@@ -285,6 +309,7 @@ int main(void)
                 cmocka_unit_test(several_documents_and_lists_are_read),
                 cmocka_unit_test(json_is_a_manifest_too),
                 cmocka_unit_test(errors_say_where),
+                cmocka_unit_test(hints_lead_to_something_that_is_taken),
                 cmocka_unit_test(what_makes_yaml_dangerous_is_refused),
                 cmocka_unit_test(output_is_nice_to_read),
                 cmocka_unit_test(every_message_survives_yaml),
