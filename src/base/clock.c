@@ -198,7 +198,7 @@ static void put_second(char *p, int64_t second)
         put_digits(p, in_day % 60, 2);
 }
 
-const char *time_format(char buf[TIME_TEXT_LEN], int64_t unix_ms)
+char *time_put(char buf[TIME_TEXT_LEN], int64_t unix_ms)
 {
         enum { SECOND_LEN = 19 };
         static _Thread_local struct {
@@ -221,6 +221,12 @@ const char *time_format(char buf[TIME_TEXT_LEN], int64_t unix_ms)
         }
         *p++ = 'Z';
         *p = '\0';
+        return p;
+}
+
+const char *time_format(char buf[TIME_TEXT_LEN], int64_t unix_ms)
+{
+        time_put(buf, unix_ms);
         return buf;
 }
 

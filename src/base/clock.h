@@ -46,6 +46,7 @@ void random_bytes(void *buf, size_t len); /* getrandom: for secrets */
 #define TIME_TEXT_LEN 32
 /* "2026-02-17T00:00:00.123Z" (no fraction when the milliseconds are 0); what is outside of years 1 to 9999 is shown as their ends */
 const char *time_format(char buf[TIME_TEXT_LEN], int64_t unix_ms);
+char *time_put(char buf[TIME_TEXT_LEN], int64_t unix_ms); /* the same; where its NUL is */
 /* RFC 3339 with any offset, 0 to 9 decimals (cut to milliseconds), years 1 to 9999; 0 or -1 */
 int time_parse(const char *s, size_t len, int64_t *ret_unix_ms);
 

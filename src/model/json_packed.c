@@ -22,8 +22,6 @@ struct place {
         unsigned index;
 };
 
-static bool write_message(struct str *out, const struct shape *s, struct bytes b, unsigned depth);
-
 static inline bool take_varint(struct bytes *b, uint64_t *ret)
 {
         uint64_t v = 0;
@@ -80,13 +78,6 @@ static inline int find_field(const struct shape *s, uint64_t id)
         return -1;
 }
 
-static inline unsigned wire_type(const struct wire_field *w)
-{
-        return w->packed || w->kind >= WIRE_TEXT ? PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED
-               : w->kind == WIRE_FIXED64         ? PROTOBUF_C_WIRE_TYPE_64BIT
-                                                 : PROTOBUF_C_WIRE_TYPE_VARINT;
-}
-
 /* The next field, which has to be one that is known here: its index, its tag and its value. -1: it is not. */
 static inline int take_field(const struct shape *s, struct bytes *b, uint64_t *ret_tag, struct bytes *ret_value)
 {
@@ -95,8 +86,7 @@ static inline int take_field(const struct shape *s, struct bytes *b, uint64_t *r
 
         if (!take_varint(b, &tag) || (index = find_field(s, tag >> 3)) < 0)
                 return -1;
-        const struct wire_field *w = &s->wire[index];
-        if (w->kind == WIRE_OTHER || (tag & 7) != wire_type(w) || !take_value(b, tag & 7, ret_value))
+        if ((tag & 7) != s->wire[index].wire || !take_value(b, tag & 7, ret_value))
                 return -1;
         *ret_tag = tag;
         return index;
@@ -145,139 +135,240 @@ static int find_fields(const struct shape *s, struct bytes b, struct place *plac
 
 /* ---- their values -------------------------------------------------------------------------------------------------------------------------- */
 
-static bool write_number(struct str *out, const struct shape_field *f, uint64_t v, bool in_array)
-{
-        union {
-                int32_t i32;
-                uint32_t u32;
-                uint64_t u64;
-                protobuf_c_boolean b;
-        } slot;
-        bool zero;
+/* Where text is written is kept in a local variable, and given from one to the next: in memory it would be read again after each byte. NULL: it cannot be written. */
+struct out {
+        struct str *s;
+        char *end; /* of what s has room for, but for the closing NUL */
+};
 
-        if (f->kind == SHAPE_BOOL)
-                zero = !(slot.b = v != 0);
-        else if (f->size == 4)
-                zero = (slot.u32 = (uint32_t)v) == 0;
-        else
-                zero = (slot.u64 = v) == 0;
-        if (zero && (!in_array || f->kind == SHAPE_ENUM))
-                return false;
-        json_put_scalar(out, f, &slot);
-        return true;
+static char *grow(struct out *o, char *at, size_t more)
+{
+        o->s->len = (size_t)(at - o->s->buf);
+        str_reserve(o->s, more + 1);
+        o->end = o->s->buf + o->s->cap - 1;
+        return o->s->buf + o->s->len;
 }
 
-static bool write_text(struct str *out, struct bytes b)
+static inline char *room_for(struct out *o, char *at, size_t more)
+{
+        return __builtin_expect((size_t)(o->end - at) < more, 0) ? grow(o, at, more) : at;
+}
+
+static char *write_message(struct out *o, char *at, const struct shape *s, struct bytes b, unsigned depth);
+
+/* There is room for 32 bytes more than n. */
+static inline char *copy_short(char *at, const void *from, size_t n)
+{
+        const char *p = from;
+
+        if (n > 32)
+                memcpy(at, p, n);
+        else if (n > 16) {
+                __builtin_memcpy(at, p, 16);
+                __builtin_memcpy(at + n - 16, p + n - 16, 16);
+        } else if (n >= 8) {
+                __builtin_memcpy(at, p, 8);
+                __builtin_memcpy(at + n - 8, p + n - 8, 8);
+        } else if (n >= 4) {
+                __builtin_memcpy(at, p, 4);
+                __builtin_memcpy(at + n - 4, p + n - 4, 4);
+        } else if (n > 0) {
+                at[0] = p[0];
+                at[n / 2] = p[n / 2];
+                at[n - 1] = p[n - 1];
+        }
+        return at + n;
+}
+
+static char *write_special(struct out *o, char *at, struct bytes b)
 {
         size_t n = (size_t)(b.end - b.at);
 
-        if (plain_until(b.at, b.end) == b.end) {
-                room(out, n + 2);
-                putc1(out, '"');
-                put_short(out, b.at, n);
-                putc1(out, '"');
-                return true;
-        }
         if (memchr(b.at, 0, n)) /* what is behind it would be lost with protobuf-c */
-                return false;
-        json_write_string(out, (const char *)b.at, n);
-        return true;
+                return NULL;
+        o->s->len = (size_t)(at - o->s->buf);
+        json_write_string(o->s, (const char *)b.at, n);
+        return grow(o, o->s->buf + o->s->len, 0);
 }
 
-static bool write_int_value(struct str *out, const struct shape_field *f, struct bytes b)
+static inline char *write_text(struct out *o, char *at, struct bytes b)
+{
+        size_t n = (size_t)(b.end - b.at);
+
+        if (plain_until(b.at, b.end) != b.end)
+                return write_special(o, at, b);
+        at = room_for(o, at, n + 34);
+        *at++ = '"';
+        at = copy_short(at, b.at, n);
+        *at++ = '"';
+        return at;
+}
+
+static char *write_name(struct out *o, char *at, const struct shape_enum *names, int value)
+{
+        size_t n;
+        const char *name = enum_name(names, value, &n);
+
+        at = room_for(o, at, (name ? n : 0) + SCALAR_ROOM);
+        if (!name)
+                return i64_text(at, value);
+        *at++ = '"';
+        at = copy_short(at, name, n);
+        *at++ = '"';
+        return at;
+}
+
+/* There is room for a scalar. Zeros are left out, unless they are in an array, and enums that are zero there, too. */
+static char *write_number(struct out *o, char *at, const struct shape_field *f, uint64_t v, bool in_array)
+{
+        if (f->size == 4 && f->kind != SHAPE_BOOL)
+                v = (uint32_t)v;
+        if (v == 0 && (!in_array || f->kind == SHAPE_ENUM))
+                return NULL;
+        switch (f->kind) {
+        case SHAPE_BOOL:
+                __builtin_memcpy(at, v ? "true" : "fals", 4);
+                at[4] = 'e';
+                return at + (v ? 4 : 5);
+        case SHAPE_INT32:
+                return i64_text(at, (int32_t)v);
+        case SHAPE_INT64:
+                return i64_text(at, (int64_t)v);
+        case SHAPE_UINT32:
+        case SHAPE_UINT64:
+                return u64_text(at, v);
+        case SHAPE_TIME:
+                return quoted_time(at, (int64_t)v);
+        case SHAPE_CPU:
+                return cpu_text(at, (int64_t)v);
+        case SHAPE_ENUM:
+                return write_name(o, at, f->names, (int)(uint32_t)v);
+        default:
+                return NULL;
+        }
+}
+
+static char *write_int_value(char *at, struct bytes b)
 {
         uint64_t tag, v = 0;
 
         if (b.at < b.end && (!take_varint(&b, &tag) || tag != 1 << 3 || !take_varint(&b, &v) || b.at < b.end))
-                return false;
-        json_put_scalar(out, &f->shape->fields[0], &v);
-        return true;
+                return NULL;
+        return i64_text(at, (int64_t)v);
 }
 
-static bool write_one(struct str *out, const struct shape_field *f, struct bytes b, bool in_array, unsigned depth)
+static char *write_bytes(struct out *o, char *at, struct bytes b)
+{
+        o->s->len = (size_t)(at - o->s->buf);
+        putc1(o->s, '"');
+        base64_write(o->s, b.at, (size_t)(b.end - b.at));
+        putc1(o->s, '"');
+        return grow(o, o->s->buf + o->s->len, 0);
+}
+
+/* There is room for a scalar. */
+static inline char *write_one(struct out *o, char *at, const struct shape_field *f, struct bytes b, bool in_array, unsigned depth)
 {
         uint64_t v;
 
         switch (f->kind) {
         case SHAPE_STRING:
-                return (in_array || b.at < b.end) && write_text(out, b);
+                return in_array || b.at < b.end ? write_text(o, at, b) : NULL;
         case SHAPE_BYTES:
-                if (!in_array && b.at == b.end)
-                        return false;
-                putc1(out, '"');
-                base64_write(out, b.at, (size_t)(b.end - b.at));
-                putc1(out, '"');
-                return true;
+                return in_array || b.at < b.end ? write_bytes(o, at, b) : NULL;
         case SHAPE_MESSAGE:
-                return write_message(out, f->shape, b, depth);
+                return write_message(o, at, f->shape, b, depth);
         case SHAPE_INT_VALUE:
-                return write_int_value(out, f, b);
+                return write_int_value(at, b);
         case SHAPE_TIMESTAMP:
         case SHAPE_FLOAT:
         case SHAPE_DOUBLE:
         case SHAPE_MAP:
-                return false;
+                return NULL;
         default:
                 if (f->field->type == PROTOBUF_C_TYPE_FIXED64)
                         memcpy(&v, b.at, 8); /* little-endian, as this machine is */
                 else if (!take_varint(&b, &v))
-                        return false;
-                return write_number(out, f, v, in_array);
+                        return NULL;
+                return write_number(o, at, f, v, in_array);
         }
 }
 
-static bool write_packed_numbers(struct str *out, const struct shape_field *f, struct bytes b)
+static char *write_packed_numbers(struct out *o, char *at, const struct shape_field *f, struct bytes b)
 {
         uint64_t v;
 
         if (b.at == b.end)
-                return false;
+                return NULL;
         for (char before = '['; b.at < b.end; before = ',') {
-                putc1(out, before);
-                if (!take_varint(&b, &v) || !write_number(out, f, v, true))
-                        return false;
+                at = room_for(o, at, SCALAR_ROOM + 1);
+                *at++ = before;
+                if (!take_varint(&b, &v) || !(at = write_number(o, at, f, v, true)))
+                        return NULL;
         }
-        putc1(out, ']');
-        return true;
+        at = room_for(o, at, 1);
+        *at++ = ']';
+        return at;
 }
 
 /* An entry of a map: its key and its value, each of which may be empty and then is not there. */
-static bool write_entry(struct str *out, struct bytes b)
+static char *write_entry(struct out *o, char *at, struct bytes b)
 {
         struct bytes key = { b.at, b.at }, value = key;
 
         if (b.at < b.end && *b.at == (1 << 3 | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) && (b.at++, !take_length(&b, &key)))
-                return false;
+                return NULL;
         if (b.at < b.end && *b.at == (2 << 3 | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) && (b.at++, !take_length(&b, &value)))
-                return false;
-        if (b.at < b.end || !write_text(out, key))
-                return false;
-        putc1(out, ':');
-        return write_text(out, value);
+                return NULL;
+        if (b.at < b.end || !(at = write_text(o, at, key)))
+                return NULL;
+        at = room_for(o, at, 1);
+        *at++ = ':';
+        return write_text(o, at, value);
 }
 
-static bool write_repeated(struct str *out, const struct shape_field *f, struct bytes b, unsigned depth)
+static char *write_repeated(struct out *o, char *at, const struct shape_field *f, struct bytes b, unsigned depth)
 {
         bool map = f->kind == SHAPE_MAP;
         struct bytes value;
         uint64_t tag;
 
         for (char before = map ? '{' : '['; b.at < b.end; before = ',') {
-                putc1(out, before);
-                if (!take_varint(&b, &tag) || !take_value(&b, tag & 7, &value) ||
-                    !(map ? write_entry(out, value) : write_one(out, f, value, true, depth)))
-                        return false;
+                at = room_for(o, at, SCALAR_ROOM + 1);
+                *at++ = before;
+                if (!take_varint(&b, &tag) || !take_value(&b, tag & 7, &value))
+                        return NULL;
+                at = map ? write_entry(o, at, value) : write_one(o, at, f, value, true, depth);
+                if (!at)
+                        return NULL;
         }
-        putc1(out, map ? '}' : ']');
-        return true;
+        at = room_for(o, at, 1);
+        *at++ = map ? '}' : ']';
+        return at;
 }
 
-static bool write_field(struct str *out, const struct shape_field *f, const struct wire_field *w, struct bytes b, unsigned depth)
+/* With what is before it, its name and room for a scalar behind that. */
+static inline char *write_field(struct out *o, char *at, char before, const struct shape_field *f, const struct wire_field *w,
+                                struct bytes b, unsigned depth)
 {
-        put_name(out, f);
-        return !w->repeated ? write_one(out, f, b, false, depth + 1)
-               : w->packed  ? write_packed_numbers(out, f, b)
-                            : write_repeated(out, f, b, depth + 1);
+        at = room_for(o, at, 1 + (size_t)f->quoted_len + SHAPE_QUOTED_PAD + SCALAR_ROOM);
+        *at++ = before;
+        __builtin_memcpy(at, f->quoted, SHAPE_QUOTED_PAD);
+        if (__builtin_expect(f->quoted_len > SHAPE_QUOTED_PAD, 0))
+                memcpy(at, f->quoted, f->quoted_len);
+        at += f->quoted_len;
+        return !w->repeated ? write_one(o, at, f, b, false, depth + 1)
+               : w->packed  ? write_packed_numbers(o, at, f, b)
+                            : write_repeated(o, at, f, b, depth + 1);
+}
+
+static char *write_end(struct out *o, char *at, bool empty)
+{
+        at = room_for(o, at, 2);
+        if (empty)
+                *at++ = '{';
+        *at++ = '}';
+        return at;
 }
 
 /* A workload's record is packed in two pieces: what the core knows of it, and behind that its definition. */
@@ -286,10 +377,9 @@ static bool comes_in_pieces(const struct shape *s)
         return s->type == &pb__workload__descriptor;
 }
 
-/* What is nested nearly always has its fields in order, so that nothing needs to be noted. 0: it has not, and nothing was written; -1: it cannot be written. */
-static int write_in_order(struct str *out, const struct shape *s, struct bytes b, unsigned depth)
+/* What is nested nearly always has its fields in order, so that nothing needs to be noted. NULL and *ret_again: it has not. */
+static char *write_in_order(struct out *o, char *at, const struct shape *s, struct bytes b, unsigned depth, bool *ret_again)
 {
-        size_t before = out->len;
         int last = -1;
 
         while (b.at < b.end) {
@@ -298,46 +388,48 @@ static int write_in_order(struct str *out, const struct shape *s, struct bytes b
                 uint64_t tag, next;
                 int index = take_field(s, &b, &tag, &value);
                 if (index < 0)
-                        return -1;
+                        return NULL;
                 const struct wire_field *w = &s->wire[index];
                 if (index <= last) {
-                        out->len = before;
-                        return 0;
+                        *ret_again = true;
+                        return NULL;
                 }
                 if (w->repeated && !w->packed) { /* all that follow each other */
                         for (struct bytes more = b; more.at < more.end && take_varint(&more, &next) && next == tag; b = more)
                                 if (!take_value(&more, tag & 7, &value))
-                                        return -1;
+                                        return NULL;
                         value = (struct bytes){ from, b.at };
                 }
-                putc1(out, last < 0 ? '{' : ',');
-                if (!write_field(out, &s->fields[index], w, value, depth))
-                        return -1;
+                at = write_field(o, at, last < 0 ? '{' : ',', &s->fields[index], w, value, depth);
+                if (!at)
+                        return NULL;
                 last = index;
         }
-        if (last < 0)
-                putc1(out, '{');
-        putc1(out, '}');
-        return 1;
+        return write_end(o, at, last < 0);
 }
 
-static bool write_message(struct str *out, const struct shape *s, struct bytes b, unsigned depth)
+static char *write_in_pieces(struct out *o, char *at, const struct shape *s, struct bytes b, unsigned depth)
 {
         struct place places[FIELDS_MAX + 1];
-        int done = depth >= DEPTH_MAX ? -1 : depth && !comes_in_pieces(s) ? write_in_order(out, s, b, depth) : 0;
-        int n = done ? done : find_fields(s, b, places);
+        int n = find_fields(s, b, places);
 
-        if (done || n < 0)
-                return n > 0;
-        for (int i = 0; i < n; i++) {
-                putc1(out, i ? ',' : '{');
-                if (!write_field(out, places[i].f, &s->wire[places[i].index], places[i].value, depth))
-                        return false;
-        }
-        if (n == 0)
-                putc1(out, '{');
-        putc1(out, '}');
-        return true;
+        if (n < 0)
+                return NULL;
+        for (int i = 0; i < n && at; i++)
+                at = write_field(o, at, i ? ',' : '{', places[i].f, &s->wire[places[i].index], places[i].value, depth);
+        return at ? write_end(o, at, n == 0) : NULL;
+}
+
+static char *write_message(struct out *o, char *at, const struct shape *s, struct bytes b, unsigned depth)
+{
+        size_t before = (size_t)(at - o->s->buf);
+        bool again = comes_in_pieces(s);
+
+        if (depth >= DEPTH_MAX)
+                return NULL;
+        if (!again && ((at = write_in_order(o, at, s, b, depth, &again)) || !again))
+                return at;
+        return write_in_pieces(o, o->s->buf + before, s, b, depth);
 }
 
 static struct bytes bytes_of(const void *data, size_t len)
@@ -350,12 +442,15 @@ static struct bytes bytes_of(const void *data, size_t len)
 bool json_write_packed(struct str *out, const ProtobufCMessageDescriptor *type, const void *data, size_t len)
 {
         size_t before = out->len;
+        struct out o = { .s = out };
+        char *at = NULL;
 
-        bool ok = write_message(out, shape_of(type), bytes_of(data, len), 0);
-        if (!ok)
-                out->len = before;
-        finish(out);
-        return ok;
+        str_reserve(out, 1);
+        o.end = out->buf + out->cap - 1;
+        at = write_message(&o, out->buf + before, shape_of(type), bytes_of(data, len), 0);
+        out->len = at ? (size_t)(at - out->buf) : before;
+        out->buf[out->len] = '\0';
+        return at != NULL;
 }
 
 /* The value of a field that is there; at == end: it is not. */

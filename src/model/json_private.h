@@ -2,6 +2,7 @@
 #ifndef BERTH_MODEL_JSON_PRIVATE_H
 #define BERTH_MODEL_JSON_PRIVATE_H
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "model/shape.h"
 #include <string.h>
@@ -60,6 +61,72 @@ static inline void finish(struct str *s)
 {
         room(s, 0);
         s->buf[s->len] = '\0';
+}
+
+/* Numbers and times: written at `to`, where there are SCALAR_ROOM bytes; the end of it. */
+#define SCALAR_ROOM 48
+static inline char *u64_text(char *to, uint64_t v)
+{
+        static const char pairs[] = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849"
+                                    "5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+        char buf[40], *end = buf + 20, *p = end; /* so many bytes are copied, whatever is in them */
+
+        for (; v >= 100; v /= 100) {
+                p -= 2;
+                __builtin_memcpy(p, pairs + v % 100 * 2, 2);
+        }
+        if (v >= 10) {
+                p -= 2;
+                __builtin_memcpy(p, pairs + v * 2, 2);
+        } else
+                *--p = (char)('0' + v);
+        __builtin_memcpy(to, p, 20);
+        return to + (end - p);
+}
+
+static inline char *i64_text(char *to, int64_t v)
+{
+        if (v < 0)
+                *to++ = '-';
+        return u64_text(to, v < 0 ? 0 - (uint64_t)v : (uint64_t)v);
+}
+
+static inline char *cpu_text(char *to, int64_t milli)
+{
+        uint64_t v = milli < 0 ? 0 - (uint64_t)milli : (uint64_t)milli;
+        unsigned part = (unsigned)(v % 1000);
+
+        if (milli < 0)
+                *to++ = '-';
+        to = u64_text(to, v / 1000);
+        if (part == 0)
+                return to;
+        char frac[4] = { '.', (char)('0' + part / 100), (char)('0' + part / 10 % 10), (char)('0' + part % 10) };
+        __builtin_memcpy(to, frac, 4);
+        return to + (frac[3] != '0' ? 4 : frac[2] != '0' ? 3 : 2);
+}
+
+static inline char *quoted_time(char *to, int64_t ms)
+{
+        *to = '"';
+        to = time_put(to + 1, ms);
+        *to = '"';
+        return to + 1;
+}
+
+/* The name of a value of an enum, or NULL: it is of a newer peer. */
+static inline const char *enum_name(const struct shape_enum *names, int value, size_t *ret_len)
+{
+        /* They are sorted, and mostly without gaps. */
+        unsigned n = names->type->n_values, first = n ? (unsigned)value - (unsigned)names->type->values[0].value : 0;
+        bool direct = first < n && names->type->values[first].value == value;
+
+        for (unsigned i = direct ? first : 0; i < n; i++)
+                if (names->type->values[i].value == value && names->names[i]) {
+                        *ret_len = names->lens[i];
+                        return names->names[i];
+                }
+        return NULL;
 }
 
 /* The value of a field, compact: all of it, or one scalar at slot. */

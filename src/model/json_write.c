@@ -18,43 +18,25 @@ struct writer {
         unsigned level;
 };
 
+static void ends_at(struct str *s, const char *end)
+{
+        s->len = (size_t)(end - s->buf);
+}
+
+static char *scalar_room(struct str *s)
+{
+        room(s, SCALAR_ROOM);
+        return s->buf + s->len;
+}
+
 static void put_u64(struct str *s, uint64_t v)
 {
-        static const char pairs[] = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849"
-                                    "5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
-        char buf[20], *p = buf + sizeof(buf);
-
-        for (; v >= 100; v /= 100) {
-                p -= 2;
-                memcpy(p, pairs + v % 100 * 2, 2);
-        }
-        if (v >= 10) {
-                p -= 2;
-                memcpy(p, pairs + v * 2, 2);
-        } else
-                *--p = (char)('0' + v);
-        put(s, p, (size_t)(buf + sizeof(buf) - p));
+        ends_at(s, u64_text(scalar_room(s), v));
 }
 
 static void put_i64(struct str *s, int64_t v)
 {
-        if (v < 0)
-                putc1(s, '-');
-        put_u64(s, v < 0 ? 0 - (uint64_t)v : (uint64_t)v);
-}
-
-static void put_cpu(struct str *s, int64_t milli)
-{
-        uint64_t v = milli < 0 ? 0 - (uint64_t)milli : (uint64_t)milli;
-        unsigned part = (unsigned)(v % 1000);
-
-        if (milli < 0)
-                putc1(s, '-');
-        put_u64(s, v / 1000);
-        if (part == 0)
-                return;
-        char frac[4] = { '.', (char)('0' + part / 100), (char)('0' + part / 10 % 10), (char)('0' + part % 10) };
-        put(s, frac, frac[3] != '0' ? 4 : frac[2] != '0' ? 3 : 2);
+        ends_at(s, i64_text(scalar_room(s), v));
 }
 
 static void put_special(struct str *out, const unsigned char **p, const unsigned char *end)
@@ -124,12 +106,7 @@ static void newline(struct writer *w)
 
 static void put_time(struct str *out, int64_t ms)
 {
-        char buf[TIME_TEXT_LEN];
-        const char *text = time_format(buf, ms);
-
-        putc1(out, '"');
-        put(out, text, strlen(text));
-        putc1(out, '"');
+        ends_at(out, quoted_time(scalar_room(out), ms));
 }
 
 /* Of google.protobuf.Timestamp. What lies outside the years 1 to 9999 comes out as their edge. */
@@ -171,16 +148,15 @@ static void write_message(struct writer *w, const struct shape *s, const Protobu
 
 static void write_enum(struct writer *w, const struct shape_enum *names, int value)
 {
-        /* They are sorted, and mostly without gaps. */
-        unsigned n = names->type->n_values, first = n ? (unsigned)value - (unsigned)names->type->values[0].value : 0;
-        bool direct = first < n && names->type->values[first].value == value;
-        for (unsigned i = direct ? first : 0; i < n; i++)
-                if (names->type->values[i].value == value && names->names[i]) {
-                        putc1(w->out, '"');
-                        put(w->out, names->names[i], names->lens[i]);
-                        putc1(w->out, '"');
-                        return;
-                }
+        size_t len;
+        const char *name = enum_name(names, value, &len);
+
+        if (name) {
+                putc1(w->out, '"');
+                put(w->out, name, len);
+                putc1(w->out, '"');
+                return;
+        }
         put_i64(w->out, value); /* of a newer peer */
 }
 
@@ -215,7 +191,7 @@ static void write_value(struct writer *w, const struct shape_field *f, const voi
                 put_time(w->out, *(const int64_t *)slot);
                 break;
         case SHAPE_CPU:
-                put_cpu(w->out, *(const int64_t *)slot);
+                ends_at(w->out, cpu_text(scalar_room(w->out), *(const int64_t *)slot));
                 break;
         case SHAPE_ENUM:
                 write_enum(w, f->names, *(const int *)slot);

@@ -249,10 +249,15 @@ static struct wire_field wire_of(const struct shape_field *f)
 
         if (tag >= 1u << 14)
                 kind = WIRE_OTHER;
+        if (kind == WIRE_OTHER)
+                wire = WIRE_TYPE_NONE;
+        else if (packed)
+                wire = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED;
         return (struct wire_field){ .offset = (uint16_t)f->field->offset,
                                     .n_offset = (uint16_t)f->field->quantifier_offset,
                                     .kind = (uint8_t)kind,
                                     .size = (uint8_t)f->size,
+                                    .wire = (uint8_t)wire,
                                     .repeated = repeated,
                                     .packed = packed,
                                     .tag = { (uint8_t)(tag | 0x80), (uint8_t)(tag < 0x80 ? tag : tag >> 7) },

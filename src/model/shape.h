@@ -61,6 +61,7 @@ enum wire_kind {
         WIRE_MESSAGE,
         WIRE_OTHER, /* left to protobuf-c */
 };
+#define WIRE_TYPE_NONE 8
 struct wire_field {
         uint16_t offset, n_offset; /* in the message: of the value, and of the number of values */
         uint8_t kind, size;
@@ -68,6 +69,7 @@ struct wire_field {
         uint8_t tag[2], tag_len; /* before a value (packed ones: before all of them); the last tag_len bytes count */
         uint16_t probe;          /* where to look whether it is set: the number of values, a pointer, a length, or the value itself ... */
         bool narrow;             /* ... which is 4 bytes then, and otherwise 8; zero: nothing to write */
+        uint8_t wire;            /* the type in its tag; WIRE_TYPE_NONE of a kind that is left to protobuf-c */
 };
 
 #define SHAPE_MAX_FIELDS 256
@@ -144,22 +146,31 @@ void base64_write(struct str *out, const uint8_t *data, size_t len);
 /* Cores as text: 250 gives 0.25. The length. */
 size_t shape_cpu_text(int64_t milli, char buf[32]);
 
-/* The first byte in [p, end) that JSON cannot have as it is in a string, or that begins a longer UTF-8 sequence: a quote, a backslash, below 0x20 or
- * from 0x80. end if there is none. Eight bytes at a time, for most bytes of most records are plain text. */
-static inline const unsigned char *plain_until(const unsigned char *p, const unsigned char *end)
+/* Of eight bytes, as they lie in memory: the high bit of each that JSON cannot have as it is in a string, or that begins a longer UTF-8 sequence: a quote, a backslash, below 0x20 or
+ * from 0x80. A borrow only disturbs bytes behind a hit. */
+static inline uint64_t not_plain(const unsigned char *p)
 {
         const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+        uint64_t w, quote, backslash;
 
-        while (end - p >= 8) {
-                uint64_t w, quote, backslash;
-                __builtin_memcpy(&w, p, 8);
-                quote = w ^ (ones * '"');
-                backslash = w ^ (ones * '\\');
-                /* in each byte the high bit: zero after the xor, less than 0x20, or set already; a borrow only disturbs bytes behind a hit */
-                uint64_t hit = (((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) | ((w - ones * 0x20) & ~w) | w) & high;
-                if (hit)
-                        return p + (__builtin_ctzll(hit) >> 3);
-                p += 8;
+        __builtin_memcpy(&w, p, 8);
+        quote = w ^ (ones * '"');
+        backslash = w ^ (ones * '\\');
+        return (((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) | ((w - ones * 0x20) & ~w) | w) & high;
+}
+
+/* The first such byte in [p, end); end if there is none. Most bytes of most records are plain text. */
+static inline const unsigned char *plain_until(const unsigned char *p, const unsigned char *end)
+{
+        uint64_t hit;
+
+        if (end - p >= 8) {
+                for (; end - p > 8; p += 8)
+                        if ((hit = not_plain(p)))
+                                return p + (__builtin_ctzll(hit) >> 3);
+                p = end - 8; /* the last ones, some of them once more */
+                hit = not_plain(p);
+                return hit ? p + (__builtin_ctzll(hit) >> 3) : end;
         }
         while (p < end && *p >= 0x20 && *p != '"' && *p != '\\' && *p < 0x80)
                 p++;

@@ -29,15 +29,15 @@ static const struct {
 
 static const ProtobufCMessageDescriptor *type_of(const char *key)
 {
-        for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-                if (str_starts(key, kinds[i].prefix))
+        for (size_t i = 0; key[0] == '/' && i < ARRAY_LEN(kinds); i++)
+                if (key[1] == kinds[i].prefix[1] && str_starts(key, kinds[i].prefix))
                         return kinds[i].type;
         return NULL;
 }
 
 static bool is_status_word(const char *key)
 {
-        return str_starts(key, "/nodes/") && str_ends(key, "/status");
+        return key[0] == '/' && key[1] == 'n' && str_starts(key, "/nodes/") && str_ends(key, "/status");
 }
 
 /* Of a newer berth: it would be lost. Sub-messages are looked into one level deep, where records grow. */
