@@ -26,6 +26,7 @@
 #define MORE_PER_INPUT 4   /* changes beyond the first in requests for many that may wait, for each input that may */
 #define LOOK_UP_MS 400     /* how often a call that waits asks whether the store is away */
 #define READ_WAITS_MS 4000 /* a read that the ring took just before the store went away waits for the commit as well: this long */
+#define SPARE_BYTES 16384
 
 struct calls {
         struct io *io;
@@ -38,6 +39,7 @@ struct calls {
         struct event *timer;
         int64_t timer_ms; /* when it is set to fire; 0: not */
         bool stopped;
+        struct str spare; /* what the last answer was written in */
 };
 
 static void on_deadline(evutil_socket_t fd, short what, void *ctx);
@@ -61,6 +63,7 @@ void calls_destroy(struct calls *c)
         array_fini(&c->free);
         heap_fini(&c->deadlines);
         event_free(c->timer);
+        str_fini(&c->spare);
         mem_free(c);
 }
 
@@ -251,10 +254,28 @@ static void answer_http(struct http_request *http, const struct op *op, const st
         http_reply(http, reply->created ? 201 : op->status, fields, str_c(body), body->len);
 }
 
+/* Most answers are too long for what malloc() has at hand, so one answer's memory serves the next one. */
+static struct str take_spare(struct calls *c)
+{
+        struct str s = c->spare;
+        c->spare = STR_INIT;
+        str_clear(&s);
+        return s;
+}
+
+static void give_spare(struct calls *c, struct str *s)
+{
+        if (s->cap > SPARE_BYTES || c->spare.cap > 0)
+                str_fini(s);
+        else
+                c->spare = *s;
+}
+
 static void answer(struct call *call, const struct reply *reply)
 {
         struct arena arena = ARENA_INIT;
-        struct str packed = STR_INIT, body = STR_INIT;
+        struct calls *calls = call->io->calls;
+        struct str packed = STR_INIT, body = take_spare(calls);
         struct err err = { 0 };
         ProtobufCMessage *m = NULL;
         struct http_request *http = call->http;
@@ -270,7 +291,7 @@ static void answer(struct call *call, const struct reply *reply)
             pb_unpack_own(reply->type, reply->data, reply->len, &arena, &m, &err) < 0) {
                 log_error("a reply of the core cannot be read", LOG_S("op", op->name), LOG_S("request_id", call->request_id), LOG_E(&err));
                 call_fail(call, &err);
-                str_fini(&body);
+                give_spare(calls, &body);
                 arena_fini(&arena);
                 return;
         }
@@ -296,7 +317,7 @@ static void answer(struct call *call, const struct reply *reply)
         } else if (grpc)
                 grpc_call_reply(grpc, reply->data ? reply->data : "", reply->len);
         str_fini(&packed);
-        str_fini(&body);
+        give_spare(calls, &body);
         arena_fini(&arena);
 }
 
