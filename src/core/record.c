@@ -401,6 +401,23 @@ static uint64_t assignment_view(struct core *c, const struct workload *w)
         return h < VIEW_THERE ? VIEW_THERE : h;
 }
 
+/* The score is in millionths. One for each assignment, so without printf; written from the end to the beginning. */
+static char *score_text(struct arena *a, int64_t score)
+{
+        static const char words[] = "selected by lowest utilization score ";
+        char buf[64 + sizeof(words)], *p = buf + sizeof(buf);
+        uint64_t left = score < 0 ? 0 : (uint64_t)score;
+        *--p = '\0';
+        for (int n = 0; n < 7 || left; n++, left /= 10) { /* at least one digit before the point */
+                if (n == 6)
+                        *--p = '.';
+                *--p = (char)('0' + left % 10);
+        }
+        p -= sizeof(words) - 1;
+        memcpy(p, words, sizeof(words) - 1);
+        return arena_strdup(a, p);
+}
+
 static void put_assignment(struct core *c, struct store_record **at, struct arena *a, struct workload *w)
 {
         uint64_t view = assignment_view(c, w);
@@ -415,8 +432,7 @@ static void put_assignment(struct core *c, struct store_record **at, struct aren
         Pb__Assignment s = PB__ASSIGNMENT__INIT;
         s.workload_id = w->id;
         s.node_id = node_at(c, w->node)->id;
-        s.reason = arena_printf(a, "selected by lowest utilization score %lld.%06lld", (long long)(w->score / 1000000),
-                                (long long)(w->score % 1000000));
+        s.reason = score_text(a, w->score);
         s.created_at = w->placed_at;
         put_message(at, a, key, &s.base);
 }

@@ -68,6 +68,12 @@ static void views_for_people_are_written_where_wanted_and_never_read(void **stat
         Pb__Assignment *a = pb__assignment__unpack(NULL, rig_record(&r, "/assignments/w2")->len, rig_record(&r, "/assignments/w2")->data);
         assert_string_equal(a->node_id, rig_get(&r, "w2")->assigned_node);
         pb__assignment__free_unpacked(a, NULL);
+        const struct rig_record *later = rig_record(&r, "/assignments/w10");
+        long long score = (long long)rig_get(&r, "w10")->placement->score;
+        assert_true(score > 0);
+        a = pb__assignment__unpack(NULL, later->len, later->data);
+        assert_string_equal(a->reason, fmt("selected by lowest utilization score %lld.%06lld", score / 1000000, score % 1000000));
+        pb__assignment__free_unpacked(a, NULL);
         rig_check_replay(&r); /* loads them all */
         char *node = rig_get(&r, "w2")->assigned_node;
         rig_delete(&r, "w2");
