@@ -15,12 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ARENA_POISON 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(ARENA_POISON)
+#ifdef WITH_ASAN
 #include <sanitizer/asan_interface.h>
 #define poison(p, n) ASAN_POISON_MEMORY_REGION((p), (n))
 #define unpoison(p, n) ASAN_UNPOISON_MEMORY_REGION((p), (n))

@@ -11,6 +11,15 @@
 #define _unused_ __attribute__((unused))
 #define _noreturn_ __attribute__((noreturn))
 
+/* gcc says it in one way, clang in another. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WITH_ASAN
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define WITH_ASAN
+#endif
+
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
 /* Hand over ownership: gives the pointer and leaves NULL behind. */

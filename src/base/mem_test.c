@@ -287,6 +287,35 @@ static void one_failure_is_injected_whatever_the_threads(void **state _unused_)
         assert_int_equal(failures, 1);
 }
 
+struct thing {
+        char text[200];
+};
+
+static void a_pool_gives_zeroed_objects_and_keeps_a_few(void **state _unused_)
+{
+        struct mem_pool pool = MEM_POOL(struct thing, 3);
+        struct thing *things[5];
+
+        for (int round = 0; round < 3; round++) {
+                for (size_t i = 0; i < ARRAY_LEN(things); i++) {
+                        things[i] = mem_pool_take(&pool);
+                        for (size_t k = 0; k < sizeof(things[i]->text); k++)
+                                assert_int_equal(things[i]->text[k], 0);
+                        memset(things[i]->text, 'x', sizeof(things[i]->text));
+                        for (size_t k = 0; k < i; k++)
+                                assert_ptr_not_equal(things[i], things[k]);
+                }
+                assert_int_equal(pool.n, 0);
+                for (size_t i = 0; i < ARRAY_LEN(things); i++)
+                        mem_pool_give(&pool, things[i]);
+                assert_in_range(pool.n, 0, 3); /* none with the address sanitizer */
+        }
+        mem_pool_fini(&pool);
+        assert_int_equal(pool.n, 0);
+        mem_pool_give(&pool, mem_pool_take(&pool)); /* it can be used again */
+        mem_pool_fini(&pool);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -302,6 +331,7 @@ int main(void)
                 cmocka_unit_test(only_an_empty_reserve_ends_the_process),
                 cmocka_unit_test(threads_share_the_reserve),
                 cmocka_unit_test(one_failure_is_injected_whatever_the_threads),
+                cmocka_unit_test(a_pool_gives_zeroed_objects_and_keeps_a_few),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

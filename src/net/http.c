@@ -135,6 +135,7 @@ void http_server_destroy(struct http_server *s)
                 event_free(s->drain_timer);
         http_router_fini(&s->router);
         slots_fini(&s->requests);
+        mem_pool_fini(&s->spare_requests);
         mem_free(s->scratch);
         str_fini(&s->answer);
         tls_unref(s->tls);
@@ -166,6 +167,7 @@ int http_server_create(struct event_base *base, const struct http_server_options
         if (s->tls && !(s->handshakes = handshakes_create(base, s->o.header_timeout_ms, begin, s)))
                 return err_set(err, ERR_NOMEM, .msg = "no memory for the HTTP server");
         rng_seed_system(&s->rng);
+        s->spare_requests = MEM_POOL(struct http_request, HTTP_SPARE_REQUESTS);
         s->scratch = mem_must_resize(NULL, HTTP_SCRATCH_BYTES);
         signal(SIGPIPE, SIG_IGN); /* a write to a client that left is an error code, not the end of the process */
         s->accept_timer = evtimer_new(base, on_accept_timer, s);

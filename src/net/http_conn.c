@@ -78,7 +78,7 @@ void http_request_free(struct http_request *req)
         str_fini(&req->body);
         str_fini(&req->joined);
         mem_free(req->rest);
-        mem_free(req);
+        mem_pool_give(&server->spare_requests, req);
 }
 
 static void conn_free(struct http_conn *conn)
@@ -183,9 +183,11 @@ void http_conn_drop_soon(struct http_conn *conn)
 
 static struct http_request *new_request(struct http_conn *conn)
 {
-        struct http_request *req = mem_must(sizeof(*req));
+        struct http_request *req = mem_pool_take(&conn->server->spare_requests);
 
         req->conn = conn;
+        req->head.own = req->head_room;
+        req->head.own_len = sizeof(req->head_room);
         req->started_ns = clock_mono_ns();
         req->id = slots_take(&conn->server->requests, req);
         conn->req = req;

@@ -27,6 +27,7 @@
 #define LOOK_UP_MS 400     /* how often a call that waits asks whether the store is away */
 #define READ_WAITS_MS 4000 /* a read that the ring took just before the store went away waits for the commit as well: this long */
 #define SPARE_BYTES 16384
+#define SPARE_CALLS 512
 
 struct calls {
         struct io *io;
@@ -40,6 +41,7 @@ struct calls {
         int64_t timer_ms; /* when it is set to fire; 0: not */
         bool stopped;
         struct str spare; /* what the last answer was written in */
+        struct mem_pool spare_calls;
 };
 
 static void on_deadline(evutil_socket_t fd, short what, void *ctx);
@@ -48,6 +50,7 @@ struct calls *calls_create(struct io *io)
 {
         struct calls *c = mem_must(sizeof(*c));
         c->io = io;
+        c->spare_calls = MEM_POOL(struct call, SPARE_CALLS);
         c->timer = evtimer_new(io->base, on_deadline, c);
         return c;
 }
@@ -64,6 +67,7 @@ void calls_destroy(struct calls *c)
         heap_fini(&c->deadlines);
         event_free(c->timer);
         str_fini(&c->spare);
+        mem_pool_fini(&c->spare_calls);
         mem_free(c);
 }
 
@@ -125,7 +129,7 @@ struct call *call_new(struct calls *c, const struct op *op, struct err *err)
                 slot = (uint32_t)c->slots.len;
                 *array_push(&c->slots) = NULL;
         }
-        struct call *call = mem_must(sizeof(*call));
+        struct call *call = mem_pool_take(&c->spare_calls);
         call->ticket = (uint64_t)++c->generation << 32 | (slot + 1);
         call->door = &c->io->doors[op_index(op)];
         call->io = c->io;
@@ -155,7 +159,7 @@ void call_drop(struct call *call)
         ring_msg_free(call->msg);
         history_job_free(call->history);
         plans_end(call->io->plans, call);
-        mem_free(call);
+        mem_pool_give(&c->spare_calls, call);
 }
 
 void calls_forget(struct calls *c, uint64_t ticket)
