@@ -14,13 +14,22 @@
 
 #define LIVE_MAX 4096 /* events kept in memory; a power of two */
 #define LIVE_BYTES (8 * 1024 * 1024)
+#define BLOCK_BYTES (64 * 1024)
 #define QUEUE_BYTES (256 * 1024) /* a subscriber with more than this waiting gets no more for now */
 #define CHUNK_EVENTS 500
 #define AGAIN_MS 50 /* how often those who wait are looked at */
 
+/* The newest events lie one behind the other: they come and go in the same order, and each for itself would be an allocation. */
+struct live_block {
+        unsigned refs; /* events in it that are still kept */
+        size_t used, size;
+        char data[];
+};
+
 struct live {
-        void *data; /* packed */
+        void *data; /* packed; in block */
         size_t len;
+        struct live_block *block;
         char *json; /* made when the first SSE subscriber wants it, shared by all */
         size_t json_len;
         struct event_peek peek;
@@ -42,6 +51,7 @@ struct events {
         struct server *s;
         struct event *again;        /* timer; armed while anybody waits */
         struct live live[LIVE_MAX]; /* by sequence modulo LIVE_MAX */
+        struct live_block *block;   /* the next event goes here; NULL: into a new one */
         uint64_t first, head;       /* live: first..head; head is also what was released */
         size_t bytes;
         ARRAY(struct subscriber *) subs;
@@ -67,7 +77,11 @@ static void live_drop(struct events *e)
 {
         struct live *l = &e->live[e->first % LIVE_MAX];
         e->bytes -= l->len + l->json_len;
-        mem_free(l->data);
+        if (--l->block->refs == 0) {
+                if (e->block == l->block)
+                        e->block = NULL;
+                mem_free(l->block);
+        }
         mem_free(l->json);
         *l = (struct live){ 0 };
         e->first++;
@@ -107,6 +121,22 @@ uint64_t events_head(const struct events *e)
 
 /* ---- the newest ones ------------------------------------------------------------------------------------------------------------------------ */
 
+static void live_keep(struct events *e, struct live *l, const struct store_event *ev)
+{
+        struct live_block *b = e->block;
+        if (!b || b->size - b->used < ev->len) {
+                size_t size = ev->len > BLOCK_BYTES ? ev->len : BLOCK_BYTES;
+                b = mem_must_resize(NULL, sizeof(*b) + size);
+                *b = (struct live_block){ .size = size };
+                e->block = b;
+        }
+        l->block = b;
+        l->data = memcpy(b->data + b->used, ev->data, ev->len);
+        l->len = ev->len;
+        b->used += ev->len;
+        b->refs++;
+}
+
 void events_released(struct events *e, const struct store_batch *batch)
 {
         for (size_t i = 0; i < batch->n_events; i++) {
@@ -121,8 +151,7 @@ void events_released(struct events *e, const struct store_batch *batch)
                 while (e->first <= e->head && (e->head + 1 - e->first >= LIVE_MAX || e->bytes + ev->len > LIVE_BYTES))
                         live_drop(e);
                 struct live *l = &e->live[ev->seq % LIVE_MAX];
-                l->data = mem_dup(ev->data, ev->len);
-                l->len = ev->len;
+                live_keep(e, l, ev);
                 if (!event_peek(l->data, l->len, &l->peek))
                         log_error("a committed event cannot be read", LOG_I("seq", ev->seq));
                 l->peek.seq = ev->seq;
