@@ -314,12 +314,6 @@ void mem_fail_at(uint64_t nth)
         atomic_store(&fail_countdown, nth);
 }
 
-#ifdef WITH_ASAN
-#define POOL_KEEPS false
-#else
-#define POOL_KEEPS true
-#endif
-
 void *mem_pool_take(struct mem_pool *p)
 {
         void *object = p->first;
@@ -333,7 +327,7 @@ void *mem_pool_take(struct mem_pool *p)
 
 void mem_pool_give(struct mem_pool *p, void *object)
 {
-        if (!POOL_KEEPS || p->n >= p->max || mem_low()) { /* it may be of the reserve */
+        if (p->n >= p->max || mem_low()) { /* it may be of the reserve */
                 mem_free(object);
                 return;
         }

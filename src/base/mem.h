@@ -30,7 +30,12 @@ struct mem_pool {
         unsigned max, n; /* kept at most, and now */
         void *first;
 };
-#define MEM_POOL(type, max_) ((struct mem_pool){ .size = sizeof(type), .max = (max_) })
+#ifdef WITH_ASAN
+#define MEM_SPARE(n) 0
+#else
+#define MEM_SPARE(n) (n)
+#endif
+#define MEM_POOL(type, max_) ((struct mem_pool){ .size = sizeof(type), .max = MEM_SPARE(max_) })
 void *mem_pool_take(struct mem_pool *p); /* zeroed, as by mem_must() */
 void mem_pool_give(struct mem_pool *p, void *object);
 void mem_pool_fini(struct mem_pool *p);

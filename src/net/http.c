@@ -136,6 +136,9 @@ void http_server_destroy(struct http_server *s)
         http_router_fini(&s->router);
         slots_fini(&s->requests);
         mem_pool_fini(&s->spare_requests);
+        for (size_t i = 0; i < s->spare_bodies.len; i++)
+                str_fini(&s->spare_bodies.at[i]);
+        array_fini(&s->spare_bodies);
         mem_free(s->scratch);
         str_fini(&s->answer);
         tls_unref(s->tls);

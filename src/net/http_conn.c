@@ -75,7 +75,12 @@ void http_request_free(struct http_request *req)
         slots_drop(&server->requests, req->id);
         req->conn->req = NULL;
         http_head_fini(&req->head);
-        str_fini(&req->body);
+        if (server->spare_bodies.len < MEM_SPARE(HTTP_SPARE_REQUESTS) && req->body.cap > 0 && req->body.cap <= HTTP_SPARE_BODY_BYTES &&
+            !mem_low()) {
+                str_clear(&req->body);
+                *array_push(&server->spare_bodies) = req->body;
+        } else
+                str_fini(&req->body);
         str_fini(&req->joined);
         mem_free(req->rest);
         mem_pool_give(&server->spare_requests, req);
@@ -188,6 +193,8 @@ static struct http_request *new_request(struct http_conn *conn)
         req->conn = conn;
         req->head.own = req->head_room;
         req->head.own_len = sizeof(req->head_room);
+        if (conn->server->spare_bodies.len > 0)
+                req->body = array_pop(&conn->server->spare_bodies);
         req->started_ns = clock_mono_ns();
         req->id = slots_take(&conn->server->requests, req);
         conn->req = req;

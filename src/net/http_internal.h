@@ -9,6 +9,7 @@
 #ifndef BERTH_NET_HTTP_INTERNAL_H
 #define BERTH_NET_HTTP_INTERNAL_H
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "net/addr.h"
 #include "net/http.h"
@@ -36,6 +37,7 @@ struct http_server {
         struct http_router router;
         struct slots requests;
         struct mem_pool spare_requests;
+        ARRAY(struct str) spare_bodies;
         char *scratch;     /* what was just read from a connection */
         struct str answer; /* what is about to be written to one */
         struct rng rng;
@@ -61,6 +63,7 @@ struct http_server {
 
 #define HTTP_HEAD_ROOM 1024 /* most heads need no memory of their own */
 #define HTTP_SPARE_REQUESTS 512
+#define HTTP_SPARE_BODY_BYTES 4096
 struct http_request {
         struct http_conn *conn;
         uint64_t id;
