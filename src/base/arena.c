@@ -87,7 +87,7 @@ static struct arena_block *block_create(size_t size)
 static void block_destroy(struct arena_block *b)
 {
         unpoison(b->data, b->size);
-        if (b->size == USUAL_BYTES && !mem_low() && spare_give(b))
+        if (b->size == USUAL_BYTES && mem_may_be_kept(b) && spare_give(b))
                 return;
         mem_free(b);
         while (mem_low() && (b = spare_take())) /* whoever is short of memory gets all of it */

@@ -256,6 +256,11 @@ bool mem_low(void)
         return atomic_load_explicit(&low, memory_order_relaxed);
 }
 
+bool mem_may_be_kept(const void *p)
+{
+        return !mem_low() && reserve_room(p) == 0;
+}
+
 /* The heap must be able to give a region's worth again: else the next allocation would only take from the reserve anew. */
 static bool heap_has_room(void)
 {
@@ -327,8 +332,10 @@ void *mem_pool_take(struct mem_pool *p)
 
 void mem_pool_give(struct mem_pool *p, void *object)
 {
-        if (p->n >= p->max || mem_low()) { /* it may be of the reserve */
+        if (p->n >= p->max || !mem_may_be_kept(object)) {
                 mem_free(object);
+                if (mem_low())
+                        mem_pool_fini(p);
                 return;
         }
         memcpy(object, &p->first, sizeof(p->first));

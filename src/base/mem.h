@@ -20,6 +20,8 @@ char *mem_strndup(const char *s, size_t n);
 void *mem_dup(const void *p, size_t n);
 void mem_free(void *p); /* takes what any of the above gave; NULL is fine */
 bool mem_low(void);
+bool mem_may_be_kept(
+    const void *p);             /* for the next use, by whoever could free it: not while memory is low, and never what is of the reserve */
 bool mem_refill(void);          /* true if the reserve is whole again: call it now and then while mem_low() */
 void mem_fail_at(uint64_t nth); /* 0: never */
 

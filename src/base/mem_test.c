@@ -316,6 +316,37 @@ static void a_pool_gives_zeroed_objects_and_keeps_a_few(void **state _unused_)
         mem_pool_fini(&pool);
 }
 
+/* What came from the reserve goes back to it, also when the heap has room again by then. */
+static void a_pool_keeps_nothing_of_the_reserve(void **state _unused_)
+{
+        struct mem_pool pool = MEM_POOL(struct thing, 10);
+
+        assert_false(mem_low());
+        mem_fail_at(1);
+        struct thing *scarce = mem_pool_take(&pool);
+        assert_true(mem_low());
+        assert_false(mem_may_be_kept(scarce));
+        assert_true(mem_refill());
+        struct thing *plenty = mem_pool_take(&pool);
+        assert_false(mem_may_be_kept(scarce));
+        assert_true(mem_may_be_kept(plenty));
+        mem_pool_give(&pool, scarce);
+        assert_int_equal(pool.n, 0);
+        mem_pool_give(&pool, plenty);
+        assert_in_range(pool.n, MEM_SPARE(1), 1);
+        /* whoever is short of memory gets all of it */
+        struct thing *first = mem_pool_take(&pool), *second = mem_pool_take(&pool);
+        mem_pool_give(&pool, first);
+        mem_fail_at(1);
+        void *more = mem_must(100);
+        assert_true(mem_low());
+        mem_pool_give(&pool, second);
+        assert_int_equal(pool.n, 0);
+        mem_free(more);
+        assert_true(mem_refill());
+        mem_pool_fini(&pool);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -332,6 +363,7 @@ int main(void)
                 cmocka_unit_test(threads_share_the_reserve),
                 cmocka_unit_test(one_failure_is_injected_whatever_the_threads),
                 cmocka_unit_test(a_pool_gives_zeroed_objects_and_keeps_a_few),
+                cmocka_unit_test(a_pool_keeps_nothing_of_the_reserve),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

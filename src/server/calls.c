@@ -269,7 +269,7 @@ static struct str take_spare(struct calls *c)
 
 static void give_spare(struct calls *c, struct str *s)
 {
-        if (s->cap > SPARE_BYTES || c->spare.cap > 0)
+        if (s->cap > SPARE_BYTES || c->spare.cap > 0 || (s->buf && !mem_may_be_kept(s->buf)))
                 str_fini(s);
         else
                 c->spare = *s;
@@ -321,7 +321,10 @@ static void answer(struct call *call, const struct reply *reply)
         } else if (grpc)
                 grpc_call_reply(grpc, reply->data ? reply->data : "", reply->len);
         str_fini(&packed);
-        give_spare(calls, &body);
+        if (is_token)
+                str_fini(&body); /* a secret is not kept */
+        else
+                give_spare(calls, &body);
         arena_fini(&arena);
 }
 

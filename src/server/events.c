@@ -125,13 +125,15 @@ static void live_keep(struct events *e, struct live *l, const struct store_event
 {
         struct live_block *b = e->block;
         if (!b || b->size - b->used < ev->len) {
-                size_t size = ev->len > BLOCK_BYTES ? ev->len : BLOCK_BYTES;
+                size_t size = ev->len > BLOCK_BYTES || mem_low() ? ev->len : BLOCK_BYTES;
                 b = mem_must_resize(NULL, sizeof(*b) + size);
                 *b = (struct live_block){ .size = size };
                 e->block = b;
         }
         l->block = b;
-        l->data = memcpy(b->data + b->used, ev->data, ev->len);
+        l->data = b->data + b->used;
+        if (ev->len > 0)
+                memcpy(l->data, ev->data, ev->len);
         l->len = ev->len;
         b->used += ev->len;
         b->refs++;
