@@ -325,7 +325,7 @@ static void make_too_many(struct maker *k, const struct shape_field *f)
 static void make_bad_number(struct maker *k, const struct shape_field *f)
 {
         const struct rule *rule = f->rule;
-        char low[32], high[32];
+        char low[SCALAR_ROOM], high[SCALAR_ROOM];
 
         if (rule->min == 0 && rule->max == 0)
                 return;

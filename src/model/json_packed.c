@@ -156,7 +156,7 @@ static inline char *room_for(struct out *o, char *at, size_t more)
 
 static char *write_message(struct out *o, char *at, const struct shape *s, struct bytes b, unsigned depth);
 
-/* There is room for 32 bytes more than n. */
+/* Most texts are short, and a call of memcpy() costs more than they do. */
 static inline char *copy_short(char *at, const void *from, size_t n)
 {
         const char *p = from;
@@ -197,7 +197,7 @@ static inline char *write_text(struct out *o, char *at, struct bytes b)
 
         if (plain_until(b.at, b.end) != b.end)
                 return write_special(o, at, b);
-        at = room_for(o, at, n + 34);
+        at = room_for(o, at, n + 2);
         *at++ = '"';
         at = copy_short(at, b.at, n);
         *at++ = '"';
@@ -353,10 +353,7 @@ static inline char *write_field(struct out *o, char *at, char before, const stru
 {
         at = room_for(o, at, 1 + (size_t)f->quoted_len + SHAPE_QUOTED_PAD + SCALAR_ROOM);
         *at++ = before;
-        __builtin_memcpy(at, f->quoted, SHAPE_QUOTED_PAD);
-        if (__builtin_expect(f->quoted_len > SHAPE_QUOTED_PAD, 0))
-                memcpy(at, f->quoted, f->quoted_len);
-        at += f->quoted_len;
+        at = name_text(at, f);
         return !w->repeated ? write_one(o, at, f, b, false, depth + 1)
                : w->packed  ? write_packed_numbers(o, at, f, b)
                             : write_repeated(o, at, f, b, depth + 1);

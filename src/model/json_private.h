@@ -23,32 +23,13 @@ static inline void put(struct str *s, const void *data, size_t n)
         s->len += n;
 }
 
-/* Most texts are short, and a call of memcpy() costs more than they do. */
-static inline void put_short(struct str *s, const void *data, size_t n)
+/* "name": at `to`, where there is room for SHAPE_QUOTED_PAD bytes more than it has; the end of it. */
+static inline char *name_text(char *to, const struct shape_field *f)
 {
-        room(s, n);
-        char *to = s->buf + s->len;
-        const char *from = data;
-        s->len += n;
-        if (n > 32 || n < 8)
-                memcpy(to, from, n);
-        else if (n > 16) {
-                __builtin_memcpy(to, from, 16);
-                __builtin_memcpy(to + n - 16, from + n - 16, 16);
-        } else {
-                __builtin_memcpy(to, from, 8);
-                __builtin_memcpy(to + n - 8, from + n - 8, 8);
-        }
-}
-
-/* "name": */
-static inline void put_name(struct str *s, const struct shape_field *f)
-{
-        room(s, f->quoted_len + SHAPE_QUOTED_PAD);
-        __builtin_memcpy(s->buf + s->len, f->quoted, SHAPE_QUOTED_PAD);
-        if (f->quoted_len > SHAPE_QUOTED_PAD)
-                memcpy(s->buf + s->len, f->quoted, f->quoted_len);
-        s->len += f->quoted_len;
+        __builtin_memcpy(to, f->quoted, SHAPE_QUOTED_PAD);
+        if (__builtin_expect(f->quoted_len > SHAPE_QUOTED_PAD, 0))
+                memcpy(to, f->quoted, f->quoted_len);
+        return to + f->quoted_len;
 }
 
 static inline void putc1(struct str *s, char c)
@@ -64,7 +45,6 @@ static inline void finish(struct str *s)
 }
 
 /* Numbers and times: written at `to`, where there are SCALAR_ROOM bytes; the end of it. */
-#define SCALAR_ROOM 48
 static inline char *u64_text(char *to, uint64_t v)
 {
         static const char pairs[] = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849"
@@ -132,7 +112,6 @@ static inline const char *enum_name(const struct shape_enum *names, int value, s
 /* The value of a field, compact: all of it, or one scalar at slot. */
 void json_write_field(struct str *out, const struct shape_field *f, const ProtobufCMessage *m);
 void json_write_scalar(struct str *out, const struct shape_field *f, const void *slot);
-void json_put_scalar(struct str *out, const struct shape_field *f, const void *slot); /* without the closing NUL */
 
 /* For qsort over arrays of struct pb_entry *. */
 int pb_entry_order(const void *a, const void *b);

@@ -322,7 +322,8 @@ static void write_message(struct writer *w, const struct shape *s, const Protobu
                         putc1(w->out, ',');
                 any = true;
                 newline(w);
-                put_name(w->out, f);
+                room(w->out, f->quoted_len + SHAPE_QUOTED_PAD);
+                ends_at(w->out, name_text(w->out->buf + w->out->len, f));
                 if (w->flags & JSON_PRETTY)
                         putc1(w->out, ' ');
                 write_field(w, f, m, n);
@@ -349,16 +350,11 @@ void json_write_field(struct str *out, const struct shape_field *f, const Protob
         finish(out);
 }
 
-void json_put_scalar(struct str *out, const struct shape_field *f, const void *slot)
+void json_write_scalar(struct str *out, const struct shape_field *f, const void *slot)
 {
         struct writer w = { .out = out };
 
         write_value(&w, f, slot);
-}
-
-void json_write_scalar(struct str *out, const struct shape_field *f, const void *slot)
-{
-        json_put_scalar(out, f, slot);
         finish(out);
 }
 
@@ -370,12 +366,9 @@ void json_write_string(struct str *out, const char *text, size_t len)
 
 const char *json_enum_name(const ProtobufCEnumDescriptor *type, int value)
 {
-        const struct shape_enum *e = shape_enum_of(type);
+        size_t len;
 
-        for (unsigned i = 0; i < type->n_values; i++)
-                if (type->values[i].value == value)
-                        return e->names[i];
-        return NULL;
+        return enum_name(shape_enum_of(type), value, &len);
 }
 
 int json_enum_value(const ProtobufCEnumDescriptor *type, const char *name, bool any_case, int *ret_value)

@@ -11,7 +11,7 @@
 static void add_range(struct str *out, const struct shape_field *f)
 {
         const struct rule *rule = f->rule;
-        char cores[32];
+        char cores[SCALAR_ROOM];
 
         if (rule->min == 0 && rule->max == 0) {
                 if (f->kind == SHAPE_UINT32 || f->kind == SHAPE_UINT64)

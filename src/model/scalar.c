@@ -1,5 +1,6 @@
 /* model/scalar.c: single values as text: numbers, cores, times, base64, UTF-8. Declared in shape.h. */
 #include "base/clock.h"
+#include "model/json_private.h"
 #include "model/shape.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,15 +83,12 @@ int shape_parse_cpu(const char *text, size_t len, int64_t *ret_milli)
         return 0;
 }
 
-size_t shape_cpu_text(int64_t milli, char buf[32])
+size_t shape_cpu_text(int64_t milli, char buf[SCALAR_ROOM])
 {
-        uint64_t v = milli < 0 ? 0 - (uint64_t)milli : (uint64_t)milli;
-        unsigned part = (unsigned)(v % 1000);
-        int n = snprintf(buf, 32, part ? "%s%llu.%03u" : "%s%llu", milli < 0 ? "-" : "", (unsigned long long)(v / 1000), part);
+        char *end = cpu_text(buf, milli);
 
-        while (part && n > 1 && buf[n - 1] == '0')
-                buf[--n] = '\0';
-        return (size_t)n;
+        *end = '\0';
+        return (size_t)(end - buf);
 }
 
 static int parse_double(const char *text, size_t len, double *ret)

@@ -72,6 +72,7 @@ struct wire_field {
         uint8_t wire;            /* the type in its tag; WIRE_TYPE_NONE of a kind that is left to protobuf-c */
 };
 
+#define SCALAR_ROOM 48 /* bytes for a number or a time as text */
 #define SHAPE_MAX_FIELDS 256
 #define SHAPE_IDS 64
 #define SHAPE_QUOTED_PAD 32 /* bytes of a quoted name that can be read, however short it is */
@@ -144,7 +145,7 @@ int base64_decode(const char *text, size_t len, uint8_t *ret,
                   size_t *ret_len); /* ret: at least len / 4 * 3 + 3 bytes; with or without padding */
 void base64_write(struct str *out, const uint8_t *data, size_t len);
 /* Cores as text: 250 gives 0.25. The length. */
-size_t shape_cpu_text(int64_t milli, char buf[32]);
+size_t shape_cpu_text(int64_t milli, char buf[SCALAR_ROOM]);
 
 /* Of eight bytes, as they lie in memory: the high bit of each that JSON cannot have as it is in a string, or that begins a longer UTF-8 sequence: a quote, a backslash, below 0x20 or
  * from 0x80. A borrow only disturbs bytes behind a hit. */

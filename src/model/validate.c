@@ -38,7 +38,7 @@ static int check_text(const struct rule *rule, const char *s, size_t len, const 
 
 static const char *number_text(const struct shape_field *f, int64_t v)
 {
-        char cores[32];
+        char cores[SCALAR_ROOM];
 
         if (f->kind != SHAPE_CPU)
                 return fmt("%lld", (long long)v);

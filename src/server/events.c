@@ -12,8 +12,8 @@
 #include <event2/event.h>
 #include <string.h>
 
-#define LIVE_MAX 4096 /* events kept in memory; a power of two */
-#define LIVE_BYTES (8 * 1024 * 1024)
+#define LIVE_MAX 4096                /* events kept in memory; a power of two */
+#define LIVE_BYTES (8 * 1024 * 1024) /* of events; the blocks that they are in may have twice that */
 #define BLOCK_BYTES (64 * 1024)
 #define QUEUE_BYTES (256 * 1024) /* a subscriber with more than this waiting gets no more for now */
 #define CHUNK_EVENTS 500
