@@ -475,22 +475,11 @@ static void expect(struct call *call, int64_t deadline_ms)
         arm(c);
 }
 
-/* decided: it may be in a commit that is under way. A caller who is told that nothing was changed need not look. */
-static void err_store_is_away(struct err *err, bool decided)
-{
-        err_set(err, ERR_UNAVAILABLE, .msg = "the store is away: nothing can be changed until it is back",
-                .hint =
-                    decided
-                        ? "try again; a change that was sent may still happen, and can be sent again safely. /health says why it is away"
-                        : "try again: nothing was changed. /health says why it is away",
-                .retry_after_ms = 2000);
-}
-
 /* All changes that wait are refused at once, so that the ring knows by the time of their sending that they are not to be made any more. */
 static void refuse_changes(struct calls *c)
 {
         struct err err = { 0 };
-        err_store_is_away(&err, true);
+        io_store_is_away(&err, true);
         atomic_store(&c->io->s->refused_ms, mono_ms());
         for (size_t i = 0; i < c->slots.len; i++)
                 if (c->slots.at[i] && c->slots.at[i]->is_change && c->slots.at[i]->deadline_ms > 0 && !c->slots.at[i]->forwarded)
@@ -553,7 +542,7 @@ void call_send(struct call *call)
         }
         call->is_change = input_is_change(call->msg->in.kind);
         if ((call->is_change || call->op->kind == OP_PLAN) && server_store_is_away(call->io->s)) {
-                err_store_is_away(&err, false);
+                io_store_is_away(&err, false);
                 call_fail(call, &err);
                 return;
         }
@@ -653,7 +642,7 @@ static void on_deadline(evutil_socket_t fd, short what, void *ctx)
                 }
                 away |= atomic_load(&c->io->s->degraded);
                 if (away && call->is_change)
-                        err_store_is_away(&err, true);
+                        io_store_is_away(&err, true);
                 else if (away)
                         err_set(&err, ERR_UNAVAILABLE, .msg = "the store went away before this could be answered", .hint = "ask again",
                                 .retry_after_ms = 1000);

@@ -38,6 +38,16 @@ int io_too_busy(struct io *io, struct err *err)
                        .retry_after_ms = 1000);
 }
 
+int io_store_is_away(struct err *err, bool decided)
+{
+        return err_set(
+            err, ERR_UNAVAILABLE, .msg = "the store is away: nothing can be changed until it is back",
+            .hint = decided
+                        ? "try again; a change that was sent may still happen, and can be sent again safely. /health says why it is away"
+                        : "try again: nothing was changed. /health says why it is away",
+            .retry_after_ms = 2000);
+}
+
 int io_not_leading(struct io *io, struct err *err)
 {
         struct leader l;
@@ -47,6 +57,8 @@ int io_not_leading(struct io *io, struct err *err)
                 return err_set(err, ERR_UNAVAILABLE, .msg = fmt("this server does not lead; %s does", name),
                                .detail = fmt("grpc=%s http=%s", l.grpc_address, l.http_address),
                                .hint = "nothing was changed: ask the leader, or try again", .retry_after_ms = 1000);
+        if (atomic_load(&io->s->degraded)) /* nobody can take over without it */
+                return io_store_is_away(err, false);
         return err_set(err, ERR_UNAVAILABLE, .msg = fmt("no server leads now; the last one was %s", name),
                        .hint = "nothing was changed; try again: another server takes over within seconds", .retry_after_ms = 1000);
 }

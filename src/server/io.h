@@ -70,7 +70,9 @@ bool io_is_loopback(const char *address); /* only this machine reaches it */
 int io_has_no_room(struct io *io, const struct op *op, struct err *err);
 /* The ring is full: the same words at every door. */
 int io_too_busy(struct io *io, struct err *err);
-/* This server does not lead: who does, or who did. Any op that wants a decision. */
+/* Nothing can be changed now. decided: it may be in a commit that is under way; a caller who is told that nothing was changed need not look. */
+int io_store_is_away(struct err *err, bool decided);
+/* This server does not lead: who does, or who did, or that nobody can. Any op that wants a decision. */
 int io_not_leading(struct io *io, struct err *err);
 /* A request id: what the caller sent if it is sane (1..64 of letters, digits and -_.:), else a new ULID. */
 void io_request_id(struct io *io, const char *wanted, char ret[static 65]);

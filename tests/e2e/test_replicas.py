@@ -339,6 +339,9 @@ class Replicas(Case):
             self.assertTrue(self.has(s, "stays"))  # reads go on
             a = self.put(s, "new")
             self.assertEqual((a.status, bool(a.headers.get("Retry-After"))), (503, True), a)
+            # no other server can take over: it is the store that somebody has to look at
+            self.until("the store is named", lambda s=s: "the store is away" in self.put(s, "new").json["message"])
+            self.assertIn("/health", self.put(s, "new").json["hint"])
         self.etcd.start()
         began = time.monotonic()
         self.until("writes go on", lambda: self.put(servers[0], "new").status in (200, 201))
