@@ -512,6 +512,13 @@ static const char *engine_wanted(const char *runtime)
         return str_eq(runtime, "auto") ? NULL : str_eq(runtime, "podman") || str_eq(runtime, "docker") ? runtime : "none";
 }
 
+static const char *cluster_of(void *ctx)
+{
+        const struct agent *a = ctx;
+
+        return a->engine ? engine_cluster_id(a->engine) : "";
+}
+
 /* Before the engine is made: what the runtime can do is what the node says of itself. It says nothing before find. */
 static int open_runtime(struct agent *a, const struct mock_options *mock, struct err *err)
 {
@@ -531,6 +538,7 @@ static int open_runtime(struct agent *a, const struct mock_options *mock, struct
                                       .node_id = a->node_id,
                                       .program = f->opt->program,
                                       .on_event = on_runtime_event,
+                                      .cluster_id = cluster_of,
                                       .ctx = a,
                                       .extra = mock                         ? (const void *)mock
                                                : a->ops == &runtime_cluster ? (const void *)&cluster

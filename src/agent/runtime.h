@@ -111,6 +111,9 @@ struct runtime_options {
         const char *node_id;
         const char *program; /* this binary, run again as "<program> __unit <dir>"; NULL: /proc/self/exe */
         void (*on_event)(void *ctx, const struct runtime_event *event);
+        /* The cluster that the agent belongs to, as of now: it is known after the first Welcome, and changes when the agent is adopted.
+         * "": not known yet. NULL: never known. */
+        const char *(*cluster_id)(void *ctx);
         void *ctx;
         const void *extra; /* mock: struct mock_options; container, node: struct container_options; cluster: struct cluster_options */
 };

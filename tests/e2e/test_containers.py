@@ -198,6 +198,33 @@ class Containers(berthtest.Case):
         os.kill(after["State"]["Pid"], signal.SIGKILL)  # and the new agent watches it
         c.wait_for("its end to be noticed", lambda: (c.workload("stays")["status"].get("restarts") or 0) >= 1)
 
+    def test_two_clusters_share_an_engine_and_a_node_id(self):  # issue 5, D2. R: C34 A13
+        c = self.node()
+        other = self.cluster()
+        self.apply("web")
+        c.wait_phase("web", "Running")
+        (before,) = self.inspect("web")
+        args = ["--runtime", "podman", "--podman-root", self.root, "--podman-runroot", self.runroot]
+        other.start_agent("node-1", args=args)
+        other.wait_nodes_ready(1)
+        w = {"id": "web", "type": "container", "stop_grace_seconds": 2, "spec": {"image": IMAGE, "command": ["/bin/sh", "-c", FOREVER], "pull": "never"}}
+        self.assertEqual(other.api.call("PUT", "/v1/workloads/web", w).status, 201)
+        other.wait_phase("web", "Running")
+        both = self.inspect("web")
+        self.assertEqual(sorted(x["State"]["Running"] for x in both), [True, True])
+        self.assertEqual(len({x["Name"] for x in both}), 2)
+        self.assertEqual(len({x["Config"]["Labels"]["berth.io/cluster"] for x in both}), 2)
+        other.agents["node-1"].kill()  # a restart finds its own and nothing else
+        other.start_agent("node-1", args=args)
+        other.wait_nodes_ready(1)
+        other.wait_phase("web", "Running")
+        other.ok("delete", "web", "--wait")
+        (after,) = self.inspect("web")
+        self.assertEqual((after["Id"], after["State"]["Pid"]), (before["Id"], before["State"]["Pid"]))
+        self.assertEqual(c.workload("web")["status"].get("restarts") or 0, 0)
+        for p in (other.agents["node-1"], other.server):
+            p.stop()
+
     def test_health_checks(self):  # R: C6
         c = self.node()
         port = free_port()

@@ -47,10 +47,13 @@ static void on_again(evutil_socket_t fd, short what, void *arg)
 struct cunit *cunit_new(struct runtime *rt, const char *id, struct unit_token token, const char *revision, enum cunit_kind kind)
 {
         struct cunit *u = mem_must(sizeof(*u));
+        char cluster[257];
 
         u->rt = rt;
         u->id = mem_strdup(id);
         u->revision = mem_strdup(revision ? revision : "");
+        mark_cluster(rt, id, cluster);
+        u->cluster = mem_strdup(cluster);
         u->token = token;
         u->kind = kind;
         u->timer = evtimer_new(rt->base, on_again, u);
@@ -103,6 +106,7 @@ void cunit_free(struct cunit *u)
         start_free(u->start);
         mem_free(u->message);
         mem_free(u->revision);
+        mem_free(u->cluster);
         mem_free(u->id);
         mem_free(u);
 }
@@ -128,6 +132,18 @@ void cunit_again(struct cunit *u, void (*step)(struct cunit *u))
         evtimer_add(u->timer, &wait);
         u->again_ms = u->again_ms * 2 > AGAIN_MAX_MS ? AGAIN_MAX_MS : u->again_ms * 2;
         service_watch(u->rt);
+}
+
+const char *container_cluster(const struct runtime *rt)
+{
+        const char *id = rt->cluster_id ? rt->cluster_id(rt->ctx) : NULL;
+
+        return id ? id : "";
+}
+
+void cunit_name(struct str *out, const struct cunit *u, const char *part)
+{
+        container_name(out, u->cluster, u->rt->node_id, u->id, part);
 }
 
 void container_emit(struct runtime *rt, const struct runtime_event *ev)
@@ -162,17 +178,24 @@ void container_list_path(const struct runtime *rt, const char *workload_id, stru
         api_add_encoded(out, str_c(&filter));
 }
 
-const Ct__Listing *container_read_listing(const char *body, size_t len, struct arena *memory)
+const Ct__Listing *container_read_listing(const struct runtime *rt, const char *body, size_t len, struct arena *memory)
 {
         _cleanup_(str_finip) struct str text = STR_INIT;
         ProtobufCMessage *m = NULL;
+        Ct__Listing *list;
+        size_t n = 0;
 
         str_adds(&text, "{\"items\":");
         str_add(&text, body, len);
         str_addc(&text, '}');
         if (json_read(&ct__listing__descriptor, str_c(&text), text.len, API_BODY_MAX, JSON_IGNORE_UNKNOWN, memory, &m, NULL) < 0)
                 return NULL;
-        return (const Ct__Listing *)m;
+        list = (Ct__Listing *)m;
+        for (size_t i = 0; i < list->n_items; i++)
+                if (container_is_ours(rt, list->items[i]))
+                        list->items[n++] = list->items[i];
+        list->n_items = n;
+        return list;
 }
 
 const char *container_label(const Ct__Listed *c, const char *key)
@@ -248,7 +271,7 @@ static void on_polled(void *ctx, const struct api_answer *a)
         const Ct__Listing *list;
 
         rt->poll_call = NULL;
-        if (a->status == 200 && (list = container_read_listing(a->body, a->len, &memory)))
+        if (a->status == 200 && (list = container_read_listing(rt, a->body, a->len, &memory)))
                 compare(rt, list);
         else
                 service_watch(rt);
@@ -311,6 +334,7 @@ static int container_open(const struct runtime_options *opt, struct runtime **re
         rt->units_dir = mem_strdup(fmt("%s/units", opt->data_dir));
         rt->node_id = mem_strdup(opt->node_id ? opt->node_id : "");
         rt->on_event = opt->on_event;
+        rt->cluster_id = opt->cluster_id;
         rt->ctx = opt->ctx;
         rt->away_ms = AWAY_MS;
         if (opt->extra && ((const struct container_options *)opt->extra)->away_ms)

@@ -216,7 +216,7 @@ static void finish(struct cunit *u)
                 return;
         }
         str_adds(&path, "/v4.0.0/libpod/pods/");
-        container_name(&path, u->rt->node_id, u->id, NULL);
+        cunit_name(&path, u, NULL);
         str_adds(&path, "/stop?t=0");
         u->call =
             api_call(u->rt->api,
@@ -319,7 +319,7 @@ static void on_listed_for_stop(void *ctx, const struct api_answer *a)
 {
         struct cunit *u = ctx;
         struct arena memory = ARENA_INIT;
-        const Ct__Listing *list = a->status == 200 ? container_read_listing(a->body, a->len, &memory) : NULL;
+        const Ct__Listing *list = a->status == 200 ? container_read_listing(u->rt, a->body, a->len, &memory) : NULL;
 
         u->call = NULL;
         if (!list)
@@ -370,12 +370,12 @@ static void clear_network(struct cunit *u)
 {
         _cleanup_(str_finip) struct str path = STR_INIT;
 
-        if (u->phase == CUNIT_STARTING) { /* the new copy takes it over */
+        if (u->phase == CUNIT_STARTING && str_eq(u->cluster, u->start->cluster_id)) { /* the new copy takes it over */
                 u->cleared(u);
                 return;
         }
         str_adds(&path, "/networks/");
-        container_name(&path, u->rt->node_id, u->id, NULL);
+        cunit_name(&path, u, NULL);
         u->call = api_call(
             u->rt->api,
             &(struct api_request){ .method = "DELETE", .path = str_c(&path), .timeout_ms = CALL_MS, .done = on_network_gone, .ctx = u });
@@ -407,7 +407,7 @@ static void clear_next(struct cunit *u)
                 container_path(&path, u->trash.at[u->trash.len - 1], "?force=true&v=true");
         else if (!u->pod_done && u->rt->is_podman) {
                 str_adds(&path, "/v4.0.0/libpod/pods/");
-                container_name(&path, u->rt->node_id, u->id, NULL);
+                cunit_name(&path, u, NULL);
                 str_adds(&path, "?force=true");
         } else {
                 clear_network(u);
@@ -438,7 +438,7 @@ static void on_listed_for_clear(void *ctx, const struct api_answer *a)
 {
         struct cunit *u = ctx;
         struct arena memory = ARENA_INIT;
-        const Ct__Listing *list = a->status == 200 ? container_read_listing(a->body, a->len, &memory) : NULL;
+        const Ct__Listing *list = a->status == 200 ? container_read_listing(u->rt, a->body, a->len, &memory) : NULL;
 
         u->call = NULL;
         if (!list && u->phase == CUNIT_STARTING) { /* nothing of this copy was made yet */

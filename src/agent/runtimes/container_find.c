@@ -1,6 +1,6 @@
 /* agent/runtimes/container_find.c: after a restart of the agent: what of ours the engine has, by label.
  *
- * Before the first call of a start a mark is written, <units>/<id>/container.state. If the engine does not answer at boot, units with a mark of this boot of the machine
+ * Before a start makes its first container a mark is written, <units>/<id>/container.state. If the engine does not answer at boot, units with a mark of this boot of the machine
  * are presumed to run: a stop then waits for the engine's word, and no second copy is started on a guess.
  */
 #include "agent/runtimes/container_state.h"
@@ -20,6 +20,8 @@
 struct mark {
         struct unit_token token;
         char revision[129], boot_id[BOOT_ID_LEN + 1];
+        char cluster[257];
+        bool has_cluster; /* else it is of a berth that did not note it */
         enum cunit_kind kind;
         uint64_t n_parts;
 };
@@ -32,28 +34,58 @@ int mark_write(const struct cunit *u, size_t n_parts, struct err *err)
 
         if (r < 0)
                 return r;
-        str_addf(&text, "%" PRIu64 " %" PRIu64 " %d %zu %s %s\n", u->token.epoch, u->token.seq, (int)u->kind, n_parts,
-                 str_empty(proc_boot_id()) ? "-" : proc_boot_id(), str_empty(u->revision) ? "-" : u->revision);
+        str_addf(&text, "%" PRIu64 " %" PRIu64 " %d %zu %s %s %s\n", u->token.epoch, u->token.seq, (int)u->kind, n_parts,
+                 str_empty(proc_boot_id()) ? "-" : proc_boot_id(), str_empty(u->revision) ? "-" : u->revision,
+                 str_empty(u->cluster) ? "-" : u->cluster);
         return file_replace(fmt("%s/container.state", dir), str_c(&text), text.len, 0600, err);
 }
 
 static bool mark_read(const struct runtime *rt, const char *id, struct mark *ret)
 {
         _cleanup_(str_finip) struct str text = STR_INIT;
-        int kind = 0;
+        int kind = 0, n;
 
         *ret = (struct mark){ 0 };
-        if (file_read(fmt("%s/%s/container.state", rt->units_dir, id), 4096, &text, NULL) < 0 ||
-            sscanf(str_c(&text), "%" SCNu64 " %" SCNu64 " %d %" SCNu64 " %36s %128s", &ret->token.epoch, &ret->token.seq, &kind,
-                   &ret->n_parts, ret->boot_id, ret->revision) != 6)
+        if (file_read(fmt("%s/%s/container.state", rt->units_dir, id), 4096, &text, NULL) < 0)
+                return false;
+        n = sscanf(str_c(&text), "%" SCNu64 " %" SCNu64 " %d %" SCNu64 " %36s %128s %256s", &ret->token.epoch, &ret->token.seq, &kind,
+                   &ret->n_parts, ret->boot_id, ret->revision, ret->cluster);
+        if (n < 6)
                 return false;
         if (str_eq(ret->revision, "-"))
                 ret->revision[0] = 0;
+        ret->has_cluster = n == 7;
+        if (str_eq(ret->cluster, "-"))
+                ret->cluster[0] = 0;
         ret->kind = kind == CUNIT_POD ? CUNIT_POD : kind == CUNIT_COMPOSE ? CUNIT_COMPOSE : CUNIT_PLAIN;
         return true;
 }
 
+void mark_cluster(const struct runtime *rt, const char *workload_id, char ret[257])
+{
+        struct mark mark;
+
+        snprintf(ret, 257, "%s", mark_read(rt, workload_id, &mark) ? mark.cluster : container_cluster(rt));
+}
+
 /* ---- the engine's list ---- */
+
+bool container_is_ours(const struct runtime *rt, const Ct__Listed *c)
+{
+        const char *label = container_label(c, LABEL_CLUSTER), *id = container_label(c, LABEL_WORKLOAD);
+        struct unit_token token;
+        struct mark mark;
+
+        if (str_empty(id) || strchr(id, '/')) /* anybody may label a container: no paths are made of it */
+                return false;
+        if (label && str_eq(label, container_cluster(rt)))
+                return true;
+        if (!mark_read(rt, id, &mark))
+                return false;
+        if (label && mark.has_cluster)
+                return str_eq(label, mark.cluster);
+        return token_parse(container_label(c, LABEL_TOKEN), &token) == 0 && unit_token_cmp(token, mark.token) == 0;
+}
 
 static bool is_of(const Ct__Listed *c, const char *id)
 {
@@ -69,8 +101,10 @@ static bool listed_runs(const Ct__Listed *c)
 const char *pod_part_name(const struct runtime *rt, const char *workload_id, const char *name)
 {
         _cleanup_(str_finip) struct str pod = STR_INIT;
+        char cluster[257];
 
-        container_name(&pod, rt->node_id, workload_id, NULL);
+        mark_cluster(rt, workload_id, cluster);
+        container_name(&pod, cluster, rt->node_id, workload_id, NULL);
         if (*name == '/')
                 name++;
         return str_starts(name, str_c(&pod)) && name[pod.len] == '-' ? name + pod.len + 1 : name;
@@ -262,7 +296,7 @@ int container_find_all(struct runtime *rt, struct err *err)
 
         container_list_path(rt, NULL, &path);
         if (api_call_wait(rt->socket, "GET", str_c(&path), NULL, CALL_MS, &status, &body, &why) == 0 && status == 200)
-                list = container_read_listing(body, strlen(body), &memory);
+                list = container_read_listing(rt, body, strlen(body), &memory);
         if (list)
                 find_listed(rt, list);
         else {

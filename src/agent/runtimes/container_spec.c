@@ -8,9 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-void container_name(struct str *out, const char *node_id, const char *workload_id, const char *part)
+void container_name(struct str *out, const char *cluster_id, const char *node_id, const char *workload_id, const char *part)
 {
-        uint64_t h = hash64(node_id, strlen(node_id));
+        _cleanup_(str_finip) struct str whose = STR_INIT;
+        uint64_t h;
+
+        if (!str_empty(cluster_id))
+                str_addf(&whose, "%s/", cluster_id);
+        str_adds(&whose, node_id);
+        h = hash64(str_c(&whose), whose.len);
 
         str_addf(out, "berth-%s-%06x", workload_id, (unsigned)(h & 0xffffff));
         if (!str_empty(part))

@@ -13,8 +13,9 @@
 #define LABEL_PART "berth.io/part"   /* the service's or the pod container's name; "": the only one */
 #define LABEL_PARTS "berth.io/parts" /* how many there are in all; absent: a pod, which is started as a whole */
 
-/* "berth-<id>-<6 letters of the node>": two agents on one machine can share an engine. */
-void container_name(struct str *out, const char *node_id, const char *workload_id, const char *part);
+/* "berth-<id>-<6 letters of cluster and node>": agents on one machine can share an engine, those of two clusters with one node's name too.
+ * Without a cluster the letters are the node's alone, as in the names that berth gave before clusters were in them. */
+void container_name(struct str *out, const char *cluster_id, const char *node_id, const char *workload_id, const char *part);
 
 struct container_def {
         const char *workload_id, *node_id, *cluster_id, *revision_id, *part;

@@ -155,7 +155,7 @@ static void on_pod_listed(void *ctx, const struct api_answer *a)
 {
         struct cunit *u = ctx;
         struct arena memory = ARENA_INIT;
-        const Ct__Listing *list = a->status == 200 ? container_read_listing(a->body, a->len, &memory) : NULL;
+        const Ct__Listing *list = a->status == 200 ? container_read_listing(u->rt, a->body, a->len, &memory) : NULL;
 
         u->call = NULL;
         if (!list || !unit_take_parts(u, list))
@@ -191,9 +191,10 @@ static void play(struct cunit *u)
         struct err err = { 0 };
 
         token_text(token, u->token);
-        container_name(&name, u->rt->node_id, u->id, NULL);
+        cunit_name(&name, u, NULL);
         const struct kube_label labels[] = {
-                { LABEL_WORKLOAD, u->id }, { LABEL_NODE, u->rt->node_id }, { LABEL_TOKEN, token }, { LABEL_REVISION, u->revision }
+                { LABEL_WORKLOAD, u->id }, { LABEL_NODE, u->rt->node_id },  { LABEL_CLUSTER, u->start->cluster_id },
+                { LABEL_TOKEN, token },    { LABEL_REVISION, u->revision },
         };
 
         if (kube_pod_write(w->spec->pod, strlen(w->spec->pod), str_c(&name), labels, ARRAY_LEN(labels), &body, &err) < 0) {
@@ -261,7 +262,7 @@ static void on_created(void *ctx, const struct api_answer *a)
         }
         if (stops(u))
                 return;
-        container_name(&name, u->rt->node_id, u->id, def_of(u)->part);
+        cunit_name(&name, u, def_of(u)->part);
         cpart_new(u, str_c(&name), def_of(u)->part);
         container_path(&path, str_c(&name), "/start");
         call(u, "POST", str_c(&path), NULL, 2 * CALL_MS, on_part_started);
@@ -289,7 +290,7 @@ static void create(struct cunit *u)
                         hosts[d.n_hosts++] = (struct container_host){ u->parts.at[i]->part, u->parts.at[i]->address };
         d.hosts = hosts;
         str_adds(&path, "/containers/create?name=");
-        container_name(&path, u->rt->node_id, u->id, def_of(u)->part);
+        cunit_name(&path, u, def_of(u)->part);
         container_create_body(&body, &d);
         call(u, "POST", str_c(&path), &body, 2 * CALL_MS, on_created);
 }
@@ -462,10 +463,18 @@ static void on_network(void *ctx, const struct api_answer *a)
 static void cleared(struct cunit *u)
 {
         _cleanup_(str_finip) struct str body = STR_INIT;
+        struct err err = { 0 };
         bool own = true;
 
         if (stops(u))
                 return;
+        /* What was made under the last mark is gone: from here on names and mark are of the cluster that the agent belongs to now. */
+        mem_free(u->cluster);
+        u->cluster = mem_strdup(u->start->cluster_id);
+        if (mark_write(u, u->kind == CUNIT_POD ? u->start->n_pod : u->start->n_defs, &err) < 0) {
+                start_fail(u, PB__REASON__E__start_failed, err_line(&err));
+                return;
+        }
         if (u->kind == CUNIT_POD) {
                 play(u);
                 return;
@@ -476,11 +485,13 @@ static void cleared(struct cunit *u)
                 next_part(u);
                 return;
         }
-        container_name(&u->start->network, u->rt->node_id, u->id, NULL);
+        cunit_name(&u->start->network, u, NULL);
         str_adds(&body, "{\"Name\":");
         json_write_string(&body, str_c(&u->start->network), u->start->network.len);
         str_adds(&body, ",\"CheckDuplicate\":true,\"Labels\":{\"" LABEL_WORKLOAD "\":");
         json_write_string(&body, u->id, strlen(u->id));
+        str_adds(&body, ",\"" LABEL_CLUSTER "\":");
+        json_write_string(&body, u->cluster, strlen(u->cluster));
         str_adds(&body, "}}");
         call(u, "POST", "/networks/create", &body, CALL_MS, on_network);
 }
@@ -506,7 +517,7 @@ static void add_variables(struct cstart *s, Pb__Spec *service)
 }
 
 /* What the parts are: the spec itself, or the compose file's services. */
-static int plan_parts(struct cunit *u, size_t *ret_pod, struct err *err)
+static int plan_parts(struct cunit *u, struct err *err)
 {
         struct cstart *s = u->start;
         const Pb__Spec *spec = s->workload->spec;
@@ -518,7 +529,7 @@ static int plan_parts(struct cunit *u, size_t *ret_pod, struct err *err)
 
                 r = kube_pod_read(spec->pod, strlen(spec->pod), &s->memory, &pod, err);
                 if (r == 0)
-                        *ret_pod = pod.n_containers;
+                        s->n_pod = pod.n_containers;
                 return r;
         }
         if (u->kind != CUNIT_COMPOSE) {
@@ -566,7 +577,6 @@ void container_start(struct runtime *rt, const struct runtime_start *start)
         enum cunit_kind kind = w->type == PB__WORKLOAD_TYPE__E__compose ? CUNIT_COMPOSE : pod ? CUNIT_POD : CUNIT_PLAIN;
         struct err err = { 0 };
         struct cunit *u;
-        size_t n_pod = 0;
 
         if (!rt->usable || (pod && !rt->is_podman)) {
                 refuse(rt, start, rt->usable ? PB__REASON__E__invalid_spec : PB__REASON__E__runtime_unavailable,
@@ -584,14 +594,9 @@ void container_start(struct runtime *rt, const struct runtime_start *start)
         u->start = mem_must(sizeof(*u->start));
         u->start->workload = copy_of(w);
         u->start->cluster_id = arena_strdup(&u->start->memory, start->cluster_id ? start->cluster_id : "");
-        if (!u->start->workload || plan_parts(u, &n_pod, &err) < 0) {
+        if (!u->start->workload || plan_parts(u, &err) < 0) {
                 cunit_free(u);
                 refuse(rt, start, PB__REASON__E__invalid_spec, err.code ? err_line(&err) : "its definition does not parse");
-                return;
-        }
-        if (mark_write(u, kind == CUNIT_POD ? n_pod : u->start->n_defs, &err) < 0) {
-                cunit_free(u);
-                refuse(rt, start, PB__REASON__E__start_failed, err_line(&err));
                 return;
         }
         unit_clear(u, cleared);

@@ -53,6 +53,7 @@ struct cpart {
 struct cstart {
         Pb__Workload *workload;
         const char *cluster_id;
+        size_t n_pod; /* containers of the pod */
         struct arena memory;
         struct cdef {
                 const char *part;
@@ -76,6 +77,7 @@ struct cunit {
         struct runtime *rt;
         uint32_t ix;
         char *id, *revision;
+        char *cluster; /* in whose name its containers, pod and network were made; "": made before clusters were in names */
         struct unit_token token;
         enum cunit_kind kind;
         enum cunit_phase phase;
@@ -104,6 +106,7 @@ struct runtime {
         struct event_base *base;
         char *data_dir, *units_dir, *node_id;
         void (*on_event)(void *ctx, const struct runtime_event *event);
+        const char *(*cluster_id)(void *ctx);
         void *ctx;
         bool is_podman;
         bool usable;       /* the probe worked */
@@ -134,7 +137,11 @@ void cunit_again(struct cunit *u, void (*step)(struct cunit *u)); /* later, and 
 void container_emit(struct runtime *rt, const struct runtime_event *ev);
 /* {"label":["berth.io/node=...","berth.io/workload=..."]}, encoded, as "/containers/json?all=1&filters=..." */
 void container_list_path(const struct runtime *rt, const char *workload_id, struct str *out);
-const Ct__Listing *container_read_listing(const char *body, size_t len, struct arena *memory);
+/* The containers of this agent (container_is_ours()) in the engine's answer; NULL: not understood. The engine cannot be asked for them
+ * alone: an agent that was adopted has containers of two clusters. */
+const Ct__Listing *container_read_listing(const struct runtime *rt, const char *body, size_t len, struct arena *memory);
+const char *container_cluster(const struct runtime *rt);                   /* that the agent belongs to; "": not known */
+void cunit_name(struct str *out, const struct cunit *u, const char *part); /* container_name() of this unit */
 const char *container_label(const Ct__Listed *c, const char *key);
 void container_path(struct str *out, const char *name, const char *rest); /* "/containers/<name><rest>" */
 
@@ -157,10 +164,15 @@ void container_remove(struct runtime *rt, const char *workload_id);
 
 /* container_find.c */
 int container_find_all(struct runtime *rt, struct err *err);
-/* The mark that a container of this unit may exist: written before the first call, removed with the unit. */
+/* The mark that a container of this unit may exist: written before the first one is made, removed with the unit. */
 int mark_write(const struct cunit *u, size_t n_parts, struct err *err);
-const char *pod_part_name(const struct runtime *rt, const char *workload_id,
-                          const char *name);                    /* a pod's containers are named <pod>-<name> */
+/* In whose name the last copy of a unit was made: by its mark; without one the cluster that the agent belongs to. */
+void mark_cluster(const struct runtime *rt, const char *workload_id, char ret[257]);
+/* Another agent may have the same node id on the same engine, in another cluster. Ours is what carries our cluster's label, or what our mark of
+ * that unit names: the agent was adopted since, or the container is of a berth that gave no such label. */
+bool container_is_ours(const struct runtime *rt, const Ct__Listed *c);
+/* A pod's containers are named <pod>-<name>. */
+const char *pod_part_name(const struct runtime *rt, const char *workload_id, const char *name);
 bool unit_take_parts(struct cunit *u, const Ct__Listing *list); /* those of its token; false: there are none */
 
 /* container_service.c */

@@ -269,7 +269,7 @@ static void on_listed(void *ctx, const struct api_answer *a)
 {
         struct cstream *s = ctx;
         struct arena memory = ARENA_INIT;
-        const Ct__Listing *list = a->status == 200 ? container_read_listing(a->body, a->len, &memory) : NULL;
+        const Ct__Listing *list = a->status == 200 ? container_read_listing(s->rt, a->body, a->len, &memory) : NULL;
 
         s->call = NULL;
         if (list)

@@ -7,6 +7,7 @@
 #include "agent/runtimes/container_api.h"
 #include "agent/runtimes/container_spec.h"
 #include "agent/runtimes/proc.h"
+#include "agent/runtimes/unit_files.h"
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -149,9 +150,11 @@ static bool was_asked(const char *text)
 #define EXITED(code)                                                                                                                       \
         OK("{\"Id\":\"0123456789abcdef\",\"State\":{\"Status\":\"exited\",\"Running\":false,\"Pid\":0,\"ExitCode\":" code                  \
            ",\"StartedAt\":\"2026-01-01T00:00:00Z\",\"FinishedAt\":\"2026-01-01T00:00:05Z\"}}")
-#define LISTED(state)                                                                                                                      \
+#define LISTED_WITH(state, labels)                                                                                                         \
         OK("[{\"Id\":\"0123456789abcdef\",\"Names\":[\"/x\"],\"State\":\"" state "\",\"Labels\":{\"berth.io/workload\":\"web\","           \
-           "\"berth.io/token\":\"1.5\",\"berth.io/revision\":\"r1\",\"berth.io/part\":\"\",\"berth.io/parts\":\"1\"}}]")
+           "\"berth.io/token\":\"1.5\",\"berth.io/revision\":\"r1\",\"berth.io/part\":\"\"," labels "\"berth.io/parts\":\"1\"}}]")
+#define LISTED(state) LISTED_WITH(state, "\"berth.io/cluster\":\"c1\",")
+#define LISTED_OF_C2(state) LISTED_WITH(state, "\"berth.io/cluster\":\"c2\",")
 
 /* ---- the rig ---- */
 
@@ -166,7 +169,14 @@ static struct {
         struct runtime *rt;
         ARRAY(struct seen) seen;
         int64_t away_ms;
+        const char *cluster;
 } rig;
+
+static const char *cluster_now(void *ctx)
+{
+        (void)ctx;
+        return rig.cluster;
+}
 
 static void on_event(void *ctx, const struct runtime_event *ev)
 {
@@ -181,7 +191,9 @@ static void on_event(void *ctx, const struct runtime_event *ev)
 static int open_runtime(struct err *err)
 {
         struct container_options co = { .engine = "docker", .socket = fake.path, .away_ms = rig.away_ms };
-        struct runtime_options opt = { .base = rig.base, .data_dir = rig.dir, .node_id = "n1", .on_event = on_event, .extra = &co };
+        struct runtime_options opt = {
+                .base = rig.base, .data_dir = rig.dir, .node_id = "n1", .on_event = on_event, .cluster_id = cluster_now, .extra = &co
+        };
 
         return runtime_container.open(&opt, &rig.rt, err);
 }
@@ -216,6 +228,7 @@ static int setup(void **state)
         (void)state;
         memset(&fake, 0, sizeof(fake));
         memset(&rig, 0, sizeof(rig));
+        rig.cluster = "c1";
         snprintf(rig.dir, sizeof(rig.dir), "/tmp/berth-ct-XXXXXX");
         assert_non_null(mkdtemp(rig.dir));
         snprintf(fake.path, sizeof(fake.path), "%s/engine.sock", rig.dir);
@@ -290,7 +303,8 @@ static void start_web(Pb__Pull__E pull)
         w.spec = &spec;
         spec.image = "registry.example/shop:7";
         spec.pull = pull;
-        runtime_container.start(rig.rt, &(struct runtime_start){ .workload_id = "web", .token = { 1, 5 }, .workload = &w });
+        runtime_container.start(
+            rig.rt, &(struct runtime_start){ .workload_id = "web", .token = { 1, 5 }, .workload = &w, .cluster_id = rig.cluster });
 }
 
 /* ---- opening ---- */
@@ -508,6 +522,101 @@ static void without_the_engine_what_was_started_is_presumed_to_run(void **state)
         assert_int_equal(await(RUNTIME_EXITED)->ev.exit_code, 4);
 }
 
+/* ---- one engine, several agents ---- */
+
+static void await_nothing_but(enum runtime_event_kind kind)
+{
+        await(kind);
+        assert_int_equal(rig.seen.len, 1);
+}
+
+/* Issue 5, D2: an agent of another cluster with the same node id. R: C34 A13 */
+static void containers_of_another_cluster_are_neither_found_nor_removed(void **state)
+{
+        struct err err = { 0 };
+
+        (void)state;
+        says("GET /containers/json", LISTED_OF_C2("running"));
+        must_open();
+        assert_int_equal(runtime_container.find(rig.rt, &err), 0);
+        assert_int_equal(rig.seen.len, 0);
+        runtime_container.stop(rig.rt, "web", (struct unit_token){ 1, 5 }, 0);
+        await_nothing_but(RUNTIME_STOPPED);
+        assert_false(was_asked("/stop"));
+        rig.seen.len = 0;
+        runtime_container.remove(rig.rt, "web");
+        await_nothing_but(RUNTIME_REMOVED);
+        rig.seen.len = 0;
+        start_web(PB__PULL__E__unset);
+        await(RUNTIME_STARTED);
+        assert_false(was_asked("DELETE /containers/0123456789abcdef"));
+}
+
+/* Issue 5, D2. R: C34 */
+static void names_of_two_clusters_differ(void **state)
+{
+        struct str one = STR_INIT, two = STR_INIT, before = STR_INIT;
+
+        (void)state;
+        container_name(&one, "c1", "n1", "web", NULL);
+        container_name(&two, "c2", "n1", "web", NULL);
+        container_name(&before, "", "n1", "web", NULL);
+        assert_string_not_equal(str_c(&one), str_c(&two));
+        assert_string_not_equal(str_c(&one), str_c(&before));
+        str_fini(&one);
+        str_fini(&two);
+        str_fini(&before);
+}
+
+/* Issue 5, D2: `berth adopt` gives a node to another cluster; what it runs was made in the first one's name. R: C33 C34 */
+static void an_adopted_agent_keeps_the_containers_that_it_made(void **state)
+{
+        struct err err = { 0 };
+
+        (void)state;
+        must_open();
+        rig.cluster = "c2";
+        start_web(PB__PULL__E__unset);
+        await(RUNTIME_STARTED);
+        rig.cluster = "c1";
+        runtime_container.close(rig.rt);
+        rig.rt = NULL;
+        array_clear(&rig.seen);
+        says("GET /containers/json", LISTED_OF_C2("running"));
+        must_open();
+        assert_int_equal(runtime_container.find(rig.rt, &err), 0);
+        assert_int_equal(await(RUNTIME_FOUND_RUNNING)->ev.token.seq, 5);
+        says("GET /containers/0123456789abcdef", EXITED("0"));
+        runtime_container.stop(rig.rt, "web", (struct unit_token){ 1, 5 }, 0);
+        await(RUNTIME_STOPPED);
+        runtime_container.remove(rig.rt, "web");
+        await(RUNTIME_REMOVED);
+        assert_true(was_asked("DELETE /containers/0123456789abcdef"));
+}
+
+/* Issue 5, D2: pods of a berth that gave them no label of their cluster, with a mark that names none. R: A10 */
+static void what_was_made_before_clusters_were_noted_is_known_by_its_mark(void **state)
+{
+        struct err err = { 0 };
+        char mark[256];
+
+        (void)state;
+        says("GET /containers/json", LISTED_WITH("running", ""));
+        must_open();
+        assert_int_equal(runtime_container.find(rig.rt, &err), 0);
+        assert_int_equal(rig.seen.len, 0);
+        runtime_container.close(rig.rt);
+        rig.rt = NULL;
+        snprintf(mark, sizeof(mark), "%s/units/web", rig.dir);
+        assert_int_equal(dir_make(mark, 0755, &err), 0);
+        snprintf(mark, sizeof(mark), "%s/units/web/container.state", rig.dir);
+        const char *text = fmt("1 5 0 1 %s r1\n", proc_boot_id());
+        assert_int_equal(file_replace(mark, text, strlen(text), 0600, &err), 0);
+        must_open();
+        assert_int_equal(runtime_container.find(rig.rt, &err), 0);
+        await_nothing_but(RUNTIME_FOUND_RUNNING);
+}
+
 /* ---- what is asked for ---- */
 
 /* R: C6 */
@@ -587,6 +696,10 @@ int main(void)
                 cmocka_unit_test_setup_teardown(what_runs_is_adopted_by_its_labels, setup, teardown),
                 cmocka_unit_test_setup_teardown(what_ended_while_nobody_looked_is_found, setup, teardown),
                 cmocka_unit_test_setup_teardown(without_the_engine_what_was_started_is_presumed_to_run, setup, teardown),
+                cmocka_unit_test_setup_teardown(containers_of_another_cluster_are_neither_found_nor_removed, setup, teardown),
+                cmocka_unit_test_setup_teardown(an_adopted_agent_keeps_the_containers_that_it_made, setup, teardown),
+                cmocka_unit_test_setup_teardown(what_was_made_before_clusters_were_noted_is_known_by_its_mark, setup, teardown),
+                cmocka_unit_test(names_of_two_clusters_differ),
                 cmocka_unit_test(the_definition_is_what_the_engine_is_asked_for),
         };
         signal(SIGPIPE, SIG_IGN);

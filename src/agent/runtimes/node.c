@@ -25,6 +25,7 @@ struct runtime {
         struct runtime *process, *container; /* container NULL: none */
         char why_not[512];
         void (*on_event)(void *ctx, const struct runtime_event *event);
+        const char *(*cluster_id)(void *ctx);
         void *ctx;
         ARRAY(struct known) known;
         struct map by_id;
@@ -95,6 +96,13 @@ static void on_container(void *ctx, const struct runtime_event *ev)
         if (ev->kind >= RUNTIME_FOUND_RUNNING)
                 remember(rt, ev->workload_id, SIDE_CONTAINER);
         rt->on_event(rt->ctx, ev);
+}
+
+static const char *cluster_of(void *ctx)
+{
+        const struct runtime *rt = ctx;
+
+        return rt->cluster_id ? rt->cluster_id(rt->ctx) : "";
 }
 
 /* ---- what they are told ---- */
@@ -200,6 +208,7 @@ static int open_container(struct runtime *rt, const struct runtime_options *opt,
                 return 0;
         }
         theirs.on_event = on_container;
+        theirs.cluster_id = cluster_of;
         theirs.ctx = rt;
         r = runtime_container.open(&theirs, &rt->container, &why);
         if (r == 0)
@@ -222,9 +231,11 @@ static int node_open(const struct runtime_options *opt, struct runtime **ret, st
         int r;
 
         rt->on_event = opt->on_event;
+        rt->cluster_id = opt->cluster_id;
         rt->ctx = opt->ctx;
         map_init(&rt->by_id, key_of_known, rt);
         theirs.on_event = on_process;
+        theirs.cluster_id = cluster_of;
         theirs.ctx = rt;
         r = runtime_process.open(&theirs, &rt->process, err);
         if (r == 0)
