@@ -34,19 +34,13 @@ static int on_event(void *ctx, const ProtobufCMessage *m, struct err *err _unuse
 static int check_types(struct cli *cli, const char *text, const char **ret_types, struct err *err)
 {
         _cleanup_(str_finip) struct str out = STR_INIT;
-        const char *names[64];
-        size_t n_names = 0;
         const ProtobufCEnumDescriptor *d = &pb__event_type__e__descriptor;
-        for (unsigned i = 0; i < d->n_values && n_names + 1 < ARRAY_LEN(names); i++)
-                if (d->values[i].value != 0)
-                        names[n_names++] = d->values[i].name;
-        names[n_names] = NULL;
         for (const char *p = text; *p;) {
                 size_t len = strcspn(p, ",");
                 const char *name = arena_strndup(&cli->arena, p, len);
                 int value = 0;
                 if (len && json_enum_value(d, name, true, &value) < 0) {
-                        const char *near = str_suggest(name, names);
+                        const char *near = json_enum_suggest(d, name);
                         return err_set(err, ERR_INVALID, .msg = fmt("there are no events of type '%s'", name), .detail = json_enum_list(d),
                                        .hint = near ? fmt("did you mean %s?", near) : NULL);
                 }

@@ -51,12 +51,12 @@ const struct verb *const verbs[] = {
 
 const struct verb *verb_find(const char *name, struct err *err)
 {
-        const char *names[64];
+        const char *names[ARRAY_LEN(verbs)];
         size_t n = 0;
         for (size_t i = 0; verbs[i]; i++) {
                 if (str_eq(verbs[i]->name, name))
                         return verbs[i];
-                if (!verbs[i]->hidden && n + 1 < ARRAY_LEN(names))
+                if (!verbs[i]->hidden)
                         names[n++] = verbs[i]->name;
         }
         names[n] = NULL;

@@ -60,5 +60,7 @@ const char *json_enum_name(const ProtobufCEnumDescriptor *type, int value);
 int json_enum_value(const ProtobufCEnumDescriptor *type, const char *name, bool any_case, int *ret_value);
 /* "a, b, c": all names, for messages. Lives for ever. */
 const char *json_enum_list(const ProtobufCEnumDescriptor *type);
+/* The name that a mistyped one was meant to be, or NULL. Lives for ever. */
+const char *json_enum_suggest(const ProtobufCEnumDescriptor *type, const char *name);
 
 #endif

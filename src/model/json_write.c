@@ -391,3 +391,8 @@ const char *json_enum_list(const ProtobufCEnumDescriptor *type)
 {
         return shape_enum_of(type)->list;
 }
+
+const char *json_enum_suggest(const ProtobufCEnumDescriptor *type, const char *name)
+{
+        return shape_enum_suggest(shape_enum_of(type), name, strlen(name));
+}

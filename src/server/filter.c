@@ -101,25 +101,40 @@ static bool same(const char *want, const char *text, size_t len)
 
 bool event_matches(const struct event_filter *f, const struct event_peek *p)
 {
-        if (f->types && (p->type > 63 || !(f->types >> p->type & 1)))
+        if (f->by_type && (p->type >= EVENT_TYPES_MAX || !(f->types[p->type / 64] >> (p->type % 64) & 1)))
                 return false;
         return same(f->workload, p->workload, p->workload_len) && same(f->node, p->node, p->node_len) &&
                same(f->rule, p->rule, p->rule_len);
 }
 
+void event_filter_add_type(struct event_filter *f, Pb__EventType__E type)
+{
+        f->types[(unsigned)type / 64] |= UINT64_C(1) << ((unsigned)type % 64);
+        f->by_type = true;
+}
+
+static const char *copy_text(const char *text, struct arena *arena)
+{
+        return text ? arena_strdup(arena, text) : NULL;
+}
+
+struct event_filter event_filter_copy(const struct event_filter *f, struct arena *arena)
+{
+        struct event_filter copy = *f;
+        copy.workload = copy_text(f->workload, arena);
+        copy.node = copy_text(f->node, arena);
+        copy.rule = copy_text(f->rule, arena);
+        return copy;
+}
+
 static int bad_type(const char *name, struct err *err)
 {
-        const ProtobufCEnumDescriptor *d = &pb__event_type__e__descriptor;
-        const char *names[64] = { 0 };
-        for (unsigned i = 0, n = 0; i < d->n_values && n < ARRAY_LEN(names) - 1; i++)
-                if (d->values[i].value != 0)
-                        names[n++] = d->values[i].name;
-        const char *near = str_suggest(name, names);
+        const char *near = json_enum_suggest(&pb__event_type__e__descriptor, name);
         return err_set(err, ERR_INVALID, .msg = "there is no such event type", .detail = fmt("\"%.64s\"", name), .path = "type",
                        .hint = near ? fmt("did you mean %s?", near) : "GET /openapi.json lists them (schema Event, field type)");
 }
 
-static int parse_types(const char *text, uint64_t *ret, struct err *err)
+static int parse_types(const char *text, struct event_filter *f, struct err *err)
 {
         char name[64];
         for (const char *p = text; *p;) {
@@ -128,9 +143,9 @@ static int parse_types(const char *text, uint64_t *ret, struct err *err)
                 int value = 0;
                 if (n > 0) {
                         if (n >= sizeof(name) || json_enum_value(&pb__event_type__e__descriptor, name, true, &value) < 0 || value < 0 ||
-                            value > 63)
+                            value >= EVENT_TYPES_MAX)
                                 return bad_type(name, err);
-                        *ret |= UINT64_C(1) << value;
+                        event_filter_add_type(f, (Pb__EventType__E)value);
                 }
                 p += n;
                 p += *p == ',';
@@ -142,16 +157,13 @@ int event_filter_parse(const Pb__ListEventsRequest *req, struct arena *arena, st
 {
         struct event_filter f = { 0 };
         if (!str_empty(req->type)) {
-                int r = parse_types(req->type, &f.types, err);
+                int r = parse_types(req->type, &f, err);
                 if (r < 0)
                         return r;
         }
-        if (!str_empty(req->workload))
-                f.workload = arena_strdup(arena, req->workload);
-        if (!str_empty(req->node))
-                f.node = arena_strdup(arena, req->node);
-        if (!str_empty(req->rule))
-                f.rule = arena_strdup(arena, req->rule);
-        *ret = f;
+        f.workload = str_empty(req->workload) ? NULL : req->workload;
+        f.node = str_empty(req->node) ? NULL : req->node;
+        f.rule = str_empty(req->rule) ? NULL : req->rule;
+        *ret = event_filter_copy(&f, arena);
         return 0;
 }

@@ -159,9 +159,9 @@ static void a_chunk_is_cut_at_the_released_head(void **state)
         assert_true(job->end);
         assert_memory_equal(job->body.buf + job->items.at[49].at, "{\"seq\":150", 10);
         history_job_free(job);
-        job = run(f, HISTORY_CHUNK,
-                  (struct history_job){
-                      .since = 100, .before = 301, .limit = 10, .filter.types = UINT64_C(1) << PB__EVENT_TYPE__E__WorkloadStarted });
+        struct history_job started = { .since = 100, .before = 301, .limit = 10 };
+        event_filter_add_type(&started.filter, PB__EVENT_TYPE__E__WorkloadStarted);
+        job = run(f, HISTORY_CHUNK, started);
         assert_int_equal(job->items.len, 10);
         assert_false(job->end);
         assert_int_equal(job->scanned, 120);
