@@ -213,11 +213,7 @@ uint64_t events_subscribe(struct events *e, const struct event_subscription *wan
         struct subscriber *sub = mem_must(sizeof(*sub));
         sub->id = ++e->next_id;
         sub->sink = want->sink;
-        sub->filter = *want->filter;
-        if (sub->filter.workload)
-                sub->filter.workload = arena_strdup(&sub->memory, sub->filter.workload);
-        if (sub->filter.node)
-                sub->filter.node = arena_strdup(&sub->memory, sub->filter.node);
+        sub->filter = event_filter_copy(want->filter, &sub->memory);
         sub->cursor = want->since < e->head ? want->since : e->head;
         sub->whole = want->since == 0;
         strncpy(sub->request_id, want->request_id ? want->request_id : "", sizeof(sub->request_id) - 1);
@@ -282,11 +278,7 @@ static void fetch(struct events *e, struct subscriber *sub)
         struct history_job *job = history_job_new(HISTORY_CHUNK, sub->id);
         job->json = sub->sink.http != NULL;
         job->json_flags = JSON_COMPACT;
-        job->filter = sub->filter;
-        if (job->filter.workload)
-                job->filter.workload = arena_strdup(&job->memory, job->filter.workload);
-        if (job->filter.node)
-                job->filter.node = arena_strdup(&job->memory, job->filter.node);
+        job->filter = event_filter_copy(&sub->filter, &job->memory);
         job->since = sub->cursor;
         job->before = e->head + 1 + MUTANT(sse_seam); /* (V2): the reader may already see more than was released */
         job->limit = CHUNK_EVENTS;

@@ -409,12 +409,21 @@ def door():
     yield "raw-twice", b"\0\0" + b"GET /v1/tokens HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer x\r\nAuthorization: Bearer y\r\n\r\n" * 2
 
 
+def streams():
+    fields = [b"", b"", b"", b"", b""]
+    yield "all", b"\n".join(fields)
+    for i, (name, text) in enumerate([("type", b"WorkloadApplied,nodelost"), ("workload", b"planted"), ("node", b"n1"), ("rule", b"hot"), ("since", b"1")]):
+        yield name, b"\n".join([*fields[:i], text, *fields[i + 1:]])
+        yield f"{name}-odd", b"\n".join([*fields[:i], text + b"\xc3\xa9%00&\x01" + b"a" * 300, *fields[i + 1:]])
+    yield "every-field", b"WorkloadApplied\nplanted\nn1\nhot\n18446744073709551615"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--berth", default=os.path.join(ROOT, "build", "berth"))
     parser.add_argument("target", nargs="*")
     args = parser.parse_args()
-    targets = {"agent": agent, "engine": lambda: [*engine(), *engine_found()], "packed": packed, "json": json_seeds, "manifest": manifest, "text": text, "head": head, "wire": wire, "peer": peer, "join": join, "backup": backup, "door": door,
+    targets = {"agent": agent, "engine": lambda: [*engine(), *engine_found()], "packed": packed, "json": json_seeds, "manifest": manifest, "text": text, "head": head, "wire": wire, "peer": peer, "join": join, "backup": backup, "door": door, "streams": streams,
                "store": lambda: store(os.path.abspath(args.berth))}
     for target in args.target or targets:
         folder = os.path.join(CORPUS, target)
