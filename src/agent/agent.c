@@ -14,6 +14,7 @@
 #include "agent/push.h"
 #include "agent/runtimes/cluster.h"
 #include "agent/runtimes/container.h"
+#include "agent/runtimes/proc.h"
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -483,6 +484,7 @@ static int open_engine(struct agent *a, const struct str *record, bool mock, str
 {
         const struct agent_options *opt = a->fleet->opt;
         struct engine_options eo = { .node_id = a->node_id,
+                                     .boot_id = mock ? NULL : proc_boot_id(),
                                      .agent_version = BERTH_VERSION,
                                      .agent_endpoint = opt->endpoint,
                                      .types = a->ops->types_now ? a->ops->types_now(a->runtime) : a->ops->types,

@@ -360,8 +360,8 @@ static void killed_agent_finds_its_units_again(void **state)
         end_agent(SIGTERM);
 }
 
-/* R: A12 */
-static void stop_on_exit_suspends_and_resumes(void **state)
+/* R: A12 W3, B5 */
+static void stop_on_exit_is_told_by_the_next_agent(void **state)
 {
         struct agent_options opt = plain;
 
@@ -377,11 +377,12 @@ static void stop_on_exit_suspends_and_resumes(void **state)
         assert_null(status_of("a")); /* nobody was told of a failure */
         start_agent(&opt);
         await_that(rig.hellos == 2);
-        assert_true(has_state("a", PB__ACTUAL_STATE__E__Pending));
-        plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "exec sleep 1000");
+        assert_true(has_state("a", PB__ACTUAL_STATE__E__Stopped));
+        assert_int_equal(status_of("a")->reason, PB__REASON__E__agent_stopped);
+        plan_unit("a", 12, PB__DESIRED_STATE__E__Running, "exec sleep 1000");
         await_that(has_state("a", PB__ACTUAL_STATE__E__Running));
-        assert_int_equal(status_of("a")->token->seq, 11);
-        plan_unit("a", 11, PB__DESIRED_STATE__E__Deleted, NULL);
+        assert_int_equal(status_of("a")->token->seq, 12);
+        plan_unit("a", 12, PB__DESIRED_STATE__E__Deleted, NULL);
         await_that(has_state("a", PB__ACTUAL_STATE__E__Missing));
         assert_int_equal(end_agent(SIGTERM), 0);
 }
@@ -577,11 +578,16 @@ int main(int argc, char **argv)
 {
 #define t(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
         const struct CMUnitTest tests[] = {
-                t(agent_registers_runs_and_beats),    t(killed_agent_finds_its_units_again),
-                t(stop_on_exit_suspends_and_resumes), t(agent_comes_back_to_a_server_that_was_away),
-                t(logs_and_exec_reach_the_server),    t(another_cluster_is_refused),
-                t(bad_options_say_what_to_do),        t(many_mock_nodes_share_a_process),
-                t(many_mock_nodes_share_connections), t(a_node_that_offers_a_part_is_not_full_because_its_machine_is),
+                t(agent_registers_runs_and_beats),
+                t(killed_agent_finds_its_units_again),
+                t(stop_on_exit_is_told_by_the_next_agent),
+                t(agent_comes_back_to_a_server_that_was_away),
+                t(logs_and_exec_reach_the_server),
+                t(another_cluster_is_refused),
+                t(bad_options_say_what_to_do),
+                t(many_mock_nodes_share_a_process),
+                t(many_mock_nodes_share_connections),
+                t(a_node_that_offers_a_part_is_not_full_because_its_machine_is),
         };
 
         if (unit_main_wanted(argc, argv))

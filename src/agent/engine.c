@@ -11,7 +11,7 @@
  * Invariants (engine_check):
  *   (1) A unit's token never goes back.
  *   (2) START is ordered only in RUN_NONE, so never two copies.
- *   (3) The pair (launched token, launched revision) never starts twice, but for a launch that left no trace or was suspended.
+ *   (3) The pair (launched token, launched revision) never starts twice, but for a launch that left no trace in the same boot of the machine.
  *   (4) run_token is not larger than token.
  *   (5) n_starting and n_gating count what they say; starts in flight never exceed max_starting.
  *   (7) Units that need a lease are counted; a START of one is ordered only while the lease holds.
@@ -68,6 +68,7 @@ static void order_start(struct engine *e, struct unit *u)
         u->launched = u->run_token = u->token;
         unit_set_string(&u->launched_revision, u->revision);
         unit_set_string(&u->run_revision, u->revision);
+        u->launched_here = true;
         u->resumable = u->suspended = u->unsaved = false;
         u->run = RUN_STARTING;
         u->health = NULL;
@@ -159,6 +160,17 @@ static void take_exit(struct unit *u, const struct runtime_event *ev)
         u->finished_at = ev->at_ms;
 }
 
+/* It ended because its agent did. The next Hello says so, and the server starts it anew: a restart is
+ * an event, with a token of its own. */
+static void stopped_with_agent(struct engine *e, struct unit *u, const struct runtime_event *ev)
+{
+        if (ev)
+                take_exit(u, ev);
+        u->suspended = false;
+        unit_set_state(e, u, PB__ACTUAL_STATE__E__Stopped, PB__REASON__E__agent_stopped, "stopped together with its agent");
+        engine_mark_dirty(e, u);
+}
+
 /* How a copy that nobody stopped has ended. */
 static void judge_exit(struct engine *e, struct unit *u, const struct runtime_event *ev)
 {
@@ -193,8 +205,8 @@ static void on_ended(struct engine *e, struct unit *u, const struct runtime_even
         engine_mark_dirty(e, u);
         if (u->desired != PB__DESIRED_STATE__E__Deleted)
                 stop_gating(e, u); /* a newer wish came while the old copy went: that one is proved gone */
-        if (e->suspending && u->suspended) {
-                unit_set_state(e, u, PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none, NULL);
+        if (e->suspending && u->suspended && was_wish) {
+                stopped_with_agent(e, u, ev);
                 return;
         }
         if (was_wish || u->desired != PB__DESIRED_STATE__E__Running) {
@@ -284,11 +296,13 @@ static void on_found(struct engine *e, const struct runtime_event *ev)
                 }
                 return;
         }
-        if (!mine || u->suspended)
+        if (!mine)
                 return; /* an older copy's end says nothing about the wish; engine_booted() does the rest */
         if (u->state == PB__ACTUAL_STATE__E__Stopped || u->state == PB__ACTUAL_STATE__E__Failed)
                 return; /* how it ended was on record already, and also why */
-        if (ev->kind == RUNTIME_FOUND_GONE) {
+        if (u->suspended)
+                stopped_with_agent(e, u, ev);
+        else if (ev->kind == RUNTIME_FOUND_GONE) {
                 u->finished_at = ev->at_ms;
                 unit_set_state(e, u, PB__ACTUAL_STATE__E__Stopped, PB__REASON__E__killed, ev->message);
         } else
@@ -338,14 +352,22 @@ static void judge_silent(struct engine *e, struct unit *u)
                 return;
         }
         if (!unit_was_launched(u)) {
+                u->suspended = false;
                 unit_clear_exit(u);
                 unit_set_state(e, u, PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none, NULL);
                 return;
         }
-        if (u->suspended || (!u->found && u->state == PB__ACTUAL_STATE__E__Pending)) {
+        if (u->suspended && !ended)
+                stopped_with_agent(e, u, NULL);
+        else if (!u->found && u->state == PB__ACTUAL_STATE__E__Pending && (u->launched_here || MUTANT(resumed_after_power_loss))) {
                 u->resumable = true;
                 unit_clear_exit(u);
                 unit_set_state(e, u, PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none, NULL);
+        } else if (!u->found && u->state == PB__ACTUAL_STATE__E__Pending) { /* (13) */
+                unit_clear_exit(u);
+                unit_set_state(e, u, PB__ACTUAL_STATE__E__Stopped, PB__REASON__E__killed,
+                               "the machine was restarted while it was started: whether it ran is not known");
+                engine_mark_dirty(e, u);
         } else if (!u->found && !ended)
                 unit_set_state(e, u, PB__ACTUAL_STATE__E__Failed, PB__REASON__E__killed, "the runtime does not know this unit any more");
 }

@@ -34,12 +34,17 @@
  *  (12) An exclusive movable unit starts, and runs, only while the lease holds (engine_lease.c). When it has run out such units are stopped, within the time that the server named, and
  *       reported as lease_expired; they start again with a larger token. Pinned ones are never stopped for it.
  *
+ *  (13) A launch that the runtime knows nothing about is made up for with the same token only while
+ *       the machine has not been restarted since: what a runtime writes down need not survive a power
+ *       loss, so after one it may well have run. Then it is reported as ended, nobody knows how, and
+ *       the server decides.
+ *
  * What the states in a report mean:
  *   Pending  accepted, not started yet (waits for a stop, a removal, or the plan's word after an agent's restart), or being started; told with the next
  *            heartbeat or with the next report of something else: the server decides nothing on it, and a start is mostly over before
  *   Running  runs
- *   Stopped  ended with exit code 0 (reason exited), because the lease ran out (lease_expired), was stopped as wished (stopped_by_user), or was found not running after a reboot of the
- *            machine (killed, no exit code)
+ *   Stopped  ended with exit code 0 (reason exited), because the lease ran out (lease_expired), with its agent (agent_stopped), was stopped as wished (stopped_by_user), or was found not
+ *            running after a reboot of the machine (killed, no exit code)
  *   Failed   ended otherwise: crashed (exit code not 0, or a signal such as SEGV), killed (SIGKILL or SIGTERM from outside, out of memory, the unit's monitor
  *            vanished), start_failed, runtime_unavailable
  *   Missing  nothing of it is left here; sent once, and the unit is in no later list
@@ -71,6 +76,7 @@ struct engine_label {
 struct engine_options {
         const char *node_id;
         const char *instance; /* ULID of this process */
+        const char *boot_id;  /* of this boot of the machine; NULL: not known */
         const char *agent_version, *agent_endpoint;
         int64_t cpu, memory_mb, disk_gb;  /* cpu in thousandths of a core */
         const Pb__WorkloadType__E *types; /* ends with 0 */
@@ -115,8 +121,9 @@ bool engine_set_capacity(struct engine *e, const struct runtime_capacity *capaci
 void engine_persist_failed(struct engine *e, const char *workload_id, const char *message, int64_t now_ms);
 /* A health check's word about the copy with this token. What is unhealthy is stopped, and then reported as Failed (reason unhealthy); the server decides what follows. */
 void engine_health(struct engine *e, const char *workload_id, struct unit_token token, bool healthy, const char *message, int64_t now_ms);
-/* Stop everything that runs and remember that it was only suspended: after the next boot it starts again with the same token once a plan confirms
- * it. Nothing is reported any more. engine_is_idle() tells when all is stopped. */
+/* Stop everything that runs. Nothing is reported any more: the next agent's Hello says that these
+ * units were stopped with their agent (agent_stopped), and the server starts them again, with a
+ * larger token: that is a restart like any other. engine_is_idle() tells when all is stopped. */
 void engine_suspend(struct engine *e, int64_t now_ms);
 
 /* When the next engine_tick() is due; INT64_MAX: nothing is waiting. */

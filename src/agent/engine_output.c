@@ -355,6 +355,7 @@ static void persist_unit(struct builder *b, struct unit *u)
         if (u->launched_revision && !MUTANT(launch_forgotten)) {
                 r.launched_token = pack_token(b->a, u->launched);
                 r.launched_revision = u->launched_revision;
+                r.launched_boot = text(u->launched_here ? b->e->boot_id : NULL);
         }
         r.suspended = u->suspended;
         r.status = pack_status(b->a, u);
@@ -536,6 +537,7 @@ int engine_load_unit(struct engine *e, const void *data, size_t len, struct err 
                 if (!r->plan->workload) /* a copy that was found without a record: all that is known is what was launched */
                         unit_set_string(&u->revision, u->launched_revision);
         }
+        u->launched_here = str_eq(r->launched_boot ? r->launched_boot : "", e->boot_id);
         u->suspended = r->suspended;
         pb__unit_record__free_unpacked(r, NULL);
         return 0;

@@ -42,8 +42,9 @@ struct unit {
         char *run_revision;
 
         bool confirmed;             /* a plan of this stream has named it (of the last one, while no new Welcome has come) */
-        bool resumable;             /* its launch left no trace, or it was suspended: may start with the same token */
-        bool suspended;             /* on record: stopped with its agent */
+        bool launched_here;         /* in this boot of the machine */
+        bool resumable;             /* its launch left no trace: may start with the same token */
+        bool suspended;             /* on record: being stopped with its agent */
         bool gates;                 /* a removal of a whole plan: holds all starts until proved */
         bool found;                 /* the runtime spoke of its last launch at boot */
         bool unsaved;               /* its record could not be written */
@@ -87,7 +88,7 @@ struct packed {
 
 struct engine {
         /* who we are */
-        char *node_id, *instance, *version, *endpoint;
+        char *node_id, *instance, *version, *endpoint, *boot_id;
         int64_t cpu, memory_mb, disk_gb;
         Pb__WorkloadType__E types[8], exclusive_types[8];
         size_t n_types, n_exclusive_types;

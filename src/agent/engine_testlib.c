@@ -5,11 +5,12 @@
 
 static const Pb__WorkloadType__E types[] = { PB__WORKLOAD_TYPE__E__process, 0 };
 
-struct engine *new_engine(uint32_t max_units, uint32_t max_starting)
+static struct engine *engine_in_boot(const char *boot_id, uint32_t max_units, uint32_t max_starting)
 {
         struct engine_label labels[] = { { "zone", "b" }, { "arch", "x" } };
         struct engine_options opt = { .node_id = "n1",
                                       .instance = "i",
+                                      .boot_id = boot_id,
                                       .agent_version = "v",
                                       .cpu = 4000,
                                       .memory_mb = 1024,
@@ -21,6 +22,11 @@ struct engine *new_engine(uint32_t max_units, uint32_t max_starting)
                                       .max_starting = max_starting };
 
         return engine_create(&opt);
+}
+
+struct engine *new_engine(uint32_t max_units, uint32_t max_starting)
+{
+        return engine_in_boot("boot-0", max_units, max_starting);
 }
 
 struct copy *copy_of(struct rig *r, const char *id)
@@ -356,7 +362,7 @@ void runtime_says(struct rig *r, enum runtime_event_kind kind, const char *id, u
 
 void rig_boot(struct rig *r, uint32_t max_units, uint32_t max_starting)
 {
-        r->e = new_engine(max_units, max_starting);
+        r->e = engine_in_boot(fmt("boot-%u", r->boots), max_units, max_starting);
         for (size_t i = 0; i < r->files.len; i++)
                 if (r->files.at[i].id[0])
                         assert_int_equal(engine_load_unit(r->e, r->files.at[i].data, r->files.at[i].len, NULL), 0);
@@ -389,6 +395,13 @@ void rig_restart(struct rig *r)
         clear(r);
         forget_removing(r);
         rig_boot(r, 0, 0);
+}
+
+void rig_power_loss(struct rig *r)
+{
+        array_clear(&r->copies);
+        r->boots++;
+        rig_restart(r);
 }
 
 void rig_join(struct rig *r)

@@ -36,6 +36,7 @@ struct rig {
         size_t budget;                   /* orders that are still carried out before it dies; 0: all */
         ARRAY(char *) removing;          /* REMOVE ordered, not answered */
         int64_t lease_until, lease_kill; /* written down; 0: not */
+        uint32_t boots;                  /* of the machine */
 };
 
 /* ---- its life ---- */
@@ -43,6 +44,7 @@ struct engine *new_engine(uint32_t max_units, uint32_t max_starting);    /* 0: t
 void rig_boot(struct rig *r, uint32_t max_units, uint32_t max_starting); /* with what is on the disk and in the runtime */
 struct rig rig_new(void);                                                /* welcome in cluster c1, with an empty plan */
 void rig_restart(struct rig *r);                                         /* after a kill, too */
+void rig_power_loss(struct rig *r);                                      /* what the runtime wrote down is lost, too */
 void rig_join(struct rig *r);                                            /* a new stream, and its Welcome */
 void rig_fini(struct rig *r);
 void drain(struct rig *r); /* takes and carries out all that the engine wants, as far as it lives */

@@ -183,6 +183,7 @@ struct engine *engine_create(const struct engine_options *opt)
         e->instance = mem_strdup(opt->instance ? opt->instance : "");
         e->version = mem_strdup(opt->agent_version ? opt->agent_version : "");
         e->endpoint = mem_strdup(opt->agent_endpoint ? opt->agent_endpoint : "");
+        e->boot_id = mem_strdup(opt->boot_id ? opt->boot_id : "");
         e->cluster_id = mem_strdup("");
         e->cpu = opt->cpu;
         e->memory_mb = opt->memory_mb;
@@ -267,6 +268,7 @@ void engine_destroy(struct engine *e)
         mem_free(e->instance);
         mem_free(e->version);
         mem_free(e->endpoint);
+        mem_free(e->boot_id);
         mem_free(e->cluster_id);
         mem_free(e->close_reason);
         mem_free(e);

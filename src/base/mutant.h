@@ -66,6 +66,7 @@
         X(stale_plan_accepted, "the agent takes a plan older than one that it has seen")                                                   \
         X(start_before_persist, "the agent starts a unit before its record is on disk")                                                    \
         X(launch_forgotten, "the agent's record does not say what was launched")                                                           \
+        X(resumed_after_power_loss, "a launch that may have run before a power loss is made up for")                                       \
         X(second_copy_started, "the agent starts the new copy beside the old one")                                                         \
         X(removal_does_not_gate, "the agent starts new units before old copies are gone")                                                  \
         X(start_without_confirmation, "a restarted agent starts units that no plan has confirmed")                                         \

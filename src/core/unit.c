@@ -291,9 +291,10 @@ static const char *failure_text(struct core *c, const Pb__UnitStatus *u)
 }
 
 /* A unit that should run has ended, one way or another. */
-static void decide_ended(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u)
+static void decide_ended(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u, bool complete)
 {
         struct workload *w = workload_at(c, ix);
+        bool never = definition_of(c, w)->restart == PB__RESTART__E__never;
         bool open = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating || w->phase == PB__PHASE__E__Running;
         if (!open)
                 return;                                  /* this end is known already */
@@ -302,13 +303,20 @@ static void decide_ended(struct core *c, struct workload_ix ix, const Pb__UnitSt
                        "its agent was cut off for longer than its lease, and had stopped it");
                 return;
         }
-        bool clean = u->exit_code && u->exit_code->value == 0 && !u->signal && u->state != PB__ACTUAL_STATE__E__Failed;
+        /* Only a whole list (a Hello) says so, of what ran when the agent went: otherwise a rogue agent
+         * could make a loop without a pause. */
+        if (u->reason == PB__REASON__E__agent_stopped && complete && !never) {
+                launch(c, ix, PB__REASON__E__agent_stopped, ACTION_APPLY, "it was stopped together with its agent");
+                return;
+        }
+        bool clean = u->exit_code && u->exit_code->value == 0 && !u->signal && u->state != PB__ACTUAL_STATE__E__Failed &&
+                     u->reason != PB__REASON__E__agent_stopped;
         bool known = u->exit_code || u->signal || u->state == PB__ACTUAL_STATE__E__Failed;
         if (clean && definition_of(c, w)->restart != PB__RESTART__E__always && !MUTANT(job_restarted)) {
                 emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadCompleted, u, PB__REASON__E__exited, ACTION_COMPLETE);
                 return;
         }
-        if (!known && c->now_ms - w->last_launch_at >= c->opt.launch_grace_ms) { /* e.g. the machine was restarted */
+        if (!known && !never && c->now_ms - w->last_launch_at >= c->opt.launch_grace_ms) { /* e.g. the machine was restarted */
                 launch(c, ix, PB__REASON__E__lost_by_agent, ACTION_APPLY, failure_text(c, u));
                 return;
         }
@@ -320,7 +328,7 @@ static void decide_ended(struct core *c, struct workload_ix ix, const Pb__UnitSt
                                : u->signal ? PB__REASON__E__killed
                                : clean     ? PB__REASON__E__exited
                                            : PB__REASON__E__crashed;
-        decide_failure(c, ix, reason, failure_text(c, u), u);
+        decide_failure(c, ix, reason, failure_text(c, u), u); /* also what runs once at most, and nobody knows how it ended */
 }
 
 static void decide_missing(struct core *c, struct workload_ix ix, bool complete)
@@ -338,7 +346,11 @@ static void decide_missing(struct core *c, struct workload_ix ix, bool complete)
                 /* A launch on its way is covered by its deadline; a unit that did run and is not known any more is launched anew. */
                 if (still_listening(c, w))
                         node_at(c, w->node)->list_at = c->now_ms + silence_limit_ms(c);
-                else if (w->phase == PB__PHASE__E__Running && (complete || c->now_ms - w->last_launch_at >= c->opt.launch_grace_ms))
+                else if (w->phase != PB__PHASE__E__Running || (!complete && c->now_ms - w->last_launch_at < c->opt.launch_grace_ms))
+                        return;
+                else if (definition_of(c, w)->restart == PB__RESTART__E__never) /* it did run */
+                        decide_failure(c, ix, PB__REASON__E__lost_by_agent, "the agent does not know it any more", NULL);
+                else
                         launch(c, ix, PB__REASON__E__lost_by_agent, ACTION_APPLY, "the agent does not know it any more");
         }
 }
@@ -396,14 +408,14 @@ static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitSta
                 if (stop_wanted && w->phase != PB__PHASE__E__Stopped)
                         emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStopped, u, PB__REASON__E__stopped_by_user, ACTION_APPLY_STOPPED);
                 else if (w->desired == PB__DESIRED_STATE__E__Running)
-                        decide_ended(c, ix, u);
+                        decide_ended(c, ix, u, complete);
                 break;
         case PB__ACTUAL_STATE__E__Unknown:
         case PB__ACTUAL_STATE__E__Pending:
                 if (stop_wanted && complete && w->phase != PB__PHASE__E__Stopped)
                         unit_send(c, ix); /* not proved to have stopped */
                 else if (u->state == PB__ACTUAL_STATE__E__Unknown && w->desired == PB__DESIRED_STATE__E__Running)
-                        decide_ended(c, ix, u);
+                        decide_ended(c, ix, u, complete);
                 break;
         case PB__ACTUAL_STATE__E__Missing:
                 decide_missing(c, ix, false);

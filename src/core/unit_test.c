@@ -71,6 +71,59 @@ static void a_complete_list_without_it_launches_it_anew(void **state)
         rig_fini(&r);
 }
 
+static void one_job_running(struct rig *r, Pb__Restart__E restart)
+{
+        rig_init(r, NULL);
+        rig_hello(r, "n1", 4000, 4096, 100, NULL);
+        Pb__Workload *w = rig_workload(r, "a", 1000, 1024);
+        w->restart = restart;
+        rig_apply(r, w);
+        rig_runs(r, "a");
+        rig_advance_alive(r, 3600000);
+        rig_mark(r);
+}
+
+/* R: C6 C28, D5: how it ended is not known, but that it did run is: a machine that was restarted, an
+ * agent that lost its disk. */
+static void what_runs_once_at_most_is_not_run_again_when_nobody_knows_how_it_ended(void **state)
+{
+        (void)state;
+        for (int lost = 0; lost < 2; lost++) {
+                struct rig r;
+                one_job_running(&r, PB__RESTART__E__never);
+                Pb__UnitStatus *gone = rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Stopped);
+                gone->reason = PB__REASON__E__killed;
+                rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, lost ? 0 : 1, lost ? NULL : &gone);
+                assert_told(&r, "WorkloadFailed");
+                assert_phase(&r, "a", Failed);
+                rig_check_replay(&r);
+                rig_fini(&r);
+        }
+}
+
+/* R: C21 A12, B5: after the agent was stopped with its units, a restart is an event and is counted; a
+ * job that may run only once has failed. */
+static void what_was_stopped_with_its_agent_is_started_again_by_an_event(void **state)
+{
+        (void)state;
+        static const Pb__Restart__E restarts[] = { PB__RESTART__E__always, PB__RESTART__E__on_failure, PB__RESTART__E__never };
+        for (size_t i = 0; i < ARRAY_LEN(restarts); i++) {
+                struct rig r;
+                bool never = restarts[i] == PB__RESTART__E__never;
+                one_job_running(&r, restarts[i]);
+                Pb__UnitStatus *ended = rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Stopped);
+                Pb__IntValue zero = PB__INT_VALUE__INIT;
+                ended->reason = PB__REASON__E__agent_stopped;
+                ended->exit_code = &zero; /* many end so at a SIGTERM: that completes nothing */
+                rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, 1, &ended);
+                assert_told(&r, never ? "WorkloadFailed" : "WorkloadLaunched");
+                assert_int_equal(rig_get(&r, "a")->status->restarts, never ? 0 : 1);
+                assert_int_equal(rig_get(&r, "a")->retry ? rig_get(&r, "a")->retry->attempts : 0, never ? 1 : 0);
+                rig_check_replay(&r);
+                rig_fini(&r);
+        }
+}
+
 /* R: C27 C22 */
 static void a_list_made_before_an_order_proves_nothing_about_it(void **state)
 {
@@ -456,6 +509,8 @@ int main(void)
                 cmocka_unit_test(a_report_about_another_copy_says_nothing),
                 cmocka_unit_test(a_report_from_another_node_says_nothing),
                 cmocka_unit_test(a_complete_list_without_it_launches_it_anew),
+                cmocka_unit_test(what_runs_once_at_most_is_not_run_again_when_nobody_knows_how_it_ended),
+                cmocka_unit_test(what_was_stopped_with_its_agent_is_started_again_by_an_event),
                 cmocka_unit_test(a_list_made_before_an_order_proves_nothing_about_it),
                 cmocka_unit_test(a_list_of_another_epoch_is_not_the_whole_truth),
                 cmocka_unit_test(a_launch_has_a_grace_and_is_then_told_again),

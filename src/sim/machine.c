@@ -391,11 +391,13 @@ void sim_agent_start(struct sim *s, uint32_t n)
         m->down = m->cannot_run = false;
         clock_init_at(&m->clock, s->now + m->wall_off_ms, s->now);
         int64_t now = sim_agent_now(s, m);
-        char instance[ULID_LEN + 1];
+        char instance[ULID_LEN + 1], boot[16];
         ulid_make(instance, now, n, m->instance++);
+        (void)snprintf(boot, sizeof(boot), "boot-%u", m->boots);
         struct engine_label labels[] = { { "zone", zones[m->node % 3] } };
         struct engine_options opt = { .node_id = m->id,
                                       .instance = instance,
+                                      .boot_id = boot,
                                       .agent_version = "sim",
                                       .cpu = m->cpu,
                                       .memory_mb = m->memory_mb,
@@ -442,9 +444,12 @@ void sim_machine_crash(struct sim *s, uint32_t n)
         struct machine *m = &s->machines.at[n];
         sim_agent_crash(s, n);
         m->down = true;
+        m->boots++;
         for (size_t i = 0; i < m->copies.len; i++) {
                 struct copy *c = &m->copies.at[i];
-                if (c->workload_id && c->alive) {
+                if (c->workload_id && c->alive && sim_chance(s, CHANCE_RUNTIME, 300000)) {
+                        sim_copy_free(c); /* what its runtime wrote down was not synced */
+                } else if (c->workload_id && c->alive) {
                         c->alive = false;
                         c->gone = true;
                         c->ended_at = s->now + m->wall_off_ms;

@@ -127,8 +127,8 @@ struct machine {
         int64_t lies_until, stalled_until;
         uint64_t conn;                     /* 0: not connected */
         int64_t to_agent_at, to_server_at; /* a stream keeps its order */
-        uint32_t instance;
-        uint32_t tick; /* slot + 1 of its next tick; 0: none */
+        uint32_t instance, boots;          /* of its agent; of the machine */
+        uint32_t tick;                     /* slot + 1 of its next tick; 0: none */
         uint32_t checks;
         struct clock clock;
         int64_t wall_off_ms; /* how wrong its wall clock is */

@@ -349,9 +349,9 @@ class Cluster:
             self.watcher = threading.Thread(target=self._watch, daemon=True)
             self.watcher.start()
 
-    def start_agent(self, name, args=(), runtime=None, labels=None, cpu="4", memory="8G", disk="100G"):
+    def start_agent(self, name, args=(), runtime=None, labels=None, cpu="4", memory="8G", disk="100G", wrapper=()):
         data = os.path.join(self.dir, name)
-        argv = [self.agent_binary, "agent", "--server", self.grpc_address, "--data", data, "--node-id", name]
+        argv = [*wrapper, self.agent_binary, "agent", "--server", self.grpc_address, "--data", data, "--node-id", name]
         if cpu:
             argv += ["--cpu", cpu, "--memory", memory, "--disk", disk]
         if runtime:

@@ -1,5 +1,6 @@
 """berth dev: a whole cluster on one machine."""
 import contextlib
+import datetime
 import os
 import shutil
 import signal
@@ -58,7 +59,10 @@ class Dev(Case):
     def ready(self, count=3):
         self.until(f"{count} ready nodes", lambda: self.berth("get", "nodes", code=None).count(" Ready") == count)
 
-    # R: A1 A5 A12
+    def hello(self):
+        return Api(f"127.0.0.1:{self.port}").get("/v1/workloads/hello").json
+
+    # R: A1 A5 A12, B5
     def test_start_stop_and_start_again(self):
         p = self.start()
         self.ready()
@@ -68,14 +72,24 @@ class Dev(Case):
         self.berth("run", "once", "--job", "--", "true")
         self.until("hello to run", lambda: "Running" in self.berth("get", "workloads", code=None) and "Completed" in self.berth("get", "workloads"))
         self.until("output", lambda: self.berth("logs", "hello").strip())
+        before = self.hello()
+        self.assertEqual(before["status"].get("restarts", 0), 0)
         # Ctrl-C: the terminal sends it to the whole group.
         os.killpg(p.pid, signal.SIGINT)
         self.assertEqual(p.wait(30), 0, self.text())
         self.assertEqual(processes_with(self.mark), {}, "nothing is left running")
+        stopped_at = datetime.datetime.now(datetime.timezone.utc).isoformat()
         p = self.start()
         self.ready()
         self.until("everything as it was", lambda: "Running" in self.berth("get", "workloads", code=None) and "Completed" in self.berth("get", "workloads"))
         self.assertEqual(len(self.berth("get", "nodes", "-o", "name").split()), 3)
+        # B5: another process runs, so its start is another one, counted, with an event that says why.
+        self.until("its own start", lambda: self.hello()["status"].get("restarts", 0) == 1 and self.hello()["status"]["phase"] == "Running")
+        after = self.hello()
+        self.assertGreaterEqual(after["status"]["started_at"], stopped_at)
+        self.assertGreater(after["token"]["seq"], before["token"]["seq"])
+        launched = [e for e in Api(f"127.0.0.1:{self.port}").get("/v1/events", workload="hello", limit=1000).json["items"] if e["type"] == "WorkloadLaunched"]
+        self.assertEqual(launched[-1]["reason"], "agent-stopped")
         p.send_signal(signal.SIGTERM)  # only the parent is told
         self.assertEqual(p.wait(30), 0, self.text())
         self.assertEqual(processes_with(self.mark), {})
