@@ -196,7 +196,7 @@ static void complete_cluster(struct io *io, Pb__ClusterInfo *info, struct arena 
 {
         struct server *s = io->s;
         info->version = (char *)BERTH_VERSION;
-        info->status = (char *)(atomic_load(&s->degraded) ? "degraded" : "ok");
+        info->status = (char *)(server_is_degraded(s, NULL) ? "degraded" : "ok");
         info->committed = atomic_load(&s->committed);
         info->started_at = s->started_ms;
         info->commits = (int64_t)counted(&s->metrics.commits);

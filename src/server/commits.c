@@ -163,6 +163,7 @@ static bool lease_is_over(struct commits *c, struct err *err)
         err_set(err, ERR_CONFLICT, .msg = "the leadership's lease ran out before it could be renewed, or its key was taken away",
                 .detail = "etcd did not answer, or this process stood still, for longer than the lease; or somebody removed /meta/leader",
                 .hint = "what was not committed is dropped; this server follows, and leads again when it can");
+        server_set_degraded(c->s, true, err->msg); /* until it was heard again: see follow.c */
         return true;
 }
 

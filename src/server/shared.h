@@ -174,6 +174,8 @@ struct server {
 };
 
 #define LEASE_SECONDS 5
+#define KEEP_ALIVE_LATE_MS                                                                                                                 \
+        2000 /* a keep-alive of the leadership goes out every quarter of its lease; without an answer for this long the store is away */
 #define STORE_AWAY_MS 1000    /* commits that fail for this long: changes are refused, reads answered from what is committed */
 #define STORE_STALLED_MS 5000 /* a commit that says nothing for this long: the same */
 
@@ -187,6 +189,8 @@ bool server_surely_leads(struct server *s);
 /* The store takes no commits: it has failed for a second, or said nothing for several. Any thread. */
 bool server_store_is_away(struct server *s);
 void server_set_degraded(struct server *s, bool degraded, const char *reason);
+/* Is the store away, as far as can be known by now? ret_reason (256 bytes, or NULL): why, in words. Any thread. */
+bool server_is_degraded(struct server *s, char *ret_reason);
 /* Hands a batch to io, waiting while its queue is full. Frees it when io has ended. */
 void server_release(struct server *s, struct core_batch *batch);
 bool server_io_push(struct server *s, struct io_msg *msg, bool wait);
