@@ -161,6 +161,8 @@ const struct op ops[] = {
           PERSYS "ControlStream", "persys", "Served nowhere", NULL, NEEDS_NODE },
         { "PersysHealth", OP_PERSYS, _INPUT_MAX, NULL, NULL, GET, "/persys/health", 200, NULL, NULL, NULL, "persys", "Of the gateway", NULL,
           NEEDS_NOTHING },
+        { "PersysList", OP_PERSYS, _INPUT_MAX, PC(list_workloads_request), PC(list_workloads_response), GET, "/persys/list", 200, NULL,
+          NULL, NULL, "persys", "Workloads, by the gateway's older name", NULL, NEEDS_VIEWER },
         { "PersysClusters", OP_PERSYS, _INPUT_MAX, NULL, NULL, GET, "/persys/clusters", 200, NULL, NULL, NULL, "persys",
           "The one cluster that there is", NULL, NEEDS_VIEWER },
         { "Reflection", OP_REFLECTION, _INPUT_MAX, NULL, NULL, NULL, NULL, 200, NULL, NULL, REFLECTION("v1"), "cluster", "What is served",
