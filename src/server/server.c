@@ -246,6 +246,13 @@ bool server_surely_leads(struct server *s)
         return s->store && clock_steady_ns() < store_leads_until_ns(s->store);
 }
 
+void server_proved(void *server)
+{
+        struct server *s = server;
+        if (atomic_load(&s->proof_wanted))
+                raise_fd(s->io_wake_fd);
+}
+
 bool server_store_is_away(struct server *s)
 {
         int64_t since = atomic_load(&s->commit_since_ms);

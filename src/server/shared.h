@@ -156,6 +156,7 @@ struct server {
         _Atomic bool leads;          /* decides: the ring's word */
         _Atomic bool announced;      /* io listens: the addresses are known, and may be told to others */
         _Atomic bool settled;        /* it is known whether this server leads or follows */
+        _Atomic bool proof_wanted;   /* io holds answers until it is proved that this server leads */
         _Atomic bool reload_wanted;  /* the ring could not fold what it was told */
         _Atomic uint64_t store_head; /* as far as heard: what a follower has not folded yet is its lag */
 
@@ -184,8 +185,10 @@ int64_t mono_ms(void);
 void server_started(struct server *s, const struct err *err);
 /* Something that cannot be gone on with: the server stops, server_wait() returns this. */
 void server_fatal(struct server *s, const struct err *err);
-/* Nobody else can have led up to this moment. Any thread. */
+/* What is granted now is covered: no other server has led for longer than LEASE_SECONDS (store_leads_until_ns()). Any thread. */
 bool server_surely_leads(struct server *s);
+/* It may have been proved that this server leads: io looks. Any thread. */
+void server_proved(void *server);
 /* The store takes no commits: it has failed for a second, or said nothing for several. Any thread. */
 bool server_store_is_away(struct server *s);
 void server_set_degraded(struct server *s, bool degraded, const char *reason);
