@@ -490,12 +490,15 @@ static void registered(void *ctx, const struct push_welcome *welcome, const stru
                 answer_register(p, NULL, welcome->heartbeat_ms);
 }
 
+static struct credentials shown_by(const struct persys *p)
+{
+        return p->grpc ? access_of_grpc(p->grpc) : p->http ? access_of_http(p->http) : (struct credentials){ .peer = p->peer };
+}
+
 /* Is the agent the one whose certificate it shows? */
 static int check_caller(struct persys *p, const char *node_id, struct err *err)
 {
-        struct credentials shown = p->grpc   ? access_of_grpc(p->grpc)
-                                   : p->http ? access_of_http(p->http)
-                                             : (struct credentials){ .peer = p->peer };
+        struct credentials shown = shown_by(p);
         return access_check_node(p->io->access, &shown, node_id, err);
 }
 
@@ -521,6 +524,8 @@ static void register_node(struct persys *p)
         else if (persys_to_hello(&p->memory, r, p->peer, &hello, &err) < 0 || validate_hello(hello, &err) < 0)
                 answer_register(p, whole_text(p, &err), 0);
         else {
+                struct credentials shown = shown_by(p);
+                access_fill_hello(p->io->access, &shown, &p->memory, hello);
                 p->pushing = true;
                 if (push_register(p->io->push, hello, p->request_id, registered, p, &err) < 0) {
                         p->pushing = false;
