@@ -115,6 +115,7 @@ static void on_child_event(struct grpc_call *call, const void *data, size_t len)
         struct runtime *rt = grpc_call_data(call);
         struct arena memory = ARENA_INIT;
         ProtobufCMessage *m = NULL;
+        const char *prefix = rt ? fmt("%s.", rt->node_id) : "";
         struct cunit *u;
 
         if (rt && pb_unpack(&pb__event__descriptor, data, len, &memory, &m, NULL) == 0) {
@@ -122,6 +123,8 @@ static void on_child_event(struct grpc_call *call, const void *data, size_t len)
 
                 if (!str_empty(e->workload_id) && (u = cluster_unit_of_child(rt, e->workload_id)))
                         cluster_unit_due(u);
+                else if (e->type == PB__EVENT_TYPE__E__WorkloadApplied && str_starts(e->workload_id, prefix))
+                        cluster_stray(rt, e->workload_id + strlen(prefix));
         }
         arena_fini(&memory);
 }
@@ -167,6 +170,17 @@ static void on_list_message(struct grpc_call *call, const void *data, size_t len
                 on_bytes(&rt->follow_reply, data, len);
 }
 
+/* The list is a moment old: what may be a stray is asked for once more before it goes. */
+static void look_at_stray(struct runtime *rt, const Pb__Workload *w)
+{
+        const char *id, *revision;
+        struct unit_token token;
+
+        if (w->desired_state != PB__DESIRED_STATE__E__Deleted &&
+            cluster_is_from(w, rt->node_id, rt->cluster_id ? rt->cluster_id(rt->ctx) : "") && cluster_marks(w, &id, &token, &revision))
+                cluster_stray(rt, id);
+}
+
 /* One page: whoever has changed is looked at. */
 static bool take_page(struct runtime *rt)
 {
@@ -181,8 +195,10 @@ static bool take_page(struct runtime *rt)
                 for (size_t i = 0; i < page->n_items; i++) {
                         struct cunit *u = cluster_unit_of_child(rt, page->items[i]->id);
 
-                        if (!u)
+                        if (!u) {
+                                look_at_stray(rt, page->items[i]);
                                 continue;
+                        }
                         u->round = rt->round;
                         if (u->version != page->items[i]->resource_version)
                                 cluster_unit_due(u);
@@ -558,6 +574,7 @@ static int cluster_open(const struct runtime_options *opt, struct runtime **ret,
         rt->server_name = mem_strdup(co->server_name);
         rt->place_wait_ms = co->place_wait_ms > 0 ? co->place_wait_ms : PLACE_WAIT_MS;
         rt->on_event = opt->on_event;
+        rt->cluster_id = opt->cluster_id;
         rt->ctx = opt->ctx;
         map_init(&rt->by_child_id, key_of_unit, rt);
         rt->follow_timer = evtimer_new(rt->base, on_follow_timer, rt);

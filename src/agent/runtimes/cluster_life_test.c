@@ -255,6 +255,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
                 Pb__Event e = PB__EVENT__INIT;
                 struct str packed = STR_INIT;
 
+                e.type = PB__EVENT_TYPE__E__WorkloadApplied;
                 e.workload_id = c->held.at[i].w->id;
                 pb_pack(&packed, &e.base);
                 grpc_call_send(c->watcher, str_c(&packed), packed.len);
@@ -352,10 +353,18 @@ static void on_event(void *ctx, const struct runtime_event *ev)
         r->exit_code = ev->exit_code;
 }
 
+static const char *parent_id(void *ctx)
+{
+        (void)ctx;
+        return "01PARENT";
+}
+
 static void rt_open(struct rig *r)
 {
         struct cluster_options co = { .address = fmt("127.0.0.1:%u", grpc_server_port(r->child.server)), .place_wait_ms = 100 };
-        struct runtime_options opt = { .base = r->base, .node_id = "west", .on_event = on_event, .ctx = r, .extra = &co };
+        struct runtime_options opt = {
+                .base = r->base, .node_id = "west", .on_event = on_event, .cluster_id = parent_id, .ctx = r, .extra = &co
+        };
 
         assert_int_equal(runtime_cluster.open(&opt, &r->rt, NULL), 0);
         assert_int_equal(runtime_cluster.find(r->rt, NULL), 0);
@@ -394,11 +403,12 @@ static void start(struct rig *r, const char *id, uint64_t seq)
         w.type = PB__WORKLOAD_TYPE__E__process;
         w.revision_id = (char *)(uintptr_t) "rev";
         w.spec = &spec;
-        runtime_cluster.start(r->rt, &(struct runtime_start){ .workload_id = id, .token = { 1, seq }, .workload = &w });
+        runtime_cluster.start(r->rt,
+                              &(struct runtime_start){ .workload_id = id, .token = { 1, seq }, .workload = &w, .cluster_id = "01PARENT" });
 }
 
 /* Puts a workload into the child as an earlier agent would have left it. */
-static Pb__Workload *left_behind(struct rig *r, const char *id, uint64_t seq, Pb__Phase__E phase)
+static Pb__Workload *left_behind_by(struct rig *r, const char *parent, const char *id, uint64_t seq, Pb__Phase__E phase)
 {
         Pb__Workload w = PB__WORKLOAD__INIT, *there;
         Pb__Spec spec = PB__SPEC__INIT;
@@ -407,12 +417,18 @@ static Pb__Workload *left_behind(struct rig *r, const char *id, uint64_t seq, Pb
         w.revision_id = (char *)(uintptr_t) "rev";
         w.spec = &spec;
         pthread_mutex_lock(&r->child.lock);
-        there = put(&r->child,
-                    cluster_child_workload(&r->child.memory, "west",
-                                           &(struct runtime_start){ .workload_id = id, .token = { 1, seq }, .workload = &w }),
-                    phase);
+        there = put(
+            &r->child,
+            cluster_child_workload(&r->child.memory, "west",
+                                   &(struct runtime_start){ .workload_id = id, .token = { 1, seq }, .workload = &w, .cluster_id = parent }),
+            phase);
         pthread_mutex_unlock(&r->child.lock);
         return there;
+}
+
+static Pb__Workload *left_behind(struct rig *r, const char *id, uint64_t seq, Pb__Phase__E phase)
+{
+        return left_behind_by(r, "01PARENT", id, seq, phase);
 }
 
 /* R: C37 */
@@ -515,6 +531,34 @@ static void a_creation_that_arrives_late_does_not_outlive_its_removal(void **sta
         assert_int_equal(held(r), 0);
 }
 
+/* Issue 5, D10: the creation lands when the unit has been forgotten. R: C37 */
+static void a_creation_that_arrives_when_nobody_waits_is_deleted(void **state)
+{
+        struct rig *r = *state;
+
+        rt_open(r);
+        start(r, "api", 4);
+        UNTIL(r->base, r->kinds[RUNTIME_STARTED] == 1);
+        runtime_cluster.remove(r->rt, "api");
+        UNTIL(r->base, r->kinds[RUNTIME_REMOVED] == 1);
+        left_behind(r, "api", 4, PB__PHASE__E__Running);
+        UNTIL(r->base, held(r) == 0);
+        assert_int_equal(r->kinds[RUNTIME_REMOVED], 1); /* nobody is told */
+}
+
+/* Issue 5, D10: a node of another parent with the same name. R: C37 */
+static void what_another_parent_has_there_is_no_stray(void **state)
+{
+        struct rig *r = *state;
+
+        rt_open(r);
+        left_behind_by(r, "01OTHER", "theirs", 4, PB__PHASE__E__Running);
+        left_behind(r, "stray", 4, PB__PHASE__E__Running); /* its end shows that both were looked at */
+        UNTIL(r->base, held(r) == 1);
+        assert_non_null(find_held(&r->child, "west.theirs"));
+        assert_int_equal(count(r, &r->child.deleted), 1);
+}
+
 /* R: C37 */
 static void what_fits_nowhere_comes_back_with_the_childs_words(void **state)
 {
@@ -601,6 +645,8 @@ int main(void)
                 T(stops_and_removals_are_answered_when_the_child_has_proved_them),
                 T(a_stop_during_a_start_leaves_nothing_running),
                 T(a_creation_that_arrives_late_does_not_outlive_its_removal),
+                T(a_creation_that_arrives_when_nobody_waits_is_deleted),
+                T(what_another_parent_has_there_is_no_stray),
                 T(what_fits_nowhere_comes_back_with_the_childs_words),
                 T(the_next_agent_finds_everything_by_its_label),
                 T(output_passes_through),

@@ -30,6 +30,7 @@ Pb__Workload *cluster_child_workload(struct arena *arena, const char *node_id, c
         w->resources = from->resources;
         w->restart = from->restart;
         w->stop_grace_seconds = from->stop_grace_seconds;
+        w->exclusive = from->exclusive; /* pinned: the child must not move it by the clock either; movable ones are not placed here */
         pb_map_copy(arena, &w->base, "labels", from->labels, from->n_labels);
         pb_map_copy(arena, &w->base, "annotations", from->annotations, from->n_annotations);
         pb_map_set(arena, &w->base, "labels", PARENT_NODE, node_id);
@@ -45,6 +46,12 @@ Pb__Workload *cluster_child_workload(struct arena *arena, const char *node_id, c
 bool cluster_is_ours(const Pb__Workload *w, const char *node_id)
 {
         return str_eq(pb_map_get(w->labels, w->n_labels, PARENT_NODE), node_id);
+}
+
+bool cluster_is_from(const Pb__Workload *w, const char *node_id, const char *cluster_id)
+{
+        return cluster_is_ours(w, node_id) && !str_empty(cluster_id) &&
+               str_eq(pb_map_get(w->labels, w->n_labels, PARENT_CLUSTER), cluster_id);
 }
 
 bool cluster_marks(const Pb__Workload *w, const char **ret_id, struct unit_token *ret_token, const char **ret_revision)

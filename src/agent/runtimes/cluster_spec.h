@@ -1,6 +1,6 @@
 /* agent/runtimes/cluster_spec.h: between a unit of this node and a workload of the child cluster. Pure: no calls, no clock.
  *
- * What goes down: type, spec, resources, restart, stop_grace_seconds, labels and annotations, and the marks below. What stays here: id (it gets a prefix), tenant, priority,
+ * What goes down: type, spec, resources, restart, stop_grace_seconds, exclusive, labels and annotations, and the marks below. What stays here: id (it gets a prefix), tenant, priority,
  * strategy, node_selector, tolerations, affinity and spread, for the parent has already honoured them with this node as a whole, and the child's nodes have other
  * labels and taints; ttl_seconds, for a finished one is deleted when the parent says so.
  */
@@ -27,6 +27,8 @@ Pb__Workload *cluster_child_workload(struct arena *arena, const char *node_id, c
 
 /* Is it a unit of this node? */
 bool cluster_is_ours(const Pb__Workload *w, const char *node_id);
+/* Does it come from this very parent, and not from another cluster's node of that name? */
+bool cluster_is_from(const Pb__Workload *w, const char *node_id, const char *cluster_id);
 /* The marks of one that is. False: they are not there, or make no sense. */
 bool cluster_marks(const Pb__Workload *w, const char **ret_id, struct unit_token *ret_token, const char **ret_revision);
 

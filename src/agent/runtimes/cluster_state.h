@@ -46,6 +46,7 @@ struct cunit {
         struct unit_token token;
         enum cphase phase;
         bool up, queued, again;  /* again: something happened while a call was under way */
+        bool stray;              /* nobody here asked for it: a creation that was given up has landed after all */
         int64_t waits_since_ms;  /* without a place in the child; 0: it has one */
         int64_t unsure_until_ms; /* see UNSURE_MS */
         uint64_t version;        /* of the workload as last seen */
@@ -71,6 +72,7 @@ struct runtime {
         char *node_id;
         int64_t place_wait_ms;
         void (*on_event)(void *ctx, const struct runtime_event *event);
+        const char *(*cluster_id)(void *ctx);
         void *ctx;
         struct tls *tls;
         char *address, *server_name, *token;
@@ -119,6 +121,8 @@ struct cunit *cluster_unit_of_child(struct runtime *rt, const char *child_id); /
 struct cunit *cluster_unit_new(struct runtime *rt, const char *workload_id, struct unit_token token, enum cphase phase);
 void cluster_unit_free(struct cunit *u);
 void cluster_unit_due(struct cunit *u); /* look at it as soon as a call is free */
+/* A workload of the child that may be of this node, and is no unit here: it is looked at, and deleted if it is this agent's own. */
+void cluster_stray(struct runtime *rt, const char *workload_id);
 void cluster_start(struct runtime *rt, const struct runtime_start *start);
 void cluster_stop(struct runtime *rt, const char *workload_id, struct unit_token token, int64_t grace_ms);
 void cluster_remove(struct runtime *rt, const char *workload_id);

@@ -92,6 +92,16 @@ static void what_the_parent_decided_stays_with_the_parent(void **state)
         assert_int_equal(c->strategy, PB__STRATEGY__E__unset);
 }
 
+/* Issue 5, D1: else the child may run it twice. R: C34 C37 */
+static void what_is_pinned_is_pinned_in_the_child_too(void **state)
+{
+        Pb__Workload *w = workload("db");
+
+        (void)state;
+        w->exclusive = PB__EXCLUSIVE__E__pinned;
+        assert_int_equal(child_of(w)->exclusive, PB__EXCLUSIVE__E__pinned);
+}
+
 /* R: C37 */
 static void names_that_are_too_long_stay_apart(void **state)
 {
@@ -222,6 +232,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_teardown(a_unit_becomes_a_workload_with_marks_that_lead_back, forget),
                 cmocka_unit_test_teardown(what_the_parent_decided_stays_with_the_parent, forget),
+                cmocka_unit_test_teardown(what_is_pinned_is_pinned_in_the_child_too, forget),
                 cmocka_unit_test_teardown(names_that_are_too_long_stay_apart, forget),
                 cmocka_unit_test_teardown(marks_that_make_no_sense_are_not_believed, forget),
                 cmocka_unit_test_teardown(every_phase_of_the_child_has_one_meaning, forget),

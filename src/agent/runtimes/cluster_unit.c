@@ -11,10 +11,13 @@
  * Invariants:
  *   (1) At most one call per unit.
  *   (2) STOP, CLEAR and GONE look before they touch: only a workload with this node's label is changed.
- *   (3) "Gone" is only ever the child's NOT_FOUND (or a stranger under that name), and not within UNSURE_MS of a creation whose fate is unknown.
+ *   (3) A creation whose answer never came may land at any time, also when the unit has been forgotten: what the child has of this very parent and
+ *       node, and no unit stands for, is a stray, and goes.
+ *   (4) "Gone" is only ever the child's NOT_FOUND (or a stranger under that name), and not within UNSURE_MS of a creation whose fate is unknown.
  */
 #include "agent/runtimes/cluster_state.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "model/pb.h"
 #include <string.h>
 
@@ -198,6 +201,10 @@ static bool gone(struct cunit *u)
         }
         if (u->phase == CPHASE_CLEAR) {
                 enter(u, CPHASE_CREATE);
+                return true;
+        }
+        if (u->stray) { /* nobody waits for a word of it */
+                cluster_unit_free(u);
                 return true;
         }
         id = TAKE_PTR(u->id);
@@ -481,6 +488,11 @@ static void send_ref(struct cunit *u, enum casked asked, const char *method)
         send_request(u, asked, method, &ref.base);
 }
 
+static const char *cluster_of(const struct runtime *rt)
+{
+        return rt->cluster_id ? rt->cluster_id(rt->ctx) : "";
+}
+
 static bool order_after_look(struct cunit *u, const Pb__Workload *w)
 {
         Pb__SetDesiredRequest stop = PB__SET_DESIRED_REQUEST__INIT;
@@ -491,6 +503,10 @@ static bool order_after_look(struct cunit *u, const Pb__Workload *w)
 
         if (!cluster_is_ours(w, u->rt->node_id) || w->desired_state == PB__DESIRED_STATE__E__Deleted)
                 return false;
+        if (u->stray && !cluster_is_from(w, u->rt->node_id, cluster_of(u->rt))) {
+                cluster_unit_free(u);
+                return true;
+        }
         switch (u->phase) {
         case CPHASE_CLEAR:
                 if (cluster_marks(w, &id, &token, &revision) && unit_token_cmp(token, u->token) == 0)
@@ -498,6 +514,9 @@ static bool order_after_look(struct cunit *u, const Pb__Workload *w)
                 send_ref(u, ASKED_DELETE, "DeleteWorkload");
                 return true;
         case CPHASE_GONE:
+                if (u->stray)
+                        log_warn("a workload of the cluster was created by a call that was given up; it is deleted",
+                                 LOG_S("workload", u->child_id));
                 send_ref(u, ASKED_DELETE, "DeleteWorkload");
                 return true;
         case CPHASE_STOP:
@@ -541,7 +560,7 @@ void cluster_start(struct runtime *rt, const struct runtime_start *start)
         Pb__ApplyWorkloadRequest request = PB__APPLY_WORKLOAD_REQUEST__INIT;
         struct arena memory = ARENA_INIT;
 
-        if (u && u->phase != CPHASE_ENDED) {
+        if (u && u->phase != CPHASE_ENDED && !u->stray) {
                 cluster_emit(rt, &(struct runtime_event){ .kind = RUNTIME_START_FAILED,
                                                           .workload_id = start->workload_id,
                                                           .token = start->token,
@@ -553,7 +572,7 @@ void cluster_start(struct runtime *rt, const struct runtime_start *start)
         if (!u)
                 u = cluster_unit_new(rt, start->workload_id, start->token, CPHASE_CREATE);
         u->token = start->token;
-        u->up = false;
+        u->up = u->stray = false;
         request.workload = cluster_child_workload(&memory, rt->node_id, start);
         request.create_only = true;
         str_clear(&u->request);
@@ -562,11 +581,25 @@ void cluster_start(struct runtime *rt, const struct runtime_start *start)
         enter(u, CPHASE_CREATE);
 }
 
+void cluster_stray(struct runtime *rt, const char *workload_id)
+{
+        struct cunit *u;
+
+        if (cluster_unit(rt, workload_id))
+                return;
+        u = cluster_unit_new(rt, workload_id, (struct unit_token){ 0 }, CPHASE_GONE);
+        u->stray = true;
+        u->outcome = RUNTIME_REMOVED;
+        cluster_unit_due(u);
+}
+
 void cluster_stop(struct runtime *rt, const char *workload_id, struct unit_token token, int64_t grace_ms)
 {
         struct cunit *u = cluster_unit(rt, workload_id);
 
-        (void)grace_ms; /* the child has it in the definition */
+        if (u)
+                u->stray = false; /* somebody waits for its end */
+        (void)grace_ms;           /* the child has it in the definition */
         if (!u || u->phase == CPHASE_ENDED) {
                 cluster_emit(rt, &(struct runtime_event){
                                      .kind = RUNTIME_STOPPED, .workload_id = workload_id, .token = token, .at_ms = clock_wall_ms() });
@@ -584,6 +617,8 @@ void cluster_remove(struct runtime *rt, const char *workload_id)
 {
         struct cunit *u = cluster_unit(rt, workload_id);
 
+        if (u)
+                u->stray = false;
         /* Even of one that is unknown here something may be left there. */
         if (!u)
                 u = cluster_unit_new(rt, workload_id, (struct unit_token){ 0 }, CPHASE_GONE);
