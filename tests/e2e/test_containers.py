@@ -311,12 +311,14 @@ services:
         self.assertEqual((a.status, a.json["path"]), (400, "spec.compose"), a)
         self.assertIn("services.back.deploy", a.json["message"])
         a = c.api.call("PUT", "/v1/workloads/shop", {"id": "shop", "type": "compose", "stop_grace_seconds": 2, "retry": {"base_seconds": 1},
-                                                     "spec": {"compose": text, "pull": "never"}})
+                                                     "spec": {"compose": text, "pull": "never"}, "resources": {"cpu": 0.5, "memory_mb": 64}})
         self.assertEqual(a.status, 201, a)
         c.wait_phase("shop", "Running")
         self.wait_output(c, "shop", ["back | back", "front | front"])
         boxes = {b["Config"]["Labels"]["berth.io/part"]: b for b in self.inspect("shop")}
         self.assertEqual(sorted(boxes), ["back", "front"])
+        for box in boxes.values():  # issue 5, D10: each has the unit's limits
+            self.assertEqual((box["HostConfig"]["Memory"], box["HostConfig"]["NanoCpus"]), (64 << 20, 500000000))
         self.assertLess(boxes["back"]["State"]["StartedAt"], boxes["front"]["State"]["StartedAt"])
         os.kill(boxes["back"]["State"]["Pid"], signal.SIGKILL)
         c.wait_for("all of it to be started anew", lambda: (c.workload("shop")["status"].get("restarts") or 0) >= 1)

@@ -69,6 +69,13 @@ bool part_take(struct cpart *p, const char *body, size_t len)
         return ok;
 }
 
+void part_gone(struct cpart *p)
+{
+        p->running = false;
+        p->ended = true;
+        p->exit_code = -1;
+}
+
 static void on_look_again(evutil_socket_t fd, short what, void *arg)
 {
         (void)fd, (void)what;
@@ -128,11 +135,9 @@ static void on_looked(void *ctx, const struct api_answer *a)
         bool process_ended = p->pidfd >= 0 && !p->pidfd_event;
 
         p->call = NULL;
-        if (a->status == 404) {
-                p->running = false;
-                p->ended = true;
-                p->exit_code = -1;
-        } else if (a->status != 200 || !part_take(p, a->body, a->len)) {
+        if (a->status == 404)
+                part_gone(p);
+        else if (a->status != 200 || !part_take(p, a->body, a->len)) {
                 log_warn("a container's state could not be had", LOG_S("workload", p->unit->id), LOG_S("reason", api_problem(a)));
                 look_later(p, AGAIN_MS);
                 service_watch(p->unit->rt);
@@ -227,7 +232,7 @@ static void finish(struct cunit *u)
 void unit_judge(struct cunit *u)
 {
         struct cpart *failed = NULL;
-        bool any = false;
+        bool any = false, unknown = false;
 
         if (u->phase != CUNIT_UP && u->phase != CUNIT_STOPPING)
                 return;
@@ -235,9 +240,12 @@ void unit_judge(struct cunit *u)
                 struct cpart *p = u->parts.at[i];
 
                 any = any || p->running;
+                unknown = unknown || (!p->running && !p->ended); /* listed as ended, and not looked at yet: how is not known */
                 if (!failed && p->ended && (p->exit_code != 0 || p->oom))
                         failed = p;
         }
+        if (u->phase == CUNIT_UP && unknown && !failed)
+                return;
         if (u->phase == CUNIT_UP) {
                 u->outcome = RUNTIME_EXITED;
                 u->cause = failed;

@@ -152,15 +152,19 @@ static void remove_now(struct runtime *rt, const char *name)
                 log_warn("an old container could not be removed", LOG_S("container", name), LOG_I("status", status), LOG_E(&err));
 }
 
-static void look_now(struct cpart *p)
+/* False: the engine has not said how it is. */
+static bool look_now(struct cpart *p)
 {
         _cleanup_(str_finip) struct str path = STR_INIT;
         _cleanup_(mem_freep) char *body = NULL;
         int status = 0;
 
         container_path(&path, p->id, "/json");
-        if (api_call_wait(p->unit->rt->socket, "GET", str_c(&path), NULL, CALL_MS, &status, &body, NULL) == 0 && status == 200)
-                part_take(p, body, strlen(body));
+        if (api_call_wait(p->unit->rt->socket, "GET", str_c(&path), NULL, CALL_MS, &status, &body, NULL) < 0)
+                return false;
+        if (status == 404)
+                part_gone(p);
+        return status == 404 || (status == 200 && part_take(p, body, strlen(body)));
 }
 
 static void emit_found(struct cunit *u, enum runtime_event_kind kind, const struct cpart *p, const char *message)
@@ -182,6 +186,15 @@ static void emit_found(struct cunit *u, enum runtime_event_kind kind, const stru
                                                        .signal = by_signal ? (int32_t)p->exit_code - 128 : 0,
                                                        .oom = p && p->oom,
                                                        .message = message });
+}
+
+/* Whether it runs or how it ended is not known: it may run until the engine says otherwise, which the poll asks. */
+static void presume_running(struct cunit *u)
+{
+        cunit_clear_parts(u);
+        u->phase = CUNIT_UP;
+        u->presumed = true;
+        emit_found(u, RUNTIME_FOUND_RUNNING, NULL, "the container engine does not answer; presumed to run");
 }
 
 /* The last agent ended in the middle of its start: what there is of it goes, and the launch has left no trace. */
@@ -209,12 +222,13 @@ static void find_unit(struct runtime *rt, const char *id, struct unit_token toke
         struct cunit *u = cunit_new(rt, id, token, revision, CUNIT_PLAIN);
         struct cpart *running = NULL, *failed = NULL, *first;
         struct mark mark;
+        bool known = true;
 
         unit_take_parts(u, list);
         for (size_t i = 0; i < u->parts.len; i++) {
                 struct cpart *p = u->parts.at[i];
 
-                look_now(p);
+                known = look_now(p) && known;
                 if (p->running && !running)
                         running = p;
                 if (p->ended && p->exit_code != 0 && !failed)
@@ -225,7 +239,9 @@ static void find_unit(struct runtime *rt, const char *id, struct unit_token toke
                 for (size_t i = 0; i < u->parts.len; i++)
                         remove_now(rt, u->parts.at[i]->id);
                 cunit_free(u);
-        } else if (running) {
+        } else if (!known)
+                presume_running(u);
+        else if (running) {
                 u->phase = CUNIT_UP;
                 for (size_t i = 0; i < u->parts.len; i++)
                         part_watch(u->parts.at[i]);
@@ -276,9 +292,7 @@ static void presume(struct runtime *rt, const char *id)
                 return;
         u = cunit_new(rt, id, mark.token, mark.revision, mark.kind);
         if (str_eq(mark.boot_id, proc_boot_id())) {
-                u->phase = CUNIT_UP;
-                u->presumed = true;
-                emit_found(u, RUNTIME_FOUND_RUNNING, NULL, "the container engine does not answer; presumed to run");
+                presume_running(u);
                 return;
         }
         emit_found(u, RUNTIME_FOUND_GONE, NULL, "the machine was restarted while it ran");

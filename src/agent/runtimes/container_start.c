@@ -280,7 +280,7 @@ static void create(struct cunit *u)
                                    .token = u->token,
                                    .n_parts = u->start->n_defs,
                                    .spec = def_of(u)->spec,
-                                   .resources = u->start->n_defs == 1 ? w->resources : NULL,
+                                   .resources = w->resources,
                                    .network = u->start->network.len ? str_c(&u->start->network) : NULL,
                                    .log_max_kb = w->spec->log_max_kb };
 

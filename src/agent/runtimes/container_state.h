@@ -154,6 +154,7 @@ void start_stop(struct cunit *u); /* it was asked to stop while it starts */
 void part_look(struct cpart *p); /* asks the engine how it is; unit_judge() follows */
 /* What the engine said of it. False: not understood. */
 bool part_take(struct cpart *p, const char *body, size_t len);
+void part_gone(struct cpart *p);                                 /* the engine knows no such container */
 void part_watch(struct cpart *p);                                /* its process, while it runs */
 void unit_judge(struct cunit *u);                                /* after any change of its parts */
 void unit_halt(struct cunit *u);                                 /* stops every part, then the outcome */

@@ -496,6 +496,48 @@ static void what_ended_while_nobody_looked_is_found(void **state)
         assert_int_equal(s->ev.exit_code, 9);
 }
 
+/* Issue 5, D7: an engine that lists a container and cannot be asked how it ended. R: C6 C34 */
+static void how_it_ended_is_unknown_until_the_engine_has_said_it(void **state)
+{
+        struct err err = { 0 };
+
+        (void)state;
+        says("GET /containers/json", LISTED("exited"));
+        says("GET /containers/0123456789abcdef", EXITED("9"));
+        says_once("GET /containers/0123456789abcdef", "HTTP/1.1 500 Busy\r\nContent-Length: 0\r\n\r\n");
+        must_open();
+        assert_int_equal(runtime_container.find(rig.rt, &err), 0);
+        const struct seen *s = await(RUNTIME_FOUND_RUNNING);
+        assert_non_null(strstr(s->message, "presumed"));
+        assert_int_equal(rig.seen.len, 1);
+        s = await(RUNTIME_EXITED);
+        assert_true(s->ev.has_exit_code);
+        assert_int_equal(s->ev.exit_code, 9);
+}
+
+/* Issue 5, D7: nor is it known of a unit while one of its containers has not been looked at. R: C6 */
+static void a_unit_of_two_has_ended_when_both_were_looked_at(void **state)
+{
+        static const char two[] =
+            OK("[{\"Id\":\"0123456789abcdef\",\"Names\":[\"/x\"],\"State\":\"exited\",\"Labels\":{\"berth.io/workload\":\"web\","
+               "\"berth.io/cluster\":\"c1\",\"berth.io/token\":\"1.5\",\"berth.io/revision\":\"r1\",\"berth.io/part\":\"a\",\"berth.io/"
+               "parts\":\"2\"}},"
+               "{\"Id\":\"fedcba9876543210\",\"Names\":[\"/y\"],\"State\":\"exited\",\"Labels\":{\"berth.io/workload\":\"web\","
+               "\"berth.io/cluster\":\"c1\",\"berth.io/token\":\"1.5\",\"berth.io/revision\":\"r1\",\"berth.io/part\":\"b\",\"berth.io/"
+               "parts\":\"2\"}}]");
+        struct err err = { 0 };
+
+        (void)state;
+        says("GET /containers/json", two);
+        says("GET /containers/0123456789abcdef", EXITED("0"));
+        says("GET /containers/fedcba9876543210", EXITED("7"));
+        says_times("GET /containers/fedcba9876543210", "HTTP/1.1 500 Busy\r\nContent-Length: 0\r\n\r\n", 2);
+        must_open();
+        assert_int_equal(runtime_container.find(rig.rt, &err), 0);
+        await(RUNTIME_FOUND_RUNNING);
+        assert_int_equal(await(RUNTIME_EXITED)->ev.exit_code, 7);
+}
+
 /* R: C34 */
 static void without_the_engine_what_was_started_is_presumed_to_run(void **state)
 {
@@ -663,18 +705,19 @@ static void the_definition_is_what_the_engine_is_asked_for(void **state)
         amounts.cpu = 250;
         amounts.memory_mb = 64;
         container_create_body(&out, &d);
-        assert_string_equal(str_c(&out),
-                            "{\"Image\":\"i\",\"Entrypoint\":[\"/bin/sh\",\"-c\"],\"Cmd\":[\"say "
-                            "\\\"hi\\\"\"],\"Env\":[\"K=v=1\",\"BERTH_WORKLOAD_ID=web\","
-                            "\"BERTH_NODE_ID=n1\",\"BERTH_REVISION=r\"],\"Labels\":{\"berth.io/workload\":\"web\",\"berth.io/"
-                            "node\":\"n1\",\"berth.io/token\":\"1.2\","
-                            "\"berth.io/revision\":\"r\",\"berth.io/cluster\":\"c\",\"berth.io/part\":\"\",\"berth.io/"
-                            "parts\":\"1\"},\"ExposedPorts\":{\"80/"
-                            "tcp\":{}},\"HostConfig\":{\"RestartPolicy\":{\"Name\":\"no\"},\"LogConfig\":{\"Type\":\"json-file\","
-                            "\"Config\":{\"max-size\":\"100k\"}},"
-                            "\"NetworkMode\":\"bridge\",\"PortBindings\":{\"80/tcp\":[{\"HostPort\":\"8080\"},{\"HostPort\":\"8081\"}]},"
-                            "\"Mounts\":[{\"Type\":\"bind\",\"Source\":\"/a\",\"Target\":\"/"
-                            "b\",\"ReadOnly\":true}],\"NanoCpus\":250000000,\"Memory\":67108864}}");
+        assert_string_equal(
+            str_c(&out),
+            "{\"Image\":\"i\",\"Entrypoint\":[\"/bin/sh\",\"-c\"],\"Cmd\":[\"say "
+            "\\\"hi\\\"\"],\"Env\":[\"K=v=1\",\"BERTH_WORKLOAD_ID=web\","
+            "\"BERTH_NODE_ID=n1\",\"BERTH_REVISION=r\"],\"Labels\":{\"berth.io/workload\":\"web\",\"berth.io/"
+            "node\":\"n1\",\"berth.io/token\":\"1.2\","
+            "\"berth.io/revision\":\"r\",\"berth.io/cluster\":\"c\",\"berth.io/part\":\"\",\"berth.io/"
+            "parts\":\"1\"},\"ExposedPorts\":{\"80/"
+            "tcp\":{}},\"HostConfig\":{\"RestartPolicy\":{\"Name\":\"no\"},\"LogConfig\":{\"Type\":\"json-file\","
+            "\"Config\":{\"max-size\":\"100k\"}},"
+            "\"NetworkMode\":\"bridge\",\"PortBindings\":{\"80/tcp\":[{\"HostPort\":\"8080\"},{\"HostPort\":\"8081\"}]},"
+            "\"Mounts\":[{\"Type\":\"bind\",\"Source\":\"/a\",\"Target\":\"/"
+            "b\",\"ReadOnly\":true}],\"NanoCpus\":250000000,\"Memory\":67108864}}");
         str_clear(&out);
         image_query(&out, "registry:5000/shop");
         assert_string_equal(str_c(&out), "fromImage=registry:5000/shop&tag=latest");
@@ -695,6 +738,8 @@ int main(void)
                 cmocka_unit_test_setup_teardown(a_stop_does_not_touch_a_newer_copy, setup, teardown),
                 cmocka_unit_test_setup_teardown(what_runs_is_adopted_by_its_labels, setup, teardown),
                 cmocka_unit_test_setup_teardown(what_ended_while_nobody_looked_is_found, setup, teardown),
+                cmocka_unit_test_setup_teardown(how_it_ended_is_unknown_until_the_engine_has_said_it, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_unit_of_two_has_ended_when_both_were_looked_at, setup, teardown),
                 cmocka_unit_test_setup_teardown(without_the_engine_what_was_started_is_presumed_to_run, setup, teardown),
                 cmocka_unit_test_setup_teardown(containers_of_another_cluster_are_neither_found_nor_removed, setup, teardown),
                 cmocka_unit_test_setup_teardown(an_adopted_agent_keeps_the_containers_that_it_made, setup, teardown),
