@@ -299,8 +299,63 @@ static void write_metadata(const struct yaml_node *metadata, const char *name, c
         str_adds(out, "}}");
 }
 
-int kube_pod_write(const char *text, size_t len, const char *name, const struct kube_label *labels, size_t n_labels, struct str *out,
-                   struct err *err)
+static bool sets_env(const struct yaml_node *container, const char *name)
+{
+        const struct yaml_node *env = yaml_get(container, "env");
+
+        for (size_t i = 0; env && env->kind == YAML_LIST && i < env->n; i++)
+                if (str_eq(text_of(yaml_get(env->at[i], "name")), name))
+                        return true;
+        return false;
+}
+
+static void write_container(const struct yaml_node *container, const struct kube_label *env, size_t n_env, struct str *out)
+{
+        const struct yaml_node *theirs = yaml_get(container, "env");
+        bool first = true;
+
+        str_adds(out, "{\"env\":[");
+        for (size_t i = 0; theirs && theirs->kind == YAML_LIST && i < theirs->n; i++, first = false) {
+                str_adds(out, first ? "" : ",");
+                yaml_write_json(theirs->at[i], out);
+        }
+        for (size_t i = 0; i < n_env; i++) {
+                if (sets_env(container, env[i].key))
+                        continue;
+                str_adds(out, first ? "{\"name\":" : ",{\"name\":");
+                json_write_string(out, env[i].key, strlen(env[i].key));
+                str_adds(out, ",\"value\":");
+                json_write_string(out, env[i].value, strlen(env[i].value));
+                str_addc(out, '}');
+                first = false;
+        }
+        str_addc(out, ']');
+        for (size_t i = 0; i < container->n; i++) {
+                if (str_eq(container->at[i]->key, "env"))
+                        continue;
+                str_addc(out, ',');
+                json_write_string(out, container->at[i]->key, strlen(container->at[i]->key));
+                str_addc(out, ':');
+                yaml_write_json(container->at[i], out);
+        }
+        str_addc(out, '}');
+}
+
+static void write_containers(const struct yaml_node *list, const struct kube_label *env, size_t n_env, struct str *out)
+{
+        str_addc(out, '[');
+        for (size_t i = 0; i < list->n; i++) {
+                str_adds(out, i ? "," : "");
+                if (list->at[i]->kind == YAML_MAP)
+                        write_container(list->at[i], env, n_env, out);
+                else
+                        yaml_write_json(list->at[i], out);
+        }
+        str_addc(out, ']');
+}
+
+int kube_pod_write(const char *text, size_t len, const char *name, const struct kube_label *labels, size_t n_labels,
+                   const struct kube_label *env, size_t n_env, struct str *out, struct err *err)
 {
         struct arena arena = ARENA_INIT;
         struct reader r = { "pod", &arena, err };
@@ -323,7 +378,11 @@ int kube_pod_write(const char *text, size_t len, const char *name, const struct 
                         str_addc(out, ',');
                         json_write_string(out, spec->at[i]->key, strlen(spec->at[i]->key));
                         str_addc(out, ':');
-                        yaml_write_json(spec->at[i], out);
+                        if (spec->at[i]->kind == YAML_LIST &&
+                            (str_eq(spec->at[i]->key, "containers") || str_eq(spec->at[i]->key, "initContainers")))
+                                write_containers(spec->at[i], env, n_env, out);
+                        else
+                                yaml_write_json(spec->at[i], out);
                 }
                 str_adds(out, "}}");
         }

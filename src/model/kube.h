@@ -32,8 +32,8 @@ int kube_workload_read(const char *name, unsigned first_line, const char *text, 
 struct kube_label {
         const char *key, *value;
 };
-/* The Pod for the engine, as JSON (which is YAML). */
-int kube_pod_write(const char *text, size_t len, const char *name, const struct kube_label *labels, size_t n_labels, struct str *out,
-                   struct err *err);
+/* The Pod for the engine, as JSON (which is YAML). Every container gets the variables that it does not set itself. */
+int kube_pod_write(const char *text, size_t len, const char *name, const struct kube_label *labels, size_t n_labels,
+                   const struct kube_label *env, size_t n_env, struct str *out, struct err *err);
 
 #endif

@@ -115,15 +115,23 @@ static void the_engine_gets_the_pod_under_our_name_and_never_restarts_it(void **
         const struct kube_label labels[] = { { "berth.io/token", "1.2" } };
         struct str out = STR_INIT;
         struct err err = { 0 };
+        const struct kube_label env[] = { { "BERTH_FENCING_TOKEN", "1.2" } };
         struct kube_pod pod;
 
         (void)state;
-        assert_int_equal(kube_pod_write(POD, strlen(POD), "berth-shop-1", labels, 1, &out, &err), 0);
+        assert_int_equal(kube_pod_write(POD, strlen(POD), "berth-shop-1", labels, 1, env, 1, &out, &err), 0);
         assert_int_equal(kube_pod_read(str_c(&out), out.len, &arena, &pod, &err), 0);
         assert_string_equal(pod.name, "berth-shop-1");
         assert_int_equal(pod.restart, PB__RESTART__E__never);
         assert_non_null(strstr(str_c(&out), "\"berth.io/token\":\"1.2\",\"app\":\"shop\",\"tier\":\"1\""));
         assert_non_null(strstr(str_c(&out), "\"containerPort\":80"));
+        /* Issue 5, D9: pods find their token too, and what they set themselves stays. R: C34 */
+        assert_non_null(strstr(str_c(&out), "{\"name\":\"BERTH_FENCING_TOKEN\",\"value\":\"1.2\"}"));
+        str_clear(&out);
+        static const char own[] = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: "
+                                  "[{name: a, image: i, env: [{name: BERTH_FENCING_TOKEN, value: mine}]}]}}";
+        assert_int_equal(kube_pod_write(own, strlen(own), "p", labels, 1, env, 1, &out, &err), 0);
+        assert_non_null(strstr(str_c(&out), "\"env\":[{\"name\":\"BERTH_FENCING_TOKEN\",\"value\":\"mine\"}]"));
         str_fini(&out);
 }
 

@@ -69,7 +69,7 @@ static const struct rule rules[] = {
         { "VmDisk", "mount_point", .max_len = 256 },
         { "VmNetwork", "bridge", .max_len = 256 },
         { "VmNetwork", "static_ip", .max_len = 64 },
-        { "ManagedVolume", "name", .max_len = 128, .required = true },
+        { "ManagedVolume", "name", .text = RULE_ID, .max_len = 128, .required = true },
         { "ManagedVolume", "driver", .max_len = 64 },
         { "ManagedVolume", "size_gb", .min = 0, .max = DISK_GB_MAX },
         { "ManagedVolume", "access_mode", .max_len = 64 },
@@ -360,6 +360,20 @@ static bool is_event_types(const char *s)
         return true;
 }
 
+/* The kernel's numbers end there, and the last one means "nobody": a larger one must not wrap around to somebody. */
+static const char *check_user(const char *s, size_t len)
+{
+        uint64_t number;
+
+        if (len == 0)
+                return NULL;
+        if (!(is_alnum(s[0]) || s[0] == '_') || !all_of(s, len, "._-$"))
+                return "must be a user's name or number";
+        if (strspn(s, "0123456789") == len && (str_parse_u64(s, &number) < 0 || number >= UINT32_MAX))
+                return "a user's number is at most 4294967294";
+        return NULL;
+}
+
 static const char *check_selector(const char *s)
 {
         struct arena arena = ARENA_INIT;
@@ -424,8 +438,7 @@ const char *rule_text_check(enum rule_text kind, const char *s, size_t len)
         case RULE_LINE:
                 return is_line(s, len) ? NULL : "must be one line without control characters";
         case RULE_USER:
-                return len == 0 || (is_alnum(s[0]) || s[0] == '_') ? (all_of(s, len, "._-$") ? NULL : "must be a user's name or number")
-                                                                   : "must be a user's name or number";
+                return check_user(s, len);
         case RULE_PROTOCOL:
                 return len == 0 || str_eq(s, "tcp") || str_eq(s, "udp") || str_eq(s, "sctp") ? NULL : "must be tcp, udp or sctp";
         case RULE_ENDPOINT:

@@ -51,6 +51,22 @@ static int check_strangers(const Pb__Workload *w, const struct path_step *spec, 
         return 0;
 }
 
+/* What an agent puts there itself: one of the two would be lost. */
+static int check_env(const Pb__Spec *s, const struct path_step *spec, const char *service, struct err *err)
+{
+        static const char *const own[] = { "BERTH_WORKLOAD_ID", "BERTH_NODE_ID", "BERTH_REVISION", "BERTH_FENCING_TOKEN", "BERTH_UNIT" };
+        const struct path_step env = { .up = spec, .name = "env", .name_len = 3 };
+
+        for (size_t i = 0; i < s->n_env; i++)
+                for (size_t k = 0; k < ARRAY_LEN(own); k++)
+                        if (str_eq(s->env[i]->key, own[k]))
+                                return service
+                                           ? fail(err, spec, "compose", fmt("service %s sets %s, which berth sets itself", service, own[k]),
+                                                  "give the variable another name")
+                                           : fail(err, &env, own[k], "berth sets this variable itself", "give the variable another name");
+        return 0;
+}
+
 static int check_health(const Pb__Workload *w, const struct path_step *spec, struct err *err)
 {
         const Pb__Health *h = w->spec->health;
@@ -95,6 +111,9 @@ static int check_compose(struct arena *arena, Pb__Workload *w, const struct path
                 return fail_inside(err, spec, "compose", &inside);
         for (size_t i = 0; i < file.n_services; i++)
                 n += file.services[i].spec->n_ports;
+        for (size_t i = 0; i < file.n_services; i++)
+                if (check_env(file.services[i].spec, spec, file.services[i].name, err) < 0)
+                        return -ERR_INVALID;
         w->spec->ports = arena_new_n(arena, Pb__Port *, n + 1);
         w->spec->n_ports = 0;
         for (size_t i = 0; i < file.n_services; i++)
@@ -133,6 +152,8 @@ int spec_check(struct arena *arena, Pb__Workload *w, const struct path_step *spe
 {
         int rc = check_strangers(w, spec, err);
 
+        if (rc == 0)
+                rc = check_env(w->spec, spec, NULL, err);
         if (rc == 0)
                 rc = check_health(w, spec, err);
         if (rc < 0)

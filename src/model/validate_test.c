@@ -251,6 +251,20 @@ static void the_limits_are_those_that_we_promise(void **state)
                      "resources.memory_mb");
         expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"workdir\":\"", "/a", "a", "\"}}", "spec.workdir");
         expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"env\":{\"", "_A.b-1", "1A", "\":\"x\"}}}", "spec.env.1A");
+        /* Issue 5, D9: what berth sets itself is not overwritten in silence */
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"env\":{\"", "BERTH_TOKEN", "BERTH_FENCING_TOKEN", "\":\"x\"}}}",
+                     "spec.env.BERTH_FENCING_TOKEN");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"env\":{\"", "BERTH_X", "BERTH_NODE_ID", "\":\"x\"}}}",
+                     "spec.env.BERTH_NODE_ID");
+        /* Issue 5, A9: a managed volume's name is a name, never a path */
+        expect_limit("{\"id\":\"a\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"managed_volumes\":[{\"name\":\"", "data-1",
+                     "../data", "\"}]}}", "spec.managed_volumes[0].name");
+        expect_limit("{\"id\":\"a\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"managed_volumes\":[{\"name\":\"", "data-1", "/etc",
+                     "\"}]}}", "spec.managed_volumes[0].name");
+        /* Issue 5, D10: numbers of users do not wrap around */
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"user\":\"", "4294967294", "4294967295", "\"}}", "spec.user");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"user\":\"", "0", "4294967296", "\"}}", "spec.user");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"user\":\"", "7", "99999999999999999999999", "\"}}", "spec.user");
         arena_fini(&arena);
 }
 

@@ -61,7 +61,7 @@ class Cut:
 def diary(path, stubborn=False):
     """A unit that notes by the machine's steady clock, fifty times a second, that it lives: one file per copy, named after its token."""
     trap = "trap '' TERM; " if stubborn else ""
-    return ["bash", "-c", f"{trap}exec 9>>{path}.$BERTH_TOKEN; while :; do read -r t rest < /proc/uptime; echo $t >&9; sleep 0.02; done"]
+    return ["bash", "-c", f"{trap}exec 9>>{path}.$BERTH_FENCING_TOKEN; while :; do read -r t rest < /proc/uptime; echo $t >&9; sleep 0.02; done"]
 
 
 def now():

@@ -90,28 +90,50 @@ static void add_list(struct str *out, const char *key, char *const *at, size_t n
         str_addc(out, ']');
 }
 
+void container_own_env(const struct container_def *d, struct container_env ret[CONTAINER_OWN_ENV])
+{
+        ret[0] = (struct container_env){ .key = "BERTH_WORKLOAD_ID" };
+        ret[1] = (struct container_env){ .key = "BERTH_NODE_ID" };
+        ret[2] = (struct container_env){ .key = "BERTH_REVISION" };
+        ret[3] = (struct container_env){ .key = "BERTH_FENCING_TOKEN" };
+        snprintf(ret[0].value, sizeof(ret[0].value), "%s", d->workload_id);
+        snprintf(ret[1].value, sizeof(ret[1].value), "%s", d->node_id);
+        snprintf(ret[2].value, sizeof(ret[2].value), "%s", d->revision_id ? d->revision_id : "");
+        token_text(ret[3].value, d->token);
+}
+
+static bool has_env(const Pb__Spec *spec, const char *key)
+{
+        for (size_t i = 0; i < spec->n_env; i++)
+                if (str_eq(spec->env[i]->key, key))
+                        return true;
+        return false;
+}
+
+static void add_variable(struct str *out, const char *key, const char *value)
+{
+        _cleanup_(str_finip) struct str one = STR_INIT;
+
+        if (out->buf[out->len - 1] != '[')
+                str_addc(out, ',');
+        str_addf(&one, "%s=%s", key, value);
+        json_write_string(out, str_c(&one), one.len);
+}
+
 static void add_env(struct str *out, const struct container_def *d)
 {
-        struct str one = STR_INIT;
+        struct container_env own[CONTAINER_OWN_ENV];
 
+        container_own_env(d, own);
         add_key(out, "Env");
         str_addc(out, '[');
-        for (size_t i = 0; i < d->spec->n_env; i++) {
-                str_clear(&one);
-                str_addf(&one, "%s=%s", d->spec->env[i]->key, d->spec->env[i]->value);
-                json_write_string(out, str_c(&one), one.len);
-                str_addc(out, ',');
-        }
-        const char *own[][2] = { { "BERTH_WORKLOAD_ID", d->workload_id },
-                                 { "BERTH_NODE_ID", d->node_id },
-                                 { "BERTH_REVISION", d->revision_id ? d->revision_id : "" } };
-        for (size_t i = 0; i < ARRAY_LEN(own); i++) {
-                str_clear(&one);
-                str_addf(&one, "%s=%s", own[i][0], own[i][1]);
-                json_write_string(out, str_c(&one), one.len);
-                str_addc(out, i + 1 < ARRAY_LEN(own) ? ',' : ']');
-        }
-        str_fini(&one);
+        for (size_t i = 0; i < d->spec->n_env; i++)
+                add_variable(out, d->spec->env[i]->key, d->spec->env[i]->value);
+        for (size_t i = 0; i < ARRAY_LEN(own); i++)
+                if (!has_env(d->spec,
+                             own[i].key)) /* those are refused when they are applied; in definitions from before the user's own stays */
+                        add_variable(out, own[i].key, own[i].value);
+        str_addc(out, ']');
 }
 
 static void add_labels(struct str *out, const struct container_def *d)

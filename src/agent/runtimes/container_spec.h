@@ -22,7 +22,7 @@ struct container_def {
         struct unit_token token;
         size_t n_parts;
         const Pb__Spec *spec;
-        const Pb__Resources *resources; /* NULL: no limits */
+        const Pb__Resources *resources; /* the unit's, each part may use as much; NULL: no limits */
         const char *network;            /* of the unit: a network's name; NULL: as the spec has it */
         int64_t log_max_kb;
         const struct container_host { /* parts that already run, by name: for engines without name service on their networks */
@@ -30,6 +30,14 @@ struct container_def {
         } * hosts;
         size_t n_hosts;
 };
+/* What every container finds in its environment. */
+#define CONTAINER_OWN_ENV 4
+struct container_env {
+        const char *key;
+        char value[257];
+};
+void container_own_env(const struct container_def *def, struct container_env ret[CONTAINER_OWN_ENV]);
+
 /* The body of POST /containers/create. */
 void container_create_body(struct str *out, const struct container_def *def);
 

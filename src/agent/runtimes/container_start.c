@@ -197,7 +197,15 @@ static void play(struct cunit *u)
                 { LABEL_TOKEN, token },    { LABEL_REVISION, u->revision },
         };
 
-        if (kube_pod_write(w->spec->pod, strlen(w->spec->pod), str_c(&name), labels, ARRAY_LEN(labels), &body, &err) < 0) {
+        struct kube_label env[CONTAINER_OWN_ENV];
+        struct container_env own[CONTAINER_OWN_ENV];
+        const struct container_def def = { .workload_id = u->id, .node_id = u->rt->node_id, .revision_id = u->revision, .token = u->token };
+
+        container_own_env(&def, own);
+        for (size_t i = 0; i < ARRAY_LEN(own); i++)
+                env[i] = (struct kube_label){ own[i].key, own[i].value };
+        if (kube_pod_write(w->spec->pod, strlen(w->spec->pod), str_c(&name), labels, ARRAY_LEN(labels), env, ARRAY_LEN(env), &body, &err) <
+            0) {
                 start_fail(u, PB__REASON__E__invalid_spec, err_line(&err));
                 return;
         }

@@ -709,7 +709,7 @@ static void the_definition_is_what_the_engine_is_asked_for(void **state)
             str_c(&out),
             "{\"Image\":\"i\",\"Entrypoint\":[\"/bin/sh\",\"-c\"],\"Cmd\":[\"say "
             "\\\"hi\\\"\"],\"Env\":[\"K=v=1\",\"BERTH_WORKLOAD_ID=web\","
-            "\"BERTH_NODE_ID=n1\",\"BERTH_REVISION=r\"],\"Labels\":{\"berth.io/workload\":\"web\",\"berth.io/"
+            "\"BERTH_NODE_ID=n1\",\"BERTH_REVISION=r\",\"BERTH_FENCING_TOKEN=1.2\"],\"Labels\":{\"berth.io/workload\":\"web\",\"berth.io/"
             "node\":\"n1\",\"berth.io/token\":\"1.2\","
             "\"berth.io/revision\":\"r\",\"berth.io/cluster\":\"c\",\"berth.io/part\":\"\",\"berth.io/"
             "parts\":\"1\"},\"ExposedPorts\":{\"80/"

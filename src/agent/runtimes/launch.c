@@ -36,13 +36,26 @@ static void add_env(strings *env, const char *key, const char *value)
         *array_push(env) = pair;
 }
 
+static bool has_env(const strings *env, const char *key)
+{
+        size_t len = strlen(key);
+
+        for (size_t i = 0; i < env->len; i++)
+                if (strncmp(env->at[i], key, len) == 0 && env->at[i][len] == '=')
+                        return true;
+        return false;
+}
+
 static int find_user(const char *text, struct launch *l, struct passwd **ret_pw, struct err *err)
 {
         int64_t number;
         struct passwd *pw;
 
-        if (str_parse_i64(text, &number) == 0) {
-                pw = number >= 0 && number < UINT32_MAX ? getpwuid((uid_t)number) : NULL;
+        if (text[strspn(text, "0123456789")] == '\0') {
+                if (str_parse_i64(text, &number) < 0 || number >= UINT32_MAX)
+                        return err_set(err, ERR_FAILED, .msg = fmt("user %s is no user's number", text), .path = "spec.user",
+                                       .detail = "the largest is 4294967294");
+                pw = getpwuid((uid_t)number);
                 l->uid = (uint32_t)number;
                 l->gid = pw ? pw->pw_gid : (uint32_t)number;
         } else {
@@ -86,7 +99,9 @@ int launch_prepare(const Pb__PlanUnit *unit, const char *node_id, const char *di
         add_env(&env, "BERTH_NODE_ID", node_id);
         add_env(&env, "BERTH_REVISION", unit->workload->revision_id ? unit->workload->revision_id : "");
         /* For a resource that can refuse smaller ones than it has seen: the one protection that needs no clock. */
-        add_env(&env, "BERTH_TOKEN", fmt("%llu.%llu", (unsigned long long)unit->token->epoch, (unsigned long long)unit->token->seq));
+        if (!has_env(&env, "BERTH_FENCING_TOKEN")) /* a definition from before the name was berth's: the user's own stays */
+                add_env(&env, "BERTH_FENCING_TOKEN",
+                        fmt("%llu.%llu", (unsigned long long)unit->token->epoch, (unsigned long long)unit->token->seq));
         unit_mark(dir, (struct unit_token){ unit->token->epoch, unit->token->seq }, &mark);
         add_env(&env, "BERTH_UNIT", strchr(str_c(&mark), '=') + 1);
         for (size_t i = 0; i < env.len; i++)

@@ -1,8 +1,8 @@
 /* agent/runtimes/launch.h: turning a unit's definition into a process: environment, directory, user, limits, command.
  *
  * Used twice: by the monitor for the unit's command and by the agent for commands run inside a unit (exec). The environment is the unit's own
- * and nothing of the agent's: PATH, HOME, USER, LOGNAME, then the spec's variables, then BERTH_WORKLOAD_ID, BERTH_NODE_ID, BERTH_REVISION and the mark
- * (unit_files.h), which the spec cannot replace.
+ * and nothing of the agent's: PATH, HOME, USER, LOGNAME, then the spec's variables, then BERTH_WORKLOAD_ID, BERTH_NODE_ID, BERTH_REVISION,
+ * BERTH_FENCING_TOKEN and the mark (unit_files.h). A definition that sets one of these is refused when it is applied (model/spec_check.c).
  */
 #ifndef BERTH_AGENT_LAUNCH_H
 #define BERTH_AGENT_LAUNCH_H

@@ -316,6 +316,46 @@ static void command_has_its_environment_directory_limits_and_exit_code(void **st
         teardown(&r);
 }
 
+/* Issue 5, D9: BERTH_TOKEN is where the command line looks for its access token. R: C34 */
+static void the_fencing_token_has_a_name_of_its_own(void **state)
+{
+        struct rig r;
+        struct def d;
+        struct taker t = { 0 };
+        struct unit_token token;
+
+        (void)state;
+        setup(&r);
+        def_init(&d, "echo $BERTH_TOKEN $BERTH_FENCING_TOKEN");
+        pb__spec__env_entry__init(&d.env);
+        d.env.key = (char *)(uintptr_t) "BERTH_TOKEN";
+        d.env.value = (char *)(uintptr_t) "mine";
+        d.envs[0] = &d.env;
+        d.spec.env = d.envs;
+        d.spec.n_env = 1;
+        token = launch_def(&r, "web", &d);
+        await(&r, RUNTIME_EXITED, "web");
+        read_logs(&r, "web", &t);
+        assert_string_equal(str_c(&t.out), fmt("mine %llu.%llu\n", (unsigned long long)token.epoch, (unsigned long long)token.seq));
+        taker_fini(&t);
+        teardown(&r);
+}
+
+/* Issue 5, D10: a number beyond the kernel's wrapped around to root. R: A14 */
+static void a_user_beyond_all_numbers_is_nobody(void **state)
+{
+        struct rig r;
+        struct def d;
+
+        (void)state;
+        setup(&r);
+        def_init(&d, "id -u");
+        d.spec.user = (char *)(uintptr_t) "4294967296";
+        launch_def(&r, "web", &d);
+        assert_non_null(strstr(await(&r, RUNTIME_START_FAILED, "web").message, "4294967296"));
+        teardown(&r);
+}
+
 /* R: C6 */
 static void signals_are_reported(void **state)
 {
@@ -839,6 +879,8 @@ int main(int argc, char **argv)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_teardown(command_has_its_environment_directory_limits_and_exit_code, after_each),
+                cmocka_unit_test_teardown(the_fencing_token_has_a_name_of_its_own, after_each),
+                cmocka_unit_test_teardown(a_user_beyond_all_numbers_is_nobody, after_each),
                 cmocka_unit_test_teardown(signals_are_reported, after_each),
                 cmocka_unit_test_teardown(starts_that_fail_say_why, after_each),
                 cmocka_unit_test_teardown(other_user_is_used, after_each),
