@@ -3,6 +3,7 @@
  * Order: look (ports, an earlier dev), server, wait until it is healthy, agents, wait until all nodes are Ready, say what to try. Ctrl-C: first the
  * agents, which stop their units, then the server, so that it has seen everything before it ends. Starting again finds everything as it was.
  */
+#include "agent/agent_clear.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -28,6 +29,7 @@
 #define AGENT_PATIENCE_MS 120000 /* units may take their grace */
 #define SERVER_PATIENCE_MS 30000
 #define HURRY_MS 3000
+#define UNITS_PATIENCE_MS 60000
 
 struct dev_options {
         int64_t nodes, port;
@@ -49,7 +51,7 @@ static const struct opt rows[] = {
         OPT(struct dev_options, OPT_TEXT, grace, .name = "grace", .arg = "DURATION", .help = "as for berth server"),
         OPT(struct dev_options, OPT_TEXT, log_level, .name = "log-level", .arg = "LEVEL", .choices = "debug|info|warn|error",
             .help = "of server and agents"),
-        OPT(struct dev_options, OPT_FLAG, fresh, .name = "fresh", .help = "forget what an earlier dev left in the directory"),
+        OPT(struct dev_options, OPT_FLAG, fresh, .name = "fresh", .help = "end and forget what an earlier dev left in the directory"),
 };
 
 struct dev {
@@ -96,10 +98,31 @@ static bool is_ours(const char *name)
         return *p == '\0' || str_eq(p, ".log");
 }
 
-static int make_fresh(const struct dev *d, struct err *err)
+/* What a dev that was killed has left running is found by its directory, and never again without it. */
+static int end_units(struct dev *d, struct err *err)
 {
+        unsigned ended = 0, more;
+        int r = 0;
+        for (int i = 1; r == 0 && i <= NODES_MAX; i++) {
+                const char *path = fmt("%s/node-%d", d->dir, i);
+                if (!file_exists(path))
+                        continue;
+                r = agent_clear(path, UNITS_PATIENCE_MS, &more, err);
+                ended += more;
+        }
+        ended += units_kill(d->dir);
+        if (r == 0 && ended)
+                progress_note(&d->progress, "%u unit%s of an earlier berth dev removed", ended, ended == 1 ? " was" : "s were");
+        return r;
+}
+
+static int make_fresh(struct dev *d, struct err *err)
+{
+        int r = end_units(d, err);
+        if (r < 0)
+                return r;
         DIR *dir = opendir(d->dir);
-        int r = dir ? 0 : err_sys(err, errno, fmt("cannot read %s", d->dir));
+        r = dir ? 0 : err_sys(err, errno, fmt("cannot read %s", d->dir));
         for (struct dirent *e; r == 0 && (e = readdir(dir));) {
                 if (!is_ours(e->d_name))
                         continue;

@@ -62,6 +62,30 @@ class Dev(Case):
     def hello(self):
         return Api(f"127.0.0.1:{self.port}").get("/v1/workloads/hello").json
 
+    # Issue 5, D10. R: A1 A12
+    def test_fresh_leaves_nothing_of_before_running(self):
+        p = self.start("--nodes", "1")
+        self.ready(1)
+        self.berth("run", "old", "--env", f"{MARK}={self.mark}", "--", "sh", "-c", "sleep 100000 & wait")
+        self.until("old to run", lambda: "Running" in self.berth("get", "workloads", code=None))
+        old = [pid for pid, line in processes_with(self.mark).items() if "sleep 100000" in line]
+        self.assertTrue(old)
+        programs = [pid for pid, line in processes_with(self.mark).items() if " agent " in line or " server " in line]
+        for pid in [p.pid, *programs]:  # the power goes; the unit and its monitor stay
+            os.kill(pid, signal.SIGSTOP)
+        for pid in [*programs, p.pid]:
+            os.kill(pid, signal.SIGKILL)
+        p.wait(30)
+        self.assertTrue(set(old) <= set(processes_with(self.mark)), "units outlive their agent")
+        p = self.start("--nodes", "1", "--fresh")
+        self.ready(1)
+        self.assertEqual([pid for pid in old if pid in processes_with(self.mark)], [])
+        self.assertIn("removed", self.text())
+        self.assertNotIn("old", self.berth("get", "workloads"))
+        p.send_signal(signal.SIGINT)
+        self.assertEqual(p.wait(30), 0, self.text())
+        self.assertEqual(processes_with(self.mark), {})
+
     # R: A1 A5 A12, B5
     def test_start_stop_and_start_again(self):
         p = self.start()
