@@ -24,6 +24,7 @@ struct agent_options {
             node_id; /* NULL: the one on record, else the host's name and a few letters of a new ULID. With nodes > 1: the prefix ("mock") */
         const char *endpoint; /* shown as agent_endpoint; NULL: none */
         const char *listen;   /* "host:port": be called instead of dialling (agent/push.h); NULL: keep a stream to the server */
+        bool insecure;        /* listen: also where strangers reach it and no certificate is asked for; said in the log every hour */
         const struct engine_label *labels;
         size_t n_labels;
         int64_t cpu, memory_mb, disk_gb; /* 0: detected (cpu in thousandths of a core) */

@@ -5,9 +5,11 @@
 #include "base/log.h"
 #include "model/pb.h"
 #include "model/validate.h"
+#include "net/addr.h"
 #include <string.h>
 #include <unistd.h>
 
+#define OPEN_SAY_S 3600
 #define UNSET_TIME INT64_C(-62135596800) /* how that dialect writes a time that is not set */
 
 struct push_method {
@@ -413,6 +415,34 @@ static void engine_begin(struct agent_push *p)
         order(p, NULL, (struct unit_token){ 0 }, PB__DESIRED_STATE__E__unset, NULL);
 }
 
+static void say_open(evutil_socket_t fd, short what, void *arg)
+{
+        struct agent_push *p = arg;
+
+        (void)fd, (void)what;
+        log_warn("anybody who reaches this agent can run commands on this machine", LOG_S("node", p->agent->node_id),
+                 LOG_S("listen", p->agent->fleet->opt->listen),
+                 LOG_S("hint", "give it --tls-ca, --tls-cert and --tls-key instead of --insecure"));
+}
+
+/* Whoever calls is obeyed: it must be the machine's own, or prove who it is. */
+static int check_callers(struct agent_push *p, struct err *err)
+{
+        const struct agent_options *opt = p->agent->fleet->opt;
+
+        if ((opt->tls_ca_file && opt->tls_cert_file) || addr_is_loopback(opt->listen))
+                return 0;
+        if (!opt->insecure)
+                return err_set(err, ERR_INVALID, .msg = "an agent that others can call needs certificates",
+                               .detail = fmt("--listen %s: whoever reaches it could run commands on this machine", opt->listen),
+                               .hint = "give --tls-ca, --tls-cert and --tls-key (berth ca issue node), or --listen 127.0.0.1:PORT; "
+                                       "--insecure obeys everybody");
+        p->open_to_all = event_new(p->agent->fleet->base, -1, EV_PERSIST, say_open, p);
+        event_add(p->open_to_all, &(struct timeval){ .tv_sec = OPEN_SAY_S });
+        say_open(-1, 0, p);
+        return 0;
+}
+
 static int open_server(struct agent_push *p, struct err *err)
 {
         const struct agent_options *opt = p->agent->fleet->opt;
@@ -446,7 +476,7 @@ int agent_push_open(struct agent *a, struct err *err)
 
         p->agent = a;
         a->push = p;
-        if ((r = open_server(p, err)) < 0 || (r = add_methods(p, err)) < 0)
+        if ((r = check_callers(p, err)) < 0 || (r = open_server(p, err)) < 0 || (r = add_methods(p, err)) < 0)
                 return r;
         p->endpoint = endpoint_of(a->fleet->opt, grpc_server_port(p->server));
         log_info("agent listens", LOG_S("node", a->node_id), LOG_S("endpoint", p->endpoint));
@@ -460,6 +490,8 @@ void agent_push_close(struct agent *a)
 
         if (!p)
                 return;
+        if (p->open_to_all)
+                event_free(p->open_to_all);
         grpc_server_destroy(p->server);
         tls_unref(p->tls);
         for (size_t i = 0; i < ACTIONS_MAX; i++) {

@@ -12,7 +12,7 @@ struct agent_flags {
         struct text_list labels;
         int64_t cpu_milli, memory_bytes, disk_bytes, nodes, connections, seed, ready_fd;
         int64_t start_fail, crash, start_max_ms, job_max_ms;
-        bool stop_on_exit, push;
+        bool stop_on_exit, push, insecure;
 };
 
 static const struct agent_flags defaults = {
@@ -34,7 +34,9 @@ static const struct opt rows[] = {
         OPT(T, OPT_TEXT, endpoint, .name = "endpoint", .arg = "ADDR", .env = "BERTH_ENDPOINT", .help = "shown as the node's endpoint"),
         OPT(T, OPT_FLAG, push, .name = "push", .help = "be called by the server (persys.agent.v1) instead of keeping a stream to it"),
         OPT(T, OPT_TEXT, listen, .name = "listen", .arg = "ADDR", .env = "BERTH_AGENT_LISTEN",
-            .help = "with --push: where to be called (0.0.0.0:50051)"),
+            .help = "with --push: where to be called (0.0.0.0:50051 with --tls-ca and --tls-cert, else 127.0.0.1:50051)"),
+        OPT(T, OPT_FLAG, insecure, .name = "insecure",
+            .help = "with --push: be called from everywhere by everybody, without certificates: whoever reaches it runs commands here"),
         OPT(T, OPT_TEXT, runtime, .name = "runtime", .arg = "NAME", .env = "BERTH_RUNTIME",
             .choices = "auto|process|none|podman|docker|cluster|mock",
             .help = "auto (default): processes, and containers if podman or Docker works here; process or none: no containers; podman, "
@@ -127,8 +129,12 @@ static int agent_verb(struct cli *cli, const void *values, const struct args *ar
                 return usage_error(cli, err, "--cluster is for --runtime cluster");
         if (f->listen && !f->push)
                 return usage_error(cli, err, "--listen is for --push; other agents dial the server");
+        if (f->insecure && !f->push)
+                return usage_error(cli, err, "--insecure is for --push; other agents do not listen");
+        bool mutual = cli->common.tls_ca && cli->common.tls_cert;
         if (f->push)
-                o.listen = f->listen ? f->listen : "0.0.0.0:50051";
+                o.listen = f->listen ? f->listen : mutual || f->insecure ? "0.0.0.0:50051" : "127.0.0.1:50051";
+        o.insecure = f->insecure;
         int r = fill_labels(cli, &cli->arena, &f->labels, &o, err);
         if (r < 0)
                 return r;

@@ -120,3 +120,18 @@ const char *addr_format(const struct sockaddr *sa, char buf[static ADDR_TEXT_MAX
                 snprintf(buf, ADDR_TEXT_MAX, "unknown");
         return buf;
 }
+
+bool addr_is_loopback(const char *text)
+{
+        struct addr a;
+        struct in_addr in;
+        struct in6_addr in6;
+
+        if (!text)
+                return true;
+        if (addr_parse(text, &a, NULL) < 0)
+                return false;
+        if (inet_pton(AF_INET, a.host, &in) == 1)
+                return (ntohl(in.s_addr) >> 24) == 127;
+        return str_eq(a.host, "localhost") || (inet_pton(AF_INET6, a.host, &in6) == 1 && IN6_IS_ADDR_LOOPBACK(&in6));
+}

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/ulid.h"
+#include "net/addr.h"
 #include "net/grpc.h"
 #include "net/http.h"
 #include "net/tls.h"
@@ -330,7 +331,7 @@ static void real_address(const char *wanted, uint16_t port, char *ret, size_t si
 
 bool io_is_loopback(const char *address)
 {
-        return !address || str_starts(address, "127.") || str_starts(address, "[::1]") || str_starts(address, "localhost:");
+        return addr_is_loopback(address);
 }
 
 static void say_who_gets_in(const struct server *s)

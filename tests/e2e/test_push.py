@@ -44,6 +44,20 @@ class Push(Case):
         path = os.path.join(c.dir, name + ".pids")
         return path, ["sh", "-c", f"echo $$ >> {path}; exec sleep 100000"]
 
+    # Issue 5, A3. R: A13
+    def test_strangers_cannot_call_an_agent_without_certificates(self):
+        c = self.cluster(heartbeat="300ms")
+        p = push_agent(c, "node-1", listen="0.0.0.0:0")
+        c.wait_for("the agent to refuse", lambda: not p.alive())
+        self.assertIn("--insecure", c.tail("node-1"))
+        self.assertIn("--tls-cert", c.tail("node-1"))
+        p = push_agent(c, "node-1", listen="127.evil.example:0")  # a name that begins like loopback is none
+        c.wait_for("the agent to refuse", lambda: not p.alive())
+        del c.agents["node-1"]
+        push_agent(c, "node-2", listen="0.0.0.0:0", args=["--insecure"])
+        c.wait_nodes_ready(1)
+        self.assertIn("anybody who reaches this agent can run commands on this machine", c.tail("node-2"))
+
     # R: C4 C40 C7 C21
     def test_apply_update_stop_start_delete(self):
         c = self.cluster(heartbeat="1s")
