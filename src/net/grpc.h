@@ -99,6 +99,7 @@ const struct tls_identity *grpc_call_identity(const struct grpc_call *call); /* 
  * always taken when the queue is empty and the connection is under its own limit. */
 int grpc_call_send(struct grpc_call *call, const void *data, size_t len);
 size_t grpc_call_queued_bytes(const struct grpc_call *call);
+bool grpc_call_is_over(const struct grpc_call *call); /* nothing can be sent any more: this side has finished, or the call has ended */
 void grpc_call_prefetch(
     const struct grpc_call *call); /* something will be sent soon: where one sends to thousands, that is mostly waiting for memory */
 void grpc_call_want_drain(struct grpc_call *call); /* on_drain once the queue is (or falls) under a quarter of its limit */
@@ -124,6 +125,7 @@ struct grpc_server_options {
         int64_t handshake_timeout_ms;       /* TLS and HTTP/2 greeting: 10 s */
         int64_t keepalive_ms;               /* PING after this much silence: 30 s; -1: never */
         int64_t keepalive_timeout_ms;       /* and close without an answer: 10 s */
+        int64_t first_message_ms;           /* see grpc_method: 30 s */
 };
 
 struct grpc_method {
@@ -133,6 +135,9 @@ struct grpc_method {
         size_t max_queued_bytes;  /* 0: the server's */
         /* Exactly one request message: on_half_close comes only after it; none or two end the call with INTERNAL. */
         bool unary_request;
+        /* From the request's headers until the first message is there (unary: until the request has ended); then DEADLINE_EXCEEDED. Without it
+         * headers alone would hold whatever on_start takes, for ever. 0: the server's */
+        int64_t first_message_ms;
 };
 
 struct grpc_server_stats {

@@ -117,6 +117,7 @@ void grpc_call_close(struct grpc_call *call, enum grpc_status status, const char
         if (call->closed)
                 return;
         call->closed = true; /* (1) */
+        grpc_call_arrived(call);
         call->status = (unsigned)status < _GRPC_STATUS_MAX ? status : GRPC_UNKNOWN;
         if (!call->message)
                 call->message = mem_strdup(message);
@@ -202,6 +203,8 @@ static int check_prefix(struct grpc_call *call, const uint8_t *p, size_t *ret_le
 static void deliver(struct grpc_call *call, const uint8_t *data, size_t len)
 {
         call->received++;
+        if (!call->unary_request)
+                grpc_call_arrived(call);
         if (call->host)
                 call->host->messages_in_total++;
         if (call->is_server && call->unary_request && call->received > 1)
@@ -210,15 +213,41 @@ static void deliver(struct grpc_call *call, const uint8_t *data, size_t len)
                 call->on.on_message(call, data, len);
 }
 
+/* A unary request counts when it has ended: until then it waits where it is counted (5), and its owner need not hold anything
+ * for a client that never says that this was all. Nearly always the message's last frame says so. */
+static bool must_wait(struct grpc_call *call)
+{
+        return call->is_server && call->unary_request && !call->last_frame && !call->remote_done;
+}
+
+/* Taken out first: the owner may end the call from inside on_message. */
+static void deliver_buffered(struct grpc_call *call)
+{
+        struct str whole = call->message_in;
+
+        call->message_in = STR_INIT;
+        call->whole = false;
+        deliver(call, (const uint8_t *)whole.buf + GRPC_PREFIX, whole.len - GRPC_PREFIX);
+        if (whole.cap <= 64 * 1024 && !call->message_in.buf && !call->closed) {
+                str_clear(&whole);
+                call->message_in = whole;
+        } else
+                str_fini(&whole);
+}
+
 /* One step: a whole message, or as much of it as there is. Returns the bytes taken. */
 static size_t parse_some(struct grpc_call *call, const uint8_t *data, size_t len)
 {
         size_t have = call->message_in.len, want = 0;
 
+        if (call->whole) {
+                grpc_call_abort(call, GRPC_INTERNAL, "more than one request message");
+                return len;
+        }
         if (have == 0 && len >= GRPC_PREFIX) {
                 if (check_prefix(call, data, &want) < 0)
                         return len;
-                if (len - GRPC_PREFIX >= want) { /* the usual case: no copy */
+                if (len - GRPC_PREFIX >= want && !must_wait(call)) { /* the usual case: no copy */
                         deliver(call, data + GRPC_PREFIX, want);
                         return GRPC_PREFIX + want;
                 }
@@ -237,15 +266,10 @@ static size_t parse_some(struct grpc_call *call, const uint8_t *data, size_t len
         if (check_prefix(call, (const uint8_t *)call->message_in.buf, &want) < 0)
                 return len;
         if (call->message_in.len == GRPC_PREFIX + want) {
-                /* Taken out first: the owner may end the call from inside on_message. */
-                struct str whole = call->message_in;
-                call->message_in = STR_INIT;
-                deliver(call, (const uint8_t *)whole.buf + GRPC_PREFIX, want);
-                if (whole.cap <= 64 * 1024 && !call->message_in.buf) {
-                        str_clear(&whole);
-                        call->message_in = whole;
-                } else
-                        str_fini(&whole);
+                if (must_wait(call))
+                        call->whole = true;
+                else
+                        deliver_buffered(call);
         }
         return take;
 }
@@ -267,6 +291,11 @@ static void check_half_close(struct grpc_call *call)
         if (!call->is_server || !call->remote_done || call->half_closed || call->closed || call->paused || call->held.len > 0)
                 return;
         call->half_closed = true;
+        grpc_call_arrived(call);
+        if (call->whole)
+                deliver_buffered(call);
+        if (call->closed)
+                return;
         if (call->message_in.len > 0)
                 grpc_call_abort(call, GRPC_INTERNAL, "the request ends inside a message");
         else if (call->unary_request && call->received != 1)
@@ -634,6 +663,11 @@ ssize_t grpc_call_read(nghttp2_session *session, int32_t stream_id, uint8_t *buf
 size_t grpc_call_queued_bytes(const struct grpc_call *call)
 {
         return call->out ? evbuffer_get_length(call->out) : 0;
+}
+
+bool grpc_call_is_over(const struct grpc_call *call)
+{
+        return call->closed || call->ended || call->local_done || (call->is_server && !call->conn);
 }
 
 void grpc_call_prefetch(const struct grpc_call *call)

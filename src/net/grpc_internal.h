@@ -3,6 +3,7 @@
  *   h2.c           struct grpc_conn: one socket with an nghttp2 session: reading, writing, keepalive, GOAWAY, its end
  *   grpc_host.c    what servers and channels share: ids, visits of the loop
  *   grpc_call.c    struct grpc_call: framing of messages, queues, states, what the owner of a call is promised
+ *   grpc_expect.c  calls whose request is not there yet, and for how long
  *   grpc_server.c  listener, methods, requests -> calls, drain
  *   grpc_client.c  channel: resolve, connect, back off, calls -> requests
  *
@@ -40,8 +41,10 @@ struct grpc_host {
         size_t max_message_bytes, max_header_bytes, max_queued_bytes, max_connection_queued_bytes;
         uint32_t max_streams;
         int64_t keepalive_ms, keepalive_timeout_ms;
-        char *node_id; /* channel: see grpc_channel_options */
-        bool ending;   /* new calls get no callbacks: an on_close that starts another call must not keep us from ending */
+        int64_t first_message_ms;       /* server */
+        struct grpc_expected *expected; /* server: see grpc_expect.c */
+        char *node_id;                  /* channel: see grpc_channel_options */
+        bool ending;                    /* new calls get no callbacks: an on_close that starts another call must not keep us from ending */
         size_t queued_bytes, max_answer_bytes; /* of all connections; 0: no bound */
         size_t intake_bytes;                   /* from one connection in one turn; 0: the default */
         uint32_t n_calls;
@@ -58,6 +61,8 @@ struct grpc_call {
         struct grpc_conn *conn;        /* NULL: not sent yet, or the stream is gone */
         struct grpc_call *next, *prev; /* of the connection, or of the channel's waiting list */
         struct grpc_call *work_next;
+        struct grpc_call *expect_next, *expect_prev; /* see grpc_expect.c */
+        uint8_t expected;                            /* 0: it is there; else in which queue */
         uint64_t id;
         unsigned refs;
         int32_t stream_id;
@@ -91,6 +96,8 @@ struct grpc_call {
         bool local_done;      /* finish or half_close was called */
         bool trailers_done;   /* server: trailers given to nghttp2 */
         bool reset_wanted;    /* client: RST as soon as the headers are on the wire */
+        bool last_frame;      /* server: the bytes at hand are of the frame with END_STREAM */
+        bool whole;           /* server, unary: message_in is the whole request; only its END_STREAM is missing */
         bool remote_done;     /* END_STREAM came */
         bool half_closed;     /* on_half_close was called */
         bool ended;           /* client: the stream closed by itself; on_close waits for held messages */
@@ -106,8 +113,13 @@ void grpc_call_set_deadline(struct grpc_call *call, int64_t deadline_ms);
 void grpc_call_close(struct grpc_call *call, enum grpc_status status, const char *message);
 /* We end it: the peer is told (status in trailers, or RST), what is queued is dropped, on_close is due. */
 void grpc_call_abort(struct grpc_call *call, enum grpc_status status, const char *message);
-void grpc_call_work(struct grpc_call *call);         /* visit it from the loop */
-void grpc_call_deliver_held(struct grpc_call *call); /* what was held while it was paused */
+int grpc_expected_create(struct grpc_host *host, struct err *err);
+void grpc_expected_destroy(struct grpc_host *host);
+void grpc_expected_end(struct grpc_host *host);            /* the server stops: what has not begun need not be waited for */
+void grpc_call_expect(struct grpc_call *call, int64_t ms); /* its request has to be there by then */
+void grpc_call_arrived(struct grpc_call *call);            /* it is, or the call is closed */
+void grpc_call_work(struct grpc_call *call);               /* visit it from the loop */
+void grpc_call_deliver_held(struct grpc_call *call);       /* what was held while it was paused */
 /* From the session: */
 void grpc_call_attach(struct grpc_call *call, struct grpc_conn *conn, int32_t stream_id);
 void grpc_call_receive(struct grpc_call *call, const uint8_t *data, size_t len);

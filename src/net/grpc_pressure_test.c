@@ -215,6 +215,87 @@ static void too_many_waiting_calls_are_refused(void **state)
         rig_stop(&r);
 }
 
+/* The line E2. R: A11 A13 */
+static void headers_alone_hold_a_call_for_a_short_time_only(void **state)
+{
+        struct rig r;
+        struct probe unary = { 0 }, stream = { 0 }, other = { 0 };
+        (void)state;
+
+        rig_start(&r, &(struct grpc_server_options){ .first_message_ms = 400 }, NULL);
+        probe_call(&stream, r.channel, SERVICE "Chat", NULL);
+        probe_call(&unary, r.channel, SERVICE "Echo", NULL);
+        UNTIL(r.base, r.service.started == 2);
+        probe_unary(&other, r.channel, SERVICE "Echo", "x", NULL); /* others are served meanwhile */
+        UNTIL(r.base, other.closed);
+        assert_int_equal(other.status, GRPC_OK);
+        UNTIL(r.base, unary.closed && stream.closed);
+        assert_int_equal(unary.status, GRPC_DEADLINE_EXCEEDED);
+        assert_int_equal(stream.status, GRPC_DEADLINE_EXCEEDED);
+        probe_fini(&unary);
+        probe_fini(&stream);
+        probe_fini(&other);
+        rig_stop(&r);
+}
+
+/* R: A11 */
+static void a_stream_that_has_sent_something_goes_on(void **state)
+{
+        struct rig r;
+        struct probe p = { 0 };
+        (void)state;
+
+        rig_start(&r, &(struct grpc_server_options){ .first_message_ms = 200 }, NULL);
+        probe_call(&p, r.channel, SERVICE "Chat", NULL);
+        grpc_call_send(p.call, "a", 1);
+        UNTIL(r.base, p.n == 1);
+        settle_ms(r.base, 1200);
+        assert_false(p.closed);
+        grpc_call_send(p.call, "b", 1);
+        UNTIL(r.base, p.n == 2);
+        grpc_call_half_close(p.call);
+        UNTIL(r.base, p.closed);
+        assert_int_equal(p.status, GRPC_OK);
+        probe_fini(&p);
+        rig_stop(&r);
+}
+
+/* The owner hears of a unary request when it is whole: nothing is held for one that never ends. R: A11 A13 */
+static void a_unary_request_counts_when_it_has_ended(void **state)
+{
+        struct rig r;
+        struct probe late = { 0 }, twice = { 0 }, never = { 0 };
+        (void)state;
+
+        rig_start(&r, &(struct grpc_server_options){ .first_message_ms = 1000 }, NULL);
+        probe_call(&late, r.channel, SERVICE "Echo", NULL);
+        grpc_call_send(late.call, "whole", 5);
+        settle_ms(r.base, 100);
+        assert_int_equal(r.service.messages, 0);
+        grpc_call_half_close(late.call);
+        UNTIL(r.base, late.closed);
+        assert_int_equal(late.status, GRPC_OK);
+        assert_string_equal(str_c(&late.last), "whole");
+        assert_int_equal(r.service.messages, 1);
+
+        probe_call(&twice, r.channel, SERVICE "Echo", NULL);
+        grpc_call_send(twice.call, "one", 3);
+        settle_ms(r.base, 50);
+        grpc_call_send(twice.call, "two", 3);
+        UNTIL(r.base, twice.closed);
+        assert_int_equal(twice.status, GRPC_INTERNAL);
+
+        probe_call(&never, r.channel, SERVICE "Echo", NULL);
+        grpc_call_send(never.call, "x", 1);
+        UNTIL(r.base, never.closed);
+        assert_int_equal(never.status, GRPC_DEADLINE_EXCEEDED);
+        assert_int_equal(r.service.messages, 1);
+        probe_fini(&late);
+        probe_fini(&twice);
+        probe_fini(&never);
+        rig_stop(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -226,6 +307,9 @@ int main(void)
                 cmocka_unit_test(paused_call_does_not_hold_up_others),
                 cmocka_unit_test(more_calls_than_streams_all_get_through),
                 cmocka_unit_test(too_many_waiting_calls_are_refused),
+                cmocka_unit_test(headers_alone_hold_a_call_for_a_short_time_only),
+                cmocka_unit_test(a_stream_that_has_sent_something_goes_on),
+                cmocka_unit_test(a_unary_request_counts_when_it_has_ended),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

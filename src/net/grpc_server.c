@@ -107,6 +107,7 @@ static void on_request(struct grpc_conn *conn, struct grpc_call *call)
         if (m->max_queued_bytes)
                 call->max_queued_bytes = m->max_queued_bytes;
         call->started = true;
+        grpc_call_expect(call, m->first_message_ms ? m->first_message_ms : conn->host->first_message_ms);
         if (timeout)
                 grpc_call_set_deadline(call, timeout_ms);
         if (call->on.on_start)
@@ -262,6 +263,7 @@ void grpc_server_drain(struct grpc_server *server, int64_t deadline_ms, void (*d
         server->listener = NULL;
         handshakes_close_all(server->handshakes);
         event_add(server->drain_timer, &tv);
+        grpc_expected_end(&server->host);
         for (struct grpc_conn *conn = server->conns; conn; conn = conn->next)
                 grpc_conn_goaway(conn);
         check_drained(server);
@@ -290,6 +292,7 @@ void grpc_server_destroy(struct grpc_server *server)
         server->is_draining = false;
         end_all(server);
         grpc_host_fini(&server->host, GRPC_UNAVAILABLE);
+        grpc_expected_destroy(&server->host);
         handshakes_destroy(server->handshakes);
         if (server->accept_timer)
                 event_free(server->accept_timer);
@@ -319,13 +322,14 @@ int grpc_server_create(struct event_base *base, const struct grpc_server_options
         s->host.max_streams = OR_DEFAULT(o->max_streams, 100);
         s->host.keepalive_ms = OR_DEFAULT(o->keepalive_ms, 30000);
         s->host.keepalive_timeout_ms = OR_DEFAULT(o->keepalive_timeout_ms, 10000);
+        s->host.first_message_ms = OR_DEFAULT(o->first_message_ms, 30000);
         s->max_connections = OR_DEFAULT(o->max_connections, 20000);
         s->handshake_timeout_ms = OR_DEFAULT(o->handshake_timeout_ms, 10000);
         s->tls = tls_ref(o->tls);
         signal(SIGPIPE, SIG_IGN); /* a write to a peer that left is an error code, not the end of the process */
 
         int r = grpc_host_init(&s->host, base, err);
-        if (r < 0)
+        if (r < 0 || (r = grpc_expected_create(&s->host, err)) < 0)
                 return r;
         if (s->tls && !(s->handshakes = handshakes_create(base, s->handshake_timeout_ms, begin, s)))
                 return err_set(err, ERR_NOMEM, .msg = "no memory for the gRPC server");

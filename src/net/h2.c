@@ -306,14 +306,14 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream_id, const uint8_t *data, size_t len, void *arg)
 {
         struct grpc_conn *conn = arg;
-        (void)flags;
 
         if (conn->gone)
                 return NGHTTP2_ERR_CALLBACK_FAILURE;
         struct grpc_call *call = stream_call(session, stream_id);
-        if (call)
+        if (call) {
+                call->last_frame = flags & NGHTTP2_FLAG_END_STREAM;
                 grpc_call_receive(call, data, len);
-        else
+        } else
                 nghttp2_session_consume(session, stream_id, len);
         return conn->gone ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
