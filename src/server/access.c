@@ -578,7 +578,7 @@ static int fail(struct access *a, enum access_refusal reason, const char *what, 
         return -1;
 }
 
-static bool may(enum op_needs needs, int role)
+bool access_may(enum op_needs needs, int role)
 {
         switch (needs) {
         case NEEDS_NOTHING:
@@ -610,7 +610,7 @@ int access_check(struct access *a, const struct op *op, const struct credentials
                 int told = fail(a, (enum access_refusal)r, op->name, c, ret, err);
                 return told != -1 ? told : err_unknown((enum access_refusal)r, ret, err);
         }
-        if (may(op->needs, ret->role))
+        if (access_may(op->needs, ret->role))
                 return 0;
         int told = fail(a, ACCESS_WRONG_ROLE, op->name, c, ret, err);
         if (told != -1)

@@ -64,6 +64,7 @@ enum access_refusal {
 const char *access_refusal_name(enum access_refusal reason);
 const char *access_role_name(int role); /* "operator"; "" for unset */
 
+bool access_may(enum op_needs needs, int role);     /* Pb__Role__E, of somebody who is known */
 const char *access_needs_name(enum op_needs needs); /* the least role that may: "operator" */
 
 struct access *access_create(struct io *io);

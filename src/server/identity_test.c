@@ -13,60 +13,6 @@
 
 #include <cmocka.h>
 
-struct pki {
-        char ca[200], cert[200], key[200];
-        struct tls_pair pair;
-};
-
-static void save(char path[static 200], const char *dir, const char *name, const struct str *text)
-{
-        struct err err = { 0 };
-        snprintf(path, 200, "%s/%s", dir, name);
-        if (file_write_atomic(path, text->buf, text->len, 0600, &err) < 0)
-                fail_msg("%s", err_line(&err));
-}
-
-static void issue(struct pki *pki, const struct fixture *f, const char *name, const char *uri, const char *dns, char cert[static 200],
-                  char key[static 200])
-{
-        struct tls_pair pair;
-        struct err err = { 0 };
-        struct tls_issue_options o = { .cn = name,
-                                       .ips = (const char *const[]){ "127.0.0.1", NULL },
-                                       .dns = (const char *const[]){ dns, NULL },
-                                       .uris = (const char *const[]){ uri, NULL } };
-        if (tls_issue(&pki->pair, &o, &pair, &err) < 0)
-                fail_msg("%s", err_line(&err));
-        save(cert, f->dir, fmt("%s.pem", name), &pair.cert);
-        save(key, f->dir, fmt("%s-key.pem", name), &pair.key);
-        tls_pair_fini(&pair);
-}
-
-static struct tls *client(struct pki *pki, const struct fixture *f, const char *name, const char *uri, const char *dns)
-{
-        char cert[200], key[200];
-        struct tls *tls = NULL;
-        struct err err = { 0 };
-        issue(pki, f, name, uri, dns, cert, key);
-        if (tls_client_create(&(struct tls_options){ .ca_file = pki->ca, .cert_file = cert, .key_file = key }, &tls, &err) < 0)
-                fail_msg("%s", err_line(&err));
-        return tls;
-}
-
-/* The server again, with TLS; ca: clients need a certificate. */
-static void restart_with_tls(struct fixture *f, struct pki *pki, bool ca)
-{
-        struct err err = { 0 };
-        assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "test CA" }, &pki->pair, &err), 0);
-        save(pki->ca, f->dir, "ca.pem", &pki->pair.cert);
-        issue(pki, f, "server", "spiffe://berth/server/s1", NULL, pki->cert, pki->key);
-        server_end(f);
-        f->opt.tls_ca = ca ? pki->ca : NULL;
-        f->opt.tls_cert = pki->cert;
-        f->opt.tls_key = pki->key;
-        server_begin(f);
-}
-
 static void expect_welcome(struct fixture *f, struct tls *tls, const char *node)
 {
         struct agent *a = agent_connect_tls(f->grpc, tls);
@@ -92,9 +38,9 @@ static void an_agent_is_the_node_of_its_certificate(void **state)
 {
         struct fixture *f = *state;
         struct pki pki = { 0 };
-        restart_with_tls(f, &pki, true);
-        struct tls *n1 = client(&pki, f, "n1", "spiffe://berth/node/n1", "n3"), *n2 = client(&pki, f, "n2", NULL, "n2");
-        struct tls *user = client(&pki, f, "ann", "spiffe://berth/user/n1", NULL);
+        pki_restart(f, &pki, true);
+        struct tls *n1 = pki_client(&pki, f, "n1", "spiffe://berth/node/n1", "n3"), *n2 = pki_client(&pki, f, "n2", NULL, "n2");
+        struct tls *user = pki_client(&pki, f, "ann", "spiffe://berth/user/n1", NULL);
         expect_welcome(f, n1, "n1");
         expect_refusal(f, n1, "n2");
         expect_refusal(f, n1, "n3"); /* where it can be reached is not who it is */
@@ -126,8 +72,8 @@ static void a_foreign_agent_is_the_node_of_its_certificate_in_every_call(void **
 {
         struct fixture *f = *state;
         struct pki pki = { 0 };
-        restart_with_tls(f, &pki, true);
-        struct tls *n1 = client(&pki, f, "n1", "spiffe://berth/node/n1", NULL);
+        pki_restart(f, &pki, true);
+        struct tls *n1 = pki_client(&pki, f, "n1", "spiffe://berth/node/n1", NULL);
         Pc__RegisterNodeRequest reg = PC__REGISTER_NODE_REQUEST__INIT;
         Pc__NodeCapabilities caps = PC__NODE_CAPABILITIES__INIT;
         Pc__HeartbeatRequest beat = PC__HEARTBEAT_REQUEST__INIT;
@@ -160,8 +106,8 @@ static void without_client_certificates_nothing_is_asked(void **state)
 {
         struct fixture *f = *state;
         struct pki pki = { 0 };
-        restart_with_tls(f, &pki, false);
-        struct tls *n1 = client(&pki, f, "n1", "spiffe://berth/node/n1", NULL);
+        pki_restart(f, &pki, false);
+        struct tls *n1 = pki_client(&pki, f, "n1", "spiffe://berth/node/n1", NULL);
         expect_welcome(f, n1, "n2");
         tls_unref(n1);
         tls_pair_fini(&pki.pair);

@@ -424,3 +424,56 @@ struct agent *agent_with_hello(struct fixture *f)
         wait_for(f, a, "/workloads/hello", "\"phase\":\"Running\"");
         return a;
 }
+
+/* ---- certificates ---- */
+
+static void save(char path[static 200], const char *dir, const char *name, const struct str *text)
+{
+        struct err err = { 0 };
+        snprintf(path, 200, "%s/%s", dir, name);
+        if (file_write_atomic(path, text->buf, text->len, 0600, &err) < 0)
+                fail_msg("%s", err_line(&err));
+}
+
+static void issue(struct pki *pki, const struct fixture *f, const char *name, const char *uri, const char *dns, char cert[static 200],
+                  char key[static 200])
+{
+        struct tls_pair pair;
+        struct err err = { 0 };
+        const char *space = uri ? strchr(uri, ' ') : NULL;
+        char first[200];
+        snprintf(first, sizeof(first), "%.*s", uri ? (int)strcspn(uri, " ") : 0, uri ? uri : "");
+        struct tls_issue_options o = { .cn = name,
+                                       .ips = (const char *const[]){ "127.0.0.1", NULL },
+                                       .dns = (const char *const[]){ dns, NULL },
+                                       .uris = (const char *const[]){ first[0] ? first : NULL, space ? space + 1 : NULL, NULL } };
+        if (tls_issue(&pki->pair, &o, &pair, &err) < 0)
+                fail_msg("%s", err_line(&err));
+        save(cert, f->dir, fmt("%s.pem", name), &pair.cert);
+        save(key, f->dir, fmt("%s-key.pem", name), &pair.key);
+        tls_pair_fini(&pair);
+}
+
+struct tls *pki_client(struct pki *pki, const struct fixture *f, const char *name, const char *uri, const char *dns)
+{
+        char cert[200], key[200];
+        struct tls *tls = NULL;
+        struct err err = { 0 };
+        issue(pki, f, name, uri, dns, cert, key);
+        if (tls_client_create(&(struct tls_options){ .ca_file = pki->ca, .cert_file = cert, .key_file = key }, &tls, &err) < 0)
+                fail_msg("%s", err_line(&err));
+        return tls;
+}
+
+void pki_restart(struct fixture *f, struct pki *pki, bool ca)
+{
+        struct err err = { 0 };
+        assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "test CA" }, &pki->pair, &err), 0);
+        save(pki->ca, f->dir, "ca.pem", &pki->pair.cert);
+        issue(pki, f, "server", "spiffe://berth/server/s1", NULL, pki->cert, pki->key);
+        server_end(f);
+        f->opt.tls_ca = ca ? pki->ca : NULL;
+        f->opt.tls_cert = pki->cert;
+        f->opt.tls_key = pki->key;
+        server_begin(f);
+}

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/array.h"
 #include "base/str.h"
+#include "net/tls.h"
 #include "server/server.h"
 
 /* ---- HTTP ---- */
@@ -65,6 +66,16 @@ uint64_t head_of(struct fixture *f);
 void wait_for(struct fixture *f, struct agent *a, const char *path, const char *text);
 /* An agent on node n1 that runs the workload "hello". */
 struct agent *agent_with_hello(struct fixture *f);
+
+/* ---- certificates ---- */
+struct pki {
+        char ca[200], cert[200], key[200];
+        struct tls_pair pair;
+};
+/* The server again, with TLS by a new CA; ca: clients need a certificate. tls_pair_fini(&pki->pair) at the end. */
+void pki_restart(struct fixture *f, struct pki *pki, bool ca);
+/* A client with a certificate of that CA: uri (or two, with a space between) and dns are names in it, NULL: none. tls_unref() it. */
+struct tls *pki_client(struct pki *pki, const struct fixture *f, const char *name, const char *uri, const char *dns);
 
 #define HELLO "{\"id\":\"hello\",\"spec\":{\"command\":[\"sleep\",\"1000\"]},\"resources\":{\"cpu\":0.5,\"memory_mb\":64}}"
 #define OTHER "{\"id\":\"hello\",\"spec\":{\"command\":[\"sleep\",\"2000\"]},\"resources\":{\"cpu\":0.5,\"memory_mb\":64}}"
