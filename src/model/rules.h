@@ -29,6 +29,13 @@ enum rule_text {
         RULE_URL,         /* http:// or https:// */
 };
 
+/* Who may see what is stored there (redact.h). */
+enum rule_hidden {
+        RULE_FOR_ALL,
+        RULE_FOR_OPERATORS, /* not for viewers */
+        RULE_FOR_ADMINS,
+};
+
 struct rule {
         const char *message, *field; /* short name, field's name */
         int64_t min, max;            /* both 0: any value */
@@ -38,6 +45,7 @@ struct rule {
         enum rule_text key;          /* of map keys */
         bool required;               /* must be set (not zero, not empty) */
         bool server;                 /* belongs to the server: what a caller sends is dropped */
+        enum rule_hidden hidden;     /* a text, or a map of texts, of which others see the keys only */
 };
 
 #define RULE_TEXT_MAX 4096            /* texts without a limit of their own */

@@ -293,6 +293,7 @@ static const struct shape *build(struct building *b, const ProtobufCMessageDescr
         for (unsigned i = 0; i < type->n_fields; i++) {
                 build_field(b, s, &s->fields[i], &type->fields[i]);
                 s->wire[i] = wire_of(&s->fields[i]);
+                s->hides |= (uint8_t)(1u << s->fields[i].rule->hidden | (s->fields[i].shape ? s->fields[i].shape->hides : 0));
                 if (type->fields[i].id < SHAPE_IDS && i < UINT8_MAX)
                         s->by_id[type->fields[i].id] = (uint8_t)(i + 1);
                 unsigned at = name_hash(type->fields[i].name, s->fields[i].name_len);

@@ -82,6 +82,7 @@ struct shape {
         struct wire_field *wire;    /* the same */
         unsigned n_fields;
         bool foreign;             /* not one of berth's own messages */
+        uint8_t hides;            /* 1 << RULE_FOR_...: what it or a message in it has that others may not see */
         unsigned mask;            /* of slots */
         uint16_t *slots;          /* hash of name -> position + 1 */
         uint8_t by_id[SHAPE_IDS]; /* number -> position + 1; 0: look for it */

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "model/json.h"
 #include "model/pb.h"
+#include "model/redact.h"
 #include "model/validate.h"
 #include "net/grpc.h"
 #include "net/http.h"
@@ -28,6 +29,7 @@
 #define READ_WAITS_MS 4000 /* a read that the ring took just before the store went away waits for the commit as well: this long */
 #define SPARE_BYTES 16384
 #define SPARE_CALLS 512
+#define STRANGERS 64 /* of those who need not say who they are there are at most one in so many of all calls (but 8) */
 
 struct calls {
         struct io *io;
@@ -36,21 +38,13 @@ struct calls {
         uint32_t generation;
         size_t n;              /* calls, and what they ask for beyond one change each */
         size_t more;           /* that part alone */
+        size_t strangers;      /* calls of ops that anybody may ask for */
         struct heap deadlines; /* by slot */
         struct event *timer;
         int64_t timer_ms; /* when it is set to fire; 0: not */
         bool stopped;
         struct str spare; /* what the last answer was written in */
         struct mem_pool spare_calls;
-        ARRAY(uint64_t) unproved; /* tickets of calls whose answers are held */
-};
-
-/* An answer that is there, and may not be given yet: that of the ring, or (history) of the reader. */
-struct held {
-        struct arena memory;
-        struct reply reply;
-        struct err err;
-        struct history_job *history;
 };
 
 static void on_deadline(evutil_socket_t fd, short what, void *ctx);
@@ -73,7 +67,6 @@ void calls_destroy(struct calls *c)
                         call_drop(c->slots.at[i]);
         array_fini(&c->slots);
         array_fini(&c->free);
-        array_fini(&c->unproved);
         heap_fini(&c->deadlines);
         event_free(c->timer);
         str_fini(&c->spare);
@@ -128,6 +121,12 @@ struct call *call_new(struct calls *c, const struct op *op, struct err *err)
                 err_set(err, ERR_LIMIT, .msg = "too many calls are under way", .detail = fmt("%zu", c->n), .retry_after_ms = 1000);
                 return NULL;
         }
+        size_t strangers_max = c->io->s->opt.max_calls / STRANGERS > 8 ? c->io->s->opt.max_calls / STRANGERS : 8;
+        if (op->needs == NEEDS_NOTHING && c->strangers >= strangers_max) {
+                err_set(err, ERR_LIMIT, .msg = "too many calls of strangers are under way", .detail = fmt("%zu", c->strangers),
+                        .retry_after_ms = 1000);
+                return NULL;
+        }
         if (mem_low() && !mem_refill()) {
                 err_set(err, ERR_NOMEM, .msg = "the server is short of memory", .retry_after_ms = 5000);
                 return NULL;
@@ -146,16 +145,8 @@ struct call *call_new(struct calls *c, const struct op *op, struct err *err)
         call->op = op;
         c->slots.at[slot] = call;
         c->n++;
+        c->strangers += op->needs == NEEDS_NOTHING;
         return call;
-}
-
-static void held_free(struct held *h)
-{
-        if (!h)
-                return;
-        history_job_free(h->history);
-        arena_fini(&h->memory);
-        mem_free(h);
 }
 
 void call_drop(struct call *call)
@@ -171,13 +162,13 @@ void call_drop(struct call *call)
         *array_push(&c->free) = slot;
         c->n -= 1 + call->more_items;
         c->more -= call->more_items;
+        c->strangers -= call->op->needs == NEEDS_NOTHING;
         if (call->secret)
                 OPENSSL_cleanse(call->secret, strlen(call->secret));
         mem_free(call->secret);
         joining_free(call->joining);
         ring_msg_free(call->msg);
         history_job_free(call->history);
-        held_free(call->held);
         plans_end(call->io->plans, call);
         mem_pool_give(&c->spare_calls, call);
 }
@@ -216,7 +207,7 @@ static void complete_cluster(struct io *io, Pb__ClusterInfo *info, struct arena 
 {
         struct server *s = io->s;
         info->version = (char *)BERTH_VERSION;
-        info->status = (char *)(server_is_degraded(s, NULL) ? "degraded" : "ok");
+        info->status = (char *)(atomic_load(&s->degraded) ? "degraded" : "ok");
         info->committed = atomic_load(&s->committed);
         info->started_at = s->started_ms;
         info->commits = (int64_t)counted(&s->metrics.commits);
@@ -308,10 +299,12 @@ static void answer(struct call *call, const struct reply *reply)
         bool pretty = call->pretty, is_cluster = op->kind == OP_CLUSTER && !call->forwarded,
              is_token = op->kind == OP_TOKEN && !call->forwarded, was_forwarded = call->was_forwarded;
         Pb__CreateTokenResponse made = PB__CREATE_TOKEN_RESPONSE__INIT;
+        enum redact_level level = redact_level_of(call->role);
+        bool hides = reply->type && redact_finds(level, reply->type, reply->data, reply->len);
 
         struct facts facts = { 0 };
-        bool unread = http && reply->type && !pretty && !is_cluster && !is_token && write_unread(&body, reply, &facts);
-        if (reply->type && !unread && (http || is_cluster || is_token) &&
+        bool unread = http && reply->type && !pretty && !is_cluster && !is_token && !hides && write_unread(&body, reply, &facts);
+        if (reply->type && !unread && (http || is_cluster || is_token || hides) &&
             pb_unpack_own(reply->type, reply->data, reply->len, &arena, &m, &err) < 0) {
                 log_error("a reply of the core cannot be read", LOG_S("op", op->name), LOG_S("request_id", call->request_id), LOG_E(&err));
                 call_fail(call, &err);
@@ -319,6 +312,7 @@ static void answer(struct call *call, const struct reply *reply)
                 arena_fini(&arena);
                 return;
         }
+        redact(level, m);
         if (is_cluster && m)
                 complete_cluster(call->io, (Pb__ClusterInfo *)m, &arena);
         if (is_token && m) {
@@ -335,7 +329,7 @@ static void answer(struct call *call, const struct reply *reply)
         }
         if (http)
                 answer_http(http, op, reply, &facts, &body);
-        else if (grpc && (is_cluster || is_token) && m) {
+        else if (grpc && (is_cluster || is_token || hides) && m) {
                 pb_pack(&packed, m);
                 grpc_call_reply(grpc, packed.buf, packed.len);
         } else if (grpc)
@@ -393,38 +387,11 @@ static void answer_explain(struct call *call, const struct reply *reply)
         answer(call, reply);
 }
 
-/* A leader that was replaced does not know it at once; until then it must not say what is so now, nor that a change is made already, or cannot be made. An answer that came with a commit
- * needs no more: the store has compared. Any other waits for a proof that left after its question came: no other can have answered anybody before that question was asked. */
-static bool needs_proof(const struct call *call)
+/* A leader that stood still, or was cut off, for longer than its lease may have been replaced without knowing it yet; it must not say what is so now, nor that a change is made already, or
+ * cannot be made. Looked at after the state was read: if the lease holds now, nobody else had led until then. An answer that came with a commit needs no lease: etcd has compared. */
+static bool may_be_replaced(const struct call *call)
 {
-        return (call->consistent || call->is_change) && store_is_shared(call->io->s->store);
-}
-
-static bool is_proved(const struct call *call)
-{
-        return store_proved_ns(call->io->s->store) >= call->asked_ns;
-}
-
-static void hold(struct call *call, struct held *h)
-{
-        struct calls *c = call->io->calls;
-        call->held = h;
-        *array_push(&c->unproved) = call->ticket;
-        atomic_store(&c->io->s->proof_wanted, true);
-        store_prove(c->io->s->store);
-}
-
-static struct held *held_reply(const struct reply *reply)
-{
-        struct held *h = mem_must(sizeof(*h));
-        h->reply = *reply;
-        if (reply->data)
-                h->reply.data = arena_dup(&h->memory, reply->data, reply->len);
-        if (reply->err) {
-                h->err = *reply->err;
-                h->reply.err = &h->err;
-        }
-        return h;
+        return (call->consistent || call->is_change) && store_leads_until_ns(call->io->s->store) == 0;
 }
 
 static void fail_unsure(struct call *call)
@@ -435,10 +402,14 @@ static void fail_unsure(struct call *call)
         call_fail(call, &err);
 }
 
-static void deliver(struct call *call, const struct reply *reply)
+void calls_reply(struct calls *c, const struct reply *reply, bool committed)
 {
-        struct io *io = call->io;
-        if (call->on_reply) {
+        struct call *call = find(c, reply->ticket);
+        if (!call)
+                return; /* too late, or the caller has gone */
+        if ((!committed || !call->is_change) && may_be_replaced(call)) {
+                fail_unsure(call);
+        } else if (call->on_reply) {
                 void (*fn)(void *, const struct reply *) = call->on_reply;
                 void *ctx = call->ctx;
                 call_drop(call);
@@ -446,39 +417,15 @@ static void deliver(struct call *call, const struct reply *reply)
         } else if (call->op->kind == OP_EVENTS)
                 answer_chain_start(call, reply);
         else if (call->op->kind == OP_JOIN || call->op->kind == OP_RENEW)
-                join_reply(io->join, call, reply);
+                join_reply(c->io->join, call, reply);
         else if (reply->err)
                 call_fail(call, reply->err);
         else if (call->op->kind == OP_EXPLAIN)
                 answer_explain(call, reply);
         else if (call->op->kind == OP_PLAN)
-                plans_barrier(io->plans, call);
+                plans_barrier(c->io->plans, call);
         else
                 answer(call, reply);
-}
-
-void calls_reply(struct calls *c, const struct reply *reply, bool committed)
-{
-        struct call *call = find(c, reply->ticket);
-        if (!call)
-                return; /* too late, or the caller has gone */
-        if ((committed && call->is_change) || !needs_proof(call) || is_proved(call))
-                deliver(call, reply);
-        else if (store_lead_is_over(c->io->s->store))
-                fail_unsure(call);
-        else
-                hold(call, held_reply(reply));
-}
-
-static void deliver_history(struct call *call, struct history_job *job)
-{
-        struct http_request *http = call->http;
-        struct grpc_call *grpc = call->grpc;
-        call_drop(call);
-        if (http)
-                http_reply_json(http, 200, str_c(&job->body), job->body.len);
-        else if (grpc)
-                grpc_call_reply(grpc, str_c(&job->body), job->body.len);
 }
 
 void calls_history(struct calls *c, struct history_job *job)
@@ -491,44 +438,18 @@ void calls_history(struct calls *c, struct history_job *job)
                 str_fini(&packed);
         } else if (call && job->err.code != ERR_OK)
                 call_fail(call, &job->err);
-        else if (call && needs_proof(call) && !is_proved(call)) {
-                if (store_lead_is_over(c->io->s->store))
-                        fail_unsure(call);
-                else {
-                        struct held *h = mem_must(sizeof(*h));
-                        h->history = TAKE_PTR(job);
-                        hold(call, h);
-                }
-        } else if (call)
-                deliver_history(call, job);
-        history_job_free(job);
-}
-
-void calls_proved(struct calls *c)
-{
-        if (c->unproved.len == 0)
-                return;
-        /* Those whose question has failed are asked for again with the next keep-alive. */
-        size_t n = c->unproved.len, kept = 0;
-        for (size_t i = 0; i < n; i++) {
-                struct call *call = find(c, c->unproved.at[i]);
-                if (!call || !call->held)
-                        continue;
-                if (!is_proved(call)) {
-                        c->unproved.at[kept++] = call->ticket;
-                        continue;
-                }
-                struct held *h = TAKE_PTR(call->held);
-                if (h->history)
-                        deliver_history(call, h->history);
-                else
-                        deliver(call, &h->reply);
-                held_free(h);
+        else if (call && may_be_replaced(call))
+                fail_unsure(call);
+        else if (call) {
+                struct http_request *http = call->http;
+                struct grpc_call *grpc = call->grpc;
+                call_drop(call);
+                if (http)
+                        http_reply_json(http, 200, str_c(&job->body), job->body.len);
+                else if (grpc)
+                        grpc_call_reply(grpc, str_c(&job->body), job->body.len);
         }
-        /* Delivering may have added some, behind. */
-        memmove(c->unproved.at + kept, c->unproved.at + n, (c->unproved.len - n) * sizeof(*c->unproved.at));
-        c->unproved.len -= n - kept;
-        atomic_store(&c->io->s->proof_wanted, c->unproved.len > 0);
+        history_job_free(job);
 }
 
 /* ---- sending and deadlines ------------------------------------------------------------------------------------------------------------------ */
@@ -561,10 +482,8 @@ static void expect(struct call *call, int64_t deadline_ms)
 {
         struct calls *c = call->io->calls;
         int64_t now = mono_ms(), look = now + LOOK_UP_MS;
-        if (call->deadline_ms == 0) {
+        if (call->deadline_ms == 0)
                 call->sent_ms = now;
-                call->asked_ns = clock_steady_ns();
-        }
         call->deadline_ms = deadline_ms;
         heap_set(&c->deadlines, slot_of(call->ticket), look < deadline_ms ? look : deadline_ms);
         arm(c);
@@ -697,6 +616,7 @@ void call_events(struct call *call, const Pb__ListEventsRequest *want)
         }
         job->json = call->http != NULL;
         job->json_flags = call->pretty ? JSON_PRETTY : JSON_COMPACT;
+        job->level = redact_level_of(call->role);
         job->since = want->since;
         job->before = want->before;
         job->newest_first = want->newest_first;

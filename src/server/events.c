@@ -7,6 +7,8 @@
 #include "base/mutant.h"
 #include "model/json.h"
 #include "model/pb.h"
+#include "model/redact.h"
+#include "server/access.h"
 #include "server/reader.h"
 #include "server/shared.h"
 #include <event2/event.h>
@@ -26,12 +28,17 @@ struct live_block {
         char data[];
 };
 
+/* An event as some subscribers get it; made when the first of them wants it, shared by all. */
+struct form {
+        char *data; /* NULL: nobody wanted it yet */
+        size_t len;
+};
+
 struct live {
         void *data; /* packed; in block */
         size_t len;
         struct live_block *block;
-        char *json; /* made when the first SSE subscriber wants it, shared by all */
-        size_t json_len;
+        struct form json[_REDACT_LEVELS], packed[_REDACT_LEVELS]; /* packed[REDACT_NOTHING] is data itself */
         struct event_peek peek;
 };
 
@@ -39,12 +46,13 @@ struct subscriber {
         uint64_t id; /* 0: free */
         struct sink sink;
         struct event_filter filter;
+        enum redact_level level; /* what it may not see */
         struct arena memory;
         uint64_t cursor; /* (V1): everything up to here has been sent or did not match */
         bool reading;    /* the reader thread has a job of ours */
         bool waiting;    /* for the client or for the reader's queue; the timer looks again */
         bool whole;      /* asked for everything that is kept: what was pruned before is no gap */
-        char request_id[64];
+        char request_id[64], actor[65];
 };
 
 struct events {
@@ -76,13 +84,17 @@ struct events *events_create(struct server *s, struct event_base *base, uint64_t
 static void live_drop(struct events *e)
 {
         struct live *l = &e->live[e->first % LIVE_MAX];
-        e->bytes -= l->len + l->json_len;
+        e->bytes -= l->len;
+        for (int i = 0; i < _REDACT_LEVELS; i++) {
+                e->bytes -= l->json[i].len + l->packed[i].len;
+                mem_free(l->json[i].data);
+                mem_free(l->packed[i].data);
+        }
         if (--l->block->refs == 0) {
                 if (e->block == l->block)
                         e->block = NULL;
                 mem_free(l->block);
         }
-        mem_free(l->json);
         *l = (struct live){ 0 };
         e->first++;
 }
@@ -178,20 +190,43 @@ void events_at(struct events *e, uint64_t head)
                 pump(e, e->subs.at[i]); /* the reader has what lies between */
 }
 
-static const char *live_json(struct events *e, struct live *l)
+static struct form live_json(const struct live *l, enum redact_level level)
 {
-        if (l->json)
-                return l->json;
         struct arena arena = ARENA_INIT;
         struct str out = STR_INIT;
         ProtobufCMessage *m = NULL;
-        if (pb_unpack_own(&pb__event__descriptor, l->data, l->len, &arena, &m, NULL) >= 0)
+        if (pb_unpack_own(&pb__event__descriptor, l->data, l->len, &arena, &m, NULL) >= 0) {
+                redact(level, m);
                 json_write(&out, m, JSON_COMPACT);
+        }
         arena_fini(&arena);
-        l->json_len = out.len;
-        l->json = str_take(&out);
-        e->bytes += l->json_len;
-        return l->json;
+        size_t len = out.len;
+        return (struct form){ str_take(&out), len };
+}
+
+static struct form live_packed(const struct live *l, enum redact_level level)
+{
+        struct str out = STR_INIT;
+        redact_packed(level, &pb__event__descriptor, l->data, l->len, &out);
+        size_t len = out.len;
+        return (struct form){ str_take(&out), len };
+}
+
+/* The event as this subscriber may see it. Most hold nothing that is hidden from anybody: one form does for all. */
+static struct form live_form(struct events *e, struct live *l, const struct subscriber *sub)
+{
+        enum redact_level level = sub->level;
+        bool json = sub->sink.http != NULL;
+        if (!redact_finds(level, &pb__event__descriptor, l->data, l->len))
+                level = REDACT_NOTHING;
+        if (!json && level == REDACT_NOTHING)
+                return (struct form){ l->data, l->len };
+        struct form *f = json ? &l->json[level] : &l->packed[level];
+        if (!f->data) {
+                *f = json ? live_json(l, level) : live_packed(l, level);
+                e->bytes += f->len;
+        }
+        return *f;
 }
 
 static const char *type_name(uint32_t type)
@@ -202,20 +237,31 @@ static const char *type_name(uint32_t type)
 
 /* ---- subscribers ---------------------------------------------------------------------------------------------------------------------------- */
 
+int events_have_room(const struct events *e, const struct caller *who, struct err *err)
+{
+        uint32_t max = e->s->opt.max_subscribers;
+        size_t own = 0, share = access_share(e->s, max);
+        if (e->stopped || e->subs.len >= max)
+                return err_set(err, e->stopped ? ERR_UNAVAILABLE : ERR_LIMIT,
+                               .msg = e->stopped ? "the server is stopping" : "too many event streams are open",
+                               .detail = fmt("%zu, at most %u", e->subs.len, max), .retry_after_ms = 5000);
+        for (size_t i = 0; i < e->subs.len; i++)
+                own += str_eq(e->subs.at[i]->actor, who->actor);
+        return own < share ? 0 : access_share_used(who, "event streams", share, err);
+}
+
 uint64_t events_subscribe(struct events *e, const struct event_subscription *want, struct err *err)
 {
-        if (e->stopped || e->subs.len >= e->s->opt.max_subscribers) {
-                err_set(err, e->stopped ? ERR_UNAVAILABLE : ERR_LIMIT,
-                        .msg = e->stopped ? "the server is stopping" : "too many event streams are open",
-                        .detail = fmt("%zu, at most %u", e->subs.len, e->s->opt.max_subscribers), .retry_after_ms = 5000);
+        if (events_have_room(e, want->who, err) < 0)
                 return 0;
-        }
         struct subscriber *sub = mem_must(sizeof(*sub));
         sub->id = ++e->next_id;
         sub->sink = want->sink;
         sub->filter = event_filter_copy(want->filter, &sub->memory);
         sub->cursor = want->since < e->head ? want->since : e->head;
         sub->whole = want->since == 0;
+        sub->level = redact_level_of(want->who->role);
+        memcpy(sub->actor, want->who->actor, sizeof(sub->actor));
         strncpy(sub->request_id, want->request_id ? want->request_id : "", sizeof(sub->request_id) - 1);
         *array_push(&e->subs) = sub;
         pump(e, sub);
@@ -279,6 +325,7 @@ static void fetch(struct events *e, struct subscriber *sub)
         job->json = sub->sink.http != NULL;
         job->json_flags = JSON_COMPACT;
         job->filter = event_filter_copy(&sub->filter, &job->memory);
+        job->level = sub->level;
         job->since = sub->cursor;
         job->before = e->head + 1 + MUTANT(sse_seam); /* (V2): the reader may already see more than was released */
         job->limit = CHUNK_EVENTS;
@@ -362,9 +409,8 @@ static void pump(struct events *e, struct subscriber *sub)
                 }
                 struct live *l = &e->live[(sub->cursor + 1) % LIVE_MAX];
                 if (event_matches(&sub->filter, &l->peek)) {
-                        const void *data = sub->sink.http ? live_json(e, l) : l->data;
-                        int r =
-                            sink_send_event(&sub->sink, l->peek.seq, type_name(l->peek.type), data, sub->sink.http ? l->json_len : l->len);
+                        struct form f = live_form(e, l, sub);
+                        int r = sink_send_event(&sub->sink, l->peek.seq, type_name(l->peek.type), f.data, f.len);
                         if (r < 0)
                                 return; /* its on_close follows */
                         count(&e->s->metrics.events_sent);

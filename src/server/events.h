@@ -19,6 +19,7 @@ struct events;
 struct server;
 struct event_base;
 struct history_job;
+struct caller;
 
 struct events *events_create(struct server *s, struct event_base *base, uint64_t head);
 void events_destroy(struct events *e); /* every stream must have been closed */
@@ -34,8 +35,12 @@ struct event_subscription {
         const struct event_filter *filter; /* copied */
         uint64_t since;                    /* beyond the head: from now on; 0: everything that is kept */
         const char *request_id;
+        const struct caller *who; /* what it may see, and whose share the stream is of; copied */
 };
-/* Returns an id, or 0 with err set: too many. */
+/* May this caller open one more? Not if there are too many, or this one has more than its share: one must not be able to
+ * take all of them (A7). ERR_LIMIT, ERR_UNAVAILABLE. */
+int events_have_room(const struct events *e, const struct caller *who, struct err *err);
+/* Returns an id, or 0 with err set: the same. */
 uint64_t events_subscribe(struct events *e, const struct event_subscription *sub, struct err *err);
 /* The client has gone (the sink's on_close). Unknown ids are fine. */
 void events_unsubscribe(struct events *e, uint64_t id);

@@ -223,11 +223,8 @@ static const char *peer_of(const struct call *call)
 static const char *authorization_of(const struct call *call)
 {
         const char *text = header_of(call, "authorization"), *cookie = text ? NULL : header_of(call, "cookie");
-        const char *at = cookie ? strstr(cookie, "berth_token=") : NULL;
-        if (!at)
-                return text;
-        at += strlen("berth_token=");
-        return fmt("Bearer %.*s", (int)strcspn(at, "; "), at);
+        const char *token = access_cookie(cookie);
+        return token ? fmt("Bearer %.*s", (int)strcspn(token, "; "), token) : text;
 }
 
 static size_t add_text(struct grpc_metadata *to, size_t n, const char *name, const char *value)
@@ -347,12 +344,10 @@ static void pipe_start(struct grpc_call *down, const struct door *door)
         };
         struct io *io = door->io;
         struct err err = { 0 };
-        char request_id[65], actor[65];
+        char request_id[65];
         struct grpc_channel *to = NULL;
-        struct credentials shown = access_of_grpc(down);
         struct caller who;
-        rpc_caller(io, down, request_id, actor);
-        access_caller(io->access, &shown, &who);
+        rpc_caller(io, down, request_id, &who);
         if (grpc_call_header(down, FORWARDED_HEADER, NULL))
                 io_not_leading(io, &err);
         else
@@ -367,7 +362,7 @@ static void pipe_start(struct grpc_call *down, const struct door *door)
         struct grpc_metadata metadata[7];
         size_t n = add_text(metadata, 0, FORWARDED_HEADER, "1");
         n = add_text(metadata, n, "x-request-id", request_id);
-        n = add_text(metadata, n, "x-berth-actor", actor);
+        n = add_text(metadata, n, "x-berth-actor", who.actor);
         n = add_text(metadata, n, "x-berth-role", access_role_name(who.role));
         n = add_text(metadata, n, PEER_HEADER, grpc_call_peer(down));
         n = add_text(metadata, n, "authorization", grpc_call_header(down, "authorization", NULL));

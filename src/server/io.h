@@ -14,6 +14,7 @@
 #include "server/webhooks.h"
 
 struct access;
+struct caller;
 struct http_server;
 struct grpc_server;
 struct tls;
@@ -28,7 +29,10 @@ struct door {
         const struct door *self;
         struct io *io;
         const struct op *op;
-        void (*start)(struct grpc_call *call); /* gRPC: what comes after the caller was let in */
+        /* gRPC: what serves it, once the caller was let in and the first message is there: see rpc.c */
+        void (*start)(struct grpc_call *call);
+        void (*message)(struct grpc_call *call, const void *data, size_t len);
+        void (*half_close)(struct grpc_call *call);
 };
 
 struct io {
@@ -78,8 +82,8 @@ int io_not_leading(struct io *io, struct err *err);
 void io_request_id(struct io *io, const char *wanted, char ret[static 65]);
 /* Who asks: the certificate's name ("ann", "node:n1") if there is one, else what the header says if it is sane, else "anonymous". */
 void io_actor(const struct tls_identity *who, const char *header, char ret[static 65]);
-/* The same from metadata of a gRPC call. */
-void rpc_caller(struct io *io, struct grpc_call *call, char ret_request_id[static 65], char ret_actor[static 65]);
+/* Both of a gRPC call. */
+void rpc_caller(struct io *io, struct grpc_call *call, char ret_request_id[static 65], struct caller *ret_caller);
 
 /* With client certificates required: does this caller's say that it is that node? ERR_DENIED with a sentence, counted and logged, when
  * not. Without them (no TLS, or no --tls-ca) everybody is whoever they say. */

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "model/json.h"
 #include "model/pb.h"
+#include "model/redact.h"
 #include "net/http.h"
 #include "server/access.h"
 #include "server/io.h"
@@ -71,8 +72,10 @@ ProtobufCMessage *persys_reply(struct persys *p, const struct reply *reply, stru
 {
         struct err err = { 0 };
         ProtobufCMessage *m = NULL;
-        if (reply->type && pb_unpack_own(reply->type, reply->data, reply->len, arena, &m, &err) >= 0)
+        if (reply->type && pb_unpack_own(reply->type, reply->data, reply->len, arena, &m, &err) >= 0) {
+                redact(redact_level_of(p->role), m);
                 return m;
+        }
         log_error("a reply of the core cannot be read", LOG_S("op", p->door->op->name), LOG_S("request_id", p->request_id), LOG_E(&err));
         persys_fail(p, GRPC_INTERNAL, "the server could not read its own answer");
         return NULL;

@@ -151,10 +151,14 @@ static int by_chain(struct store_reader *reader, struct scan *s, struct err *err
 
 /* ---- encoding ------------------------------------------------------------------------------------------------------------------------------ */
 
-static Pb__Event *unpack(struct arena *arena, const struct found *f)
+/* As whoever asked may see it. */
+static Pb__Event *unpack(const struct history_job *job, struct arena *arena, const struct found *f)
 {
         ProtobufCMessage *m = NULL;
-        return pb_unpack_own(&pb__event__descriptor, f->data, f->len, arena, &m, NULL) < 0 ? NULL : (Pb__Event *)m;
+        if (pb_unpack_own(&pb__event__descriptor, f->data, f->len, arena, &m, NULL) < 0)
+                return NULL;
+        redact(job->level, m);
+        return (Pb__Event *)m;
 }
 
 static void encode_list(struct scan *s)
@@ -163,7 +167,7 @@ static void encode_list(struct scan *s)
         Pb__ListEventsResponse resp = PB__LIST_EVENTS_RESPONSE__INIT;
         Pb__Event **items = arena_new_n(&s->memory, Pb__Event *, s->found.len + 1);
         for (size_t i = 0; i < s->found.len; i++)
-                if ((items[resp.n_items] = unpack(&s->memory, &s->found.at[i])))
+                if ((items[resp.n_items] = unpack(job, &s->memory, &s->found.at[i])))
                         resp.n_items++;
         resp.items = items;
         resp.head = job->head;
@@ -184,11 +188,11 @@ static void encode_items(struct scan *s)
                 const struct found *f = &s->found.at[i];
                 struct history_item *item = array_push(&job->items);
                 *item = (struct history_item){ .seq = f->seq, .type = f->type, .at = job->body.len };
-                Pb__Event *ev = job->json ? unpack(&s->memory, f) : NULL;
+                Pb__Event *ev = job->json ? unpack(job, &s->memory, f) : NULL;
                 if (ev)
                         json_write(&job->body, &ev->base, job->json_flags);
                 else if (!job->json)
-                        str_add(&job->body, f->data, f->len);
+                        redact_packed(job->level, &pb__event__descriptor, f->data, f->len, &job->body);
                 item->len = job->body.len - item->at;
         }
 }

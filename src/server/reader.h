@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/array.h"
 #include "base/str.h"
+#include "model/redact.h"
 #include "server/filter.h"
 
 #define HISTORY_SCAN_MAX 20000
@@ -31,6 +32,7 @@ struct history_job {
         uint64_t owner;
         bool json; /* else packed */
         unsigned json_flags;
+        enum redact_level level; /* what whoever asked may not see */
         struct event_filter filter;
         uint64_t since;  /* events with a larger sequence */
         uint64_t before; /* events with a smaller one; 0: no bound */

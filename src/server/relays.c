@@ -97,8 +97,20 @@ size_t relays_len(const struct relays *rs)
         return rs->n;
 }
 
-static struct relay *relay_new(struct relays *rs, const struct op *op, struct err *err)
+/* Of one caller: all, or those through one agent. */
+static size_t relays_by(const struct relays *rs, const char *actor, uint64_t session)
 {
+        size_t n = 0;
+        for (size_t i = 0; i < rs->slots.len; i++) {
+                const struct relay *r = rs->slots.at[i];
+                n += r && (session == 0 || r->session == session) && str_eq(r->actor, actor);
+        }
+        return n;
+}
+
+static struct relay *relay_new(struct relays *rs, const struct op *op, const struct caller *who, struct err *err)
+{
+        size_t share = access_share(rs->io->s, RELAYS_MAX);
         if (rs->stopped) {
                 err_set(err, ERR_UNAVAILABLE, .msg = "the server is stopping", .retry_after_ms = 2000);
                 return NULL;
@@ -106,6 +118,10 @@ static struct relay *relay_new(struct relays *rs, const struct op *op, struct er
         if (rs->n >= RELAYS_MAX) {
                 err_set(err, ERR_LIMIT, .msg = "too many logs and exec streams are open", .detail = fmt("%d", RELAYS_MAX),
                         .retry_after_ms = 5000);
+                return NULL;
+        }
+        if (relays_by(rs, who->actor, 0) >= share) {
+                access_share_used(who, "logs and exec streams", share, err);
                 return NULL;
         }
         size_t slot = 0;
@@ -118,6 +134,7 @@ static struct relay *relay_new(struct relays *rs, const struct op *op, struct er
         r->door = &rs->io->doors[op_index(op)];
         r->io = rs->io;
         r->op = op;
+        memcpy(r->actor, who->actor, sizeof(r->actor));
         rs->slots.at[slot] = r;
         rs->n++;
         return r;
@@ -277,6 +294,12 @@ static void on_located(void *ctx, const struct reply *reply)
                 finish_with(r, false, ERR_LIMIT, "too many logs and exec streams are open on this node", "close some of them");
                 return;
         }
+        size_t share = rs->io->s->opt.auth ? (rs->io->s->opt.max_relays_per_agent + 1) / 2 : SIZE_MAX;
+        if (relays_by(rs, r->actor, reply->session) >= share) {
+                finish_with(r, false, ERR_LIMIT, fmt("%s has too many logs and exec streams open on this node: %zu", r->actor, share),
+                            "close some of them");
+                return;
+        }
         r->session = reply->session;
         r->opened_ms = mono_ms();
         if (ask_agent(r) < 0) {
@@ -327,20 +350,17 @@ static void on_http_close(struct http_request *req, void *ctx)
         user_gone(ctx);
 }
 
-void relays_http_logs(struct relays *rs, const struct op *op, struct http_request *req, const Pb__LogsRequest *want)
+void relays_http_logs(struct relays *rs, const struct op *op, struct http_request *req, const struct caller *who,
+                      const Pb__LogsRequest *want)
 {
         struct err err = { 0 };
-        struct relay *r = relay_new(rs, op, &err);
+        struct relay *r = relay_new(rs, op, who, &err);
         if (!r) {
                 http_reply_err(req, 0, &err);
                 return;
         }
         r->sink.http = req;
         strncpy(r->request_id, http_request_id(req), sizeof(r->request_id) - 1);
-        struct credentials shown = access_of_http(req);
-        struct caller who;
-        access_caller(rs->io->access, &shown, &who);
-        strcpy(r->actor, who.actor);
         r->logs = (Pb__LogsRequest *)pb_clone(&r->memory, &want->base);
         http_on_close(req, on_http_close, r);
         locate(r, r->logs->id);
@@ -519,14 +539,17 @@ static void on_start(struct grpc_call *call)
 {
         const struct door *door = rpc_door(call);
         struct err err = { 0 };
-        struct relay *r = relay_new(door->io->relays, door->op, &err);
+        char request_id[65];
+        struct caller who;
+        rpc_caller(door->io, call, request_id, &who);
+        struct relay *r = relay_new(door->io->relays, door->op, &who, &err);
         if (!r) {
-                grpc_finish_err(call, &err, NULL);
+                grpc_finish_err(call, &err, request_id);
                 return;
         }
         grpc_call_set_data(call, r);
         r->sink.grpc = call;
-        rpc_caller(door->io, call, r->request_id, r->actor);
+        memcpy(r->request_id, request_id, sizeof(r->request_id));
 }
 
 static void on_logs_message(struct grpc_call *call, const void *data, size_t len)

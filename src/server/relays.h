@@ -3,6 +3,9 @@
  * A relay first asks the core where the workload is, then opens a numbered stream on that agent's connection. What the agent sends is passed on as fast as
  * the user takes it; what does not fit waits here up to a limit, beyond which the relay is ended with a sentence. What the user sends is read only while
  * the agent's queue is short. Either side going away ends the other.
+ *
+ * A caller has a share of all relays, and at most half of those through one agent, so that others get through too (A7). Over gRPC a relay is
+ * made when the first message is there (rpc.c), never by headers alone.
  */
 #ifndef BERTH_SERVER_RELAYS_H
 #define BERTH_SERVER_RELAYS_H
@@ -16,13 +19,15 @@ struct relays;
 struct http_request;
 struct grpc_callbacks;
 struct op;
+struct caller;
 
 struct relays *relays_create(struct io *io);
 void relays_destroy(struct relays *r);
 size_t relays_len(const struct relays *r);
 
 /* GET /workloads/{id}/logs. The request is answered here, also when it fails. */
-void relays_http_logs(struct relays *r, const struct op *op, struct http_request *req, const Pb__LogsRequest *want);
+void relays_http_logs(struct relays *r, const struct op *op, struct http_request *req, const struct caller *who,
+                      const Pb__LogsRequest *want);
 /* For the methods Logs and Exec; their ctx is the struct door. */
 struct grpc_callbacks relays_callbacks(bool exec);
 

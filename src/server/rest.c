@@ -43,15 +43,16 @@ static void reply_health(struct io *io, struct http_request *req)
         struct server *s = io->s;
         struct str out = STR_INIT;
         char when[TIME_TEXT_LEN];
-        char reason[256];
-        bool degraded = server_is_degraded(s, reason);
+        bool degraded = atomic_load(&s->degraded);
         pthread_mutex_lock(&s->lock);
         bool held = s->stats.braking;
         pthread_mutex_unlock(&s->lock);
         str_addf(&out, "{\"status\":\"%s\",\"mode\":\"%s\"", degraded ? "degraded" : "ok", degraded ? "degraded" : "normal");
         if (degraded) {
+                pthread_mutex_lock(&s->lock);
                 str_adds(&out, ",\"reason\":");
-                json_write_string(&out, reason, strlen(reason));
+                json_write_string(&out, s->degraded_reason, strlen(s->degraded_reason));
+                pthread_mutex_unlock(&s->lock);
         }
         reply_role(s, &out);
         if (held) /* C11: too many nodes are silent */
@@ -74,7 +75,7 @@ static void reply_metrics(struct io *io, struct http_request *req)
         struct metrics_now now = {
                 .core = &stats,
                 .head = atomic_load(&s->committed),
-                .degraded = server_is_degraded(s, NULL),
+                .degraded = atomic_load(&s->degraded),
                 .ring_queue = queue_len(s->ring_queue),
                 .io_queue = queue_len(s->io_queue),
                 .reader_queue = queue_len(s->reader_queue),
@@ -116,22 +117,18 @@ static void on_stream_close(struct http_request *req, void *ctx)
         events_unsubscribe(io->events, (uint64_t)(uintptr_t)http_data(req));
 }
 
-static void watch(struct io *io, struct http_request *req, const Pb__ListEventsRequest *want)
+static void watch(struct io *io, struct http_request *req, const struct caller *who, const Pb__ListEventsRequest *want)
 {
         struct arena arena = ARENA_INIT;
         struct event_filter filter;
         struct err err = { 0 };
-        if (event_filter_parse(want, &arena, &filter, &err) < 0) {
-                http_reply_err(req, 0, &err);
-        } else if (io->stopping || events_subscribers(io->events) >= io->s->opt.max_subscribers) {
-                err_set(&err, ERR_LIMIT, .msg = io->stopping ? "the server is stopping" : "too many event streams are open",
-                        .retry_after_ms = 5000);
+        if (event_filter_parse(want, &arena, &filter, &err) < 0 || events_have_room(io->events, who, &err) < 0) {
                 http_reply_err(req, 0, &err);
         } else {
                 http_sse_start(req, (struct http_field[]){ HTTP_FIELD("X-Accel-Buffering", "no"), HTTP_FIELD_END });
                 http_on_close(req, on_stream_close, io);
                 struct event_subscription sub = {
-                        .sink.http = req, .filter = &filter, .since = want->since, .request_id = http_request_id(req)
+                        .sink.http = req, .filter = &filter, .since = want->since, .request_id = http_request_id(req), .who = who
                 };
                 http_set_data(req, (void *)(uintptr_t)events_subscribe(io->events, &sub, &err));
         }
@@ -309,7 +306,7 @@ static void serve(struct http_request *req, void *ctx)
                 return;
         case OP_WATCH:
                 access_guard_http(io->access, req, &shown);
-                watch(io, req, (Pb__ListEventsRequest *)request);
+                watch(io, req, &who, (Pb__ListEventsRequest *)request);
                 break;
         case OP_LOGS:
                 if (!io->leads) {
@@ -317,7 +314,7 @@ static void serve(struct http_request *req, void *ctx)
                         break;
                 }
                 access_guard_http(io->access, req, &shown);
-                relays_http_logs(io->relays, door->op, req, (Pb__LogsRequest *)request);
+                relays_http_logs(io->relays, door->op, req, &who, (Pb__LogsRequest *)request);
                 break;
         case OP_HEALTH:
                 reply_health(io, req);

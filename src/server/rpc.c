@@ -12,6 +12,8 @@
 
 #define GRPC_MESSAGE_BYTES (4 * 1024 * 1024)
 #define REFLECTION_MESSAGE_BYTES 16384
+#define STRANGER_MESSAGE_MS 5000               /* in which the message must be there, of those who need not say who they are */
+#define AGENT_MESSAGE_MS 60000                 /* of a hello, which can be large */
 #define AGENT_MESSAGE_BYTES (32 * 1024 * 1024) /* a hello lists everything that a node holds */
 
 const struct door *rpc_door(struct grpc_call *call)
@@ -40,13 +42,11 @@ void rpc_done(struct grpc_call *call, int status)
                   LOG_S("peer", grpc_call_peer(call)));
 }
 
-void rpc_caller(struct io *io, struct grpc_call *call, char ret_request_id[static 65], char ret_actor[static 65])
+void rpc_caller(struct io *io, struct grpc_call *call, char ret_request_id[static 65], struct caller *ret_caller)
 {
         struct credentials shown = access_of_grpc(call);
-        struct caller who;
-        access_caller(io->access, &shown, &who);
+        access_caller(io->access, &shown, ret_caller);
         io_request_id(io, grpc_call_header(call, "x-request-id", NULL), ret_request_id);
-        strcpy(ret_actor, who.actor);
 }
 
 /* ---- unary calls ---------------------------------------------------------------------------------------------------------------------------- */
@@ -61,11 +61,9 @@ static void unary_start(struct grpc_call *grpc)
                 return;
         }
         call->grpc = grpc;
-        struct credentials shown = access_of_grpc(grpc);
         struct caller who;
-        access_caller(door->io->access, &shown, &who);
+        rpc_caller(door->io, grpc, call->request_id, &who);
         call_set_caller(call, &who);
-        io_request_id(door->io, grpc_call_header(grpc, "x-request-id", NULL), call->request_id);
         call->was_forwarded = grpc_call_header(grpc, FORWARDED_HEADER, NULL) != NULL;
         call->consistent = grpc_call_header(grpc, CONSISTENT_HEADER, NULL) != NULL;
         grpc_call_set_data(grpc, call);
@@ -131,18 +129,22 @@ static void watch_message(struct grpc_call *grpc, const void *data, size_t len)
         struct err err = { 0 };
         ProtobufCMessage *m = NULL;
         struct event_filter filter;
-        char request_id[65], actor[65];
+        char request_id[65];
+        struct caller who;
         if (!w || w->subscription)
                 return;
-        rpc_caller(w->door->io, grpc, request_id, actor);
+        rpc_caller(w->door->io, grpc, request_id, &who);
         if (op_decode_packed(w->door->op, data, len, &arena, &m, &err) < 0 ||
-            event_filter_parse((Pb__ListEventsRequest *)m, &arena, &filter, &err) < 0) {
+            event_filter_parse((Pb__ListEventsRequest *)m, &arena, &filter, &err) < 0 ||
+            events_have_room(w->door->io->events, &who, &err) < 0) {
                 grpc_finish_err(grpc, &err, request_id);
         } else {
                 grpc_call_send_headers(grpc, NULL); /* accepted: a client that waits for silence knows that it is silence */
-                struct event_subscription sub = {
-                        .sink.grpc = grpc, .filter = &filter, .since = ((Pb__ListEventsRequest *)m)->since, .request_id = request_id
-                };
+                struct event_subscription sub = { .sink.grpc = grpc,
+                                                  .filter = &filter,
+                                                  .since = ((Pb__ListEventsRequest *)m)->since,
+                                                  .request_id = request_id,
+                                                  .who = &who };
                 w->subscription = events_subscribe(w->door->io->events, &sub, &err);
                 if (!w->subscription)
                         grpc_finish_err(grpc, &err, request_id);
@@ -162,7 +164,10 @@ static void watch_close(struct grpc_call *grpc, enum grpc_status status)
 
 /* ---- the door ------------------------------------------------------------------------------------------------------------------------------- */
 
-/* Nothing is begun for somebody who may not. */
+/* Nothing is begun for somebody who may not; and nothing for headers alone: they cost a caller next to nothing, and what they
+ * would hold (a place among the calls, a relay, a stream to the leader) would be gone for all others. So whoever was let in is
+ * served from the first message on, for which grpc_method.first_message_ms waits (E2). Agents' streams have a limit of
+ * their own, for nodes only, and a time within which they must say hello: those begin at once. */
 static void guarded_start(struct grpc_call *call)
 {
         const struct door *door = rpc_door(call);
@@ -171,12 +176,48 @@ static void guarded_start(struct grpc_call *call)
         struct err err = { 0 };
         if (access_check(door->io->access, door->op, &shown, &who, &err) < 0)
                 grpc_finish_err(call, &err, grpc_call_header(call, "x-request-id", NULL));
-        else if (door->start) {
-                enum op_kind kind = door->op->kind;
-                if (kind == OP_WATCH || kind == OP_LOGS || kind == OP_EXEC || kind == OP_AGENT)
-                        access_guard_grpc(door->io->access, call, &shown);
+        else if (door->op->kind == OP_AGENT) {
+                access_guard_grpc(door->io->access, call, &shown);
                 door->start(call);
         }
+}
+
+static bool is_begun(struct grpc_call *call)
+{
+        const struct door *door = rpc_door(call);
+        if (rpc_data(call))
+                return true;
+        if (grpc_call_is_over(call)) /* refused, or answered */
+                return false;
+        enum op_kind kind = door->op->kind;
+        if (kind == OP_WATCH || kind == OP_LOGS || kind == OP_EXEC) {
+                struct credentials shown = access_of_grpc(call);
+                access_guard_grpc(door->io->access, call, &shown);
+        }
+        if (door->start)
+                door->start(call);
+        return !grpc_call_is_over(call);
+}
+
+/* The row of whatever serves it now: a pipe has a door of its own. */
+static const struct door *own_door(struct grpc_call *call)
+{
+        const struct door *door = rpc_door(call);
+        return &door->io->doors[op_index(door->op)];
+}
+
+static void guarded_message(struct grpc_call *call, const void *data, size_t len)
+{
+        const struct door *door = own_door(call);
+        if (is_begun(call) && door->message)
+                door->message(call, data, len);
+}
+
+static void guarded_half_close(struct grpc_call *call)
+{
+        const struct door *door = own_door(call);
+        if (is_begun(call) && door->half_close)
+                door->half_close(call);
 }
 
 static struct grpc_method method_of(const struct op *op)
@@ -242,8 +283,13 @@ int rpc_open(struct io *io, struct err *err)
                         m.on = forward_callbacks(&ops[i]);
                 }
                 m.ctx = &io->doors[i];
+                m.first_message_ms = ops[i].kind == OP_AGENT ? AGENT_MESSAGE_MS : ops[i].needs == NEEDS_NOTHING ? STRANGER_MESSAGE_MS : 0;
                 io->doors[i].start = m.on.on_start;
+                io->doors[i].message = m.on.on_message;
+                io->doors[i].half_close = m.on.on_half_close;
                 m.on.on_start = guarded_start;
+                m.on.on_message = guarded_message;
+                m.on.on_half_close = guarded_half_close;
                 if ((r = grpc_server_add(io->grpc, ops[i].rpc, &m, err)) < 0)
                         return r;
         }
