@@ -57,15 +57,24 @@ int agent_disk_read(const char *data_dir, struct str *ret, struct err *err)
         return file_read(path, RECORD_MAX_BYTES, ret, err);
 }
 
-static void load_unit(struct agent *a, const char *path)
+static int load_unit(struct agent *a, const char *path, struct err *ret_err)
 {
         _cleanup_(str_finip) struct str data = STR_INIT;
         struct err err = { 0 };
+        int r = file_read(path, RECORD_MAX_BYTES, &data, &err);
 
-        if (file_read(path, RECORD_MAX_BYTES, &data, &err) == 0 && engine_load_unit(a->engine, str_c(&data), data.len, &err) == 0)
-                return;
-        log_error("a unit's record cannot be used; it is put aside", LOG_S("path", path), LOG_E(&err));
-        rename(path, fmt("%s.bad", path));
+        if (r == 0)
+                r = engine_load_unit(a->engine, str_c(&data), data.len, &err);
+        if (r == -ERR_NOMEM) { /* there is nothing wrong with the record */
+                if (ret_err)
+                        *ret_err = err;
+                return r;
+        }
+        if (r < 0) {
+                log_error("a unit's record cannot be used; it is put aside", LOG_S("path", path), LOG_E(&err));
+                rename(path, fmt("%s.bad", path));
+        }
+        return 0;
 }
 
 int agent_disk_load_units(struct agent *a, struct err *err)
@@ -80,14 +89,14 @@ int agent_disk_load_units(struct agent *a, struct err *err)
         dir = opendir(units);
         if (!dir)
                 return err_sys(err, errno, fmt("cannot read %s", units));
-        while ((de = readdir(dir))) {
+        while (r == 0 && (de = readdir(dir))) {
                 const char *path = fmt("%s/%s/" RECORD_NAME, units, de->d_name);
 
                 if (de->d_name[0] != '.' && file_exists(path))
-                        load_unit(a, path);
+                        r = load_unit(a, path, err);
         }
         closedir(dir);
-        return 0;
+        return r;
 }
 
 static char *record_path(const char *data_dir, const struct engine_order *o)

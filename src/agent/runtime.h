@@ -96,6 +96,7 @@ struct exec_options {
         const char *const *argv; /* NULL-terminated */
         bool tty;
         int rows, cols;
+        const char *term; /* TERM, with a terminal; NULL or "": not known */
 };
 
 struct runtime_usage {

@@ -25,6 +25,9 @@ static int path_error(struct err *err, int errnum, const char *doing, const char
 
         if (errnum == ENOENT)
                 return err_set(err, ERR_NOT_FOUND, .msg = msg, .detail = "no such file or directory");
+        if (errnum == EMFILE || errnum == ENFILE || errnum == ENOMEM) /* says nothing about the file */
+                return err_set(err, ERR_NOMEM, .msg = msg, .detail = strerror(errnum),
+                               .hint = "allow the process more open files (ulimit -n, LimitNOFILE)");
         return err_sys(err, errnum, msg);
 }
 

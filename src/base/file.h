@@ -5,7 +5,8 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* Appends, or leaves ret as it was. ERR_NOT_FOUND, ERR_LIMIT (more than max_bytes), ERR_IO. */
+/* Appends, or leaves ret as it was. ERR_NOT_FOUND, ERR_LIMIT (more than max_bytes), ERR_NOMEM (no memory or no file
+ * descriptor is left: that says nothing about the file), ERR_IO. */
 int file_read(const char *path, size_t max_bytes, struct str *ret, struct err *err);
 /* Written beside (path.XXXXXX, which a crash may leave behind), synced, renamed, directory synced: old or new, never half.
  * mode is exact, whatever the umask. */

@@ -6,6 +6,7 @@
 #include "agent/runtimes/cgroup.h"
 #include "base/err.h"
 #include "base/str.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,6 +15,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define DEPTH_MAX 8 /* of groups that a unit makes below its own */
 
 enum place { CPU, MEMORY, PIDS, FREEZER, UNIFIED, _PLACES };
 static const char *const controllers[] = { "cpu", "memory", "pids", "freezer" };
@@ -230,22 +233,62 @@ bool cgroup_oom(const char *name)
         return at && strtol(at + strlen("oom_kill "), NULL, 10) > 0;
 }
 
-void cgroup_processes(const char *name, pid_list *out)
+/* The groups below one, depth first, then itself: visit() is called for each with its path. */
+static bool walk(const char *path, int depth, bool (*visit)(const char *path, void *ctx), void *ctx)
 {
-        if (!name[0])
-                return;
-        find_places();
-        for (int c = CPU; c < _PLACES; c++) {
-                FILE *f = places.parent[c][0] ? fopen(fmt("%s/%s/cgroup.procs", places.parent[c], name), "re") : NULL;
-                int pid;
+        DIR *dir = opendir(path);
+        bool whole = true;
+        struct dirent *de;
 
-                if (!f)
-                        continue;
-                while (fscanf(f, "%d", &pid) == 1)
-                        if (pid > 0 && proc_start_time(pid))
-                                *array_push(out) = pid;
-                fclose(f);
+        if (!dir)
+                return errno == ENOENT;
+        while (depth > 0 && (de = readdir(dir)))
+                if (de->d_type == DT_DIR && de->d_name[0] != '.') {
+                        _cleanup_(mem_freep) char *below = mem_strdup(fmt("%s/%s", path, de->d_name));
+
+                        whole = walk(below, depth - 1, visit, ctx) && whole;
+                }
+        closedir(dir);
+        return visit(path, ctx) && whole;
+}
+
+static bool add_processes(const char *path, void *ctx)
+{
+        pid_list *out = ctx;
+        FILE *f = fopen(fmt("%s/cgroup.procs", path), "re");
+        int pid;
+
+        if (!f)
+                return errno == ENOENT || errno == ENODEV;
+        while (fscanf(f, "%d", &pid) == 1)
+                if (pid > 0 && proc_start_time(pid))
+                        *array_push(out) = pid;
+        fclose(f);
+        return true;
+}
+
+bool cgroup_processes(const char *name, pid_list *out)
+{
+        bool whole = true;
+
+        if (!name[0])
+                return true;
+        find_places();
+        for (int c = CPU; c < _PLACES; c++)
+                if (places.parent[c][0] && (c == UNIFIED || !is_unified((enum place)c)))
+                        whole = walk(fmt("%s/%s", places.parent[c], name), DEPTH_MAX, add_processes, out) && whole;
+        return whole;
+}
+
+static bool remove_dir(const char *path, void *ctx)
+{
+        (void)ctx;
+        for (int tries = 0; tries < 50; tries++) { /* the kernel lets go of the last process a moment after it was reaped */
+                if (rmdir(path) == 0 || errno != EBUSY)
+                        break;
+                usleep(2000);
         }
+        return true;
 }
 
 void cgroup_remove(const char *name)
@@ -253,13 +296,7 @@ void cgroup_remove(const char *name)
         if (!name[0])
                 return;
         find_places();
-        for (int c = CPU; c < _PLACES; c++) {
-                if (!places.parent[c][0])
-                        continue;
-                for (int tries = 0; tries < 50; tries++) { /* the kernel lets go of the last process a moment after it was reaped */
-                        if (rmdir(fmt("%s/%s", places.parent[c], name)) == 0 || errno != EBUSY)
-                                break;
-                        usleep(2000);
-                }
-        }
+        for (int c = CPU; c < _PLACES; c++)
+                if (places.parent[c][0] && (c == UNIFIED || !is_unified((enum place)c)))
+                        (void)walk(fmt("%s/%s", places.parent[c], name), DEPTH_MAX, remove_dir, NULL);
 }

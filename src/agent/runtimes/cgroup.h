@@ -20,9 +20,10 @@ struct cgroup_limits {
 #define CGROUP_MISSING_LEN 64
 /* Makes the groups of this name. Returns whether there is at least one; ret_missing: "cpu memory pids", those of the wanted limits that are not enforced. */
 bool cgroup_make(const char *name, const struct cgroup_limits *limits, char ret_missing[CGROUP_MISSING_LEN]);
-void cgroup_enter(const char *name);                    /* this process, with all it starts; after fork */
-bool cgroup_oom(const char *name);                      /* the kernel killed something in it for its memory limit */
-void cgroup_processes(const char *name, pid_list *out); /* appends */
-void cgroup_remove(const char *name);                   /* when nothing runs in it */
+void cgroup_enter(const char *name); /* this process, with all it starts; after fork */
+bool cgroup_oom(const char *name);   /* the kernel killed something in it for its memory limit */
+/* Appends what runs in it and in the groups that a unit made below it. False: not all could be read. */
+bool cgroup_processes(const char *name, pid_list *out);
+void cgroup_remove(const char *name); /* when nothing runs in it; with the groups below it */
 
 #endif

@@ -122,6 +122,28 @@ int launch_prepare(const Pb__PlanUnit *unit, const char *node_id, const char *di
         return 0;
 }
 
+const char *launch_env(const struct launch *l, const char *key)
+{
+        size_t len = strlen(key);
+
+        for (char **p = l->env; p && *p; p++)
+                if (strncmp(*p, key, len) == 0 && (*p)[len] == '=')
+                        return *p + len + 1;
+        return NULL;
+}
+
+void launch_set_env(struct launch *l, const char *key, const char *value)
+{
+        strings env = { 0 };
+
+        for (char **p = l->env; p && *p; p++)
+                *array_push(&env) = *p;
+        mem_free(l->env);
+        add_env(&env, key, value);
+        *array_push(&env) = NULL;
+        l->env = env.at;
+}
+
 void launch_fini(struct launch *l)
 {
         for (char **p = l->argv; p && *p; p++)
@@ -141,7 +163,8 @@ static _noreturn_ void fail(int fd, enum stage stage)
         struct failure f = { stage, errno };
         ssize_t n = write(fd, &f, sizeof(f));
 
-        _exit(n == (ssize_t)sizeof(f) ? 127 : 126);
+        (void)n;
+        _exit(stage == STAGE_COMMAND && f.errnum == ENOENT ? 127 : 126);
 }
 
 static void become_user(const struct launch *l, int error_fd)

@@ -26,13 +26,16 @@ struct launch {
 /* Everything that can be found out before the fork: unknown user, no command, ... node_id and dir go into the environment. argv NULL: the spec's. */
 int launch_prepare(const Pb__PlanUnit *unit, const char *node_id, const char *dir, const char *const *argv, struct launch *ret,
                    struct err *err);
+const char *launch_env(const struct launch *l, const char *key);           /* NULL: not set */
+void launch_set_env(struct launch *l, const char *key, const char *value); /* in place of what it has of that name */
 void launch_fini(struct launch *l);
 
 /* In the forked child, in a session of its own with its standard streams in place: never returns. A failure is written to error_fd (close-on-exec), to be read
- * by launch_result(). */
+ * by launch_result(); the process then ends as a shell would, with 127 if there is no such command and with 126 if it cannot be run. */
 _noreturn_ void launch_exec(const struct launch *l, int error_fd);
 
-/* In the parent: waits until the child runs its command (0) or has said why it cannot. */
+/* In the parent: waits until the child runs its command (0) or has said why it cannot. That can take long: whoever must not wait asks
+ * when error_fd can be read. */
 int launch_result(const struct launch *l, int error_fd, struct err *err);
 
 #endif

@@ -2,7 +2,8 @@
  *
  * The agent starts one per unit and may then be killed, upgraded or restarted: the monitor holds the unit's output pipes, reaps its processes and keeps
  * the exit code. It lives in a session of its own and is the subreaper of all that the unit starts, also of what calls setsid or daemonises, so
- * "waitpid has no children left" is the proof that nothing of the unit runs.
+ * "waitpid has no children left" is the proof that nothing of the unit runs. Commands that an agent runs inside it (berth exec) are
+ * not below the monitor: what those leave behind is found by the unit's cgroup and mark, and ends with it as well.
  *
  *      start the command -> run.state, "started" to the agent
  *      SIGUSR1 (value: grace in ms), SIGTERM, SIGINT -> SIGTERM to the command's group; after the grace SIGKILL to every descendant
@@ -20,7 +21,6 @@
 #include "agent/runtimes/unit_files.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/map.h"
 #include "base/mem.h"
 #include "base/mutant.h"
 #include <errno.h>
@@ -39,8 +39,9 @@
 #include <unistd.h>
 
 #define DEFAULT_GRACE_MS 10000
-#define LINGER_MS 5000      /* what the command leaves behind has this long, or the grace if that is shorter */
-#define KILL_AGAIN_MS 50    /* SIGKILL again to whatever was forked meanwhile */
+#define LINGER_MS 5000   /* what the command leaves behind has this long, or the grace if that is shorter */
+#define KILL_AGAIN_MS 50 /* SIGKILL again to whatever was forked meanwhile */
+#define STRAYS_MAX_MS 1000
 #define PARTIAL_MS 500      /* a line without an end is written after this much silence */
 #define DRAIN_MAX (1 << 20) /* output read after the end */
 
@@ -57,6 +58,7 @@ struct monitor {
         char *lease;        /* the file; NULL: it needs no lease */
         int lease_fd;       /* a timer for its end, which a suspend does not delay */
         bool no_children;
+        int64_t stray_ms; /* how long to wait before looking again for what was left behind */
 };
 
 static void begin_stop(struct monitor *m, int64_t grace_ms, bool asked);
@@ -111,9 +113,9 @@ static void set_up_limits(struct monitor *m)
                 .memory_bytes = r ? r->memory_mb * 1024 * 1024 : 0,
                 .max_processes = m->unit->workload->spec->max_processes,
         };
-        char missing[CGROUP_MISSING_LEN], name[65];
+        char missing[CGROUP_MISSING_LEN], name[UNIT_CGROUP_LEN];
 
-        snprintf(name, sizeof(name), "%.40s-%016" PRIx64, m->unit->workload_id, hash64(m->dir, strlen(m->dir)));
+        unit_cgroup_name(m->unit->workload_id, m->dir, name);
         if (cgroup_make(name, &limits, missing)) {
                 snprintf(m->state.cgroup, sizeof(m->state.cgroup), "%s", name);
                 snprintf(m->launch.cgroup, sizeof(m->launch.cgroup), "%s", name);
@@ -184,6 +186,7 @@ static int start_command(struct monitor *m, struct err *err)
 
         if (pipe2(out, O_CLOEXEC) < 0 || pipe2(errput, O_CLOEXEC) < 0 || pipe2(error, O_CLOEXEC) < 0)
                 return err_sys(err, errno, "cannot make pipes");
+        m->state.forks = proc_forks();
         m->pid = fork();
         if (m->pid < 0)
                 return err_sys(err, errno, "cannot fork");
@@ -193,7 +196,7 @@ static int start_command(struct monitor *m, struct err *err)
         close(errput[1]);
         close(error[1]);
         m->state.pid = m->pid;
-        m->state.pid_start = (int64_t)proc_start_time(m->pid);
+        m->state.pid_start = (int64_t)proc_start_time(m->pid); /* 0: it has ended already, or is hidden */
         r = launch_result(&m->launch, error[0], err);
         close(error[0]);
         m->out[0] = out[0];
@@ -205,16 +208,31 @@ static int start_command(struct monitor *m, struct err *err)
         return r;
 }
 
-static void kill_all(struct monitor *m)
+/* Kills all that belongs to the unit: what descends from us, what is in its cgroup, and, if commands were
+ * run inside it, what those left behind. True: there was nothing, for certain. */
+static bool kill_all(struct monitor *m)
 {
         pid_list all = { 0 };
+        bool none = proc_descendants(getpid(), &all);
 
-        proc_descendants(getpid(), &all);
-        cgroup_processes(m->state.cgroup, &all);
-        for (size_t i = 0; i < all.len; i++)
-                if (all.at[i] != getpid())
-                        kill(all.at[i], SIGKILL);
+        if (file_exists(fmt("%s/" UNIT_EXEC_NAME, m->dir)))
+                none = unit_strays(m->dir, &m->state, &all) && none;
+        else
+                none = cgroup_processes(m->state.cgroup, &all) && none;
+        for (size_t i = 0; i < all.len; i++) {
+                if (all.at[i] == getpid())
+                        continue;
+                none = false;
+                kill(all.at[i], SIGKILL);
+        }
         array_fini(&all);
+        return none;
+}
+
+/* What is not below us has no grace of its own: it was there for the unit, which has ended. */
+static bool is_over(struct monitor *m)
+{
+        return m->no_children && kill_all(m);
 }
 
 static void begin_stop(struct monitor *m, int64_t grace_ms, bool asked)
@@ -273,8 +291,10 @@ static void on_signals(struct monitor *m)
         while (read(m->signal_fd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
                 if (si.ssi_signo == SIGUSR1)
                         begin_stop(m, si.ssi_int >= 0 ? si.ssi_int : m->grace_ms, true);
-                else if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT)
+                else if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT) {
+                        m->state.told_to_stop = (int32_t)si.ssi_signo;
                         begin_stop(m, m->grace_ms, false);
+                }
         }
         reap(m);
 }
@@ -301,13 +321,17 @@ static bool read_output(struct monitor *m, int which)
 
 static void watch(struct monitor *m)
 {
-        while (!m->no_children) {
+        while (!is_over(m)) {
                 struct pollfd fds[4] = {
                         { m->signal_fd, POLLIN, 0 }, { m->out[0], POLLIN, 0 }, { m->out[1], POLLIN, 0 }, { m->lease_fd, POLLIN, 0 }
                 };
                 int64_t now = mono_ms(), timeout = log_writer_has_partial(&m->log) ? PARTIAL_MS : -1;
                 int n;
 
+                if (m->no_children) { /* the end of what is not below us is not told by a signal */
+                        m->stray_ms = m->stray_ms < STRAYS_MAX_MS / 2 ? m->stray_ms * 2 + 1 : STRAYS_MAX_MS;
+                        timeout = timeout < 0 || timeout > m->stray_ms ? m->stray_ms : timeout;
+                }
                 if (m->kill_at_ms != INT64_MAX && (timeout < 0 || m->kill_at_ms - now < timeout))
                         timeout = m->kill_at_ms > now ? m->kill_at_ms - now : 0;
                 n = poll(fds, 4, (int)(timeout > 60000 ? 60000 : timeout));
@@ -321,7 +345,7 @@ static void watch(struct monitor *m)
                         on_lease(m);
                 on_signals(m);
                 if (!m->no_children && mono_ms() >= m->kill_at_ms) {
-                        kill_all(m);
+                        (void)kill_all(m);
                         m->kill_at_ms = mono_ms() + KILL_AGAIN_MS;
                 }
         }
@@ -341,6 +365,10 @@ static void finish(struct monitor *m)
         if (m->state.oom)
                 snprintf(m->state.message, sizeof(m->state.message), "out of memory: the limit is %" PRIi64 " MiB",
                          m->unit->workload->resources ? m->unit->workload->resources->memory_mb : 0);
+        else if (m->state.told_to_stop && !m->state.stopped && !m->state.lease_expired)
+                snprintf(m->state.message, sizeof(m->state.message),
+                         "stopped because somebody sent signal %d to its monitor, process %" PRIi64, m->state.told_to_stop,
+                         m->state.monitor);
         unit_state_write(m->dir, "exit.state", &m->state, NULL);
         close(UNIT_FD_LOCK);
 }
@@ -351,6 +379,9 @@ static int begin(struct monitor *m, const char *node_id, struct err *err)
 
         if (r < 0)
                 return r;
+        if (!m->state.monitor_start)
+                return err_set(err, ERR_FAILED, .msg = "the unit's monitor cannot read /proc",
+                               .detail = "no agent could tell it from another process later");
         m->state.token = (struct unit_token){ m->unit->token->epoch, m->unit->token->seq };
         snprintf(m->state.revision, sizeof(m->state.revision), "%s", m->unit->workload->revision_id ? m->unit->workload->revision_id : "");
         m->grace_ms = m->unit->workload->stop_grace_seconds > 0 ? (int64_t)m->unit->workload->stop_grace_seconds * 1000 : DEFAULT_GRACE_MS;
@@ -391,7 +422,7 @@ int unit_main(int argc, char **argv)
         m.state.started_at = clock_wall_ms();
         if (unit_state_write(m.dir, "run.state", &m.state, &err) < 0) {
                 /* without it no agent could find the unit again */
-                kill_all(&m);
+                (void)kill_all(&m);
                 while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
                         ;
                 return give_up(&m, &err);

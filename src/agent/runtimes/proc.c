@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define ENVIRON_MAX (512 * 1024)
+#define PID_RESERVE 1024 /* the kernel starts again at 300, and may skip a few */
 
 const char *proc_boot_id(void)
 {
@@ -36,6 +37,7 @@ struct stat_line {
         uint64_t start;
 };
 
+/* -1 with errno; ENOENT and ESRCH: no such process. */
 static int read_stat(pid_t pid, struct stat_line *ret)
 {
         char path[64], buf[1024], *p;
@@ -49,7 +51,9 @@ static int read_stat(pid_t pid, struct stat_line *ret)
         if (fd < 0)
                 return -1;
         n = read(fd, buf, sizeof(buf) - 1);
+        int saved = n < 0 ? errno : EIO;
         close(fd);
+        errno = saved;
         if (n <= 0)
                 return -1;
         buf[n] = 0;
@@ -63,6 +67,43 @@ static int read_stat(pid_t pid, struct stat_line *ret)
         return 0;
 }
 
+static bool no_such_process(int errnum)
+{
+        return errnum == ENOENT || errnum == ESRCH;
+}
+
+enum proc_look proc_look(pid_t pid, uint64_t start)
+{
+        struct stat_line s;
+
+        if (pid <= 0)
+                return PROC_GONE;
+        if (read_stat(pid, &s) < 0)
+                return no_such_process(errno) ? PROC_GONE : PROC_UNKNOWN;
+        return s.state == 'Z' || s.state == 'X' || s.start != start ? PROC_GONE : PROC_THERE;
+}
+
+/* A number behind a name at the beginning of a line; 0: none. */
+static uint64_t number_in(const char *path, const char *name)
+{
+        char line[256];
+        unsigned long long n = 0;
+        FILE *f = fopen(path, "re");
+        size_t len = strlen(name);
+
+        while (f && fgets(line, sizeof(line), f))
+                if (strncmp(line, name, len) == 0 && sscanf(line + len, " %llu", &n) == 1)
+                        break;
+        if (f)
+                fclose(f);
+        return n;
+}
+
+uint64_t proc_forks(void)
+{
+        return number_in("/proc/stat", "processes");
+}
+
 uint64_t proc_start_time(pid_t pid)
 {
         struct stat_line s;
@@ -73,21 +114,22 @@ uint64_t proc_start_time(pid_t pid)
 }
 
 /* Appends the numeric entries of /proc. */
-static void all_pids(pid_list *out)
+static bool all_pids(pid_list *out)
 {
         DIR *dir = opendir("/proc");
         struct dirent *de;
 
         if (!dir)
-                return;
+                return false;
         while ((de = readdir(dir)))
                 if (isdigit((unsigned char)de->d_name[0]))
                         *array_push(out) = (pid_t)strtol(de->d_name, NULL, 10);
         closedir(dir);
+        return true;
 }
 
-/* Direct children by the kernel's own list. -1: it has none (not configured). Only the main thread's children: units fork from wherever they like,
- * so every thread is asked. */
+/* Direct children by the kernel's own list. -1: it has none (not configured), or could not be read.
+ * Only the main thread's children: units fork from wherever they like, so every thread is asked. */
 static int children_of(pid_t pid, pid_list *out)
 {
         char path[96];
@@ -98,7 +140,7 @@ static int children_of(pid_t pid, pid_list *out)
         snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
         tasks = opendir(path);
         if (!tasks)
-                return 0; /* ended meanwhile */
+                return no_such_process(errno) ? 0 : -1; /* ended meanwhile */
         while ((de = readdir(tasks))) {
                 FILE *f;
                 int child;
@@ -126,19 +168,24 @@ static bool has_pid(const pid_list *list, pid_t pid)
         return false;
 }
 
-static void descendants_by_scan(pid_t pid, pid_list *out)
+static bool descendants_by_scan(pid_t pid, pid_list *out)
 {
         pid_list all = { 0 }, found = { 0 };
-        bool more = true;
+        bool whole = all_pids(&all), more = true;
 
-        all_pids(&all);
         *array_push(&found) = pid;
         while (more) { /* ends: found only grows, and is no larger than all */
                 more = false;
                 for (size_t i = 0; i < all.len; i++) {
                         struct stat_line s;
 
-                        if (has_pid(&found, all.at[i]) || read_stat(all.at[i], &s) < 0 || !has_pid(&found, s.ppid))
+                        if (has_pid(&found, all.at[i]))
+                                continue;
+                        if (read_stat(all.at[i], &s) < 0) {
+                                whole = whole && no_such_process(errno);
+                                continue;
+                        }
+                        if (!has_pid(&found, s.ppid))
                                 continue;
                         *array_push(&found) = all.at[i];
                         more = true;
@@ -148,25 +195,30 @@ static void descendants_by_scan(pid_t pid, pid_list *out)
                 *array_push(out) = found.at[i];
         array_fini(&all);
         array_fini(&found);
+        return whole;
 }
 
-void proc_descendants(pid_t pid, pid_list *out)
+bool proc_descendants(pid_t pid, pid_list *out)
 {
         size_t at = out->len, kept = out->len;
+        bool whole = true;
 
         if (access("/proc/self/task", R_OK) < 0 || children_of(pid, out) < 0) {
-                descendants_by_scan(pid, out);
+                out->len = at;
+                whole = descendants_by_scan(pid, out);
         } else {
                 for (size_t i = at; i < out->len; i++)
-                        children_of(out->at[i], out);
+                        whole = children_of(out->at[i], out) == 0 && whole;
         }
         for (size_t i = at; i < out->len; i++)
                 if (proc_start_time(out->at[i]) != 0)
                         out->at[kept++] = out->at[i];
         out->len = kept;
+        return whole;
 }
 
-static bool has_mark(pid_t pid, const char *mark, char *env)
+/* What belongs to another user can be hidden: that is not one of ours then. */
+static enum proc_look has_mark(pid_t pid, const char *mark, char *env)
 {
         char path[64];
         size_t len = strlen(mark), n = 0;
@@ -175,7 +227,7 @@ static bool has_mark(pid_t pid, const char *mark, char *env)
         snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
         fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
-                return false;
+                return no_such_process(errno) || errno == EACCES || errno == EPERM ? PROC_GONE : PROC_UNKNOWN;
         while (n < ENVIRON_MAX) {
                 ssize_t got = read(fd, env + n, ENVIRON_MAX - n);
 
@@ -187,27 +239,50 @@ static bool has_mark(pid_t pid, const char *mark, char *env)
         env[n] = 0;
         for (size_t i = 0; i + len <= n; i += strlen(env + i) + 1)
                 if (strcmp(env + i, mark) == 0)
-                        return true;
-        return false;
+                        return PROC_THERE;
+        return PROC_GONE;
 }
 
-void proc_marked(pid_t leader, uint64_t leader_start, const char *mark, pid_list *out)
+/* Is the number of this session still, or only, ours? */
+static bool session_is_ours(const struct proc_session *session)
+{
+        uint64_t numbers = number_in("/proc/sys/kernel/pid_max", ""), forks = proc_forks();
+        struct stat_line s;
+
+        if (session->leader <= 0 || session->start == 0)
+                return false;
+        if (read_stat(session->leader, &s) == 0)
+                return s.start == session->start;
+        return numbers > PID_RESERVE && forks > 0 && forks - session->forks < numbers - PID_RESERVE;
+}
+
+bool proc_marked(const struct proc_session *session, const char *mark, pid_list *out)
 {
         pid_list all = { 0 };
         char *env = mem_must(ENVIRON_MAX + 1);
-        bool leader_is_ours = leader > 0 && proc_start_time(leader) == leader_start && leader_start != 0;
+        bool ours = session_is_ours(session), whole = all_pids(&all);
 
-        all_pids(&all);
         for (size_t i = 0; i < all.len; i++) {
+                enum proc_look marked = PROC_THERE;
                 struct stat_line s;
 
-                if (all.at[i] == getpid() || read_stat(all.at[i], &s) < 0 || s.state == 'Z' || s.state == 'X')
+                if (all.at[i] == getpid())
                         continue;
-                if ((leader_is_ours && s.session == leader) || has_mark(all.at[i], mark, env))
+                if (read_stat(all.at[i], &s) < 0) {
+                        whole = whole && no_such_process(errno);
+                        continue;
+                }
+                if (s.state == 'Z' || s.state == 'X')
+                        continue;
+                if (!ours || s.session != session->leader)
+                        marked = has_mark(all.at[i], mark, env);
+                whole = whole && marked != PROC_UNKNOWN;
+                if (marked == PROC_THERE)
                         *array_push(out) = all.at[i];
         }
         mem_free(env);
         array_fini(&all);
+        return whole;
 }
 
 int pidfd_open_for(pid_t pid)

@@ -1,4 +1,8 @@
-/* agent/runtimes/proc.h: what /proc says: who a pid really is, who descends from whom, who carries a unit's mark. */
+/* agent/runtimes/proc.h: what /proc says: who a pid really is, who descends from whom, who carries a unit's mark.
+ *
+ * That something could not be looked at (no file descriptor or no memory was left) is no proof that it
+ * is gone: such answers are their own, and whoever asks looks again later.
+ */
 #ifndef BERTH_AGENT_PROC_H
 #define BERTH_AGENT_PROC_H
 
@@ -13,15 +17,35 @@ const char *proc_boot_id(void);
 /* Start time of a pid in clock ticks since boot (field 22 of stat); 0: no such process, or a zombie, which runs nothing any more. */
 uint64_t proc_start_time(pid_t pid);
 
+enum proc_look {
+        PROC_THERE,   /* it runs, and is the one that was meant */
+        PROC_GONE,    /* proved: no such process, a zombie, or one with another start time */
+        PROC_UNKNOWN, /* it could not be looked at now */
+};
+enum proc_look proc_look(pid_t pid, uint64_t start);
+
+/* How many processes and threads the machine has started since its boot; 0: the kernel does not tell. */
+uint64_t proc_forks(void);
+
 typedef ARRAY(pid_t) pid_list;
 
-/* All processes below pid, zombies not counted; by the kernel's list of children, or a scan of /proc. Appends. */
-void proc_descendants(pid_t pid, pid_list *out);
+/* All processes below pid, zombies not counted; by the kernel's list of children, or a scan of /proc.
+ * Appends. False: not all could be looked at. */
+bool proc_descendants(pid_t pid, pid_list *out);
 
-/* Processes that belong to a unit although nobody watches over them: in the session of leader, or with mark ("BERTH_UNIT=...") in
- * their environment. A process in the session of a leader counts only if the leader is the one that was recorded (start time) or it carries the mark,
- * so that a stranger who got the pid is never touched. Appends. */
-void proc_marked(pid_t leader, uint64_t leader_start, const char *mark, pid_list *out);
+/* A session by its leader, who may have ended long ago. forks: proc_forks() when it began. */
+struct proc_session {
+        pid_t leader;
+        uint64_t start; /* of the leader */
+        uint64_t forks;
+};
+/* Processes that belong to a unit although nobody watches over them: in its session, or with mark
+ * ("BERTH_UNIT=...") in their environment, which a program can overwrite. A session's number is not
+ * given out again while it has members, and numbers are given out in turn: so as long as fewer
+ * processes have been started since than there are numbers, whoever is in a session of that number is
+ * in ours, even if its leader is gone. Otherwise the mark alone counts: a stranger is never touched.
+ * Appends. False: not all could be looked at, so that nothing is proved. */
+bool proc_marked(const struct proc_session *session, const char *mark, pid_list *out);
 
 int pidfd_open_for(pid_t pid);                      /* close-on-exec; -1 with errno */
 int pidfd_signal(int pidfd, int signal, int value); /* as sigqueue(3) */

@@ -155,7 +155,7 @@ static size_t left_of(struct rig *r, const char *id, struct unit_token token)
         size_t n;
 
         unit_mark(real ? real : "", token, &mark);
-        proc_marked(0, 0, str_c(&mark), &list);
+        assert_true(proc_marked(&(struct proc_session){ 0 }, str_c(&mark), &list));
         n = list.len;
         array_fini(&list);
         str_fini(&mark);
@@ -749,7 +749,7 @@ static void exec_runs_inside_the_unit(void **state)
         const char *where[] = { "sh", "-c", "echo $BERTH_WORKLOAD_ID; pwd; cat; echo done >&2; exit 11", NULL };
         const char *tty[] = { "sh", "-c", "test -t 0 && test -t 1 && stty size; read x; echo got $x; stty size", NULL };
         const char *forever[] = { "sleep", "1000", NULL };
-        const char *missing[] = { "no-such-command", NULL };
+        const char *missing[] = { "no-such-command", NULL }, *no_program[] = { "/etc/passwd", NULL };
 
         (void)state;
         setup(&r);
@@ -775,8 +775,16 @@ static void exec_runs_inside_the_unit(void **state)
         assert_non_null(strstr(str_c(&t.out), "40 100"));
         assert_int_equal(t.code, 0);
         taker_fini(&t);
-        assert_int_equal(runtime_process.exec(r.rt, "a", &(struct exec_options){ .argv = missing }, &sink, &s, &err), -ERR_FAILED);
-        assert_non_null(strstr(err.msg, "command not found"));
+        open_exec(&r, "a", false, missing, &t); /* B8: as a shell says it */
+        await_end(&r, &t);
+        assert_true(t.has_code && t.code == 127);
+        assert_non_null(strstr(t.error, "command not found"));
+        taker_fini(&t);
+        open_exec(&r, "a", false, no_program, &t);
+        await_end(&r, &t);
+        assert_true(t.has_code && t.code == 126);
+        assert_non_null(strstr(t.error, "/etc/passwd"));
+        taker_fini(&t);
         assert_int_equal(runtime_process.exec(r.rt, "b", &(struct exec_options){ .argv = forever }, &sink, &s, &err), -ERR_CONFLICT);
         s = open_exec(&r, "a", false, forever, &t); /* closed by its taker: killed, no end() */
         s->ops->close(s);

@@ -1,6 +1,8 @@
 /* agent/runtimes/unit_files.c: see unit_files.h. */
 #include "agent/runtimes/unit_files.h"
+#include "agent/runtimes/cgroup.h"
 #include "base/file.h"
+#include "base/map.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -95,6 +97,10 @@ static void read_pair(struct unit_state *s, const char *key, const char *value)
                 s->start_failed = n != 0;
         else if (str_eq(key, "lease_expired"))
                 s->lease_expired = n != 0;
+        else if (str_eq(key, "told_to_stop"))
+                s->told_to_stop = (int32_t)n;
+        else if (str_eq(key, "forks"))
+                s->forks = n > 0 ? (uint64_t)n : 0;
 }
 
 int unit_state_read(const char *dir, const char *name, struct unit_state *ret, struct err *err)
@@ -144,6 +150,10 @@ int unit_state_write(const char *dir, const char *name, const struct unit_state 
                 str_adds(&out, "start_failed=1\n");
         if (s->lease_expired)
                 str_adds(&out, "lease_expired=1\n");
+        if (s->told_to_stop)
+                str_addf(&out, "told_to_stop=%d\n", s->told_to_stop);
+        if (s->forks)
+                str_addf(&out, "forks=%" PRIu64 "\n", s->forks);
         if (s->cgroup[0])
                 str_addf(&out, "cgroup=%s\n", s->cgroup);
         copy_line(message, sizeof(message), s->message);
@@ -173,4 +183,20 @@ int unit_launch_read(const char *dir, Pb__PlanUnit **ret, struct err *err)
 void unit_mark(const char *dir, struct unit_token token, struct str *out)
 {
         str_addf(out, "BERTH_UNIT=%s@%" PRIu64 ".%" PRIu64, dir, token.epoch, token.seq);
+}
+
+void unit_cgroup_name(const char *workload_id, const char *dir, char ret[UNIT_CGROUP_LEN])
+{
+        snprintf(ret, UNIT_CGROUP_LEN, "%.40s-%016" PRIx64, workload_id, hash64(dir, strlen(dir)));
+}
+
+bool unit_strays(const char *dir, const struct unit_state *s, pid_list *out)
+{
+        _cleanup_(str_finip) struct str mark = STR_INIT;
+        struct proc_session session = { (pid_t)s->pid, (uint64_t)s->pid_start, s->forks };
+        bool whole;
+
+        unit_mark(dir, s->token, &mark);
+        whole = proc_marked(&session, str_c(&mark), out);
+        return cgroup_processes(s->cgroup, out) && whole;
 }
