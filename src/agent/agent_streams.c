@@ -130,7 +130,7 @@ static void on_log(struct agent *a, const Pb__LogRequest *q)
 static void on_exec(struct agent *a, const Pb__ExecRequest *q)
 {
         const char **argv = mem_must(sizeof(*argv) * (q->n_command + 1));
-        struct exec_options opt = { .argv = argv, .tty = q->tty, .rows = q->rows, .cols = q->cols };
+        struct exec_options opt = { .argv = argv, .tty = q->tty, .rows = q->rows, .cols = q->cols, .term = q->term };
         struct relay *r = new_relay(a, q->stream_id, true);
         struct stream_sink sink = { on_data, on_end, r };
         struct err err = { 0 };

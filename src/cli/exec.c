@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -183,7 +184,10 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
                 s->has_exit_code = true;
                 s->exit_code = (int)o->exit_code->value;
         }
-        if (r == 0 && !str_empty(o->error))
+        if (r == 0 && !str_empty(o->error) && o->exit_code) { /* it could not be started: 127 or 126, as a shell would */
+                const char *line = fmt("error: cannot run the command in %s: %s\n", s->id, o->error);
+                r = term_write(&s->cli->errs, line, strlen(line), s->err);
+        } else if (r == 0 && !str_empty(o->error))
                 r = err_set(s->err, ERR_FAILED, .msg = fmt("cannot run the command in %s", s->id), .detail = o->error);
         if (r < 0)
                 fail(s, r);
@@ -215,8 +219,14 @@ static int begin(struct session *s, const struct exec_options_cli *o, const stru
         start.command = (char **)args->command;
         start.n_command = args->n_command;
         start.tty = o->tty;
-        if (o->tty)
+        if (o->tty) {
+                const char *term = getenv("TERM");
                 window_size(&start.rows, &start.cols);
+                /* what is no name of a terminal is not worth a refusal */
+                if (term && strlen(term) <= 64 &&
+                    strspn(term, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.+-_") == strlen(term))
+                        start.term = (char *)term;
+        }
         m.start = &start;
         s->call = grpc_channel_call(channel, "/berth.v1.Control/Exec", NULL, &callbacks, s);
         send_message(s, &m);
@@ -281,7 +291,9 @@ const struct verb verb_exec = {
         .name = "exec",
         .args = "NAME -- COMMAND...",
         .summary = "run a command beside a running workload",
-        .text = "The command runs on the workload's node, in its directory and environment. Its exit status becomes that of berth exec.",
+        .text = "The command runs on the workload's node, in its directory and environment. Its exit status becomes that of berth exec; as "
+                "in a shell that is 127 if there is no such "
+                "command and 126 if it cannot be run.",
         .examples = "  berth exec hello -- ps\n"
                     "  berth exec -it hello -- sh",
         .options = rows,

@@ -22,6 +22,8 @@
 #define AGAIN_MS 20
 #define START_MS 500 /* an HTTP reader gets its headers after this long, also when nothing was written yet */
 #define COMMAND_MAX 256
+#define TERM_MAX 64
+#define TERM_LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.+-_"
 
 struct chunk {
         void *data;
@@ -266,6 +268,7 @@ static int ask_agent(struct relay *r)
                 exec.tty = r->exec->tty;
                 exec.rows = r->exec->rows;
                 exec.cols = r->exec->cols;
+                exec.term = r->exec->term;
                 m.exec = &exec;
         }
         return sessions_send(r->io->sessions, r->session, &m);
@@ -467,7 +470,7 @@ void relays_exec(struct relays *rs, uint64_t session, const Pb__ExecOutput *out)
                         cancel_at_agent(rs, session, out->stream_id);
                 return;
         }
-        if (!str_empty(out->error)) {
+        if (!str_empty(out->error) && !out->exit_code) {
                 finish_with(r, false, ERR_FAILED, out->error, NULL);
                 return;
         }
@@ -579,6 +582,9 @@ static int check_exec_start(const Pb__ExecStart *start, struct err *err)
         if (start->n_command == 0 || start->n_command > COMMAND_MAX)
                 return err_set(err, ERR_INVALID, .msg = "a command has 1 to 256 words", .path = "start.command",
                                .detail = fmt("%zu", start->n_command));
+        if (!str_empty(start->term) && (strlen(start->term) > TERM_MAX || strspn(start->term, TERM_LETTERS) != strlen(start->term)))
+                return err_set(err, ERR_INVALID, .msg = "not the name of a terminal", .path = "start.term",
+                               .detail = fmt("at most %d letters, digits and .+-_", TERM_MAX));
         return 0;
 }
 

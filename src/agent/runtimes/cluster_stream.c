@@ -235,6 +235,7 @@ int cluster_exec(struct runtime *rt, const char *workload_id, const struct exec_
         start.tty = opt->tty;
         start.rows = opt->rows;
         start.cols = opt->cols;
+        start.term = (char *)(uintptr_t)(opt->term ? opt->term : "");
         m.start = &start;
         s->call = grpc_channel_call(rt->streams_channel, CONTROL "Exec", &co, &callbacks, s);
         send_message(s, &m);

@@ -548,8 +548,15 @@ int container_exec(struct runtime *rt, const char *workload_id, const struct exe
         s->rows = opt->rows;
         s->cols = opt->cols;
         s->container = mem_strdup(part->id);
-        str_addf(&s->body, "{\"AttachStdin\":true,\"AttachStdout\":true,\"AttachStderr\":true,\"Tty\":%s,\"Cmd\":[",
-                 opt->tty ? "true" : "false");
+        str_addf(&s->body, "{\"AttachStdin\":true,\"AttachStdout\":true,\"AttachStderr\":true,\"Tty\":%s,", opt->tty ? "true" : "false");
+        if (opt->tty && !str_empty(opt->term)) {
+                const char *term = fmt("TERM=%s", opt->term);
+
+                str_adds(&s->body, "\"Env\":[");
+                json_write_string(&s->body, term, strlen(term));
+                str_adds(&s->body, "],");
+        }
+        str_adds(&s->body, "\"Cmd\":[");
         for (size_t i = 0; opt->argv[i]; i++) {
                 if (i)
                         str_addc(&s->body, ',');
