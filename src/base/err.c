@@ -1,10 +1,11 @@
 /* base/err.c: one table gives every code its name and its number in HTTP, gRPC and as exit status.
  *
- * Texts are cut at the end of a whole UTF-8 character, since they travel on in JSON and in gRPC trailers, where half a
- * character would make the whole answer unreadable.
+ * Texts are cut at the end of a whole UTF-8 character, and what is no character becomes '?', since they travel on in JSON
+ * and in gRPC trailers, where half a character would make the whole answer unreadable.
  */
 #include "base/err.h"
 
+#include "base/str.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,6 +81,7 @@ static void copy_text(char *to, size_t size, const char *from)
                 len = whole_characters(from, size - 1);
         memcpy(to, from, len);
         to[len] = '\0';
+        str_mend_utf8(to, len); /* "%.64s" cuts anywhere */
 }
 
 /* The same, but a list ("a, b, c") ends behind one of its words: half of one looks like a name. */

@@ -31,6 +31,22 @@ static void the_parts_arrive_and_the_code_is_returned(void **state _unused_)
         assert_int_equal(err_set(NULL, ERR_LIMIT, .msg = "nobody asks"), -ERR_LIMIT);
 }
 
+/* R: A9 */
+static void a_text_that_a_precision_cut_is_still_text(void **state _unused_)
+{
+        struct err err = { 0 };
+        char word[130] = "x";
+        for (size_t i = 1; i + 2 < sizeof(word); i += 2)
+                memcpy(word + i, "\xC3\xA9", 2);
+        err_set(&err, ERR_INVALID, .msg = fmt("unknown value \"%.64s\", and more", word), .detail = fmt("%.12s", word),
+                .hint = fmt("%.4s|", word), .path = fmt("%.2s", word));
+        assert_true(str_is_utf8(err.msg, strlen(err.msg)));
+        assert_non_null(strstr(err.msg, "?\", and more"));
+        assert_string_equal(err.detail, "x\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9?");
+        assert_string_equal(err.hint, "x\xC3\xA9?|");
+        assert_string_equal(err.path, "x?");
+}
+
 static void texts_are_cut_at_whole_characters(void **state _unused_)
 {
         struct err err;
@@ -165,6 +181,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_parts_arrive_and_the_code_is_returned),
                 cmocka_unit_test(texts_are_cut_at_whole_characters),
+                cmocka_unit_test(a_text_that_a_precision_cut_is_still_text),
                 cmocka_unit_test(parts_may_point_into_the_error_itself),
                 cmocka_unit_test(context_goes_in_front),
                 cmocka_unit_test(a_list_that_is_too_long_ends_behind_a_whole_word),

@@ -22,6 +22,9 @@
         X(read_log_not_synced, "a restarted server tells what a power failure may still take back")                                        \
         X(etcd_leader_not_compared, "a commit to etcd does not compare who leads")                                                         \
         X(etcd_commit_not_fenced, "a commit to etcd compares neither who leads nor the head")                                              \
+        X(lead_not_proved, "a leader believes its lease and its watch, and asks nobody whether the key is still its own")                  \
+        X(lead_by_lease_alone, "a leader renews leases although nothing has proved lately that it leads")                                  \
+        X(answer_not_proved, "a leader says what is so now without having asked whether it still leads")                                   \
         X(store_lock_skipped, "two servers may open one store")                                                                            \
         X(expired_input_applied, "what its caller was told had timed out is applied all the same")                                         \
         X(if_match_ignored, "the version that a writer saw is not compared")                                                               \

@@ -184,6 +184,16 @@ size_t str_utf8_len(const char *s, size_t len)
         return c >= least && c <= 0x10FFFF && (c < 0xD800 || c > 0xDFFF) ? n : 0;
 }
 
+void str_mend_utf8(char *s, size_t len)
+{
+        for (size_t i = 0; i < len;) {
+                size_t n = str_utf8_len(s + i, len - i);
+                if (n == 0)
+                        s[i] = '?';
+                i += n ? n : 1;
+        }
+}
+
 bool str_is_utf8(const char *s, size_t len)
 {
         size_t i = 0;

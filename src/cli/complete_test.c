@@ -61,7 +61,7 @@ static void arguments_are_names_of_the_right_kind(void **state)
         assert_string_equal(COMPLETE("get", "nodes", "x"), "n:x\n");
         assert_string_equal(COMPLETE("describe", "wl", "x"), "w:x\n");
         assert_string_equal(COMPLETE("delete", "node", "x"), "n:x\n");
-        assert_string_equal(COMPLETE("help", "exp"), "explain\twhy a workload is where it is, or nowhere\n");
+        assert_string_equal(COMPLETE("help", "expl"), "explain\twhy a workload is where it is, or nowhere\n");
         assert_string_equal(COMPLETE("completion", ""), "bash\nzsh\nfish\n");
         assert_string_equal(COMPLETE("completion", "bash", ""), "");
         str_fini(&out);

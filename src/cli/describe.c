@@ -155,6 +155,8 @@ static void describe_node(struct str *out, const struct cli *cli, const Pb__Node
         fact(out, "Reason", n->status_reason);
         fact(out, "Since", when(n->status_updated_at));
         fact(out, "Set by", n->status_updated_by);
+        if (n->expelled_at)
+                fact(out, "Expelled", when(n->expelled_at));
         fact(out, "Wish", json_enum_name(&pb__node_wish__e__descriptor, (int)n->wish));
         for (size_t i = 0; i < n->n_taints; i++)
                 fact(out, i ? "" : "Taints",
@@ -176,6 +178,11 @@ static void describe_node(struct str *out, const struct cli *cli, const Pb__Node
         for (size_t i = 0; i < n->n_unsupported; i++)
                 fact(out, "Does not run", json_enum_name(&pb__workload_type__e__descriptor, (int)n->unsupported[i]));
         map_fact(out, "Labels", n->labels, n->n_labels);
+        map_fact(out, "By operator", n->operator_labels, n->n_operator_labels);
+        if (n->capacity)
+                fact(out, "At most",
+                     fmt("%g cores, %lld MiB memory, %lld GiB disk (0: no bound)", (double)n->capacity->cpu / 1000,
+                         (long long)n->capacity->memory_mb, (long long)n->capacity->disk_gb));
         fact(out, "Units", fmt("%d", n->units));
         if (n->tombstones)
                 fact(out, "Old copies", fmt("%d to be removed", n->tombstones));

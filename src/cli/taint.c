@@ -1,4 +1,5 @@
 /* cli/taint.c: berth taint: keep work away from a node, or drive it out. */
+#include "cli/taint.h"
 #include "cli/client.h"
 #include "cli/names.h"
 #include "cli/verbs.h"
@@ -8,7 +9,7 @@
 #define TAINTS_MAX 64
 
 /* key[=value]:effect */
-static int parse_taint(struct cli *cli, const char *text, Pb__Taint *t, struct err *err)
+int taint_parse(struct cli *cli, const char *text, Pb__Taint *t, struct err *err)
 {
         const char *colon = strrchr(text, ':'), *equals = strchr(text, '=');
         int effect;
@@ -60,7 +61,7 @@ static int taint_run(struct cli *cli, const void *values _unused_, const struct 
                         continue;
                 }
                 Pb__Taint *t = arena_new(&cli->arena, Pb__Taint);
-                int r = parse_taint(cli, text, t, err);
+                int r = taint_parse(cli, text, t, err);
                 if (r < 0)
                         return r;
                 remove_key(&q, t->key, t->effect);

@@ -6,13 +6,17 @@
 #include "cli/client.h"
 #include "cli/listing.h"
 #include "cli/output.h"
+#include "cli/taint.h"
 #include "cli/verbs.h"
 #include "model/json.h"
+#include "model/pb.h"
 #include <inttypes.h>
+#include <string.h>
 
 struct token_options {
         const char *role, *node;
-        int64_t ttl_ms;
+        int64_t ttl_ms, cpu, memory, disk;
+        struct text_list labels, taints;
         bool join;
         struct output_options output;
 };
@@ -25,9 +29,42 @@ static const struct opt rows[] = {
         OPT(T, OPT_FLAG, join, .name = "join", .help = "create: for berth agent --join, once: a certificate for a node"),
         OPT(T, OPT_TEXT, node, .name = "node", .arg = "ID", .completes = 'n',
             .help = "create: of this node only (--join, --role node); a node that exists needs it"),
+        OPT(T, OPT_LIST, labels, .name = "label", .arg = "K=V", .help = "create --join: a label of the node; may be repeated"),
+        OPT(T, OPT_LIST, taints, .name = "taint", .arg = "K[=V]:EFFECT", .help = "create --join: a taint of the node; may be repeated"),
+        OPT(T, OPT_MILLI, cpu, .name = "cpu", .arg = "CORES", .help = "create --join: at most this much cpu of the node is used"),
+        OPT(T, OPT_BYTES, memory, .name = "memory", .arg = "SIZE", .help = "create --join: at most this much of its memory"),
+        OPT(T, OPT_BYTES, disk, .name = "disk", .arg = "SIZE", .help = "create --join: at most this much of its disk"),
         OUTPUT_ROWS(T, output),
 };
 #undef T
+
+/* What a join token says of the node that uses it. */
+static int add_grants(struct cli *cli, const struct token_options *o, Pb__CreateTokenRequest *q, struct err *err)
+{
+        for (size_t i = 0; i < o->labels.n; i++) {
+                const char *text = o->labels.at[i], *equals = strchr(text, '=');
+                if (!equals || equals == text)
+                        return usage_error(cli, err, "--label %s: a label is KEY=VALUE", text);
+                pb_map_set(&cli->arena, &q->base, "labels", arena_strndup(&cli->arena, text, (size_t)(equals - text)), equals + 1);
+        }
+        q->taints = arena_new_n(&cli->arena, Pb__Taint *, o->taints.n + 1);
+        for (size_t i = 0; i < o->taints.n; i++) {
+                Pb__Taint *t = q->taints[q->n_taints++] = arena_new(&cli->arena, Pb__Taint);
+                int r = taint_parse(cli, o->taints.at[i], t, err);
+                if (r < 0)
+                        return r;
+        }
+        if (o->cpu || o->memory || o->disk) {
+                q->capacity = arena_new(&cli->arena, Pb__Resources);
+                pb__resources__init(q->capacity);
+                q->capacity->cpu = o->cpu;
+                q->capacity->memory_mb = o->memory >> 20;
+                q->capacity->disk_gb = o->disk >> 30;
+        }
+        if (!o->join && (q->n_labels || q->n_taints || q->capacity))
+                return usage_error(cli, err, "--label, --taint, --cpu, --memory and --disk are for --join");
+        return 0;
+}
 
 static int show(struct cli *cli, const struct token_options *o, ProtobufCMessage **items, size_t n)
 {
@@ -63,6 +100,9 @@ static int create(struct cli *cli, const struct token_options *o, const struct a
         q.role = (Pb__Role__E)role;
         q.ttl_seconds = o->ttl_ms / 1000;
         q.node_id = (char *)(o->node ? o->node : "");
+        int bad = add_grants(cli, o, &q, err);
+        if (bad < 0)
+                return bad;
         const Pb__CreateTokenResponse *r = client_call(cli, &cli->arena, "CreateToken", &q, &pb__create_token_response__descriptor, err);
         if (!r)
                 return -(int)err->code;
@@ -124,6 +164,7 @@ const struct verb verb_token = {
         .examples = "  berth token create ann --role operator > ann.token\n"
                     "  berth token create ci --role viewer --ttl 30d\n"
                     "  berth token create --join --node n7 --ttl 10m\n"
+                    "  berth token create --join --label berth.io/pool=gpu --taint gpu:no-schedule --cpu 32\n"
                     "  berth token revoke ann",
         .options = rows,
         .n_options = ARRAY_LEN(rows),

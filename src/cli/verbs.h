@@ -1,4 +1,4 @@
-/* cli/verbs.h: the verbs, each defined in the file of its name (stop.c: stop, start; cordon.c: cordon, uncordon, disable; fence.c: fence, release; help.c: help, man). */
+/* cli/verbs.h: the verbs, each defined in the file of its name (stop.c: stop, start; cordon.c: cordon, uncordon, disable; fence.c: fence, release; label.c: label, capacity; help.c: help, man). */
 #ifndef BERTH_CLI_VERBS_H
 #define BERTH_CLI_VERBS_H
 
@@ -9,6 +9,7 @@ extern const struct verb verb_agent;
 extern const struct verb verb_apply;
 extern const struct verb verb_backup;
 extern const struct verb verb_ca;
+extern const struct verb verb_capacity;
 extern const struct verb verb_cluster;
 extern const struct verb verb_complete;
 extern const struct verb verb_completion;
@@ -22,11 +23,13 @@ extern const struct verb verb_doctor;
 extern const struct verb verb_drain;
 extern const struct verb verb_events;
 extern const struct verb verb_exec;
+extern const struct verb verb_expel;
 extern const struct verb verb_explain;
 extern const struct verb verb_fence;
 extern const struct verb verb_fsck;
 extern const struct verb verb_get;
 extern const struct verb verb_help;
+extern const struct verb verb_label;
 extern const struct verb verb_logs;
 extern const struct verb verb_migrate_store;
 extern const struct verb verb_man;

@@ -54,6 +54,7 @@ static void token_fini(struct access *t)
         mem_free(t->node_id);
         mem_free(t->used_by);
         mem_free(t->used_key);
+        arena_fini(&t->memory);
         *t = (struct access){ 0 };
 }
 
@@ -148,6 +149,13 @@ static void message(const struct access *t, Pb__AccessToken *m)
         m->used_by = t->used_by;
         m->used_key = t->used_key;
         m->resource_version = t->seq;
+        if (t->grants) {
+                m->labels = t->grants->labels;
+                m->n_labels = t->grants->n_labels;
+                m->taints = t->grants->taints;
+                m->n_taints = t->grants->n_taints;
+                m->capacity = t->grants->capacity;
+        }
 }
 
 static void shown(const struct core *c, uint32_t i, Pb__AccessToken *m)
@@ -241,6 +249,13 @@ static int may_create(struct core *c, const Pb__CreateTokenRequest *req)
         else if (!str_empty(req->node_id) && req->role != PB__ROLE__E__node && req->role != PB__ROLE__E__join)
                 err_set(&err, ERR_INVALID, .msg = "only tokens of the roles node and join are of a node", .path = "node_id",
                         .hint = "leave node_id out, or choose one of these roles");
+        else if ((req->n_labels || req->n_taints || req->capacity) && req->role != PB__ROLE__E__join)
+                err_set(&err, ERR_INVALID, .msg = "only a join token says something of its node",
+                        .path = req->n_labels   ? "labels"
+                                : req->n_taints ? "taints"
+                                                : "capacity",
+                        .hint =
+                            "leave labels, taints and capacity out, or choose the role join; berth label node gives a node labels later");
         else if (i != MAP_NONE && !ended_at(&c->tokens.at[i], c->now_ms))
                 err_set(&err, ERR_CONFLICT, .msg = fmt("there is a token %s already", req->name), .path = "name",
                         .hint = fmt("choose another name, or revoke it first: berth token revoke %s", req->name));
@@ -264,6 +279,11 @@ void decide_token_create(struct core *c, const Pb__CreateTokenRequest *req)
         m.role = req->role;
         m.hash = req->hash;
         m.node_id = req->node_id;
+        m.labels = (Pb__AccessToken__LabelsEntry **)req->labels; /* the same shape: key, value */
+        m.n_labels = req->n_labels;
+        m.taints = req->taints;
+        m.n_taints = req->n_taints;
+        m.capacity = req->capacity;
         m.created_by = (char *)(str_empty(c->in->actor) ? "server" : c->in->actor);
         m.expires_at = ttl_s ? c->now_ms + ttl_s * 1000 : 0;
         const char *role = pb__role__e__descriptor.values[req->role].name; /* values are 0, 1, 2... */
@@ -299,7 +319,7 @@ void decide_token_revoke(struct core *c, const Pb__TokenRef *req)
 static int may_use(struct core *c, const struct access *t, const Pb__UseTokenRequest *req)
 {
         struct err err;
-        const char *again = "make another one: berth token create --join";
+        const char *again = "make another one: berth token create --join", *key_hint = NULL, *bad_key;
         bool same = t && t->used_at && str_eq(t->used_by, req->node_id) && str_eq(t->used_key, req->key);
         if (!t || t->role != PB__ROLE__E__join)
                 err_set(&err, ERR_AUTH, .msg = "the join token is not known here", .hint = again);
@@ -316,6 +336,8 @@ static int may_use(struct core *c, const struct access *t, const Pb__UseTokenReq
         else if (!t->node_id && !same && node_ok(node_find(c, req->node_id)))
                 err_set(&err, ERR_DENIED, .msg = fmt("there is a node %s already: this token is for new ones", req->node_id),
                         .hint = fmt("berth token create --join --node %s makes one for it", req->node_id));
+        else if ((bad_key = admission_refuses_key(c, req->node_id, req->key, t->created_at, &key_hint)))
+                err_set(&err, ERR_DENIED, .msg = bad_key, .hint = key_hint);
         else
                 return 0;
         reply_error(c, &err);
@@ -335,8 +357,48 @@ void decide_token_use(struct core *c, const Pb__UseTokenRequest *req)
                 m.used_by = req->node_id;
                 m.used_key = req->key;
                 told(c, PB__EVENT_TYPE__E__TokenUsed, &m, arena_printf(&c->step, "join token %s by node %s", m.name, req->node_id));
+                admission_join(c, i, req->node_id, req->key);
         }
         reply_token(c, i, false);
+}
+
+/* ---- for admission.c -------------------------------------------------------------------------------------------------------------------------------- */
+
+const Pb__AccessToken *token_grants(const struct core *c, uint32_t i)
+{
+        return c->tokens.at[i].grants;
+}
+
+void tokens_revoke_of(struct core *c, const char *node_id)
+{
+        for (size_t i = 0; i < c->tokens.len; i++) {
+                const struct access *t = &c->tokens.at[i];
+                if (!t->name || !str_eq(t->node_id, node_id) || ended_at(t, c->now_ms))
+                        continue;
+                Pb__AccessToken m = PB__ACCESS_TOKEN__INIT;
+                m.name = arena_strdup(&c->step, t->name);
+                m.revoked_by = (char *)(str_empty(c->in->actor) ? "server" : c->in->actor);
+                told(c, PB__EVENT_TYPE__E__TokenRevoked, &m, arena_printf(&c->step, "token %s: its node was expelled", m.name));
+        }
+}
+
+void tokens_keys_of(struct core *c, const char *node_id, struct key_list *ret)
+{
+        *ret = (struct key_list){ .at = arena_new_n(&c->step, char *, c->tokens.len + 1) };
+        for (size_t i = 0; i < c->tokens.len; i++)
+                if (c->tokens.at[i].name && str_eq(c->tokens.at[i].used_by, node_id) && !str_empty(c->tokens.at[i].used_key))
+                        ret->at[ret->n++] = c->tokens.at[i].used_key;
+}
+
+bool token_lets_in(const struct core *c, const char *name, const char *node_id)
+{
+        for (size_t i = 0; i < c->tokens.len; i++) {
+                const struct access *t = &c->tokens.at[i];
+                if (t->name && t->role == PB__ROLE__E__node && str_eq(t->node_id, node_id) && !ended_at(t, c->now_ms) &&
+                    (!name || str_eq(t->name, name)))
+                        return true;
+        }
+        return false;
 }
 
 void decide_access_note(struct core *c, const Pb__AccessNote *note)
@@ -355,6 +417,8 @@ static bool is_hash(const char *s)
         return s && strlen(s) == HASH_LEN && strspn(s, "0123456789abcdef") == HASH_LEN;
 }
 
+static bool grants_are_sane(const Pb__AccessToken *m);
+
 const char *wrong_token(const struct core *c, const Pb__Event *e)
 {
         const Pb__AccessToken *m = e->access;
@@ -369,6 +433,8 @@ const char *wrong_token(const struct core *c, const Pb__Event *e)
                         return "its hash is missing or taken";
                 if (m->role < PB__ROLE__E__viewer || m->role > PB__ROLE__E__join || !time_is_sane(m->expires_at))
                         return "its role or its end is out of range";
+                if (!grants_are_sane(m))
+                        return "what it says of its node is out of range";
                 return i != MAP_NONE && !ended_at(&c->tokens.at[i], e->timestamp) ? "there is such a token" : NULL;
         case PB__EVENT_TYPE__E__TokenUsed:
                 return c->tokens.at[i].role != PB__ROLE__E__join || c->tokens.at[i].used_at || str_empty(m->used_by) ? "it cannot be used"
@@ -419,8 +485,26 @@ static void put(struct core *c, uint32_t i, const Pb__AccessToken *m)
         t->used_at = m->used_at;
         t->used_by = text(m->used_by);
         t->used_key = text(m->used_key);
+        if (m->n_labels || m->n_taints || m->capacity) {
+                Pb__AccessToken g = PB__ACCESS_TOKEN__INIT;
+                g.labels = m->labels;
+                g.n_labels = m->n_labels;
+                g.taints = m->taints;
+                g.n_taints = m->n_taints;
+                g.capacity = m->capacity;
+                t->grants = (Pb__AccessToken *)pb_clone(&t->memory, &g.base);
+        }
         map_put(&c->token_by_name, i);
         map_put(&c->token_by_hash, i);
+}
+
+/* What it says of its node makes sense. */
+static bool grants_are_sane(const Pb__AccessToken *m)
+{
+        Pb__Node taints = PB__NODE__INIT;
+        taints.taints = m->taints;
+        taints.n_taints = m->n_taints;
+        return m->n_labels <= 64 && taints_are_sane(&taints) && (!m->capacity || resources_are_sane(m->capacity));
 }
 
 void apply_token_event(struct core *c, const Pb__Event *e)
@@ -469,7 +553,7 @@ bool load_token(struct core *c, const char *name, const Pb__AccessToken *m)
         if (!id_is_valid(m->name) || !str_eq(m->name, name) || !is_hash(m->hash) || token_exists(c, name) ||
             map_get(&c->token_by_hash, m->hash, HASH_LEN) != MAP_NONE || m->role < PB__ROLE__E__viewer || m->role > PB__ROLE__E__join ||
             !time_is_sane(m->created_at) || !time_is_sane(m->expires_at) || !time_is_sane(m->revoked_at) || !time_is_sane(m->used_at) ||
-            !m->used_at != str_empty(m->used_by)) /* (K2) */
+            !m->used_at != str_empty(m->used_by) || !grants_are_sane(m)) /* (K2) */
                 return false;
         uint32_t i = place_for(c, name);
         put(c, i, m);
@@ -485,10 +569,12 @@ void tokens_dump(const struct core *c, struct str *out)
         for (size_t i = 0; i < n; i++) {
                 const struct access *t = list[i];
                 str_addf(out,
-                         "token %s role=%d hash=%s at=%lld by=%s until=%lld revoked=%lld by=%s node=%s used=%lld by=%s key=%s seq=%llu\n",
+                         "token %s role=%d hash=%s at=%lld by=%s until=%lld revoked=%lld by=%s node=%s used=%lld by=%s key=%s seq=%llu "
+                         "grants=%zu/%zu/%d\n",
                          t->name, t->role, t->hash, (long long)t->created_at, t->created_by ? t->created_by : "-", (long long)t->expires_at,
                          (long long)t->revoked_at, t->revoked_by ? t->revoked_by : "-", t->node_id ? t->node_id : "-",
-                         (long long)t->used_at, t->used_by ? t->used_by : "-", t->used_key ? t->used_key : "-", (unsigned long long)t->seq);
+                         (long long)t->used_at, t->used_by ? t->used_by : "-", t->used_key ? t->used_key : "-", (unsigned long long)t->seq,
+                         t->grants ? t->grants->n_labels : 0, t->grants ? t->grants->n_taints : 0, t->grants && t->grants->capacity);
         }
 }
 

@@ -121,7 +121,9 @@ static void adopt_foreign(struct core *c, const struct foreign *f)
         Pb__Node node;
         Pb__NodeResources res;
         Pb__Cluster cluster = PB__CLUSTER__INIT;
+        const char *ignored;
         attributes_of_hello(h, &node, &res);
+        admission_shape(c, h->node_id, &node, &ignored);
         node.adopted_from = h->cluster_id;
         cluster.cluster_id = c->cluster_id;
         cluster.created_at = c->cluster_created_at;

@@ -44,8 +44,9 @@ static void dump_node(const struct core *c, const struct node *n, struct str *ou
                  (long long)n->ledger.reserved.mem_bytes, (long long)n->ledger.reserved.disk_bytes, n->n_units, n->n_tombstones, n->n_lost);
         for (uint32_t i = 0; i < n->n_labels; i++)
                 str_addf(out, " %s=%s", n->labels[i].key, n->labels[i].value);
-        str_addf(out, " push=%d unreachable=%d unsupported=%x exclusive=%x fenced=%lld instance=%s adopted_from=%s", n->push,
-                 n->unreachable, n->unsupported_bits, n->exclusive_bits, (long long)n->fenced_at, text(n->instance), text(n->adopted_from));
+        str_addf(out, " push=%d unreachable=%d unsupported=%x exclusive=%x fenced=%lld expelled=%lld instance=%s adopted_from=%s", n->push,
+                 n->unreachable, n->unsupported_bits, n->exclusive_bits, (long long)n->fenced_at, (long long)n->expelled_at,
+                 text(n->instance), text(n->adopted_from));
         if (n->drain_started_at)
                 str_addf(out, " drain=%lld/%lld/%lld/%u", (long long)n->drain_started_at, (long long)n->drain_deadline_at,
                          (long long)n->drain_finished_at, n->drain_units);
@@ -132,6 +133,7 @@ void core_dump(const struct core *c, struct str *out)
         dump_constraints(c, out);
         alerts_dump(c, out);
         tokens_dump(c, out);
+        admissions_dump(c, out);
         outbox_dump(c, out);
         str_adds(out, "phases");
         for (size_t i = 0; i < ARRAY_LEN(c->by_phase); i++)
@@ -333,6 +335,8 @@ int core_check(const struct core *c, struct err *err)
                 r = outbox_check(c, err);
         if (r >= 0)
                 r = tokens_check(c, err);
+        if (r >= 0)
+                r = admissions_check(c, err);
         return r < 0 ? r : check_definitions(c, err);
 }
 

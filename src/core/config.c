@@ -71,6 +71,7 @@ void decide_config(struct core *c, const Pb__ServerConfig *f)
                 fencing_needed(c);
         c->default_quota = quota_from(f->default_quota);
         quotas_reconsider(c);
+        admissions_configure(c, f);
         rules_configure(c, f);
         reply_bytes(c, NULL, NULL, 0, false);
 }

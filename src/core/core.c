@@ -81,6 +81,7 @@ struct core *core_create(const struct core_options *opt)
         rules_init(c);
         outbox_init(c);
         tokens_init(c);
+        admissions_init(c);
         c->waiting_first = NONE;
         c->preempt_at = INT64_MAX;
         c->fencing_since = INT64_MIN;
@@ -102,6 +103,7 @@ void out_reset(struct core *c)
         array_clear(&c->out.alerts);
         array_clear(&c->out.outgoing);
         array_clear(&c->out.tokens);
+        array_clear(&c->out.admissions);
         c->out.cluster = false;
         c->out.expected_head = c->head;
         c->out.ops = c->out.bytes = 0;
@@ -125,6 +127,7 @@ void core_destroy(struct core *c)
         rules_fini(c);
         outbox_fini(c);
         tokens_fini(c);
+        admissions_fini(c);
         for (size_t i = c->ready_done; i < c->ready.len; i++)
                 core_batch_free(c->ready.at[i]);
         if (c->out.memory) {
@@ -143,6 +146,7 @@ void core_destroy(struct core *c)
         array_fini(&c->out.alerts);
         array_fini(&c->out.outgoing);
         array_fini(&c->out.tokens);
+        array_fini(&c->out.admissions);
         array_fini(&c->nodes);
         array_fini(&c->workloads);
         array_fini(&c->tombstones);
@@ -284,6 +288,11 @@ void apply_event(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__TokenUsed:
         case PB__EVENT_TYPE__E__TokenRemoved:
                 apply_token_event(c, e);
+                break;
+        case PB__EVENT_TYPE__E__NodeExpelled:
+        case PB__EVENT_TYPE__E__NodeAdmitted:
+        case PB__EVENT_TYPE__E__NodeGranted:
+                apply_admission_event(c, e);
                 break;
         case PB__EVENT_TYPE__E__RecordTouched:
                 apply_touched(c, e);
@@ -688,6 +697,15 @@ static void handle(struct core *c, const struct input *in)
                 break;
         case INPUT_NODE_FENCE:
                 decide_node_fence(c, (const Pb__NodeRef *)in->msg);
+                break;
+        case INPUT_NODE_EXPEL:
+                decide_node_expel(c, (const Pb__NodeRef *)in->msg);
+                break;
+        case INPUT_NODE_LABELS:
+                decide_node_labels(c, (const Pb__SetNodeLabelsRequest *)in->msg);
+                break;
+        case INPUT_NODE_CAPACITY:
+                decide_node_capacity(c, (const Pb__SetNodeCapacityRequest *)in->msg);
                 break;
         case INPUT_RELEASE:
                 decide_release(c, (const Pb__WorkloadRef *)in->msg);

@@ -89,22 +89,25 @@ enum input_kind {
         INPUT_TOUCHED,      /* msg: Pb__TouchedRecord: somebody changed a record in the store (C1) */
         INPUT_ACCESS_NOTE,  /* msg: Pb__AccessNote: an event for those who look after who got in */
 
-        INPUT_APPLY,        /* msg: Pb__ApplyWorkloadRequest   reply: Pb__Workload */
-        INPUT_APPLY_MANY,   /* msg: Pb__ApplyWorkloadsRequest  reply: Pb__ApplyWorkloadsResponse */
-        INPUT_DELETE,       /* msg: Pb__WorkloadRef            reply: Pb__Workload */
-        INPUT_DESIRED,      /* msg: Pb__SetDesiredRequest      reply: Pb__Workload */
-        INPUT_RETRY,        /* msg: Pb__WorkloadRef            reply: Pb__Workload */
-        INPUT_QUOTA_SET,    /* msg: Pb__SetQuotaRequest        reply: Pb__Quota */
-        INPUT_QUOTA_REMOVE, /* msg: Pb__TenantRef             reply: Pb__Quota, as it was */
-        INPUT_TOKEN_CREATE, /* msg: Pb__CreateTokenRequest with the secret's hash  reply: Pb__AccessToken */
-        INPUT_TOKEN_REVOKE, /* msg: Pb__TokenRef               reply: Pb__AccessToken */
-        INPUT_TOKEN_USE,    /* msg: Pb__UseTokenRequest        reply: Pb__AccessToken; a join token, once */
-        INPUT_NODE_WISH,    /* msg: Pb__SetNodeWishRequest     reply: Pb__Node */
-        INPUT_NODE_TAINTS,  /* msg: Pb__SetTaintsRequest       reply: Pb__Node */
-        INPUT_NODE_FORGET,  /* msg: Pb__NodeRef                reply: Pb__Node */
-        INPUT_NODE_FENCE,   /* msg: Pb__NodeRef                reply: Pb__Node. An operator says that it is dead */
-        INPUT_RELEASE,      /* msg: Pb__WorkloadRef            reply: Pb__Workload. An operator says that no earlier copy runs */
-        INPUT_ADOPT,        /* msg: Pb__AdoptRequest           reply: Pb__AdoptResponse, perhaps some steps later */
+        INPUT_APPLY,         /* msg: Pb__ApplyWorkloadRequest   reply: Pb__Workload */
+        INPUT_APPLY_MANY,    /* msg: Pb__ApplyWorkloadsRequest  reply: Pb__ApplyWorkloadsResponse */
+        INPUT_DELETE,        /* msg: Pb__WorkloadRef            reply: Pb__Workload */
+        INPUT_DESIRED,       /* msg: Pb__SetDesiredRequest      reply: Pb__Workload */
+        INPUT_RETRY,         /* msg: Pb__WorkloadRef            reply: Pb__Workload */
+        INPUT_QUOTA_SET,     /* msg: Pb__SetQuotaRequest        reply: Pb__Quota */
+        INPUT_QUOTA_REMOVE,  /* msg: Pb__TenantRef             reply: Pb__Quota, as it was */
+        INPUT_TOKEN_CREATE,  /* msg: Pb__CreateTokenRequest with the secret's hash  reply: Pb__AccessToken */
+        INPUT_TOKEN_REVOKE,  /* msg: Pb__TokenRef               reply: Pb__AccessToken */
+        INPUT_TOKEN_USE,     /* msg: Pb__UseTokenRequest        reply: Pb__AccessToken; a join token, once */
+        INPUT_NODE_WISH,     /* msg: Pb__SetNodeWishRequest     reply: Pb__Node */
+        INPUT_NODE_TAINTS,   /* msg: Pb__SetTaintsRequest       reply: Pb__Node */
+        INPUT_NODE_FORGET,   /* msg: Pb__NodeRef                reply: Pb__Node */
+        INPUT_NODE_FENCE,    /* msg: Pb__NodeRef                reply: Pb__Node. An operator says that it is dead */
+        INPUT_NODE_EXPEL,    /* msg: Pb__NodeRef               reply: Pb__Node. An operator throws it out: see admission.c */
+        INPUT_NODE_LABELS,   /* msg: Pb__SetNodeLabelsRequest  reply: Pb__Node */
+        INPUT_NODE_CAPACITY, /* msg: Pb__SetNodeCapacityRequest reply: Pb__Node */
+        INPUT_RELEASE,       /* msg: Pb__WorkloadRef            reply: Pb__Workload. An operator says that no earlier copy runs */
+        INPUT_ADOPT,         /* msg: Pb__AdoptRequest           reply: Pb__AdoptResponse, perhaps some steps later */
 
         INPUT_GET_WORKLOAD,   /* msg: Pb__WorkloadRef          reply: Pb__Workload */
         INPUT_LIST_WORKLOADS, /* msg: Pb__ListWorkloadsRequest reply: Pb__ListWorkloadsResponse */
@@ -256,6 +259,13 @@ struct core_token {
 };
 uint64_t core_tokens_version(const struct core *core);
 void core_each_token(const struct core *core, void (*fn)(void *ctx, const struct core_token *token), void *ctx);
+/* Those that were expelled, with the keys that may and may not come under that name. Changes count in the same version. */
+struct core_expelled {
+        const char *node_id;
+        char *const *revoked, *const *admitted; /* SHA-256 of public keys, hex */
+        size_t n_revoked, n_admitted;
+};
+void core_each_expelled(const struct core *core, void (*fn)(void *ctx, const struct core_expelled *one), void *ctx);
 bool core_has_admin(const struct core *core, int64_t now_ms); /* a token of that role that works */
 
 struct core_stats {

@@ -249,6 +249,21 @@ static void emit_forgotten(struct core *c, struct node_ix ix)
         emit(c, &e);
 }
 
+/* Of a node that was expelled and is forgotten before all that it had found another place: that waits without one. */
+static bool let_go_of_unit(struct core *c, struct workload_ix w)
+{
+        if (workload_at(c, w)->desired == PB__DESIRED_STATE__E__Deleted) {
+                reconcile(c, w);
+                return true;
+        }
+        if (!workload_at(c, w)->holds)
+                return false;
+        waiting_remove(c, w);
+        emit_rescheduled(c, w, PB__REASON__E__node_lost, "its node was expelled");
+        mark_dirty(c, w);
+        return true;
+}
+
 /* Lets go of a few; true: nothing is left there. */
 static bool let_go(struct core *c, struct node_ix ix)
 {
@@ -256,6 +271,11 @@ static bool let_go(struct core *c, struct node_ix ix)
         for (int i = 0; i < FORGET_AT_ONCE && (n->tombstones != NONE || workload_ok(n->units)); i++) {
                 Pb__Event e = PB__EVENT__INIT;
                 e.node_id = n->id;
+                if (n->tombstones == NONE && let_go_of_unit(c, n->units)) {
+                        decision_done(c);
+                        n = node_at(c, ix);
+                        continue;
+                }
                 if (n->tombstones != NONE) {
                         e.type = PB__EVENT_TYPE__E__UnitRemoved;
                         e.workload_id = arena_strdup(&c->step, c->tombstones.at[n->tombstones].workload_id);
@@ -289,7 +309,8 @@ void forget_some(struct core *c)
                 const struct input *before = c->in;
                 struct err err;
                 c->in = &in;
-                if (node_ok(ix) && (node_at(c, ix)->status == PB__NODE_STATUS__E__Ready || units_at_work(c, node_at(c, ix)))) {
+                if (node_ok(ix) && (node_at(c, ix)->status == PB__NODE_STATUS__E__Ready ||
+                                    (units_at_work(c, node_at(c, ix)) && !node_at(c, ix)->expelled_at))) {
                         err_set(&err, ERR_CONFLICT, .msg = "the node came back while it was being forgotten", .detail = f.node_id,
                                 .hint = "drain it, stop its agent, and wait until it is NotReady");
                         reply_error(c, &err);

@@ -132,7 +132,7 @@ static bool somebody_is_missing(const struct core *c)
 {
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 const struct node *n = &c->nodes.at[i];
-                if (!n->id || n->fenced_at)
+                if (!n->id || node_is_written_off(n))
                         continue;
                 if (!n->heard_at)
                         return true;
@@ -213,7 +213,8 @@ static void look_at_tombstones(const struct core *c, const struct workload *w, s
         for (uint32_t t = tombstones_of(c, w->id); t != NONE; t = c->tombstones.at[t].same_next) {
                 const struct tombstone *copy = &c->tombstones.at[t];
                 const struct node *n = node_get(c, copy->node);
-                if (copy->released || n->fenced_at)
+                /* One that was expelled may run on, and gets no lease any more: what ends with its lease is waited for, nothing else. */
+                if (copy->released || n->fenced_at || (n->expelled_at && !copy->leased))
                         continue;
                 int64_t over = copy->leased ? lease_is_over_at(c, n) : INT64_MAX;
                 if (over <= c->steady_ms)
@@ -231,7 +232,8 @@ static void look_at_strangers(const struct core *c, const struct workload *w, st
 {
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 const struct node *n = &c->nodes.at[i];
-                const struct stranger *s = n->id && n->strangers.len && !n->fenced_at && i != w->node.v ? stranger_find(n, w->id) : NULL;
+                const struct stranger *s =
+                    n->id && n->strangers.len && !node_is_written_off(n) && i != w->node.v ? stranger_find(n, w->id) : NULL;
                 if (s && may_run(s))
                         later(c, f, (struct node_ix){ i }, INT64_MAX, "a unit of its name that is not of these records runs there");
         }
@@ -298,7 +300,7 @@ static void refuse(struct core *c, const char *msg, const char *detail, const ch
 }
 
 /* Those whose copies there stood in their way go on. */
-static void let_go_on(struct core *c, struct node_ix n)
+void fence_let_go_on(struct core *c, struct node_ix n)
 {
         ARRAY(struct workload_ix) waiting = { 0 };
         for (uint32_t t = node_at(c, n)->tombstones; t != NONE; t = c->tombstones.at[t].next) {
@@ -334,7 +336,7 @@ void decide_node_fence(struct core *c, const Pb__NodeRef *req)
                 e.message = "an operator said that nothing runs there any more";
                 emit(c, &e);
                 node_deadline_refresh(c, ix); /* its units need not wait for the grace */
-                let_go_on(c, ix);
+                fence_let_go_on(c, ix);
         }
         reply_node(c, ix);
 }

@@ -226,6 +226,10 @@ static const char *wrong(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__TokenUsed:
         case PB__EVENT_TYPE__E__TokenRemoved:
                 return wrong_token(c, e);
+        case PB__EVENT_TYPE__E__NodeExpelled:
+        case PB__EVENT_TYPE__E__NodeAdmitted:
+        case PB__EVENT_TYPE__E__NodeGranted:
+                return wrong_admission(c, e);
         case PB__EVENT_TYPE__E__RecordTouched:
                 return str_empty(e->record) ? "it names no record" : NULL;
         case PB__EVENT_TYPE__E__AccessRefused:

@@ -98,6 +98,7 @@ void node_free(struct core *c, struct node_ix ix)
         mem_free(n->id);
         mem_free(n->instance);
         mem_free(n->said_instance);
+        mem_free(n->said_key);
         mem_free(n->adopted_from);
         strangers_free(c, n);
         mem_free(n->endpoint);
@@ -116,7 +117,7 @@ void node_free(struct core *c, struct node_ix ix)
 
 static int64_t evict_due_ms(const struct core *c, const struct node *n)
 {
-        if (n->fenced_at)
+        if (node_is_written_off(n))
                 return c->started_ms; /* an operator's word */
         int64_t due = n->status_at + (MUTANT(eviction_without_grace) ? 0 : c->opt.evict_grace_ms),
                 listened = c->started_ms + silence_limit_ms(c);
@@ -251,7 +252,7 @@ void decide_node_deadline(struct core *c, struct node_ix ix)
                 node_deadline_refresh(c, ix);
                 return;
         }
-        bool hold = brake_holds(c, n) && !n->fenced_at && !MUTANT(brake_ignored), was_held = n->held && !n->fenced_at;
+        bool hold = brake_holds(c, n) && !node_is_written_off(n) && !MUTANT(brake_ignored), was_held = n->held && !node_is_written_off(n);
         brake_set(c, ix, hold);
         if (was_held && !hold) {
                 /* Nodes that were cut off together come back one after the other. Those that are not the first get the time to do so; else the end of a partition
@@ -344,6 +345,9 @@ static bool is_taken_over(const struct core *c, const Pb__Hello *h)
 
 static const char *refuse_hello(struct core *c, const Pb__Hello *h, uint64_t session, const char **ret_hint)
 {
+        const char *expelled = admission_refuses(c, h, ret_hint);
+        if (expelled)
+                return expelled;
         if (!str_empty(h->cluster_id) && !str_eq(h->cluster_id, c->cluster_id) && !is_taken_over(c, h)) {
                 foreign_remember(c, h);
                 *ret_hint = "berth adopt takes it over with all that it runs; or point it at its own server";
@@ -493,21 +497,28 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
         bool was_lost = node_ok(ix) && node_at(c, ix)->status == PB__NODE_STATUS__E__NotReady;
         Pb__NodeResources res;
         Pb__Node attributes;
+        const char *ignored;
+        bool is_new = !node_ok(ix);
         attributes_of_hello(h, &attributes, &res);
-        if (!node_ok(ix) || attributes_changed(node_at(c, ix), &attributes) || knows_better(node_at(c, ix), h)) {
+        admission_shape(c, h->node_id, &attributes, &ignored);
+        if (is_new || attributes_changed(node_at(c, ix), &attributes) || knows_better(node_at(c, ix), h)) {
                 Pb__Event e = PB__EVENT__INIT;
                 e.type = PB__EVENT_TYPE__E__NodeRegistered;
                 e.node_id = h->node_id;
                 e.node = &attributes;
-                e.message = "registered";
+                e.message = ignored ? arena_printf(&c->step, "registered; labels that only an operator gives were left out: %s", ignored)
+                                    : "registered";
                 emit(c, &e);
                 ix = node_find(c, h->node_id);
                 node_at(c, ix)->calls_fail = false; /* perhaps another endpoint */
+                if (is_new)
+                        admission_registered(c, ix);
         }
         struct node *n = node_at(c, ix);
         if (!str_eq(n->said_instance, h->instance))
                 n->twin_at = 0; /* it was no twin */
         text_set(&n->said_instance, h->instance);
+        text_set(&n->said_key, h->key);
         n->calls_fail = n->calls_fail && n->push;
         n->sure = str_eq(h->cluster_id, c->cluster_id);
         n->adopting = n->adopting || is_taken_over(c, h);
@@ -743,24 +754,46 @@ void decide_node_forget(struct core *c, const Pb__NodeRef *req)
         if (node_version_mismatch(c, req->if_match, n->seq))
                 return;
         uint32_t holding = units_at_work(c, n);
-        if (n->status == PB__NODE_STATUS__E__Ready || holding) {
-                err_set(&err, ERR_CONFLICT,
-                        .msg = n->status == PB__NODE_STATUS__E__Ready ? "the node is alive" : "the node still has units",
-                        .detail = fmt("%s: %u units", n->id, holding), .hint = "drain it, stop its agent, and wait until it is NotReady");
+        if (n->status == PB__NODE_STATUS__E__Ready || (holding && !n->expelled_at)) {
+                err_set(
+                    &err, ERR_CONFLICT, .msg = n->status == PB__NODE_STATUS__E__Ready ? "the node is alive" : "the node still has units",
+                    .detail = fmt("%s: %u units", n->id, holding),
+                    .hint = fmt("drain it, stop its agent, and wait until it is NotReady; or throw it out: berth node expel %s", n->id));
                 reply_error(c, &err);
                 return;
         }
         const char *holder = exclusive_waits_for(c, ix);
+        for (struct workload_ix w = n->units; !holder && workload_ok(w); w = workload_at(c, w)->node_next)
+                if (workload_at(c, w)->holds && class_of(c, workload_at(c, w))->exclusive)
+                        holder = workload_at(c, w)->id;
         if (holder) {
                 err_set(&err, ERR_CONFLICT, .msg = "an exclusive workload waits until nothing of it can run on this node",
                         .detail = fmt("%s: %s", n->id, holder), .hint = fmt("if that machine is surely off: berth node fence %s", n->id));
                 reply_error(c, &err);
                 return;
         }
+        n->given_up = n->given_up || n->expelled_at; /* what it still has looks for another place now */
         forget_begin(c, ix);
 }
 
 /* ---- apply ------------------------------------------------------------------------------------------------------------------------------- */
+
+void node_take_shape(struct core *c, struct node_ix ix, const Pb__Node *from)
+{
+        struct node *n = node_at(c, ix);
+        if (from->resources)
+                n->ledger.total =
+                    (struct amounts){ from->resources->cpu_total, from->resources->memory_total * MIB, from->resources->disk_total * GIB };
+        counts_node_before(c, ix);
+        labels_free(n);
+        n->n_labels = (uint32_t)from->n_labels;
+        if (n->n_labels)
+                n->labels = mem_must(n->n_labels * sizeof(struct label));
+        for (uint32_t i = 0; i < n->n_labels; i++)
+                n->labels[i] = (struct label){ mem_strdup(from->labels[i]->key), mem_strdup(from->labels[i]->value) };
+        n->label_bits = node_label_bits(c, n);
+        counts_node_after(c, ix);
+}
 
 void node_attributes(struct core *c, struct node_ix ix, const Pb__Node *from)
 {
@@ -774,18 +807,7 @@ void node_attributes(struct core *c, struct node_ix ix, const Pb__Node *from)
         n->exclusive_bits = 0;
         for (size_t i = 0; i < from->n_exclusive_types && !from->push; i++)
                 n->exclusive_bits |= type_bit(from->exclusive_types[i]);
-        if (from->resources)
-                n->ledger.total =
-                    (struct amounts){ from->resources->cpu_total, from->resources->memory_total * MIB, from->resources->disk_total * GIB };
-        counts_node_before(c, ix);
-        labels_free(n);
-        n->n_labels = (uint32_t)from->n_labels;
-        if (n->n_labels)
-                n->labels = mem_must(n->n_labels * sizeof(struct label));
-        for (uint32_t i = 0; i < n->n_labels; i++)
-                n->labels[i] = (struct label){ mem_strdup(from->labels[i]->key), mem_strdup(from->labels[i]->value) };
-        n->label_bits = node_label_bits(c, n);
-        counts_node_after(c, ix);
+        node_take_shape(c, ix, from);
         n->push = from->push;
         drivers_free(n);
         n->n_drivers = (uint32_t)from->n_supported_storage_drivers;
@@ -815,9 +837,22 @@ static void set_status(struct core *c, struct node_ix ix, Pb__NodeStatus__E stat
                 n->given_up = false;
                 n->released_at = 0;
                 n->fenced_at = 0;
+                n->expelled_at = 0;
         } else if (e->node)
                 n->stored_heartbeat = e->node->last_heartbeat;
         (void)c;
+}
+
+/* (X1) */
+void node_take_expulsion(struct core *c, struct node_ix ix, const Pb__Event *e)
+{
+        struct node *n = node_at(c, ix);
+        Pb__Event silent = *e;
+        silent.node = NULL; /* says nothing about heartbeats */
+        set_status(c, ix, PB__NODE_STATUS__E__NotReady, &silent, "operator");
+        n->expelled_at = e->timestamp;
+        n->wish = PB__NODE_WISH__E__disabled;
+        drain_take(n, NULL, e->timestamp);
 }
 
 static void forget(struct core *c, struct node_ix ix)
@@ -832,6 +867,7 @@ static void forget(struct core *c, struct node_ix ix)
                 save_workload(c, w);
         }
         save_removed(c, "/nodes/", n->id);
+        admission_forgotten(c, n->id);
         node_free(c, ix);
 }
 

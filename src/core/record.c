@@ -1,7 +1,7 @@
 /* core/record.c: records: how the state is written down, and read back.
  *
  *   /meta/cluster  /nodes/<id>  /workloads/<id>  /tombstones/<node>/<workload>  /quotas/<tenant>
- *   /alerts/<rule>/<node|workload>/<id>  /outbox/<id>  /tokens/<name>
+ *   /alerts/<rule>/<node|workload>/<id>  /outbox/<id>  /tokens/<name>  /admissions/<node>
  *   and, for stores that people read by hand (core_options.index_records): /nodes/<id>/status (a bare word), /assignments/<id>, /retries/<id>, /reconciliation/<id>
  *
  * A record is written from the state when a batch is cut, once however often it changed. live = true gives the API's view, which adds what
@@ -291,6 +291,7 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
                         exclusive[r.n_exclusive_types++] = (Pb__WorkloadType__E)t;
         r.exclusive_types = exclusive;
         r.fenced_at = n->fenced_at;
+        r.expelled_at = n->expelled_at;
         r.agent_instance = n->instance;
         r.adopted_from = n->adopted_from;
         r.push = n->push;
@@ -314,6 +315,7 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
         }
         taints_record(c, n, &r);
         if (live) {
+                admission_shown(c, n, &r);
                 if (n->heard_at)
                         r.last_heartbeat = n->heard_at;
                 res.cpu_used = n->cpu_used;
@@ -475,6 +477,8 @@ static bool exists(struct core *c, char *key)
                 return outgoing_find(c, id) != MAP_NONE;
         if (str_starts(key, "/tokens/"))
                 return token_exists(c, id);
+        if (str_starts(key, "/admissions/"))
+                return admission_of(c, id) != NULL;
         char *slash = strchr(id, '/'); /* /tombstones/<node>/<workload> */
         *slash = 0;
         struct node_ix n = node_find(c, id);
@@ -512,7 +516,7 @@ void records_collect(struct core *c, struct core_out *o, struct store_record **r
 {
         struct arena *a = o->memory;
         size_t len, max = (o->workloads.len + o->nodes.len + o->tombstones.len + o->quotas.len + o->alerts.len + o->outgoing.len +
-                           o->tokens.len + o->removed.len + 1) *
+                           o->tokens.len + o->admissions.len + o->removed.len + 1) *
                           5;
         struct store_record *first = arena_new_n(a, struct store_record, max), *at = first;
         if (o->cluster) {
@@ -582,6 +586,14 @@ void records_collect(struct core *c, struct core_out *o, struct store_record **r
                 void *data = token_record(c, o->tokens.at[i], a, &len);
                 put(&at, arena_printf(a, "/tokens/%s", x->name), data, len);
         }
+        for (size_t i = 0; i < o->admissions.len; i++) {
+                struct admission *x = &c->admissions.at[o->admissions.at[i]];
+                if (!x->m || !x->unsaved)
+                        continue;
+                x->unsaved = false;
+                void *data = admission_record(c, o->admissions.at[i], a, &len);
+                put(&at, arena_printf(a, "/admissions/%s", x->m->node_id), data, len);
+        }
         put_removed(c, o, &at);
         for (struct store_record *r = first; c->extras.len && r < at; r++)
                 extras_append(c, a, r);
@@ -613,8 +625,8 @@ static bool key_is(const char *key, const char *kind, const char *id)
 
 static bool node_times_are_sane(const Pb__Node *r)
 {
-        return time_is_sane(r->fenced_at) && time_is_sane(r->status_updated_at) && time_is_sane(r->registered_at) &&
-               time_is_sane(r->last_heartbeat);
+        return time_is_sane(r->fenced_at) && time_is_sane(r->expelled_at) && time_is_sane(r->status_updated_at) &&
+               time_is_sane(r->registered_at) && time_is_sane(r->last_heartbeat);
 }
 
 static int load_node(struct core *c, const char *key, const Pb__Node *r, struct err *err)
@@ -643,6 +655,7 @@ static int load_node(struct core *c, const char *key, const Pb__Node *r, struct 
         text_set(&n->instance, r->agent_instance);
         text_set(&n->adopted_from, r->adopted_from);
         n->fenced_at = n->status == PB__NODE_STATUS__E__Ready ? 0 : r->fenced_at;
+        n->expelled_at = n->status == PB__NODE_STATUS__E__Ready ? 0 : r->expelled_at;
         node_unsupported(n, r);
         drain_take(n, r->drain, n->status_at); /* old stores did not note when it began */
         n->unreachable = n->status == PB__NODE_STATUS__E__NotReady && str_eq(n->status_by, "reconciler");
@@ -860,6 +873,10 @@ int core_load_record(struct core *c, const char *key, const void *data, size_t l
                 Pb__AccessToken *m = pb__access_token__unpack(a, len, data);
                 whole = m ? &m->base : NULL;
                 r = m && load_token(c, key + strlen("/tokens/"), m) ? 0 : bad_record(err, key, "it is no token of its key");
+        } else if (str_starts(key, "/admissions/")) {
+                Pb__Admission *m = pb__admission__unpack(a, len, data);
+                whole = m ? &m->base : NULL;
+                r = m && load_admission(c, key + strlen("/admissions/"), m) ? 0 : bad_record(err, key, "it is not of its key's node");
         } /* anything else is a view, or of a newer berth */
         if (r == 0)
                 extras_keep(c, key, whole);
@@ -921,6 +938,12 @@ int core_records(const struct core *cc, int (*fn)(void *ctx, const struct store_
                 if (c->tokens.at[i].name) {
                         data = token_record(c, i, &a, &len);
                         *array_push(&all) = (struct store_record){ arena_printf(&a, "/tokens/%s", c->tokens.at[i].name), data, len };
+                }
+        for (uint32_t i = 0; i < c->admissions.len; i++)
+                if (c->admissions.at[i].m) {
+                        data = admission_record(c, i, &a, &len);
+                        *array_push(&all) =
+                            (struct store_record){ arena_printf(&a, "/admissions/%s", c->admissions.at[i].m->node_id), data, len };
                 }
         if (all.len)
                 qsort(all.at, all.len, sizeof(*all.at), by_key);

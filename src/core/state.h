@@ -275,6 +275,7 @@ struct node {
         uint32_t type_bits;        /* what it runs: registered, and not found unsupported */
         uint32_t exclusive_bits;   /* types of which it can hold exclusive units */
         int64_t fenced_at;         /* an operator said that it is dead; 0: no */
+        int64_t expelled_at;       /* an operator threw it out; 0: no, or it has come back: see admission.c */
         uint32_t unsupported_bits; /* types whose runtime turned out not to work there (C25) */
         char *instance;            /* the agent process that said so */
         char **drivers;            /* storage drivers */
@@ -309,6 +310,7 @@ struct node {
         int64_t cpu_used, memory_used_mb, disk_used_gb;
         bool usage_known;     /* a heartbeat has told it */
         char *said_instance;  /* the agent process that said hello last */
+        char *said_key;       /* of the certificate that it came with; NULL: none */
         int64_t twin_at;      /* another one, with the same node id, was refused */
         bool calls_fail;      /* its agent cannot be called */
         uint8_t shown_status; /* what /nodes/<id>/status says, plus VIEW_THERE; VIEW_UNKNOWN. See record.c */
@@ -352,6 +354,15 @@ struct access {
         int64_t created_at, expires_at, revoked_at, used_at;
         uint64_t seq;
         bool unsaved;
+        struct arena memory;     /* of what a join token says of its node */
+        Pb__AccessToken *grants; /* only labels, taints and capacity; NULL: it says nothing */
+};
+
+/* What operators have said about a node id: see admission.c. The message is the state. */
+struct admission {
+        Pb__Admission *m; /* NULL: free */
+        struct arena memory;
+        bool unsaved;
 };
 
 /* An operator's wish to adopt units, until the agent has said what they are. Live. */
@@ -385,7 +396,7 @@ struct core_out {
         ARRAY(struct workload_ix) workloads; /* unsaved */
         ARRAY(struct node_ix) nodes;
         ARRAY(uint32_t) tombstones;
-        ARRAY(uint32_t) quotas, alerts, outgoing, tokens;
+        ARRAY(uint32_t) quotas, alerts, outgoing, tokens, admissions;
         bool cluster;
         uint64_t expected_head;
         size_t ops, bytes; /* bytes: of what can be large */
@@ -425,7 +436,10 @@ struct core {
         ARRAY(struct alert) alerts;
         ARRAY(struct outgoing) outbox;
         ARRAY(struct access) tokens;
+        ARRAY(struct admission) admissions;
         /* derived */
+        struct map admission_by_node;
+        ARRAY(uint32_t) free_admissions;
         struct map token_by_name, token_by_hash;
         ARRAY(uint32_t) free_tokens;
         uint64_t tokens_version; /* grows with every change of one */
@@ -467,6 +481,7 @@ struct core {
         bool configured;                /* INPUT_CONFIG has come: until then no rule is known, and none counts as gone */
         const Pb__ServerConfig *config; /* in config_memory, like what the rules point to */
         struct arena config_memory;
+        ARRAY(char *) operator_labels; /* live: from the configuration; see admission.c */
         ARRAY(struct rule) rules;
         uint32_t n_node_rules, n_workload_rules, webhooks_in_flight;
         ARRAY(struct node_ix) changed_nodes; /* rules are to look at these */
@@ -617,6 +632,14 @@ void node_free(struct core *c, struct node_ix n);
 void attributes_of_hello(const Pb__Hello *h, Pb__Node *node, Pb__NodeResources *res); /* shares what h has */
 void node_attributes(struct core *c, struct node_ix ix, const Pb__Node *from);
 void node_unsupported(struct node *n, const Pb__Node *from); /* takes from's types away from what it runs */
+/* Labels and amounts of an event; and that it was thrown out: for admission.c. */
+void node_take_shape(struct core *c, struct node_ix n, const Pb__Node *from);
+void node_take_expulsion(struct core *c, struct node_ix n, const Pb__Event *e);
+/* An operator said that nothing there counts any more: its units need not wait, and no brake holds them. */
+static inline bool node_is_written_off(const struct node *n)
+{
+        return n->fenced_at || n->expelled_at;
+}
 struct node_ix session_node(const struct core *c, uint64_t session);
 int64_t silence_limit_ms(const struct core *c);
 bool node_given_up(const struct core *c, struct node_ix n);  /* lost beyond the grace, and no brake */
@@ -813,6 +836,46 @@ void *token_record(const struct core *c, uint32_t token, struct arena *a, size_t
 bool load_token(struct core *c, const char *name, const Pb__AccessToken *m);
 void tokens_dump(const struct core *c, struct str *out);
 int tokens_check(const struct core *c, struct err *err);
+
+/* What a join token says of the node that uses it; NULL: nothing. */
+const Pb__AccessToken *token_grants(const struct core *c, uint32_t token);
+/* Ends every token that is of this node alone. */
+void tokens_revoke_of(struct core *c, const char *node_id);
+/* The public keys that joined as this node, into an array that grows: in the step's memory. */
+struct key_list {
+        char **at;
+        size_t n;
+};
+void tokens_keys_of(struct core *c, const char *node_id, struct key_list *ret);
+/* A token of this node and of no other that works: then an operator wants it. name: this one; NULL: any. */
+bool token_lets_in(const struct core *c, const char *name, const char *node_id);
+
+/* admission.c */
+void admissions_init(struct core *c);
+void admissions_fini(struct core *c);
+void admissions_configure(struct core *c, const Pb__ServerConfig *f);
+/* Labels and capacity as operators allow them, in place of what the agent says. ret_ignored: keys that were left out, or NULL. */
+void admission_shape(struct core *c, const char *node_id, Pb__Node *attributes, const char **ret_ignored);
+const Pb__Admission *admission_of(const struct core *c, const char *node_id); /* NULL: nothing was said */
+/* Why a node that was expelled is not let in; NULL: it was not, or a new token let it in. */
+const char *admission_refuses(struct core *c, const Pb__Hello *h, const char **ret_hint);
+/* Why this key must not join as that node; NULL: it may. */
+const char *admission_refuses_key(const struct core *c, const char *node_id, const char *key, int64_t token_created_at,
+                                  const char **ret_hint);
+void admission_join(struct core *c, uint32_t token, const char *node_id, const char *key);
+void admission_registered(struct core *c, struct node_ix n); /* for the first time: its taints */
+void admission_forgotten(struct core *c, const char *node_id);
+void admission_shown(struct core *c, const struct node *n, Pb__Node *ret);
+void fence_let_go_on(struct core *c, struct node_ix n); /* fence.c: exclusive units that waited for copies there */
+void decide_node_expel(struct core *c, const Pb__NodeRef *req);
+void decide_node_labels(struct core *c, const Pb__SetNodeLabelsRequest *req);
+void decide_node_capacity(struct core *c, const Pb__SetNodeCapacityRequest *req);
+const char *wrong_admission(const struct core *c, const Pb__Event *e);
+void apply_admission_event(struct core *c, const Pb__Event *e);
+void *admission_record(const struct core *c, uint32_t i, struct arena *a, size_t *ret_len);
+bool load_admission(struct core *c, const char *node_id, const Pb__Admission *m);
+void admissions_dump(const struct core *c, struct str *out);
+int admissions_check(const struct core *c, struct err *err);
 
 /* quota.c */
 void quotas_init(struct core *c);

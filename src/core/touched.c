@@ -3,7 +3,7 @@
  * Records follow from events; whoever writes to one by hand goes around that. It is never passed over in silence, and never overwritten without a word:
  *   - a workload whose new definition is valid is taken over, as if it had been applied; quotas and all other rules hold;
  *   - anything else is refused: the record is put back as it follows from the events (or removed, if it should not be there), and an event says so;
- *   - kinds of records that nobody edits with sense (alerts, the outbox, tokens) are reported, and left as they are until they are written next.
+ *   - kinds of records that nobody edits with sense (alerts, the outbox, tokens, admissions) are reported, and left as they are until they are written next.
  */
 #include "core/state.h"
 #include <string.h>

@@ -45,6 +45,8 @@ static const struct {
         { &pb__node_ref__descriptor, "{\"id\":\"node-1\"}" },
         { &pb__set_desired_request__descriptor, "{\"id\":\"web-1\",\"desired_state\":\"Stopped\"}" },
         { &pb__set_node_wish_request__descriptor, "{\"id\":\"node-1\",\"wish\":\"cordoned\"}" },
+        { &pb__set_node_labels_request__descriptor, "{\"id\":\"node-1\",\"labels\":{\"zone\":\"a\"}}" },
+        { &pb__set_node_capacity_request__descriptor, "{\"id\":\"node-1\",\"capacity\":{\"cpu\":4,\"memory_mb\":1024,\"disk_gb\":10}}" },
         { &pb__list_workloads_request__descriptor,
           "{\"limit\":10,\"selector\":\"app=web\",\"status\":\"running\",\"node\":\"node-1\",\"prefix\":\"we\"}" },
         { &pb__list_nodes_request__descriptor, "{\"limit\":10,\"selector\":\"zone in (a,b)\",\"status\":\"Ready\",\"prefix\":\"no\"}" },
@@ -55,7 +57,9 @@ static const struct {
           "{\"quota\":{\"tenant\":\"team-a\",\"workloads\":10,\"resources\":{\"cpu\":4,\"memory_mb\":4096,\"disk_gb\":10},"
           "\"writes_per_minute\":600}}" },
         { &pb__list_quotas_request__descriptor, "{\"limit\":10}" },
-        { &pb__create_token_request__descriptor, "{\"name\":\"ann\",\"role\":\"operator\",\"ttl_seconds\":3600}" },
+        { &pb__create_token_request__descriptor, "{\"name\":\"n7\",\"role\":\"join\",\"ttl_seconds\":3600,\"labels\":{\"zone\":\"a\"},"
+                                                 "\"taints\":[{\"key\":\"gpu\",\"value\":\"yes\",\"effect\":\"no-schedule\"}],"
+                                                 "\"capacity\":{\"cpu\":4,\"memory_mb\":1024,\"disk_gb\":10}}" },
         { &pb__join_request__descriptor, "{\"secret\":\"bjoin_x\",\"node_id\":\"n1\",\"request\":\"PEM\"}" },
         { &pb__renew_request__descriptor, "{\"node_id\":\"n1\",\"request\":\"PEM\"}" },
         { &pb__token_ref__descriptor, "{\"name\":\"ann\"}" },

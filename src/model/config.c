@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "model/manifest.h"
+#include "model/rules.h"
 #include "model/validate.h"
 #include <stdio.h>
 #include <string.h>
@@ -123,6 +124,13 @@ static void check_all(struct check *k, Pb__ServerConfig *c)
                 problem(k, "profile", "must be berth or persys", NULL);
         if (!str_empty(c->strangers) && !str_eq(c->strangers, "keep") && !str_eq(c->strangers, "adopt") && !str_eq(c->strangers, "remove"))
                 problem(k, "strangers", "must be keep, adopt or remove", NULL);
+        for (size_t i = 0; i < c->n_operator_labels; i++) {
+                const char *key = c->operator_labels[i];
+                size_t len = strlen(key);
+                if (rule_text_check(RULE_LABEL_KEY, key, len) &&
+                    (!str_ends(key, "/") || rule_text_check(RULE_LABEL_KEY, fmt("%sx", key), len + 1)))
+                        problem(k, fmt("operator_labels[%zu]", i), "must be a label's key, or a prefix that ends in /", NULL);
+        }
         enum log_level level;
         if (!str_empty(c->log_level) && log_level_parse(c->log_level, &level) < 0)
                 problem(k, "log_level", "must be debug, info, warn or error", NULL);

@@ -2,8 +2,12 @@
  *
  * protobuf-c walks a message twice, once for its size and once for its bytes, and this server packs each change six times over (events, records, plans, answers). Here the
  * bytes are written from the end to the beginning: when a nested message has been written its length is known, and is put before it. The buffer is on the stack; what
- * does not fit, and the few kinds of fields that our messages do not have, goes to protobuf-c. Both give the same bytes (pb_test.c).
+ * does not fit gets one of its size, and the few kinds of fields that our messages do not have go to protobuf-c. Both give the same bytes (pb_test.c).
+ *
+ * Text that is not UTF-8 (a message that was cut inside a character) is mended here, since a peer, and the store at its next start, would refuse the whole message for it.
  */
+#include "base/mem.h"
+#include "base/str.h"
 #include "model/pb.h"
 #include "model/shape.h"
 #include <string.h>
@@ -53,7 +57,29 @@ static inline bool put_tag(struct writer *w, const struct wire_field *f)
         return true;
 }
 
-static inline bool put_text(struct writer *w, const struct wire_field *f, const void *data, size_t len)
+static inline bool is_ascii(const uint8_t *p, size_t len)
+{
+        uint64_t seen = 0, word;
+
+        for (; len >= 8; p += 8, len -= 8) {
+                memcpy(&word, p, 8);
+                seen |= word;
+        }
+        for (; len > 0; p++, len--)
+                seen |= *p;
+        return (seen & 0x8080808080808080u) == 0;
+}
+
+static inline bool put_text(struct writer *w, const struct wire_field *f, const char *text, size_t len)
+{
+        if (!put_bytes(w, text, len))
+                return false;
+        if (!is_ascii(w->at, len))
+                str_mend_utf8((char *)w->at, len);
+        return put_varint(w, len) && put_tag(w, f);
+}
+
+static inline bool put_binary(struct writer *w, const struct wire_field *f, const void *data, size_t len)
 {
         return put_bytes(w, data, len) && put_varint(w, len) && put_tag(w, f);
 }
@@ -92,7 +118,7 @@ static bool put_element(struct writer *w, const struct wire_field *f, const void
         case WIRE_MESSAGE:
                 return put_sub(w, f, *(ProtobufCMessage *const *)at, sub);
         case WIRE_BYTES:
-                return put_text(w, f, b->data, b->len);
+                return put_binary(w, f, b->data, b->len);
         case WIRE_FIXED64:
                 return put_bytes(w, at, 8) && put_tag(w, f); /* little-endian, as this machine is */
         case WIRE_OTHER:
@@ -157,6 +183,19 @@ static bool put_message(struct writer *w, const ProtobufCMessage *m, const struc
         return true;
 }
 
+/* What did not fit on the stack, into n bytes, which is what it takes. */
+static void pack_large(const ProtobufCMessage *m, uint8_t *data, size_t n)
+{
+        uint8_t *room = mem_must_resize(NULL, n + 1); /* put_tag() wants two bytes for a tag of one */
+        struct writer w = { room, room + n + 1 };
+
+        if (put_message(&w, m, shape_of(m->descriptor)) && w.at == room + 1)
+                memcpy(data, w.at, n);
+        else
+                protobuf_c_message_pack(m, data);
+        mem_free(room);
+}
+
 void pb_pack(struct str *out, const ProtobufCMessage *m)
 {
         uint8_t room[ROOM];
@@ -168,7 +207,7 @@ void pb_pack(struct str *out, const ProtobufCMessage *m)
         }
         size_t n = protobuf_c_message_get_packed_size(m);
         str_reserve(out, n + 1);
-        protobuf_c_message_pack(m, (uint8_t *)out->buf + out->len);
+        pack_large(m, (uint8_t *)out->buf + out->len, n);
         out->len += n;
         out->buf[out->len] = '\0';
 }
@@ -186,7 +225,7 @@ void *pb_pack_before(struct arena *arena, const ProtobufCMessage *m, const void 
         } else {
                 n = protobuf_c_message_get_packed_size(m);
                 data = arena_bytes(arena, n + tail_len ? n + tail_len : 1);
-                protobuf_c_message_pack(m, data);
+                pack_large(m, data, n);
         }
         if (tail_len > 0)
                 memcpy(data + n, tail, tail_len);

@@ -106,6 +106,29 @@ static void packing_leaves_large_and_foreign_messages_to_the_library(void **stat
         arena_fini(&arena);
 }
 
+/* A message that was cut inside a character would be refused by whoever reads it: a peer, or the store at its next start. R: A9 */
+static void text_that_is_not_utf8_is_mended_when_packed(void **state)
+{
+        struct arena arena = ARENA_INIT;
+        struct err err = { 0 };
+        (void)state;
+        for (size_t more = 0; more < 100000; more += 50000) { /* on the stack, and larger */
+                Pb__Event ev = PB__EVENT__INIT;
+                ProtobufCMessage *back = NULL;
+                size_t len;
+                ev.message = (char *)"cut \xC3";
+                ev.node_id = (char *)"caf\xC3\xA9";
+                ev.action = arena_bytes(&arena, more + 1);
+                memset(ev.action, 'a', more);
+                ev.action[more] = '\0';
+                void *packed = pb_pack_arena(&arena, &ev.base, &len);
+                assert_int_equal(pb_unpack(&pb__event__descriptor, packed, len, &arena, &back, &err), 0);
+                assert_string_equal(((Pb__Event *)back)->message, "cut ?");
+                assert_string_equal(((Pb__Event *)back)->node_id, "caf\xC3\xA9");
+        }
+        arena_fini(&arena);
+}
+
 static void refuses(const ProtobufCMessageDescriptor *type, const void *data, size_t len, const char *path)
 {
         struct arena arena = ARENA_INIT;
@@ -299,6 +322,7 @@ int main(void)
                 cmocka_unit_test(packing_gives_the_bytes_of_the_library),
                 cmocka_unit_test(packing_leaves_large_and_foreign_messages_to_the_library),
                 cmocka_unit_test(foreign_bytes_are_looked_at_first),
+                cmocka_unit_test(text_that_is_not_utf8_is_mended_when_packed),
                 cmocka_unit_test(fields_of_a_newer_peer_are_dropped),
                 cmocka_unit_test(damaged_bytes_do_no_harm),
                 cmocka_unit_test(maps_are_kept_in_order),

@@ -329,13 +329,13 @@ static int check_placement(Pb__Workload *w, const struct path_step *at, struct e
         return 0;
 }
 
-static int check_taints(const Pb__SetTaintsRequest *r, struct err *err)
+static int check_taints(Pb__Taint *const *list, size_t n, struct err *err)
 {
         struct path_step taints = { .name = "taints", .name_len = 6 };
 
-        for (size_t i = 0; i < r->n_taints; i++)
+        for (size_t i = 0; i < n; i++)
                 for (size_t k = 0; k < i; k++)
-                        if (str_eq(r->taints[i]->key, r->taints[k]->key) && r->taints[i]->effect == r->taints[k]->effect)
+                        if (str_eq(list[i]->key, list[k]->key) && list[i]->effect == list[k]->effect)
                                 return fail(err, &(struct path_step){ .up = &taints, .index = i },
                                             "the same key and effect are there twice", NULL);
         return 0;
@@ -467,10 +467,17 @@ int request_normalise(struct arena *arena, ProtobufCMessage *request, struct err
         if (type == &pb__hello__descriptor)
                 return validate_hello((const Pb__Hello *)request, err);
         rc = check_message(request, NULL, 0, err);
+        if (rc >= 0 && (type == &pb__set_node_labels_request__descriptor || type == &pb__create_token_request__descriptor))
+                rc = pb_normalise_maps(request, err); /* they are kept as they come */
         if (rc < 0)
                 return rc;
         if (type == &pb__set_taints_request__descriptor)
-                return check_taints((const Pb__SetTaintsRequest *)request, err);
+                return check_taints(((const Pb__SetTaintsRequest *)request)->taints, ((const Pb__SetTaintsRequest *)request)->n_taints,
+                                    err);
+        if (type == &pb__create_token_request__descriptor) {
+                const Pb__CreateTokenRequest *q = (const Pb__CreateTokenRequest *)request;
+                return check_taints(q->taints, q->n_taints, err);
+        }
         if (type == &pb__set_desired_request__descriptor &&
             ((const Pb__SetDesiredRequest *)request)->desired_state == PB__DESIRED_STATE__E__Deleted)
                 return fail(err, STEP(NULL, "desired_state"), "must be Running or Stopped",

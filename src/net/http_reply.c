@@ -13,14 +13,18 @@ static void json_string(struct str *out, const char *name, const char *value)
         if (str_empty(value))
                 return;
         str_addf(out, "%s\"%s\":\"", out->len > 1 ? "," : "", name);
-        for (const char *p = value; *p; p++) {
-                unsigned char c = (unsigned char)*p;
+        for (size_t left = strlen(value), n; left > 0; value += n, left -= n) {
+                unsigned char c = (unsigned char)*value;
+                n = str_utf8_len(value, left);
                 if (c == '"' || c == '\\')
                         str_addc(out, '\\');
-                if (c < 0x20)
+                if (n == 0) /* no answer is ever invalid UTF-8 */
+                        str_adds(out, "\xEF\xBF\xBD");
+                else if (c < 0x20)
                         str_addf(out, "\\u%04x", c);
                 else
-                        str_addc(out, (char)c);
+                        str_add(out, value, n);
+                n = n ? n : 1;
         }
         str_addc(out, '"');
 }

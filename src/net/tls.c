@@ -457,6 +457,7 @@ struct tls_identity *tls_peer_identity(SSL *ssl)
 
         struct tls_identity *id = mem_must(sizeof(*id));
         id->expires_at_ms = tls_time_ms(X509_get0_notAfter(x));
+        (void)tls_key_hash(X509_get0_pubkey(x), id->key);
         const X509_NAME *subject = X509_get_subject_name(x);
         int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
         if (at >= 0)

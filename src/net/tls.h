@@ -87,6 +87,7 @@ struct tls_identity {
         char **dns; /* DNS SANs */
         size_t n_dns;
         int64_t expires_at_ms;
+        char key[65]; /* SHA-256 of the public key, hex: the same as tls_request_key() gives */
 };
 /* NULL when the peer gave no certificate. */
 struct tls_identity *tls_peer_identity(struct ssl_st *ssl);

@@ -37,6 +37,19 @@ int64_t tls_time_ms(const ASN1_TIME *t)
         return ASN1_TIME_to_tm(t, &tm) == 1 ? (int64_t)timegm(&tm) * 1000 : 0;
 }
 
+bool tls_key_hash(EVP_PKEY *key, char ret_hash[static 65])
+{
+        unsigned char *der = NULL, digest[EVP_MAX_MD_SIZE];
+        unsigned digest_len = 0;
+        int len = key ? i2d_PUBKEY(key, &der) : 0;
+        bool ok = len > 0 && EVP_Digest(der, (size_t)len, digest, &digest_len, EVP_sha256(), NULL) == 1 && digest_len == 32;
+
+        OPENSSL_free(der);
+        for (unsigned i = 0; ok && i < 32; i++)
+                snprintf(ret_hash + 2 * i, 3, "%02x", digest[i]);
+        return ok;
+}
+
 static char *common_name(const X509_NAME *name)
 {
         int at = X509_NAME_get_index_by_NID(name, NID_commonName, -1);

@@ -11,6 +11,8 @@
 char *tls_asn1_text(const ASN1_STRING *s);
 /* Takes over name (NULL: does nothing). The list always ends with NULL. */
 void tls_add_name(char ***list, size_t *n, char *name);
+/* The SHA-256 of a public key (DER), as hex. False: it cannot be had. */
+bool tls_key_hash(EVP_PKEY *key, char ret_hash[static 65]);
 int64_t tls_time_ms(const ASN1_TIME *t); /* 0: not a time */
 
 #endif

@@ -1,7 +1,7 @@
 /* net/tls_make.c: a small certificate maker: P-256 keys, a CA of path length 0, leaves with DNS, IP and URI names. See tls.h. */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "net/tls.h"
+#include "net/tls_internal.h"
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -267,18 +267,9 @@ static X509_REQ *read_request(const char *pem, struct err *err)
 int tls_request_key(const char *pem, char ret_hash[static 65], struct err *err)
 {
         _cleanup_(req_freep) X509_REQ *req = read_request(pem, err);
-        unsigned char *der = NULL, digest[EVP_MAX_MD_SIZE];
-        unsigned digest_len = 0;
         if (!req)
                 return -ERR_INVALID;
-        int len = i2d_PUBKEY(X509_REQ_get0_pubkey(req), &der);
-        int ok = len > 0 && EVP_Digest(der, (size_t)len, digest, &digest_len, EVP_sha256(), NULL) == 1;
-        OPENSSL_free(der);
-        if (!ok || digest_len != 32)
-                return fail(err, "the key cannot be read");
-        for (unsigned i = 0; i < 32; i++)
-                snprintf(ret_hash + 2 * i, 3, "%02x", digest[i]);
-        return 0;
+        return tls_key_hash(X509_REQ_get0_pubkey(req), ret_hash) ? 0 : fail(err, "the key cannot be read");
 }
 
 int tls_sign_request(const struct tls_pair *ca, const char *pem, const struct tls_issue_options *o, struct str *ret_cert, struct err *err)

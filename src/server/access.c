@@ -36,10 +36,17 @@ struct access_token {
         int64_t expires_at, revoked_at, used_at;
 };
 
+/* "NODE ": it was expelled; "NODE KEY": that key was let in since; " KEY": that key was revoked. */
+struct expelled {
+        char *text;
+};
+
 struct access_table {
         struct access_token *at;
         size_t n;
         struct map by_hash;
+        ARRAY(struct expelled) expelled;
+        struct map by_expelled;
 };
 
 /* A call that goes on. */
@@ -94,10 +101,44 @@ static void copy_token(void *ctx, const struct core_token *from)
         map_put(&t->by_hash, (uint32_t)t->n++);
 }
 
+static struct map_key expelled_key(const void *ctx, uint32_t i)
+{
+        const struct access_table *t = ctx;
+        return (struct map_key){ t->expelled.at[i].text, strlen(t->expelled.at[i].text) };
+}
+
+static void add_expelled(struct access_table *t, const char *node_id, const char *key)
+{
+        struct expelled row = { .text = mem_strdup(fmt("%s %s", node_id, key)) };
+        *array_push(&t->expelled) = row;
+        if (map_get(&t->by_expelled, row.text, strlen(row.text)) == MAP_NONE)
+                map_put(&t->by_expelled, (uint32_t)t->expelled.len - 1);
+}
+
+static void copy_expelled(void *ctx, const struct core_expelled *from)
+{
+        struct access_table *t = ctx;
+        add_expelled(t, from->node_id, "");
+        for (size_t i = 0; i < from->n_admitted; i++)
+                add_expelled(t, from->node_id, from->admitted[i]);
+        for (size_t i = 0; i < from->n_revoked; i++)
+                add_expelled(t, "", from->revoked[i]);
+}
+
+static bool has_expelled(const struct access *a, const char *node_id, const char *key)
+{
+        const char *text = fmt("%s %s", node_id, key);
+        return a->table && map_get(&a->table->by_expelled, text, strlen(text)) != MAP_NONE;
+}
+
 void access_table_free(struct access_table *t)
 {
         if (!t)
                 return;
+        for (size_t i = 0; i < t->expelled.len; i++)
+                mem_free(t->expelled.at[i].text);
+        array_fini(&t->expelled);
+        map_fini(&t->by_expelled);
         for (size_t i = 0; i < t->n; i++) {
                 mem_free(t->at[i].name);
                 mem_free(t->at[i].node_id);
@@ -118,7 +159,9 @@ void access_publish(struct server *s, const struct core *core, uint64_t *version
         core_each_token(core, count_token, &n);
         t->at = mem_must((n + 1) * sizeof(*t->at));
         map_init(&t->by_hash, hash_key, t);
+        map_init(&t->by_expelled, expelled_key, t);
         core_each_token(core, copy_token, t);
+        core_each_expelled(core, copy_expelled, t);
         access_table_free(atomic_exchange(&s->tokens, t));
 }
 
@@ -222,10 +265,15 @@ struct credentials access_of_grpc(const struct grpc_call *call)
 const char *access_refusal_name(enum access_refusal reason)
 {
         static const char *const names[] = {
-                [ACCESS_NO_CREDENTIALS] = "no-credentials", [ACCESS_UNKNOWN_TOKEN] = "unknown-token",
-                [ACCESS_REVOKED_TOKEN] = "revoked-token",   [ACCESS_EXPIRED_TOKEN] = "expired-token",
-                [ACCESS_USED_TOKEN] = "used-token",         [ACCESS_WRONG_ROLE] = "wrong-role",
-                [ACCESS_WRONG_NODE] = "wrong-node",         [ACCESS_RATE_LIMITED] = "rate-limited",
+                [ACCESS_NO_CREDENTIALS] = "no-credentials",
+                [ACCESS_UNKNOWN_TOKEN] = "unknown-token",
+                [ACCESS_REVOKED_TOKEN] = "revoked-token",
+                [ACCESS_EXPIRED_TOKEN] = "expired-token",
+                [ACCESS_USED_TOKEN] = "used-token",
+                [ACCESS_WRONG_ROLE] = "wrong-role",
+                [ACCESS_WRONG_NODE] = "wrong-node",
+                [ACCESS_RATE_LIMITED] = "rate-limited",
+                [ACCESS_EXPELLED] = "expelled",
         };
         return names[reason];
 }
@@ -308,6 +356,25 @@ static void by_certificate(const struct credentials *c, struct caller *ret)
                 ret->role = PB__ROLE__E__node;
 }
 
+/* Nothing may come under this name but keys that were let in since. */
+static bool is_out(const struct access *a, const char *node_id, const char *key)
+{
+        return has_expelled(a, node_id, "") && (str_empty(key) || !has_expelled(a, node_id, key));
+}
+
+static bool certificate_is_out(const struct access *a, const struct tls_identity *who)
+{
+        const char *node = tls_identity_name(who, "node");
+        if (who->key[0] && has_expelled(a, "", who->key))
+                return true;
+        if (node)
+                return is_out(a, node, who->key);
+        for (size_t i = 0; i < who->n_dns && !tls_identity_name(who, "user") && !tls_identity_name(who, "server"); i++)
+                if (is_out(a, who->dns[i], who->key)) /* one made by another tool is that of the nodes in its DNS names */
+                        return true;
+        return false;
+}
+
 /* PASSES: the caller is known. */
 static int find_caller(struct access *a, const struct credentials *c, struct caller *ret)
 {
@@ -325,7 +392,7 @@ static int find_caller(struct access *a, const struct credentials *c, struct cal
                 r = by_token(a, text, ret);
         else if (c->who) {
                 by_certificate(c, ret);
-                r = PASSES;
+                r = ret->role == PB__ROLE__E__node && certificate_is_out(a, c->who) ? (int)ACCESS_EXPELLED : PASSES;
         }
         OPENSSL_cleanse(buf, sizeof(buf));
         return r;
@@ -465,8 +532,16 @@ void access_refused(struct access *a, enum access_refusal reason, const char *ac
              actor);
 }
 
+static int err_expelled(const char *who, struct err *err)
+{
+        return err_set(err, ERR_DENIED, .msg = fmt("%.100s was expelled: its certificates and tokens are refused", who),
+                       .hint = "an admin can let it come back: berth token create --join --node ID, and on its machine a new key");
+}
+
 static int err_unknown(enum access_refusal reason, const struct caller *c, struct err *err)
 {
+        if (reason == ACCESS_EXPELLED)
+                return err_expelled(c->actor, err);
         const char *msg = reason == ACCESS_NO_CREDENTIALS  ? "this call needs a token or a certificate"
                           : reason == ACCESS_REVOKED_TOKEN ? fmt("the token %s was revoked", c->actor)
                           : reason == ACCESS_EXPIRED_TOKEN ? fmt("the token %s has expired", c->actor)
@@ -562,20 +637,49 @@ int access_check(struct access *a, const struct op *op, const struct credentials
                                    : fmt("ask an admin: berth token create NAME --role %s", access_needs_name(op->needs)));
 }
 
+static int refuse_expelled(struct access *a, const struct credentials *c, const char *actor, const char *node_id, struct err *err)
+{
+        access_refused(a, ACCESS_EXPELLED, actor, fmt("being node %.100s", node_id), c->peer);
+        return err_expelled(fmt("node %.100s", node_id), err);
+}
+
 int access_check_node(struct access *a, const struct credentials *c, const char *node_id, struct err *err)
 {
         struct io *io = a->io;
         struct caller who;
-        if (!io->s->opt.auth)
-                return io_check_node(io, c->who, node_id, c->peer, err);
         int r = find_caller(a, c, &who);
+        if (!io->s->opt.auth) {
+                refresh(a);
+                if (c->who && io->tls && io->s->opt.tls_ca && certificate_is_out(a, c->who))
+                        return refuse_expelled(a, c, who.actor, node_id, err);
+                return io_check_node(io, c->who, node_id, c->peer, err);
+        }
         if (r == PASSES && who.by_token && who.role == PB__ROLE__E__node && (!who.node_id[0] || str_eq(who.node_id, node_id)))
-                return 0;
+                /* a token of that node alone was made after it was expelled: the others were revoked */
+                return !who.node_id[0] && is_out(a, node_id, NULL) ? refuse_expelled(a, c, who.actor, node_id, err) : 0;
         if (r == PASSES && !who.by_token && c->who && io->tls)
                 return io_check_node(io, c->who, node_id, c->peer, err);
+        if (r == ACCESS_EXPELLED)
+                return refuse_expelled(a, c, who.actor, node_id, err);
         access_refused(a, r == PASSES ? ACCESS_WRONG_NODE : (enum access_refusal)r, who.actor, fmt("being node %.100s", node_id), c->peer);
         return err_set(err, ERR_DENIED, .msg = fmt("%s is not node %.100s", who.actor, node_id),
                        .hint = fmt("berth token create NAME --role node --node %.100s makes a token for it", node_id));
+}
+
+void access_fill_hello(struct access *a, const struct credentials *c, struct arena *memory, Pb__Hello *hello)
+{
+        struct caller who;
+        (void)find_caller(a, c, &who);
+        hello->token = who.by_token ? arena_strdup(memory, who.actor) : (char *)"";
+        hello->key = c->who && a->io->tls && a->io->s->opt.tls_ca ? arena_strdup(memory, c->who->key) : (char *)"";
+}
+
+int access_check_renewal(struct access *a, const struct credentials *c, const char *node_id, const char *key, struct err *err)
+{
+        refresh(a);
+        if (certificate_is_out(a, c->who) || is_out(a, node_id, key) || has_expelled(a, "", key))
+                return refuse_expelled(a, c, tls_identity_actor(c->who), node_id, err);
+        return io_check_node(a->io, c->who, node_id, c->peer, err);
 }
 
 void access_join_refused(struct access *a, const char *hash, const char *node_id, const struct credentials *c, struct err *err)

@@ -8,7 +8,9 @@
  *      node/ID        an agent's calls, for that node; a certificate without any name of berth's is a node's by its DNS name
  *      server/NAME    what another replica passes on: its word (X-Berth-Actor, X-Berth-Role) says for whom
  *
- * The table of tokens is a copy that the core's owner publishes with every change (access_publish()); the io thread takes it up before it looks. A token that was revoked
+ * A node that was expelled is nobody: neither its certificates nor tokens from before count, until a later join token let a new key in (core/admission.c).
+ *
+ * The table of tokens, and of those who were expelled, is a copy that the core's owner publishes with every change (access_publish()); the io thread takes it up before it looks. A token that was revoked
  * is refused from the moment on at which the revocation is answered.
  *
  * Refusals are counted, logged without secrets and put into the events, each of them limited: whoever reaches the port can make refusals.
@@ -58,6 +60,7 @@ enum access_refusal {
         ACCESS_USED_TOKEN,   /* a join token, the second time */
         ACCESS_WRONG_ROLE,   /* known, and may not */
         ACCESS_WRONG_NODE,   /* an agent that is not the node that it says */
+        ACCESS_EXPELLED,     /* a node that an operator threw out */
         ACCESS_RATE_LIMITED, /* too many failures from one address; not told which */
         _ACCESS_REFUSAL_MAX
 };
@@ -80,6 +83,10 @@ void access_guard_grpc(struct access *a, const struct grpc_call *call, const str
 void access_caller(struct access *a, const struct credentials *c, struct caller *ret_caller);
 /* Is it the agent of this node? The same errors; for Hello and whatever else names a node. */
 int access_check_node(struct access *a, const struct credentials *c, const char *node_id, struct err *err);
+/* What it came with, in the server's words, for the core to judge: key and token. */
+void access_fill_hello(struct access *a, const struct credentials *c, struct arena *memory, Pb__Hello *hello);
+/* The same by its certificate alone, whatever token it has: a token ends, and must not become a certificate that goes on. key: what it wants a certificate for. */
+int access_check_renewal(struct access *a, const struct credentials *c, const char *node_id, const char *key, struct err *err);
 /* Counts and tells a refusal that was found elsewhere. */
 void access_refused(struct access *a, enum access_refusal reason, const char *actor, const char *what, const char *peer);
 

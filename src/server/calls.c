@@ -45,6 +45,15 @@ struct calls {
         bool stopped;
         struct str spare; /* what the last answer was written in */
         struct mem_pool spare_calls;
+        ARRAY(uint64_t) unproved; /* tickets of calls whose answers are held */
+};
+
+/* An answer that is there, and may not be given yet: that of the ring, or (history) of the reader. */
+struct held {
+        struct arena memory;
+        struct reply reply;
+        struct err err;
+        struct history_job *history;
 };
 
 static void on_deadline(evutil_socket_t fd, short what, void *ctx);
@@ -67,6 +76,7 @@ void calls_destroy(struct calls *c)
                         call_drop(c->slots.at[i]);
         array_fini(&c->slots);
         array_fini(&c->free);
+        array_fini(&c->unproved);
         heap_fini(&c->deadlines);
         event_free(c->timer);
         str_fini(&c->spare);
@@ -149,6 +159,15 @@ struct call *call_new(struct calls *c, const struct op *op, struct err *err)
         return call;
 }
 
+static void held_free(struct held *h)
+{
+        if (!h)
+                return;
+        history_job_free(h->history);
+        arena_fini(&h->memory);
+        mem_free(h);
+}
+
 void call_drop(struct call *call)
 {
         struct calls *c = call->io->calls;
@@ -169,6 +188,7 @@ void call_drop(struct call *call)
         joining_free(call->joining);
         ring_msg_free(call->msg);
         history_job_free(call->history);
+        held_free(call->held);
         plans_end(call->io->plans, call);
         mem_pool_give(&c->spare_calls, call);
 }
@@ -207,7 +227,7 @@ static void complete_cluster(struct io *io, Pb__ClusterInfo *info, struct arena 
 {
         struct server *s = io->s;
         info->version = (char *)BERTH_VERSION;
-        info->status = (char *)(atomic_load(&s->degraded) ? "degraded" : "ok");
+        info->status = (char *)(server_is_degraded(s, NULL) ? "degraded" : "ok");
         info->committed = atomic_load(&s->committed);
         info->started_at = s->started_ms;
         info->commits = (int64_t)counted(&s->metrics.commits);
@@ -387,11 +407,38 @@ static void answer_explain(struct call *call, const struct reply *reply)
         answer(call, reply);
 }
 
-/* A leader that stood still, or was cut off, for longer than its lease may have been replaced without knowing it yet; it must not say what is so now, nor that a change is made already, or
- * cannot be made. Looked at after the state was read: if the lease holds now, nobody else had led until then. An answer that came with a commit needs no lease: etcd has compared. */
-static bool may_be_replaced(const struct call *call)
+/* A leader that was replaced does not know it at once; until then it must not say what is so now, nor that a change is made already, or cannot be made. An answer that came with a commit
+ * needs no more: the store has compared. Any other waits for a proof that left after its question came: no other can have answered anybody before that question was asked. */
+static bool needs_proof(const struct call *call)
 {
-        return (call->consistent || call->is_change) && store_leads_until_ns(call->io->s->store) == 0;
+        return (call->consistent || call->is_change) && store_is_shared(call->io->s->store);
+}
+
+static bool is_proved(const struct call *call)
+{
+        return store_proved_ns(call->io->s->store) >= call->asked_ns;
+}
+
+static void hold(struct call *call, struct held *h)
+{
+        struct calls *c = call->io->calls;
+        call->held = h;
+        *array_push(&c->unproved) = call->ticket;
+        atomic_store(&c->io->s->proof_wanted, true);
+        store_prove(c->io->s->store);
+}
+
+static struct held *held_reply(const struct reply *reply)
+{
+        struct held *h = mem_must(sizeof(*h));
+        h->reply = *reply;
+        if (reply->data)
+                h->reply.data = arena_dup(&h->memory, reply->data, reply->len);
+        if (reply->err) {
+                h->err = *reply->err;
+                h->reply.err = &h->err;
+        }
+        return h;
 }
 
 static void fail_unsure(struct call *call)
@@ -402,14 +449,10 @@ static void fail_unsure(struct call *call)
         call_fail(call, &err);
 }
 
-void calls_reply(struct calls *c, const struct reply *reply, bool committed)
+static void deliver(struct call *call, const struct reply *reply)
 {
-        struct call *call = find(c, reply->ticket);
-        if (!call)
-                return; /* too late, or the caller has gone */
-        if ((!committed || !call->is_change) && may_be_replaced(call)) {
-                fail_unsure(call);
-        } else if (call->on_reply) {
+        struct io *io = call->io;
+        if (call->on_reply) {
                 void (*fn)(void *, const struct reply *) = call->on_reply;
                 void *ctx = call->ctx;
                 call_drop(call);
@@ -417,15 +460,39 @@ void calls_reply(struct calls *c, const struct reply *reply, bool committed)
         } else if (call->op->kind == OP_EVENTS)
                 answer_chain_start(call, reply);
         else if (call->op->kind == OP_JOIN || call->op->kind == OP_RENEW)
-                join_reply(c->io->join, call, reply);
+                join_reply(io->join, call, reply);
         else if (reply->err)
                 call_fail(call, reply->err);
         else if (call->op->kind == OP_EXPLAIN)
                 answer_explain(call, reply);
         else if (call->op->kind == OP_PLAN)
-                plans_barrier(c->io->plans, call);
+                plans_barrier(io->plans, call);
         else
                 answer(call, reply);
+}
+
+void calls_reply(struct calls *c, const struct reply *reply, bool committed)
+{
+        struct call *call = find(c, reply->ticket);
+        if (!call)
+                return; /* too late, or the caller has gone */
+        if ((committed && call->is_change) || !needs_proof(call) || is_proved(call))
+                deliver(call, reply);
+        else if (store_lead_is_over(c->io->s->store))
+                fail_unsure(call);
+        else
+                hold(call, held_reply(reply));
+}
+
+static void deliver_history(struct call *call, struct history_job *job)
+{
+        struct http_request *http = call->http;
+        struct grpc_call *grpc = call->grpc;
+        call_drop(call);
+        if (http)
+                http_reply_json(http, 200, str_c(&job->body), job->body.len);
+        else if (grpc)
+                grpc_call_reply(grpc, str_c(&job->body), job->body.len);
 }
 
 void calls_history(struct calls *c, struct history_job *job)
@@ -438,18 +505,44 @@ void calls_history(struct calls *c, struct history_job *job)
                 str_fini(&packed);
         } else if (call && job->err.code != ERR_OK)
                 call_fail(call, &job->err);
-        else if (call && may_be_replaced(call))
-                fail_unsure(call);
-        else if (call) {
-                struct http_request *http = call->http;
-                struct grpc_call *grpc = call->grpc;
-                call_drop(call);
-                if (http)
-                        http_reply_json(http, 200, str_c(&job->body), job->body.len);
-                else if (grpc)
-                        grpc_call_reply(grpc, str_c(&job->body), job->body.len);
-        }
+        else if (call && needs_proof(call) && !is_proved(call)) {
+                if (store_lead_is_over(c->io->s->store))
+                        fail_unsure(call);
+                else {
+                        struct held *h = mem_must(sizeof(*h));
+                        h->history = TAKE_PTR(job);
+                        hold(call, h);
+                }
+        } else if (call)
+                deliver_history(call, job);
         history_job_free(job);
+}
+
+void calls_proved(struct calls *c)
+{
+        if (c->unproved.len == 0)
+                return;
+        /* Those whose question has failed are asked for again with the next keep-alive. */
+        size_t n = c->unproved.len, kept = 0;
+        for (size_t i = 0; i < n; i++) {
+                struct call *call = find(c, c->unproved.at[i]);
+                if (!call || !call->held)
+                        continue;
+                if (!is_proved(call)) {
+                        c->unproved.at[kept++] = call->ticket;
+                        continue;
+                }
+                struct held *h = TAKE_PTR(call->held);
+                if (h->history)
+                        deliver_history(call, h->history);
+                else
+                        deliver(call, &h->reply);
+                held_free(h);
+        }
+        /* Delivering may have added some, behind. */
+        memmove(c->unproved.at + kept, c->unproved.at + n, (c->unproved.len - n) * sizeof(*c->unproved.at));
+        c->unproved.len -= n - kept;
+        atomic_store(&c->io->s->proof_wanted, c->unproved.len > 0);
 }
 
 /* ---- sending and deadlines ------------------------------------------------------------------------------------------------------------------ */
@@ -482,8 +575,10 @@ static void expect(struct call *call, int64_t deadline_ms)
 {
         struct calls *c = call->io->calls;
         int64_t now = mono_ms(), look = now + LOOK_UP_MS;
-        if (call->deadline_ms == 0)
+        if (call->deadline_ms == 0) {
                 call->sent_ms = now;
+                call->asked_ns = clock_steady_ns();
+        }
         call->deadline_ms = deadline_ms;
         heap_set(&c->deadlines, slot_of(call->ticket), look < deadline_ms ? look : deadline_ms);
         arm(c);

@@ -43,6 +43,8 @@ struct call {
         bool consistent, was_forwarded; /* the caller wants the leader's word; the caller is a server that passes it on */
         bool forwarded;                 /* the leader answers it */
         struct plan *plan;              /* OP_PLAN: see plans.h */
+        int64_t asked_ns;               /* clock_steady_ns: when it was sent on */
+        struct held *held;              /* its answer, until it is proved that this server leads */
 };
 
 struct calls *calls_create(struct io *io);
@@ -76,6 +78,8 @@ void calls_forget(struct calls *c, uint64_t ticket); /* the same by ticket; unkn
 /* From the ring, and from the reader (takes the job). committed: with a commit that the store took. */
 void calls_reply(struct calls *c, const struct reply *reply, bool committed);
 void calls_history(struct calls *c, struct history_job *job);
+/* It may have been proved that this server leads: answers that wait for that are given. */
+void calls_proved(struct calls *c);
 /* This server leads no more: all that wait are told that nobody knows how it ends. */
 void calls_lost(struct calls *c);
 struct call *calls_find(struct calls *c, uint64_t ticket); /* NULL: it is no more */

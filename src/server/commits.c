@@ -158,11 +158,14 @@ static void tell_ring(struct server *s, enum commit_word word)
 /* The lease has run out by our own clock: somebody else may lead by now, and no commit of ours may go through any more (C33). */
 static bool lease_is_over(struct commits *c, struct err *err)
 {
-        if (!store_is_shared(c->store) || store_leads_until_ns(c->store) > 0)
+        if (!store_lead_is_over(c->store))
                 return false;
         err_set(err, ERR_CONFLICT, .msg = "the leadership's lease ran out before it could be renewed, or its key was taken away",
-                .detail = "etcd did not answer, or this process stood still, for longer than the lease; or somebody removed /meta/leader",
+                .detail =
+                    "etcd did not answer, or this process stood still, for longer than the lease; or somebody removed /meta/leader; or "
+                    "etcd could not be asked whose it is",
                 .hint = "what was not committed is dropped; this server follows, and leads again when it can");
+        server_set_degraded(c->s, true, err->msg); /* until it was heard again: see follow.c */
         return true;
 }
 
@@ -459,6 +462,7 @@ void *store_main(void *server)
         }
         server_started(s, NULL);
         store_on_settled(c.store, gate_open, &s->store_gate);
+        store_on_proved(c.store, server_proved, s);
         if (store_is_shared(c.store))
                 take_turns(&c);
         else

@@ -47,11 +47,9 @@ Pb__ServerFacts *server_facts(struct io *io, struct arena *memory)
         Pb__ServerFacts *f = arena_new(memory, Pb__ServerFacts);
         pb__server_facts__init(f);
         f->now_at = clock_wall_ms();
-        if (atomic_load(&s->degraded)) {
-                pthread_mutex_lock(&s->lock);
-                f->degraded_reason = arena_strdup(memory, s->degraded_reason);
-                pthread_mutex_unlock(&s->lock);
-        }
+        char reason[256];
+        if (server_is_degraded(s, reason))
+                f->degraded_reason = arena_strdup(memory, reason);
         disk(s->opt.data_dir, f);
         f->commit_mean_us = mean_us(&s->metrics.commit);
         f->commit_failures = (int64_t)counted(&s->metrics.commit_failures);

@@ -256,6 +256,7 @@ static void on_wake(evutil_socket_t fd, short what, void *ctx)
                 if (clock_mono_ns() >= until_ns)
                         break;
         }
+        calls_proved(io->calls);
         set_intake(io); /* answers before new questions (A11) */
         if (queue_len(io->s->io_queue) > 0) {
                 n = 1; /* by the descriptor: an event that is activated from inside runs again before any socket is looked at */

@@ -198,9 +198,8 @@ static int begin_renewal(struct join *j, struct call *call, struct joining *g, s
         if (!shown.who)
                 return err_set(err, ERR_AUTH, .msg = "a certificate is renewed with the one before it",
                                .hint = "connect with the node's certificate, or join anew: berth token create --join --node ID");
-        int r =
-            io_check_node(j->io, shown.who, q->node_id, shown.peer, err); /* a token ends, and must not become a certificate that goes on */
-        if (r < 0 || (r = tls_request_key(q->request, key, err)) < 0)
+        int r = tls_request_key(q->request, key, err);
+        if (r < 0 || (r = access_check_renewal(j->io->access, &shown, q->node_id, key, err)) < 0)
                 return r;
         snprintf(g->node_id, sizeof(g->node_id), "%s", q->node_id);
         snprintf(g->by, sizeof(g->by), "renewal");

@@ -20,7 +20,7 @@ struct agent_certificates;
 #define METRICS_ACTIONS 8
 #define METRICS_WRITES 6
 #define METRICS_REFUSALS 8   /* enum access_refusal */
-#define METRICS_AGENT_RPCS 5 /* enum push_rpc */
+#define METRICS_AGENT_RPCS 6 /* enum push_rpc */
 
 typedef _Atomic uint64_t counter;
 

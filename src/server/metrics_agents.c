@@ -1,8 +1,8 @@
 /* server/metrics_agents.c: calls to agents, as operators of Persys clusters know them: persys_scheduler_agent_rpc_*. */
 #include "server/metrics.h"
 
-static const char *const RPCS[METRICS_AGENT_RPCS] = { "ApplyWorkload", "DeleteWorkload", "GetWorkloadStatus", "ListWorkloads",
-                                                      "HealthCheck" };
+static const char *const RPCS[METRICS_AGENT_RPCS] = { "ApplyWorkload", "DeleteWorkload", "GetWorkloadStatus",
+                                                      "ListWorkloads", "HealthCheck",    "ListActions" };
 /* as Go spells them: dashboards match on that */
 static const char *const CODES[METRICS_GRPC_CODES] = {
         "OK",       "Canceled",        "Unknown",          "InvalidArgument",   "DeadlineExceeded",

@@ -11,6 +11,7 @@
 #include "model/validate.h"
 #include "net/http.h"
 #include "server/access.h"
+#include "server/facts.h"
 #include "server/io.h"
 #include "server/persys.h"
 #include "server/persys_map.h"
@@ -20,6 +21,7 @@
 #define LIST_BYTES (4 * 1024 * 1024 - 4096) /* what clients of this dialect take by default */
 #define FROZEN "scheduler degraded/recovery mode"
 #define FROZEN_LEASE_MS 30000
+#define GATEWAY "persys-gateway" /* the name of the service whose paths these are */
 
 #define NEW(p, ns, name) pb_new(&(p)->memory, &ns##__##name##__descriptor)
 
@@ -30,7 +32,7 @@ static bool is_blank(const char *s)
 
 static bool is_frozen(const struct persys *p)
 {
-        return atomic_load(&p->io->s->degraded);
+        return server_is_degraded(p->io->s, NULL);
 }
 
 /* All that err says, as one text: this dialect has one field for it. */
@@ -263,19 +265,25 @@ static void not_found(struct persys *p, const char *what, const char *id)
         persys_fail(p, GRPC_NOT_FOUND, fmt("%s \"%.128s\" not found", what, id));
 }
 
+/* A node that was refused because it belongs elsewhere is no node of this cluster; berth's own API offers it for adoption. */
 static void got_node(struct persys *p, const struct reply *reply)
 {
+        const char *id = ((Pc__GetNodeRequest *)p->request)->node_id;
+        Pc__GetNodeResponse r = PC__GET_NODE_RESPONSE__INIT;
         if (reply->err && reply->err->code == ERR_NOT_FOUND) {
-                not_found(p, "node", ((Pc__GetNodeRequest *)p->request)->node_id);
-        } else if (reply->err) {
+                not_found(p, "node", id);
+                return;
+        }
+        if (reply->err) {
                 persys_fail_err(p, reply->err);
-        } else {
-                ProtobufCMessage *m = persys_reply(p, reply, &p->memory);
-                Pc__GetNodeResponse r = PC__GET_NODE_RESPONSE__INIT;
-                if (m) {
-                        r.node = persys_node_view(&p->memory, (Pb__Node *)m);
-                        persys_answer(p, &r.base);
-                }
+                return;
+        }
+        const Pb__Node *n = (Pb__Node *)persys_reply(p, reply, &p->memory);
+        if (n && n->foreign)
+                not_found(p, "node", id);
+        else if (n) {
+                r.node = persys_node_view(&p->memory, n);
+                persys_answer(p, &r.base);
         }
 }
 
@@ -378,7 +386,7 @@ static void got_nodes(struct persys *p, const struct reply *reply)
         Pb__ListNodesResponse *m = (Pb__ListNodesResponse *)persys_reply(p, reply, &page);
         bool ok = m != NULL;
         for (size_t i = 0; ok && i < m->n_items; i++)
-                ok = list_add(p, &persys_node_view(&page, m->items[i])->base);
+                ok = m->items[i]->foreign || list_add(p, &persys_node_view(&page, m->items[i])->base);
         if (ok && !str_empty(m->next_cursor))
                 ask_nodes(p, m->next_cursor);
         else if (ok)
@@ -482,12 +490,15 @@ static void registered(void *ctx, const struct push_welcome *welcome, const stru
                 answer_register(p, NULL, welcome->heartbeat_ms);
 }
 
+static struct credentials shown_by(const struct persys *p)
+{
+        return p->grpc ? access_of_grpc(p->grpc) : p->http ? access_of_http(p->http) : (struct credentials){ .peer = p->peer };
+}
+
 /* Is the agent the one whose certificate it shows? */
 static int check_caller(struct persys *p, const char *node_id, struct err *err)
 {
-        struct credentials shown = p->grpc   ? access_of_grpc(p->grpc)
-                                   : p->http ? access_of_http(p->http)
-                                             : (struct credentials){ .peer = p->peer };
+        struct credentials shown = shown_by(p);
         return access_check_node(p->io->access, &shown, node_id, err);
 }
 
@@ -513,6 +524,8 @@ static void register_node(struct persys *p)
         else if (persys_to_hello(&p->memory, r, p->peer, &hello, &err) < 0 || validate_hello(hello, &err) < 0)
                 answer_register(p, whole_text(p, &err), 0);
         else {
+                struct credentials shown = shown_by(p);
+                access_fill_hello(p->io->access, &shown, &p->memory, hello);
                 p->pushing = true;
                 if (push_register(p->io->push, hello, p->request_id, registered, p, &err) < 0) {
                         p->pushing = false;
@@ -542,7 +555,9 @@ static void heartbeat(struct persys *p)
                 return;
         }
         int rc = push_heartbeat(p->io->push, r->node_id, beat, report->units, report->n_units, &err);
-        if (rc == -ERR_NOT_FOUND) {
+        /* While the store is away nobody can be registered, and this server may have stopped leading and forgotten whom it called: that is no fault of the agent, which
+         * would only ask for a registration that cannot be had. It is told to register when the store is back. */
+        if (rc == -ERR_NOT_FOUND && !is_frozen(p)) {
                 persys_fail(p, GRPC_NOT_FOUND, fmt("node \"%.128s\" not registered", r->node_id));
                 return;
         }
@@ -563,45 +578,80 @@ static void health(struct persys *p)
         struct server *s = p->io->s;
         struct str out = STR_INIT;
         char when[TIME_TEXT_LEN];
-        bool frozen = is_frozen(p);
-        str_addf(&out, "{\"status\":\"%s\",\"mode\":\"%s\"", frozen ? "degraded" : "ok", frozen ? "degraded" : "normal");
+        char reason[256];
+        bool frozen = server_is_degraded(s, reason);
+        str_addf(&out, "{\"status\":\"%s\",\"service\":\"" GATEWAY "\",\"mode\":\"%s\"", frozen ? "degraded" : "healthy",
+                 frozen ? "degraded" : "normal");
         if (frozen) {
-                pthread_mutex_lock(&s->lock);
                 str_adds(&out, ",\"reason\":");
-                json_write_string(&out, s->degraded_reason, strlen(s->degraded_reason));
-                pthread_mutex_unlock(&s->lock);
+                json_write_string(&out, reason, strlen(reason));
         }
         str_addf(&out, ",\"modeChangedAt\":\"%s\"}", time_format(when, atomic_load(&s->degraded_since_ms)));
         persys_answer_json(p, str_c(&out), out.len);
         str_fini(&out);
 }
 
-static void add_cluster(struct persys *p, struct str *out, const char *id)
+static void add_text(struct str *out, const char *name, const char *value)
 {
-        str_adds(out, "{\"cluster_id\":");
-        json_write_string(out, id, strlen(id));
-        str_addf(out, ",\"healthy\":%s,\"is_leader\":%s,\"schedulers\":[", is_frozen(p) ? "false" : "true",
-                 p->io->leads ? "true" : "false");
-        json_write_string(out, p->io->s->grpc_address, strlen(p->io->s->grpc_address));
+        str_addf(out, "\"%s\":", name);
+        json_write_string(out, value, strlen(value));
+}
+
+static void add_scheduler(struct str *out, const char *id, const char *address, bool leads, bool healthy)
+{
+        char when[TIME_TEXT_LEN];
+        str_adds(out, "{");
+        add_text(out, "id", id);
+        str_adds(out, ",");
+        add_text(out, "address", address);
+        str_addf(out, ",\"is_leader\":%s,\"healthy\":%s,\"last_seen\":\"%s\"}", leads ? "true" : "false", healthy ? "true" : "false",
+                 time_format(when, clock_wall_ms()));
+}
+
+/* Every server that is there is in the store's list of those that have announced themselves; one on an embedded store is alone. */
+static void add_cluster(struct persys *p, struct str *out)
+{
+        struct server *s = p->io->s;
+        const char *id = p->io->cluster_id;
+        Pb__ClusterInfo info = PB__CLUSTER_INFO__INIT;
+        bool healthy = !is_frozen(p);
+        server_replicas(p->io, &info, &p->memory);
+        size_t n = info.n_replicas ? info.n_replicas : 1;
+        str_adds(out, "{");
+        add_text(out, "id", id);
+        str_adds(out, ",");
+        add_text(out, "name", id);
+        str_addf(out, ",\"routing_strategy\":\"leader-only\",\"total_schedulers\":%zu,\"healthy_schedulers\":%zu,\"schedulers\":[", n,
+                 healthy ? n : 0);
+        if (!info.n_replicas)
+                add_scheduler(out, s->grpc_address, s->grpc_address, p->io->leads, healthy);
+        for (size_t i = 0; i < info.n_replicas; i++) {
+                str_adds(out, i ? "," : "");
+                add_scheduler(out, info.replicas[i]->name, info.replicas[i]->grpc_address, info.replicas[i]->leads, healthy);
+        }
         str_adds(out, "]}");
+}
+
+static void answer_clusters(struct persys *p, const char *field, bool list)
+{
+        struct str out = STR_INIT;
+        str_adds(&out, "{");
+        add_text(&out, "default_cluster_id", p->io->cluster_id);
+        str_addf(&out, ",\"%s\":%s", field, list ? "[" : "");
+        add_cluster(p, &out);
+        str_adds(&out, list ? "]}" : "}");
+        persys_answer_json(p, str_c(&out), out.len);
+        str_fini(&out);
 }
 
 static void clusters(struct persys *p)
 {
-        struct str out = STR_INIT;
-        str_adds(&out, "{\"clusters\":[");
-        add_cluster(p, &out, p->io->cluster_id);
-        str_adds(&out, "]}");
-        persys_answer_json(p, str_c(&out), out.len);
-        str_fini(&out);
+        answer_clusters(p, "clusters", true);
 }
 
 static void cluster(struct persys *p)
 {
-        struct str out = STR_INIT;
-        add_cluster(p, &out, p->io->cluster_id);
-        persys_answer_json(p, str_c(&out), out.len);
-        str_fini(&out);
+        answer_clusters(p, "cluster", false);
 }
 
 /* ---- which call is it ----------------------------------------------------------------------------------------------------------------------- */
@@ -620,6 +670,7 @@ static const struct verb {
         { "PersysListNodes", list_nodes, false },
         { "PersysGetNode", get_node, false },
         { "PersysListWorkloads", list_workloads, false },
+        { "PersysList", list_workloads, false },
         { "PersysGetWorkload", get_workload, false },
         { "PersysGetClusterSummary", get_summary, false },
         { "PersysHealth", health, false },
@@ -638,7 +689,7 @@ static const struct verb *verb_of(const struct persys *p)
 /* A gateway serves several clusters; there is one here. */
 static void in_this_cluster(struct persys *p)
 {
-        if (!str_empty(p->cluster) && !str_eq(p->cluster, "default") && !str_eq(p->cluster, p->io->cluster_id))
+        if (!persys_is_default_cluster(p->cluster) && !str_eq(p->cluster, p->io->cluster_id))
                 not_found(p, "cluster", p->cluster);
         else
                 verb_of(p)->begin(p);

@@ -25,6 +25,11 @@ Google__Protobuf__Timestamp *persys_time(struct arena *arena, int64_t unix_ms)
         return t;
 }
 
+bool persys_is_default_cluster(const char *id)
+{
+        return str_empty(id) || str_eq(id, "default");
+}
+
 Pb__DesiredState__E persys_desired(const char *text)
 {
         if (str_case_eq(text, "stop") || str_case_eq(text, "stopped"))
@@ -152,7 +157,8 @@ int persys_to_hello(struct arena *arena, const Pc__RegisterNodeRequest *r, const
         h->push = true;
         h->protocol = 1;
         h->node_id = r->node_id;
-        h->cluster_id = r->cluster_id;
+        if (!persys_is_default_cluster(r->cluster_id))
+                h->cluster_id = r->cluster_id;
         h->cpu = c->cpu_total_millicores;
         h->memory_mb = c->memory_total_mb;
         for (size_t i = 0; i < c->n_storage_pools; i++)

@@ -12,6 +12,8 @@
 #include "base/err.h"
 #include "persys_control.pb-c.h"
 
+/* "default" and nothing at all name whatever cluster is asked. */
+bool persys_is_default_cluster(const char *id);
 /* "stop", "Stopped" -> Stopped; "delete", "Deleted" -> Deleted; all else, also nothing, is Running. */
 Pb__DesiredState__E persys_desired(const char *text);
 /* "docker-container" -> container; any case. unset: unknown. */

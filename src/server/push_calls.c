@@ -10,6 +10,7 @@
 #define PROBE_MIN_MS 1000
 #define PROBE_MAX_MS 30000
 #define LIST_AGAIN_MS 5000
+#define ACTIONS_MAX 16 /* the newest; an agent has other kinds as well */
 
 struct push_call {
         struct push_node *node;
@@ -32,6 +33,7 @@ static const struct {
         [RPC_DELETE] = { "/persys.agent.v1.AgentService/DeleteWorkload", &pa__delete_workload_response__descriptor },
         [RPC_STATUS] = { "/persys.agent.v1.AgentService/GetWorkloadStatus", &pa__get_workload_status_response__descriptor },
         [RPC_LIST] = { "/persys.agent.v1.AgentService/ListWorkloads", &pa__list_workloads_response__descriptor },
+        [RPC_ACTIONS] = { "/persys.agent.v1.AgentService/ListActions", &pa__list_actions_response__descriptor },
         [RPC_HEALTH] = { "/persys.agent.v1.AgentService/HealthCheck", &pa__health_check_response__descriptor },
 };
 
@@ -125,6 +127,10 @@ static void unit_call_ended(struct push_call *c, enum push_verdict verdict, enum
                 push_applied(n, u, (const Pa__ApplyWorkloadResponse *)c->response);
         else if (verdict == PUSH_OK && c->rpc == RPC_DELETE)
                 push_asked_to_delete(n, u, (const Pa__DeleteWorkloadResponse *)c->response);
+        else if (verdict == PUSH_OK && c->rpc == RPC_ACTIONS)
+                push_told_actions(n, u, (const Pa__ListActionsResponse *)c->response);
+        else if (c->rpc == RPC_ACTIONS && verdict != PUSH_UNREACHABLE)
+                push_told_no_actions(n, u, verdict == PUSH_REFUSED);
         else if (verdict == PUSH_OK)
                 push_looked(n, u, ((const Pa__GetWorkloadStatusResponse *)c->response)->status);
         else if (verdict == PUSH_MISSING && c->rpc == RPC_STATUS)
@@ -241,9 +247,12 @@ static void begin_unit(struct push_node *n, struct push_unit *u)
         }
         Pa__GetWorkloadStatusRequest look = PA__GET_WORKLOAD_STATUS_REQUEST__INIT;
         Pa__DeleteWorkloadRequest del = PA__DELETE_WORKLOAD_REQUEST__INIT;
-        look.id = del.id = u->id;
-        c->rpc = c->step == STEP_DELETE ? RPC_DELETE : RPC_STATUS;
-        pb_pack(&packed, c->step == STEP_DELETE ? &del.base : &look.base);
+        Pa__ListActionsRequest actions = PA__LIST_ACTIONS_REQUEST__INIT;
+        look.id = del.id = actions.workload_id = u->id;
+        actions.newest_first = true;
+        actions.limit = ACTIONS_MAX;
+        c->rpc = c->step == STEP_DELETE ? RPC_DELETE : c->step == STEP_ACTIONS ? RPC_ACTIONS : RPC_STATUS;
+        pb_pack(&packed, c->step == STEP_DELETE ? &del.base : c->step == STEP_ACTIONS ? &actions.base : &look.base);
         begin(n, c, packed.buf, packed.len);
         str_fini(&packed);
 }

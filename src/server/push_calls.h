@@ -12,15 +12,29 @@ void push_call_detach(struct push_call *call); /* its unit is going: whatever it
 void push_node_down(struct push_node *n, const char *why);
 void push_node_up(struct push_node *n);
 
-/* push_node.c: what a call brought. Each may free the unit. */
+/* push_node.c, push_delete.c: what a call brought. Each may free the unit. */
 void push_looked(struct push_node *n, struct push_unit *u, const Pa__WorkloadStatus *s); /* NULL: the agent does not know it */
 void push_applied(struct push_node *n, struct push_unit *u, const Pa__ApplyWorkloadResponse *a);
 void push_asked_to_delete(struct push_node *n, struct push_unit *u, const Pa__DeleteWorkloadResponse *d);
 void push_failed(struct push_node *n, struct push_unit *u, enum push_step step, enum push_verdict verdict, enum grpc_status status,
                  const char *message);
+void push_told_actions(struct push_node *n, struct push_unit *u, const Pa__ListActionsResponse *r);
+void push_told_no_actions(struct push_node *n, struct push_unit *u, bool never);
 void push_listed(struct push_node *n, const Pa__ListWorkloadsResponse *list, uint64_t taken_seq);
 uint64_t push_taken_seq(const struct push_node *n);
 void push_forget_gone(struct push_node *n);
 bool push_may_ask(const struct push_node *n); /* the ring takes what is found */
+
+/* push_node.c: towards the wish. */
+void push_go(struct push_node *n, struct push_unit *u, enum push_step step, int64_t wait_ms);
+void push_look_later(struct push_node *n, struct push_unit *u);
+void push_is_gone(struct push_node *n, struct push_unit *u); /* frees the unit */
+
+/* push_delete.c */
+void push_deletion_taken(struct push_node *n, struct push_unit *u);
+void push_deletion_found(struct push_node *n, struct push_unit *u, const Pa__WorkloadStatus *s); /* may free the unit */
+bool push_is_ghost(struct push_node *n, const Pa__WorkloadStatus *s); /* of a list; its unit is not in the plan */
+void push_ghosts_sweep(struct push_node *n);                          /* after a list: those that were not in it are gone */
+void push_ghosts_free(struct push_node *n);
 
 #endif

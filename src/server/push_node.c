@@ -108,6 +108,7 @@ void push_node_destroy(struct push_node *n)
         array_fini(&n->units);
         array_fini(&n->free);
         array_fini(&n->gone);
+        push_ghosts_free(n);
         array_fini(&n->report_units);
         map_fini(&n->by_id);
         heap_fini(&n->due);
@@ -122,6 +123,7 @@ void push_node_begin(struct push_node *n, uint64_t session, const char *target)
 {
         push_node_end(n);
         n->session = session;
+        n->no_actions = false; /* it may be another version now */
         if (n->channel && str_eq(n->target, target))
                 return;
         struct grpc_channel *old = n->channel;
@@ -247,17 +249,17 @@ bool push_node_flush(struct push_node *n)
 
 /* ---- towards the wish ----------------------------------------------------------------------------------------------------------------------------- */
 
-static void go(struct push_node *n, struct push_unit *u, enum push_step step, int64_t wait_ms)
+void push_go(struct push_node *n, struct push_unit *u, enum push_step step, int64_t wait_ms)
 {
         u->next = step;
         heap_set(&n->due, u->ix, mono_ms() + wait_ms);
 }
 
 /* Sooner at first, then less and less often. */
-static void look_later(struct push_node *n, struct push_unit *u)
+void push_look_later(struct push_node *n, struct push_unit *u)
 {
         u->wait_ms = u->wait_ms == 0 ? LOOK_FIRST_MS : u->wait_ms * 2 > LOOK_MAX_MS ? LOOK_MAX_MS : u->wait_ms * 2;
-        go(n, u, STEP_LOOK, u->wait_ms);
+        push_go(n, u, STEP_LOOK, u->wait_ms);
 }
 
 static void rest(struct push_node *n, struct push_unit *u)
@@ -269,7 +271,7 @@ static void rest(struct push_node *n, struct push_unit *u)
         heap_unset(&n->due, u->ix);
 }
 
-static void is_gone(struct push_node *n, struct push_unit *u)
+void push_is_gone(struct push_node *n, struct push_unit *u)
 {
         say_own(n, u, PB__ACTUAL_STATE__E__Missing, PB__REASON__E__deleted, "");
         if (n->listing)
@@ -291,20 +293,19 @@ static bool recently(int64_t at_ms)
 /* It is not as it should be. An order that was not taken yet is sent; what was taken a moment ago is on its way; what was taken long ago is the core's to judge. */
 static void not_as_wished(struct push_node *n, struct push_unit *u)
 {
-        bool deletion = u->desired == PB__DESIRED_STATE__E__Deleted;
-        if (recently(deletion ? u->asked_ms : u->applied_ms)) {
+        if (recently(u->applied_ms)) {
                 u->order_seq = 0;
-                look_later(n, u);
-        } else if (deletion || (u->order_seq && u->request))
-                go(n, u, deletion ? STEP_DELETE : STEP_APPLY, 0);
+                push_look_later(n, u);
+        } else if (u->order_seq && u->request)
+                push_go(n, u, STEP_APPLY, 0);
         else
-                look_later(n, u);
+                push_look_later(n, u);
 }
 
 static void found_nothing(struct push_node *n, struct push_unit *u, bool quiet)
 {
         if (u->desired == PB__DESIRED_STATE__E__Deleted) {
-                is_gone(n, u);
+                push_is_gone(n, u);
                 return;
         }
         if (u->desired == PB__DESIRED_STATE__E__Running && (recently(u->applied_ms) || (u->order_seq && u->request))) {
@@ -316,7 +317,7 @@ static void found_nothing(struct push_node *n, struct push_unit *u, bool quiet)
         if (u->desired == PB__DESIRED_STATE__E__Stopped || !u->request)
                 rest(n, u);
         else
-                look_later(n, u);
+                push_look_later(n, u);
 }
 
 /* What is there, compared with the wish. quiet: the core hears of it in another way. */
@@ -330,14 +331,14 @@ static void found(struct push_node *n, struct push_unit *u, const Pa__WorkloadSt
         if (quiet && ours)
                 u->said = PB__ACTUAL_STATE__E__unset; /* the list tells it; later news count as news */
         if (u->desired == PB__DESIRED_STATE__E__Deleted) {
-                not_as_wished(n, u);
+                push_deletion_found(n, u, s);
                 return;
         }
         if (!ours && s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_PENDING && within(u->applied_ms, PENDING_MS)) {
                 if (u->said != PB__ACTUAL_STATE__E__Pending) /* it shows the old revision until its task has ended */
                         say_own(n, u, PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none, s->message);
                 u->order_seq = 0;
-                look_later(n, u);
+                push_look_later(n, u);
                 return;
         }
         if (!quiet)
@@ -358,7 +359,7 @@ static void found(struct push_node *n, struct push_unit *u, const Pa__WorkloadSt
         else if (s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_PENDING ||
                  s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_UNSPECIFIED) {
                 u->order_seq = 0;
-                look_later(n, u);
+                push_look_later(n, u);
         } else
                 rest(n, u); /* it runs, or how it ended is for the core to judge: the same revision is not started again behind its back */
 }
@@ -418,10 +419,10 @@ static void take_wish(struct push_node *n, const struct effect *e)
         u->said = PB__ACTUAL_STATE__E__unset;
         u->wait_ms = 0;
         if (!same)
-                u->applied_ms = u->asked_ms = u->failures = 0;
+                u->applied_ms = u->asked_ms = u->again_ms = u->failures = 0;
         bool launch = !same && !n->whole && p->desired_state == PB__DESIRED_STATE__E__Running;
         if (translate(n, u, p, &arena))
-                go(n, u, launch ? STEP_APPLY : STEP_LOOK, 0);
+                push_go(n, u, launch ? STEP_APPLY : STEP_LOOK, 0);
         else
                 rest(n, u);
         arena_fini(&arena);
@@ -475,7 +476,7 @@ void push_node_hint(struct push_node *n, const char *workload_id, Pb__ActualStat
         struct push_unit *u = str_empty(workload_id) ? NULL : find(n, workload_id);
         if (!u || u->call || u->order_seq || u->said == state || heap_get(&n->due, u->ix) != HEAP_NEVER)
                 return;
-        go(n, u, STEP_LOOK, 0);
+        push_go(n, u, STEP_LOOK, 0);
         push_pump(n);
 }
 
@@ -512,36 +513,33 @@ void push_applied(struct push_node *n, struct push_unit *u, const Pa__ApplyWorkl
         u->failures = 0;
         u->wait_ms = 0;
         if (a->skipped)
-                go(n, u, STEP_LOOK, 0);
+                push_go(n, u, STEP_LOOK, 0);
         else
-                look_later(n, u);
+                push_look_later(n, u);
 }
 
 void push_asked_to_delete(struct push_node *n, struct push_unit *u, const Pa__DeleteWorkloadResponse *d)
 {
         if (!d->success && d->message && strstr(d->message, "not found")) {
-                is_gone(n, u);
+                push_is_gone(n, u);
                 return;
         }
         if (!d->success) {
                 push_failed(n, u, STEP_DELETE, PUSH_AGAIN, GRPC_OK, d->message);
                 return;
         }
-        u->asked_ms = mono_ms();
-        u->order_seq = 0;
-        u->wait_ms = 0;
-        look_later(n, u);
+        push_deletion_taken(n, u);
 }
 
 void push_failed(struct push_node *n, struct push_unit *u, enum push_step step, enum push_verdict verdict, enum grpc_status status,
                  const char *message)
 {
         if (verdict == PUSH_UNREACHABLE) { /* not its fault: it goes on when the node is back */
-                go(n, u, step, 0);
+                push_go(n, u, step, 0);
                 return;
         }
         if (verdict == PUSH_MISSING && step == STEP_DELETE) {
-                is_gone(n, u);
+                push_is_gone(n, u);
                 return;
         }
         log_info("a call to an agent failed", LOG_S("node", n->id), LOG_S("workload", u->id), LOG_S("status", grpc_status_name(status)),
@@ -553,7 +551,7 @@ void push_failed(struct push_node *n, struct push_unit *u, enum push_step step, 
                 failed(n, u, reason, fmt("%s: %s", grpc_status_name(status), message));
                 return;
         }
-        look_later(n, u); /* whatever came of it shows there */
+        push_look_later(n, u); /* whatever came of it shows there */
 }
 
 /* ---- lists ------------------------------------------------------------------------------------------------------------------------------------------ */
@@ -598,10 +596,11 @@ static void report_list(struct push_node *n, const Pa__ListWorkloadsResponse *li
         for (size_t i = 0; i < list->n_workloads; i++) {
                 const Pa__WorkloadStatus *s = list->workloads[i];
                 const struct push_unit *u = str_empty(s->id) ? NULL : find(n, s->id);
-                if (!id_is_valid(s->id) || is_gone_since(n, s->id) || push_is_missing(s))
+                if (!id_is_valid(s->id) || is_gone_since(n, s->id) || push_is_missing(s) || (!u && push_is_ghost(n, s)))
                         continue;
                 *array_push(&units) = push_unit_status(&msg->memory, s, u && u->job);
         }
+        push_ghosts_sweep(n);
         finish_report(msg, n, units.at, units.len, true, seq);
         array_fini(&units);
         if (io_to_ring(n->io, msg, false))

@@ -4,6 +4,7 @@
  *
  *      a new launch -----> APPLY --taken--> LOOK, again and again --as wished, or failed--> at rest
  *      all other wishes -> LOOK --not as wished--> APPLY or DELETE --taken--> LOOK ...
+ *      a deletion that was taken is over when the agent says so: push_delete.c
  *
  * An order that comes again is looked at before anything is sent: what is already there, or on its way, is left alone (C7). The agent's own memory is enough for that, so a
  * server that was restarted sends nothing either.
@@ -31,8 +32,8 @@
 #define CONNECT_MS 5000
 #define LIST_BYTES_MAX (32 * 1024 * 1024)
 
-enum push_rpc { RPC_APPLY, RPC_DELETE, RPC_STATUS, RPC_LIST, RPC_HEALTH, _RPC_MAX };
-enum push_step { STEP_LOOK, STEP_APPLY, STEP_DELETE };
+enum push_rpc { RPC_APPLY, RPC_DELETE, RPC_STATUS, RPC_LIST, RPC_HEALTH, RPC_ACTIONS, _RPC_MAX };
+enum push_step { STEP_LOOK, STEP_APPLY, STEP_DELETE, STEP_ACTIONS };
 
 enum push_reach { REACH_UNTOLD, REACH_UP, REACH_DOWN }; /* what the core was told of it in this session */
 
@@ -57,7 +58,20 @@ struct push_unit {
         int64_t wait_ms;              /* before the last look or repetition */
         int64_t applied_ms, asked_ms; /* monotonic: when the agent took the last apply and deletion; 0: never */
         uint32_t failures;            /* of apply, in a row */
-        Pb__ActualState__E said;      /* what the core was last told */
+        /* a deletion that was taken (push_delete.c) */
+        bool ended;              /* the agent says that it is over */
+        int64_t again_ms;        /* before it is sent again, if it was lost */
+        unsigned same_looks;     /* how often the same was found */
+        uint64_t mark;           /* of that */
+        int64_t same_since_ms;   /* monotonic */
+        Pb__ActualState__E said; /* what the core was last told */
+};
+
+/* A status that an agent keeps of what it has deleted. */
+struct push_ghost {
+        char *id;
+        uint64_t mark; /* as long as this stays the same, it is the same ghost */
+        bool seen;     /* noted, or in a list, since the list before */
 };
 
 struct push_node {
@@ -84,6 +98,8 @@ struct push_node {
         bool list_due, listing, probing, closing;
         int64_t list_at_ms;
         ARRAY(char *) gone; /* while listing: found to be gone since it was asked for */
+        ARRAY(struct push_ghost) ghosts;
+        bool no_actions; /* the agent does not serve ListActions */
 
         bool down;  /* (C3) */
         char *why;  /* of down */

@@ -245,6 +245,21 @@ static void a_status_speaks_of_us_only_with_our_revision(void **state)
         assert_int_equal(u->reason, PB__REASON__E__image_unavailable);
         assert_int_equal(u->exit_code->value, 3);
         assert_true(u->finished_at == INT64_C(1700000000000));
+        /* what could not be started is UNKNOWN there, and says why in its metadata only (issue 5, C4) */
+        s = status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_UNKNOWN, "r@1.9", "container not found");
+        assert_int_equal(push_unit_status(&a, s, false)->state, PB__ACTUAL_STATE__E__Unknown);
+        pb_map_set(&a, &s->base, "metadata", "last_error", "Error response from daemon: No such image: x:latest");
+        u = push_unit_status(&a, s, false);
+        assert_int_equal(u->state, PB__ACTUAL_STATE__E__Failed);
+        assert_int_equal(u->reason, PB__REASON__E__image_unavailable);
+        assert_string_equal(u->message, "Error response from daemon: No such image: x:latest");
+        pb_map_set(&a, &s->base, "metadata", "last_error", "mkdir: permission denied");
+        assert_int_equal(push_unit_status(&a, s, false)->reason, PB__REASON__E__start_failed);
+        s = status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_FAILED, "r@1.9", "retry halted: non-retryable failure");
+        pb_map_set(&a, &s->base, "metadata", "last_error", "Bind for 0.0.0.0:80 failed: port is already allocated");
+        u = push_unit_status(&a, s, false);
+        assert_int_equal(u->reason, PB__REASON__E__port_taken);
+        assert_string_equal(u->message, "retry halted: non-retryable failure: Bind for 0.0.0.0:80 failed: port is already allocated");
         /* a job that stopped without a word ended well; a service did not */
         s = status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_STOPPED, "r@1.9", "");
         assert_int_equal(push_unit_status(&a, s, true)->exit_code->value, 0);

@@ -37,6 +37,35 @@ enum push_verdict push_verdict(enum grpc_status status, const char *message)
         }
 }
 
+/* Agents name no code for most of what their engines say; the engines' words are known. */
+static Pb__Reason__E reason_of_text(const char *message)
+{
+        static const struct {
+                const char *words;
+                Pb__Reason__E reason;
+        } known[] = {
+                { "no such image", PB__REASON__E__image_unavailable },
+                { "image not found", PB__REASON__E__image_unavailable },
+                { "manifest unknown", PB__REASON__E__image_unavailable },
+                { "pull access denied", PB__REASON__E__image_unavailable },
+                { "repository does not exist", PB__REASON__E__image_unavailable },
+                { "failed to pull", PB__REASON__E__image_unavailable },
+                { "error pulling", PB__REASON__E__image_unavailable },
+                { "invalid reference format", PB__REASON__E__invalid_spec },
+                { "port is already allocated", PB__REASON__E__port_taken },
+                { "address already in use", PB__REASON__E__port_taken },
+                { "admission rejected", PB__REASON__E__start_failed },
+                { "create failed", PB__REASON__E__start_failed },
+                { "start failed", PB__REASON__E__start_failed },
+                { "failed to create", PB__REASON__E__start_failed },
+                { "failed to start", PB__REASON__E__start_failed },
+        };
+        for (size_t i = 0; i < ARRAY_LEN(known); i++)
+                if (strcasestr(message, known[i].words))
+                        return known[i].reason;
+        return PB__REASON__E__crashed;
+}
+
 Pb__Reason__E push_reason(const char *code, const char *message)
 {
         static const struct {
@@ -65,14 +94,18 @@ Pb__Reason__E push_reason(const char *code, const char *message)
                 return PB__REASON__E__invalid_spec;
         if (str_starts(code ? code : "", "STORAGE_") || str_starts(code ? code : "", "NETWORK_") || str_starts(code ? code : "", "DNS_"))
                 return PB__REASON__E__start_failed;
-        if (message && strstr(message, "admission rejected"))
-                return PB__REASON__E__start_failed;
-        return PB__REASON__E__crashed;
+        return reason_of_text(message ? message : "");
 }
 
 bool push_is_missing(const Pa__WorkloadStatus *s)
 {
         return s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_FAILED && says_not_found(s->message);
+}
+
+static const char *last_error(const Pa__WorkloadStatus *s)
+{
+        const char *text = pb_map_get(s->metadata, s->n_metadata, "last_error");
+        return text ? text : "";
 }
 
 static Pb__ActualState__E state_of(const Pa__WorkloadStatus *s)
@@ -85,7 +118,7 @@ static Pb__ActualState__E state_of(const Pa__WorkloadStatus *s)
         case PA__ACTUAL_STATE__ACTUAL_STATE_FAILED:
                 return push_is_missing(s) ? PB__ACTUAL_STATE__E__Missing : PB__ACTUAL_STATE__E__Failed;
         case PA__ACTUAL_STATE__ACTUAL_STATE_UNKNOWN:
-                return PB__ACTUAL_STATE__E__Unknown;
+                return last_error(s)[0] ? PB__ACTUAL_STATE__E__Failed : PB__ACTUAL_STATE__E__Unknown;
         default:
                 return PB__ACTUAL_STATE__E__Pending;
         }
@@ -126,6 +159,15 @@ static char *text_of(struct arena *arena, const char *text)
         return arena_strndup(arena, text ? text : "", len);
 }
 
+/* The message of a status that is UNKNOWN is about what was looked for in vain; that of a FAILED one may leave out the cause. */
+static const char *why_text(struct arena *arena, const Pa__WorkloadStatus *s)
+{
+        const char *error = last_error(s);
+        if (s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_UNKNOWN || str_empty(s->message))
+                return error;
+        return error[0] && !strstr(s->message, error) ? arena_printf(arena, "%s: %.1024s", s->message, error) : s->message;
+}
+
 static int64_t time_of(const Pa__WorkloadStatus *s, const char *key)
 {
         const char *text = pb_map_get(s->metadata, s->n_metadata, key);
@@ -155,8 +197,11 @@ Pb__UnitStatus *push_unit_status(struct arena *arena, const Pa__WorkloadStatus *
         if (health && (str_eq(health, "healthy") || str_eq(health, "unhealthy")))
                 u->health = arena_strdup(arena, health);
         if (u->state == PB__ACTUAL_STATE__E__Failed) {
-                u->reason = push_reason(pb_map_get(s->metadata, s->n_metadata, "failure_reason"), s->message);
-                u->message = text_of(arena, s->message);
+                const char *text = why_text(arena, s);
+                u->reason = push_reason(pb_map_get(s->metadata, s->n_metadata, "failure_reason"), text);
+                if (u->reason == PB__REASON__E__crashed && s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_UNKNOWN)
+                        u->reason = PB__REASON__E__start_failed; /* nothing of it is there: it never ran */
+                u->message = text_of(arena, text);
         } else if (u->state == PB__ACTUAL_STATE__E__Stopped && job && !u->exit_code && !u->signal) {
                 u->exit_code = (Pb__IntValue *)pb_new(arena, &pb__int_value__descriptor);
         }

@@ -1,7 +1,8 @@
 /* server/push_status.h: what agents that are called say, in berth's words. Pure; any thread.
  *
  * The gRPC code comes first. Text is looked at only for the quirks that such agents are known for: an unknown workload is code UNKNOWN with "status not found:", and the
- * second deletion of one leaves a FAILED status "... workload not found ..." behind for ever.
+ * second deletion of one leaves a FAILED status "... workload not found ..." behind for ever. What could not be started is a status UNKNOWN, because nothing of it is there,
+ * and the reason is in metadata "last_error" only: that is a failed start.
  */
 #ifndef BERTH_SERVER_PUSH_STATUS_H
 #define BERTH_SERVER_PUSH_STATUS_H
@@ -20,7 +21,7 @@ enum push_verdict {
 };
 enum push_verdict push_verdict(enum grpc_status status, const char *message);
 
-/* Why a workload failed. code: the status's metadata "failure_reason", or NULL. */
+/* Why a workload failed. code: the status's metadata "failure_reason", or NULL: then the message has to tell. */
 Pb__Reason__E push_reason(const char *code, const char *message);
 
 /* A status that says that there is no such workload. */

@@ -28,7 +28,9 @@ struct fake {
         char endpoint[64];
         struct unit units[64];
         size_t n_units;
-        int applies, deletes, looks, lists, checks;
+        int applies, deletes, looks, lists, checks, asks;
+        bool ghosts;       /* a status that does not run stays behind for ever */
+        const char *ended; /* the status of every deletion in ListActions; NULL: it is not served */
         bool list_hangs;
         int n_hung;
         char last_revision[128];
@@ -127,7 +129,9 @@ static void on_delete(struct grpc_call *call, const void *data, size_t len)
         assert_int_equal(pb_unpack(&pa__delete_workload_request__descriptor, data, len, &arena, &m, NULL), 0);
         struct unit *u = find(k, ((Pa__DeleteWorkloadRequest *)m)->id, false);
         k->deletes++;
-        if (u)
+        if (u && k->ghosts)
+                u->state = PA__ACTUAL_STATE__ACTUAL_STATE_STOPPED;
+        else if (u)
                 *u = k->units[--k->n_units];
         a.success = true;
         reply(call, &a.base);
@@ -150,6 +154,28 @@ static void on_look(struct grpc_call *call, const void *data, size_t len)
                 reply(call, &a.base);
         } else
                 grpc_call_finish(call, GRPC_UNKNOWN, "status not found: it", NULL);
+        arena_fini(&arena);
+}
+
+static void on_actions(struct grpc_call *call, const void *data, size_t len)
+{
+        struct fake *k = fake_of(call);
+        struct arena arena = ARENA_INIT;
+        ProtobufCMessage *m = NULL;
+        Pa__ListActionsResponse a = PA__LIST_ACTIONS_RESPONSE__INIT;
+        Pa__AgentAction action = PA__AGENT_ACTION__INIT, *list[] = { &action };
+        assert_int_equal(pb_unpack(&pa__list_actions_request__descriptor, data, len, &arena, &m, NULL), 0);
+        k->asks++;
+        action.workload_id = ((Pa__ListActionsRequest *)m)->workload_id;
+        action.action_type = "delete_workload";
+        action.status = (char *)(k->ended ? k->ended : "");
+        action.error = "workload not found: it";
+        a.actions = list;
+        a.n_actions = 1;
+        if (k->ended)
+                reply(call, &a.base);
+        else
+                grpc_call_finish(call, GRPC_UNIMPLEMENTED, "unknown method", NULL);
         arena_fini(&arena);
 }
 
@@ -194,6 +220,7 @@ static void fake_begin_at(struct fake *k, const char *endpoint)
                         { "/persys.agent.v1.AgentService/DeleteWorkload", on_delete },
                         { "/persys.agent.v1.AgentService/GetWorkloadStatus", on_look },
                         { "/persys.agent.v1.AgentService/ListWorkloads", on_list },
+                        { "/persys.agent.v1.AgentService/ListActions", on_actions },
                         { "/persys.agent.v1.AgentService/HealthCheck", on_check } };
         struct grpc_server_options o = { .address = endpoint ? endpoint : "127.0.0.1:0" };
         struct err err = { 0 };
@@ -422,6 +449,33 @@ static void a_deletion_is_asked_for_once_and_only_if_there_is_something(void **s
         fake_end(&k);
 }
 
+/* R: C21. Issue 5, C3: in each of the ways in which an agent can say that it is over, or cannot. */
+static void a_status_that_stays_behind_does_not_hold_up_a_deletion(void **state)
+{
+        static const char *const ways[] = { "completed", "failed", NULL };
+        struct fixture *f = *state;
+        for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+                struct fake k;
+                fake_begin(&k);
+                k.ghosts = true;
+                k.ended = "running";
+                register_node(f, &k);
+                await(&k, k.lists > 0);
+                put(f, "web", "1");
+                await(&k, shows(f, "/workloads/web", "\"phase\":\"Running\""));
+                expect_status(f, "DELETE", "/workloads/web", NULL, 200);
+                await(&k, k.asks >= 3);
+                int looks = k.looks;
+                await(&k, k.asks >= 4);
+                assert_int_equal(k.looks, looks); /* a look would make the ghost */
+                assert_true(shows(f, "/workloads/web", "Deleting"));
+                k.ended = ways[i];
+                await(&k, shows(f, "/workloads/web", "not_found"));
+                assert_int_equal(k.deletes, 1);
+                fake_end(&k);
+        }
+}
+
 /* R: C34 C7 */
 static void a_revision_that_is_not_ours_is_replaced(void **state)
 {
@@ -500,6 +554,7 @@ int main(void)
                 TEST(a_newer_wish_overtakes_an_older_call),
                 TEST(what_a_heartbeat_says_is_only_a_hint),
                 TEST(a_deletion_is_asked_for_once_and_only_if_there_is_something),
+                TEST(a_status_that_stays_behind_does_not_hold_up_a_deletion),
                 TEST(a_revision_that_is_not_ours_is_replaced),
                 TEST(an_agent_that_is_gone_makes_its_node_unready_until_it_is_back),
                 TEST(only_an_agent_that_lists_its_work_is_reachable_again),

@@ -43,16 +43,15 @@ static void reply_health(struct io *io, struct http_request *req)
         struct server *s = io->s;
         struct str out = STR_INIT;
         char when[TIME_TEXT_LEN];
-        bool degraded = atomic_load(&s->degraded);
+        char reason[256];
+        bool degraded = server_is_degraded(s, reason);
         pthread_mutex_lock(&s->lock);
         bool held = s->stats.braking;
         pthread_mutex_unlock(&s->lock);
         str_addf(&out, "{\"status\":\"%s\",\"mode\":\"%s\"", degraded ? "degraded" : "ok", degraded ? "degraded" : "normal");
         if (degraded) {
-                pthread_mutex_lock(&s->lock);
                 str_adds(&out, ",\"reason\":");
-                json_write_string(&out, s->degraded_reason, strlen(s->degraded_reason));
-                pthread_mutex_unlock(&s->lock);
+                json_write_string(&out, reason, strlen(reason));
         }
         reply_role(s, &out);
         if (held) /* C11: too many nodes are silent */
@@ -75,7 +74,7 @@ static void reply_metrics(struct io *io, struct http_request *req)
         struct metrics_now now = {
                 .core = &stats,
                 .head = atomic_load(&s->committed),
-                .degraded = atomic_load(&s->degraded),
+                .degraded = server_is_degraded(s, NULL),
                 .ring_queue = queue_len(s->ring_queue),
                 .io_queue = queue_len(s->io_queue),
                 .reader_queue = queue_len(s->reader_queue),

@@ -246,6 +246,13 @@ bool server_surely_leads(struct server *s)
         return s->store && clock_steady_ns() < store_leads_until_ns(s->store);
 }
 
+void server_proved(void *server)
+{
+        struct server *s = server;
+        if (atomic_load(&s->proof_wanted))
+                raise_fd(s->io_wake_fd);
+}
+
 bool server_store_is_away(struct server *s)
 {
         int64_t since = atomic_load(&s->commit_since_ms);
@@ -253,6 +260,25 @@ bool server_store_is_away(struct server *s)
                 return false;
         int64_t ms = mono_ms() - since;
         return ms >= STORE_STALLED_MS || (ms >= STORE_AWAY_MS && atomic_load(&s->degraded));
+}
+
+/* An idle leader commits nothing and so would not notice for a whole lease that nobody answers; its keep-alive does, after one beat or two. */
+static bool keep_alive_is_late(struct server *s)
+{
+        return s->store && store_is_shared(s->store) && atomic_load(&s->leads) &&
+               store_leads_until_ns(s->store) - clock_steady_ns() < (LEASE_SECONDS * INT64_C(1000) - KEEP_ALIVE_LATE_MS) * 1000000;
+}
+
+bool server_is_degraded(struct server *s, char *ret_reason)
+{
+        bool degraded = atomic_load(&s->degraded), late = !degraded && keep_alive_is_late(s);
+        if (ret_reason && degraded) {
+                pthread_mutex_lock(&s->lock);
+                memcpy(ret_reason, s->degraded_reason, sizeof(s->degraded_reason));
+                pthread_mutex_unlock(&s->lock);
+        } else if (ret_reason)
+                strcpy(ret_reason, late ? "the store does not answer" : "");
+        return degraded || late;
 }
 
 void server_set_degraded(struct server *s, bool degraded, const char *reason)

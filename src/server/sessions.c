@@ -315,6 +315,7 @@ static void on_hello(struct session *ss, struct ring_msg *msg, Pb__AgentMessage 
         strncpy(ss->node, m->hello->node_id, sizeof(ss->node) - 1);
         log_debug("agent says hello", LOG_S("node", ss->node), LOG_I("session", ss->id), LOG_I("units", m->hello->n_units));
         m->hello->ip = host_of(&msg->memory, grpc_call_peer(ss->call));
+        access_fill_hello(ss->io->access, &shown, &msg->memory, m->hello);
         msg->in.kind = INPUT_HELLO;
         msg->in.msg = &m->hello->base;
         msg->in.actor = arena_printf(&msg->memory, "node:%s", ss->node);

@@ -158,24 +158,54 @@ static bool store_commit_ask(struct leaders *s, const struct ask *a)
         return true;
 }
 
+/* Whose key it is has changed: those who watch it hear so. One that is blind hears of it when it sees again. */
+static void tell_watchers(struct leaders *s)
+{
+        for (uint32_t r = 0; r < REPLICAS; r++) {
+                int64_t at = s->now + (chance(s, 20000) ? between(s, 100, 4000) : between(s, 1, 15)),
+                        seen = s->servers[r].cut_until[BY_WATCH] + 1;
+                leaders_at(s, at > seen ? at : seen,
+                           (struct what){ .kind = AT_HEARD, .who = r, .life = s->servers[r].life, .number = s->leader, .conn = s->revs });
+        }
+}
+
+static void remove_key(struct leaders *s)
+{
+        s->leader = 0;
+        tell_watchers(s);
+}
+
+static void end_leases(struct leaders *s)
+{
+        for (uint32_t r = 0; r < REPLICAS; r++)
+                if (s->leases[r].rev && s->now >= s->leases[r].until) {
+                        if (s->leases[r].rev == s->leader)
+                                remove_key(s);
+                        s->leases[r].rev = 0;
+                }
+}
+
 static void store_happens(struct leaders *s, struct what *w)
 {
         struct ask *a = w->data;
-        if (s->leader && s->now >= s->leader_until)
-                s->leader = 0; /* its lease has run out */
+        end_leases(s);
         int64_t until = s->now + true_wait(&s->store_clock, TTL_MS);
         switch (a->kind) {
         case ASK_LEAD:
                 a->ok = s->leader == 0;
                 if (a->ok) {
-                        a->rev = s->leader = ++s->revs;
-                        s->leader_until = until;
+                        a->rev = s->leader = s->leases[w->who].rev = ++s->revs;
+                        s->leases[w->who].until = until;
+                        tell_watchers(s);
                 }
                 break;
         case ASK_KEEP:
-                a->ok = s->leader && a->rev == s->leader;
+                a->ok = a->rev && a->rev == s->leases[w->who].rev; /* the lease: of the key it says nothing */
                 if (a->ok)
-                        s->leader_until = until;
+                        s->leases[w->who].until = until;
+                break;
+        case ASK_PROVE:
+                a->ok = a->proof = s->leader && a->rev == s->leader;
                 break;
         case ASK_LOAD:
                 a->ok = s->leader && a->rev == s->leader;
@@ -185,11 +215,12 @@ static void store_happens(struct leaders *s, struct what *w)
                 }
                 break;
         case ASK_COMMIT:
+                a->proof = s->leader && a->rev == s->leader;
                 a->ok = store_commit_ask(s, a);
+                a->proof &= a->ok;
                 break;
         }
-        struct server *v = &s->servers[w->who];
-        if (s->now < v->cut_until)
+        if (leader_is_cut(s, w->who, a->kind))
                 return; /* its answer is lost; whoever asked does not know what came of it */
         int64_t delay = chance(s, 20000) ? between(s, 100, 4000) : between(s, 1, 15);
         leaders_at(s, s->now + delay, (struct what){ .kind = AT_ANSWER, .who = w->who, .life = w->life, .data = a });
@@ -217,6 +248,7 @@ static void restore(struct leaders *s)
         snapshot_fini(&s->store);
         snapshot_copy(&s->store, &s->backup, true);
         s->leader = 0;
+        memset(s->leases, 0, sizeof(s->leases));
         s->revs++;
         struct core *c = core_create(&s->opt);
         for (size_t i = 0; i < s->store.records.len; i++)
@@ -235,6 +267,36 @@ static void restore(struct leaders *s)
 
 /* ---- what goes wrong ---- */
 
+/* A member of the store that is alive and hears no other, a watch that is silent, a keep-alive, a commit or a read that nobody answers: any of the ways between the leader and the store
+ * fails while others work, and its key is removed. What must be seen is a leader that is idle, with agents of its own that do not reach the next one; so some agents are cut from it, and
+ * the others from the rest, well before: then it has nothing left to commit that the store could refuse. */
+#define REST_MS (2 * (TTL_MS + LEASE_MS + GRACE_MS))
+
+static void begin_blind(struct leaders *s, uint32_t r)
+{
+        if (!s->servers[r].core || s->servers[r].rev != s->leader)
+                return;
+        s->blind = r;
+        s->blind_until = s->now + 4 * REST_MS;
+        for (uint32_t n = 0; n < AGENTS; n++)
+                for (uint32_t i = 0; i < REPLICAS; i++)
+                        s->machines[n].cut_until[i] = (i == r) == (n < AGENTS / 2) ? s->blind_until : 0;
+        leaders_at(s, s->now + REST_MS, (struct what){ .kind = AT_BLIND, .who = r });
+}
+
+static void go_blind(struct leaders *s, uint32_t r)
+{
+        uint32_t lost = (uint32_t)between(s, 1, (1 << CHANNELS) - 1);
+        if (s->calm)
+                return;
+        for (uint32_t i = 0; i < CHANNELS; i++)
+                if (lost & 1u << i)
+                        s->servers[r].cut_until[i] = s->blind_until;
+        if (between(s, 0, 3) > 0 && s->leader == s->servers[r].rev)
+                remove_key(s);
+        s->result->blind++;
+}
+
 static void fault(struct leaders *s)
 {
         uint32_t r = (uint32_t)between(s, 0, REPLICAS - 1), n = (uint32_t)between(s, 0, AGENTS - 1);
@@ -244,8 +306,10 @@ static void fault(struct leaders *s)
         leaders_at(s, s->now + between(s, 200, 6000), (struct what){ .kind = AT_FAULT });
         if (s->calm)
                 return;
+        if (s->now < s->blind_until)
+                return; /* that one needs rest around it */
         s->result->faults++;
-        switch (between(s, 0, 11)) {
+        switch (between(s, 0, 12)) {
         case 0: /* killed */
                 leader_stop(s, r);
                 v->down = true;
@@ -253,7 +317,9 @@ static void fault(struct leaders *s)
                 break;
         case 1:
         case 2:
-                v->cut_until = s->now + between(s, 500, wait);
+                wait = between(s, 500, wait);
+                for (int i = 0; i < CHANNELS; i++)
+                        v->cut_until[i] = s->now + wait;
                 break;
         case 3: /* from some agents only, so that others still reach it */
         case 4:
@@ -282,6 +348,9 @@ static void fault(struct leaders *s)
         case 10:
                 v->stalled_until = s->now + between(s, 100, wait);
                 break;
+        case 11:
+                begin_blind(s, r);
+                break;
         default:
                 if (s->seed % 2 && s->now > s->end / 2 && s->backup.head && !s->result->restores && between(s, 0, 3) == 0)
                         restore(s);
@@ -299,7 +368,7 @@ static bool stands_still(struct leaders *s, uint32_t slot)
         struct server *v = &s->servers[w->who];
         if (chance(s, 150))
                 v->paused_until = s->now + between(s, 10, 3 * (TTL_MS + LEASE_MS + GRACE_MS));
-        bool of_lease = w->kind == AT_KEEP || w->kind == AT_ANSWER;
+        bool of_lease = w->kind == AT_KEEP || w->kind == AT_ANSWER || w->kind == AT_HEARD;
         int64_t until = v->paused_until > v->stalled_until || of_lease ? v->paused_until : v->stalled_until;
         if (s->now >= until)
                 return false;
@@ -324,7 +393,9 @@ static uint32_t somebody_who_leads(struct leaders *s)
         uint32_t first = (uint32_t)between(s, 0, REPLICAS - 1);
         for (uint32_t i = 0; i < REPLICAS; i++) {
                 struct server *v = &s->servers[(first + i) % REPLICAS];
-                if (v->core && !v->down && s->now >= v->paused_until && s->now >= v->stalled_until)
+                bool avoided =
+                    s->now < s->blind_until && (first + i) % REPLICAS == s->blind; /* nothing to commit, so nothing to be refused */
+                if (v->core && !avoided && !v->down && s->now >= v->paused_until && s->now >= v->stalled_until)
                         return (first + i) % REPLICAS;
         }
         return REPLICAS;
@@ -455,6 +526,9 @@ static void happens(struct leaders *s, struct what *w)
         case AT_OPERATOR:
                 operate(s);
                 break;
+        case AT_BLIND:
+                go_blind(s, w->who);
+                break;
         case AT_WAKE:
                 s->servers[w->who].down = false;
                 leaders_at(s, s->now, (struct what){ .kind = AT_KEEP, .who = w->who, .life = s->servers[w->who].life });
@@ -514,8 +588,11 @@ static void set_up(struct leaders *s)
 static void calm_down(struct leaders *s)
 {
         s->calm = true;
-        for (uint32_t r = 0; r < REPLICAS; r++)
-                s->servers[r].paused_until = s->servers[r].stalled_until = s->servers[r].cut_until = 0;
+        s->blind_until = 0;
+        for (uint32_t r = 0; r < REPLICAS; r++) {
+                s->servers[r].paused_until = s->servers[r].stalled_until = 0;
+                memset(s->servers[r].cut_until, 0, sizeof(s->servers[r].cut_until));
+        }
         for (uint32_t n = 0; n < AGENTS; n++) {
                 s->machines[n].hangs_until = 0;
                 for (uint32_t r = 0; r < REPLICAS; r++)

@@ -33,6 +33,7 @@ enum happening {
         /* of a server: it may stand still before any of these */
         AT_KEEP,    /* leadership: ask for it, or keep it alive */
         AT_ANSWER,  /* of the store */
+        AT_HEARD,   /* by the watch: number is whose key it is now, conn how many there had been */
         AT_INPUT,   /* data: of an agent; or an operator's, by number */
         AT_TICK,    /* the core's deadline */
         AT_COMMIT,  /* send the next batch to the store, or the same again */
@@ -51,7 +52,8 @@ enum happening {
         AT_MONITOR, /* a unit's monitor looks at the lease */
         AT_FAULT,
         AT_OPERATOR,
-        AT_WAKE, /* a server that was down */
+        AT_WAKE,  /* a server that was down */
+        AT_BLIND, /* the next stage of that fault: leaders.c */
 };
 
 struct copies; /* of a batch, for the wire */
@@ -61,12 +63,14 @@ struct batch_copy {
         struct arena memory;
 };
 
-enum ask_kind { ASK_LEAD, ASK_KEEP, ASK_LOAD, ASK_COMMIT };
+enum ask_kind { ASK_LEAD, ASK_KEEP, ASK_LOAD, ASK_COMMIT, ASK_PROVE };
+/* The ways between a server and the store. Each has a connection or a member of the store of its own, so each can fail while the others work. */
+enum channel { BY_COMMIT, BY_READ, BY_LEASE, BY_WATCH, CHANNELS };
 struct ask {
         enum ask_kind kind;
-        uint64_t rev;    /* the leadership that it is asked under; of an answer to ASK_LEAD: the one given */
-        int64_t sent_ms; /* by the server's steady clock */
-        bool ok;
+        uint64_t rev;              /* the leadership that it is asked under; of an answer to ASK_LEAD: the one given */
+        int64_t sent_ms;           /* by the server's steady clock */
+        bool ok, proof;            /* proof: the key was compared, and was this one's */
         struct batch_copy *commit; /* ASK_COMMIT */
         struct snapshot *loaded;   /* the answer to ASK_LOAD */
 };
@@ -112,10 +116,11 @@ struct server {
         struct machine_clock clock;
         bool down;
         int64_t paused_until, stalled_until; /* stalled: all but the thread that keeps the leadership alive */
-        int64_t cut_until;                   /* from the store */
+        int64_t cut_until[CHANNELS];         /* from the store */
         uint64_t life;
         uint64_t rev; /* 0: does not lead, as far as it knows */
         int64_t leads_until, asked_ms;
+        int64_t proved_ms; /* when the youngest proof left that it leads (store/etcd_proof.c); by its steady clock */
         struct core *core;
         int64_t
             lifted_ms; /* so much later than its wall clock, which was behind what it loaded: the ring begins there, and goes on from there */
@@ -178,8 +183,13 @@ struct leaders {
         ARRAY(struct stream_end) conns;
         /* the store */
         struct snapshot store, backup;
-        uint64_t leader, revs, leads_for; /* 0: nobody */
-        int64_t leader_until;
+        uint64_t leader, revs; /* whose key is there; 0: nobody's */
+        struct {
+                uint64_t rev;
+                int64_t until;
+        } leases[REPLICAS];  /* a key goes with its lease, and a lease stays when its key is removed */
+        int64_t blind_until; /* a server is blind, or is about to be */
+        uint32_t blind;
         struct machine_clock store_clock;
         struct core_options opt;
         /* operator */
@@ -213,6 +223,7 @@ static inline bool leaders_failed(const struct leaders *s)
 void leader_happens(struct leaders *s, struct what *w);
 void leader_stop(struct leaders *s, uint32_t r); /* it leads no more, or dies */
 void leader_ask(struct leaders *s, uint32_t r, struct ask *a);
+bool leader_is_cut(const struct leaders *s, uint32_t r, enum ask_kind kind);
 void batch_copy_unref(struct batch_copy *c);
 void leader_input(struct leaders *s, uint32_t r, struct input *in);
 

@@ -45,11 +45,21 @@ static struct batch_copy *batch_copy(const struct store_batch *b)
         return c;
 }
 
+static enum channel channel_of(enum ask_kind kind)
+{
+        return kind == ASK_KEEP ? BY_LEASE : kind == ASK_LOAD || kind == ASK_PROVE ? BY_READ : BY_COMMIT;
+}
+
+bool leader_is_cut(const struct leaders *s, uint32_t r, enum ask_kind kind)
+{
+        return s->now < s->servers[r].cut_until[channel_of(kind)];
+}
+
 /* What is on the wire arrives, whatever becomes of who sent it. */
 void leader_ask(struct leaders *s, uint32_t r, struct ask *a)
 {
         struct server *v = &s->servers[r];
-        if (s->now < v->cut_until) {
+        if (leader_is_cut(s, r, a->kind)) {
                 batch_copy_unref(a->commit);
                 mem_free(a);
                 return;
@@ -91,6 +101,7 @@ void leader_stop(struct leaders *s, uint32_t r)
         v->core = NULL;
         v->rev = 0;
         v->leads_until = 0;
+        v->proved_ms = INT64_MIN / 2;
         v->asked_ms = INT64_MIN;
         v->tick = 0;
         for (uint64_t c = 1; c < s->conns.len; c++)
@@ -105,8 +116,15 @@ static void keep(struct leaders *s, uint32_t r)
 {
         struct server *v = &s->servers[r];
         later(s, r, TTL_MS / 4, AT_KEEP);
+        int64_t unproved = steady(s, r) - v->proved_ms;
+        if (v->rev && unproved > 2 * TTL_MS && !MUTANT(lead_not_proved) && !MUTANT(lead_by_lease_alone)) {
+                leader_stop(s, r);
+                return;
+        }
         if (v->rev)
                 ask(s, r, ASK_KEEP);
+        if (v->rev && unproved >= TTL_MS / 8 && !MUTANT(lead_not_proved))
+                ask(s, r, ASK_PROVE);
         bool asked = v->asked_ms != INT64_MIN && steady(s, r) - v->asked_ms < 1000;
         if (v->core || asked)
                 return;
@@ -132,6 +150,8 @@ static void begin(struct leaders *s, uint32_t r, const struct snapshot *p)
 static void answered(struct leaders *s, uint32_t r, struct ask *a)
 {
         struct server *v = &s->servers[r];
+        if (a->proof && a->rev == v->rev && a->sent_ms > v->proved_ms)
+                v->proved_ms = a->sent_ms;
         switch (a->kind) {
         case ASK_LEAD:
                 v->asked_ms = INT64_MIN;
@@ -139,6 +159,7 @@ static void answered(struct leaders *s, uint32_t r, struct ask *a)
                         return;
                 v->rev = a->rev;
                 v->leads_until = a->sent_ms + TTL_MS;
+                v->proved_ms = a->sent_ms;
                 v->asked_ms = steady(s, r);
                 ask(s, r, ASK_LOAD);
                 return;
@@ -149,6 +170,10 @@ static void answered(struct leaders *s, uint32_t r, struct ask *a)
                         leader_stop(s, r);
                 else if (a->sent_ms + TTL_MS > v->leads_until)
                         v->leads_until = a->sent_ms + TTL_MS;
+                return;
+        case ASK_PROVE:
+                if (a->rev == v->rev && !a->ok)
+                        leader_stop(s, r);
                 return;
         case ASK_LOAD:
                 v->asked_ms = INT64_MIN;
@@ -307,12 +332,20 @@ static void commit_turn(struct leaders *s, uint32_t r)
         later(s, r, between(s, 0, 2), AT_COMMIT);
 }
 
-/* Is it still certain that nobody else leads? Then the answer goes on the wire: in a step of its own, before which the process may stand still for an hour. */
+/* The lease of its key holds, and a proof that the key is its own is younger than a term: whoever leads by now began less than a term ago. */
+static bool surely_leads(struct leaders *s, uint32_t r)
+{
+        const struct server *v = &s->servers[r];
+        bool proved = steady(s, r) < v->proved_ms + TTL_MS || MUTANT(lead_not_proved) || MUTANT(lead_by_lease_alone);
+        return steady(s, r) < v->leads_until && proved;
+}
+
+/* Does it still lead? Then the answer goes on the wire: in a step of its own, before which the process may stand still for an hour. */
 static void release_turn(struct leaders *s, uint32_t r)
 {
         struct server *v = &s->servers[r];
         struct message *m = &v->out.at[v->out_done];
-        if (m->beat && steady(s, r) >= v->leads_until && !MUTANT(renewed_without_leadership)) {
+        if (m->beat && !surely_leads(s, r) && !MUTANT(renewed_without_leadership)) {
                 m->ack.lease_ms = 0;
                 s->result->not_renewed++;
         }
@@ -427,6 +460,10 @@ void leader_happens(struct leaders *s, struct what *w)
                 break;
         case AT_ANSWER:
                 answered(s, w->who, w->data);
+                break;
+        case AT_HEARD:
+                if (v->rev && w->conn >= v->rev && w->number != v->rev)
+                        leader_stop(s, w->who);
                 break;
         case AT_INPUT:
                 on_message(s, w->who, w);

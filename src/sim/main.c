@@ -199,14 +199,15 @@ static int run_leaders(const struct command *c)
                                (unsigned long long)r.steps, (unsigned long long)r.events, (unsigned long long)r.hash, r.violations);
                 sum.steps += r.steps, sum.events += r.events, sum.starts += r.starts, sum.commits += r.commits, sum.faults += r.faults;
                 sum.leaders += r.leaders, sum.moves += r.moves, sum.refused += r.refused, sum.not_renewed += r.not_renewed;
-                sum.paused += r.paused, sum.restores += r.restores, sum.simulated_ms += r.simulated_ms;
+                sum.paused += r.paused, sum.restores += r.restores, sum.blind += r.blind, sum.simulated_ms += r.simulated_ms;
         }
         printf("seeds=%llu failed=%llu cluster_hours=%.1f steps=%llu commits=%llu faults=%llu leaders=%llu exclusive_moves=%llu "
-               "refused_commits=%llu not_renewed=%llu paused_steps=%llu restores=%llu starts=%llu\n",
+               "refused_commits=%llu not_renewed=%llu paused_steps=%llu restores=%llu blind=%llu starts=%llu\n",
                (unsigned long long)n, (unsigned long long)failed, hours(sum.simulated_ms), (unsigned long long)sum.steps,
                (unsigned long long)sum.commits, (unsigned long long)sum.faults, (unsigned long long)sum.leaders,
                (unsigned long long)sum.moves, (unsigned long long)sum.refused, (unsigned long long)sum.not_renewed,
-               (unsigned long long)sum.paused, (unsigned long long)sum.restores, (unsigned long long)sum.starts);
+               (unsigned long long)sum.paused, (unsigned long long)sum.restores, (unsigned long long)sum.blind,
+               (unsigned long long)sum.starts);
         return failed ? 1 : 0;
 }
 

@@ -94,6 +94,7 @@ struct leaders_result {
         uint64_t not_renewed; /* heartbeats that were answered without a lease */
         uint64_t paused;      /* steps that had to wait because their server stood still */
         uint64_t restores;
+        uint64_t blind; /* leaders whose ways to the store failed one by one */
         int64_t simulated_ms;
         uint32_t violations;
 };

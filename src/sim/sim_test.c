@@ -158,10 +158,11 @@ static void an_exclusive_unit_never_has_two_holders(void **state)
                         assert_true(a.hash == b.hash && a.steps == b.steps);
                 }
                 sum.moves += a.moves, sum.leaders += a.leaders, sum.refused += a.refused, sum.not_renewed += a.not_renewed;
-                sum.restores += a.restores;
+                sum.restores += a.restores, sum.blind += a.blind;
         }
         /* and it was not for want of occasions */
-        assert_true(sum.moves > 500 && sum.leaders > 500 && sum.refused > 100 && sum.not_renewed > 100 && sum.restores > 3);
+        assert_true(sum.moves > 500 && sum.leaders > 500 && sum.refused > 100 && sum.not_renewed > 100 && sum.restores > 3 &&
+                    sum.blind > 100);
 }
 
 int main(void)

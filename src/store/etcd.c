@@ -241,9 +241,12 @@ int etcd_txn(struct etcd_store *s, struct etcd_ops *o, const char *expected_head
             etcd_request_send(s->client, "/etcdserverpb.KV/Txn", &packed, ETCD_CALL_MS, ETCD_ANY_TIME, NULL, NULL);
         etcd_request_wait(request, -1);
         int r = etcd_request_answer(request, &etcd__txn_response__descriptor, a, &m, err);
+        int64_t sent_ns = etcd_request_sent_ns(request);
         etcd_request_free(request);
         if (r == 0) {
                 *ret = (Etcd__TxnResponse *)m;
+                if ((*ret)->succeeded)
+                        etcd_proof_note(s, sent_ns);
                 if ((*ret)->succeeded && (*ret)->header)
                         etcd_strange_own(s, (*ret)->header->revision);
         }
@@ -357,6 +360,7 @@ static void unlead(struct store *base)
 {
         struct etcd_store *s = etcd_self(base);
         int64_t led = atomic_exchange(&s->led_revision, 0);
+        atomic_store(&s->proof.proved_ns, 0);
         if (led)
                 s->old_revision = led;
         etcd_strange_end(s);
@@ -386,12 +390,17 @@ static int lead(struct store *base, const char *who, int64_t ttl_seconds, int64_
         int r = etcd_lease_take(s->client, ttl_seconds, ETCD_CALL_MS, &lease, err);
         if (r < 0)
                 return r;
-        while ((r = try_to_lead(s, who, lease, err)) == 0 && clock_mono_ns() < end_ns)
+        int64_t sent_ns = clock_steady_ns();
+        s->proof.term_ns = ttl_seconds * 1000000000;
+        while ((r = try_to_lead(s, who, lease, err)) == 0 && clock_mono_ns() < end_ns) {
                 nanosleep(&(struct timespec){ .tv_nsec = LEAD_AGAIN_MS * 1000000 }, NULL);
+                sent_ns = clock_steady_ns();
+        }
         if (r == 1) {
                 struct arena a = ARENA_INIT;
                 const Etcd__KeyValue *kv;
                 uint64_t head;
+                etcd_proof_note(s, sent_ns);
                 /* What the one before had sent has now either happened or can never happen. */
                 r = etcd_get(s, etcd_key(s, &a, "/meta/head"), NULL, &a, &kv, err);
                 if (r == 0)
@@ -405,15 +414,6 @@ static int lead(struct store *base, const char *who, int64_t ttl_seconds, int64_
         }
         etcd_lease_drop(s->client, true);
         return r < 0 ? r : -ERR_CONFLICT;
-}
-
-static int64_t leads_until_ns(struct store *base)
-{
-        struct etcd_store *s = etcd_self(base);
-        if (MUTANT(etcd_leader_not_compared) ||
-            MUTANT(etcd_commit_not_fenced)) /* its own clock would hide for a while what is not compared */
-                return s->led_revision ? INT64_MAX : 0;
-        return s->led_revision ? etcd_lease_valid_until_ns(s->client) : 0;
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------------------------------------- */
@@ -544,10 +544,12 @@ static void close_store(struct store *base)
 {
         struct etcd_store *s = etcd_self(base);
         etcd_take_back(base);
+        etcd_proof_end(s);
         etcd_request_free(s->compaction);
         etcd_client_destroy(s->client);
         etcd_follow_fini(&s->follow);
         etcd_strange_fini(&s->strange);
+        etcd_proof_fini(&s->proof);
         etcd_cache_fini(&s->cache);
         mem_free(s->prefix);
         mem_free(s);
@@ -584,6 +586,9 @@ int etcd_open(const char *rest, bool create, bool to_restore, struct store **ret
                 etcd_cache_init(&s->cache);
                 etcd_follow_init(&s->follow);
                 etcd_strange_init(&s->strange);
+                etcd_proof_init(&s->proof);
+                opt.on_beat = etcd_proof_beat;
+                opt.ctx = s;
                 r = etcd_client_create(&opt, &s->client, err);
         }
         if (r == 0)
@@ -651,7 +656,10 @@ const struct store_ops etcd_ops = {
         .reader_records = etcd_reader_records,
         .reader_first = etcd_reader_first,
         .lead = lead,
-        .leads_until_ns = leads_until_ns,
+        .leads_until_ns = etcd_leads_until_ns,
+        .lead_is_over = etcd_lead_is_over,
+        .proved_ns = etcd_proved_ns,
+        .prove = etcd_prove,
         .open_moment = open_moment,
         .restore_open = etcd_restore_open,
         .restore_done = etcd_restore_done,

@@ -329,6 +329,8 @@ static int judge(struct etcd_store *s, struct etcd_link *l, struct err *err)
                         s->revision = t->header->revision;
                 r = t->succeeded ? 1 : refused(s, l, t, err);
                 const Etcd__KeyValue *last = t->succeeded ? NULL : etcd_answer_kv(t, 2);
+                if (t->succeeded)
+                        etcd_proof_note(s, etcd_request_sent_ns(l->request));
                 if (r == 1)
                         etcd_strange_own(s, t->succeeded ? (t->header ? t->header->revision : 0) : last ? last->mod_revision : 0);
         }

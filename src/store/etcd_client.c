@@ -6,6 +6,7 @@
 #include "store/etcd_client.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "base/str.h"
 #include "net/grpc.h"
 #include "net/tls.h"
@@ -31,6 +32,7 @@ struct etcd_request {
         char message[256];
         enum grpc_status status;
         int64_t deadline_ns, allowed_ns;
+        int64_t sent_ns; /* the last try, by the steady clock */
         void (*on_end)(void *ctx);
         void *ctx;
         bool done; /* under the client's lock */
@@ -89,6 +91,8 @@ struct etcd_client {
         struct tls *tls;
         char *user, *password, *token;
         int64_t try_ms;
+        void (*on_beat)(void *ctx, int64_t every_ms);
+        void *beat_ctx;
         struct lease lease;
         struct watch watches[_ETCD_WATCH_MAX];
         _Atomic int64_t lease_valid_ns, revision;
@@ -336,6 +340,7 @@ static void request_try(struct etcd_request *j)
         }
         if (c->token)
                 opt.metadata = metadata;
+        j->sent_ns = clock_steady_ns();
         struct grpc_call *call = j->call = grpc_channel_call(*channel, j->path, &opt, &unary, j);
         grpc_call_send(call, j->request.buf, j->request.len);
         grpc_call_half_close(call);
@@ -524,6 +529,11 @@ int etcd_request_answer(struct etcd_request *r, const ProtobufCMessageDescriptor
         return 0;
 }
 
+int64_t etcd_request_sent_ns(const struct etcd_request *r)
+{
+        return r->sent_ns;
+}
+
 void etcd_request_free(struct etcd_request *r)
 {
         if (r)
@@ -622,6 +632,8 @@ static void lease_beat(evutil_socket_t fd, short what, void *ctx)
         int64_t every_ms = l->ttl_seconds * 1000 / 4;
         struct timeval tv = { every_ms / 1000, every_ms % 1000 * 1000 };
         evtimer_add(l->timer, &tv);
+        if (c->on_beat)
+                c->on_beat(c->beat_ctx, every_ms);
 }
 
 static void lease_begin(struct etcd_client *c, void *arg)
@@ -745,8 +757,12 @@ static void watch_open(evutil_socket_t fd, short what, void *ctx)
         w->channel = channel_make(c, w->endpoint);
         if (!w->channel)
                 return;
-        struct grpc_metadata metadata[] = { GRPC_META("token", c->token, c->token ? strlen(c->token) : 0), GRPC_META_END };
-        struct grpc_call_options opt = { .metadata = c->token ? metadata : NULL };
+        /* A member that has lost the others ends the watch then, instead of being silent for ever. */
+        struct grpc_metadata metadata[] = { GRPC_META("token", c->token, c->token ? strlen(c->token) : 0),
+                                            GRPC_META("hasleader", "true", 4), GRPC_META_END };
+        struct grpc_call_options opt = { .metadata = c->token ? metadata : metadata + 1 };
+        if (MUTANT(lead_not_proved))
+                opt.metadata = NULL;
         w->call = grpc_channel_call(w->channel, "/etcdserverpb.Watch/Watch", &opt, &on, w);
         Etcd__WatchCreateRequest create = ETCD__WATCH_CREATE_REQUEST__INIT;
         Etcd__WatchRequest r = ETCD__WATCH_REQUEST__INIT;
@@ -861,7 +877,12 @@ int etcd_client_create(const struct etcd_client_options *options, struct etcd_cl
 {
         struct etcd_client *c = mem_must(sizeof(*c));
         *c = (struct etcd_client){
-                .wake_fd = -1, .last = &c->first, .turn_last = &c->turn_first, .try_ms = options->try_ms ? options->try_ms : 2000
+                .wake_fd = -1,
+                .last = &c->first,
+                .turn_last = &c->turn_first,
+                .try_ms = options->try_ms ? options->try_ms : 2000,
+                .on_beat = options->on_beat,
+                .beat_ctx = options->ctx,
         };
         pthread_mutex_init(&c->lock, NULL);
         pthread_condattr_t attr;

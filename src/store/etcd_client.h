@@ -17,10 +17,12 @@
 struct etcd_client;
 
 struct etcd_client_options {
-        const char *endpoints;                      /* "host:port,host:port" */
-        const char *ca_file, *cert_file, *key_file; /* any set: TLS; cert_file: ours, for client-cert-auth */
-        const char *user, *password;                /* NULL: no authentication */
-        int64_t try_ms;                             /* one member may take this long before the next is asked: 2,000 */
+        const char *endpoints;                        /* "host:port,host:port" */
+        const char *ca_file, *cert_file, *key_file;   /* any set: TLS; cert_file: ours, for client-cert-auth */
+        const char *user, *password;                  /* NULL: no authentication */
+        void (*on_beat)(void *ctx, int64_t every_ms); /* called from the client's thread with each keep-alive; NULL: nobody */
+        void *ctx;
+        int64_t try_ms; /* one member may take this long before the next is asked: 2,000 */
 };
 
 int etcd_client_create(const struct etcd_client_options *options, struct etcd_client **ret_client, struct err *err);
@@ -45,7 +47,8 @@ void etcd_request_again(struct etcd_request *r, int64_t deadline_ms); /* one tha
 /* Of one that is done; as etcd_call(). */
 int etcd_request_answer(struct etcd_request *r, const ProtobufCMessageDescriptor *answer, struct arena *arena,
                         ProtobufCMessage **ret_answer, struct err *err);
-void etcd_request_free(struct etcd_request *r); /* also one under way: what etcd does with it is not waited for. NULL is fine */
+int64_t etcd_request_sent_ns(const struct etcd_request *r); /* of one that is done: when (clock_steady_ns) the try left that was answered */
+void etcd_request_free(struct etcd_request *r);             /* also one under way: what etcd does with it is not waited for. NULL is fine */
 
 /* Grants a lease and keeps it alive until etcd_lease_drop() or destroy. */
 int etcd_lease_take(struct etcd_client *c, int64_t ttl_seconds, int64_t deadline_ms, int64_t *ret_id, struct err *err);

@@ -24,6 +24,7 @@ static const struct {
         { "/outbox/", &pb__outgoing__descriptor },
         { "/tokens/", &pb__access_token__descriptor },
         { "/alerts/", &pb__alert__descriptor },
+        { "/admissions/", &pb__admission__descriptor },
         { "/meta/cluster", &pb__cluster__descriptor },
 };
 

@@ -98,11 +98,12 @@ static void take_kv(struct etcd_store *s, const Etcd__KeyValue *kv, bool deleted
 
 /* Somebody has taken the leadership key away, by hand or by putting back an older store, while its lease goes on: without a commit this server would not notice, and lead beside the next
  * one. revision: of the event. */
-static void lost_key(struct etcd_store *s, int64_t revision)
+void etcd_lost_key(struct etcd_store *s, int64_t revision)
 {
         int64_t led = s->led_revision;
-        if (led && revision > led && !MUTANT(etcd_leader_not_compared) && !MUTANT(etcd_commit_not_fenced))
-                atomic_compare_exchange_strong(&s->led_revision, &led, 0);
+        if (led && revision > led && !MUTANT(etcd_leader_not_compared) && !MUTANT(etcd_commit_not_fenced) &&
+            atomic_compare_exchange_strong(&s->led_revision, &led, 0) && s->base.on_settled)
+                s->base.on_settled(s->base.on_settled_ctx); /* whoever commits looks at once */
 }
 
 /* With the lock held: what was heard last of the key. */
@@ -110,7 +111,7 @@ static void look_at_key(struct etcd_store *s, int64_t revision)
 {
         const struct store_news *n = &s->follow.news;
         if (!n->led || n->term != s->led_revision)
-                lost_key(s, revision);
+                etcd_lost_key(s, revision);
 }
 
 /* From the client's thread. */

@@ -16,9 +16,10 @@ static bool is_internal(const char *key)
                strcmp(key, "/meta/head") == 0 || strcmp(key, "/meta/schema") == 0 || strcmp(key, "/meta/restoring") == 0;
 }
 
-static const char *const kinds[] = { "/alerts/",  "/assignments/", "/groups/",  "/idempotency/", "/instances/",      "/meta/",
-                                     "/nodes/",   "/outbox/",      "/permits/", "/quotas/",      "/reconciliation/", "/releases/",
-                                     "/retries/", "/rollouts/",    "/tokens/",  "/tombstones/",  "/volumes/",        "/workloads/" };
+static const char *const kinds[] = { "/admissions/", "/alerts/",         "/assignments/", "/groups/",   "/idempotency/",
+                                     "/instances/",  "/meta/",           "/nodes/",       "/outbox/",   "/permits/",
+                                     "/quotas/",     "/reconciliation/", "/releases/",    "/retries/",  "/rollouts/",
+                                     "/tokens/",     "/tombstones/",     "/volumes/",     "/workloads/" };
 
 size_t etcd_n_ranges(const struct etcd_store *s)
 {

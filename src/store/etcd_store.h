@@ -94,11 +94,23 @@ struct etcd_strange {
         int64_t look_until_ns;
 };
 
+/* That this process leads (etcd_proof.c). */
+#define ETCD_UNPROVED_TERMS 2 /* so long without a proof, and it leads no more: another server may reach what this one does not */
+struct etcd_proof {
+        pthread_mutex_t lock;         /* of request, again, closed */
+        struct etcd_request *request; /* the read that is under way */
+        bool again;                   /* and another one after it */
+        bool closed;
+        _Atomic int64_t proved_ns; /* clock_steady_ns: when the youngest proof was sent; 0: none of this term */
+        int64_t term_ns;
+};
+
 struct etcd_store {
         struct store base;
         struct etcd_cache cache;
         struct etcd_follow follow;
         struct etcd_strange strange;
+        struct etcd_proof proof;
         struct etcd_client *client;
         struct etcd_chain chain;
         char *prefix;
@@ -178,6 +190,20 @@ void etcd_announce(struct store *base, const char *name, const char *text);
 void etcd_each_server(struct store *base, void (*fn)(void *ctx, const char *name, const char *text), void *ctx);
 /* Puts the announcement, attached to this lease. Failing is no harm: the next look tries again. */
 void etcd_say_hello(struct etcd_store *s, int64_t lease);
+
+/* The key is gone, or another one's, as of this revision. Any thread. */
+void etcd_lost_key(struct etcd_store *s, int64_t revision);
+
+/* etcd_proof.c */
+void etcd_proof_init(struct etcd_proof *p);
+void etcd_proof_fini(struct etcd_proof *p);
+void etcd_proof_end(struct etcd_store *s);                   /* before the client goes */
+void etcd_proof_note(struct etcd_store *s, int64_t sent_ns); /* a transaction that was sent then has compared the key. Any thread */
+void etcd_proof_beat(void *store, int64_t every_ms);         /* asks unless something has proved it lately */
+void etcd_prove(struct store *base);                         /* asks in any case; any thread */
+int64_t etcd_proved_ns(struct store *base);
+int64_t etcd_leads_until_ns(struct store *base);
+bool etcd_lead_is_over(struct store *base);
 
 /* etcd_strange.c */
 void etcd_strange_init(struct etcd_strange *t);

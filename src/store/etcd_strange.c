@@ -106,6 +106,7 @@ static void look(struct etcd_store *s)
         if (!s->chain.n && heard > t->last) {
                 t->gap_from = t->gap_from ? t->gap_from : t->last + 1;
                 t->last = heard;
+                etcd_prove(&s->base); /* what was written may be our own key: not by us */
         }
         if (t->gap_from && !t->look_until_ns) {
                 const char *end = s->prefix[0] ? etcd_key(s, &a, "0") : "\x7f";

@@ -128,6 +128,28 @@ int64_t store_leads_until_ns(struct store *s)
         return s->ops->leads_until_ns ? s->ops->leads_until_ns(s) : INT64_MAX;
 }
 
+bool store_lead_is_over(struct store *s)
+{
+        return s->ops->lead_is_over && s->ops->lead_is_over(s);
+}
+
+int64_t store_proved_ns(struct store *s)
+{
+        return s->ops->proved_ns ? s->ops->proved_ns(s) : INT64_MAX;
+}
+
+void store_prove(struct store *s)
+{
+        if (s->ops->prove)
+                s->ops->prove(s);
+}
+
+void store_on_proved(struct store *s, void (*fn)(void *ctx), void *ctx)
+{
+        s->on_proved_ctx = ctx;
+        s->on_proved = fn;
+}
+
 bool store_is_shared(const struct store *s)
 {
         return s->ops->lead != NULL;

@@ -77,9 +77,18 @@ int store_load(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_hea
  * who: what the others shall know of it, any text (the server: JSON with its addresses). ttl_seconds: how long a leader that says nothing is believed. -ERR_CONFLICT: somebody else leads and went on leading
  * for wait_ms; the detail names them. A leader that lost its place must close the store or lead again, and load anew. */
 int store_lead(struct store *s, const char *who, int64_t ttl_seconds, int64_t wait_ms, struct err *err);
-/* Until when (clock_steady_ns: a suspended machine has not led meanwhile) nobody else can lead, for certain. INT64_MAX: as long as it is open; 0: not now. Any thread. */
+/* Until when (clock_steady_ns: a suspended machine has not led meanwhile) what this process grants is covered: its lease holds, and the last proof that the key is its own was sent less than
+ * ttl_seconds before. Another one that leads all the same began less than ttl_seconds ago. INT64_MAX: as long as it is open; 0: not now. Any thread. */
 int64_t store_leads_until_ns(struct store *s);
+/* It leads no more: the lease ran out, the key is another one's, or nothing has proved for long that it is ours. Any thread. */
+bool store_lead_is_over(struct store *s);
 bool store_is_shared(const struct store *s);
+/* When (clock_steady_ns) the youngest proof left that this process leads: until then nobody else can have committed anything. INT64_MAX: nobody else ever can; 0: there is none. Any
+ * thread. */
+int64_t store_proved_ns(struct store *s);
+/* Asks for a younger one and returns at once; fn of store_on_proved() is called, from any thread, when the answer is there, whatever it is. Many who ask at a time are one question. Any thread. */
+void store_prove(struct store *s);
+void store_on_proved(struct store *s, void (*fn)(void *ctx), void *ctx);
 /* Leads no more: no commit goes through until store_lead() was called again, and what is under way is taken back (it may still happen). Nobody is asked, so it also works while the store cannot be reached. */
 void store_unlead(struct store *s);
 /* The term (see store_news) that this process led before and whose key may still be there; 0: none. store_lead() need not wait for such a one. */

@@ -41,6 +41,9 @@ struct store_ops {
         /* NULL: led by whoever has it open. */
         int (*lead)(struct store *s, const char *who, int64_t ttl_seconds, int64_t wait_ms, struct err *err);
         int64_t (*leads_until_ns)(struct store *s);
+        bool (*lead_is_over)(struct store *s);
+        int64_t (*proved_ns)(struct store *s);
+        void (*prove)(struct store *s);
         void (*unlead)(struct store *s);
         int64_t (*led_term)(const struct store *s);
         void (*supersede)(struct store *s, int64_t term);
@@ -84,6 +87,8 @@ struct store {
         size_t first_pending, n_pending;
         void (*on_settled)(void *ctx);
         void *on_settled_ctx;
+        void (*on_proved)(void *ctx);
+        void *on_proved_ctx;
 };
 
 struct store_reader {

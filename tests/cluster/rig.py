@@ -45,13 +45,21 @@ class Net:
             self.process.stdin.flush()
             return self.process.stdout.readline().split()
 
-    def add(self, name, targets):
-        self.ports[name] = int(self.command("add", name, targets)[1])
+    def add(self, name, targets, look=False):
+        self.ports[name] = int(self.command("look" if look else "add", name, targets)[1])
         return f"127.0.0.1:{self.ports[name]}"
 
     def set(self, names, mode, ms=0):
         for name in [names] if isinstance(names, str) else names:
             self.command("set", name, mode, str(ms))
+
+    def lose(self, names, *channels):
+        """Of links that are looked into (channels.py): these channels, and only these."""
+        for name in [names] if isinstance(names, str) else names:
+            self.command("lose", name, ",".join(channels))
+
+    def kinds(self, name):
+        return self.command("kinds", name)[1:]
 
     def of(self, *parts):
         """Names of the links between these: of("r1", "e") are all links of r1 to etcd."""
@@ -81,15 +89,17 @@ class Member:
         self.cluster, self.name = cluster, f"e{number}"
         self.client, self.peer, self.host = etcd.free_port(), etcd.free_port(), cluster.net.add_host(self.name)
         self.address = f"{self.host}:{self.client}"
+        # Where the others reach it: there, or by a link.
+        self.known_as = cluster.net.add(f"peer-{self.name}", f"{self.host}:{self.peer}", look=True) if cluster.look else f"{self.host}:{self.peer}"
         self.process = None
 
     def start(self):
         c = self.cluster
         scheme = "https" if c.tls else "http"
-        client, peer = f"{scheme}://{self.address}", f"{scheme}://{self.host}:{self.peer}"
+        client, peer, known_as = f"{scheme}://{self.address}", f"{scheme}://{self.host}:{self.peer}", f"{scheme}://{self.known_as}"
         argv = [*c.net.inside(self.name), etcd.BINARY, "--name", self.name, "--data-dir", os.path.join(c.dir, self.name), "--listen-client-urls", client, "--advertise-client-urls", client,
-                "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster-token", "berth-test", "--initial-cluster",
-                ",".join(f"{m.name}={scheme}://{m.host}:{m.peer}" for m in c.members)]
+                "--listen-peer-urls", peer, "--initial-advertise-peer-urls", known_as, "--initial-cluster-token", "berth-test", "--initial-cluster",
+                ",".join(f"{m.name}={scheme}://{m.known_as}" for m in c.members)]
         if c.tls:
             pair = [os.path.join(c.tls, self.name + ".pem"), os.path.join(c.tls, self.name + "-key.pem")]
             argv += ["--cert-file", pair[0], "--key-file", pair[1], "--trusted-ca-file", c.ca, "--client-cert-auth"]
@@ -109,8 +119,8 @@ class Member:
 class EtcdCluster:
     """Members on loopback, in the clear or with certificates of a CA of their own that everybody must show."""
 
-    def __init__(self, directory, env, net, members=3, tls=False):
-        self.dir, self.env, self.net, self.tls = directory, env, net, None
+    def __init__(self, directory, env, net, members=3, tls=False, look=False):
+        self.dir, self.env, self.net, self.tls, self.look = directory, env, net, None, look
         if tls:
             self.tls = os.path.join(directory, "tls")
             self.berth("ca", "init", "--ca", os.path.join(directory, "ca"))
@@ -161,6 +171,14 @@ class EtcdCluster:
             url += f"?ca={self.ca}&cert={self.tls}/client.pem&key={self.tls}/client-key.pem"
         return url
 
+    def blind(self, member):
+        """Cuts a member from all others: it is alive, keeps its clients, and hears nothing. Needs look."""
+        ids = {line.split(", ")[2]: line.split(", ")[0] for line in self.ctl("member", "list").splitlines()}
+        self.net.set(f"peer-{member.name}", "cut")
+        for other in self.members:
+            if other is not member:
+                self.net.lose(f"peer-{other.name}", ids[member.name])
+
     def leader(self):
         """The member that leads etcd."""
         status = json.loads(self.ctl("endpoint", "status", "-w", "json", members=[m for m in self.members if m.alive()]))
@@ -183,7 +201,10 @@ class Replica:
         self.rig, self.name, self.number = rig, f"r{number}", number
         host = rig.net.add_host(self.name)
         self.http, self.grpc = (f"{host}:{etcd.free_port()}" for _ in range(2))
-        self.store = rig.etcd.url([rig.link(self.name, m.name, m.address) for m in rig.etcd.members])
+        # With links that are looked into each has a member of its own that it asks first.
+        first = number if rig.look else 0
+        members = [rig.etcd.members[(first + i) % len(rig.etcd.members)] for i in range(len(rig.etcd.members))]
+        self.store = rig.etcd.url([rig.link(self.name, m.name, m.address, rig.look) for m in members])
         # What the others are told is the way in by the proxy, so that replicas can be cut from each other.
         self.advertised = ["--advertise-http", rig.link(self.name, "http", self.http), "--advertise-grpc", rig.link(self.name, "grpc", self.grpc)]
         self.process, self.paused, self.ended_at = None, False, 0
@@ -220,8 +241,9 @@ class Replica:
 
 
 class Rig:
-    def __init__(self, case, members=3, replicas=3, agents=0, tls=False, namespaces=False, server_args=(), agent_args=()):
-        self.case, self.mark = case, case.mark
+    def __init__(self, case, members=3, replicas=3, agents=0, tls=False, namespaces=False, look=False, mark=None, server_args=(), agent_args=()):
+        self.case, self.look = case, look
+        self.mark = mark or case.mark  # of its own for one of several that are closed one after the other
         self.etcd = self.net = self.keeper = None
         self.restart_after = 0
         self.replicas = []
@@ -232,7 +254,7 @@ class Rig:
                          "BERTH_CHECK_TAKEOVER": "1"})  # the last: a new leader compares what it has folded with what a load gives
         self.server_args, self.agent_args, self.agents, self.servers, self.closing = list(server_args), list(agent_args), {}, {}, False
         self.net = Namespaces() if namespaces else Net(self.env)
-        self.etcd = EtcdCluster(self.dir, self.env, self.net, members, tls)
+        self.etcd = EtcdCluster(self.dir, self.env, self.net, members, tls, look)
         self.etcd.start()
         for i in range(replicas):
             self.replicas.append(Replica(self, i + 1))
@@ -243,15 +265,19 @@ class Rig:
         if agents:
             self.wait_for(f"{agents} ready nodes", lambda: self.get("/v1/cluster").json.get("nodes_ready", 0) >= agents)
 
-    def link(self, a, b, address):
+    def link(self, a, b, address, look=False):
         """Where a reaches b: there itself, or by the proxy."""
-        return address if isinstance(self.net, Namespaces) else self.net.add(f"{a}-{b}", address)
+        return address if isinstance(self.net, Namespaces) else self.net.add(f"{a}-{b}", address, look)
+
+    def add_agent(self, name):
+        """Its links, so that they can be cut before it is started."""
+        self.net.add_host(name)
+        self.servers[name] = ",".join(self.link(name, r.name, r.grpc) for r in self.replicas)
 
     def start_agent(self, name):
         """Also again: at the same place, by the same links."""
-        if name not in self.agents:
-            self.net.add_host(name)
-            self.servers[name] = ",".join(self.link(name, r.name, r.grpc) for r in self.replicas)
+        if name not in self.servers:
+            self.add_agent(name)
         servers = self.servers[name]
         argv = [*self.net.inside(name), BERTH, "agent", "--server", servers, "--data", os.path.join(self.dir, name), "--node-id", name, "--cpu", "8", "--memory", "16G", "--disk", "100G"]
         self.agents[name] = Process(name, [*argv, *self.agent_args], self.env, os.path.join(self.dir, name + ".log"))

@@ -10,7 +10,7 @@ from concurrent import futures
 import persys
 from persys import AGENT, grpc
 
-PENDING, RUNNING, STOPPED, FAILED = 1, 2, 3, 4
+PENDING, RUNNING, STOPPED, FAILED, UNKNOWN = 1, 2, 3, 4, 5
 
 
 class Registered:
@@ -23,6 +23,7 @@ class Registered:
                             capabilities=dict(cpu_total_millicores=cpu, memory_total_mb=memory_mb, supported_workload_types=["container", "compose", "vm"],
                                               storage_pools=[dict(name="root", type="local", total_gb=100000)]))
         self.ended = threading.Event()
+        self.again = threading.Event()  # set: it registers anew, as after a fault
         self.registrations = 0
         self.thread = threading.Thread(target=self._loop, daemon=True)
         self.thread.start()
@@ -32,7 +33,8 @@ class Registered:
         interval = 1
         while not self.ended.is_set():
             try:
-                if not registered:
+                if not registered or self.again.is_set():
+                    self.again.clear()
                     answer = self.control.RegisterNode(**self.request)
                     registered, interval = answer.accepted, answer.heartbeat_interval_seconds or 10
                     self.registrations += 1
@@ -171,17 +173,23 @@ class Mute:
             s.close()
 
 
-Task = collections.namedtuple("Task", "kind ident request")
+Task = collections.namedtuple("Task", "kind ident request action")
 
 
 class Foreign(Service):
     """An agent as it is in the field:
     apply and delete are only queued (1); an unknown workload is UNKNOWN with "status not found:" (2); a task in flight covers the status with PENDING, and the second
     deletion of a workload leaves FAILED "workload not found" behind for ever (3); the same revision is skipped, started or stopped in place, a new one is deleted and created
-    (4); admission failures, image failures are found in the status only (5, 7)."""
+    (4); admission failures, image failures are found in the status only (5, 7). What it still has a record of it looks at in its engine whenever it is asked, and writes that
+    down; where nothing is, the status becomes UNKNOWN, and why it could not be started is in last_error only. ListActions tells of the tasks since it was started.
 
-    def __init__(self, messages, task_seconds=0.3):
-        self.task_seconds = task_seconds
+    ghost: the state of the status that is written down again after a deletion, by somebody who looked meanwhile (None: nobody did)."""
+
+    def __init__(self, messages, task_seconds=0.3, ghost=None, actions=True):
+        self.task_seconds, self.ghost, self.actions = task_seconds, ghost, actions
+        self.known = set()  # ids of which it has a record; a status without one is a ghost
+        self.log = []       # of actions, oldest first
+        self.loses = 0      # so many deletions are taken and forgotten, as by a restart of the agent
         self.stored = {}   # id: dict of the status
         self.tasks = []    # in flight, oldest first
         self.errors = {}   # id: error of the newest failed task
@@ -201,6 +209,16 @@ class Foreign(Service):
                 self.errors.pop(task.ident, None)
                 (self._create if task.kind == "apply" else self._delete)(task)
                 self.tasks.remove(task)
+                task.action.update(status="failed" if task.ident in self.errors else "completed", error=self.errors.get(task.ident, ""),
+                                   ended_at=int(time.time()))
+
+    def _submit(self, kind, request):
+        action = dict(task_id=f"{kind}-{request.id}-{len(self.log)}", workload_id=request.id, action_type=kind + "_workload", status="running",
+                      created_at=int(time.time()))
+        task = Task(kind, request.id, request, action)
+        self.log.append(action)
+        self.tasks.append(task)
+        self.jobs.put(task)
 
     def _create(self, task):
         r, old = task.request, self.stored.get(task.ident)
@@ -213,17 +231,25 @@ class Foreign(Service):
             state, message, metadata = FAILED, "pull access denied", {"failure_reason": "IMAGE_PULL_AUTH_FAILED"}
         elif r.spec.container.image == "huge":
             state, message = FAILED, "admission rejected due to resource constraints: memory usage 91.0%"
+        elif r.spec.container.image == "nowhere":
+            state, message = UNKNOWN, "container not found"
+            metadata = {"last_error": "failed to create container: Error response from daemon: No such image: nowhere:latest"}
         elif running and (not old or old["actual_state"] != RUNNING):
             self.history.append(("create", task.ident, r.revision_id))
+        self.known.add(task.ident)
         self.stored[task.ident] = dict(id=task.ident, type=r.type, revision_id=r.revision_id, desired_state=r.desired_state, actual_state=state, message=message,
                                        metadata=metadata)
 
     def _delete(self, task):
+        if task.ident not in self.known:
+            self.errors[task.ident] = f"workload not found: workload not found: {task.ident}"
+            return
+        self.known.discard(task.ident)
         old = self.stored.pop(task.ident, None)
         if old:
             self.history.append(("delete", task.ident, old["revision_id"]))
-        else:
-            self.errors[task.ident] = f"delete failed: workload not found: {task.ident}"
+        if old and self.ghost:
+            self.stored[task.ident] = {**old, "actual_state": self.ghost, "message": "exited", "updated_at": int(time.time())}
 
     def status(self, ident):
         """What GetWorkloadStatus says; None: not found."""
@@ -232,6 +258,8 @@ class Foreign(Service):
         if flying:
             base = dict(stored or dict(id=ident, revision_id=getattr(flying[-1].request, "revision_id", "")))
             return {**base, "actual_state": PENDING, "message": "task running"}
+        if stored and ident in self.known:
+            stored["updated_at"] = int(time.time())
         if stored:
             return stored
         if ident in self.errors:
@@ -253,9 +281,7 @@ class Foreign(Service):
                 a.skipped = True
                 self.fill(a.status, old)
                 return a
-            task = Task("apply", r.id, r)
-            self.tasks.append(task)
-            self.jobs.put(task)
+            self._submit("apply", r)
             a.applied = True
             self.fill(a.status, dict(id=r.id, type=r.type, revision_id=r.revision_id, desired_state=r.desired_state, actual_state=PENDING,
                                      metadata={"task_id": "t", "task_status": "pending"}))
@@ -263,9 +289,10 @@ class Foreign(Service):
 
     def on_DeleteWorkload(self, r, context, a):
         with self.lock:
-            task = Task("delete", r.id, r)
-            self.tasks.append(task)
-            self.jobs.put(task)
+            if self.loses:
+                self.loses -= 1
+            else:
+                self._submit("delete", r)
         a.success = True
         return a
 
@@ -276,6 +303,15 @@ class Foreign(Service):
                 self.fill(a.status, s)
                 return a
         context.abort(grpc.StatusCode.UNKNOWN, "status not found: " + r.id)
+
+    def on_ListActions(self, r, context, a):
+        if not self.actions:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method ListActions")
+        with self.lock:
+            found = [x for x in self.log if r.workload_id in ("", x["workload_id"]) and r.action_type in ("", x["action_type"])]
+            for action in (found[::-1] if r.newest_first else found)[:r.limit or None]:
+                self.fill(a.actions.add(), action)
+        return a
 
     def on_ListWorkloads(self, r, context, a):
         with self.lock:

@@ -95,6 +95,29 @@ class Replicas(Join):
         self.failed(c, "node-3", "was used already")
         c.wait_nodes_ready(1)
 
+    # A4: on every replica at once. R: A13 C33
+    def test_a_node_that_was_thrown_out_is_refused_by_every_server(self):
+        c, pki, second = self.two()
+        self.agent(c, "node-1", "--join", self.join_token(c))
+        c.wait_nodes_ready(1)
+        tls = ssl.create_default_context(cafile=pki.file("ca.pem"))
+        tls.load_cert_chain(*(os.path.join(c.dir, "node-1", "tls", f) for f in ("node.pem", "node-key.pem")))
+        key = os.path.join(c.dir, "node-1", "tls", "node-key.pem")
+        request = subprocess.run(["openssl", "req", "-new", "-key", key, "-subj", "/CN=x"], check=True, capture_output=True, text=True).stdout
+
+        def says(address):
+            answer = Api(address, tls=tls).call("POST", "/v1/nodes:renew", {"node_id": "node-1", "request": request})
+            return answer.json.get("message", "")
+        c.ok("node", "expel", "node-1")
+        self.assertIn("was expelled", says(c.address))
+        c.wait_for("the follower to know", lambda: "was expelled" in says(second.address["http"]))
+        c.kill_server()
+        c.address = second.address["http"]
+        c.api = Api(c.address, tls=c.tls, token=c.token)
+        c.wait_for("the other to lead", lambda: c.cli("token", "create", "after", "--role", "viewer", env={"BERTH_SERVER": second.address["grpc"]}).code == 0)
+        self.assertIn("was expelled", says(second.address["http"]))
+        self.assertEqual(c.api.get("/v1/nodes/node-1").json["status"], "Disabled")
+
     def request(self, c, name):
         key = os.path.join(c.dir, name + ".key")
         subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", key], check=True, capture_output=True)

@@ -9,6 +9,7 @@ import os
 import subprocess
 import tempfile
 import unittest
+import urllib.parse
 
 from berthtest import BERTH, FULL, MARK, ROOT, Case, note
 
@@ -123,6 +124,26 @@ class BadInput(Case):
         self.assertEqual(caught.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
         channel.close()
         self.assertEqual(c.head(), head, "nothing changed")
+
+    # R: A9 (B1: texts were cut inside a character)
+    def test_no_answer_is_invalid_utf8(self):
+        c = self.cluster()
+        for text in ("\u00e9", "\u4e2d", "\U0001f600"):
+            for shift in range(4):
+                bad = "x" * shift + text * 200
+                asked = [("POST", "/v1/workloads", {"id": "a", "spec": {"command": ["x"]}, field: bad})
+                         for field in ("strategy", "type", "restart", "desired_state", "revision", bad)]
+                asked += [("POST", "/v1/workloads", {"id": bad}), ("POST", "/v1/workloads", {"id": "a", "spec": {"command": bad}}),
+                          ("POST", "/persys/workloads", {"id": "a", "type": bad})]
+                asked += [("GET", path + urllib.parse.quote(bad[:60]), None)
+                          for path in ("/v1/events?type=", "/v1/workloads/", "/v1/nodes/", "/v1/workloads?selector=", "/v1/events?since=", "/v1/workloads?x", "/")]
+                for method, path, body in asked:
+                    a = c.api.call(method, path, raw=None if body is None else json.dumps(body, ensure_ascii=False).encode())
+                    self.assertGreaterEqual(a.status, 400, (method, path, body))
+                    if b"{" in a.body[:1]:
+                        json.loads(a.body.decode("utf-8"))
+                    else:
+                        a.body.decode("utf-8")
 
     # R: A9 C2
     def test_a_foreign_client_can_use_the_grpc_api(self):

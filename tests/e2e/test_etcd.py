@@ -6,6 +6,7 @@ import time
 import unittest
 
 import etcd
+import persys
 from berthtest import BERTH, Api, Case, Process, note, only_embedded
 
 
@@ -35,6 +36,42 @@ class OnEtcd(Case):
         with open(path) as f:
             p.address = dict(line.strip().split("=", 1) for line in f)
         return p
+
+    # R: C35 C3. Issue 5, C5: an idle leader notices, and agents are not sent away for it.
+    @unittest.skipUnless(persys.grpc, "python3-grpcio is not installed")
+    def test_c5_while_etcd_is_away_heartbeats_are_acknowledged_and_health_says_degraded(self):
+        c = self.started()
+        messages = persys.Messages(persys.compiled("persys_control.proto", "persys_agent.proto"))
+        agent = persys.FakeAgent(messages)
+        self.addCleanup(agent.stop)
+        p = persys.Client(c.grpc_address, messages)
+        self.addCleanup(p.close)
+        capable = {"cpu_total_millicores": 4000, "memory_total_mb": 8192, "supported_workload_types": ["container"]}
+        self.assertTrue(p.RegisterNode(node_id="n", grpc_endpoint=agent.endpoint, capabilities=capable).accepted)
+        self.etcd.kill()
+        began = time.monotonic()
+        c.wait_for("health to say so", lambda: c.api.get("/health").json["status"] == "degraded", timeout=60)
+        noticed = time.monotonic() - began
+        self.assertEqual(c.api.get("/persys/health").json["status"], "degraded")
+        # beyond the lease of the leadership: the server leads no more, and the agent's session is gone
+        said = {"/health": set(), "role": set()}
+        while "follower" not in said["role"] or time.monotonic() - began < 8:
+            self.assertLess(time.monotonic() - began, 120)
+            beat = p.Heartbeat(node_id="n")
+            self.assertEqual((beat.acknowledged, beat.drain_node), (True, False))
+            health = c.api.get("/health").json
+            said["/health"].add(health["status"])
+            said["role"].add(health["role"])
+        self.assertEqual(said["/health"], {"degraded"}, "from then on until etcd is back")
+        self.assertFalse(p.RegisterNode(node_id="n", grpc_endpoint=agent.endpoint, capabilities=capable).accepted)
+        self.etcd.start()
+        c.wait_for("the store to be back", lambda: c.api.get("/health").json["status"] == "ok", timeout=120)
+        c.wait_for("it to lead", lambda: c.api.get("/health").json["role"] == "leader", timeout=120)
+        with self.assertRaises(persys.grpc.RpcError) as e:
+            p.Heartbeat(node_id="n")
+        self.assertEqual(e.exception.code(), persys.grpc.StatusCode.NOT_FOUND, "now it can register again, and shall")
+        self.assertTrue(p.RegisterNode(node_id="n", grpc_endpoint=agent.endpoint, capabilities=capable).accepted)
+        note(f"health said degraded {noticed:.1f} s after etcd was gone")
 
     # R: C1 A4
     def test_an_operator_reads_the_state_with_etcdctl(self):

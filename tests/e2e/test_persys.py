@@ -88,6 +88,21 @@ class Nodes(Persys):
         self.assertEqual((n.total_cpu_cores, n.available_cpu_cores, n.total_memory_mb), (4.0, 4.0, 8192))
         self.assertEqual(sorted(n.supported_workload_types), ["compose", "container", "vm"])
 
+    # R: C3 C8. Issue 5, C1: the stock smoke client sends "default" as its cluster; and what was refused is no node.
+    def test_c1_default_is_this_cluster_and_a_refused_node_is_none(self):
+        c, p = self.start()
+        self.register("stock", cluster_id="default")
+        self.register("named", cluster_id=c.info()["cluster_id"])
+        r = p.RegisterNode(node_id="stranger", grpc_endpoint="127.0.0.1:1", capabilities=CAPABLE, cluster_id="another")
+        self.assertFalse(r.accepted)
+        self.assertIn("another", r.reason)
+        self.assertEqual([n.node_id for n in p.ListNodes().nodes], ["named", "stock"])
+        self.fails("NOT_FOUND", 'node "stranger" not found', p.GetNode, node_id="stranger")
+        self.assertEqual(p.GetClusterSummary().total_nodes, 2)
+        self.assertEqual([n["node_id"] for n in c.api.get("/persys/nodes").json["nodes"]], ["named", "stock"])
+        self.assertTrue(p.Heartbeat(node_id="stock").acknowledged)
+        self.assertIn("stranger", [n["id"] for n in c.nodes()], "berth's own list offers it for adoption")
+
     # R: C3 C8. The interval is the server's own; the lease is what the server waits before a node counts as silent.
     def test_the_server_sets_the_pace(self):
         c, p = self.start(heartbeat="7s", silence=4)
@@ -423,7 +438,9 @@ class Gateway(Persys):
         self.assertEqual(get("/cluster/metrics").json["total_workloads"], 1)
         self.assertEqual(c.api.call("POST", "/persys/workloads/w/retry").json, {"accepted": True})
         self.assertEqual(c.api.call("POST", "/persys/workloads/none/retry").json, {})
-        self.assertEqual(get("/health").json["status"], "ok")
+        health = get("/health").json
+        self.assertEqual((health["status"], health["service"]), ("healthy", "persys-gateway"))
+        self.assertEqual(get("/list").json, get("/workloads").json)
         self.assertEqual(c.api.call("DELETE", "/persys/workloads/w").json, {"success": True})
         c.wait_gone("w")
         self.assertEqual(c.api.call("DELETE", "/persys/workloads/w").json, {"error_message": "workload w not found"})
@@ -450,16 +467,25 @@ class Gateway(Persys):
                                     headers={"Origin": "http://evil.example"}).status, 403)
         self.assertEqual(c.workloads(), [])
 
-    # R: C2 C3
-    def test_the_same_below_the_clusters_path(self):
+    # R: C2 C3. Issue 5, C2: in the shapes of the gateway.
+    def test_c2_the_same_below_the_clusters_path(self):
         c, p = self.start("n")
-        clusters = c.api.get("/persys/clusters").json["clusters"]
         ident = c.info()["cluster_id"]
-        self.assertEqual([x["cluster_id"] for x in clusters], [ident])
+        listed = c.api.get("/persys/clusters").json
+        self.assertEqual((set(listed), listed["default_cluster_id"]), ({"default_cluster_id", "clusters"}, ident))
+        (cluster,) = listed["clusters"]
+        (scheduler,) = cluster.pop("schedulers")
+        self.assertEqual(cluster, {"id": ident, "name": ident, "routing_strategy": "leader-only", "total_schedulers": 1, "healthy_schedulers": 1})
+        self.assertRegex(scheduler.pop("last_seen"), r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")
+        self.assertEqual(scheduler.pop("id"), scheduler["address"])
+        self.assertEqual(scheduler, {"address": c.grpc_address, "is_leader": True, "healthy": True})
         for name in (ident, "default"):
             base = f"/persys/clusters/{name}"
-            self.assertEqual(c.api.get(base).json["cluster_id"], ident)
-            self.assertEqual(c.api.get(base + "/health").json["status"], "ok")
+            one = c.api.get(base).json
+            self.assertEqual((set(one), one["default_cluster_id"], one["cluster"]["id"]), ({"default_cluster_id", "cluster"}, ident, ident))
+            self.assertEqual(one["cluster"]["schedulers"][0]["address"], c.grpc_address)
+            self.assertEqual(c.api.get(base + "/health").json["status"], "healthy")
+            self.assertEqual(c.api.get(base + "/list").status, 200)
             self.assertEqual(c.api.call("POST", base + "/workloads/schedule", {"workload_id": "w-" + name, "spec": {"container": {"image": "x"}}}).json,
                              {"success": True})
             self.assertEqual(c.api.get(base + "/workloads/w-" + name).json["workload"]["workload_id"], "w-" + name)

@@ -325,6 +325,7 @@ class Foreign(WithFakes):
         self.put(c, "ghost")
         c.wait_phase("ghost", "Running")
         with agent.lock:
+            agent.known.add("theirs")
             agent.stored["theirs"] = dict(id="theirs", type=1, revision_id="3f2a", desired_state=1, actual_state=fakes.RUNNING)
         self.put(c, "theirs")
         c.wait_phase("theirs", "Running")
@@ -346,6 +347,78 @@ class Foreign(WithFakes):
             c.ok("delete", name)
             c.wait_gone(name)
         self.assertFalse(agent.stored)
+
+    # R: C4 C21 C27. Issue 5, C3: the agent writes a status of the same revision down again after its own deletion, and keeps it.
+    def test_c3_a_deletion_ends_although_the_agent_keeps_a_ghost(self):
+        m = self.messages()
+        c = self.cluster(heartbeat="1s")
+        agents = {"stopped": fakes.Foreign(m, ghost=fakes.STOPPED), "failed": fakes.Foreign(m, ghost=fakes.FAILED),
+                  "mute": fakes.Foreign(m, ghost=fakes.STOPPED, actions=False)}
+        regs = {name: self.node(c, m, agent, name, labels={"kind": name}) for name, agent in agents.items()}
+        c.wait_nodes_ready(3)
+        names = [f"{kind}-{i}" for kind in agents for i in range(6)]
+        for name in names:
+            self.put(c, name, node_selector={"kind": name.split("-")[0]})
+        for name in names:
+            c.wait_phase(name, "Running")
+        began = time.monotonic()
+        for name in names:
+            c.ok("delete", name)
+        for name in names:
+            c.wait_gone(name)
+        note(f"18 deletions with ghosts were over after {time.monotonic() - began:.1f} s")
+        for name in names:
+            agent = agents[name.split("-")[0]]
+            self.assertIn(name, agent.stored, "the ghost is there")
+            self.assertEqual(agent.count("DeleteWorkload", name), 1)
+            if agent.actions:
+                own = [n for _, n, i in agent.calls if i == name]
+                self.assertEqual(own[own.index("DeleteWorkload") + 1:].count("GetWorkloadStatus"), 1, "nobody looks before it is over")
+        # Lists are full of ghosts from now on: they are no strangers, and nothing is sent for them.
+        for name, agent in agents.items():
+            lists, seen = agent.count("ListWorkloads"), regs[name].registrations
+            regs[name].again.set()
+            c.wait_for("another list", lambda: regs[name].registrations > seen and agent.count("ListWorkloads") > lists)
+        self.put(c, "stopped-0", node_selector={"kind": "stopped"})
+        c.wait_phase("stopped-0", "Running")
+        self.assertEqual([e for e in c.events() if e["type"] in ("UnitUnknown", "DriftDetected")], [])
+        self.assertEqual(sum(a.count("DeleteWorkload") for a in agents.values()), 18)
+        c.ok("delete", "stopped-0")
+        c.wait_gone("stopped-0")
+
+    # R: C4 C21. Issue 5, C3: only what was lost is sent again.
+    def test_c3_a_deletion_that_the_agent_has_forgotten_is_sent_again(self):
+        m = self.messages()
+        c = self.cluster(heartbeat="1s")
+        agent = fakes.Foreign(m, task_seconds=0.05)
+        self.node(c, m, agent, "field")
+        c.wait_nodes_ready(1)
+        self.put(c, "web")
+        c.wait_phase("web", "Running")
+        agent.loses = 1
+        c.ok("delete", "web")
+        c.wait_gone("web")
+        self.assertEqual(agent.count("DeleteWorkload", "web"), 2)
+        self.assertFalse(agent.stored)
+
+    # R: C4 A8. Issue 5, C4: the status is UNKNOWN, since nothing of it is there; why is in its metadata.
+    def test_c4_the_reason_of_a_failed_start_is_shown(self):
+        m = self.messages()
+        c = self.cluster(heartbeat="1s")
+        agent = fakes.Foreign(m, task_seconds=0.05)
+        self.node(c, m, agent, "field")
+        c.wait_nodes_ready(1)
+        self.put(c, "web", image="nowhere", retry={"max_attempts": 1})
+        w = c.wait_phase("web", "Failed")
+        self.assertIn("No such image: nowhere:latest", w["status"]["failure_reason"])
+        self.assertEqual(w["status"]["reason"], "image-unavailable")
+        p = persys.Client(c.grpc_address, m)
+        self.addCleanup(p.close)
+        view = p.GetWorkload(workload_id="web").workload
+        self.assertEqual((view.status, view.reason.code), ("Failed", "IMAGE_UNAVAILABLE"))
+        self.assertIn("No such image", view.failure_reason)
+        c.ok("delete", "web")
+        c.wait_gone("web")
 
     # R: C40 C7 A5
     def test_a_restart_of_the_server_sends_nothing_that_is_there(self):
