@@ -152,8 +152,8 @@ int tls_make_ca(const struct tls_issue_options *options, struct tls_pair *ret_pa
 int tls_make_key(struct str *ret_key, struct err *err); /* PEM */
 /* A certificate request (PEM) for this key. Its name is for people: whoever signs decides on the names. */
 int tls_make_request(const struct str *key, const char *cn, struct str *ret_request, struct err *err);
-/* The SHA-256 of the public key, as hex. ERR_INVALID: it is no request, is not signed with its own key, or the key is weak, or of a kind that is slow to
- * check. */
+/* The SHA-256 of the public key, as hex. ERR_INVALID: it is no request, is not signed with its own key, or the key is none of P-256, Ed25519 and RSA-3072
+ * with exponent 65537. */
 int tls_request_key(const char *request, char ret_hash[static 65], struct err *err);
 /* Signs it with the names and the life of the options; what names the request has means nothing. */
 int tls_sign_request(const struct tls_pair *ca, const char *request, const struct tls_issue_options *options, struct str *ret_cert,

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "net/tls_internal.h"
+#include <openssl/core_names.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -231,22 +232,38 @@ int tls_make_request(const struct str *key_pem, const char *cn, struct str *ret_
         return 0;
 }
 
-/* Keys of the usual kinds and sizes. Anybody may send a request, and some keys take a hundred times as long to check: those are not looked at. */
-static bool is_usual_key(EVP_PKEY *key)
+/* Anybody may send a request, and checking it costs what its key wants it to cost: an RSA exponent as long as the modulus takes a hundred times as long as the
+ * usual one. So the kinds are few, and told apart before anything is computed with the key. */
+#define RSA_BITS 3072
+#define RSA_EXPONENT 65537
+
+static bool is_p256(const X509_REQ *req)
 {
-        static const char *const curves[] = { "prime256v1", "secp384r1", "secp521r1" };
-        char group[32] = "";
-        int bits = key ? EVP_PKEY_get_bits(key) : 0;
+        X509_ALGOR *kind = NULL;
+        const void *curve = NULL;
+        int type = 0;
+        if (X509_PUBKEY_get0_param(NULL, NULL, NULL, &kind, X509_REQ_get_X509_PUBKEY((X509_REQ *)req)) != 1)
+                return false;
+        X509_ALGOR_get0(NULL, &type, &curve, kind);
+        return type == V_ASN1_OBJECT && OBJ_obj2nid(curve) == NID_X9_62_prime256v1; /* by its name: no curve that somebody wrote down */
+}
+
+static bool is_usual_rsa(const EVP_PKEY *key)
+{
+        BIGNUM *e = NULL;
+        bool usual =
+            EVP_PKEY_get_bits(key) == RSA_BITS && EVP_PKEY_get_bn_param(key, OSSL_PKEY_PARAM_RSA_E, &e) == 1 && BN_is_word(e, RSA_EXPONENT);
+        BN_free(e);
+        return usual;
+}
+
+static bool is_usual_key(const X509_REQ *req, EVP_PKEY *key)
+{
         if (!key)
                 return false;
-        if (EVP_PKEY_is_a(key, "ED25519") || (EVP_PKEY_is_a(key, "RSA") && bits >= 2048 && bits <= 4096))
-                return true;
-        if (!EVP_PKEY_is_a(key, "EC") || EVP_PKEY_get_group_name(key, group, sizeof(group), NULL) != 1)
-                return false;
-        for (size_t i = 0; i < ARRAY_LEN(curves); i++)
-                if (str_eq(group, curves[i]))
-                        return true;
-        return false;
+        if (EVP_PKEY_is_a(key, "EC"))
+                return is_p256(req);
+        return EVP_PKEY_is_a(key, "ED25519") || (EVP_PKEY_is_a(key, "RSA") && is_usual_rsa(key));
 }
 
 static X509_REQ *read_request(const char *pem, struct err *err)
@@ -254,13 +271,13 @@ static X509_REQ *read_request(const char *pem, struct err *err)
         _cleanup_(bio_freep) BIO *in = BIO_new_mem_buf(pem, -1);
         _cleanup_(req_freep) X509_REQ *req = in ? PEM_read_bio_X509_REQ(in, NULL, no_passphrase, NULL) : NULL;
         EVP_PKEY *key = req ? X509_REQ_get0_pubkey(req) : NULL;
-        bool good = is_usual_key(key) && X509_REQ_verify(req, key) == 1; /* whoever asks must have the key */
+        bool good = is_usual_key(req, key) && X509_REQ_verify(req, key) == 1; /* whoever asks must have the key */
         ERR_clear_error();
         if (good)
                 return TAKE_PTR(req);
         err_set(err, ERR_INVALID, .msg = "this is no certificate request with a good key and its signature", .path = "request",
                 .hint =
-                    "it must begin with -----BEGIN CERTIFICATE REQUEST-----; keys: P-256, P-384, P-521, Ed25519, RSA of 2048 to 4096 bits");
+                    "it must begin with -----BEGIN CERTIFICATE REQUEST-----; keys: P-256, Ed25519, RSA of 3072 bits with exponent 65537");
         return NULL;
 }
 

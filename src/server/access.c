@@ -274,6 +274,7 @@ const char *access_refusal_name(enum access_refusal reason)
                 [ACCESS_WRONG_NODE] = "wrong-node",
                 [ACCESS_RATE_LIMITED] = "rate-limited",
                 [ACCESS_EXPELLED] = "expelled",
+                [ACCESS_BAD_REQUEST] = "bad-request",
         };
         return names[reason];
 }
@@ -696,4 +697,10 @@ void access_join_refused(struct access *a, const char *hash, const char *node_id
         if (t)
                 snprintf(who.actor, sizeof(who.actor), "%s", t->name);
         (void)fail(a, reason, fmt("joining as node %.100s", node_id), c, &who, err);
+}
+
+void access_bad_request(struct access *a, const char *node_id, const struct credentials *c, struct err *err)
+{
+        struct caller who = { .actor = "anonymous" };
+        (void)fail(a, ACCESS_BAD_REQUEST, fmt("a certificate for node %.100s", node_id), c, &who, err);
 }

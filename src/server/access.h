@@ -61,6 +61,7 @@ enum access_refusal {
         ACCESS_WRONG_ROLE,   /* known, and may not */
         ACCESS_WRONG_NODE,   /* an agent that is not the node that it says */
         ACCESS_EXPELLED,     /* a node that an operator threw out */
+        ACCESS_BAD_REQUEST,  /* a certificate was asked for in a way that costs, and cannot be had */
         ACCESS_RATE_LIMITED, /* too many failures from one address; not told which */
         _ACCESS_REFUSAL_MAX
 };
@@ -100,6 +101,9 @@ int access_share_used(const struct caller *who, const char *what, size_t share, 
 int access_check_address(struct access *a, const char *peer, struct err *err);
 /* A join token was refused by the core: counts it by what the table says of it; err becomes ERR_LIMIT when there were too many of that address. */
 void access_join_refused(struct access *a, const char *hash, const char *node_id, const struct credentials *c, struct err *err);
+
+/* A certificate request was refused for what it is: charged to its address. err becomes ERR_LIMIT when there were too many. */
+void access_bad_request(struct access *a, const char *node_id, const struct credentials *c, struct err *err);
 
 /* ---- tokens ---- */
 

@@ -167,13 +167,25 @@ static struct credentials shown_by(const struct call *call)
         return call->http ? access_of_http(call->http) : call->grpc ? access_of_grpc(call->grpc) : (struct credentials){ 0 };
 }
 
+/* Looking at a request costs: what comes of nothing is charged to its address. */
+static int look_at_request(struct call *call, const char *node_id, const char *request, char ret_key[static 65], struct err *err)
+{
+        struct access *a = call->io->access;
+        struct credentials shown = shown_by(call);
+        int r = access_check_address(a, shown.peer, err);
+        if (r < 0 || (r = tls_request_key(request, ret_key, err)) >= 0)
+                return r;
+        access_bad_request(a, node_id, &shown, err);
+        return -(int)err->code;
+}
+
 static int begin_join(struct call *call, struct joining *g, struct err *err)
 {
         const Pb__JoinRequest *q = (const Pb__JoinRequest *)call->msg->in.msg;
         struct arena *a = &call->msg->memory;
         char key[65];
-        int r = access_check_address(call->io->access, g->peer, err); /* a signature is dear */
-        if (r < 0 || (r = tls_request_key(q->request, key, err)) < 0)
+        int r = look_at_request(call, q->node_id, q->request, key, err);
+        if (r < 0)
                 return r;
         snprintf(g->node_id, sizeof(g->node_id), "%s", q->node_id);
         g->request = mem_strdup(q->request);
@@ -198,7 +210,7 @@ static int begin_renewal(struct join *j, struct call *call, struct joining *g, s
         if (!shown.who)
                 return err_set(err, ERR_AUTH, .msg = "a certificate is renewed with the one before it",
                                .hint = "connect with the node's certificate, or join anew: berth token create --join --node ID");
-        int r = tls_request_key(q->request, key, err);
+        int r = look_at_request(call, q->node_id, q->request, key, err);
         if (r < 0 || (r = access_check_renewal(j->io->access, &shown, q->node_id, key, err)) < 0)
                 return r;
         snprintf(g->node_id, sizeof(g->node_id), "%s", q->node_id);

@@ -315,7 +315,8 @@ void metrics_render(struct metrics *m, const struct metrics_now *now, struct str
         metrics_agents_render(m, out);
         render_tls(out, now->tls, now->agent_certs);
         family(out, "berth_auth_refused_total", "counter", "Calls refused because of who made them, by reason.");
-        for (size_t i = 0; i < METRICS_REFUSALS; i++)
+        _Static_assert(_ACCESS_REFUSAL_MAX <= METRICS_REFUSALS, "every reason is counted");
+        for (size_t i = 0; i < _ACCESS_REFUSAL_MAX; i++)
                 sample(out, "berth_auth_refused_total", "reason", access_refusal_name((enum access_refusal)i),
                        counted(&m->access_refused[i]));
         render_process(out, now);

@@ -19,7 +19,7 @@ struct agent_certificates;
 #define METRICS_GRPC_CODES 17
 #define METRICS_ACTIONS 8
 #define METRICS_WRITES 6
-#define METRICS_REFUSALS 8   /* enum access_refusal */
+#define METRICS_REFUSALS 16  /* at least _ACCESS_REFUSAL_MAX: metrics.c checks it */
 #define METRICS_AGENT_RPCS 6 /* enum push_rpc */
 
 typedef _Atomic uint64_t counter;

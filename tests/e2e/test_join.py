@@ -110,6 +110,18 @@ class Tokens(Join):
         api = Api(c.address, tls=tls, token=self.token(c, "any", "--role", "node"))
         self.assertEqual([api.call("POST", "/v1/nodes:renew", {"node_id": n, "request": request}).status for n in ("node-1", "node-2")], [200, 403])
 
+    # Issue 5, E3: looking at a request costs, so what comes of nothing is charged to its address. R: C32 A11
+    def test_bad_certificate_requests_are_charged_to_their_address(self):
+        c, _ = self.signing()
+        key = os.path.join(c.dir, "slow.key")
+        subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+        request = subprocess.run(["openssl", "req", "-new", "-key", key, "-subj", "/CN=x"], check=True, capture_output=True, text=True).stdout
+        answers = [Api(c.address, tls=c.tls).call("POST", "/v1/nodes:join", {"secret": "bjoin_x", "node_id": "n9", "request": request}) for _ in range(40)]
+        self.assertEqual(answers[0].status, 400)
+        self.assertIn("P-256, Ed25519", answers[0].json["hint"])
+        self.assertIn(429, [a.status for a in answers])
+        self.assertGreaterEqual(self.refused(c, "bad-request"), 10)
+
     # R: C32 A9
     def test_used_expired_revoked_foreign_and_made_up_join_tokens_are_refused(self):
         c, pki = self.signing()
