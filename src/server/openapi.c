@@ -109,6 +109,7 @@ static void content(struct doc *d, const struct op *op)
                     "{\"type\":\"object\",\"required\":[\"status\",\"mode\"],\"properties\":{\"status\":{\"type\":\"string\",\"enum\":["
                     "\"ok\","
                     "\"degraded\"]},\"mode\":{\"type\":\"string\",\"enum\":[\"normal\",\"degraded\"]},\"reason\":{\"type\":\"string\"},"
+                    "\"warning\":{\"type\":\"string\"},"
                     "\"mode_changed_at\":{\"type\":\"string\",\"format\":\"date-time\"}}}");
         else
                 str_adds(d->out, "{\"type\":\"object\"}");

@@ -53,6 +53,12 @@ static void reply_health(struct io *io, struct http_request *req)
                 str_adds(&out, ",\"reason\":");
                 json_write_string(&out, reason, strlen(reason));
         }
+        pthread_mutex_lock(&s->lock);
+        if (s->address_problem[0]) {
+                str_adds(&out, ",\"warning\":");
+                json_write_string(&out, s->address_problem, strlen(s->address_problem));
+        }
+        pthread_mutex_unlock(&s->lock);
         reply_role(s, &out);
         if (held) /* C11: too many nodes are silent */
                 str_adds(&out, ",\"eviction\":\"held\"");

@@ -32,7 +32,8 @@
 #define SPARE_MAX 1024   /* messages that are kept for the next inputs */
 #define SPARE_BYTES 8192 /* what one of them may have used: larger ones are given back */
 #define GRACE_MS 3000    /* beyond shutdown_ms, for the last commits */
-#define SETTLE_MS 30000  /* how long a start waits for the first leader */
+#define ADDRESS_AGAIN_MS 1000
+#define SETTLE_MS 30000 /* how long a start waits for the first leader */
 
 void server_options_default(struct server_options *opt)
 {
@@ -391,7 +392,35 @@ static int write_address(const struct server *s, struct err *err)
                 str_addf(&text, "http=%s\n", s->http_address);
         if (s->grpc_address[0])
                 str_addf(&text, "grpc=%s\n", s->grpc_address);
+        if (file_write_atomic(path, str_c(&text), text.len, 0644, err) >= 0)
+                return 0;
+        /* One that a killed server left would send callers to where nobody listens; and its block may be the one that lacks. */
+        (void)unlink(path);
         return file_write_atomic(path, str_c(&text), text.len, 0644, err);
+}
+
+/* A disk without room is no reason not to serve: who knows the address can read, and the file follows when there is room. */
+static void announce_address(struct server *s)
+{
+        struct err err = { 0 };
+        bool failed_before = !s->address_written && s->address_problem[0];
+        s->address_written = write_address(s, &err) >= 0;
+        pthread_mutex_lock(&s->lock);
+        snprintf(s->address_problem, sizeof(s->address_problem), "%s", s->address_written ? "" : err_line(&err));
+        pthread_mutex_unlock(&s->lock);
+        if (!s->address_written && !failed_before)
+                log_error("where this server listens cannot be written down; it serves all the same, and will try again",
+                          LOG_S("http", s->http_address), LOG_S("grpc", s->grpc_address), LOG_E(&err));
+        else if (s->address_written && failed_before)
+                log_info("where this server listens is written down", LOG_S("http", s->http_address));
+}
+
+/* How long whoever waits for the end may sleep. */
+static int address_wait_ms(struct server *s)
+{
+        if (!s->address_written && !atomic_load(&s->stopping))
+                announce_address(s);
+        return s->address_written ? -1 : ADDRESS_AGAIN_MS;
 }
 
 /* Of a shared store: until it is known who leads, so that whoever started this server can use it at once. Not for ever: a follower answers reads without a leader as well. */
@@ -415,8 +444,7 @@ static int start_all(struct server *s, struct err *err)
                 return r;
         s->serving = true;
         settle(s);
-        if ((r = write_address(s, err)) < 0)
-                return r;
+        announce_address(s);
         log_info("serving", LOG_S("role", atomic_load(&s->leads) ? "leader" : "follower"), LOG_S("http", s->http_address),
                  LOG_S("grpc", s->grpc_address), LOG_S("store", s->opt.store_url), LOG_I("head", atomic_load(&s->committed)),
                  LOG_S("version", BERTH_VERSION), LOG_I("took_ms", clock_wall_ms() - s->started_ms));
@@ -508,7 +536,7 @@ int server_wait(struct server *s, struct err *err)
 {
         struct pollfd p = { .fd = s->ended_fd, .events = POLLIN };
         while (!atomic_load(&s->stopping))
-                (void)poll(&p, 1, -1);
+                (void)poll(&p, 1, address_wait_ms(s));
         if (!s->waited) {
                 s->waited = true;
                 end_threads(s);
@@ -643,7 +671,7 @@ static void wait_for_signal(struct server *s, int signal_fd)
 {
         struct pollfd p[2] = { { .fd = signal_fd, .events = POLLIN }, { .fd = s->ended_fd, .events = POLLIN } };
         while (!atomic_load(&s->stopping)) {
-                if (poll(p, 2, -1) < 0)
+                if (poll(p, 2, address_wait_ms(s)) < 0)
                         continue;
                 struct signalfd_siginfo info;
                 if ((p[0].revents & POLLIN) && read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {

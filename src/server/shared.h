@@ -140,7 +140,8 @@ struct server {
         struct store_limits limits;
         uint64_t loaded_head;
 
-        struct io *io; /* the io thread's */
+        struct io *io;        /* the io thread's */
+        bool address_written; /* the waiting thread's */
         char http_address[80], grpc_address[80];
         char cluster_id[64]; /* for logs; written by nobody after the start */
 
@@ -167,6 +168,7 @@ struct server {
         struct core_stats stats; /* published by the ring */
         struct err fatal;        /* why it ends by itself; code 0: it does not */
         char degraded_reason[256];
+        char address_problem[256]; /* why server.address is not there; "": it is */
         struct leader leader;
         char own_name[128]; /* as the others know this server; "": the store is not shared */
         int starting;       /* threads that have not said yet whether they could begin */

@@ -1,8 +1,11 @@
 """The disk is full: nothing can be written, everything can be looked at."""
+import contextlib
+import os
 import resource
+import subprocess
 import time
 
-from berthtest import Case, only_embedded
+from berthtest import BERTH, Case, Process, only_embedded
 
 
 @only_embedded("it is about the disk below berth.db; test_etcd.py stops etcd instead")
@@ -41,3 +44,42 @@ class StoreAway(Case):
         c.apply("after")
         c.wait_phase("after", "Running")
         self.assertIsNone(c.workload("second"), "what was refused does not happen later")
+
+    # R: C35 A5 (B2: it did not start again, for want of room for server.address)
+    def test_a_server_killed_on_a_full_disk_starts_and_serves_reads(self):
+        if os.geteuid() != 0:
+            self.skipTest("a file system of a few megabytes needs root")
+        c = self.cluster(server=False)
+        os.mkdir(c.data)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", c.data], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", c.data])
+        c.start_server()
+        c.apply("before")
+        full = os.path.join(c.data, "fill")
+        address = os.path.join(c.data, "server.address")
+        c.kill_server()
+        os.unlink(address)
+        with open(full, "wb", buffering=0) as f, contextlib.suppress(OSError):
+            while True:
+                f.write(bytes(4096))
+        c.server = Process("server", [BERTH, "server", "--data", c.data, "--http", c.listen, "--grpc", c.grpc_listen, *c.server_args], c.env,
+                           os.path.join(c.dir, "server.log"))
+        c.api.close()
+
+        def health():
+            self.assertTrue(c.server.alive(), c.tail("server"))
+            with contextlib.suppress(OSError):
+                return c.api.get("/v1/health").json
+        said = c.wait_for("a server that answers", health)
+        self.assertIn("server.address", said["warning"])
+        self.assertIn("No space left", said["warning"])
+        self.assertFalse(os.path.exists(address))
+        self.assertEqual([w["id"] for w in c.workloads()], ["before"])
+        self.assertEqual(c.api.call("PUT", "/v1/workloads/after", c.manifest("after")).status, 503)
+        self.assertEqual(c.api.get("/v1/health").json["status"], "degraded")
+        os.unlink(full)
+        c.wait_for("the address", lambda: os.path.exists(address))
+        c.wait_for("room again", lambda: c.api.get("/v1/health").json["status"] == "ok")
+        self.assertNotIn("warning", c.api.get("/v1/health").json)
+        c.apply("after")
+        c.server.stop()
