@@ -315,7 +315,7 @@ static bool settle(struct commits *c)
 /* How long the thread may sleep before it looks at retention again; -1: until the next commit. */
 static int64_t prune_in_ms(const struct commits *c)
 {
-        if (atomic_load(&c->s->keep_events) == 0 || c->idle_looks >= PRUNE_LOOKS)
+        if (c->idle_looks >= PRUNE_LOOKS)
                 return -1;
         int64_t left = c->prune_at_ms - mono_ms();
         return left > 0 ? left : 0;
@@ -325,7 +325,8 @@ static int64_t prune_in_ms(const struct commits *c)
 static bool prune(struct commits *c)
 {
         struct err err = { 0 };
-        int64_t n = store_prune(c->store, atomic_load(&c->s->keep_events), PRUNE_CHUNK, &err);
+        uint64_t keep = atomic_load(&c->s->keep_events);
+        int64_t n = keep > 0 ? store_prune(c->store, keep, PRUNE_CHUNK, &err) : 0;
         if (n < 0)
                 log_warn("old events could not be removed", LOG_E(&err));
         c->prune_at_ms = mono_ms() + PRUNE_EVERY_MS;
@@ -337,6 +338,16 @@ static bool prune(struct commits *c)
         c->first_seq += (uint64_t)n;
         count_n(&c->s->metrics.pruned_events, (uint64_t)n);
         return true;
+}
+
+/* Space that is unused goes back to the file system while nobody waits for a commit; a busy server uses it again anyway. */
+static bool shrink(struct commits *c)
+{
+        struct err err = { 0 };
+        int r = store_shrink(c->store, &err);
+        if (r < 0)
+                log_warn("unused space of the store could not be given back", LOG_E(&err));
+        return r > 0;
 }
 
 /* A server that is never idle must prune all the same, or the store grows for ever. */
@@ -422,7 +433,7 @@ static void run(struct commits *c)
                         gate_wait(&s->store_gate, wait);
                 if (c->n == 0 && !c->broken && prune_in_ms(c) == 0)
                         /* idle: chunk after chunk, but a commit never waits for more than one */
-                        while (queue_len(s->store_queue) == 0 && !queue_is_closed(s->store_queue) && prune(c))
+                        while (queue_len(s->store_queue) == 0 && !queue_is_closed(s->store_queue) && (prune(c) || shrink(c)))
                                 ;
         }
 }

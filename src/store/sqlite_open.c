@@ -43,7 +43,7 @@ static const char pragmas[] = "PRAGMA synchronous = FULL;"
                               "PRAGMA trusted_schema = OFF;"
                               "PRAGMA cell_size_check = ON;";
 
-static const char new_file[] = "PRAGMA page_size = 4096; PRAGMA auto_vacuum = NONE; PRAGMA encoding = 'UTF-8';";
+static const char new_file[] = "PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA encoding = 'UTF-8';";
 
 static const char schema[] = "CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;"
                              "CREATE TABLE events(seq INTEGER PRIMARY KEY, data BLOB NOT NULL);"
@@ -309,6 +309,8 @@ static int open_store(const char *rest, bool create, struct store **ret_store, s
                 r = make_file(s->path, dir, err);
         if (r == 0)
                 r = open_database(s, create, err);
+        if (r == 0 && create)
+                r = sqlite_make_shrinkable(s, err);
         if (r < 0)
                 return r;
         *ret_store = &TAKE_PTR(s)->base;
@@ -361,6 +363,7 @@ const struct store_ops sqlite_ops = {
         .commit = sqlite_commit,
         .seed = sqlite_seed,
         .prune = sqlite_prune,
+        .shrink = sqlite_shrink,
         .checkpoint = sqlite_checkpoint,
         .load_checkpoint = sqlite_load_checkpoint,
         .integrity = sqlite_integrity,

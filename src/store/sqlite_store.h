@@ -62,7 +62,8 @@ struct sqlite_store {
         sqlite3_stmt *q[_Q_MAX];
         struct batch_rows rows; /* of the statement that is running */
         struct key_index index;
-        bool log_kept; /* the log is not folded: a checkpoint of the state is being copied from a view of one moment */
+        bool shrinking; /* unused pages are being given back */
+        bool log_kept;  /* the log is not folded: a checkpoint of the state is being copied from a view of one moment */
         bool index_ready;
         int64_t next_id, data_version;
         ARRAY(struct index_change) changes;
@@ -124,6 +125,8 @@ int sqlite_reader_records(struct store_reader *base, store_record_fn fn, void *c
 uint64_t sqlite_reader_first(struct store_reader *base);
 
 /* sqlite_keep.c */
+int sqlite_shrink(struct store *base, struct err *err);
+int sqlite_make_shrinkable(struct sqlite_store *s, struct err *err);
 int64_t sqlite_prune(struct store *base, uint64_t keep_events, uint64_t max_remove, struct err *err);
 int sqlite_checkpoint(struct store *base, struct err *err);
 void sqlite_keep_stop(struct sqlite_store *s);

@@ -468,6 +468,86 @@ static void close_gives_up_a_checkpoint_half_way(void **state)
         store_close(s);
 }
 
+/* ---- space ---- */
+
+#define PEAK 600
+
+static int64_t file_bytes(const char *path)
+{
+        struct stat st;
+        assert_int_equal(stat(path, &st), 0);
+        return st.st_size;
+}
+
+/* A peak of 600 records of 32 KiB, of which 30 are left. */
+static void make_peak(struct fixture *f, struct store *s)
+{
+        uint64_t head = 0;
+        for (; head < PEAK; head++)
+                assert_int_equal(commit(s, head, 32768, &f->err), 0);
+        for (unsigned i = 0; i < PEAK; i++)
+                if (i % 20 != 0) {
+                        char key[32];
+                        snprintf(key, sizeof(key), "/r/%08u", i);
+                        struct store_event event = { head + 1, key, strlen(key) };
+                        struct store_record gone = { key, NULL, 0 };
+                        assert_int_equal(store_commit(s, &(struct store_batch){ head, head + 1, &event, 1, &gone, 1 }, &f->err), 0);
+                        head++;
+                }
+}
+
+static unsigned shrink_all(struct fixture *f, struct store *s)
+{
+        unsigned calls = 0;
+        int r;
+        while ((r = store_shrink(s, &f->err)) > 0)
+                assert_true(++calls < 1000);
+        assert_int_equal(r, 0);
+        return calls;
+}
+
+/* The file stayed at its peak for ever. R: A6 C29 */
+static void unused_space_is_given_back(void **state)
+{
+        struct fixture *f = *state;
+        struct store *s = open_it(f);
+        make_peak(f, s);
+        store_close(s); /* folds the log */
+        s = open_it(f);
+        int64_t peak = file_bytes(f->path);
+        assert_true(peak > PEAK * 32768);
+        assert_true(shrink_all(f, s) > 10); /* in small steps */
+        assert_int_equal(count_records(s), PEAK / 20);
+        assert_int_equal(store_integrity(s, &f->err), 0);
+        assert_int_equal(shrink_all(f, s), 0);
+        assert_true(file_bytes(f->path) < peak / 3);
+        store_close(s);
+        s = open_it(f);
+        assert_int_equal(count_records(s), PEAK / 20);
+        store_close(s);
+}
+
+/* A store of a version that could not shrink does so at its next start. R: A10 */
+static void a_store_from_before_shrinks_too(void **state)
+{
+        struct fixture *f = *state;
+        sqlite3 *db = NULL;
+        store_close(open_it(f));
+        assert_int_equal(sqlite3_open(f->path, &db), SQLITE_OK);
+        assert_int_equal(sqlite3_exec(db, "PRAGMA journal_mode = DELETE; PRAGMA auto_vacuum = NONE; VACUUM", NULL, NULL, NULL), SQLITE_OK);
+        sqlite3_close(db);
+        struct store *s = open_it(f);
+        make_peak(f, s);
+        assert_int_equal(shrink_all(f, s), 0); /* it cannot */
+        store_close(s);
+        int64_t peak = file_bytes(f->path);
+        s = open_it(f);
+        assert_int_equal(count_records(s), PEAK / 20);
+        assert_int_equal(store_integrity(s, &f->err), 0);
+        store_close(s);
+        assert_true(file_bytes(f->path) < peak / 3);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -485,6 +565,8 @@ int main(void)
                 cmocka_unit_test_setup_teardown(full_disk_is_reported_and_the_batch_can_be_sent_again, setup, teardown),
                 cmocka_unit_test_setup_teardown(checkpoint_beside_commits_is_of_one_moment, setup, teardown),
                 cmocka_unit_test_setup_teardown(close_gives_up_a_checkpoint_half_way, setup, teardown),
+                cmocka_unit_test_setup_teardown(unused_space_is_given_back, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_store_from_before_shrinks_too, setup, teardown),
         };
         return cmocka_run_group_tests_name("store_sqlite", tests, NULL, NULL);
 }

@@ -429,6 +429,11 @@ int64_t store_prune(struct store *s, uint64_t keep_events, uint64_t max_remove, 
         return !s->ops->prune ? only_read(err) : s->ops->prune(s, keep_events, max_remove, err);
 }
 
+int store_shrink(struct store *s, struct err *err)
+{
+        return s->ops->shrink ? s->ops->shrink(s, err) : 0;
+}
+
 int store_checkpoint(struct store *s, struct err *err)
 {
         return !s->ops->checkpoint ? only_read(err) : s->ops->checkpoint(s, err);

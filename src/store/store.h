@@ -176,6 +176,9 @@ int store_restore_done(struct store *s, char **ret_aside, struct err *err); /* c
  * records to copy), so the first call may return 0 and a later one remove: calling every few seconds is cheap and, with nothing new, writes nothing.
  * The newest event always stays. store_checkpoint() takes one now and waits for it. */
 int64_t store_prune(struct store *s, uint64_t keep_events, uint64_t max_remove, struct err *err);
+/* Gives space that is not used any more back to the file system, a few milliseconds' worth per call, once a third of the store is unused; 1: there is more
+ * to do, 0: nothing to do now (and nothing was written), or < 0. */
+int store_shrink(struct store *s, struct err *err);
 int store_checkpoint(struct store *s, struct err *err);
 /* The newest checkpoint's records and its sequence (0 and no records if none was ever taken and no event was pruned). */
 int store_load_checkpoint(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_seq, struct err *err);

@@ -27,6 +27,7 @@ struct store_ops {
         void (*take_back)(struct store *s);
         int (*seed)(struct store *s, uint64_t head, struct err *err); /* called only while head is 0 */
         int64_t (*prune)(struct store *s, uint64_t keep_events, uint64_t max_remove, struct err *err);
+        int (*shrink)(struct store *s, struct err *err); /* NULL: space is the engine's own concern */
         int (*checkpoint)(struct store *s, struct err *err);
         int (*load_checkpoint)(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_seq, struct err *err);
         int (*integrity)(struct store *s, struct err *err);

@@ -83,3 +83,23 @@ class StoreAway(Case):
         self.assertNotIn("warning", c.api.get("/v1/health").json)
         c.apply("after")
         c.server.stop()
+
+    # R: C29 (B3: the file stayed at its peak)
+    def test_space_of_what_is_gone_is_given_back(self):
+        c = self.cluster(server_args=["--keep-events", "100"])
+        big = {"FILL": "x" * 60000}
+        for i in range(300):
+            c.apply(f"w{i}", env=big)
+        database = os.path.join(c.data, "berth.db")
+
+        def size():
+            return sum(os.path.getsize(p) for p in (database, database + "-wal") if os.path.exists(p))
+        peak = size()
+        self.assertGreater(peak, 30 << 20)
+        for i in range(300):
+            self.assertEqual(c.api.call("DELETE", f"/v1/workloads/w{i}").status, 200)
+        c.wait_for("a file without the records that are gone", lambda: os.path.getsize(database) < peak // 3, timeout=120)
+        c.apply("after")
+        self.assertEqual([w["id"] for w in c.workloads()], ["after"])
+        c.server.stop()
+        c.fsck()
