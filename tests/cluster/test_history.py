@@ -111,8 +111,9 @@ class Replicas(Case):
         copies = holders.read(os.path.join(r.dir, name + ".log") for name in r.agents)
         self.assertEqual(holders.violations(copies), [])
         self.assertEqual([f for f in os.listdir(r.dir) if f.endswith(".double")], [], "two copies held a unit's lock at once")
-        alive = [c for c in processes_with(self.mark).values() if c == "sleep 100000"]
-        self.assertEqual(len(alive), len(live.wanted), "one process for each workload that is meant to run")
+        # A unit runs before its shell has become what it runs: on a busy machine that takes a while.
+        r.wait_for("one process for each workload that is meant to run",
+                   lambda: len([c for c in processes_with(self.mark).values() if c == "sleep 100000"]) == len(live.wanted))
         note(f"{live.acknowledged} applies and deletions of workloads that run were acknowledged, {len(copies)} starts by agents, none twice, {len(live.wanted)} run now")
 
     def lead_revision(self, r):
