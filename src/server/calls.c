@@ -189,6 +189,7 @@ void call_drop(struct call *call)
         ring_msg_free(call->msg);
         history_job_free(call->history);
         held_free(call->held);
+        history_leave(&call->reading);
         plans_end(call->io->plans, call);
         mem_pool_give(&c->spare_calls, call);
 }
@@ -401,9 +402,10 @@ static void answer_chain_start(struct call *call, const struct reply *reply)
 static void answer_explain(struct call *call, const struct reply *reply)
 {
         struct history_job *job = explained_job(call->ticket, reply);
-        if (job && queue_push(call->io->s->reader_queue, job))
+        if (job)
+                job->deadline_ms = call->deadline_ms;
+        if (job && history_send(call->io->s, job, call->actor, &call->reading, NULL) == 0)
                 return; /* its deadline stands */
-        history_job_free(job);
         answer(call, reply);
 }
 
@@ -685,13 +687,14 @@ void call_read(struct call *call)
         struct history_job *job = TAKE_PTR(call->history);
         job->owner = call->ticket;
         job->head = atomic_load(&call->io->s->committed);
-        if (queue_push(call->io->s->reader_queue, job)) {
-                expect(call, deadline_of(call));
+        job->deadline_ms = deadline_of(call);
+        int64_t deadline = job->deadline_ms;
+        struct err err = { 0 };
+        if (history_send(call->io->s, job, call->actor, &call->reading, &err) == 0) {
+                expect(call, deadline);
                 return;
         }
-        struct err err = { 0 };
-        history_job_free(job);
-        io_too_busy(call->io, &err);
+        count(&call->io->s->metrics.inputs_refused);
         call_fail(call, &err);
 }
 

@@ -35,10 +35,11 @@ struct call {
         struct joining *joining; /* OP_JOIN, OP_RENEW: see join.h */
         char *secret;            /* OP_TOKEN: for the answer; nobody else ever sees it */
         bool pretty;
-        size_t more_items;            /* of a request for several changes; each counts as a call */
-        struct ring_msg *msg;         /* until it is sent */
-        struct history_job *history;  /* OP_EVENTS, until it is sent */
-        int64_t sent_ms, deadline_ms; /* monotonic; deadline_ms 0: it was not sent yet */
+        size_t more_items;              /* of a request for several changes; each counts as a call */
+        struct ring_msg *msg;           /* until it is sent */
+        struct history_job *history;    /* OP_EVENTS, until it is sent */
+        struct history_waiter *reading; /* the reader is at it */
+        int64_t sent_ms, deadline_ms;   /* monotonic; deadline_ms 0: it was not sent yet */
         bool is_change;
         bool consistent, was_forwarded; /* the caller wants the leader's word; the caller is a server that passes it on */
         bool forwarded;                 /* the leader answers it */

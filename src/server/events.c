@@ -52,6 +52,7 @@ struct subscriber {
         bool reading;    /* the reader thread has a job of ours */
         bool waiting;    /* for the client or for the reader's queue; the timer looks again */
         bool whole;      /* asked for everything that is kept: what was pruned before is no gap */
+        struct history_waiter *waiter;
         char request_id[64], actor[65];
 };
 
@@ -104,6 +105,7 @@ static void sub_free(struct events *e, size_t i)
         struct subscriber *sub = e->subs.at[i];
         e->subs.at[i] = e->subs.at[e->subs.len - 1];
         e->subs.len--;
+        history_leave(&sub->waiter);
         arena_fini(&sub->memory);
         mem_free(sub);
 }
@@ -329,12 +331,9 @@ static void fetch(struct events *e, struct subscriber *sub)
         job->since = sub->cursor;
         job->before = e->head + 1 + MUTANT(sse_seam); /* (V2): the reader may already see more than was released */
         job->limit = CHUNK_EVENTS;
-        if (queue_push(e->s->reader_queue, job)) {
-                sub->reading = true;
-                return;
-        }
-        history_job_free(job);
-        wait_for_room(e, sub);
+        sub->reading = history_send(e->s, job, sub->actor, &sub->waiter, NULL) == 0;
+        if (!sub->reading)
+                wait_for_room(e, sub);
 }
 
 /* Tells the client that a range is gone for good. */

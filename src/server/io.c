@@ -216,6 +216,7 @@ static void take(struct io *io, struct io_msg *msg)
                 break;
         case IO_HISTORY:
                 msg->history = NULL;
+                history_returned(io->s, job);
                 if (job->kind == HISTORY_LIST)
                         calls_history(io->calls, job);
                 else

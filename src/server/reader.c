@@ -2,11 +2,14 @@
 #include "server/reader.h"
 
 #include "base/log.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "model/json.h"
 #include "model/pb.h"
 #include "server/shared.h"
 #include <string.h>
+
+#define LOOK_UP_EVENTS 64 /* of a scan, between two looks at the time */
 
 struct history_job *history_job_new(enum history_kind kind, uint64_t owner)
 {
@@ -16,11 +19,25 @@ struct history_job *history_job_new(enum history_kind kind, uint64_t owner)
         return job;
 }
 
+static void waiter_unref(struct history_waiter *w)
+{
+        if (w && atomic_fetch_sub(&w->refs, 1) == 1)
+                mem_free(w);
+}
+
+void history_leave(struct history_waiter **waiter)
+{
+        if (*waiter)
+                atomic_store(&(*waiter)->left, true);
+        waiter_unref(TAKE_PTR(*waiter));
+}
+
 void history_job_free(void *p)
 {
         struct history_job *job = p;
         if (!job)
                 return;
+        waiter_unref(job->waiter);
         str_fini(&job->body);
         array_fini(&job->items);
         arena_fini(&job->memory);
@@ -59,11 +76,23 @@ static bool is_full(const struct scan *s)
         return s->found.len >= s->job->limit || s->bytes >= HISTORY_BYTES_MAX || s->looked >= HISTORY_SCAN_MAX;
 }
 
+/* (2) */
+static bool is_over(const struct history_job *job, struct err *err)
+{
+        bool left = job->waiter && atomic_load(&job->waiter->left);
+        if (!left && (job->deadline_ms == 0 || mono_ms() < job->deadline_ms))
+                return false;
+        err_set(err, ERR_DEADLINE, .msg = left ? "whoever asked has left" : "the events could not be read in time",
+                .hint = "ask for fewer at a time, or for newer ones", .retry_after_ms = 1000);
+        return true;
+}
+
 static int scan_one(void *ctx, const struct store_event *ev, struct err *err)
 {
         struct scan *s = ctx;
         struct history_job *job = s->job;
-        (void)err;
+        if (s->looked % LOOK_UP_EVENTS == 0 && is_over(job, err))
+                return -(int)err->code;
         if (job->newest_first ? ev->seq <= job->since : (job->before > 0 && ev->seq >= job->before))
                 return 1;
         s->looked++;
@@ -107,32 +136,37 @@ static int take_hop(void *ctx, const struct store_event *ev, struct err *err)
         return 0;
 }
 
-/* From the newest event of a workload backwards. -ERR_LIMIT: the chain is too long to be turned round. */
+/* From the newest event of a workload backwards. -ERR_LIMIT: the chain is too long to be followed. What of it was found backwards is a page by itself. */
 static int by_chain(struct store_reader *reader, struct scan *s, struct err *err)
 {
         struct history_job *job = s->job;
         ARRAY(uint64_t) seqs = { 0 };
         struct hop hop = { .scan = s };
+        size_t most = job->hops ? job->hops : HISTORY_CHAIN_MAX;
+        bool cut = false; /* there is more of it, and what is found so far will do */
         int r = 0;
-        for (uint64_t seq = job->chain; seq > job->since && seq != 0;) {
+        uint64_t seq = job->chain;
+        while (seq > job->since && seq != 0) {
                 hop.prev = 0;
                 hop.matches = false;
                 struct err gone = { 0 };
-                r = store_reader_event(reader, seq, take_hop, &hop, &gone);
+                r = is_over(job, err) ? -(int)err->code : store_reader_event(reader, seq, take_hop, &hop, &gone);
                 if (r == -ERR_NOT_FOUND) {
                         r = 0; /* pruned: the chain ends here */
                         break;
                 }
                 if (r < 0) {
-                        *err = gone;
+                        if (gone.code != ERR_OK)
+                                *err = gone;
                         break;
                 }
                 if ((job->before == 0 || seq < job->before) && hop.matches)
                         *array_push(&seqs) = seq;
                 if (hop.prev >= seq || (job->newest_first && seqs.len > job->limit))
                         break;
-                if (++s->looked > HISTORY_CHAIN_MAX) {
-                        r = -ERR_LIMIT;
+                if (++s->looked >= most) {
+                        cut = job->newest_first && seqs.len > 0;
+                        r = cut ? 0 : -ERR_LIMIT;
                         break;
                 }
                 seq = hop.prev;
@@ -140,11 +174,12 @@ static int by_chain(struct store_reader *reader, struct scan *s, struct err *err
         hop.keep = true;
         size_t i = 0;
         for (; r >= 0 && i < seqs.len && s->found.len < job->limit && s->bytes < HISTORY_BYTES_MAX; i++) {
-                uint64_t seq = seqs.at[job->newest_first ? i : seqs.len - 1 - i];
-                r = store_reader_event(reader, seq, take_hop, &hop, err);
-                job->scanned = seq;
+                job->scanned = seqs.at[job->newest_first ? i : seqs.len - 1 - i];
+                r = store_reader_event(reader, job->scanned, take_hop, &hop, err);
         }
-        s->full = i < seqs.len;
+        s->full = i < seqs.len || cut;
+        if (cut && i == seqs.len)
+                job->scanned = seq;
         array_fini(&seqs);
         return r < 0 ? r : 0;
 }
@@ -201,6 +236,8 @@ void history_run(struct store_reader *reader, struct history_job *job)
 {
         struct scan s = { .job = job };
         int r;
+        if (is_over(job, &job->err))
+                return;
         job->first = store_reader_first(reader);
         if (job->chain > 0) {
                 r = by_chain(reader, &s, &job->err);
@@ -225,20 +262,76 @@ void history_run(struct store_reader *reader, struct history_job *job)
         arena_fini(&s.memory);
 }
 
+/* ---- whose turn it is (1) ----------------------------------------------------------------------------------------------------------------- */
+
+int history_send(struct server *s, struct history_job *job, const char *actor, struct history_waiter **waiter, struct err *err)
+{
+        job->caller = (uint32_t)(hash64(actor, strlen(actor)) % HISTORY_CALLERS);
+        job->hops = s->limits.hops;
+        if (s->reading[job->caller] >= HISTORY_SHARE || s->n_reading >= HISTORY_JOBS) {
+                err_set(err, ERR_LIMIT, .msg = "too many questions about events are under way",
+                        .detail = fmt("%u of this caller, %zu in all", s->reading[job->caller], s->n_reading),
+                        .hint = "wait for their answers; an event stream (`berth events --follow`) is one question",
+                        .retry_after_ms = 1000);
+                history_job_free(job);
+                return -ERR_LIMIT;
+        }
+        history_leave(waiter);
+        *waiter = job->waiter = mem_must(sizeof(**waiter));
+        atomic_store(&job->waiter->refs, 2);
+        s->reading[job->caller]++;
+        s->n_reading++;
+        if (queue_push(s->reader_queue, job))
+                return 0;
+        history_returned(s, job); /* the server stops */
+        history_leave(waiter);
+        history_job_free(job);
+        return err_set(err, ERR_UNAVAILABLE, .msg = "the server is stopping", .retry_after_ms = 2000);
+}
+
+void history_returned(struct server *s, const struct history_job *job)
+{
+        s->reading[job->caller]--;
+        s->n_reading--;
+}
+
+struct turns {
+        ARRAY(struct history_job *) jobs; /* in the order in which they came */
+        uint64_t served[HISTORY_CALLERS]; /* number of its last turn */
+        uint64_t turn;
+};
+
+/* Takes what has come, and gives the next one; NULL: the server stops. */
+static struct history_job *next_job(struct server *s, struct turns *t)
+{
+        void *items[64];
+        size_t n;
+        while ((n = queue_pop_many(s->reader_queue, items, ARRAY_LEN(items), t->jobs.len ? 0 : -1)) > 0)
+                for (size_t i = 0; i < n; i++)
+                        *array_push(&t->jobs) = items[i];
+        if (t->jobs.len == 0)
+                return NULL;
+        size_t best = 0;
+        for (size_t i = 1; i < t->jobs.len; i++)
+                if (t->served[t->jobs.at[i]->caller] < t->served[t->jobs.at[best]->caller])
+                        best = i;
+        struct history_job *job = t->jobs.at[best];
+        t->jobs.len--;
+        memmove(t->jobs.at + best, t->jobs.at + best + 1, (t->jobs.len - best) * sizeof(*t->jobs.at));
+        t->served[job->caller] = ++t->turn;
+        return job;
+}
+
 void *reader_main(void *server)
 {
         struct server *s = server;
         struct store_reader *reader = NULL;
         struct err err = { 0 };
+        struct history_job *job;
+        struct turns *turns = mem_must(sizeof(*turns));
         int r = store_reader_open(s->store, &reader, &err);
         server_started(s, r < 0 ? &err : NULL);
-        if (r < 0)
-                return NULL;
-        for (;;) {
-                void *item;
-                if (queue_pop_many(s->reader_queue, &item, 1, -1) == 0)
-                        break; /* closed and empty */
-                struct history_job *job = item;
+        while (r >= 0 && (job = next_job(s, turns))) {
                 history_run(reader, job);
                 struct io_msg *msg = mem_must(sizeof(*msg));
                 msg->kind = IO_HISTORY;
@@ -246,6 +339,9 @@ void *reader_main(void *server)
                 if (!server_io_push(s, msg, true))
                         io_msg_free(msg);
         }
-        store_reader_close(reader);
+        if (reader)
+                store_reader_close(reader);
+        array_fini(&turns->jobs);
+        mem_free(turns);
         return NULL;
 }

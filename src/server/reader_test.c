@@ -73,6 +73,7 @@ static struct history_job *run(struct fixture *f, enum history_kind kind, struct
         job->newest_first = want.newest_first;
         job->limit = want.limit ? want.limit : 1000;
         job->chain = want.chain;
+        job->hops = want.hops;
         job->json = want.json;
         job->head = EVENTS;
         history_run(f->reader, job);
@@ -168,6 +169,63 @@ static void a_chunk_is_cut_at_the_released_head(void **state)
         history_job_free(job);
 }
 
+/* However few hops are allowed: page by page everything of the workload comes, in order and once, both ways.  R: C29. Line E5 */
+static void a_chain_that_is_cut_goes_on_where_it_was(void **state)
+{
+        struct fixture *f = *state;
+        struct arena arena = ARENA_INIT;
+        for (int backwards = 0; backwards < 2; backwards++)
+                for (uint32_t hops = 1; hops < 100; hops += 7) {
+                        struct history_job want = { .filter = { .workload = (char *)"w1" }, .newest_first = backwards, .limit = 10 };
+                        Pb__ListEventsResponse *all =
+                            list(f, &arena, (struct history_job){ .filter = want.filter, .newest_first = backwards });
+                        size_t seen = 0;
+                        want.hops = hops;
+                        for (int page = 0; page < 2 * EVENTS; page++) {
+                                want.chain = f->last[1];
+                                Pb__ListEventsResponse *r = list(f, &arena, want);
+                                for (size_t i = 0; i < r->n_items; i++, seen++) {
+                                        assert_true(seen < all->n_items);
+                                        assert_int_equal(r->items[i]->seq, all->items[seen]->seq);
+                                }
+                                if (backwards)
+                                        want.before = r->next_since;
+                                else
+                                        want.since = r->next_since;
+                                if (backwards ? r->next_since == 0 : r->next_since >= EVENTS)
+                                        break;
+                        }
+                        assert_int_equal(seen, all->n_items);
+                        assert_true(seen > 50);
+                        arena_reset(&arena);
+                }
+        arena_fini(&arena);
+}
+
+/* R: A11. Line E5 */
+static void a_job_ends_with_its_deadline_and_with_whoever_waits(void **state)
+{
+        struct fixture *f = *state;
+        for (int i = 0; i < 4; i++) {
+                struct history_job *job = history_job_new(HISTORY_LIST, 1);
+                job->limit = 1000;
+                job->chain = i % 2 ? f->last[1] : 0;
+                if (i < 2)
+                        job->deadline_ms = 1; /* long ago */
+                else {
+                        job->waiter = mem_must(sizeof(*job->waiter));
+                        atomic_store(&job->waiter->refs, 2);
+                        struct history_waiter *waits = job->waiter;
+                        history_leave(&waits);
+                        assert_null(waits);
+                }
+                history_run(f->reader, job);
+                assert_int_equal(job->err.code, ERR_DEADLINE);
+                assert_int_equal(job->body.len, 0);
+                history_job_free(job);
+        }
+}
+
 int main(void)
 {
 #define T(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
@@ -175,6 +233,8 @@ int main(void)
                 T(pages_forwards_cover_everything_once),
                 T(pages_backwards_cover_everything_once),
                 T(a_chain_gives_what_a_scan_gives),
+                T(a_chain_that_is_cut_goes_on_where_it_was),
+                T(a_job_ends_with_its_deadline_and_with_whoever_waits),
                 T(a_chunk_is_cut_at_the_released_head),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,7 +83,7 @@ static void reply_metrics(struct io *io, struct http_request *req)
                 .degraded = server_is_degraded(s, NULL),
                 .ring_queue = queue_len(s->ring_queue),
                 .io_queue = queue_len(s->io_queue),
-                .reader_queue = queue_len(s->reader_queue),
+                .reader_queue = s->n_reading,
                 .calls = calls_len(io->calls),
                 .agents = sessions_len(io->sessions),
                 .subscribers = events_subscribers(io->events),

@@ -27,7 +27,6 @@
 #include <unistd.h>
 
 #define IO_QUEUE 4096
-#define READER_QUEUE 1024
 #define PUSH_AGAIN_US 1000
 #define SPARE_MAX 1024   /* messages that are kept for the next inputs */
 #define SPARE_BYTES 8192 /* what one of them may have used: larger ones are given back */
@@ -475,7 +474,7 @@ int server_start(const struct server_options *opt, struct server **ret_server, s
         s->done_queue = queue_create(64, 0, gate_open, &s->ring_gate);
         s->store_queue = queue_create(STORE_IN_FLIGHT_MAX, 0, gate_open, &s->store_gate);
         s->io_queue = queue_create(IO_QUEUE, 0, wake_io, s);
-        s->reader_queue = queue_create(READER_QUEUE, 0, NULL, NULL);
+        s->reader_queue = queue_create(HISTORY_JOBS, 0, NULL, NULL);
 
         int r = s->io_wake_fd < 0 || s->ended_fd < 0 ? err_sys(err, errno, "an eventfd cannot be made") : start_all(s, err);
         if (r < 0) {

@@ -19,6 +19,7 @@
 #include "base/queue.h"
 #include "core/core.h"
 #include "server/metrics.h"
+#include "server/reader.h"
 #include "server/server.h"
 #include "store/store.h"
 #include <pthread.h>
@@ -123,7 +124,7 @@ struct server {
         struct queue *done_queue;   /* struct commit_done */
         struct queue *store_queue;  /* struct commit_job */
         struct queue *io_queue;     /* struct io_msg */
-        struct queue *reader_queue; /* struct history_job */
+        struct queue *reader_queue; /* struct history_job: see history_send() */
         struct gate ring_gate, store_gate;
         struct ring_msg *spare; /* the io thread's; it takes all of spare_done when it has none left */
         pthread_mutex_t spare_lock;
@@ -140,8 +141,11 @@ struct server {
         struct store_limits limits;
         uint64_t loaded_head;
 
-        struct io *io;        /* the io thread's */
         bool address_written; /* the waiting thread's */
+        /* the io thread's: */
+        struct io *io;
+        uint16_t reading[HISTORY_CALLERS]; /* jobs of each caller at the reader, */
+        size_t n_reading;                  /* and of all */
         char http_address[80], grpc_address[80];
         char cluster_id[64]; /* for logs; written by nobody after the start */
 

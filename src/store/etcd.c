@@ -580,6 +580,7 @@ int etcd_open(const char *rest, bool create, bool to_restore, struct store **ret
                                                                 .batch_ops = ETCD_BATCH_OPS,
                                                                 .batch_bytes = ETCD_BATCH_BYTES,
                                                                 .wants_index_records = true,
+                                                                .hops = ETCD_HOPS,
                                                                 .in_flight = in_flight + 1 } }, /* that one is packed meanwhile */
                                           .chain = { .window = in_flight, .max_window = in_flight },
                                           .prefix = mem_strdup(at.prefix) };

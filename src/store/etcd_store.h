@@ -29,6 +29,7 @@
 #define ETCD_PAGE 32       /* the first one */
 #define ETCD_PAGE_MAX 1024 /* etcd puts a page together before it looks at its size, and what follows small records may be large */
 #define ETCD_PAGE_BYTES (1u << 20)
+#define ETCD_HOPS 256     /* events that are read one by one: each is a call, and a page of a thousand is another */
 #define ETCD_CALL_MS 5000 /* one call, all members tried */
 #define ETCD_SEQ_DIGITS 20
 

@@ -37,6 +37,7 @@ struct store_limits {
             batch_bytes; /* a batch is cut before it has more operations than this, or when it has more bytes; 0: max_ops, a quarter of max_bytes */
         bool wants_index_records;
         size_t in_flight; /* batches that may be under way at a time: 1 to STORE_IN_FLIGHT_MAX */
+        uint32_t hops;    /* events that may be read one by one (store_reader_event()) before a scan is the cheaper way; 0: any number */
 };
 
 struct store_stats {
