@@ -193,6 +193,18 @@ static void judge_exit(struct engine *e, struct unit *u, const struct runtime_ev
                                            : NULL);
 }
 
+/* What a stop did to it, if that is worth a sentence: its last words may be lost. */
+static const char *how_stopped(const struct unit *u, const struct runtime_event *ev)
+{
+        bool killed = (ev->has_signal && ev->signal == SIGKILL) || (ev->has_exit_code && ev->exit_code == 128 + SIGKILL);
+
+        if (ev->kind == RUNTIME_START_FAILED)
+                return NULL;
+        if (ev->message || !killed)
+                return ev->message;
+        return fmt("killed: it had not ended within its grace of %lld s", (long long)(u->grace_ms / 1000));
+}
+
 /* The proof that the copy in the runtime is gone. */
 static void on_ended(struct engine *e, struct unit *u, const struct runtime_event *ev, int64_t now_ms)
 {
@@ -221,8 +233,7 @@ static void on_ended(struct engine *e, struct unit *u, const struct runtime_even
                         unit_set_state(e, u, PB__ACTUAL_STATE__E__Failed, PB__REASON__E__unhealthy, why);
                 } else if (by_us) {
                         take_exit(u, ev);
-                        unit_set_state(e, u, PB__ACTUAL_STATE__E__Stopped, PB__REASON__E__stopped_by_user,
-                                       ev->kind == RUNTIME_START_FAILED ? NULL : ev->message);
+                        unit_set_state(e, u, PB__ACTUAL_STATE__E__Stopped, PB__REASON__E__stopped_by_user, how_stopped(u, ev));
                 } else if (ev->kind == RUNTIME_START_FAILED) {
                         u->finished_at = ev->at_ms;
                         unit_set_state(e, u, PB__ACTUAL_STATE__E__Failed, ev->reason ? ev->reason : PB__REASON__E__start_failed,
@@ -245,7 +256,8 @@ static void on_removed(struct engine *e, struct unit *u, int64_t now_ms)
                 engine_settle(e, u, now_ms);
                 return;
         }
-        engine_notice(e, u->id, u->token, NULL, PB__ACTUAL_STATE__E__Missing, PB__REASON__E__deleted, NULL);
+        engine_notice(e, u->id, u->token, NULL, PB__ACTUAL_STATE__E__Missing, PB__REASON__E__deleted,
+                      u->reason == PB__REASON__E__stopped_by_user ? u->message : NULL);
         *array_push(&e->forgets) = mem_strdup(u->id);
         engine_unit_free(e, u);
 }

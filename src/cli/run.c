@@ -16,7 +16,10 @@ struct run_options {
 };
 
 #define NOT_GIVEN (-1)
-static const struct run_options defaults = { .cpu_milli = 100, .memory_bytes = 128 << 20, .grace_ms = NOT_GIVEN, .retries = NOT_GIVEN };
+static const struct run_options defaults = { .cpu_milli = WORKLOAD_DEFAULT_CPU_MILLI,
+                                             .memory_bytes = WORKLOAD_DEFAULT_MEMORY_MB * INT64_C(1048576),
+                                             .grace_ms = NOT_GIVEN,
+                                             .retries = NOT_GIVEN };
 
 static const struct opt rows[] = {
         OPT(struct run_options, OPT_MILLI, cpu_milli, .name = "cpu", .arg = "CORES", .help = "cores it may count on (0.1)"),

@@ -11,6 +11,8 @@
 #include "model/pb.h"
 #include <string.h>
 
+#define SAID_MAX 256
+
 /* ---- tombstones ---------------------------------------------------------------------------------------------------------------------------- */
 
 uint32_t tombstones_of(const struct core *c, const char *workload_id)
@@ -246,6 +248,18 @@ void plan_send(struct core *c, struct node_ix ix)
 
 /* ---- reports ------------------------------------------------------------------------------------------------------------------------------- */
 
+/* What an agent says in an event for people: bounded, since events last. */
+static char *said(struct core *c, const Pb__UnitStatus *u)
+{
+        size_t len = u && !str_empty(u->message) ? strlen(u->message) : 0;
+        if (len > SAID_MAX) {
+                len = SAID_MAX;
+                while (len > 0 && ((unsigned char)u->message[len] & 0xc0) == 0x80)
+                        len--;
+        }
+        return len ? arena_strndup(&c->step, u->message, len) : (char *)"";
+}
+
 static void emit_status(struct core *c, struct workload_ix ix, Pb__EventType__E type, const Pb__UnitStatus *u, Pb__Reason__E reason,
                         enum action action)
 {
@@ -265,10 +279,12 @@ static void emit_status(struct core *c, struct workload_ix ix, Pb__EventType__E 
         e.status = &status;
         e.reason = reason;
         e.action = (char *)action_names[action];
+        if (type == PB__EVENT_TYPE__E__WorkloadStopped)
+                status.failure_reason = e.message = said(c, u); /* that it had to be killed */
         emit(c, &e);
 }
 
-static void decide_gone_for_good(struct core *c, struct workload_ix ix)
+static void decide_gone_for_good(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u)
 {
         struct workload *w = workload_at(c, ix);
         Pb__Event e = PB__EVENT__INIT;
@@ -276,6 +292,7 @@ static void decide_gone_for_good(struct core *c, struct workload_ix ix)
         e.workload_id = arena_strdup(&c->step, w->id);
         e.node_id = arena_strdup(&c->step, node_at(c, w->node)->id);
         e.reason = PB__REASON__E__deleted;
+        e.message = said(c, u);
         emit(c, &e);
 }
 
@@ -331,12 +348,13 @@ static void decide_ended(struct core *c, struct workload_ix ix, const Pb__UnitSt
         decide_failure(c, ix, reason, failure_text(c, u), u); /* also what runs once at most, and nobody knows how it ended */
 }
 
-static void decide_missing(struct core *c, struct workload_ix ix, bool complete)
+/* u: what was said of it; NULL: nothing, in a list that names all there is. */
+static void decide_missing(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u)
 {
         struct workload *w = workload_at(c, ix);
         switch (w->desired) {
         case PB__DESIRED_STATE__E__Deleted:
-                decide_gone_for_good(c, ix);
+                decide_gone_for_good(c, ix, u);
                 return;
         case PB__DESIRED_STATE__E__Stopped:
                 if (w->phase != PB__PHASE__E__Stopped)
@@ -346,7 +364,7 @@ static void decide_missing(struct core *c, struct workload_ix ix, bool complete)
                 /* A launch on its way is covered by its deadline; a unit that did run and is not known any more is launched anew. */
                 if (still_listening(c, w))
                         node_at(c, w->node)->list_at = c->now_ms + silence_limit_ms(c);
-                else if (w->phase != PB__PHASE__E__Running || (!complete && c->now_ms - w->last_launch_at < c->opt.launch_grace_ms))
+                else if (w->phase != PB__PHASE__E__Running || (u && c->now_ms - w->last_launch_at < c->opt.launch_grace_ms))
                         return;
                 else if (definition_of(c, w)->restart == PB__RESTART__E__never) /* it did run */
                         decide_failure(c, ix, PB__REASON__E__lost_by_agent, "the agent does not know it any more", NULL);
@@ -418,7 +436,7 @@ static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitSta
                         decide_ended(c, ix, u, complete);
                 break;
         case PB__ACTUAL_STATE__E__Missing:
-                decide_missing(c, ix, false);
+                decide_missing(c, ix, u);
                 break;
         default:
                 break;
@@ -481,7 +499,7 @@ static void decide_unmentioned(struct core *c, struct node_ix n)
                 if (c->tombstones.at[t].seen != report && !(c->list_is_old && is_of_exclusive(c, t)))
                         *array_push(&gone) = t;
         for (size_t i = 0; i < missing.len; i++) {
-                decide_missing(c, missing.at[i], true);
+                decide_missing(c, missing.at[i], NULL);
                 decision_done(c);
         }
         for (size_t i = 0; i < gone.len; i++) {
@@ -512,7 +530,7 @@ void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *un
                         else if (complete && unit_is_ahead(c, workload_at(c, ix), u))
                                 decide_ahead(c, ix, u);
                         else if (u->state == PB__ACTUAL_STATE__E__Missing && workload_at(c, ix)->desired == PB__DESIRED_STATE__E__Deleted)
-                                decide_gone_for_good(c, ix);
+                                decide_gone_for_good(c, ix, u);
                         else if (complete && u->state != PB__ACTUAL_STATE__E__Missing && is_in_plan(workload_at(c, ix)))
                                 unit_send(c, ix); /* it should be gone, or replaced, long ago */
                 }

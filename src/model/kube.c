@@ -192,7 +192,8 @@ static int make_workload(struct reader *r, const struct yaml_node *root, const s
         w->type = PB__WORKLOAD_TYPE__E__container;
         w->spec = (Pb__Spec *)pb_new(r->arena, &pb__spec__descriptor);
         w->spec->pod = (char *)(uintptr_t)pod_text;
-        w->resources = pod->needs;
+        if (pod->needs->cpu || pod->needs->memory_mb)
+                w->resources = pod->needs; /* otherwise the default, as for any other */
         w->restart = pod->restart;
         rc = read_labels(r, yaml_get(metadata, "labels"), w);
         if (rc == 0)

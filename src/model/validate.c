@@ -285,8 +285,13 @@ static int check_size(const Pb__Workload *w, const struct path_step *at, struct 
 
 static int fill_defaults(struct arena *arena, Pb__Workload *w, const struct path_step *at, struct err *err)
 {
-        if (!w->resources)
+        if (!w->resources) {
                 w->resources = (Pb__Resources *)pb_new(arena, &pb__resources__descriptor);
+                if (w->type != PB__WORKLOAD_TYPE__E__vm) { /* a machine says what it has in its spec */
+                        w->resources->cpu = WORKLOAD_DEFAULT_CPU_MILLI;
+                        w->resources->memory_mb = WORKLOAD_DEFAULT_MEMORY_MB;
+                }
+        }
         if (!w->retry)
                 w->retry = (Pb__Retry *)pb_new(arena, &pb__retry__descriptor);
         if (w->desired_state == PB__DESIRED_STATE__E__unset)

@@ -12,6 +12,9 @@
 
 #define WORKLOAD_SPEC_MAX_BYTES (256 * 1024) /* packed (A11) */
 #define WORKLOAD_MAX_BYTES (512 * 1024)      /* all of it, packed: what a store takes in one commit counts on it */
+/* What a workload gets that says nothing about resources, in a manifest or to berth run. */
+#define WORKLOAD_DEFAULT_CPU_MILLI 100
+#define WORKLOAD_DEFAULT_MEMORY_MB 128
 #define APPLY_ITEMS_MAX 1000                 /* workloads in one request */
 #define LIST_LIMIT_DEFAULT 500
 #define LIST_LIMIT_MAX 5000

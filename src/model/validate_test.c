@@ -58,9 +58,10 @@ static void defaults_are_filled_in(void **state)
 {
         (void)state;
         normal_form("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]}}",
-                    "{\"id\":\"a\",\"type\":\"process\",\"revision_id\":\"rev-4810f3404229\",\"desired_state\":\"Running\",\"spec\":{"
+                    "{\"id\":\"a\",\"type\":\"process\",\"revision_id\":\"rev-3b5c944d0486\",\"desired_state\":\"Running\",\"spec\":{"
                     "\"command\":[\"x\"],\"log_max_kb\":10240},"
-                    "\"resources\":{},\"retry\":{\"max_attempts\":5,\"base_seconds\":5,\"cap_seconds\":120},\"restart\":\"always\",\"stop_"
+                    "\"resources\":{\"cpu\":0.1,\"memory_mb\":128},\"retry\":{\"max_attempts\":5,\"base_seconds\":5,\"cap_seconds\":120},"
+                    "\"restart\":\"always\",\"stop_"
                     "grace_seconds\":10}");
 }
 
@@ -129,9 +130,10 @@ static void each_type_needs_its_own_fields(void **state)
         normal_form("{\"id\":\"a\",\"type\":\"compose\",\"spec\":{\"compose\":\"services: "
                     "{a: {image: b}}\"},\"desired_state\":\"Stopped\",\"restart\":\"never\",\"stop_grace_seconds\":3,"
                     "\"retry\":{\"max_attempts\":1,\"base_seconds\":200}}",
-                    "{\"id\":\"a\",\"type\":\"compose\",\"revision_id\":\"rev-01f367eacaa9\",\"desired_state\":\"Stopped\",\"spec\":{"
+                    "{\"id\":\"a\",\"type\":\"compose\",\"revision_id\":\"rev-e0aed9029187\",\"desired_state\":\"Stopped\",\"spec\":{"
                     "\"compose\":\"services: {a: {image: b}}\",\"log_max_kb\":10240},"
-                    "\"resources\":{},\"retry\":{\"max_attempts\":1,\"base_seconds\":200,\"cap_seconds\":200},\"restart\":\"never\",\"stop_"
+                    "\"resources\":{\"cpu\":0.1,\"memory_mb\":128},\"retry\":{\"max_attempts\":1,\"base_seconds\":200,\"cap_seconds\":200},"
+                    "\"restart\":\"never\",\"stop_"
                     "grace_seconds\":3}");
 }
 

@@ -297,3 +297,50 @@ class Exec(Case):
         c.apply("w")
         c.wait_for("the new one", lambda: c.workload("w")["status"]["phase"] == "Running" and c.cli("exec", "w", "--", "sh", "-c", "exit ${TERM:+1}").code == 0)
         self.assertEqual(in_a_terminal(None), "[xterm]")
+
+
+class Told(Case):
+    # R: C6 C29, B5
+    def test_a_kill_after_the_grace_is_told(self):
+        c = self.cluster(nodes=1)
+        c.apply("w", command=["sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done"], stop_grace_seconds=1)
+        c.wait_phase("w", "Running")
+        c.wait_for("its trap", lambda: "up" in c.cli("logs", "w").out)
+        c.ok("stop", "w")
+        c.wait_phase("w", "Stopped")
+        self.assertIn("killed: it had not ended within its grace of 1 s", c.events_of("w", "WorkloadStopped")[-1]["message"])
+        self.assertIn("grace of 1 s", c.ok("describe", "w").out)
+        c.ok("start", "w")
+        c.wait_phase("w", "Running")
+        c.wait_for("its trap", lambda: c.cli("logs", "w").out.count("up") == 2)
+        c.ok("delete", "w")
+        c.wait_gone("w")
+        self.assertIn("grace of 1 s", c.events_of("w", "WorkloadDeleted")[-1]["message"])
+
+    # R: C29, B5: nothing is said where there is nothing to say.
+    def test_an_end_within_the_grace_is_not_worth_a_word(self):
+        c = self.cluster(nodes=1)
+        c.apply("w")
+        c.wait_phase("w", "Running")
+        c.ok("stop", "w")
+        c.wait_phase("w", "Stopped")
+        self.assertNotIn("message", c.events_of("w", "WorkloadStopped")[-1])
+
+    # R: C38, B8
+    def test_a_manifest_without_resources_gets_what_run_gives(self):
+        c = self.cluster(nodes=1)
+        c.ok("run", "by-run", "--", "sleep", "100000")
+        bare = c.manifest("by-api")
+        del bare["resources"]
+        self.assertEqual(c.api.call("PUT", "/v1/workloads/by-api", bare).status, 201)
+        with open(os.path.join(c.dir, "w.yaml"), "w") as f:
+            f.write("id: by-file\ntype: process\nspec: {command: [sleep, '100000']}\n")
+        c.ok("apply", "-f", os.path.join(c.dir, "w.yaml"))
+        wanted = c.workload("by-run")["resources"]
+        self.assertEqual(wanted, {"cpu": 0.1, "memory_mb": 128})
+        for name in ("by-api", "by-file"):
+            self.assertEqual(c.workload(name)["resources"], wanted, name)
+        none = c.manifest("none")
+        none["resources"] = {"cpu": 0, "memory_mb": 0}  # said: then that is what it gets
+        self.assertEqual(c.api.call("PUT", "/v1/workloads/none", none).status, 201)
+        self.assertEqual(c.workload("none").get("resources", {}), {})
