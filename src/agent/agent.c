@@ -358,7 +358,7 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
                 return;
         }
         Pb__ServerMessage *m = (Pb__ServerMessage *)parsed;
-        if (m->log || m->exec || m->exec_input || m->cancel) {
+        if (m->log || m->exec || m->exec_input || m->cancel || m->credit) {
                 if (engine_is_welcome(a->engine))
                         agent_stream_message(a, m);
         } else {
@@ -470,6 +470,8 @@ static void agent_close(struct agent *a)
                 event_free(a->tick);
         if (a->redial)
                 event_free(a->redial);
+        if (a->relay_input)
+                event_free(a->relay_input);
         if (a->lock_fd >= 0)
                 close(a->lock_fd);
         clear_outbox(a);

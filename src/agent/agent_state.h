@@ -21,7 +21,11 @@ struct relay {
         struct agent *agent;
         uint64_t id;
         struct stream *stream;
-        bool is_exec, paused;
+        bool is_exec;
+        bool paused, no_room;              /* its output; because the connection is full */
+        bool by_credit;                    /* the server gives credit, and takes it: proto/agent.proto, StreamCredit */
+        int64_t credit;                    /* bytes of output that may still be sent */
+        int64_t input_bytes, input_credit; /* got, and allowed, since the beginning */
 };
 #define RELAYS_MAX 256
 
@@ -62,6 +66,7 @@ struct agent {
         ARRAY(struct outgoing) outbox; /* what the stream did not take yet */
         size_t outbox_bytes;
         ARRAY(struct relay *) relays;
+        struct event *relay_input; /* looks whether commands have read their input */
         ARRAY(struct check *) checks;
         uint32_t n_checking;
 };

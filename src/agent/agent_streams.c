@@ -2,10 +2,17 @@
  *
  * Data goes straight onto the agent's one gRPC stream; when that is backed up the runtime's stream is paused (the file is not read, the command's pipe
  * fills) until there is room again. A request that cannot be served is answered with its error and the end.
+ *
+ * Each stream has a window in both directions: output waits for the server's credit, so that one slow reader does
+ * not fill the connection that all share; input is allowed as the command reads it, so that a slow command makes its
+ * writer wait. Servers from before that give no credit and get none.
  */
 #include "agent/agent_state.h"
 #include "base/log.h"
+#include "base/stream_credit.h"
 #include <string.h>
+
+#define INPUT_LOOK_MS 10
 
 static struct relay *find_relay(struct agent *a, uint64_t id)
 {
@@ -81,8 +88,76 @@ static bool on_data(void *ctx, bool is_stderr, int64_t timestamp_ms, const void 
 {
         struct relay *r = ctx;
 
-        r->paused = !send_data(r, is_stderr, timestamp_ms, data, len);
+        r->no_room = !send_data(r, is_stderr, timestamp_ms, data, len);
+        if (r->by_credit)
+                r->credit -= (int64_t)len + STREAM_MESSAGE_COST;
+        r->paused = r->no_room || (r->by_credit && r->credit <= 0);
         return !r->paused;
+}
+
+/* ---- credit ---- */
+
+static void resume(struct relay *r)
+{
+        if (!r->paused || r->no_room || (r->by_credit && r->credit <= 0))
+                return;
+        r->paused = false;
+        r->stream->ops->resume(r->stream);
+}
+
+static void on_credit(struct agent *a, const Pb__StreamCredit *c)
+{
+        struct relay *r = find_relay(a, c->stream_id);
+
+        if (!r || !r->by_credit || c->bytes <= 0)
+                return;
+        r->credit = c->bytes < STREAM_CREDIT_MAX - r->credit ? r->credit + c->bytes : STREAM_CREDIT_MAX;
+        resume(r);
+}
+
+/* Allows as much input as the command has read. True: some of it still waits. */
+static bool allow_input(struct relay *r)
+{
+        Pb__AgentMessage m = PB__AGENT_MESSAGE__INIT;
+        Pb__StreamCredit credit = PB__STREAM_CREDIT__INIT;
+        int64_t waiting, allowed;
+
+        if (!r->by_credit || !r->is_exec || !r->stream)
+                return false;
+        waiting = r->stream->ops->waiting ? (int64_t)r->stream->ops->waiting(r->stream) : 0;
+        allowed = r->input_bytes - (waiting < r->input_bytes ? waiting : r->input_bytes) + STREAM_INPUT_WINDOW;
+        if (allowed - r->input_credit >= STREAM_INPUT_WINDOW / 4) {
+                credit.stream_id = r->id;
+                credit.bytes = allowed - r->input_credit;
+                r->input_credit = allowed;
+                m.credit = &credit;
+                agent_send(r->agent, &m);
+        }
+        return waiting > 0;
+}
+
+static void on_relay_input(evutil_socket_t fd, short what, void *arg)
+{
+        struct agent *a = arg;
+        bool more = false;
+
+        (void)fd, (void)what;
+        for (size_t i = 0; i < a->relays.len; i++)
+                more = allow_input(a->relays.at[i]) || more;
+        if (more)
+                evtimer_add(a->relay_input, &(struct timeval){ .tv_usec = INPUT_LOOK_MS * 1000 });
+}
+
+static void look_at_input(struct relay *r)
+{
+        struct agent *a = r->agent;
+
+        if (!allow_input(r))
+                return;
+        if (!a->relay_input)
+                a->relay_input = evtimer_new(a->fleet->base, on_relay_input, a);
+        if (!evtimer_pending(a->relay_input, NULL))
+                evtimer_add(a->relay_input, &(struct timeval){ .tv_usec = INPUT_LOOK_MS * 1000 });
 }
 
 static void on_end(void *ctx, bool has_exit_code, int32_t exit_code, const char *error)
@@ -93,7 +168,7 @@ static void on_end(void *ctx, bool has_exit_code, int32_t exit_code, const char 
         drop_relay(r);
 }
 
-static struct relay *new_relay(struct agent *a, uint64_t id, bool is_exec)
+static struct relay *new_relay(struct agent *a, uint64_t id, bool is_exec, int64_t credit)
 {
         struct relay *r;
 
@@ -106,6 +181,8 @@ static struct relay *new_relay(struct agent *a, uint64_t id, bool is_exec)
         r->agent = a;
         r->id = id;
         r->is_exec = is_exec;
+        r->by_credit = credit > 0;
+        r->credit = credit < STREAM_CREDIT_MAX ? credit : STREAM_CREDIT_MAX;
         *array_push(&a->relays) = r;
         return r;
 }
@@ -119,7 +196,7 @@ static void refuse(struct relay *r, const struct err *err)
 static void on_log(struct agent *a, const Pb__LogRequest *q)
 {
         struct log_options opt = { .follow = q->follow, .tail_lines = q->tail_lines > 0 ? q->tail_lines : -1 };
-        struct relay *r = new_relay(a, q->stream_id, false);
+        struct relay *r = new_relay(a, q->stream_id, false, q->credit);
         struct stream_sink sink = { on_data, on_end, r };
         struct err err = { 0 };
 
@@ -131,7 +208,7 @@ static void on_exec(struct agent *a, const Pb__ExecRequest *q)
 {
         const char **argv = mem_must(sizeof(*argv) * (q->n_command + 1));
         struct exec_options opt = { .argv = argv, .tty = q->tty, .rows = q->rows, .cols = q->cols, .term = q->term };
-        struct relay *r = new_relay(a, q->stream_id, true);
+        struct relay *r = new_relay(a, q->stream_id, true, q->credit);
         struct stream_sink sink = { on_data, on_end, r };
         struct err err = { 0 };
 
@@ -139,6 +216,8 @@ static void on_exec(struct agent *a, const Pb__ExecRequest *q)
                 argv[i] = q->command[i];
         if (r && a->ops->exec(a->runtime, q->workload_id, &opt, &sink, &r->stream, &err) < 0)
                 refuse(r, &err);
+        else if (r)
+                look_at_input(r);
         mem_free(argv);
 }
 
@@ -155,8 +234,10 @@ static void on_exec_input(struct agent *a, const Pb__ExecInput *in)
                 refuse(r, &(struct err){ .code = ERR_LIMIT, .msg = "input came faster than the command reads it" });
                 return;
         }
+        r->input_bytes += (int64_t)in->data.len;
         if (in->eof)
                 r->stream->ops->write_eof(r->stream);
+        look_at_input(r);
 }
 
 void agent_stream_message(struct agent *a, const Pb__ServerMessage *m)
@@ -169,6 +250,8 @@ void agent_stream_message(struct agent *a, const Pb__ServerMessage *m)
                 on_exec(a, m->exec);
         else if (m->exec_input)
                 on_exec_input(a, m->exec_input);
+        else if (m->credit)
+                on_credit(a, m->credit);
         else if (m->cancel && (r = find_relay(a, m->cancel->stream_id))) {
                 r->stream->ops->close(r->stream);
                 drop_relay(r);
@@ -190,9 +273,7 @@ void agent_streams_resume(struct agent *a)
         for (size_t i = 0; i < a->relays.len; i++) {
                 struct relay *r = a->relays.at[i];
 
-                if (r->paused) {
-                        r->paused = false;
-                        r->stream->ops->resume(r->stream);
-                }
+                r->no_room = false;
+                resume(r);
         }
 }

@@ -171,6 +171,7 @@ static void send_hello(struct builder *b)
         h.applied = pack_cursor(b->a, e->cursor);
         h.units = engine_statuses(e, b->a, &h.n_units);
         h.protocol = 1;
+        h.stream_credit = true;
         m.hello = &h;
         send_message(b, &m, true);
         clear_reports(e);

@@ -82,6 +82,8 @@ struct stream_ops {
         void (*write_eof)(struct stream *s);
         void (*resize)(struct stream *s, int rows, int cols);
         void (*close)(struct stream *s); /* ends it, kills an exec; frees; end() is not called */
+        size_t (*waiting)(
+            const struct stream *s); /* bytes of stdin that were written and the command has not read; NULL: it has no stdin */
 };
 struct stream {
         const struct stream_ops *ops;

@@ -234,6 +234,7 @@ static const struct rule rules[] = {
         { "Hello", "key", .max_len = 64 },
         { "Hello", "token", .max_len = 64 },
         { "Hello", "protocol", .min = 0, .max = 1000 },
+        { "StreamCredit", "bytes", .min = 0, .max = INT64_C(1) << 30 },
         { "NodeUsage", "cpu_used", .min = 0, .max = CPU_MAX },
         { "NodeUsage", "memory_used_mb", .min = 0, .max = MEMORY_MB_MAX },
         { "NodeUsage", "disk_used_gb", .min = 0, .max = DISK_GB_MAX },

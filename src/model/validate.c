@@ -539,7 +539,7 @@ int validate_unit_report(const Pb__UnitReport *report, struct err *err)
 
 int validate_agent_message(const Pb__AgentMessage *m, struct err *err)
 {
-        int set = !!m->hello + !!m->heartbeat + !!m->units + !!m->log + !!m->exec + !!m->definitions;
+        int set = !!m->hello + !!m->heartbeat + !!m->units + !!m->log + !!m->exec + !!m->definitions + !!m->credit;
 
         if (set != 1)
                 return fail(err, NULL, "exactly one field of an agent's message must be set", NULL);

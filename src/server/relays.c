@@ -4,6 +4,7 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/stream_credit.h"
 #include "model/pb.h"
 #include "model/validate.h"
 #include "net/grpc.h"
@@ -19,6 +20,7 @@
 #define SINK_BYTES (1024 * 1024)         /* given to the network at once; the rest waits in the backlog */
 #define TOTAL_BYTES (256u * 1024 * 1024) /* for all backlogs together */
 #define AGENT_BYTES (256 * 1024)         /* the user's input is not read while the agent has more than this waiting */
+#define HELD_MAX (8u * 1024 * 1024)      /* of a user's input, while the agent takes none */
 #define AGAIN_MS 20
 #define START_MS 500 /* an HTTP reader gets its headers after this long, also when nothing was written yet */
 #define COMMAND_MAX 256
@@ -27,7 +29,7 @@
 
 struct chunk {
         void *data;
-        size_t len;
+        size_t len, cost; /* cost: in credit */
 };
 
 struct relay {
@@ -48,6 +50,12 @@ struct relay {
         ARRAY(struct chunk) backlog; /* of the user */
         size_t backlog_first, backlog_bytes;
         bool ending; /* the agent has said all; closes when the backlog is out */
+        /* with an agent that knows credit (StreamCredit) */
+        bool by_credit;
+        int64_t owed;         /* of what the agent may send: passed on to the user, and not given back yet */
+        int64_t input_credit; /* bytes of input that the agent takes */
+        struct str held;      /* input that waits for it */
+        bool held_eof;
 };
 
 struct relays {
@@ -78,6 +86,7 @@ static void relay_free(struct relay *r)
         for (size_t i = r->backlog_first; i < r->backlog.len; i++)
                 mem_free(r->backlog.at[i].data);
         array_fini(&r->backlog);
+        str_fini(&r->held);
         arena_fini(&r->memory);
         mem_free(r);
 }
@@ -225,6 +234,7 @@ void relays_stop(struct relays *rs)
 }
 
 static void input_to_agent(struct relay *r, Pb__ExecInput *input);
+static void resume_user(struct relay *r);
 
 static void end_input(struct relay *r)
 {
@@ -259,6 +269,7 @@ static int ask_agent(struct relay *r)
                 log.workload_id = r->workload;
                 log.follow = r->logs->follow;
                 log.tail_lines = r->logs->tail_lines;
+                log.credit = r->by_credit ? STREAM_OUTPUT_WINDOW : 0;
                 m.log = &log;
         } else {
                 exec.stream_id = r->id;
@@ -269,6 +280,7 @@ static int ask_agent(struct relay *r)
                 exec.rows = r->exec->rows;
                 exec.cols = r->exec->cols;
                 exec.term = r->exec->term;
+                exec.credit = r->by_credit ? STREAM_OUTPUT_WINDOW : 0;
                 m.exec = &exec;
         }
         return sessions_send(r->io->sessions, r->session, &m);
@@ -305,15 +317,14 @@ static void on_located(void *ctx, const struct reply *reply)
         }
         r->session = reply->session;
         r->opened_ms = mono_ms();
+        r->by_credit = sessions_gives_credit(rs->io->sessions, r->session);
         if (ask_agent(r) < 0) {
                 r->session = 0;
                 finish_with(r, false, ERR_UNAVAILABLE, "the connection to the node's agent was lost", "try again when the node is back");
                 return;
         }
-        if (r->paused && r->sink.grpc) {
-                r->paused = false;
-                grpc_call_resume(r->sink.grpc);
-        }
+        if (!r->by_credit)
+                resume_user(r); /* otherwise with the first credit */
         if (r->exec && r->input_ended)
                 end_input(r);
         if (r->sink.http)
@@ -388,19 +399,36 @@ static size_t backlog_limit(const struct relays *rs, const struct relay *r)
         return share < most ? share : most;
 }
 
-/* Returns false when the relay is gone. */
-static bool to_user(struct relay *r, const void *data, size_t len)
+/* What has gone to the user may be sent anew. */
+static void give_credit(struct relay *r)
+{
+        Pb__ServerMessage m = PB__SERVER_MESSAGE__INIT;
+        Pb__StreamCredit credit = PB__STREAM_CREDIT__INIT;
+        if (!r->by_credit || !r->session || r->owed < STREAM_OUTPUT_WINDOW / 4)
+                return;
+        credit.stream_id = r->id;
+        credit.bytes = r->owed;
+        r->owed = 0;
+        m.credit = &credit;
+        sessions_send(r->io->sessions, r->session, &m); /* if it fails the session ends, and relays_session_gone() follows */
+}
+
+/* Returns false when the relay is gone. size: of the data that the agent counted. */
+static bool to_user(struct relay *r, const void *data, size_t len, size_t size)
 {
         struct relays *rs = r->io->relays;
+        size_t cost = size + STREAM_MESSAGE_COST;
         if (r->backlog.len == r->backlog_first && sink_queued_bytes(&r->sink) < SINK_BYTES) {
                 sink_send(&r->sink, data, len); /* if it fails, the user has gone and on_close follows */
+                r->owed += (int64_t)cost;
+                give_credit(r);
                 return true;
         }
         if (r->backlog_bytes + len > backlog_limit(rs, r)) {
                 finish_with(r, true, ERR_LIMIT, "the output came faster than it was read", "read faster, or ask for less with tail");
                 return false;
         }
-        *array_push(&r->backlog) = (struct chunk){ mem_dup(data, len), len };
+        *array_push(&r->backlog) = (struct chunk){ mem_dup(data, len), len, cost };
         r->backlog_bytes += len;
         look_again(rs);
         return true;
@@ -412,9 +440,11 @@ static void drain(struct relay *r)
                 struct chunk *c = &r->backlog.at[r->backlog_first++];
                 sink_send(&r->sink, c->data, c->len);
                 r->backlog_bytes -= c->len;
+                r->owed += (int64_t)c->cost;
                 mem_free(c->data);
                 c->data = NULL;
         }
+        give_credit(r);
         if (r->backlog_first == r->backlog.len) {
                 array_clear(&r->backlog);
                 r->backlog_first = 0;
@@ -445,14 +475,14 @@ void relays_log(struct relays *rs, uint64_t session, const Pb__LogChunk *chunk)
                 bool alive;
                 start_http(r);
                 if (r->sink.http)
-                        alive = to_user(r, chunk->data.data, chunk->data.len);
+                        alive = to_user(r, chunk->data.data, chunk->data.len, chunk->data.len);
                 else {
                         Pb__LogChunk out = *chunk;
                         struct str packed = STR_INIT;
                         out.stream_id = 0;
                         out.eof = false;
                         pb_pack(&packed, &out.base);
-                        alive = to_user(r, packed.buf, packed.len);
+                        alive = to_user(r, packed.buf, packed.len, chunk->data.len);
                         str_fini(&packed);
                 }
                 if (!alive)
@@ -478,7 +508,7 @@ void relays_exec(struct relays *rs, uint64_t session, const Pb__ExecOutput *out)
         struct str packed = STR_INIT;
         copy.stream_id = 0;
         pb_pack(&packed, &copy.base);
-        bool alive = to_user(r, packed.buf, packed.len);
+        bool alive = to_user(r, packed.buf, packed.len, out->data.len);
         str_fini(&packed);
         if (alive && out->eof)
                 agent_has_ended(r);
@@ -494,18 +524,85 @@ static void pause_user(struct relay *r)
         }
 }
 
-static void input_to_agent(struct relay *r, Pb__ExecInput *input)
+static void resume_user(struct relay *r)
+{
+        if (r->paused && r->sink.grpc) {
+                r->paused = false;
+                grpc_call_resume(r->sink.grpc);
+        }
+}
+
+static void send_input(struct relay *r, Pb__ExecInput *input)
 {
         Pb__ServerMessage m = PB__SERVER_MESSAGE__INIT;
         input->stream_id = r->id;
         m.exec_input = input;
+        sessions_send(r->io->sessions, r->session, &m); /* if it fails the session ends, and relays_session_gone() follows */
+}
+
+/* As much of what is held as the agent takes; the user is read only while nothing is held. */
+static void send_held(struct relay *r)
+{
+        size_t n = r->input_credit < (int64_t)r->held.len ? (size_t)r->input_credit : r->held.len;
+        if (n) {
+                Pb__ExecInput input = PB__EXEC_INPUT__INIT;
+                input.data = (ProtobufCBinaryData){ n, (uint8_t *)r->held.buf };
+                r->input_credit -= (int64_t)n;
+                send_input(r, &input);
+                memmove(r->held.buf, r->held.buf + n, r->held.len - n);
+                r->held.len -= n;
+        }
+        if (!r->held.len && r->held_eof) {
+                Pb__ExecInput input = PB__EXEC_INPUT__INIT;
+                input.eof = true;
+                r->held_eof = false;
+                send_input(r, &input);
+        }
+        if (r->held.len || r->input_credit <= 0)
+                pause_user(r);
+        else
+                resume_user(r);
+}
+
+static void input_by_credit(struct relay *r, Pb__ExecInput *input)
+{
+        if (input->rows > 0 && input->cols > 0) {
+                Pb__ExecInput size = PB__EXEC_INPUT__INIT;
+                size.rows = input->rows;
+                size.cols = input->cols;
+                send_input(r, &size);
+        }
+        if (r->held.len + input->data.len > HELD_MAX) { /* it is paused: whoever sends so much at once does not care */
+                finish_with(r, true, ERR_LIMIT, "the input came faster than the command reads it", "send it in smaller pieces");
+                return;
+        }
+        str_add(&r->held, input->data.data, input->data.len);
+        r->held_eof = r->held_eof || input->eof;
+        send_held(r);
+}
+
+static void input_to_agent(struct relay *r, Pb__ExecInput *input)
+{
         if (!r->session)
                 return;
-        sessions_send(r->io->sessions, r->session, &m); /* if it fails the session ends, and relays_session_gone() follows */
+        if (r->by_credit) {
+                input_by_credit(r, input);
+                return;
+        }
+        send_input(r, input);
         if (sessions_queued_bytes(r->io->sessions, r->session) > AGENT_BYTES) {
                 pause_user(r);
                 look_again(r->io->relays);
         }
+}
+
+void relays_credit(struct relays *rs, uint64_t session, const Pb__StreamCredit *credit)
+{
+        struct relay *r = find(rs, credit->stream_id, session);
+        if (!r || !r->exec || !r->by_credit || credit->bytes <= 0)
+                return; /* it ended while this was on its way */
+        r->input_credit = credit->bytes < STREAM_CREDIT_MAX - r->input_credit ? r->input_credit + credit->bytes : STREAM_CREDIT_MAX;
+        send_held(r);
 }
 
 static void on_again(evutil_socket_t fd, short what, void *ctx)
@@ -521,16 +618,16 @@ static void on_again(evutil_socket_t fd, short what, void *ctx)
                         continue;
                 if (r->sink.http && !r->started && r->session && now - r->opened_ms >= START_MS)
                         start_http(r);
-                if (r->paused && r->session && sessions_queued_bytes(rs->io->sessions, r->session) < AGENT_BYTES / 2) {
-                        r->paused = false;
-                        grpc_call_resume(r->sink.grpc);
-                }
+                bool waits = r->paused && r->session && !r->by_credit; /* for the agent's queue */
+                if (waits && sessions_queued_bytes(rs->io->sessions, r->session) < AGENT_BYTES / 2)
+                        resume_user(r);
                 drain(r);
                 if (r->ending && r->backlog.len == r->backlog_first) {
                         finish(r, NULL);
                         continue;
                 }
-                more |= r->backlog.len > r->backlog_first || (r->paused && r->session) || (r->sink.http && !r->started && r->session);
+                more |= r->backlog.len > r->backlog_first || (r->paused && r->session && !r->by_credit) ||
+                        (r->sink.http && !r->started && r->session);
         }
         if (more)
                 look_again(rs);

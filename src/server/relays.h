@@ -4,6 +4,9 @@
  * the user takes it; what does not fit waits here up to a limit, beyond which the relay is ended with a sentence. What the user sends is read only while
  * the agent's queue is short. Either side going away ends the other.
  *
+ * Agents that know credit (StreamCredit) send no more output than the user takes, so that limit is never met; and
+ * the user's input is read only as the command reads it. Without it a command that reads slowly was killed.
+ *
  * A caller has a share of all relays, and at most half of those through one agent, so that others get through too (A7). Over gRPC a relay is
  * made when the first message is there (rpc.c), never by headers alone.
  */
@@ -34,6 +37,7 @@ struct grpc_callbacks relays_callbacks(bool exec);
 /* From an agent. Unknown streams and streams of other sessions are answered with a cancellation. */
 void relays_log(struct relays *r, uint64_t session, const Pb__LogChunk *chunk);
 void relays_exec(struct relays *r, uint64_t session, const Pb__ExecOutput *out);
+void relays_credit(struct relays *r, uint64_t session, const Pb__StreamCredit *credit);
 void relays_session_gone(struct relays *r, uint64_t session);
 void relays_stop(struct relays *r);
 

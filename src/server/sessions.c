@@ -28,6 +28,7 @@ struct session {
         struct io *io;
         struct grpc_call *call;                  /* NULL: ended; kept only until the core has been told */
         bool greeted;                            /* Hello was taken: the core knows this stream */
+        bool gives_credit;                       /* it knows StreamCredit */
         bool ended;                              /* by us: nothing more is read from it */
         char node[NODE_ID_SHOWN];                /* for logs */
         int64_t cert_begins_at, cert_expires_at; /* as the agent says; 0: it has none */
@@ -312,6 +313,7 @@ static void on_hello(struct session *ss, struct ring_msg *msg, Pb__AgentMessage 
                 return;
         }
         ss->greeted = true;
+        ss->gives_credit = m->hello->stream_credit;
         strncpy(ss->node, m->hello->node_id, sizeof(ss->node) - 1);
         log_debug("agent says hello", LOG_S("node", ss->node), LOG_I("session", ss->id), LOG_I("units", m->hello->n_units));
         m->hello->ip = host_of(&msg->memory, grpc_call_peer(ss->call));
@@ -372,6 +374,8 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
                 relays_log(ss->io->relays, ss->id, m->log);
         else if (m->exec)
                 relays_exec(ss->io->relays, ss->id, m->exec);
+        else if (m->credit)
+                relays_credit(ss->io->relays, ss->id, m->credit);
         ring_msg_free(msg);
 }
 
@@ -483,6 +487,12 @@ bool sessions_has(const struct sessions *s, uint64_t session)
 {
         struct session *ss = find(s, session);
         return ss && ss->call && !ss->ended;
+}
+
+bool sessions_gives_credit(const struct sessions *s, uint64_t session)
+{
+        struct session *ss = find(s, session);
+        return ss && ss->gives_credit;
 }
 
 /* Plans are put together from units that the core has packed already: ten thousand agents after a restart cost no unpacking here. The field numbers

@@ -51,6 +51,7 @@ void sessions_certificates(const struct sessions *s, int64_t now_ms, struct agen
 int sessions_send(struct sessions *s, uint64_t session, const Pb__ServerMessage *msg);
 size_t sessions_queued_bytes(const struct sessions *s, uint64_t session);
 bool sessions_has(const struct sessions *s, uint64_t session);
+bool sessions_gives_credit(const struct sessions *s, uint64_t session); /* its agent knows StreamCredit */
 
 /* Appends a packed ServerMessage that holds a plan, made of packed PlanUnits, each as field 4 of Plan (tag, length, bytes). Exposed for its test. */
 struct str;

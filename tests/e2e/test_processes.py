@@ -2,6 +2,7 @@
 import contextlib
 import fcntl
 import glob
+import http.client
 import os
 import pty
 import shutil
@@ -10,7 +11,7 @@ import subprocess
 import time
 import unittest
 
-from berthtest import Case, alive
+from berthtest import TIMEOUT, Case, alive
 from test_faults import guarded, lines
 
 CAN_UNSHARE = os.geteuid() == 0 and shutil.which("unshare")
@@ -344,3 +345,52 @@ class Told(Case):
         none["resources"] = {"cpu": 0, "memory_mb": 0}  # said: then that is what it gets
         self.assertEqual(c.api.call("PUT", "/v1/workloads/none", none).status, 201)
         self.assertEqual(c.workload("none").get("resources", {}), {})
+
+
+class Windows(Case):
+    # R: C40, D8
+    def test_a_command_that_reads_slowly_makes_its_writer_wait(self):
+        c = self.cluster(nodes=1)
+        c.apply("w")
+        c.wait_phase("w", "Running")
+        go, data = os.path.join(c.dir, "go"), os.path.join(c.dir, "data")
+        with open(data, "wb") as f:
+            f.write(os.urandom(1 << 20) * 24)
+        with open(data, "rb") as f:
+            p = subprocess.Popen([c.cli_binary, "exec", "-i", "w", "--", "sh", "-c", f"echo ready; while [ ! -e {go} ]; do sleep 0.05; done; cksum"],
+                                 env={**c.env, "BERTH_SERVER": c.grpc_address}, stdin=f, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.addCleanup(p.kill)
+            self.assertEqual(p.stdout.readline(), b"ready\n")
+            # While it does not read, others do what they want, and the writer stands still: no more is taken from the file.
+            for _ in range(20):
+                self.assertEqual(c.ok("exec", "-i", "w", "--", "cat", stdin="hello").out, "hello")
+                self.assertIsNone(p.poll())
+            before = os.lseek(f.fileno(), 0, os.SEEK_CUR)
+            self.assertLess(before, 16 << 20)
+            open(go, "w").close()
+            out, err = p.communicate(timeout=TIMEOUT)
+        self.assertEqual(p.returncode, 0, err)
+        self.assertEqual(out.split()[:2], subprocess.run(["cksum", data], capture_output=True, check=True).stdout.split()[:2])
+
+    # R: C40 A11, D8
+    def test_a_slow_reader_of_logs_loses_nothing_and_holds_up_nobody(self):
+        c = self.cluster(nodes=1)
+        w = c.manifest("w", command=["sh", "-c", "i=0; seq -f '%.0f 0123456789012345678901234567890123456789012345678901234567890123456789' 1 300000; echo end; exec sleep 100000"])
+        w["spec"]["log_max_kb"] = 200000
+        self.assertEqual(c.api.call("PUT", "/v1/workloads/w", w).status, 201)
+        c.wait_phase("w", "Running")
+        c.wait_for("all of it", lambda: c.ok("logs", "w", "--tail", "1").out == "end\n")
+        p = subprocess.Popen([c.cli_binary, "logs", "w"], env={**c.env, "BERTH_SERVER": c.grpc_address}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE)
+        self.addCleanup(p.kill)
+        first = p.stdout.readline()
+        host, port = c.address.rsplit(":", 1)
+        slow = http.client.HTTPConnection(host, int(port), timeout=TIMEOUT)
+        self.addCleanup(slow.close)
+        slow.request("GET", "/v1/workloads/w/logs")
+        answer = slow.getresponse()
+        for _ in range(20):  # neither is read meanwhile
+            self.assertEqual(c.ok("exec", "w", "--", "echo", "here").out, "here\n")
+        lines_read = 1 + sum(1 for _ in p.stdout)
+        self.assertEqual((first.split()[0], lines_read, p.wait()), (b"1", 300001, 0), p.stderr.read())
+        self.assertEqual(answer.read().count(b"\n"), 300001)

@@ -172,7 +172,14 @@ static void stream_close(struct stream *st)
         stream_free((struct fstream *)st);
 }
 
-static const struct stream_ops fstream_ops = { stream_resume, stream_write, stream_write_eof, stream_resize, stream_close };
+static size_t stream_waiting(const struct stream *st)
+{
+        const struct fstream *s = (const struct fstream *)st;
+
+        return s->call ? grpc_call_queued_bytes(s->call) : 0;
+}
+
+static const struct stream_ops fstream_ops = { stream_resume, stream_write, stream_write_eof, stream_resize, stream_close, stream_waiting };
 
 /* ---- opening ---- */
 

@@ -431,6 +431,11 @@ bool api_write(struct api_call *c, const void *data, size_t len)
         return true;
 }
 
+size_t api_unsent(const struct api_call *c)
+{
+        return c->ended ? 0 : evbuffer_get_length(c->stage == STAGE_RAW ? bufferevent_get_output(c->bev) : c->out);
+}
+
 void api_write_eof(struct api_call *c)
 {
         c->write_eof = true;

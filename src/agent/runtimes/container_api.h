@@ -50,6 +50,7 @@ void api_cancel(struct api_call *call);
 void api_resume(struct api_call *call);
 /* Raw streams: false when more than API_UNSENT_MAX would wait (nothing taken). Before the upgrade it waits. */
 bool api_write(struct api_call *call, const void *data, size_t len);
+size_t api_unsent(const struct api_call *c); /* bytes that were written and the engine has not taken */
 void api_write_eof(struct api_call *call);
 
 /* One call, waited for, on a loop of its own: for the start of the agent, when nothing else runs yet. Body in the caller's hands (mem_free).

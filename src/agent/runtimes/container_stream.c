@@ -489,7 +489,15 @@ static void cstream_close(struct stream *st)
         evtimer_add(s->timer, (&(struct timeval){ 0, 0 }));
 }
 
-static const struct stream_ops cstream_ops = { cstream_resume, cstream_write, cstream_write_eof, cstream_resize, cstream_close };
+static size_t cstream_waiting(const struct stream *st)
+{
+        const struct cstream *s = (const struct cstream *)st;
+
+        return s->input.len + (s->exec_id && s->sources.len && s->sources.at[0]->call ? api_unsent(s->sources.at[0]->call) : 0);
+}
+
+static const struct stream_ops cstream_ops = { cstream_resume, cstream_write, cstream_write_eof,
+                                               cstream_resize, cstream_close, cstream_waiting };
 
 /* ---- opening ---- */
 

@@ -281,7 +281,12 @@ static void exec_close(struct stream *st)
                 free_exec(s);
 }
 
-static const struct stream_ops exec_ops = { exec_resume, exec_write, exec_write_eof, exec_resize, exec_close };
+static size_t exec_waiting(const struct stream *st)
+{
+        return evbuffer_get_length(((const struct exec_stream *)st)->input);
+}
+
+static const struct stream_ops exec_ops = { exec_resume, exec_write, exec_write_eof, exec_resize, exec_close, exec_waiting };
 
 /* ---- starting ---- */
 

@@ -312,7 +312,7 @@ static void log_close(struct stream *st)
                 free_stream(s);
 }
 
-static const struct stream_ops log_ops = { log_resume, log_write_nothing, log_eof_nothing, log_resize_nothing, log_close };
+static const struct stream_ops log_ops = { log_resume, log_write_nothing, log_eof_nothing, log_resize_nothing, log_close, NULL };
 
 int logread_open(struct runtime *rt, const char *workload_id, const struct log_options *opt, const struct stream_sink *sink,
                  struct stream **ret, struct err *err)
