@@ -15,7 +15,7 @@
 /* What a workload gets that says nothing about resources, in a manifest or to berth run. */
 #define WORKLOAD_DEFAULT_CPU_MILLI 100
 #define WORKLOAD_DEFAULT_MEMORY_MB 128
-#define APPLY_ITEMS_MAX 1000                 /* workloads in one request */
+#define APPLY_ITEMS_MAX 1000 /* workloads in one request */
 #define LIST_LIMIT_DEFAULT 500
 #define LIST_LIMIT_MAX 5000
 #define HELLO_UNITS_MAX 100000

@@ -1,7 +1,7 @@
 /* agent/runtimes/logread.c: reading a unit's output, with tail and follow.
  *
  * The stream reads old file, then current file, a piece per turn of the loop; when the taker wants no more it waits for resume() with nothing but one piece in
- * memory. A follower at the end of the file waits for inotify (one instance for all streams), moves on to the new file after a rotation, and ends when
+ * memory. A follower at the end of the file waits for inotify (one instance for all streams), moves on to the next file after a rotation, and ends when
  * the unit has ended and everything is read.
  */
 #include "agent/runtimes/logfile.h"
@@ -188,24 +188,32 @@ static ssize_t read_piece(struct log_stream *s)
         return n;
 }
 
-/* At the end of what is open: is there a file after it? */
+static bool is_same_file(int a, int b)
+{
+        struct stat one, other;
+
+        return a >= 0 && b >= 0 && fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_ino == other.st_ino && one.st_dev == other.st_dev;
+}
+
+/* At the end of what is open: is there a file after it? If what is open was rotated twice, it is neither of the two that are there, and
+ * the older one of them comes next. What was dropped while nobody read it is lost: the size of what is kept is bounded. */
 static bool next_file(struct log_stream *s)
 {
-        struct stat mine, current;
-        int fd;
+        _cleanup_(fd_closep) int current = open_log(s, LOG_NAME);
+        _cleanup_(fd_closep) int old = -1;
 
-        if (s->fd >= 0 && !s->reading_old && fstat(s->fd, &mine) == 0 && stat(fmt("%s/" LOG_NAME, s->dir), &current) == 0 &&
-            mine.st_ino == current.st_ino)
+        if (current < 0 || is_same_file(s->fd, current))
                 return false;
         if (s->fd >= 0 && read_piece(s) > 0) /* written between our last read and the rotation */
                 return true;
-        fd = open_log(s, LOG_NAME);
-        if (fd < 0)
-                return false;
-        if (s->fd >= 0)
-                close(s->fd);
-        s->fd = fd;
-        s->reading_old = false;
+        old = open_log(s, LOG_OLD_NAME);
+        s->reading_old = old >= 0 && !is_same_file(s->fd, old);
+        fd_closep(&s->fd);
+        s->fd = s->reading_old ? old : current;
+        if (s->reading_old)
+                old = -1;
+        else
+                current = -1;
         str_clear(&s->buf); /* a piece without an end, from a disk that was full */
         return true;
 }

@@ -261,8 +261,8 @@ static void mock_stream_close(struct stream *s)
 {
         mock_stream_free((struct mock_stream *)s);
 }
-static const struct stream_ops mock_stream_ops = { mock_stream_nothing, mock_stream_write, mock_stream_nothing, mock_stream_resize,
-                                                   mock_stream_close, NULL };
+static const struct stream_ops mock_stream_ops = { mock_stream_nothing, mock_stream_write, mock_stream_nothing,
+                                                   mock_stream_resize,  mock_stream_close, NULL };
 
 static int mock_stream_open(struct runtime *rt, const char *id, bool is_exec, const char *text, const struct stream_sink *sink,
                             struct stream **ret, struct err *err)

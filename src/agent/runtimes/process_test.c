@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -737,6 +738,50 @@ static void a_follower_may_come_before_the_start(void **state)
         teardown(&r);
 }
 
+/* R: C40, D10: two rotations while a reader was held up: the file in between is still there, and is read. */
+static void a_reader_skips_no_file_after_two_rotations(void **state)
+{
+        struct rig r;
+        struct def d;
+        struct taker t = { .refuse_more = true };
+        struct stream *s;
+        const char *at;
+
+        (void)state;
+        setup(&r);
+        def_init(&d, fmt("echo first; while [ ! -e %s/go ]; do sleep 0.01; done; "
+                         "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo line $i %s; done; echo end; sleep 1000",
+                         r.dir, "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"));
+        d.spec.log_max_kb = 32; /* half of it in each file: about 115 lines */
+        launch_def(&r, "a", &d);
+        await(&r, RUNTIME_STARTED, "a");
+        s = open_logs(&r, "a", true, -1, &t);
+        await_text(&r, &t, "first\n");
+        close(open(fmt("%s/go", r.dir), O_CREAT | O_WRONLY, 0600));
+        for (int64_t until = clock_mono_ns() / 1000000 + WAIT_MS;;) {
+                struct str text = STR_INIT;
+                bool whole = file_read(fmt("%s/" LOG_NAME, unit_dir(&r, "a")), 1 << 20, &text, NULL) == 0 && strstr(str_c(&text), "end\n");
+
+                str_fini(&text);
+                if (whole)
+                        break;
+                assert_true(clock_mono_ns() / 1000000 < until);
+                usleep(10000);
+        }
+        t.refuse_more = false;
+        s->ops->resume(s);
+        await_text(&r, &t, "end\n");
+        at = str_c(&t.out);
+        for (int i = 1; i <= 300; i++) {
+                at = strstr(at, fmt("line %d ", i));
+                if (!at)
+                        fail_msg("line %d is not there", i);
+        }
+        s->ops->close(s);
+        taker_fini(&t);
+        teardown(&r);
+}
+
 /* R: C40 */
 static void exec_runs_inside_the_unit(void **state)
 {
@@ -902,6 +947,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test_teardown(output_is_bounded_and_the_newest_is_kept, after_each),
                 cmocka_unit_test_teardown(logs_are_followed_over_rotation_and_pauses, after_each),
                 cmocka_unit_test_teardown(a_follower_may_come_before_the_start, after_each),
+                cmocka_unit_test_teardown(a_reader_skips_no_file_after_two_rotations, after_each),
                 cmocka_unit_test_teardown(exec_runs_inside_the_unit, after_each),
                 cmocka_unit_test_teardown(remove_leaves_nothing, after_each),
                 cmocka_unit_test_teardown(a_second_copy_is_refused, after_each),
