@@ -258,7 +258,7 @@ static int do_heartbeat(struct rig *r)
 
 static int do_report(struct rig *r)
 {
-        Pb__PlanUnit unit = PB__PLAN_UNIT__INIT;
+        Pb__PlanEntry unit = PB__PLAN_ENTRY__INIT;
         if (agent_is_closed(r->agent, 0, NULL))
                 return 0;
         agent_report(r->agent, "stranger", &unit, PB__ACTUAL_STATE__E__Running);

@@ -169,7 +169,8 @@ static void plan_unit(const char *id, uint64_t token, Pb__DesiredState__E desire
         Pb__ServerMessage m = PB__SERVER_MESSAGE__INIT;
         Pb__Plan plan = PB__PLAN__INIT;
         Pb__Cursor cursor = PB__CURSOR__INIT;
-        Pb__PlanUnit unit = PB__PLAN_UNIT__INIT, *units[] = { &unit };
+        Pb__PlanEntry unit = PB__PLAN_ENTRY__INIT, *units[] = { &unit };
+        uint8_t packed[4096];
         Pb__Token tok = PB__TOKEN__INIT;
         Pb__Workload w = PB__WORKLOAD__INIT;
         Pb__Spec spec = PB__SPEC__INIT;
@@ -187,7 +188,10 @@ static void plan_unit(const char *id, uint64_t token, Pb__DesiredState__E desire
         w.stop_grace_seconds = 3;
         unit.token = &tok;
         unit.desired_state = desired;
-        unit.workload = script ? &w : NULL;
+        if (script) {
+                assert_true(pb__workload__get_packed_size(&w) <= sizeof(packed));
+                unit.workload = (ProtobufCBinaryData){ pb__workload__pack(&w, packed), packed };
+        }
         plan.cursor = &cursor;
         plan.complete = plan.last = true;
         plan.units = units;

@@ -39,6 +39,10 @@
  *       loss, so after one it may well have run. Then it is reported as ended, nobody knows how, and
  *       the server decides.
  *
+ *  (14) What the server sends with a definition (its warrant) is kept on disk with the definition's
+ *       very bytes, and returned as it is. A plan that brings nothing new but these is taken down, and
+ *       restarts nothing: so units of an agent that knew no warrants get theirs.
+ *
  * What the states in a report mean:
  *   Pending  accepted, not started yet (waits for a stop, a removal, or the plan's word after an agent's restart), or being started; told with the next
  *            heartbeat or with the next report of something else: the server decides nothing on it, and a start is mostly over before

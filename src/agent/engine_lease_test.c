@@ -5,10 +5,18 @@
 static void plan_exclusive(struct rig *r, uint64_t seq, const char *id, uint64_t token, Pb__DesiredState__E desired, Pb__Exclusive__E how)
 {
         struct plan p;
+        Pb__Workload w = PB__WORKLOAD__INIT;
+        Pb__Spec spec = PB__SPEC__INIT;
 
         plan_begin(&p, 1, seq, false, false);
         plan_add(&p, id, token, desired, "r1");
-        p.workloads[0].exclusive = how;
+        w.id = (char *)(uintptr_t)id;
+        w.type = PB__WORKLOAD_TYPE__E__process;
+        w.revision_id = (char *)(uintptr_t) "r1";
+        w.spec = &spec;
+        w.stop_grace_seconds = 7;
+        w.exclusive = how;
+        plan_define(&p, 0, &w);
         say(r, &p.m);
 }
 

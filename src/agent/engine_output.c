@@ -262,6 +262,23 @@ static Pb__Workload *pack_definition(struct arena *a, const struct engine *e, co
         return w;
 }
 
+/* (14): as it came. */
+static Pb__HeldUnit *pack_held(struct arena *a, struct engine *e, const char *id)
+{
+        struct unit *u = engine_find(e, id);
+        Pb__HeldUnit *m = arena_new(a, Pb__HeldUnit);
+
+        pb__held_unit__init(m);
+        m->workload_id = arena_strdup(a, id);
+        if (!u || !u->workload)
+                return m;
+        m->token = pack_token(a, u->token);
+        m->desired_state = u->desired;
+        m->definition = (ProtobufCBinaryData){ u->workload_len, u->workload };
+        m->warrant = (ProtobufCBinaryData){ u->warrant_len, u->warrant };
+        return m;
+}
+
 static void send_definitions(struct builder *b)
 {
         struct engine *e = b->e;
@@ -271,18 +288,22 @@ static void send_definitions(struct builder *b)
         if (!e->describe.len)
                 return;
         d.units = arena_new_n(b->a, Pb__Workload *, e->describe.len);
+        d.held = arena_new_n(b->a, Pb__HeldUnit *, e->describe.len);
         for (size_t i = 0; i < e->describe.len; i++) {
-                Pb__Workload *w = pack_definition(b->a, e, e->describe.at[i]);
-
-                d.units[d.n_units++] = w;
-                bytes += pb__workload__get_packed_size(w);
-                if (bytes >= DEFINITIONS_BYTES || d.n_units >= DEFINITIONS_AT_ONCE || i + 1 == e->describe.len) {
+                if (e->describe_held)
+                        d.held[d.n_held++] = pack_held(b->a, e, e->describe.at[i]);
+                else
+                        d.units[d.n_units++] = pack_definition(b->a, e, e->describe.at[i]);
+                bytes += e->describe_held ? pb__held_unit__get_packed_size(d.held[d.n_held - 1])
+                                          : pb__workload__get_packed_size(d.units[d.n_units - 1]);
+                if (bytes >= DEFINITIONS_BYTES || d.n_units + d.n_held >= DEFINITIONS_AT_ONCE || i + 1 == e->describe.len) {
                         Pb__AgentMessage m = PB__AGENT_MESSAGE__INIT;
 
                         m.definitions = &d;
                         send_message(b, &m, false);
                         d.units += d.n_units;
-                        d.n_units = 0;
+                        d.held += d.n_held;
+                        d.n_units = d.n_held = 0;
                         bytes = 0;
                 }
         }
@@ -338,20 +359,22 @@ static void *as_field(struct arena *a, unsigned field, const void *data, size_t 
         return p;
 }
 
-/* The definition goes in as it was packed: a start would unpack and pack it twice otherwise. UnitRecord.plan = 1, PlanUnit.workload = 4. */
+/* The definition goes in as it was packed, without a copy on the way. UnitRecord.plan = 1. */
 static void persist_unit(struct builder *b, struct unit *u)
 {
         Pb__UnitRecord r = PB__UNIT_RECORD__INIT;
-        Pb__PlanUnit plan = PB__PLAN_UNIT__INIT;
-        void *workload = NULL, *data;
+        Pb__PlanEntry plan = PB__PLAN_ENTRY__INIT;
+        void *data;
         size_t len = 0;
 
         plan.workload_id = u->id;
         plan.token = pack_token(b->a, u->token);
         plan.desired_state = u->desired;
-        if (u->workload)
-                workload = as_field(b->a, 4, u->workload, u->workload_len, &len);
-        data = pb_pack_before(b->a, &plan.base, workload, len, &len);
+        if (u->workload) {
+                plan.workload = (ProtobufCBinaryData){ u->workload_len, u->workload };
+                plan.warrant = (ProtobufCBinaryData){ u->warrant_len, u->warrant };
+        }
+        data = pb_pack_arena(b->a, &plan.base, &len);
         data = as_field(b->a, 1, data, len, &len);
         if (u->launched_revision && !MUTANT(launch_forgotten)) {
                 r.launched_token = pack_token(b->a, u->launched);
@@ -514,6 +537,8 @@ static void load_status(struct unit *u, const Pb__UnitStatus *s)
 int engine_load_unit(struct engine *e, const void *data, size_t len, struct err *err)
 {
         Pb__UnitRecord *r = pb__unit_record__unpack(NULL, len, data);
+        struct arena arena = ARENA_INIT;
+        const Pb__Workload *w;
         struct unit *u;
 
         if (!r || !r->plan || !r->plan->token || !engine_id_is_safe(r->plan->workload_id)) {
@@ -530,12 +555,14 @@ int engine_load_unit(struct engine *e, const void *data, size_t len, struct err 
         u->desired = r->plan->desired_state;
         if (r->status)
                 load_status(u, r->status);
-        if (r->plan->workload)
-                engine_take_definition(e, u, r->plan->workload);
+        w = engine_read_definition(&arena, r->plan);
+        if (w) /* what it cannot read it does not know */
+                engine_take_definition(e, u, r->plan, w);
+        arena_fini(&arena);
         if (r->launched_token) {
                 u->launched = (struct unit_token){ r->launched_token->epoch, r->launched_token->seq };
                 u->launched_revision = mem_strdup(r->launched_revision ? r->launched_revision : "");
-                if (!r->plan->workload) /* a copy that was found without a record: all that is known is what was launched */
+                if (!u->workload) /* a copy that was found without a record: all that is known is what was launched */
                         unit_set_string(&u->revision, u->launched_revision);
         }
         u->launched_here = str_eq(r->launched_boot ? r->launched_boot : "", e->boot_id);

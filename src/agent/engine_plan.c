@@ -1,8 +1,10 @@
 /* agent/engine_plan.c: what the server says: Welcome, plans and their units. The rules and their numbers stand in engine.h. */
 #include "agent/engine.h"
 #include "agent/engine_state.h"
+#include "base/arena.h"
 #include "base/mutant.h"
 #include "base/str.h"
+#include "model/pb.h"
 #include <string.h>
 
 #define MAX_GRACE_SECONDS 86400
@@ -22,14 +24,26 @@ bool engine_id_is_safe(const char *id)
         return strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == len;
 }
 
-void engine_take_definition(struct engine *e, struct unit *u, const Pb__Workload *w)
+const Pb__Workload *engine_read_definition(struct arena *arena, const Pb__PlanEntry *p)
+{
+        ProtobufCMessage *m = NULL;
+        struct err err;
+
+        if (!p->workload.len || pb_unpack(&pb__workload__descriptor, p->workload.data, p->workload.len, arena, &m, &err) < 0)
+                return NULL;
+        return (const Pb__Workload *)m;
+}
+
+void engine_take_definition(struct engine *e, struct unit *u, const Pb__PlanEntry *p, const Pb__Workload *w)
 {
         int64_t grace_s = w->stop_grace_seconds > 0 ? w->stop_grace_seconds : DEFAULT_GRACE_SECONDS;
 
         mem_free(u->workload);
-        u->workload_len = pb__workload__get_packed_size(w);
-        u->workload = mem_must(u->workload_len ? u->workload_len : 1);
-        pb__workload__pack(w, u->workload);
+        u->workload_len = p->workload.len;
+        u->workload = mem_dup(p->workload.data, p->workload.len);
+        u->warrant_len = p->warrant.len <= sizeof(u->warrant) ? p->warrant.len : 0;
+        if (u->warrant_len)
+                memcpy(u->warrant, p->warrant.data, u->warrant_len);
         unit_set_string(&u->revision, w->revision_id);
         u->type = w->type;
         engine_lease_count(e, u, w->exclusive == PB__EXCLUSIVE__E__movable);
@@ -52,19 +66,32 @@ static void accept_removal(struct engine *e, struct unit *u, struct unit_token t
         }
 }
 
-/* desired Running or Stopped. */
-static void accept_wish(struct engine *e, struct unit *u, struct unit_token token, const Pb__PlanUnit *p)
+/* What the plan brings is what is here already, byte for byte. */
+static bool is_kept(const struct unit *u, const Pb__PlanEntry *p)
 {
-        const char *revision = p->workload ? p->workload->revision_id : u->revision;
+        return u->workload_len == p->workload.len && memcmp(u->workload, p->workload.data, u->workload_len) == 0 &&
+               u->warrant_len == p->warrant.len && (!u->warrant_len || memcmp(u->warrant, p->warrant.data, u->warrant_len) == 0);
+}
+
+/* desired Running or Stopped. w: the definition that came, NULL if none did. */
+static void accept_wish(struct engine *e, struct unit *u, struct unit_token token, const Pb__PlanEntry *p, const Pb__Workload *w)
+{
+        const char *revision = w ? w->revision_id : u->revision;
         bool same = unit_token_cmp(token, u->token) == 0 && str_eq(revision, u->revision) && p->desired_state == u->desired;
 
         u->confirmed = true;
-        if (same && u->workload)
-                return; /* (3) */
+        if (same && u->workload) {                           /* (3) */
+                if (w && p->warrant.len && !is_kept(u, p)) { /* (14) */
+                        engine_take_definition(e, u, p, w);
+                        engine_mark_dirty(e, u);
+                }
+                return;
+        }
         u->token = token;
         u->desired = p->desired_state;
-        if (p->workload)
-                engine_take_definition(e, u, p->workload);
+        u->warrant_len = 0; /* it speaks of another token */
+        if (w)
+                engine_take_definition(e, u, p, w);
         engine_mark_dirty(e, u);
         if (u->desired == PB__DESIRED_STATE__E__Running) {
                 if (unit_was_launched(u)) {
@@ -83,30 +110,40 @@ static void accept_wish(struct engine *e, struct unit *u, struct unit_token toke
         }
 }
 
-static void refuse(struct engine *e, const Pb__PlanUnit *p, struct unit_token token, const char *why)
+static void refuse(struct engine *e, const Pb__PlanEntry *p, const Pb__Workload *w, struct unit_token token, const char *why)
 {
-        engine_notice(e, p->workload_id, token, p->workload ? p->workload->revision_id : NULL, PB__ACTUAL_STATE__E__Failed,
-                      PB__REASON__E__start_failed, why);
+        engine_notice(e, p->workload_id, token, w ? w->revision_id : NULL, PB__ACTUAL_STATE__E__Failed, PB__REASON__E__start_failed, why);
 }
 
-static void apply_unit(struct engine *e, const Pb__PlanUnit *p, bool whole, int64_t now_ms)
+/* Why a plan's entry cannot be taken, or NULL. */
+static const char *why_not(const struct engine *e, const struct unit *u, const Pb__PlanEntry *p, const Pb__Workload *w)
+{
+        if (p->desired_state == PB__DESIRED_STATE__E__Deleted)
+                return NULL;
+        if (p->desired_state != PB__DESIRED_STATE__E__Running && p->desired_state != PB__DESIRED_STATE__E__Stopped)
+                return "the plan names no desired state that this agent knows";
+        if (p->workload.len && !w)
+                return "the plan carries a definition that this agent cannot read";
+        if (!w && (!u || !u->workload))
+                return "the plan carries no definition of this unit";
+        return u || e->n_units < e->max_units ? NULL : fmt("the agent already holds %u units", e->n_units);
+}
+
+static void take_unit(struct engine *e, const Pb__PlanEntry *p, const Pb__Workload *w, bool whole, int64_t now_ms)
 {
         struct unit_token token = p->token ? (struct unit_token){ p->token->epoch, p->token->seq } : (struct unit_token){ 0, 0 };
         bool removal = p->desired_state == PB__DESIRED_STATE__E__Deleted;
         struct unit *u;
+        const char *why;
 
         if (!engine_id_is_safe(p->workload_id)) {
                 if (!str_empty(p->workload_id))
-                        refuse(e, p, token, "the workload's id cannot be used as a file name");
+                        refuse(e, p, w, token, "the workload's id cannot be used as a file name");
                 return;
         }
         u = engine_find(e, p->workload_id);
         if (!u && removal) {
                 engine_notice(e, p->workload_id, token, NULL, PB__ACTUAL_STATE__E__Missing, PB__REASON__E__deleted, NULL);
-                return;
-        }
-        if (!removal && p->desired_state != PB__DESIRED_STATE__E__Running && p->desired_state != PB__DESIRED_STATE__E__Stopped) {
-                refuse(e, p, token, "the plan names no desired state that this agent knows");
                 return;
         }
         if (u && unit_token_cmp(token, u->token) < 0 && !MUTANT(fencing_removed)) {
@@ -117,22 +154,26 @@ static void apply_unit(struct engine *e, const Pb__PlanUnit *p, bool whole, int6
                 engine_mark_report(e, u); /* what was deleted comes back with a larger token only */
                 return;
         }
-        if (!removal && !p->workload && (!u || !u->workload)) {
-                refuse(e, p, token, "the plan carries no definition of this unit");
+        why = why_not(e, u, p, w);
+        if (why) {
+                refuse(e, p, w, token, why);
                 return;
         }
-        if (!u) {
-                if (e->n_units >= e->max_units) {
-                        refuse(e, p, token, fmt("the agent already holds %u units", e->n_units));
-                        return;
-                }
+        if (!u)
                 u = engine_unit_new(e, p->workload_id);
-        }
         if (removal)
                 accept_removal(e, u, token, whole);
         else
-                accept_wish(e, u, token, p);
+                accept_wish(e, u, token, p, w);
         engine_settle(e, u, now_ms);
+}
+
+static void apply_unit(struct engine *e, const Pb__PlanEntry *p, bool whole, int64_t now_ms)
+{
+        struct arena arena = ARENA_INIT;
+
+        take_unit(e, p, engine_read_definition(&arena, p), whole, now_ms);
+        arena_fini(&arena);
 }
 
 void engine_drop_collected(struct engine *e)
@@ -155,7 +196,7 @@ static void want_close(struct engine *e, const char *reason, int64_t retry_ms)
 static void collect(struct engine *e, const Pb__Plan *plan)
 {
         for (size_t i = 0; i < plan->n_units; i++) {
-                size_t len = pb__plan_unit__get_packed_size(plan->units[i]);
+                size_t len = pb__plan_entry__get_packed_size(plan->units[i]);
                 struct packed *p;
 
                 if (e->collected.len >= (size_t)e->max_units * 4 || e->collected_bytes + len > COLLECT_MAX_BYTES) {
@@ -165,7 +206,7 @@ static void collect(struct engine *e, const Pb__Plan *plan)
                 p = array_push(&e->collected);
                 p->len = len;
                 p->data = mem_must(len ? len : 1);
-                pb__plan_unit__pack(plan->units[i], p->data);
+                pb__plan_entry__pack(plan->units[i], p->data);
                 e->collected_bytes += len;
         }
 }
@@ -182,12 +223,12 @@ static void apply_whole(struct engine *e, int64_t now_ms)
 {
         move_cursor(e, e->collecting_cursor);
         for (size_t i = 0; i < e->collected.len; i++) {
-                Pb__PlanUnit *p = pb__plan_unit__unpack(NULL, e->collected.at[i].len, e->collected.at[i].data);
+                Pb__PlanEntry *p = pb__plan_entry__unpack(NULL, e->collected.at[i].len, e->collected.at[i].data);
 
                 if (!p)
                         continue; /* we packed it ourselves */
                 apply_unit(e, p, true, now_ms);
-                pb__plan_unit__free_unpacked(p, NULL);
+                pb__plan_entry__free_unpacked(p, NULL);
         }
         engine_drop_collected(e);
         e->planned = true;
@@ -323,6 +364,7 @@ static void on_describe(struct engine *e, const Pb__DescribeUnits *d)
 {
         for (size_t i = 0; i < d->n_workload_ids && e->describe.len < e->max_units; i++)
                 *array_push(&e->describe) = mem_strdup(d->workload_ids[i]);
+        e->describe_held = d->held;
 }
 
 void engine_message(struct engine *e, const Pb__ServerMessage *msg, int64_t now_ms)

@@ -6,6 +6,7 @@
 #include "base/array.h"
 #include "base/heap.h"
 #include "base/map.h"
+#include "model/warrant.h"
 
 #define DEFAULT_GRACE_SECONDS 10
 #define MESSAGE_MAX 256 /* bytes of text in a status: 10,000 units must fit into one Hello */
@@ -28,8 +29,10 @@ struct unit {
         char *revision;
         Pb__DesiredState__E desired;
         Pb__WorkloadType__E type;
-        void *workload; /* packed Pb__Workload; NULL: not known (found by the runtime only) */
+        void *workload; /* packed Pb__Workload, as the server sent it; NULL: not known (found by the runtime only) */
         size_t workload_len;
+        uint8_t warrant[WARRANT_MAX_BYTES]; /* what came with it: kept, and never read */
+        size_t warrant_len;
         int64_t grace_ms;
 
         /* what was last launched: the pair that never starts twice */
@@ -137,6 +140,7 @@ struct engine {
         ARRAY(struct runtime_order) orders;
         ARRAY(struct notice) notices;
         ARRAY(char *) describe; /* units that the server asks about */
+        bool describe_held;     /* and wants them as they are kept */
         bool agent_dirty, hello_due, beat_due, list_due;
         bool reports_due; /* false: those in `reports` are Pending only, and go with the next heartbeat or report */
 };
@@ -160,7 +164,11 @@ void unit_set_string(char **at, const char *text);           /* NULL becomes "" 
 
 /* engine_plan.c */
 bool engine_id_is_safe(const char *id);
-void engine_take_definition(struct engine *e, struct unit *u, const Pb__Workload *w);
+/* The definition that an entry carries; NULL: none, or none that can be read. In the arena. */
+struct arena;
+const Pb__Workload *engine_read_definition(struct arena *arena, const Pb__PlanEntry *p);
+/* Takes it with its warrant, both byte for byte. w: the same, read. */
+void engine_take_definition(struct engine *e, struct unit *u, const Pb__PlanEntry *p, const Pb__Workload *w);
 void engine_drop_collected(struct engine *e);
 void engine_forget_notices(struct engine *e);
 void engine_forget_questions(struct engine *e);

@@ -564,6 +564,84 @@ static void a_cluster_that_takes_it_over_finds_its_units_running(void **state)
         rig_fini(&r);
 }
 
+/* What the server said about a unit, as the agent returns it; NULL: nothing. */
+static const Pb__HeldUnit *held(struct rig *r, const char *id)
+{
+        Pb__ServerMessage m = PB__SERVER_MESSAGE__INIT;
+        Pb__DescribeUnits ask = PB__DESCRIBE_UNITS__INIT;
+        char *ids[] = { (char *)(uintptr_t)id };
+
+        ask.workload_ids = ids;
+        ask.n_workload_ids = 1;
+        ask.held = true;
+        m.describe = &ask;
+        clear(r);
+        say(r, &m);
+        for (size_t i = 0; i < r->sent.len; i++)
+                if (r->sent.at[i]->definitions && r->sent.at[i]->definitions->n_held)
+                        return r->sent.at[i]->definitions->held[0];
+        return NULL;
+}
+
+static void plan_warranted(struct rig *r, uint64_t seq, uint64_t token, const char *warrant, const void *definition, size_t len)
+{
+        struct plan p;
+
+        plan_begin(&p, 1, seq, false, false);
+        plan_add(&p, "a", token, RUN, NULL);
+        p.units[0].workload = (ProtobufCBinaryData){ len, (uint8_t *)(uintptr_t)definition };
+        p.units[0].warrant = (ProtobufCBinaryData){ strlen(warrant), (uint8_t *)(uintptr_t)warrant };
+        say(r, &p.m);
+}
+
+/* R: A13 (A2): byte for byte, also what this agent does not know and would pack otherwise. */
+static void warrants_and_definitions_are_kept_and_returned_unchanged(void **state)
+{
+        /* revision_id before id, and a field that no agent of today knows */
+        static const char odd[] = "\x1a\x02r1\x0a\x01"
+                                  "a\x10\x04\xf2\x3f\x03new";
+        struct rig r = rig_new();
+        const Pb__HeldUnit *h;
+
+        (void)state;
+        bring_up(&r, 2, "b", 2, "r1"); /* welcome, and something else runs */
+        clear(&r);
+        plan_warranted(&r, 3, 3, "warrant-1", odd, sizeof(odd) - 1);
+        assert_int_equal(ordered(&r, ORDER_START, "a"), 1);
+        runtime_says(&r, RUNTIME_STARTED, "a", 3, -1, 0);
+        h = held(&r, "a");
+        assert_non_null(h);
+        assert_int_equal(h->token->seq, 3);
+        assert_int_equal(h->definition.len, sizeof(odd) - 1);
+        assert_memory_equal(h->definition.data, odd, sizeof(odd) - 1);
+        assert_int_equal(h->warrant.len, 9);
+        assert_memory_equal(h->warrant.data, "warrant-1", 9);
+        /* A plan that brings only a warrant is persisted, and restarts nothing. */
+        clear(&r);
+        plan_warranted(&r, 4, 3, "warrant-2", odd, sizeof(odd) - 1);
+        assert_int_equal(ordered(&r, ORDER_PERSIST_UNIT, "a"), 1);
+        assert_int_equal(ordered(&r, ORDER_STOP, NULL) + ordered(&r, ORDER_START, NULL), 0);
+        /* The same again writes nothing. */
+        clear(&r);
+        plan_warranted(&r, 4, 3, "warrant-2", odd, sizeof(odd) - 1);
+        assert_int_equal(ordered(&r, ORDER_PERSIST_UNIT, NULL), 0);
+        /* A server that knows none takes none away. */
+        plan_warranted(&r, 5, 3, "", odd, sizeof(odd) - 1);
+        assert_int_equal(ordered(&r, ORDER_PERSIST_UNIT, NULL), 0);
+        h = held(&r, "a");
+        assert_memory_equal(h->warrant.data, "warrant-2", 9);
+        /* A larger token has its own, or none. */
+        plan_warranted(&r, 6, 6, "", odd, sizeof(odd) - 1);
+        h = held(&r, "a");
+        assert_int_equal(h->token->seq, 6);
+        assert_int_equal(h->warrant.len, 0);
+        /* What cannot be read is refused, and changes nothing. */
+        plan_warranted(&r, 7, 7, "w", "\xff\xff", 2);
+        h = held(&r, "a");
+        assert_int_equal(h->token->seq, 6);
+        rig_fini(&r);
+}
+
 /* R: C9 */
 static void heartbeats_come_as_told(void **state)
 {
@@ -723,6 +801,7 @@ int main(void)
                 cmocka_unit_test(what_a_plan_does_not_mention_is_left_alone),
                 cmocka_unit_test(another_cluster_executes_nothing),
                 cmocka_unit_test(a_cluster_that_takes_it_over_finds_its_units_running),
+                cmocka_unit_test(warrants_and_definitions_are_kept_and_returned_unchanged),
                 cmocka_unit_test(heartbeats_come_as_told),
                 cmocka_unit_test(nothing_to_do_writes_nothing),
                 cmocka_unit_test(units_are_bounded_and_bad_plans_refused),

@@ -306,25 +306,32 @@ void plan_add(struct plan *p, const char *id, uint64_t token, Pb__DesiredState__
         size_t i = p->n++;
 
         assert_true(i < MAX_PLAN);
-        pb__plan_unit__init(&p->units[i]);
+        pb__plan_entry__init(&p->units[i]);
         pb__token__init(&p->tokens[i]);
-        pb__workload__init(&p->workloads[i]);
-        pb__spec__init(&p->specs[i]);
         p->tokens[i].epoch = 1;
         p->tokens[i].seq = token;
         p->units[i].workload_id = (char *)(uintptr_t)id;
         p->units[i].token = &p->tokens[i];
         p->units[i].desired_state = desired;
         if (revision) {
-                p->workloads[i].id = (char *)(uintptr_t)id;
-                p->workloads[i].type = PB__WORKLOAD_TYPE__E__process;
-                p->workloads[i].revision_id = (char *)(uintptr_t)revision;
-                p->workloads[i].spec = &p->specs[i];
-                p->workloads[i].stop_grace_seconds = 7;
-                p->units[i].workload = &p->workloads[i];
+                Pb__Workload w = PB__WORKLOAD__INIT;
+                Pb__Spec spec = PB__SPEC__INIT;
+
+                w.id = (char *)(uintptr_t)id;
+                w.type = PB__WORKLOAD_TYPE__E__process;
+                w.revision_id = (char *)(uintptr_t)revision;
+                w.spec = &spec;
+                w.stop_grace_seconds = 7;
+                plan_define(p, i, &w);
         }
         p->list[i] = &p->units[i];
         p->plan.n_units = p->n;
+}
+
+void plan_define(struct plan *p, size_t i, const Pb__Workload *w)
+{
+        assert_true(pb__workload__get_packed_size(w) <= sizeof(p->packed[i]));
+        p->units[i].workload = (ProtobufCBinaryData){ pb__workload__pack(w, p->packed[i]), p->packed[i] };
 }
 
 void change(struct rig *r, uint64_t seq, const char *id, uint64_t token, Pb__DesiredState__E desired, const char *revision)

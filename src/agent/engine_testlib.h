@@ -61,10 +61,9 @@ struct plan {
         Pb__Plan plan;
         Pb__Cursor cursor;
         size_t n;
-        Pb__PlanUnit units[MAX_PLAN], *list[MAX_PLAN];
+        Pb__PlanEntry units[MAX_PLAN], *list[MAX_PLAN];
         Pb__Token tokens[MAX_PLAN];
-        Pb__Workload workloads[MAX_PLAN];
-        Pb__Spec specs[MAX_PLAN];
+        uint8_t packed[MAX_PLAN][512];
 };
 
 void say(struct rig *r, Pb__ServerMessage *m);
@@ -72,6 +71,8 @@ void welcome(struct rig *r, const char *cluster, bool accepted);
 void plan_begin(struct plan *p, uint64_t epoch, uint64_t seq, bool complete, bool last);
 /* revision NULL: without a definition. */
 void plan_add(struct plan *p, const char *id, uint64_t token, Pb__DesiredState__E desired, const char *revision);
+/* Its definition, packed. */
+void plan_define(struct plan *p, size_t i, const Pb__Workload *w);
 void empty_plan(struct rig *r, uint64_t seq);
 /* A plan of one unit. */
 void change(struct rig *r, uint64_t seq, const char *id, uint64_t token, Pb__DesiredState__E desired, const char *revision);

@@ -119,7 +119,8 @@ static void order(struct agent_push *p, const char *id, struct unit_token token,
         struct unit_token at = engine_cursor(e);
         Pb__Cursor cursor = PB__CURSOR__INIT;
         Pb__Token t = PB__TOKEN__INIT;
-        Pb__PlanUnit unit = PB__PLAN_UNIT__INIT, *units[] = { &unit };
+        Pb__PlanEntry unit = PB__PLAN_ENTRY__INIT, *units[] = { &unit };
+        struct str packed = STR_INIT;
         Pb__Plan plan = PB__PLAN__INIT;
         Pb__ServerMessage m = PB__SERVER_MESSAGE__INIT;
 
@@ -130,13 +131,16 @@ static void order(struct agent_push *p, const char *id, struct unit_token token,
         unit.workload_id = (char *)(uintptr_t)id;
         unit.token = &t;
         unit.desired_state = desired;
-        unit.workload = workload;
+        if (workload)
+                pb_pack(&packed, &workload->base);
+        unit.workload = (ProtobufCBinaryData){ packed.len, (uint8_t *)packed.buf };
         plan.cursor = &cursor;
         plan.last = true;
         plan.units = units;
         plan.n_units = id ? 1 : 0;
         m.plan = &plan;
         engine_message(e, &m, agent_now(p->agent));
+        str_fini(&packed);
         agent_wake(p->agent);
 }
 

@@ -51,6 +51,8 @@ static int cluster_run(struct cli *cli, const void *values, const struct args *a
                 fact(&out, i == 0 ? "Servers" : "",
                      fmt("%s%s, berth %s on %s", c->replicas[i]->name, c->replicas[i]->leads ? " (leads)" : "", c->replicas[i]->version,
                          c->replicas[i]->host));
+        if (!str_empty(c->key_fingerprint))
+                fact(&out, "Key", fmt("%s, of cluster.key on every server; no backup has it", c->key_fingerprint));
         fact(&out, "HTTP", c->http_address);
         fact(&out, "gRPC", c->grpc_address);
         fact(&out, "Nodes", fmt("%d, %d ready", c->nodes, c->nodes_ready));

@@ -86,6 +86,11 @@ static void examine_replicas(struct exam *x, const Pb__ClusterInfo *c)
                 problem(x, "follower-behind", text(x, "the server that answers is %" PRId64 " events behind the leader", c->lag_events),
                         "its machine or its way to etcd is slow; ask another server");
         for (size_t i = 0; i < c->n_replicas; i++)
+                if (!str_empty(c->replicas[i]->key_trouble))
+                        problem(x, "cluster-key", text(x, "%s cannot lead: %s", c->replicas[i]->name, c->replicas[i]->key_trouble),
+                                "copy cluster.key from the data directory of a server that has it (`berth key show` compares), mode 0600; "
+                                "it is taken up without a restart");
+        for (size_t i = 0; i < c->n_replicas; i++)
                 if (!str_eq(c->replicas[i]->version, c->version))
                         tell(x, FINDING_NOTE, "versions",
                              text(x, "%s is berth %s, the server that answers is %s", c->replicas[i]->name, c->replicas[i]->version,

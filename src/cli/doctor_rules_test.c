@@ -168,6 +168,14 @@ static void what_is_wrong_with_the_server_is_found(void **state)
         assert_non_null(strstr(find(&w, "store-away")->advice, "endpoint health"));
         w.server.degraded_reason = "etcd has no space left and takes no writes (NOSPACE): database space exceeded";
         assert_non_null(strstr(find(&w, "store-away")->advice, "alarm disarm"));
+        Pb__Replica replica = PB__REPLICA__INIT, *replicas[] = { &replica };
+        replica.name = "s2";
+        replica.key_trouble = "its fingerprint is 1, the cluster's is 2"; /* R: A13 (A2) */
+        w.cluster.replicas = replicas;
+        w.cluster.n_replicas = 1;
+        assert_non_null(strstr(find(&w, "cluster-key")->what, "s2 cannot lead: its fingerprint is 1"));
+        assert_non_null(strstr(find(&w, "cluster-key")->advice, "copy cluster.key"));
+        w.cluster.n_replicas = 0;
         w.cluster.version = "0.9";
         assert_non_null(find(&w, "version-skew"));
         struct err err = { 0 };

@@ -7,14 +7,16 @@
 #include "base/mem.h"
 #include "cli/verbs.h"
 #include "core/core.h"
+#include "model/cluster_key.h"
 #include "store/store.h"
 #include <inttypes.h>
+#include <string.h>
 #include <time.h>
 
 struct restore_options {
-        const char *data, *store;
+        const char *data, *store, *key;
         int64_t epoch_above;
-        bool force, quiet;
+        bool force, quiet, without_key;
 };
 static const struct restore_options defaults = { .data = "./.berth" };
 static const struct opt rows[] = {
@@ -26,6 +28,10 @@ static const struct opt rows[] = {
             .help = "although there is a store: the old one is kept aside, and its name is told"),
         OPT(struct restore_options, OPT_INT, epoch_above, .name = "epoch-above", .arg = "N", .min = 0, .max = INT64_C(1) << 61,
             .help = "if an agent says that it has seen a newer epoch: that one"),
+        OPT(struct restore_options, OPT_TEXT, key, .name = "key", .arg = "FILE", .completes = 'f',
+            .help = "the cluster's key, which no backup has (DIR/cluster.key)"),
+        OPT(struct restore_options, OPT_FLAG, without_key, .name = "without-key",
+            .help = "it is lost: a new one is made, and what agents run is adopted by an operator's word only"),
         OPT(struct restore_options, OPT_FLAG, quiet, .name = "quiet", .help = "say nothing but errors"),
 };
 
@@ -55,11 +61,12 @@ static int load_one(void *ctx, const struct store_record *r, struct err *err _un
 }
 
 /* The core decides; what it decided is committed. */
-static int raise_epoch(struct store *store, uint64_t above, uint64_t *ret_epoch, struct err *err)
+static int raise_epoch(struct store *store, uint64_t above, const char *fingerprint, uint64_t *ret_epoch, struct err *err)
 {
         struct core_options options;
         core_options_default(&options);
         options.index_records = store_limits(store).wants_index_records;
+        options.key_fingerprint = fingerprint;
         _cleanup_(core_destroyp) struct core *core = core_create(&options);
         struct loading loading = { core, false };
         uint64_t head = 0;
@@ -76,6 +83,41 @@ static int raise_epoch(struct store *store, uint64_t above, uint64_t *ret_epoch,
         if (b)
                 core_batch_free(b);
         return r;
+}
+
+static int find_fingerprint(void *ctx, const struct store_record *r, struct err *err _unused_)
+{
+        char *ret = ctx;
+        Pb__Cluster *c = str_eq(r->key, "/meta/cluster") ? pb__cluster__unpack(NULL, r->len, r->data) : NULL;
+        if (c && cluster_key_fingerprint_is_sane(c->key_fingerprint))
+                memcpy(ret, c->key_fingerprint, CLUSTER_KEY_FINGERPRINT + 1);
+        if (c)
+                pb__cluster__free_unpacked(c, NULL);
+        return 0;
+}
+
+/* The key is in no backup: it is asked for, since without it nobody can tell what this cluster ordered from what a node made up. */
+static int take_key(const struct restore_options *o, struct store *from, struct cluster_key *ret, struct err *err)
+{
+        char wanted[CLUSTER_KEY_FINGERPRINT + 1] = "";
+        uint64_t head;
+        int r = store_load(from, find_fingerprint, wanted, &head, err);
+        if (r < 0 || (!wanted[0] && !o->key) || o->without_key)
+                return r;
+        r = o->key ? cluster_key_load_file(o->key, ret, err) : cluster_key_load(o->data, ret, err);
+        if (r == -ERR_NOT_FOUND)
+                return err_set(
+                    err, ERR_NOT_FOUND, .msg = "the cluster's key is needed, and no backup has it",
+                    .detail =
+                        fmt("%s is not there; the key's fingerprint is %s", o->key ? o->key : fmt("%s/" CLUSTER_KEY_FILE, o->data), wanted),
+                    .hint = "--key FILE: cluster.key of a server of this cluster, or the copy that was kept; if it is lost: --without-key");
+        if (r < 0 || cluster_key_fits(ret, wanted))
+                return r;
+        err_set(err, ERR_CONFLICT, .msg = "this is not the key of the cluster in the backup",
+                .detail = fmt("its fingerprint is %s, the cluster's is %s", ret->fingerprint, wanted),
+                .hint = "--key FILE names another one; if the right one is lost: --without-key");
+        cluster_key_wipe(ret);
+        return -ERR_CONFLICT;
 }
 
 /* Of what is there, before it goes: only etcd needs it, an embedded store is renamed. */
@@ -104,14 +146,19 @@ static int restore_run(struct cli *cli, const void *values, const struct args *a
         struct store *to = NULL;
         struct told told = { cli, o->quiet };
         char *aside = NULL, *renamed = NULL;
+        struct cluster_key key = { 0 };
         uint64_t epoch = 0;
         if (args->n != 1)
                 return usage_error(cli, err, "give one file");
+        if (o->key && o->without_key)
+                return usage_error(cli, err, "--key or --without-key, not both");
         const char *url = o->store ? o->store : arena_printf(&cli->arena, "sqlite:%s/berth.db", o->data);
         int r = store_open_moment(arena_printf(&cli->arena, "backup:%s", args->at[0]), &from, err);
         if (r == 0 && !store_backup_facts(from)->cluster_id[0])
                 r = err_set(err, ERR_INVALID, .msg = "the backup is of a store that no server has used yet", .detail = args->at[0],
                             .hint = "there is nothing to restore; start a server on a new store");
+        if (r == 0)
+                r = take_key(o, from, &key, err);
         if (r == 0 && o->force)
                 r = keep_aside(cli, url, &aside, err);
         if (r == 0)
@@ -120,13 +167,17 @@ static int restore_run(struct cli *cli, const void *values, const struct args *a
                 return r;
         r = store_copy(from, to, tell, &told, err);
         if (r == 0)
-                r = raise_epoch(to, (uint64_t)o->epoch_above, &epoch, err);
+                r = raise_epoch(to, (uint64_t)o->epoch_above, key.fingerprint[0] ? key.fingerprint : NULL, &epoch, err);
+        if (r == 0 && o->key && !o->store) /* beside the store, where its server looks for it */
+                r = cluster_key_save(o->data, &key, err);
         if (r == 0)
                 r = store_integrity(to, err);
         if (r < 0) {
                 store_close(to);
                 return r;
         }
+        bool has_key = key.fingerprint[0];
+        cluster_key_wipe(&key);
         uint64_t head = store_head(to);
         r = store_restore_done(to, &renamed, err);
         if (r == 0 && !o->quiet) {
@@ -137,6 +188,13 @@ static int restore_run(struct cli *cli, const void *values, const struct args *a
                         "start the server (--store %s); agents come back by themselves, and nothing that they run is stopped. Then: berth "
                         "events, berth get nodes, berth adopt NODE for what came after the backup\n",
                         url);
+                if (!has_key)
+                        cli_out(cli, "without the cluster's key: nothing that agents run and the records do not know is adopted by itself; "
+                                     "berth adopt "
+                                     "NODE takes it over, one node at a time, if you trust it\n");
+                else if (o->store)
+                        cli_out(cli, "every server of the store needs this " CLUSTER_KEY_FILE
+                                     " in its data directory, and leads only with it\n");
         }
         mem_free(renamed);
         return r;
@@ -146,16 +204,18 @@ const struct verb verb_restore = {
         .name = "restore",
         .args = "FILE",
         .summary = "make a store of a backup",
-        .text = "With all servers of the store stopped. Into an empty place only, unless --force, which keeps the old store aside. The "
-                "file is checked "
-                "as a whole first; if something fails the "
-                "old store is as it was (in etcd: refused by servers until a restore has come to its end). The store's epoch grows, so "
-                "agents that "
-                "have seen more than the backup knows are told to stop nothing: what they run and the records do not know is reported and "
-                "can be "
-                "adopted.",
-        .examples = "  berth restore monday.backup --data /var/lib/berth\n"
-                    "  berth restore monday.backup --store etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379 --force",
+        .text =
+            "With all servers of the store stopped. Into an empty place only, unless --force, which keeps the old store aside. The "
+            "file is checked "
+            "as a whole first; if something fails the "
+            "old store is as it was (in etcd: refused by servers until a restore has come to its end). The store's epoch grows, so "
+            "agents that "
+            "have seen more than the backup knows are told to stop nothing: what they run and the records do not know is reported and "
+            "can be "
+            "adopted. The cluster's key is in no backup: it is taken from the data directory or from --key, and proves which of that this "
+            "cluster ordered; that is adopted by itself.",
+        .examples = "  berth restore monday.backup --data /var/lib/berth --key cluster.key\n"
+                    "  berth restore monday.backup --store etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379 --force --key cluster.key",
         .options = rows,
         .n_options = ARRAY_LEN(rows),
         .defaults = &defaults,

@@ -36,6 +36,7 @@ const struct verb *const verbs[] = {
         &verb_ca,
         &verb_backup,
         &verb_restore,
+        &verb_key,
         &verb_fsck,
         &verb_migrate_store,
         &verb_config,

@@ -29,6 +29,7 @@ extern const struct verb verb_fence;
 extern const struct verb verb_fsck;
 extern const struct verb verb_get;
 extern const struct verb verb_help;
+extern const struct verb verb_key;
 extern const struct verb verb_label;
 extern const struct verb verb_logs;
 extern const struct verb verb_migrate_store;

@@ -3,6 +3,8 @@
  * A store can be lost, and a node can come from another cluster. What runs there is never touched for that: it is told of, and an operator may take it over. The agent keeps the
  * whole definition of each unit, so a unit becomes a record as it is: with its definition, its revision and its token. The agent then finds itself told to run exactly what it runs, and does nothing.
  *
+ * Without an operator's word only what has a warrant of this cluster for that very node becomes a record (claims.c).
+ *
  *      adopt --> a node of this cluster:    EFFECT_DESCRIBE --> INPUT_DEFINITIONS --> WorkloadAdopted each --> the answer
  *      adopt --> a node of another cluster: NodeAdopted (the epoch grows) --> its agent's next hello is let in, Welcome.adopt --> as above, for all it has
  *
@@ -184,6 +186,7 @@ static void send_describe(struct core *c, struct node_ix ix, char **ids, size_t 
         Pb__DescribeUnits d = PB__DESCRIBE_UNITS__INIT;
         d.workload_ids = ids;
         d.n_workload_ids = n;
+        d.held = true;
         effect_add(c, EFFECT_DESCRIBE, node_at(c, ix)->session, 0, NULL, 0);
         struct effect *e = &c->out.effects.at[c->out.effects.len - 1];
         e->len = pb__describe_units__get_packed_size(&d);
@@ -237,21 +240,23 @@ void adopt_by_itself(struct core *c, struct node_ix ix)
         if (n->session && !n->push && c->lost.len)
                 describe_behind(c, ix);
         bool all = c->opt.strangers == STRANGERS_ADOPT || n->adopting;
-        if (!n->session || n->push || !n->strangers.len || (!all && !c->lost.len))
+        if (!n->session || n->push || !n->strangers.len)
                 return;
         bool any = false;
         for (size_t i = 0; i < n->strangers.len; i++) {
                 struct stranger *s = &n->strangers.at[i];
-                if (s->leaves || s->wanted || s->refused || (!all && !s->ahead))
+                if (s->wanted)
                         continue;
-                any = s->wanted = true;
+                s->take = !s->leaves && !s->refused && (all || s->ahead);
+                s->word = n->adopting;
+                any |= s->wanted = s->take || claim_matters(c, s);
         }
         if (any)
                 describe_wanted(c, ix);
 }
 
 /* A workload of this name is adopted over only if the record is older than what runs, and nothing has been ordered since. */
-static const char *why_not_over(struct core *c, struct node_ix ix, const struct stranger *s, const Pb__Workload *asked _unused_)
+static const char *why_not_over(struct core *c, struct node_ix ix, const struct stranger *s)
 {
         struct workload_ix old = workload_find(c, s->id);
         Pb__Token token = PB__TOKEN__INIT;
@@ -267,6 +272,9 @@ static const char *why_not_over(struct core *c, struct node_ix ix, const struct 
                 return "a workload of this name exists";
         if (w->node.v != ix.v && w->desired == PB__DESIRED_STATE__E__Deleted)
                 return "the workload of this name is being deleted";
+        if (w->node.v != ix.v && s->verdict != VERDICT_WARRANTED && holder_is_healthy(c, w))
+                return arena_printf(&c->step, "node %s has it by the records and says so, and this copy has no warrant",
+                                    node_at(c, w->node)->id);
         return node_ok(w->node) && w->node.v != ix.v && tombstone_find(c, w->node, w->id) != NONE ? "an old copy of it is on its way out"
                                                                                                   : NULL;
 }
@@ -278,7 +286,7 @@ static const char *why_not(struct core *c, struct node_ix ix, const struct stran
         Pb__DesiredState__E desired = w->desired_state;
         if (!w->type)
                 return "its agent does not know what it was started from";
-        const char *taken = why_not_over(c, ix, s, w);
+        const char *taken = why_not_over(c, ix, s);
         if (taken)
                 return taken;
         if (c->n_workloads >= c->opt.max_workloads)
@@ -342,7 +350,7 @@ static const char *adopt_unit(struct core *c, struct node_ix ix, const struct st
         struct workload_ix w_ix = workload_find(c, e.workload_id);
         if (stranger_find(node_at(c, ix), e.workload_id))
                 workload_at(c, w_ix)->said = stranger_drop(c, node_at(c, ix), e.workload_id);
-        workload_at(c, w_ix)->behind = false;
+        workload_at(c, w_ix)->behind = workload_at(c, w_ix)->claimed = workload_at(c, w_ix)->word = false;
         unit_send(c, w_ix); /* confirms it: same token, same revision, so its agent does nothing */
         return NULL;
 }
@@ -367,18 +375,66 @@ static void note_outcome(struct adoption *a, const char *id, const char *why)
 /* A workload of this node that runs newer than its record, as if it were a stranger. */
 static bool is_behind(struct core *c, struct node_ix ix, const Pb__Workload *said, struct stranger *ret)
 {
-        struct workload_ix w = str_empty(said->id) ? WORKLOAD_NONE : workload_find(c, said->id);
-        if (!workload_ok(w) || workload_at(c, w)->node.v != ix.v || !workload_at(c, w)->behind)
+        struct workload_ix ix_w = str_empty(said->id) ? WORKLOAD_NONE : workload_find(c, said->id);
+        struct workload *w = workload_ok(ix_w) ? workload_at(c, ix_w) : NULL;
+        if (!w || w->node.v != ix.v || !w->behind)
                 return false;
-        workload_at(c, w)->behind = false;
+        bool word = w->word;
+        w->behind = w->word = false;
         if (!said->token)
                 return false;
         *ret = (struct stranger){ .id = arena_strdup(&c->step, said->id),
                                   .token_epoch = said->token->epoch,
                                   .token_seq = said->token->seq,
                                   .state = PB__ACTUAL_STATE__E__Running, /* the list that is asked for afterwards says how it is */
-                                  .wanted = true };
+                                  .wanted = true,
+                                  .take = true,
+                                  .word = word };
         return true;
+}
+
+/* It stays as it is, and is not asked for again until it is another claim, or somebody says so. */
+static void leave_alone(struct core *c, struct node_ix ix, const char *id)
+{
+        struct stranger *s = stranger_find(node_at(c, ix), id);
+        struct workload_ix w = workload_find(c, id);
+        if (s)
+                s->refused = true;
+        else if (workload_ok(w) && workload_at(c, w)->node.v == ix.v)
+                workload_at(c, w)->claimed = true;
+}
+
+/* One unit as its agent describes it. */
+static bool take_definition(struct core *c, struct node_ix ix, struct adoption *a, struct claims *claims, Pb__Workload *said,
+                            enum verdict verdict)
+{
+        struct stranger newer, *s = str_empty(said->id) ? NULL : stranger_find(node_at(c, ix), said->id);
+        if (!s && is_behind(c, ix, said, &newer))
+                s = &newer;
+        if (!s || !s->wanted)
+                return false; /* nobody asked, or it has gone meanwhile */
+        bool take = s->take, word = s->word;
+        bool other = verdict == VERDICT_WARRANTED && (said->token->epoch != s->token_epoch || said->token->seq != s->token_seq);
+        const char *id = arena_strdup(&c->step, s->id), *why;
+        s->wanted = false;
+        s->verdict = (uint8_t)(other ? VERDICT_UNKNOWN : verdict);
+        c->capacity_change += verdict == VERDICT_FALSE; /* who waited for it need not */
+        if (!take && !word)
+                return false; /* it was asked only what it is worth */
+        if (word || (take && s->verdict == VERDICT_WARRANTED))
+                why = adopt_unit(c, ix, s, said);
+        else if (other)
+                why = "it has changed meanwhile"; /* since it was reported: the next list says what it is now */
+        else {
+                why = "it has no warrant of this cluster for this node";
+                claims_note(claims, id, verdict);
+        }
+        if (why && !other)
+                leave_alone(c, ix, id);
+        if (a && word)
+                note_outcome(a, id, why);
+        decision_done(c);
+        return !why;
 }
 
 void decide_definitions(struct core *c, const Pb__UnitDefinitions *d, uint64_t session)
@@ -391,24 +447,15 @@ void decide_definitions(struct core *c, const Pb__UnitDefinitions *d, uint64_t s
         const struct input *before = c->in;
         struct input in =
             a ? (struct input){ .kind = INPUT_ADOPT, .reply = a->ticket, .request_id = a->request_id, .actor = a->actor } : *before;
+        struct claims claims = { 0 };
         bool any = false;
         c->in = &in;
-        for (size_t i = 0; i < d->n_units; i++) {
-                struct stranger newer, *s = str_empty(d->units[i]->id) ? NULL : stranger_find(node_at(c, ix), d->units[i]->id);
-                if (!s && is_behind(c, ix, d->units[i], &newer))
-                        s = &newer;
-                if (!s || !s->wanted)
-                        continue; /* nobody asked, or it has gone meanwhile */
-                s->wanted = false;
-                const char *id = arena_strdup(&c->step, s->id), *why = adopt_unit(c, ix, s, d->units[i]);
-                if (why)
-                        s->refused = true;
-                any |= !why;
-                if (a)
-                        note_outcome(a, id, why);
-                decision_done(c);
-        }
+        for (size_t i = 0; i < d->n_held; i++)
+                any |= take_definition(c, ix, a, &claims, claim_definition(c, d->held[i]), claim_verdict(c, ix, d->held[i]));
+        for (size_t i = 0; i < d->n_units; i++) /* an agent that knows no warrants */
+                any |= take_definition(c, ix, a, &claims, d->units[i], VERDICT_NONE);
         c->in = before;
+        claims_tell(c, ix, &claims);
         if (any)
                 effect_add(c, EFFECT_LIST, session, 0, NULL, 0);
         if (a && a->left == 0) {
@@ -422,6 +469,8 @@ void adoption_lost(struct core *c, struct node_ix ix)
         struct adoption *a = c->adoptions.len ? adoption_of(c, node_at(c, ix)->id) : NULL;
         for (size_t i = 0; i < node_at(c, ix)->strangers.len; i++)
                 node_at(c, ix)->strangers.at[i].wanted = false;
+        for (struct workload_ix w = c->lost.len ? node_at(c, ix)->units : WORKLOAD_NONE; workload_ok(w); w = workload_at(c, w)->node_next)
+                workload_at(c, w)->behind = workload_at(c, w)->word = workload_at(c, w)->claimed = false; /* it says so again */
         if (!a)
                 return;
         struct err err;
@@ -439,6 +488,13 @@ static bool is_asked_for(const Pb__AdoptRequest *req, const char *id)
         return req->n_workload_ids == 0;
 }
 
+/* A workload of this node whose newer copy waits for an operator's word. */
+static bool is_claimed(struct core *c, struct node_ix ix, const char *id)
+{
+        struct workload_ix w = workload_find(c, id);
+        return workload_ok(w) && workload_at(c, w)->node.v == ix.v && workload_at(c, w)->claimed;
+}
+
 static int may_adopt(struct core *c, const Pb__AdoptRequest *req, struct node_ix ix, struct err *err)
 {
         const struct node *n = node_at(c, ix);
@@ -451,10 +507,24 @@ static int may_adopt(struct core *c, const Pb__AdoptRequest *req, struct node_ix
         if (adoption_of(c, n->id) || c->adoptions.len >= ADOPTIONS_MAX)
                 return err_set(err, ERR_UNAVAILABLE, .msg = "an adoption is under way already", .retry_after_ms = 2000);
         for (size_t i = 0; i < req->n_workload_ids; i++)
-                if (!stranger_find(n, req->workload_ids[i]))
+                if (!stranger_find(n, req->workload_ids[i]) && !is_claimed(c, ix, req->workload_ids[i]))
                         return err_set(err, ERR_NOT_FOUND, .msg = fmt("node %s has no unknown unit %s", n->id, req->workload_ids[i]),
                                        .path = "workload_ids", .hint = fmt("berth describe node %s lists them", n->id));
         return 0;
+}
+
+/* The same of workloads that run newer than their records. How many were asked for. */
+static uint32_t describe_claimed(struct core *c, struct node_ix ix, const Pb__AdoptRequest *req)
+{
+        uint32_t n = 0;
+        for (struct workload_ix w = c->lost.len ? node_at(c, ix)->units : WORKLOAD_NONE; workload_ok(w); w = workload_at(c, w)->node_next)
+                if (workload_at(c, w)->claimed && is_asked_for(req, workload_at(c, w)->id)) {
+                        workload_at(c, w)->behind = workload_at(c, w)->word = true;
+                        n++;
+                }
+        if (n)
+                describe_behind(c, ix);
+        return n;
 }
 
 void decide_adopt(struct core *c, const Pb__AdoptRequest *req)
@@ -490,9 +560,9 @@ void decide_adopt(struct core *c, const Pb__AdoptRequest *req)
         struct node *n = node_at(c, ix);
         for (size_t i = 0; i < n->strangers.len; i++) {
                 struct stranger *s = &n->strangers.at[i];
-                s->wanted = !s->leaves && is_asked_for(req, s->id);
+                s->wanted = s->take = s->word = !s->leaves && is_asked_for(req, s->id);
         }
-        uint32_t wanted = describe_wanted(c, ix);
+        uint32_t wanted = describe_wanted(c, ix) + describe_claimed(c, ix, req);
         if (!wanted) {
                 answer(c, &now, NULL, "nothing runs there that the records do not know");
                 return;

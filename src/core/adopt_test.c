@@ -30,14 +30,15 @@ static const struct rig_reply *adopt(struct rig *r, const char *node, const char
 }
 
 /* The agent answers what it was asked last. */
-static void describe(struct rig *r, uint64_t session, uint64_t epoch)
+static void describe(struct rig *r, uint64_t session, uint64_t epoch, bool warranted)
 {
         Pb__UnitDefinitions d = PB__UNIT_DEFINITIONS__INIT;
         for (size_t i = r->effects.len; i > r->effect_mark; i--) {
                 const struct rig_effect *e = &r->effects.at[i - 1];
                 if (e->kind != EFFECT_DESCRIBE || e->session != session)
                         continue;
-                d.units = arena_new_n(&r->memory, Pb__Workload *, e->describe->n_workload_ids);
+                assert_true(e->describe->held);
+                d.held = arena_new_n(&r->memory, Pb__HeldUnit *, e->describe->n_workload_ids);
                 for (size_t k = 0; k < e->describe->n_workload_ids; k++) {
                         Pb__Workload *w = rig_workload(r, e->describe->workload_ids[k], 500, 100);
                         struct err err = { 0 };
@@ -48,11 +49,11 @@ static void describe(struct rig *r, uint64_t session, uint64_t epoch)
                         pb__token__init(w->token);
                         w->token->epoch = epoch;
                         w->token->seq = 500 + k;
-                        d.units[d.n_units++] = w;
+                        d.held[d.n_held++] = rig_held(r, "n1", w, warranted);
                 }
                 break;
         }
-        assert_true(d.n_units > 0);
+        assert_true(d.n_held > 0);
         rig_say(r, INPUT_DEFINITIONS, session, &d, NULL);
 }
 
@@ -178,7 +179,7 @@ static void an_operator_adopts_what_a_node_runs_and_nothing_restarts(void **stat
         /* The rest, all at once. */
         rig_mark(&r);
         assert_null(adopt(&r, "n1", NULL));
-        describe(&r, s, 1);
+        describe(&r, s, 1, false); /* an operator's word needs no warrant */
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadAdopted), 2);
         assert_int_equal(rig_node(&r, "n1")->n_strangers, 0);
         assert_non_null(adopt(&r, "n1", NULL)); /* nothing is left */
@@ -264,7 +265,7 @@ static void strangers_are_adopted_by_rule(void **state)
         opt.strangers = STRANGERS_ADOPT;
         busy(&r, &opt);
         uint64_t s = node_with_strangers(&r, cluster_of(&r), 2, 1);
-        describe(&r, s, 1);
+        describe(&r, s, 1, true);
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadAdopted), 2);
         rig_check_replay(&r);
         rig_fini(&r);
@@ -296,7 +297,7 @@ static void a_server_on_an_empty_store_destroys_nothing_and_offers_to_adopt(void
         for (size_t i = r.effect_mark; i < r.effects.len; i++)
                 let_in |= r.effects.at[i].kind == EFFECT_WELCOME && r.effects.at[i].welcome->accepted && r.effects.at[i].welcome->adopt;
         assert_true(let_in);
-        describe(&r, s, 7);
+        describe(&r, s, 7, false); /* taken over by an operator's word */
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadAdopted), 2);
         assert_phase(&r, "s1", Running);
         assert_int_equal(rig_get(&r, "s1")->token->epoch, 7);
@@ -326,7 +327,7 @@ static void another_clusters_unit_with_a_name_that_is_taken_is_left_alone(void *
         adopt(&r, "n1", NULL);
         rig_mark(&r);
         uint64_t s = node_with_strangers(&r, "other", 1, 1);
-        describe(&r, s, 1);
+        describe(&r, s, 1, false);
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadAdopted), 0);
         assert_null(rig_sent(&r, "n1", "s0")); /* neither adopted nor removed */
         assert_string_equal(rig_get(&r, "s0")->assigned_node, "n2");

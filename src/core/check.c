@@ -93,10 +93,10 @@ void core_dump(const struct core *c, struct str *out)
 {
         ARRAY(uint32_t) list = { 0 };
         sorting = c;
-        str_addf(out, "head %llu cluster %s epoch %llu created %lld restored=%d fencing=%lld/%lld/%lld/%d/%lld\n",
+        str_addf(out, "head %llu cluster %s epoch %llu created %lld restored=%d fencing=%lld/%lld/%lld/%d/%lld key=%s\n",
                  (unsigned long long)c->head, text(c->cluster_id), (unsigned long long)c->epoch, (long long)c->cluster_created_at,
                  c->restored, (long long)c->fencing.leader_ms, (long long)c->fencing.lease_ms, (long long)c->fencing.grace_ms,
-                 c->fencing.drift_percent, (long long)c->fencing.wait_ms);
+                 c->fencing.drift_percent, (long long)c->fencing.wait_ms, text(c->key_fingerprint));
         for (size_t i = 0; i < c->lost.len; i++)
                 str_addf(out, "lost %llu/%llu until %llu at %lld\n", (unsigned long long)c->lost.at[i].epoch,
                          (unsigned long long)c->lost.at[i].seq, (unsigned long long)c->lost.at[i].until_epoch,

@@ -71,6 +71,8 @@ struct core *core_create(const struct core_options *opt)
         c->opt = *opt;
         c->batch_ops = SIZE_MAX;
         c->version = mem_strdup(opt->version ? opt->version : "");
+        c->opt.key_fingerprint = opt->key_fingerprint ? mem_strdup(opt->key_fingerprint) : NULL;
+        c->warrants = warrants_create(&opt->warrants);
         map_init(&c->node_by_id, node_key, c);
         map_init(&c->workload_by_id, workload_key, c);
         map_init(&c->tombstone_by_id, tombstone_key, c);
@@ -179,6 +181,9 @@ void core_destroy(struct core *c)
         str_fini(&c->scratch);
         mem_free(c->version);
         mem_free(c->cluster_id);
+        mem_free(c->key_fingerprint);
+        mem_free((char *)c->opt.key_fingerprint);
+        warrants_destroy(c->warrants);
         mem_free(c);
 }
 
@@ -257,6 +262,7 @@ void apply_event(struct core *c, const Pb__Event *e)
         switch (e->type) {
         case PB__EVENT_TYPE__E__ClusterCreated:
                 text_set(&c->cluster_id, e->cluster->cluster_id);
+                text_set(&c->key_fingerprint, e->cluster->key_fingerprint);
                 c->epoch = e->cluster->epoch;
                 c->cluster_created_at = e->cluster->created_at;
                 c->out.cluster = true;
@@ -264,6 +270,11 @@ void apply_event(struct core *c, const Pb__Event *e)
                 break;
         case PB__EVENT_TYPE__E__StoreRestored:
                 apply_restored(c, e);
+                break;
+        case PB__EVENT_TYPE__E__ClusterKeyChanged:
+                text_set(&c->key_fingerprint, e->cluster->key_fingerprint);
+                c->out.cluster = true;
+                c->out.ops++;
                 break;
         case PB__EVENT_TYPE__E__FencingChanged:
                 fencing_take(c, e->cluster);
@@ -314,6 +325,7 @@ void apply_event(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__NodeDrained:
         case PB__EVENT_TYPE__E__NodeFenced:
         case PB__EVENT_TYPE__E__NodeAdopted:
+        case PB__EVENT_TYPE__E__ClaimRefused:
         case PB__EVENT_TYPE__E__DriftDetected:
                 apply_node_event(c, e);
                 break;
@@ -356,6 +368,8 @@ static bool is_consequence(Pb__EventType__E type)
         case PB__EVENT_TYPE__E__RecordTouched:
         case PB__EVENT_TYPE__E__CertificateIssued:
         case PB__EVENT_TYPE__E__FencingChanged:
+        case PB__EVENT_TYPE__E__ClusterKeyChanged:
+        case PB__EVENT_TYPE__E__ClaimRefused:
                 return true;
         default:
                 return false;
@@ -521,11 +535,13 @@ static void start(struct core *c, const struct input *in)
                 cluster.epoch = 1;
                 cluster.schema = 1;
                 cluster.created_at = c->now_ms;
+                cluster.key_fingerprint = (char *)(c->opt.key_fingerprint ? c->opt.key_fingerprint : "");
                 Pb__Event e = PB__EVENT__INIT;
                 e.type = PB__EVENT_TYPE__E__ClusterCreated;
                 e.cluster = &cluster;
                 emit(c, &e);
         }
+        key_noted(c);
         if (c->fencing.lease_ms || c->restored)
                 fencing_needed(c);
         for (uint32_t i = 0; i < c->nodes.len; i++)

@@ -21,6 +21,7 @@
 #include "base/macros.h"
 #include "base/str.h"
 #include "config.pb-c.h"
+#include "model/warrant.h"
 
 struct core;
 
@@ -56,6 +57,10 @@ struct core_options {
         enum strangers strangers;   /* STRANGERS_KEEP */
         bool index_records;         /* also write /assignments, /retries, /reconciliation, /nodes/<id>/status */
         const char *version;        /* shown to agents and in ClusterInfo */
+        /* The cluster's key, as far as the core needs it (model/cluster_key.h). None: nothing that it sends has a warrant, and nothing is adopted without an operator's word. */
+        struct warrant_keys warrants;
+        const char
+            *key_fingerprint; /* noted in /meta/cluster; NULL: there is no key. Whoever leads has made sure that it is the cluster's */
 };
 void core_options_default(struct core_options *opt);
 void core_options_from(const Pb__ServerConfig *file, struct core_options *opt); /* what the file sets; the rest stays */
@@ -222,6 +227,10 @@ size_t core_waiting_ops(const struct core *core); /* decided and not cut, or cut
 void core_set_batch_ops(struct core *core, size_t ops);
 size_t core_ready_batches(const struct core *core); /* that are full and wait for core_cut(): do not step much further ahead of the store */
 uint64_t core_head(const struct core *core);
+/* The cluster's key, if it was not in the options: before INPUT_START. */
+void core_set_key(struct core *core, const struct warrant_keys *keys, const char *fingerprint);
+/* Of the key that the cluster had when this was noted last; "": none was noted. Valid until the next change. */
+const char *core_key_fingerprint(const struct core *core);
 
 /* ---- while the store is away --------------------------------------------------------------------------------------------------------------- */
 

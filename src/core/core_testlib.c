@@ -235,6 +235,7 @@ void rig_init(struct rig *r, const struct core_options *opt)
                 r->opt = *opt;
         else
                 core_options_default(&r->opt);
+        r->opt.warrants = (struct warrant_keys){ .has = true, .key = { 1, 2, 3 } };
         r->core = core_create(&r->opt);
         struct input in = { .kind = INPUT_START };
         step(r, &in);
@@ -666,6 +667,38 @@ void rig_report_all(struct rig *r, const char *node, bool complete, uint64_t app
         said(r, rig_agent(r, node), complete, n, units);
         struct input in = { .kind = INPUT_UNITS, .session = rig_agent(r, node)->session, .msg = &report.base };
         step(r, &in);
+}
+
+Pb__HeldUnit *rig_held(struct rig *r, const char *node, const Pb__Workload *w, bool warranted)
+{
+        Pb__HeldUnit *h = arena_new(&r->memory, Pb__HeldUnit);
+        Pb__Workload plain = *w;
+        pb__held_unit__init(h);
+        h->workload_id = w->id;
+        h->token = w->token;
+        h->desired_state = w->desired_state;
+        plain.token = NULL;
+        plain.desired_state = 0;
+        h->definition.data = pb_pack_arena(&r->memory, &plain.base, &h->definition.len);
+        if (!warranted)
+                return h;
+        struct warrants *maker = warrants_create(&r->opt.warrants);
+        Pb__ClusterInfo *cluster = (Pb__ClusterInfo *)rig_ask(r, INPUT_CLUSTER, NULL)->msg;
+        struct warrant_facts facts = { cluster->cluster_id, w->id, node, w->token->epoch, w->token->seq, h->definition.data,
+                                       h->definition.len };
+        h->warrant.data = arena_alloc(&r->memory, WARRANT_BYTES);
+        h->warrant.len = WARRANT_BYTES;
+        assert_true(warrant_make(maker, &facts, h->warrant.data));
+        warrants_destroy(maker);
+        return h;
+}
+
+void rig_describe(struct rig *r, const char *node, size_t n, Pb__HeldUnit **held)
+{
+        Pb__UnitDefinitions d = PB__UNIT_DEFINITIONS__INIT;
+        d.held = held;
+        d.n_held = n;
+        rig_say(r, INPUT_DEFINITIONS, rig_agent(r, node)->session, &d, NULL);
 }
 
 void rig_report(struct rig *r, const char *node, Pb__UnitStatus *u)

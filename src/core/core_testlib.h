@@ -135,6 +135,9 @@ void rig_say(struct rig *r, enum input_kind kind, uint64_t session, const void *
 Pb__UnitStatus *rig_unit(struct rig *r, const char *id, uint64_t epoch, uint64_t seq, Pb__ActualState__E state);
 /* With the workload's current token. */
 Pb__UnitStatus *rig_unit_now(struct rig *r, const char *id, Pb__ActualState__E state);
+/* A definition with its token as that node's agent keeps it; with a warrant of the rig's cluster, or with none. */
+Pb__HeldUnit *rig_held(struct rig *r, const char *node, const Pb__Workload *w, bool warranted);
+void rig_describe(struct rig *r, const char *node, size_t n, Pb__HeldUnit **held); /* the answer to EFFECT_DESCRIBE */
 void rig_report(struct rig *r, const char *node, Pb__UnitStatus *u);
 void rig_report_all(struct rig *r, const char *node, bool complete, uint64_t applied, size_t n, Pb__UnitStatus **units);
 /* Its agent says of the current copy that it ... */

@@ -130,6 +130,8 @@ void drift_note(struct core *c, struct node_ix ix, struct workload_ix w, uint32_
                 if (!s)
                         return;
                 say(n, &s->said, now);
+                if (s->token_epoch != epoch || s->token_seq != seq)
+                        s->verdict = VERDICT_UNKNOWN, s->refused = false; /* a claim of its own */
                 s->token_epoch = epoch;
                 s->token_seq = seq;
                 s->state = (uint8_t)u->state;

@@ -140,7 +140,7 @@ static bool somebody_is_missing(const struct core *c)
                         struct workload_ix w = workload_find(c, n->strangers.at[k].id);
                         const struct stranger *s = &n->strangers.at[k];
                         bool exclusive = workload_ok(w) && class_of(c, workload_get(c, w))->exclusive;
-                        if (may_run(s) && (exclusive || token_is_lost(c, s->token_epoch, s->token_seq)))
+                        if (may_run(s) && claim_counts(c, s) && (exclusive || token_is_lost(c, s->token_epoch, s->token_seq)))
                                 return true;
                 }
         }
@@ -234,7 +234,7 @@ static void look_at_strangers(const struct core *c, const struct workload *w, st
                 const struct node *n = &c->nodes.at[i];
                 const struct stranger *s =
                     n->id && n->strangers.len && !node_is_written_off(n) && i != w->node.v ? stranger_find(n, w->id) : NULL;
-                if (s && may_run(s))
+                if (s && may_run(s) && claim_counts(c, s))
                         later(c, f, (struct node_ix){ i }, INT64_MAX, "a unit of its name that is not of these records runs there");
         }
 }

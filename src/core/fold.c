@@ -212,6 +212,8 @@ static const char *wrong(struct core *c, const Pb__Event *e)
                                !time_is_sane(e->cluster->created_at)
                            ? "the cluster's id is missing"
                            : NULL;
+        case PB__EVENT_TYPE__E__ClusterKeyChanged:
+                return e->cluster && !str_empty(e->cluster->key_fingerprint) ? NULL : "the key's fingerprint is missing";
         case PB__EVENT_TYPE__E__FencingChanged:
                 return e->cluster && fencing_is_sane(e->cluster->fencing) ? NULL : "the times of leases are missing or out of range";
         case PB__EVENT_TYPE__E__AlertRaised:
@@ -258,6 +260,7 @@ static const char *wrong(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__NodeFenced:
         case PB__EVENT_TYPE__E__NodeAdopted:
         case PB__EVENT_TYPE__E__DriftDetected:
+        case PB__EVENT_TYPE__E__ClaimRefused:
                 return wrong_node_event(c, e);
         default:
                 return wrong_workload_event(c, e);

@@ -287,6 +287,7 @@ void read_cluster(struct core *c)
         core_stats(c, &s);
         Pb__ClusterInfo i = PB__CLUSTER_INFO__INIT;
         i.cluster_id = c->cluster_id;
+        i.key_fingerprint = (char *)core_key_fingerprint(c);
         i.epoch = c->epoch;
         i.version = c->version;
         i.head = c->head;

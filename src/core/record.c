@@ -330,6 +330,10 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
                 for (size_t i = 0; i < n->strangers.len && r.n_strangers < ARRAY_LEN(strangers); i++)
                         if (!n->strangers.at[i].leaves)
                                 strangers[r.n_strangers++] = n->strangers.at[i].id;
+                for (struct workload_ix w = c->lost.len ? n->units : WORKLOAD_NONE; workload_ok(w) && r.n_strangers < ARRAY_LEN(strangers);
+                     w = workload_get(c, w)->node_next)
+                        if (workload_get(c, w)->claimed) /* what runs there is not what the record knows */
+                                strangers[r.n_strangers++] = workload_get(c, w)->id;
         }
         return pb_pack_arena(a, &r.base, ret_len);
 }
@@ -371,6 +375,7 @@ static void *cluster_record(struct core *c, struct arena *a, size_t *ret_len)
         r.epoch = c->epoch;
         r.schema = 1;
         r.created_at = c->cluster_created_at;
+        r.key_fingerprint = c->key_fingerprint ? c->key_fingerprint : "";
         lost_record(c, &c->step, &r);
         r.restored = c->restored;
         Pb__Fencing fencing = PB__FENCING__INIT;
@@ -839,6 +844,7 @@ int core_load_record(struct core *c, const char *key, const void *data, size_t l
                         for (size_t i = 0; i < m->n_lost; i++)
                                 lost_add(c, m->lost[i]);
                         text_set(&c->cluster_id, m->cluster_id);
+                        text_set(&c->key_fingerprint, m->key_fingerprint);
                         c->epoch = m->epoch;
                         c->cluster_created_at = m->created_at;
                         fencing_take(c, m);

@@ -38,7 +38,7 @@ void decide_ahead(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u
         bool runs = u->state == PB__ACTUAL_STATE__E__Running || u->state == PB__ACTUAL_STATE__E__Pending;
         bool asked_since = w->seq > c->lost.at[c->lost.len - 1].seq;
         if (w->desired == PB__DESIRED_STATE__E__Running || !asked_since) {
-                w->behind = true;
+                w->behind = !w->claimed || w->word;
                 return;
         }
         if (w->desired == PB__DESIRED_STATE__E__Stopped && !runs && w->phase == PB__PHASE__E__Stopped)
@@ -132,6 +132,7 @@ void decide_restored(struct core *c, const struct input *in)
         cluster.cluster_id = c->cluster_id;
         cluster.created_at = c->cluster_created_at;
         cluster.epoch = epoch;
+        cluster.key_fingerprint = (char *)(c->opt.key_fingerprint ? c->opt.key_fingerprint : ""); /* the next leader notes another one */
         cluster.lost = spans;
         cluster.n_lost = 1;
         Pb__Event e = PB__EVENT__INIT;
@@ -154,6 +155,7 @@ const char *wrong_restore(const struct core *c, const Pb__Event *e)
 void apply_restored(struct core *c, const Pb__Event *e)
 {
         c->epoch = e->cluster->epoch;
+        text_set(&c->key_fingerprint, e->cluster->key_fingerprint);
         c->restored = true; /* until what may run from before has lost its lease: fence.c */
         lost_add(c, e->cluster->lost[0]);
         c->out.cluster = true;

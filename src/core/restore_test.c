@@ -39,10 +39,9 @@ static Pb__UnitStatus *newer(struct rig *r, const char *id)
         return u;
 }
 
-static void describe(struct rig *r, uint64_t session, const char *id)
+static void describe(struct rig *r, const char *node, const char *id)
 {
         struct err err = { 0 };
-        Pb__UnitDefinitions d = PB__UNIT_DEFINITIONS__INIT;
         Pb__Workload *w = rig_workload(r, id, 500, 200);
         Pb__Token token = PB__TOKEN__INIT;
         assert_int_equal(workload_normalise(&r->memory, w, &err), 0);
@@ -51,10 +50,9 @@ static void describe(struct rig *r, uint64_t session, const char *id)
         token.epoch = 1;
         token.seq = LOST;
         w->token = &token;
-        d.units = &w;
-        d.n_units = 1;
+        Pb__HeldUnit *held[] = { rig_held(r, node, w, true) };
         assert_int_equal(rig_sent_count(r, EFFECT_DESCRIBE), 1);
-        rig_say(r, INPUT_DEFINITIONS, session, &d, NULL);
+        rig_describe(r, node, 1, held);
 }
 
 static void assert_follows(struct rig *r, const char *id, const char *node)
@@ -123,8 +121,8 @@ static void a_record_follows_the_newer_copy_on_its_node(void **state)
         begin(&r, NULL);
         rig_restored(&r);
         rig_mark(&r);
-        uint64_t session = comes_back(&r, "n1", newer(&r, "a"));
-        describe(&r, session, "a");
+        comes_back(&r, "n1", newer(&r, "a"));
+        describe(&r, "n1", "a");
         assert_follows(&r, "a", "n1");
         assert_int_equal(rig_sent(&r, "n1", "a")->unit->token->seq, LOST); /* told to run what it runs */
         assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Running);
@@ -143,8 +141,8 @@ static void a_wish_to_stop_from_before_the_backup_does_not_stop_what_was_started
         rig_stop(&r, "a");
         rig_restored(&r);
         rig_mark(&r);
-        uint64_t session = comes_back(&r, "n1", newer(&r, "a"));
-        describe(&r, session, "a");
+        comes_back(&r, "n1", newer(&r, "a"));
+        describe(&r, "n1", "a");
         assert_follows(&r, "a", "n1");
         assert_int_equal(rig_get(&r, "a")->desired_state, PB__DESIRED_STATE__E__Running);
         rig_check_replay(&r);
@@ -162,8 +160,8 @@ static void what_had_moved_is_found_where_it_runs_and_not_started_where_it_was(v
         comes_back(&r, "n1", NULL); /* it has it no more; the other one was not heard yet */
         assert_null(rig_sent(&r, "n1", "a"));
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadLaunched), 0);
-        uint64_t session = comes_back(&r, "n2", newer(&r, "a"));
-        describe(&r, session, "a");
+        comes_back(&r, "n2", newer(&r, "a"));
+        describe(&r, "n2", "a");
         assert_follows(&r, "a", "n2");
         assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Deleted); /* whatever is left there */
         rig_is_gone(&r, "a", "n1");

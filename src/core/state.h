@@ -170,6 +170,8 @@ struct workload {
         bool over_quota : 1;
         bool rules_pending : 1; /* rules are to look at it */
         bool behind : 1;        /* its node runs a newer copy than this record knows: its definition is asked for. See restore.c */
+        bool claimed : 1;       /* and has no warrant for that one: it waits for an operator's word. See claims.c */
+        bool word : 1;          /* which was given */
         bool reported : 1;      /* the agent has said anything about the current token */
         bool late_told : 1;     /* an event has told that it runs although it was given up */
         uint16_t tombs;         /* tombstones of this id, on whatever nodes (derived) */
@@ -249,16 +251,33 @@ struct outgoing {
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------------------------- */
 
+/* What became of the question where a claim comes from (claims.c). */
+enum verdict {
+        VERDICT_UNKNOWN,   /* it was not asked yet */
+        VERDICT_NONE,      /* its agent keeps no warrant for it */
+        VERDICT_FALSE,     /* what it showed is no warrant of this cluster for this unit, node, token and definition */
+        VERDICT_WARRANTED, /* this cluster ordered it there */
+};
+
 /* A unit in a node's list that the records do not place there. Live. */
 struct stranger {
         char *id;
         uint64_t said, seen, token_epoch, token_seq;
         uint8_t state;
-        bool told;    /* there was an event about it */
-        bool leaves;  /* it was told to be removed */
-        bool wanted;  /* somebody wants to adopt it: its definition was asked for */
-        bool refused; /* and could not */
-        bool ahead;   /* it is a newer copy of a workload than the record knows: taken over by itself. See restore.c */
+        uint8_t verdict; /* of this token */
+        bool told;       /* there was an event about it */
+        bool leaves;     /* it was told to be removed */
+        bool wanted;     /* its definition was asked for */
+        bool take;       /* and it is adopted if it has a warrant, ... */
+        bool word;       /* ... or in any case: an operator said so */
+        bool refused;    /* it could not be adopted */
+        bool ahead;      /* it is a newer copy of a workload than the record knows: taken over by itself. See restore.c */
+};
+
+/* Claims that one answer brought and that nothing follows from. */
+struct claims {
+        uint32_t n, n_false;
+        struct str names;
 };
 
 enum { TAINTED_NOT, TAINTED_HARD, TAINTED_SOFT }; /* nothing comes without a toleration; it comes when nothing else is left */
@@ -419,6 +438,7 @@ struct core {
         char *version;
         /* durable */
         char *cluster_id;
+        char *key_fingerprint; /* NULL: no key was noted yet */
         uint64_t epoch;
         ARRAY(struct lost_span) lost;
         ARRAY(struct extra) extras;
@@ -462,6 +482,7 @@ struct core {
         struct heap workload_deadlines, node_deadlines;
         /* live */
         bool started;
+        struct warrants *warrants; /* NULL: without a key */
         int64_t now_ms, started_ms, next_pass_ms;
         int64_t steady_ms, started_steady; /* see struct input */
         int64_t fencing_since;             /* by the steady clock: since when no lease by older values was given */
@@ -681,6 +702,17 @@ void adoption_end(struct core *c, size_t i);
 void adoption_lost(struct core *c, struct node_ix n); /* its stream is gone, or new */
 void adopt_by_itself(struct core *c, struct node_ix n);
 void decide_adopt(struct core *c, const Pb__AdoptRequest *req);
+/* claims.c */
+enum verdict claim_verdict(struct core *c, struct node_ix ix, const Pb__HeldUnit *h);
+Pb__Workload *claim_definition(struct core *c, const Pb__HeldUnit *h);
+bool claim_counts(const struct core *c, const struct stranger *s);
+bool claim_matters(const struct core *c, const struct stranger *s);
+bool claim_replaces(const struct core *c, uint32_t tombstone, const Pb__UnitStatus *u);
+bool holder_is_healthy(const struct core *c, const struct workload *w);
+void claims_note(struct claims *k, const char *id, enum verdict verdict);
+void claims_tell(struct core *c, struct node_ix ix, struct claims *k);
+void key_noted(struct core *c);
+
 void decide_definitions(struct core *c, const Pb__UnitDefinitions *d, uint64_t session);
 void foreign_remember(struct core *c, const Pb__Hello *h);
 const struct foreign *foreign_get(struct core *c, const char *node_id);

@@ -150,6 +150,20 @@ static size_t put_varint(unsigned char *p, uint64_t v)
         return n;
 }
 
+/* Whatever leaves for one of berth's own agents carries a warrant (A13). Foreign ones could not keep it. */
+static bool warrant_of(struct core *c, const struct workload *w, const void *definition, size_t len, uint8_t ret[WARRANT_BYTES])
+{
+        const struct node *n = node_at(c, w->node);
+        struct warrant_facts facts = { .cluster_id = c->cluster_id,
+                                       .unit_id = w->id,
+                                       .node_id = n->id,
+                                       .epoch = w->token_epoch,
+                                       .seq = w->token_seq,
+                                       .definition = definition,
+                                       .definition_len = len };
+        return !n->push && warrant_make(c->warrants, &facts, ret);
+}
+
 static void *pack_unit(struct core *c, const struct workload *w, size_t *ret_len)
 {
         const struct definition *d = definition_of(c, w);
@@ -168,11 +182,17 @@ static void *pack_unit(struct core *c, const struct workload *w, size_t *ret_len
                 return pb_pack_arena(c->out.memory, &unit.base, ret_len);
         size_t inner, n = 0;
         void *workload = pb_pack_before(&c->step, &head.base, d->data, d->len, &inner);
-        unsigned char *field = arena_alloc(&c->step, inner + 16);
+        unsigned char *field = arena_alloc(&c->step, inner + 32 + WARRANT_BYTES);
         field[n++] = 4 << 3 | 2; /* PlanUnit.workload, length-delimited */
         n += put_varint(field + n, inner);
         memcpy(field + n, workload, inner);
-        return pb_pack_before(c->out.memory, &unit.base, field, n + inner, ret_len);
+        n += inner;
+        if (warrant_of(c, w, workload, inner, field + n + 2)) {
+                field[n++] = 5 << 3 | 2; /* PlanUnit.warrant */
+                field[n++] = WARRANT_BYTES;
+                n += WARRANT_BYTES;
+        }
+        return pb_pack_before(c->out.memory, &unit.base, field, n, ret_len);
 }
 
 bool unit_is_held_back(const struct core *c, const struct workload *w)
@@ -518,6 +538,10 @@ void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *un
                 const Pb__UnitStatus *u = (const Pb__UnitStatus *)units[i];
                 struct workload_ix ix = workload_find(c, u->workload_id);
                 uint32_t t = tombstone_find(c, n, u->workload_id);
+                if (t != NONE && complete && claim_replaces(c, t, u)) {
+                        decide_removed(c, n, t);
+                        t = NONE;
+                }
                 if (t != NONE)
                         c->tombstones.at[t].seen = c->report_number;
                 drift_note(c, n, ix, t, u);
@@ -525,9 +549,10 @@ void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *un
                         decide_stranger(c, n, ix, u, complete);
                 else {
                         workload_at(c, ix)->seen = c->report_number;
-                        if (speaks_of_current(workload_at(c, ix), u))
+                        if (speaks_of_current(workload_at(c, ix), u)) {
+                                workload_at(c, ix)->claimed = false;
                                 decide_unit(c, ix, u, complete);
-                        else if (complete && unit_is_ahead(c, workload_at(c, ix), u))
+                        } else if (complete && unit_is_ahead(c, workload_at(c, ix), u))
                                 decide_ahead(c, ix, u);
                         else if (u->state == PB__ACTUAL_STATE__E__Missing && workload_at(c, ix)->desired == PB__DESIRED_STATE__E__Deleted)
                                 decide_gone_for_good(c, ix, u);

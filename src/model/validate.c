@@ -546,6 +546,8 @@ int validate_agent_message(const Pb__AgentMessage *m, struct err *err)
         if (m->hello)
                 return check_hello(m->hello, STEP(NULL, "hello"), err);
         if (m->definitions) /* each is checked by whoever takes it: one that is wrong must not end the stream */
-                return m->definitions->n_units > DEFINITIONS_MAX ? fail(err, NULL, "too many definitions in one message", NULL) : 0;
+                return m->definitions->n_units + m->definitions->n_held > DEFINITIONS_MAX
+                           ? fail(err, NULL, "too many definitions in one message", NULL)
+                           : 0;
         return check_message(&m->base, NULL, 0, err);
 }

@@ -10,6 +10,7 @@
 #include "base/mutant.h"
 #include "model/pb.h"
 #include "model/validate.h"
+#include "server/key.h"
 #include "server/shared.h"
 #include <stdio.h>
 #include <string.h>
@@ -134,6 +135,8 @@ static int open_and_load(struct commits *c, struct err *err)
         r = load_core(s, c->store, false, &s->core, &s->loaded_head, err);
         if (r < 0)
                 return r;
+        if (!store_is_shared(c->store) && (r = key_take(s, core_key_fingerprint(s->core), err)) < 0)
+                return r; /* nobody else could lead */
         /* A shared one is followed until this server may lead: it could not lead sooner, since the others must be told where it listens. */
         atomic_store(&s->leads, !store_is_shared(c->store));
         atomic_store(&s->settled, !store_is_shared(c->store));

@@ -18,6 +18,7 @@ static enum log_level level_of(const Pb__Event *e)
         case PB__EVENT_TYPE__E__RetryScheduled:
         case PB__EVENT_TYPE__E__UnitUnknown:
         case PB__EVENT_TYPE__E__DriftDetected:
+        case PB__EVENT_TYPE__E__ClaimRefused:
         case PB__EVENT_TYPE__E__NodeTypeUnsupported:
         case PB__EVENT_TYPE__E__WebhookFailed:
                 return LOG_WARN;

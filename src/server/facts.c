@@ -3,6 +3,7 @@
 
 #include "model/json.h"
 #include "net/tls.h"
+#include "server/key.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,8 @@ Pb__ServerFacts *server_facts(struct io *io, struct arena *memory)
                 f->agent_certificate_node = arena_strdup(memory, certs.soonest[0].node);
                 f->agent_certificate_expires_at = certs.soonest[0].expires_at;
         }
+        char trouble[512];
+        f->key_trouble = arena_strdup(memory, key_trouble(s, trouble, sizeof(trouble)));
         f->open = !s->opt.auth;
         f->bad_records = (int64_t)counted(&s->metrics.bad_records);
         f->records_touched = (int64_t)counted(&s->metrics.records_touched);

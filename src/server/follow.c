@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "model/json.h"
 #include "model/pb.h"
+#include "server/key.h"
 #include "server/shared.h"
 #include <errno.h>
 #include <signal.h>
@@ -29,6 +30,7 @@
 #define AGAIN_MIN_MS 50
 #define AGAIN_MAX_MS 1000
 #define ANSWER_LOOK_MS 200
+#define KEY_LOOK_MS 5000 /* how often a follower looks whether it has the cluster's key */
 
 /* ---- telling the ring ---------------------------------------------------------------------------------------------------------------------- */
 
@@ -130,6 +132,9 @@ static void who_am_i(struct server *s, struct str *out)
         r.process = (char *)fmt("pid %d", (int)getpid());
         r.version = (char *)BERTH_VERSION;
         r.since_at = clock_wall_ms();
+        char print[40], trouble[512];
+        r.key_fingerprint = (char *)key_own_fingerprint(s, print, sizeof(print));
+        r.key_trouble = (char *)key_trouble(s, trouble, sizeof(trouble));
         json_write(out, &r.base, JSON_COMPACT);
 }
 
@@ -163,7 +168,8 @@ struct following {
         uint64_t told; /* the ring has been given everything up to here */
         int64_t again_ms;
         bool away;
-        bool trusted; /* the ring has a state to follow */
+        bool trusted;      /* the ring has a state to follow */
+        int64_t key_at_ms; /* monotonic: when its key is looked at again */
 };
 
 struct chunk {
@@ -269,6 +275,8 @@ static int begin_to_lead(struct following *f, struct err *err)
                 tell(s, (struct commit_done){ .word = COMMIT_LEAD, .head = head });
                 if (!answer_of_ring(s, &word))
                         return -ERR_CANCELLED;
+                if (word == RING_NO_KEY)
+                        return err_set(err, ERR_DENIED, .msg = "this server does not have the cluster's key");
                 if (word == RING_LEADS) {
                         log_info("this server leads", LOG_S("store", s->opt.store_url), LOG_I("head", head),
                                  LOG_I("took_ms", mono_ms() - t0));
@@ -313,6 +321,33 @@ static bool went_back(struct following *f, const struct store_news *before)
         return true;
 }
 
+/* By what the others call it. */
+static void announce(struct server *s, struct store *store)
+{
+        _cleanup_(str_finip) struct str who = STR_INIT;
+        char name[192];
+        who_am_i(s, &who);
+        pthread_mutex_lock(&s->lock);
+        copy_text(name, sizeof(name), s->own_name);
+        pthread_mutex_unlock(&s->lock);
+        store_announce(store, name, str_c(&who));
+}
+
+/* By the cluster's key (key.h). Whoever has got it meanwhile says so to the others. */
+static bool may_lead(struct following *f)
+{
+        char print[40], trouble[512], print_now[40], trouble_now[512];
+        key_own_fingerprint(f->s, print, sizeof(print));
+        key_trouble(f->s, trouble, sizeof(trouble));
+        bool may = key_lets_lead(f->s);
+        if (!str_eq(print, key_own_fingerprint(f->s, print_now, sizeof(print_now))) ||
+            !str_eq(trouble, key_trouble(f->s, trouble_now, sizeof(trouble_now))))
+                announce(f->s, f->store);
+        if (!may)
+                atomic_store(&f->s->settled, true);
+        return may;
+}
+
 /* One look at the store. 1: this server leads. */
 static int follow_once(struct following *f, struct err *err)
 {
@@ -342,23 +377,17 @@ static int follow_once(struct following *f, struct err *err)
         if (r < 0)
                 return r;
         set_back(f);
-        if (!atomic_load(&s->stopping) && (!f->news.led || mine))
-                return try_to_lead(f, err);
+        if (f->news.led && !mine && mono_ms() >= f->key_at_ms) {
+                f->key_at_ms = mono_ms() + KEY_LOOK_MS;
+                (void)may_lead(f); /* one that could not take over says so before it has to */
+        }
+        if (!atomic_load(&s->stopping) && (!f->news.led || mine) && may_lead(f)) {
+                r = try_to_lead(f, err);
+                return r == -ERR_DENIED ? 0 : r;
+        }
         if (f->news.led)
                 atomic_store(&s->settled, true);
         return 0;
-}
-
-/* By what the others call it. */
-static void announce(struct server *s, struct store *store)
-{
-        _cleanup_(str_finip) struct str who = STR_INIT;
-        char name[192];
-        who_am_i(s, &who);
-        pthread_mutex_lock(&s->lock);
-        copy_text(name, sizeof(name), s->own_name);
-        pthread_mutex_unlock(&s->lock);
-        store_announce(store, name, str_c(&who));
 }
 
 bool follow_until_leading(struct server *s, struct store *store)
@@ -371,7 +400,8 @@ bool follow_until_leading(struct server *s, struct store *store)
                                .away = atomic_load(&s->degraded) };
         struct err err = { 0 };
         while (!atomic_load(&s->announced) && !queue_is_closed(s->store_queue))
-                usleep(1000); /* a moment: until this server listens, and can say where */
+                usleep(1000);   /* a moment: until this server listens, and can say where */
+        (void)key_lets_lead(s); /* what is wrong with its key is said at the start */
         announce(s, store);
         int r = store_reader_open(store, &f.reader, &err);
         while (r <= 0 && !queue_is_closed(s->store_queue)) { /* others read from the store until then */

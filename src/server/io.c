@@ -13,6 +13,7 @@
 #include "server/access.h"
 #include "server/forward.h"
 #include "server/join.h"
+#include "server/key.h"
 #include "server/plans.h"
 #include "server/reader.h"
 #include <event2/event.h>
@@ -60,6 +61,11 @@ int io_not_leading(struct io *io, struct err *err)
                                .hint = "nothing was changed: ask the leader, or try again", .retry_after_ms = 1000);
         if (atomic_load(&io->s->degraded)) /* nobody can take over without it */
                 return io_store_is_away(err, false);
+        char trouble[512];
+        if (key_trouble(io->s, trouble, sizeof(trouble))[0])
+                return err_set(err, ERR_UNAVAILABLE, .msg = "no server leads now, and this one cannot: it does not have the cluster's key",
+                               .detail = trouble, .hint = "copy cluster.key from a server that has it (docs/etcd.md); nothing was changed",
+                               .retry_after_ms = 5000);
         return err_set(err, ERR_UNAVAILABLE, .msg = fmt("no server leads now; the last one was %s", name),
                        .hint = "nothing was changed; try again: another server takes over within seconds", .retry_after_ms = 1000);
 }

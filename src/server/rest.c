@@ -7,6 +7,7 @@
 #include "server/access.h"
 #include "server/forward.h"
 #include "server/io.h"
+#include "server/key.h"
 #include "server/persys.h"
 #include "server/reader.h"
 #include "server/web.h"
@@ -26,7 +27,10 @@ static void reply_role(struct server *s, struct str *out)
 {
         struct leader l;
         bool leads = atomic_load(&s->leads);
+        char trouble[512];
         str_addf(out, ",\"role\":\"%s\"", leads ? "leader" : "follower");
+        if (key_trouble(s, trouble, sizeof(trouble))[0])
+                add_field(out, "cannot_lead", trouble);
         server_leader(s, &l);
         if (leads || !l.name[0])
                 return;

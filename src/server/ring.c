@@ -26,6 +26,7 @@
 #include "base/mutant.h"
 #include "model/pb.h"
 #include "server/access.h"
+#include "server/key.h"
 #include "server/plans.h"
 #include "server/shared.h"
 #include "server/view.h"
@@ -217,6 +218,7 @@ static void begin(struct ring *r, uint64_t head)
         r->clock_ms = clock_now_ms(&r->clock);
         r->awake_by_ms = mono_ms();
         r->lag_x4 = r->deaf_since = 0;
+        core_set_key(r->core, &s->opt.core.warrants, s->opt.core.key_fingerprint);
         struct input start = { .kind = INPUT_START, .head = head };
         step(r, &start);
         Pb__ServerConfig none = PB__SERVER_CONFIG__INIT;
@@ -273,6 +275,10 @@ static void lead(struct ring *r, uint64_t head)
                 answer_store(r, RING_CANNOT);
                 return;
         }
+        if (key_take(s, core_key_fingerprint(r->core), &err) < 0) {
+                answer_store(r, RING_NO_KEY);
+                return;
+        }
         if (getenv("BERTH_CHECK_TAKEOVER"))
                 compare_with_load(r);
         store_remember_begin(s->store);
@@ -315,6 +321,7 @@ static void take_core(struct ring *r, struct core *core, uint64_t head)
         drop_core(r);
         r->core = r->s->core = core;
         core_loaded(core, head);
+        key_publish(r->s, core_key_fingerprint(core));
         atomic_store(&r->s->committed, head);
         r->tokens_version = 0; /* another core counts anew */
         access_publish(r->s, core, &r->tokens_version);
@@ -340,6 +347,7 @@ static void fold(struct ring *r, struct core_batch *b)
                 return;
         }
         atomic_store(&s->committed, core_head(r->core));
+        key_publish(s, core_key_fingerprint(r->core));
         access_publish(s, r->core, &r->tokens_version);
         server_release(s, b);
         r->stats_old = true;
@@ -685,6 +693,7 @@ void *ring_main(void *server)
                 hand_over(r);
         } else {
                 core_loaded(r->core, s->loaded_head);
+                key_publish(s, core_key_fingerprint(r->core));
                 access_publish(s, r->core, &r->tokens_version);
         }
         publish_stats(r);

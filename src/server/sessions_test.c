@@ -26,10 +26,10 @@ static void a_plan_is_what_protobuf_would_write(void **state)
                 plan.cursor = &cursor;
                 plan.complete = n % 200 == 0;
                 plan.last = n > 0;
-                plan.units = arena_new_n(&arena, Pb__PlanUnit *, n + 1);
+                plan.units = arena_new_n(&arena, Pb__PlanEntry *, n + 1);
                 plan.n_units = n;
                 for (size_t i = 0; i < n; i++) {
-                        Pb__PlanUnit *u = (Pb__PlanUnit *)pb_new(&arena, &pb__plan_unit__descriptor);
+                        Pb__PlanEntry *u = (Pb__PlanEntry *)pb_new(&arena, &pb__plan_entry__descriptor);
                         u->workload_id = arena_printf(&arena, "w%zu", i);
                         u->desired_state = i % 2 ? PB__DESIRED_STATE__E__Running : PB__DESIRED_STATE__E__Deleted;
                         plan.units[i] = u;

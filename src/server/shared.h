@@ -45,6 +45,7 @@ void ring_msgs_done(struct server *s, void **msgs, size_t n);
 enum ring_word {
         RING_DROPPED, /* the state of the term that is over is gone, and nothing of it follows in this queue */
         RING_LEADS,   /* it decides now */
+        RING_NO_KEY,  /* this server does not have the cluster's key: give the lead back */
         RING_CANNOT,  /* what it holds is not the state at that head: load, and tell again */
 };
 struct commit_job {
@@ -174,8 +175,11 @@ struct server {
         char degraded_reason[256];
         char address_problem[256]; /* why server.address is not there; "": it is */
         struct leader leader;
-        char own_name[128]; /* as the others know this server; "": the store is not shared */
-        int starting;       /* threads that have not said yet whether they could begin */
+        char key_trouble[512];        /* why the cluster's key keeps this server from leading; "": it does not. See key.h */
+        char key_fingerprint[40];     /* of the key that it has; "": none */
+        char cluster_fingerprint[40]; /* of the cluster's, as far as is known */
+        char own_name[128];           /* as the others know this server; "": the store is not shared */
+        int starting;                 /* threads that have not said yet whether they could begin */
         struct err start_err;
         bool waited, serving; /* the starting thread's */
 };

@@ -265,7 +265,7 @@ bool agent_is_closed(struct agent *a, int timeout_ms, int *ret_status)
         return a->closed;
 }
 
-void agent_report(struct agent *a, const char *workload_id, const Pb__PlanUnit *unit, Pb__ActualState__E state)
+void agent_report(struct agent *a, const char *workload_id, const Pb__PlanEntry *unit, Pb__ActualState__E state)
 {
         Pb__UnitStatus status = PB__UNIT_STATUS__INIT, *list[] = { &status };
         Pb__UnitReport report = PB__UNIT_REPORT__INIT;
@@ -273,15 +273,18 @@ void agent_report(struct agent *a, const char *workload_id, const Pb__PlanUnit *
         status.workload_id = (char *)workload_id;
         status.state = state;
         status.type = PB__WORKLOAD_TYPE__E__process;
-        if (unit) {
-                status.revision_id = unit->workload ? unit->workload->revision_id : (char *)"";
+        Pb__Workload *w = unit ? pb__workload__unpack(NULL, unit->workload.len, unit->workload.data) : NULL;
+        if (w)
+                status.revision_id = w->revision_id;
+        if (unit)
                 status.token = unit->token;
-        }
         status.started_at = clock_wall_ms();
         report.units = list;
         report.n_units = 1;
         m.units = &report;
         agent_send(a, &m);
+        if (w)
+                pb__workload__free_unpacked(w, NULL);
 }
 
 bool is_welcome(const Pb__ServerMessage *m)

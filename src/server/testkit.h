@@ -37,7 +37,7 @@ void agent_hello(struct agent *a, const char *node_id);
 const Pb__ServerMessage *agent_wait(struct agent *a, bool (*fits)(const Pb__ServerMessage *m), int timeout_ms);
 void agent_turn(struct agent *a, int ms); /* just runs the loop */
 bool agent_is_closed(struct agent *a, int timeout_ms, int *ret_status);
-void agent_report(struct agent *a, const char *workload_id, const Pb__PlanUnit *unit, Pb__ActualState__E state);
+void agent_report(struct agent *a, const char *workload_id, const Pb__PlanEntry *unit, Pb__ActualState__E state);
 
 bool is_welcome(const Pb__ServerMessage *m);
 bool is_plan(const Pb__ServerMessage *m);

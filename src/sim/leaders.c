@@ -124,6 +124,8 @@ static void store_apply(struct leaders *s, const struct store_batch *b)
                 memcpy(e->data, b->events[i].data, b->events[i].len);
                 e->len = b->events[i].len;
         }
+        for (size_t i = 0; i < b->n_events; i++)
+                leaders_look_for_forged(s, b->events[i].data, b->events[i].len);
         for (size_t i = 0; s->verbose && i < b->n_events; i++) {
                 printf("%8lld ", (long long)s->now);
                 sim_print_event(stdout, b->events[i].data, b->events[i].len);
@@ -565,6 +567,7 @@ static void set_up(struct leaders *s)
         s->opt.lease_ms = LEASE_MS;
         s->opt.lease_grace_ms = GRACE_MS;
         s->opt.drift_percent = DRIFT_PERCENT;
+        s->opt.warrants = (struct warrant_keys){ .has = true, .key = { 's', 'i', 'm' } };
         s->store_clock = clock_drawn(s);
         *array_push(&s->conns) = (struct stream_end){ .closed = true };
         for (uint32_t i = 0; i < ITEMS; i++)

@@ -219,6 +219,10 @@ static inline bool leaders_failed(const struct leaders *s)
         return s->result->violations > 0;
 }
 
+/* leaders_forge.c */
+void leaders_forge(struct leaders *s, uint32_t agent, Pb__AgentMessage *m, struct arena *a); /* changes what it says */
+void leaders_look_for_forged(struct leaders *s, const void *event, size_t len);
+
 /* leaders_server.c */
 void leader_happens(struct leaders *s, struct what *w);
 void leader_stop(struct leaders *s, uint32_t r); /* it leads no more, or dies */

@@ -220,7 +220,7 @@ static size_t put_plan(struct server *v, const struct core_batch *b, size_t i)
         Pb__Plan plan = PB__PLAN__INIT;
         Pb__Cursor cursor = PB__CURSOR__INIT;
         plan.complete = first->kind == EFFECT_PLAN_BEGIN;
-        plan.units = arena_new_n(&memory, Pb__PlanUnit *, b->n_effects - i + 1);
+        plan.units = arena_new_n(&memory, Pb__PlanEntry *, b->n_effects - i + 1);
         cursor.epoch = b->epoch;
         for (; i < b->n_effects && b->effects[i].session == first->session; i++) {
                 const struct effect *e = &b->effects[i];
@@ -231,7 +231,7 @@ static size_t put_plan(struct server *v, const struct core_batch *b, size_t i)
                         break;
                 }
                 if (e->kind == EFFECT_PLAN_UNIT)
-                        plan.units[plan.n_units++] = pb__plan_unit__unpack((ProtobufCAllocator *)&alloc, e->len, e->data);
+                        plan.units[plan.n_units++] = pb__plan_entry__unpack((ProtobufCAllocator *)&alloc, e->len, e->data);
                 else if (e != first)
                         break;
                 cursor.seq = e->seq;
@@ -436,6 +436,7 @@ static void on_message(struct leaders *s, uint32_t r, const struct what *w)
         struct arena_allocator alloc = arena_allocator(&memory);
         Pb__AgentMessage *m = pb__agent_message__unpack((ProtobufCAllocator *)&alloc, w->len, w->data);
         struct input in = { .session = w->conn };
+        leaders_forge(s, s->conns.at[w->conn].agent, m, &memory);
         if (m->hello)
                 in.kind = INPUT_HELLO, in.msg = &m->hello->base;
         else if (m->heartbeat)

@@ -1,5 +1,7 @@
 /* sim/lies.c: an agent that says of its units what is not so: leaves some out, makes some up, repeats old tokens, calls what has ended running.
  *
+ * It also brings definitions and warrants of its own making.
+ *
  * Such an agent can spoil its own node's work. It must not spoil anything else.
  */
 #include "base/mem.h"
@@ -75,6 +77,34 @@ static void twist_list(struct sim *s, struct arena *a, size_t *n, Pb__UnitStatus
         *list = to;
 }
 
+/* What a unit was started from, that nobody asked for or that nobody ordered (A13). */
+static void forge(struct sim *s, struct arena *a, Pb__AgentMessage *m)
+{
+        Pb__UnitStatus *u = invent(s, a);
+        Pb__Workload *w = arena_new(a, Pb__Workload);
+        Pb__HeldUnit *h = arena_new(a, Pb__HeldUnit);
+        pb__workload__init(w);
+        pb__held_unit__init(h);
+        w->id = h->workload_id = u->workload_id;
+        w->type = PB__WORKLOAD_TYPE__E__process;
+        w->revision_id = "forged";
+        h->token = u->token;
+        h->desired_state = PB__DESIRED_STATE__E__Running;
+        h->definition.len = pb__workload__get_packed_size(w);
+        h->definition.data = arena_alloc(a, h->definition.len);
+        pb__workload__pack(w, h->definition.data);
+        h->warrant.len = WARRANT_BYTES;
+        h->warrant.data = arena_alloc(a, WARRANT_BYTES);
+        for (size_t i = 0; i < WARRANT_BYTES; i++)
+                h->warrant.data[i] = (uint8_t)below(s, 256);
+        m->heartbeat = NULL;
+        m->definitions = arena_new(a, Pb__UnitDefinitions);
+        pb__unit_definitions__init(m->definitions);
+        m->definitions->held = arena_new_n(a, Pb__HeldUnit *, 1);
+        m->definitions->held[0] = h;
+        m->definitions->n_held = 1;
+}
+
 const void *sim_lie(struct sim *s, uint32_t n, const void *data, size_t *len)
 {
         struct arena *a = &s->lies;
@@ -88,7 +118,9 @@ const void *sim_lie(struct sim *s, uint32_t n, const void *data, size_t *len)
                 if (m->units->applied && below(s, 4) == 0)
                         m->units->applied->seq = UINT64_MAX / 2;
                 m->units->complete = below(s, 10) == 0 || m->units->complete;
-        } else if (m->heartbeat)
+        } else if (m->heartbeat && below(s, 4) == 0)
+                forge(s, a, m); /* in its place */
+        else if (m->heartbeat)
                 m->heartbeat->units_hash = below(s, UINT64_MAX);
         *len = pb__agent_message__get_packed_size(m);
         uint8_t *to = arena_alloc(a, *len + 1);

@@ -326,7 +326,7 @@ static size_t send_plan(struct sim *s, const struct core_batch *b, size_t i)
         pb__plan__init(plan);
         pb__cursor__init(cursor);
         plan->complete = first->kind == EFFECT_PLAN_BEGIN;
-        plan->units = arena_new_n(&l->memory, Pb__PlanUnit *, b->n_effects - i + 1);
+        plan->units = arena_new_n(&l->memory, Pb__PlanEntry *, b->n_effects - i + 1);
         cursor->epoch = b->epoch;
         for (; i < b->n_effects && b->effects[i].session == first->session; i++) {
                 const struct effect *e = &b->effects[i];
@@ -337,7 +337,7 @@ static size_t send_plan(struct sim *s, const struct core_batch *b, size_t i)
                         break;
                 }
                 if (e->kind == EFFECT_PLAN_UNIT)
-                        plan->units[plan->n_units++] = pb__plan_unit__unpack((ProtobufCAllocator *)&alloc, e->len, e->data);
+                        plan->units[plan->n_units++] = pb__plan_entry__unpack((ProtobufCAllocator *)&alloc, e->len, e->data);
                 else if (e != first)
                         break;
                 cursor->seq = e->seq;

@@ -292,6 +292,8 @@ static void see_workload(struct sim *s, const Pb__Event *e)
         bool launched = false;
         if (e->prev != w->seq && e->type != PB__EVENT_TYPE__E__UnitRemoved)
                 broken(s, e, "A2: an event does not name the one before it");
+        if (e->workload && str_eq(e->workload->revision_id, "forged"))
+                broken(s, e, "A13: what a node made up became a record"); /* lies.c */
         w->seq = e->seq;
         w->cause = w->cause || is_cause(e->type);
         switch (e->type) {

@@ -243,6 +243,7 @@ static void core_options_of(const struct sim_options *o, struct core_options *c)
         c->list_ms = o->list_ms ? o->list_ms : c->list_ms;
         c->max_batch_ops = o->batch_ops ? (size_t)o->batch_ops : 512;
         c->index_records = o->index_records;
+        c->warrants = (struct warrant_keys){ .has = true, .key = { 's', 'i', 'm' } };
 }
 
 static struct map_key started_key(const void *ctx, uint32_t i)

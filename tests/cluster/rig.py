@@ -258,12 +258,21 @@ class Rig:
         self.etcd.start()
         for i in range(replicas):
             self.replicas.append(Replica(self, i + 1))
+        self.give_key()
         for r in self.replicas:
             r.start()
         for i in range(agents):
             self.start_agent(f"node-{i + 1}")
         if agents:
             self.wait_for(f"{agents} ready nodes", lambda: self.get("/v1/cluster").json.get("nodes_ready", 0) >= agents)
+
+    def give_key(self):
+        """Every server of a cluster has its key, and leads only with it."""
+        first = os.path.join(self.dir, self.replicas[0].name)
+        subprocess.run([BERTH, "key", "new", "--data", first], env=self.env, check=True, capture_output=True)
+        for r in self.replicas[1:]:
+            os.makedirs(os.path.join(self.dir, r.name), exist_ok=True)
+            shutil.copy(os.path.join(first, "cluster.key"), os.path.join(self.dir, r.name))
 
     def link(self, a, b, address, look=False):
         """Where a reaches b: there itself, or by the proxy."""

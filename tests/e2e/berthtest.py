@@ -296,6 +296,17 @@ class Cluster:
         else:
             shutil.rmtree(self.data, ignore_errors=True)
 
+    def give_key(self, name):
+        """Another server of this cluster, with its data in a directory of this name, gets the cluster's key: all have the same."""
+        keys = [os.path.join(self.dir, d, "cluster.key") for d in sorted(os.listdir(self.dir))]
+        keys = [k for k in keys if os.path.exists(k)]
+        data = os.path.join(self.dir, name)
+        if keys:
+            os.makedirs(data, exist_ok=True)
+            shutil.copy(keys[0], data)
+        else:
+            self.ok("key", "new", "--data", data, server=False)
+
     def store_args(self):
         return ["--store", self.store] if self.store else []
 

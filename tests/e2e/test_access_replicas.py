@@ -29,6 +29,7 @@ class Replicas(Join):
         c.env["BERTH_TLS_CA"] = pki.file("ca.pem")
         c.start_server()
         data = os.path.join(c.dir, "second")
+        c.give_key("second")
         argv = [BERTH, "server", "--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *pki.issue("server", "s2", "--ip", "127.0.0.1"), *common,
                 "--heartbeat", "1s"]
         second = Process("second", argv, c.env, os.path.join(c.dir, "second.log"))

@@ -30,6 +30,10 @@ class Backups:
         c.wait_nodes_ready(nodes)
         return c
 
+    def key(self, c):
+        """The cluster's key, which no backup has."""
+        return ["--key", os.path.join(c.data, "cluster.key")]
+
     def start_on(self, c, store):
         c.store = store
         c.start_server()
@@ -66,10 +70,10 @@ class Backups:
         epoch = c.info()["epoch"]
         c.kill_server()
 
-        refused = c.cli("restore", file, "--store", self.store(c), server=False)
+        refused = c.cli("restore", file, "--store", self.store(c), *self.key(c), server=False)
         self.assertNotEqual(refused.code, 0)
         self.assertIn("--force", refused.err)
-        r = c.ok("restore", file, "--store", self.elsewhere(c), server=False)
+        r = c.ok("restore", file, "--store", self.elsewhere(c), *self.key(c), server=False)
         self.assertIn("nothing that they run is stopped", r.out)
         self.start_on(c, self.elsewhere(c))
         c.wait_nodes_ready(2)
@@ -118,7 +122,7 @@ class Backups:
         old = {w["id"]: w for w in c.workloads()}
         pids = self.pids(c, *names)
         c.kill_server()
-        c.ok("restore", file, "--store", self.store(c), "--force", server=False)
+        c.ok("restore", file, "--store", self.store(c), "--force", *self.key(c), server=False)
         self.start_on(c, self.store(c))
         c.wait_nodes_ready(2)
         for name in names[:4]:
@@ -138,7 +142,7 @@ class Backups:
         pids = self.run_unit(c, "kept")
         file = self.backup(c)
         c.kill_server()
-        r = c.ok("restore", file, "--store", self.store(c), "--force", server=False)
+        r = c.ok("restore", file, "--store", self.store(c), "--force", *self.key(c), server=False)
         self.assertRegex(r.out, r"what was there is kept as \S*before-")
         self.start_on(c, self.store(c))
         c.wait_nodes_ready(1)
@@ -160,7 +164,7 @@ class Backups:
         self.addCleanup(p.kill)
         next(line for line in p.stdout if "lost4" in line)
         c.kill_server()
-        c.ok("restore", file, "--store", self.store(c), "--force", server=False)
+        c.ok("restore", file, "--store", self.store(c), "--force", *self.key(c), server=False)
         self.start_on(c, self.store(c))
         next(line for line in p.stderr if "the store was put back to an earlier state" in line)
         c.apply("new")
@@ -231,7 +235,7 @@ class OnEmbedded(Backups, Case):
         with open(path, "wb") as f:
             f.write(whole + hashlib.sha256(whole).digest())
         for args in ([], ["--force"]):
-            r = c.cli("restore", path, "--store", self.store(c) if args else self.elsewhere(c), *args, server=False)
+            r = c.cli("restore", path, "--store", self.store(c) if args else self.elsewhere(c), *args, *self.key(c), server=False)
             self.assertNotEqual(r.code, 0, r.out)
             self.assertIn("no record of its cluster", r.err)
             self.assertIn("hint", r.err)
@@ -259,7 +263,7 @@ class OnEtcd(Backups, Case):
         pids = self.run_unit(c, "kept")
         file = self.backup(c)
         c.kill_server()
-        c.ok("restore", file, "--store", os.path.join(c.data, "berth.db"), server=False)
+        c.ok("restore", file, "--store", os.path.join(c.data, "berth.db"), *self.key(c), server=False)
         self.start_on(c, os.path.join(c.data, "berth.db"))
         c.wait_nodes_ready(1)
         c.wait_phase("kept", "Running")
@@ -268,7 +272,7 @@ class OnEtcd(Backups, Case):
         self.assertIn("of a store in sqlite", r.out)
         events = c.events()
         c.kill_server()
-        c.ok("restore", file, "--store", self.store(c), "--force", server=False)
+        c.ok("restore", file, "--store", self.store(c), "--force", *self.key(c), server=False)
         self.start_on(c, self.store(c))
         c.wait_nodes_ready(1)
         self.assertEqual(c.events()[:len(events)], events)

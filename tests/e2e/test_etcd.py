@@ -25,6 +25,7 @@ class OnEtcd(Case):
     def standby(self, c):
         """Another server on the same store; it follows."""
         data = os.path.join(c.dir, "standby")
+        c.give_key("standby")
         argv = [BERTH, "server", "--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *c.server_args]
         p = Process("standby", argv, c.env, os.path.join(c.dir, "standby.log"))
         path = os.path.join(data, "server.address")
@@ -102,7 +103,7 @@ class OnEtcd(Case):
             self.assertNotIn(b"for-berth", f.read())
         c.server.stop()
         etcd.ctl(self.etcd.address, "put", "/registry/secrets/a", "newer")
-        c.ok("restore", backup, "--store", c.server_args[-1], "--force", server=False)
+        c.ok("restore", backup, "--store", c.server_args[-1], "--force", "--key", os.path.join(c.data, "cluster.key"), server=False)
         for key, value in {**foreign, "/registry/secrets/a": "newer"}.items():
             self.assertEqual(etcd.get(self.etcd.address, key), {key: value})
         c.start_server()

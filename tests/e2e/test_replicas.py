@@ -56,6 +56,8 @@ class Replicas(Case):
     def three(self, args=()):
         self.c = c = self.cluster(server=False)
         c.store = f"etcd://{self.etcd.address}"
+        for i in range(3):  # every server of a cluster has its key
+            c.give_key(f"replica-{i + 1}")
         self.servers = [Replica(c, i + 1, c.store, args) for i in range(3)]
         return self.servers
 

@@ -182,6 +182,8 @@ class Versions(Case):
         acknowledged = list(self.names)
         for step, binary in enumerate((NEW, OLD, NEW)):  # who takes over; the one before leads until it is killed
             http, grpc = (f"127.0.0.1:{p}" for p in ports[step + 1])
+            if step:  # the first new one made the cluster's key; an old one does not look for it
+                c.give_key(f"standby-{step}")
             standby = Process("server", [binary, "server", "--data", os.path.join(c.dir, f"standby-{step}"), "--http", http, "--grpc", grpc,
                                          *c.server_args, *c.store_args()], c.env, os.path.join(c.dir, "server.log"))
             self.run_unit(c, f"during{step}")
