@@ -1,7 +1,7 @@
 /* What agents and users say to the core, in any order: messages pass the same checks as in the server, the invariants hold after each, and the events fold to the
  * same state.
  *
- * Frames: 0, 1, 2 a message on that stream; 3 time passes (2 bytes: seconds, little-endian); 4 a stream ends (1 byte: which); 5 to 13 a user asks. */
+ * Frames: 0, 1, 2 a message on that stream; 3 time passes (2 bytes: seconds, little-endian); 4 a stream ends (1 byte: which); 5 to 15 a user asks. */
 #include "frames.h"
 #include "fuzz.h"
 #include "fuzz_core.h"
@@ -27,6 +27,7 @@ static const struct {
         { &pb__set_quota_request__descriptor, INPUT_QUOTA_SET },
         { &pb__tenant_ref__descriptor, INPUT_QUOTA_REMOVE },
         { &pb__apply_workloads_request__descriptor, INPUT_APPLY_MANY },
+        { &pb__adopt_request__descriptor, INPUT_ADOPT },
 };
 const uint8_t frame_kinds = ARRAY_LEN(kinds);
 
@@ -44,6 +45,7 @@ struct play {
         bool greeted[STREAMS];
         struct fuzz_event *events;
         size_t n_events;
+        bool word; /* an operator has asked to adopt something */
 };
 
 static void say(struct play *p, struct input *in)
@@ -87,6 +89,9 @@ static void from_agent(struct play *p, size_t stream, Pb__AgentMessage *m)
         } else if (m->units) {
                 in.kind = INPUT_UNITS;
                 in.msg = &m->units->base;
+        } else if (m->definitions) {
+                in.kind = INPUT_DEFINITIONS;
+                in.msg = &m->definitions->base;
         } else
                 return;
         say(p, &in);
@@ -117,7 +122,18 @@ static void play(struct play *p, const struct frame *f)
                 must_explain(&err);
                 return;
         }
+        p->word |= kinds[f->kind].kind == INPUT_ADOPT;
         say(p, &(struct input){ .kind = kinds[f->kind].kind, .msg = m, .reply = 1 });
+}
+
+/* Nobody has the key: without an operator's word nothing that an agent says becomes a record (A13). */
+static void must_not_be_adopted(const struct play *p)
+{
+        for (size_t i = 0; i < p->n_events; i++) {
+                Pb__Event *e = pb__event__unpack(NULL, p->events[i].len, p->events[i].data);
+                MUST(e && e->type != PB__EVENT_TYPE__E__WorkloadAdopted, "%s was adopted without a warrant", e ? e->workload_id : "");
+                pb__event__free_unpacked(e, NULL);
+        }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -134,6 +150,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 p.now += 15000;
                 say(&p, &(struct input){ .kind = INPUT_TICK });
         }
+        if (!p.word)
+                must_not_be_adopted(&p);
         fuzz_core_replay(p.core, p.events, p.n_events);
         core_destroy(p.core);
         arena_fini(&p.memory);

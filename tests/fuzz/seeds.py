@@ -81,6 +81,11 @@ def agent():
     yield "retry", greet + apply_a + frame(0, report([unit("a", 4, 4, x7=15, x8="no such file")])) + frame(8, msg({1: "a"})) + wait(130)
     yield "many-fail", greet + apply_a + (frame(0, report([unit("a", 9, 4, x7=15)])) + wait(121)) * 6
     yield "log", greet + frame(0, msg({4: msg({1: 1, 3: b"hello\n"})})) + frame(0, msg({5: msg({1: 2, 3: b"x", 4: True})}))
+    held = lambda name, seq, warrant=b"w" * 32: msg({1: name, 2: token(seq), 3: 1, 4: workload(name, x3="rev-1"), 5: warrant})
+    stranger = frame(0, hello("n1", [unit("s", 1, 2)]))
+    yield "claim", stranger + frame(0, msg({6: msg({2: [held("s", 1), held("a", 4, b"")]})}))
+    yield "claim-old", stranger + frame(0, msg({6: msg({1: [workload("s", x18=token(1))]})}))
+    yield "adopt", stranger + frame(15, msg({1: "n1"})) + frame(0, msg({6: msg({2: [held("s", 1)]})})) + wait(5)
     yield "list", apply_a + frame(11, msg({1: 10, 3: "a=b", 4: "pending", 6: "a"}))
 
 
@@ -108,6 +113,8 @@ def engine():
     yield "suspended", record("a", 4, x4=True) + welcome + plan(5, [order("a", 4)]) + ok
     yield "other-cluster", frame(7, msg({1: "n1", 2: "c2", 3: token(4)})) + welcome + plan(5, [order("a", 4)])
     yield "away", welcome + plan(5, [order("a", 4)]) + ok + frame(2) + wait(3000) + frame(5, b"\x02") + welcome
+    warranted = lambda name, seq, warrant: msg({1: name, 2: token(seq), 3: 1, 4: workload(name, x3="rev-1"), 5: warrant})
+    yield "warrant", welcome + plan(5, [warranted("a", 4, b"w" * 32)]) + ok + plan(6, [warranted("a", 4, b"x" * 32)], False) + frame(0, msg({9: msg({1: ["a", "b"], 2: True})}))
     yield "beat", welcome + frame(0, msg({3: msg({1: 200})})) + wait(30)
     yield "disk", welcome + plan(5, [order("a", 4)]) + frame(8, b"\x01") + frame(8, b"\x00") + wait(600)
     yield "logs", welcome + frame(0, msg({4: msg({1: 1, 2: "a", 3: True, 4: 10})})) + frame(0, msg({5: msg({1: 2, 2: "a", 3: ["ls"]})})) + frame(0, msg({7: msg({1: 1})}))
@@ -119,6 +126,15 @@ def engine_found():
     for i, name in enumerate(["\xe4", "../x", "a..b", "_a", ".", "a/b"]):
         yield f"was-name-{i}", frame(6, msg({1: msg({1: name, 2: token(4), 3: 1, 4: workload(name)}), 4: True})) + frame(1) + frame(0, msg({1: msg({1: True, 3: "c1", 4: 1})})) + \
             frame(0, msg({2: msg({1: token(5), 2: True, 3: True, 4: [msg({1: name, 2: token(4), 3: 1, 4: workload(name)})]})}))
+
+
+def key():
+    one, other = "0123456789abcdef" * 4, "fedcba9876543210" * 4
+    yield "key", f"# a note\n\nkey {one}\n".encode()
+    yield "rotated", f"key {one}\nprevious {other}\n".encode()
+    yield "replaced", f"key {one}\nreplaces {other[:32]}".encode()
+    yield "twice", f"key {one}\nkey {one}\n".encode()
+    yield "short", b"key 01\nprevious\n"
 
 
 def packed():
@@ -423,7 +439,7 @@ def main():
     parser.add_argument("--berth", default=os.path.join(ROOT, "build", "berth"))
     parser.add_argument("target", nargs="*")
     args = parser.parse_args()
-    targets = {"agent": agent, "engine": lambda: [*engine(), *engine_found()], "packed": packed, "json": json_seeds, "manifest": manifest, "text": text, "head": head, "wire": wire, "peer": peer, "join": join, "backup": backup, "door": door, "streams": streams,
+    targets = {"agent": agent, "engine": lambda: [*engine(), *engine_found()], "packed": packed, "json": json_seeds, "manifest": manifest, "text": text, "key": key, "head": head, "wire": wire, "peer": peer, "join": join, "backup": backup, "door": door, "streams": streams,
                "store": lambda: store(os.path.abspath(args.berth))}
     for target in args.target or targets:
         folder = os.path.join(CORPUS, target)
