@@ -335,7 +335,8 @@ void decide_failure(struct core *c, struct workload_ix ix, Pb__Reason__E reason,
         status_of_unit(u, &status, reason, message);
         Pb__Retry retry = PB__RETRY__INIT;
         retry.attempts = w->attempts + 1;
-        bool never = definition_of(c, w)->restart == PB__RESTART__E__never;
+        /* What its runtime refuses as a definition it would refuse again. */
+        bool never = definition_of(c, w)->restart == PB__RESTART__E__never || reason == PB__REASON__E__invalid_spec;
         Pb__Event e = PB__EVENT__INIT;
         e.workload_id = w->id;
         e.node_id = node_ok(w->node) ? node_at(c, w->node)->id : "";

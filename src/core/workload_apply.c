@@ -117,6 +117,8 @@ static void apply_desired(struct core *c, struct workload_ix ix, const Pb__Event
         w->updated_at = e->timestamp;
         w->reason = (uint8_t)e->reason;
         w->next_retry_at = 0;
+        if (e->status)
+                text_set(&w->failure, e->status->failure_reason);
         if (e->desired_state == PB__DESIRED_STATE__E__Stopped) {
                 waiting_remove(c, ix);
                 bool runs = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Updating;

@@ -208,6 +208,14 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
 {
         const Pb__Workload *asked = req->workload;
         struct workload_ix ix = workload_find(c, asked->id);
+        if (asked->desired_state == PB__DESIRED_STATE__E__Deleted) {
+                Pb__WorkloadRef ref = PB__WORKLOAD_REF__INIT;
+                ref.id = asked->id;
+                ref.if_match = req->if_match ? req->if_match : asked->resource_version;
+                ref.check_index = req->check_index;
+                decide_delete(c, &ref);
+                return;
+        }
         if (check_index(c, req->check_index) < 0 || apply_is_allowed(c, req, ix) < 0)
                 return;
         bool same = workload_ok(ix) && same_definition(c, workload_at(c, ix), asked);
@@ -280,6 +288,11 @@ void decide_desired(struct core *c, const Pb__SetDesiredRequest *req)
                 e.node_id = node_ok(w->node) ? node_at(c, w->node)->id : "";
                 e.desired_state = req->desired_state;
                 e.reason = req->desired_state == PB__DESIRED_STATE__E__Stopped ? PB__REASON__E__stopped_by_user : PB__REASON__E__none;
+                /* Why it waited, or was to be tried again, is no longer so. */
+                Pb__WorkloadStatus nothing = PB__WORKLOAD_STATUS__INIT;
+                bool waits = w->phase == PB__PHASE__E__Pending || w->phase == PB__PHASE__E__RetryPending;
+                if (req->desired_state == PB__DESIRED_STATE__E__Stopped && waits)
+                        e.status = &nothing;
                 emit(c, &e);
                 w = workload_at(c, ix);
                 if (req->desired_state == PB__DESIRED_STATE__E__Running && node_ok(w->node) && w->holds && !unit_must_leave(c, w))

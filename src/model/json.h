@@ -1,7 +1,8 @@
 /* model/json.h: messages as JSON, straight from the protobuf-c descriptors. No tree in between, either way.
  *
  * The form (see the head of proto/records.proto): snake_case names; times as RFC 3339; cpu in cores with up to 3 decimals; enums by name with '-' for
- * '_'; IntValue as a bare number; map<string,string> as an object; bytes as base64; int64 and uint64 as numbers. What is unset or zero is left out, except inside arrays.
+ * '_'; IntValue as a bare number; map<string,string> as an object; bytes as base64; int64 and uint64 as numbers. What is unset or zero is left out, except inside arrays
+ * and, with JSON_ZEROS, what the canonical records of seed 001 name.
  *
  * Messages of foreign packages (persys.*) look as protobuf's own JSON mapping says: no times or cores by name, google.protobuf.Timestamp as RFC 3339 (to the
  * millisecond), enums with their names as they are; camelCase names are read as well. JSON_PROTO is that mapping whole.
@@ -29,13 +30,14 @@ enum json_flags {
         JSON_SORTED = 1 << 1,          /* write: keys in byte order; with nothing else it is the canonical form (model/canon.h) */
         JSON_INT64_AS_STRING = 1 << 2, /* write: 64-bit integers as strings; read: both forms are taken (protobuf's own dialect) */
         JSON_IGNORE_UNKNOWN = 1 << 3,  /* read: skip unknown fields; unknown enum names become unset, numbers are taken */
+        JSON_ZEROS = 1 << 4,           /* write: what the canonical records name is there, also when it is zero (shape.c) */
         JSON_PROTO = JSON_INT64_AS_STRING | JSON_IGNORE_UNKNOWN,
 };
 
 /* Appends m. Never fails: text that is not UTF-8 comes out with U+FFFD in place of the bad bytes, so the output is always valid. */
 void json_write(struct str *out, const ProtobufCMessage *m, unsigned flags);
 
-/* The same, compact, of a message that is still packed, in about half the time that unpacking and writing it takes. false, and nothing was added: the bytes are not what this program would write (fields
+/* The same, compact and with JSON_ZEROS, of a message that is still packed, in about half the time that unpacking and writing it takes. false, and nothing was added: the bytes are not what this program would write (fields
  * that it does not know, zeros that are spelled out, no message at all); unpack them and see. */
 bool json_write_packed(struct str *out, const ProtobufCMessageDescriptor *type, const void *data, size_t len);
 /* A whole number, or a text, of such a message: 0, or "", if it has no such field. */

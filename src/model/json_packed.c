@@ -359,6 +359,22 @@ static inline char *write_field(struct out *o, char *at, char before, const stru
                             : write_repeated(o, at, f, b, depth + 1);
 }
 
+/* Those between two fields that are there, or behind the last one. */
+static char *write_zeros(struct out *o, char *at, const struct shape *s, unsigned from, unsigned to, char *before)
+{
+        for (unsigned i = from; i < to; i++) {
+                const struct shape_field *f = &s->fields[i];
+                if (!f->zero)
+                        continue;
+                at = room_for(o, at, 1 + (size_t)f->quoted_len + SHAPE_QUOTED_PAD + SCALAR_ROOM);
+                *at++ = *before;
+                *before = ',';
+                at = name_text(at, f);
+                at = copy_short(at, f->zero, strlen(f->zero));
+        }
+        return at;
+}
+
 static char *write_end(struct out *o, char *at, bool empty)
 {
         at = room_for(o, at, 2);
@@ -378,6 +394,7 @@ static bool comes_in_pieces(const struct shape *s)
 static char *write_in_order(struct out *o, char *at, const struct shape *s, struct bytes b, unsigned depth, bool *ret_again)
 {
         int last = -1;
+        char before = '{';
 
         while (b.at < b.end) {
                 const uint8_t *from = b.at;
@@ -397,12 +414,17 @@ static char *write_in_order(struct out *o, char *at, const struct shape *s, stru
                                         return NULL;
                         value = (struct bytes){ from, b.at };
                 }
-                at = write_field(o, at, last < 0 ? '{' : ',', &s->fields[index], w, value, depth);
+                if (s->has_zeros)
+                        at = write_zeros(o, at, s, (unsigned)(last + 1), (unsigned)index, &before);
+                at = write_field(o, at, before, &s->fields[index], w, value, depth);
                 if (!at)
                         return NULL;
+                before = ',';
                 last = index;
         }
-        return write_end(o, at, last < 0);
+        if (s->has_zeros)
+                at = write_zeros(o, at, s, (unsigned)(last + 1), s->n_fields, &before);
+        return write_end(o, at, before == '{');
 }
 
 static char *write_in_pieces(struct out *o, char *at, const struct shape *s, struct bytes b, unsigned depth)
@@ -412,9 +434,17 @@ static char *write_in_pieces(struct out *o, char *at, const struct shape *s, str
 
         if (n < 0)
                 return NULL;
-        for (int i = 0; i < n && at; i++)
-                at = write_field(o, at, i ? ',' : '{', places[i].f, &s->wire[places[i].index], places[i].value, depth);
-        return at ? write_end(o, at, n == 0) : NULL;
+        char before = '{';
+        unsigned next = 0;
+        for (int i = 0; i < n && at; i++, before = ',') {
+                if (s->has_zeros)
+                        at = write_zeros(o, at, s, next, places[i].index, &before);
+                at = write_field(o, at, before, places[i].f, &s->wire[places[i].index], places[i].value, depth);
+                next = places[i].index + 1;
+        }
+        if (at && s->has_zeros)
+                at = write_zeros(o, at, s, next, s->n_fields, &before);
+        return at ? write_end(o, at, before == '{') : NULL;
 }
 
 static char *write_message(struct out *o, char *at, const struct shape *s, struct bytes b, unsigned depth)

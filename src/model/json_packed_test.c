@@ -51,7 +51,7 @@ static bool is_written_the_same(const ProtobufCMessageDescriptor *type, const vo
                 ProtobufCMessage *m = protobuf_c_message_unpack(type, (ProtobufCAllocator *)&alloc, len, data);
                 assert_non_null(m);
                 assert_false(has_unknown(m));
-                json_write(&expected, m, JSON_COMPACT);
+                json_write(&expected, m, JSON_ZEROS);
         }
         assert_int_equal(text.len, strlen(str_c(&text)));
         assert_string_equal(str_c(&text), str_c(&expected));

@@ -312,11 +312,13 @@ static void write_message(struct writer *w, const struct shape *s, const Protobu
         w->level++;
         for (unsigned i = 0; i < s->n_fields; i++) {
                 unsigned k = w->flags & JSON_SORTED ? s->type->fields_sorted_by_name[i] : i;
-                if (shape_is_unset(&s->wire[k], m))
+                bool unset = shape_is_unset(&s->wire[k], m);
+                if (unset && !(s->has_zeros && w->flags & JSON_ZEROS))
                         continue;
                 const struct shape_field *f = &s->fields[k];
-                size_t n = shape_count(f, m);
-                if (shows_nothing(f, m, n))
+                size_t n = unset ? 0 : shape_count(f, m);
+                bool nothing = unset || shows_nothing(f, m, n);
+                if (nothing && !(f->zero && w->flags & JSON_ZEROS))
                         continue;
                 if (any)
                         putc1(w->out, ',');
@@ -326,7 +328,10 @@ static void write_message(struct writer *w, const struct shape *s, const Protobu
                 ends_at(w->out, name_text(w->out->buf + w->out->len, f));
                 if (w->flags & JSON_PRETTY)
                         putc1(w->out, ' ');
-                write_field(w, f, m, n);
+                if (nothing)
+                        put(w->out, f->zero, strlen(f->zero));
+                else
+                        write_field(w, f, m, n);
         }
         w->level--;
         if (any)

@@ -186,6 +186,30 @@ struct building {
 
 static const struct shape *build(struct building *b, const ProtobufCMessageDescriptor *type);
 
+/* What the canonical records of the central scheduler name (seed 001, 4.2 and 4.3) is always there, also when it is zero: whoever reads them need not ask first. Times are not: no zero
+ * of theirs means anything. */
+static const char *zero_of(const char *message, const struct shape_field *f)
+{
+        static const struct {
+                const char *message, *fields;
+        } shown[] = {
+                { "Workload", " assigned_node " },
+                { "Resources", " cpu memory_mb disk_gb " },
+                { "Retry", " attempts " },
+                { "WorkloadStatus", " failure_reason " },
+                { "Metadata", " last_error " },
+                { "Node", " labels " },
+                { "NodeResources", " cpu_total cpu_allocated memory_total memory_allocated disk_total disk_allocated " },
+                { "Reconciliation", " success " },
+        };
+        bool is_list = str_starts(message, "List") && str_ends(message, "Response") && str_eq(f->field->name, "items"), found = is_list;
+        for (size_t i = 0; i < ARRAY_LEN(shown) && !found; i++)
+                found = str_eq(message, shown[i].message) && strstr(shown[i].fields, fmt(" %s ", f->field->name));
+        if (!found)
+                return NULL;
+        return f->kind == SHAPE_MAP ? "{}" : f->repeated ? "[]" : f->kind == SHAPE_BOOL ? "false" : f->kind == SHAPE_STRING ? "\"\"" : "0";
+}
+
 static void build_field(struct building *b, const struct shape *s, struct shape_field *f, const ProtobufCFieldDescriptor *field)
 {
         struct str quoted = STR_INIT;
@@ -202,6 +226,7 @@ static void build_field(struct building *b, const struct shape *s, struct shape_
         if (field->type == PROTOBUF_C_TYPE_MESSAGE)
                 f->shape = build(b, field->descriptor);
         f->rule = rule_find(s->foreign ? "" : s->type->short_name, field->name);
+        f->zero = s->foreign ? NULL : zero_of(s->type->short_name, f);
         if (field->type == PROTOBUF_C_TYPE_ENUM)
                 f->names = build_enum(field->descriptor);
 }
@@ -293,6 +318,7 @@ static const struct shape *build(struct building *b, const ProtobufCMessageDescr
         for (unsigned i = 0; i < type->n_fields; i++) {
                 build_field(b, s, &s->fields[i], &type->fields[i]);
                 s->wire[i] = wire_of(&s->fields[i]);
+                s->has_zeros |= s->fields[i].zero != NULL;
                 s->hides |= (uint8_t)(1u << s->fields[i].rule->hidden | (s->fields[i].shape ? s->fields[i].shape->hides : 0));
                 if (type->fields[i].id < SHAPE_IDS && i < UINT8_MAX)
                         s->by_id[type->fields[i].id] = (uint8_t)(i + 1);

@@ -47,6 +47,7 @@ struct shape_field {
         const struct shape *shape; /* of the message or of the map's entry */
         const struct shape_enum *names;
         const struct rule *rule; /* never NULL */
+        const char *zero;        /* the text of its zero, if JSON_ZEROS shows that; NULL: it is left out */
 };
 
 /* How a field is packed: what pb_pack.c looks at, in one small row, for most fields of most messages are not set. */
@@ -82,6 +83,7 @@ struct shape {
         struct wire_field *wire;    /* the same */
         unsigned n_fields;
         bool foreign;             /* not one of berth's own messages */
+        bool has_zeros;           /* of one of its fields */
         uint8_t hides;            /* 1 << RULE_FOR_...: what it or a message in it has that others may not see */
         unsigned mask;            /* of slots */
         uint16_t *slots;          /* hash of name -> position + 1 */

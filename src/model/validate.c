@@ -401,6 +401,11 @@ static int check_apply(struct arena *arena, Pb__ApplyWorkloadRequest *r, struct 
                 return fail(err, STEP(NULL, "workload"), "is missing", NULL);
         if (r->create_only && r->update_only)
                 return fail(err, STEP(NULL, "update_only"), "create_only and update_only exclude each other", NULL);
+        /* A wish like the others (seed 001): whatever else is said of it is of no consequence. */
+        if (r->workload->desired_state == PB__DESIRED_STATE__E__Deleted && !r->create_only) {
+                drop_server_fields(r->workload);
+                return check_message(&r->workload->base, STEP(NULL, "workload"), 0, err);
+        }
         return normalise_workload(arena, r->workload, STEP(NULL, "workload"), err);
 }
 

@@ -345,7 +345,7 @@ static void answer(struct call *call, const struct reply *reply)
         if (grpc && was_forwarded && reply->created) /* whoever passed this on may have to say it over HTTP */
                 grpc_call_send_headers(grpc, (struct grpc_metadata[]){ GRPC_META(CREATED_HEADER, "1", 1), GRPC_META_END });
         if (http && m) {
-                json_write(&body, m, pretty ? JSON_PRETTY : JSON_COMPACT);
+                json_write(&body, m, JSON_ZEROS | (pretty ? JSON_PRETTY : JSON_COMPACT));
                 facts = facts_of(m);
         }
         if (http)
@@ -713,7 +713,7 @@ void call_events(struct call *call, const Pb__ListEventsRequest *want)
                 return;
         }
         job->json = call->http != NULL;
-        job->json_flags = call->pretty ? JSON_PRETTY : JSON_COMPACT;
+        job->json_flags = JSON_ZEROS | (call->pretty ? JSON_PRETTY : JSON_COMPACT);
         job->level = redact_level_of(call->role);
         job->since = want->since;
         job->before = want->before;

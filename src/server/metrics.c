@@ -144,15 +144,24 @@ static void render_by_enum(struct str *out, const char *name, const char *label,
         }
 }
 
+/* The five that seed 001 names, which names them bare. */
+static void render_seed(struct str *out, const struct core_stats *c, bool bare)
+{
+#define SEED(name) (bare ? name : "berth_" name)
+        one(out, SEED("scheduling_attempts_total"), "counter", "Times a place was sought for a unit.", c->placements);
+        one(out, SEED("scheduling_failures_total"), "counter", "Times no node could take a unit.", c->placement_failures);
+        family(out, SEED("reconciliation_actions_total"), "counter", "Actions taken to make what runs equal to what is wanted.");
+        for (size_t i = 0; i < METRICS_ACTIONS; i++)
+                sample(out, SEED("reconciliation_actions_total"), "action", METRICS_ACTION_NAMES[i], c->actions[i]);
+        one(out, SEED("retry_total"), "counter", "Failed units that were scheduled for another attempt.", c->retries);
+        one(out, SEED("node_unhealthy_total"), "counter", "Times a node turned from Ready to NotReady.", c->nodes_lost);
+#undef SEED
+}
+
 static void render_core(struct str *out, const struct core_stats *c)
 {
-        one(out, "berth_scheduling_attempts_total", "counter", "Times a place was sought for a unit.", c->placements);
-        one(out, "berth_scheduling_failures_total", "counter", "Times no node could take a unit.", c->placement_failures);
-        family(out, "berth_reconciliation_actions_total", "counter", "Actions taken to make what runs equal to what is wanted.");
-        for (size_t i = 0; i < METRICS_ACTIONS; i++)
-                sample(out, "berth_reconciliation_actions_total", "action", METRICS_ACTION_NAMES[i], c->actions[i]);
-        one(out, "berth_retry_total", "counter", "Failed units that were scheduled for another attempt.", c->retries);
-        one(out, "berth_node_unhealthy_total", "counter", "Times a node turned from Ready to NotReady.", c->nodes_lost);
+        render_seed(out, c, false);
+        render_seed(out, c, true);
         one(out, "berth_evictions_total", "counter", "Units moved away from nodes.", c->evictions);
         one(out, "berth_preemptions_total", "counter", "Units that made room for higher priorities.", c->preemptions);
         one(out, "berth_launches_total", "counter", "Times an agent was told to start a unit.", c->launches);

@@ -15,6 +15,7 @@
 #include "server/io.h"
 #include "server/persys.h"
 #include "server/persys_map.h"
+#include <stdlib.h>
 #include <string.h>
 
 #define PAGE_ITEMS 1000                     /* of one read of the core */
@@ -373,6 +374,23 @@ static bool list_add(struct persys *p, const ProtobufCMessage *view)
         return true;
 }
 
+/* Pc__NodeView and Pc__WorkloadView begin with the id. */
+_Static_assert(offsetof(Pc__NodeView, node_id) == offsetof(Pc__WorkloadView, workload_id), "views begin with the id");
+
+static int by_id(const void *a, const void *b)
+{
+        return strcmp((*(Pc__NodeView *const *)a)->node_id, (*(Pc__NodeView *const *)b)->node_id);
+}
+
+/* In the order of their keys, as in that scheduler's store. */
+static void answer_list(struct persys *p)
+{
+        Pc__ListNodesResponse *list = (Pc__ListNodesResponse *)p->list;
+        if (p->n_list > 1)
+                qsort(list->nodes, p->n_list, sizeof(*list->nodes), by_id);
+        persys_answer(p, p->list);
+}
+
 static void ask_nodes(struct persys *p, const char *cursor);
 static void ask_workloads(struct persys *p, const char *cursor);
 
@@ -390,7 +408,7 @@ static void got_nodes(struct persys *p, const struct reply *reply)
         if (ok && !str_empty(m->next_cursor))
                 ask_nodes(p, m->next_cursor);
         else if (ok)
-                persys_answer(p, p->list);
+                answer_list(p);
         arena_fini(&page);
 }
 
@@ -432,7 +450,7 @@ static void got_workloads(struct persys *p, const struct reply *reply)
         if (ok && !str_empty(m->next_cursor))
                 ask_workloads(p, m->next_cursor);
         else if (ok)
-                persys_answer(p, p->list);
+                answer_list(p);
         arena_fini(&page);
 }
 

@@ -63,7 +63,7 @@ static bool write_unpacked(struct str *out, const ProtobufCMessageDescriptor *ty
         ProtobufCMessage *m = protobuf_c_message_unpack(type, (ProtobufCAllocator *)&alloc, len, data);
         bool is_json = m && !has_unknown(m);
         if (is_json)
-                json_write(out, m, JSON_COMPACT);
+                json_write(out, m, JSON_ZEROS);
         arena_reset(scratch);
         return is_json;
 }

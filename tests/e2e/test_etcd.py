@@ -84,9 +84,14 @@ class OnEtcd(Case):
         self.assertEqual((record["id"], record["desired_state"], record["assigned_node"]), ("hello", "Running", "node-1"))
         self.assertEqual(record["status"]["actual_state"], "Running")
         self.assertEqual(json.loads(keys["/assignments/hello"])["node_id"], "node-1")
+        self.assertEqual(record["retry"]["attempts"], 0)
+        self.assertIs(json.loads(keys["/reconciliation/hello"])["success"], True)
         self.assertEqual(keys["/nodes/node-1/status"], "Ready")
         self.assertEqual(int(keys["/meta/head"]), c.head())
         self.assertEqual(json.loads(keys["/events/" + keys["/meta/head"].zfill(20)])["seq"], c.head())
+        c.apply("lost", command=["sleep", "1"], node_selector={"no": "where"})  # issue 5, C6: what did not succeed says so
+        c.wait_for("its record", lambda: "no suitable node" in self.etcd.get("/reconciliation/").get("/reconciliation/lost", ""))
+        self.assertIs(json.loads(self.etcd.get("/reconciliation/")["/reconciliation/lost"])["success"], False)
 
     # An etcd is often somebody else's as well. R: C1 A4
     def test_keys_of_others_are_neither_told_nor_backed_up_nor_touched_by_a_restore(self):

@@ -262,7 +262,7 @@ class Workloads(Persys):
         self.assertTrue(p.ApplyWorkload(workload_id="w", spec=small).success)
         w = c.workload("w")
         self.assertEqual((w["spec"].get("env"), w["spec"].get("managed_volumes"), w.get("annotations"), w["resources"]),
-                         (None, None, None, {"cpu": 0.05}))
+                         (None, None, None, {"cpu": 0.05, "memory_mb": 0, "disk_gb": 0}))
 
     # R: C3
     def test_delete_and_retry_answer_as_the_table_says(self):
@@ -324,6 +324,79 @@ class Workloads(Persys):
         self.assertEqual((a.success, a.failure_reason), (False, 4))
         self.assertTrue(p.ApplyWorkload(workload_id="small", spec=container()).success)
         self.assertEqual(c.api.get("/persys/health").json["mode"], "normal")
+
+
+class SmallThings(Persys):
+    """Issue 5, C6."""
+
+    # R: C3
+    def test_c6_lists_come_in_the_order_of_keys(self):
+        c, p = self.start()
+        for name in ("w5", "w1", "w9", "w3"):
+            self.assertTrue(p.ApplyWorkload(workload_id=name, spec=container()).success)
+        self.assertEqual([w.workload_id for w in p.ListWorkloads().workloads], ["w1", "w3", "w5", "w9"])
+        a = c.api.get("/persys/list")
+        self.assertEqual((a.status, list(a.json)), (200, ["workloads"]), a)
+        self.assertEqual([w["workload_id"] for w in a.json["workloads"]], ["w1", "w3", "w5", "w9"])
+
+    # R: C3 C6
+    def test_c6_what_is_stopped_while_it_waits_drops_its_old_text(self):
+        c, p = self.start()
+        self.assertTrue(p.ApplyWorkload(workload_id="w", spec=container()).success)
+        c.wait_for("the reason", lambda: "no suitable node" in p.GetWorkload(workload_id="w").workload.failure_reason)
+        self.assertTrue(p.ApplyWorkload(workload_id="w", desired_state="stopped").success)
+        w = p.GetWorkload(workload_id="w").workload
+        self.assertEqual((w.status, w.failure_reason), ("Stopped", ""))
+        p = self.restart()
+        self.assertEqual(p.GetWorkload(workload_id="w").workload.failure_reason, "", "the record says so too")
+
+    # R: C3 C28. A definition that its runtime refuses is refused again: no attempts are made.
+    def test_c6_a_machine_with_an_image_that_no_node_takes_is_failed_and_not_retried(self):
+        c, p = self.start("n")
+        spec = {"type": "vm", "vm": {"vcpus": 1, "memory_mb": "64", "os_image": "debian-12"}}
+        self.assertTrue(p.ApplyWorkload(workload_id="vm", spec=spec).success)
+        c.wait_phase("vm", "Failed")
+        w = p.GetWorkload(workload_id="vm").workload
+        self.assertEqual((w.status, w.retry_attempts, w.reason.code), ("Failed", 1, "INVALID_SPEC"))
+        self.assertIn("os_image", w.failure_reason)
+        self.assertEqual(c.events_of("vm", "RetryScheduled"), [])
+
+    # R: C1 C2
+    def test_c6_zeros_of_the_canonical_shapes_are_there(self):
+        c, p = self.start()
+        for path in ("/workloads", "/v1/workloads", "/nodes", "/v1/events"):
+            items = c.api.get(path).json.get("items")
+            self.assertIsInstance(items, list, path)
+        self.assertEqual(c.api.get("/workloads").json["items"], [])
+        self.register("n")
+        n = c.node("n")
+        self.assertEqual((n["labels"], n["resources"]["cpu_allocated"], n["resources"]["memory_allocated"], n["resources"]["disk_allocated"]), ({}, 0, 0, 0))
+        a = c.api.call("PUT", "/workloads/w", {"id": "w", "type": "container", "spec": {"image": "x"}, "desired_state": "Stopped"})
+        self.assertIn(a.status, (200, 201))
+        for w in (a.json, c.workload("w"), c.api.get("/workloads").json["items"][0], c.api.get("/workloads/w", pretty="true").json):
+            self.assertEqual((w["retry"]["attempts"], w["assigned_node"], w["status"]["failure_reason"], w["metadata"]["last_error"], w["resources"]),
+                             (0, "", "", "", {"cpu": 0, "memory_mb": 0, "disk_gb": 0}))
+
+    # R: C2 C6
+    def test_c6_desired_state_deleted_by_put_is_a_delete(self):
+        c, p = self.start()
+        self.assertEqual(c.api.call("PUT", "/workloads/w", {"desired_state": "Deleted"}).status, 404)
+        c.api.call("PUT", "/workloads/w", {"type": "container", "spec": {"image": "x"}})
+        version = c.workload("w")["resource_version"]
+        self.assertEqual(c.api.call("PUT", "/workloads/w", {"desired_state": "Deleted"}, headers={"If-Match": f'"{version - 1}"'}).status, 409)
+        a = c.api.call("PUT", "/workloads/w", {"type": "container", "spec": {"image": "y"}, "desired_state": "Deleted"})
+        self.assertEqual((a.status, a.json["desired_state"]), (200, "Deleted"))
+        c.wait_gone("w")
+        self.assertEqual(c.api.call("POST", "/workloads", {"id": "w", "spec": {"image": "x"}, "desired_state": "Deleted"}).status, 400)
+
+    # R: C36
+    def test_c6_the_metrics_of_the_seed_are_served_bare(self):
+        c, p = self.start()
+        text = c.api.call("GET", "/metrics").body.decode()
+        for name in ("scheduling_attempts_total", "scheduling_failures_total", "reconciliation_actions_total", "retry_total", "node_unhealthy_total"):
+            self.assertRegex(text, rf"(?m)^# TYPE {name} counter$")
+            self.assertRegex(text, rf"(?m)^{name}(\{{[^}}]*\}})? \d+$")
+            self.assertRegex(text, rf"(?m)^berth_{name}(\{{[^}}]*\}})? \d+$")
 
 
 class Reading(Persys):
