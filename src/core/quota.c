@@ -22,6 +22,8 @@
 #include <string.h>
 
 #define DIMENSIONS 4
+#define WRITE_BUCKETS 1024
+#define BUCKET_WAYS 8
 #define WRITE_COST 60000 /* so that a bucket is refilled by (elapsed ms * writes per minute), in whole numbers */
 #define QUOTAS_PER_PAGE 500
 
@@ -38,12 +40,16 @@ static struct map_key tenant_key(const void *ctx, uint32_t i)
 void quotas_init(struct core *c)
 {
         map_init(&c->tenant_by_name, tenant_key, c);
+        c->write_buckets = mem_must(WRITE_BUCKETS * sizeof(*c->write_buckets));
 }
 
 void quotas_fini(struct core *c)
 {
         for (size_t i = 0; i < c->tenants.len; i++)
                 mem_free(c->tenants.at[i].name);
+        for (size_t i = 0; i < WRITE_BUCKETS; i++)
+                mem_free(c->write_buckets[i].name);
+        mem_free(c->write_buckets);
         array_fini(&c->tenants);
         array_fini(&c->free_tenants);
         array_fini(&c->tenants_with_room);
@@ -297,22 +303,38 @@ int quota_allows_run(struct core *c, struct workload_ix ix)
 
 /* ---- the rate of writes -------------------------------------------------------------------------------------------------------------------- */
 
-/* A bucket that holds one minute's writes: a burst of that many passes, then they pass at the rate. Live: a restart fills it. */
-static int64_t bucket_take(struct core *c, struct tenant *t, int64_t per_minute)
+/* One of the places that its name gives it; the one that was used longest ago makes way, which was full again long before unless a thousand tenants write at once. */
+static struct write_bucket *bucket_of(struct core *c, const char *name)
 {
-        int64_t full = per_minute * WRITE_COST, elapsed = c->now_ms - t->writes_at;
-        if (!t->writes_at || elapsed >= WRITE_COST || t->writes_left > full)
-                t->writes_left = full;
-        else {
-                t->writes_left += elapsed * per_minute;
-                t->writes_left = t->writes_left > full ? full : t->writes_left;
+        struct write_bucket *way = &c->write_buckets[hash64(name, strlen(name)) % (WRITE_BUCKETS / BUCKET_WAYS) * BUCKET_WAYS],
+                            *oldest = way;
+        for (size_t i = 0; i < BUCKET_WAYS; i++) {
+                if (way[i].name && str_eq(way[i].name, name))
+                        return &way[i];
+                if (way[i].at < oldest->at)
+                        oldest = &way[i];
         }
-        t->writes_at = c->now_ms;
-        if (t->writes_left >= WRITE_COST) {
-                t->writes_left -= WRITE_COST;
+        mem_free(oldest->name);
+        *oldest = (struct write_bucket){ .name = mem_strdup(name) };
+        return oldest;
+}
+
+/* A bucket that holds one minute's writes: a burst of that many passes, then they pass at the rate. Live: a restart fills it. */
+static int64_t bucket_take(struct core *c, struct write_bucket *b, int64_t per_minute)
+{
+        int64_t full = per_minute * WRITE_COST, elapsed = c->now_ms - b->at;
+        if (!b->at || elapsed >= WRITE_COST || b->left > full)
+                b->left = full;
+        else {
+                b->left += elapsed * per_minute;
+                b->left = b->left > full ? full : b->left;
+        }
+        b->at = c->now_ms;
+        if (b->left >= WRITE_COST) {
+                b->left -= WRITE_COST;
                 return 0;
         }
-        return (WRITE_COST - t->writes_left + per_minute - 1) / per_minute;
+        return (WRITE_COST - b->left + per_minute - 1) / per_minute;
 }
 
 static const char *tenant_that_writes(const struct core *c, const struct input *in)
@@ -338,16 +360,17 @@ bool rate_refuses(struct core *c, const struct input *in)
 
 bool rate_refuses_tenant(struct core *c, const char *name)
 {
-        uint32_t i = name ? tenant_find(c, name) : MAP_NONE;
-        if (i == MAP_NONE)
-                return false; /* nothing of it exists yet: its first write makes it known */
-        struct tenant *t = &c->tenants.at[i];
-        int64_t per_minute = quota_of(c, t)->writes_per_minute;
-        int64_t wait = per_minute > 0 ? bucket_take(c, t, per_minute) : 0;
+        if (!name)
+                return false;
+        uint32_t i = tenant_find(c, name);
+        const struct quota *quota = i == MAP_NONE ? &c->default_quota : quota_of(c, &c->tenants.at[i]);
+        int64_t per_minute = quota->writes_per_minute;
+        name = tenant_name(name);
+        int64_t wait = per_minute > 0 ? bucket_take(c, bucket_of(c, name), per_minute) : 0;
         if (wait == 0)
                 return false;
         struct err err;
-        err_set(&err, ERR_LIMIT, .msg = fmt("tenant %s writes more often than it may", t->name),
+        err_set(&err, ERR_LIMIT, .msg = fmt("tenant %s writes more often than it may", name),
                 .detail = fmt("%lld writes per minute", (long long)per_minute),
                 .hint = "try again after the time in Retry-After; reads are not limited", .retry_after_ms = wait);
         c->stats.rate_limited++;

@@ -205,7 +205,12 @@ struct tenant {
         uint32_t first, last;       /* live from here on: what waits for room */
         uint32_t n_waiting;
         bool unsaved, has_room;
-        int64_t writes_left, writes_at; /* the bucket, in 60,000ths of a write */
+};
+
+/* How much a tenant may write now. Apart from its tenant, which is forgotten with its last workload: the rate is not. */
+struct write_bucket {
+        char *name;       /* NULL: free */
+        int64_t left, at; /* 60,000ths of a write, and when that was so */
 };
 
 struct tombstone {
@@ -467,6 +472,7 @@ struct core {
         ARRAY(uint32_t) free_alerts, free_outgoing;
         struct heap alert_deadlines, outbox_deadlines;
         struct map tenant_by_name;
+        struct write_bucket *write_buckets; /* WRITE_BUCKETS; live */
         ARRAY(uint32_t) free_tenants;
         struct map node_by_id, workload_by_id, definition_by_data, class_by_key, tombstone_by_id;
         ARRAY(uint32_t) free_nodes, free_workloads, free_tombstones, free_definitions, free_classes;

@@ -1,5 +1,6 @@
 """Quotas and rates of tenants, with real processes."""
 import concurrent.futures
+import os
 import unittest
 
 import berthtest
@@ -101,6 +102,20 @@ class Quotas(berthtest.Case):
         refused = [c.cli("delete", f"w{i}") for i in range(3)]
         self.assertIn(6, [r.code for r in refused], refused)
         self.assertIn("writes more often than it may", "".join(r.err for r in refused))
+
+    # R: C31 A13 (E6: the rate was forgotten with the tenant's last workload)
+    def test_the_rate_is_not_forgotten_with_its_last_workload(self):
+        c = self.cluster(server=False)
+        config = os.path.join(c.dir, "server.yaml")
+        with open(config, "w") as f:
+            f.write("default_quota: {writes_per_minute: 3}\n")
+        c.start_server(args=["--config", config])
+        passed = 0
+        for i in range(40):
+            passed += c.api.call("PUT", "/v1/workloads/w", c.manifest("w", tenant="team-a")).status < 300
+            passed += c.api.call("DELETE", "/v1/workloads/w").status < 300
+        self.assertLessEqual(passed, 3 + 3, "a minute's writes at once, and what a slow machine adds")
+        self.assertLess(c.api.call("PUT", "/v1/workloads/v", c.manifest("v", tenant="team-b")).status, 300, "others are not held up")
 
 
 if __name__ == "__main__":
