@@ -103,6 +103,41 @@ static void a_heartbeat_that_differs_from_what_was_reported_asks_for_the_list_on
         rig_fini(&r);
 }
 
+static int64_t strangers_of_all(struct rig *r)
+{
+        return ((Pb__ClusterInfo *)rig_ask(r, INPUT_CLUSTER, NULL)->msg)->strangers;
+}
+
+/* Whatever the order of a list, the same strangers are known after it; of two words on one unit the last one counts. R: C27 A13 (E6) */
+static void strangers_are_the_same_in_any_order(void **state)
+{
+        (void)state;
+        enum { N = 3000 };
+        struct rig r;
+        busy(&r, NULL);
+        node_with_strangers(&r, cluster_of(&r), 0, 1);
+        Pb__UnitStatus **all = arena_new_n(&r.memory, Pb__UnitStatus *, N);
+        for (unsigned i = 0; i < N; i++) /* descending: each new one comes before all others */
+                all[i] = rig_unit(&r, arena_printf(&r.memory, "s%05u", N - 1 - i), 1, 500, PB__ACTUAL_STATE__E__Running);
+        rig_report_all(&r, "n1", true, r.head, N, all);
+        Pb__Node *n = rig_node(&r, "n1");
+        assert_int_equal(strangers_of_all(&r), N);
+        assert_string_equal(n->strangers[0], "s00000");
+        for (unsigned i = 0; i < N / 2; i++) /* every other one is gone */
+                all[i] = all[2 * i];
+        rig_report_all(&r, "n1", true, r.head, N / 2, all);
+        assert_int_equal(strangers_of_all(&r), N / 2);
+        Pb__UnitStatus *twice[] = { rig_unit(&r, "t", 1, 500, PB__ACTUAL_STATE__E__Running),
+                                    rig_unit(&r, "s", 1, 500, PB__ACTUAL_STATE__E__Running),
+                                    rig_unit(&r, "t", 1, 500, PB__ACTUAL_STATE__E__Missing) };
+        rig_report_all(&r, "n1", true, r.head, 3, twice);
+        n = rig_node(&r, "n1");
+        assert_int_equal(n->n_strangers, 1);
+        assert_string_equal(n->strangers[0], "s");
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 /* R: C27 A5 B-8 */
 static void strangers_are_told_of_once_and_left_alone(void **state)
 {
@@ -370,6 +405,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_heartbeat_that_differs_from_what_was_reported_asks_for_the_list_once),
                 cmocka_unit_test(strangers_are_told_of_once_and_left_alone),
+                cmocka_unit_test(strangers_are_the_same_in_any_order),
                 cmocka_unit_test(an_operator_adopts_what_a_node_runs_and_nothing_restarts),
                 cmocka_unit_test(a_unit_that_cannot_be_adopted_is_named_with_the_reason),
                 cmocka_unit_test(an_agent_that_goes_away_ends_an_adoption),

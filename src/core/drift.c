@@ -12,6 +12,7 @@
 #include "base/mutant.h"
 #include "base/unit_hash.h"
 #include "core/state.h"
+#include <stdlib.h>
 #include <string.h>
 
 #define STRANGERS_MAX 10000 /* per node: as many as an agent holds */
@@ -83,6 +84,15 @@ static struct stranger *stranger_add(struct core *c, struct node *n, const char 
         return &n->strangers.at[at];
 }
 
+/* Its place in the list is the caller's to close. */
+static void stranger_forget(struct core *c, struct stranger *s)
+{
+        shadow(c, s->id, -1);
+        mem_free(s->id);
+        c->n_strangers--;
+        c->capacity_change++; /* a workload of that name may come here now */
+}
+
 /* said: what its agent said of it stays said, by whoever stands for it now. */
 uint64_t stranger_drop(struct core *c, struct node *n, const char *id)
 {
@@ -91,12 +101,9 @@ uint64_t stranger_drop(struct core *c, struct node *n, const char *id)
         if (!found)
                 return 0;
         uint64_t said = n->strangers.at[at].said;
-        shadow(c, id, -1);
-        mem_free(n->strangers.at[at].id);
+        stranger_forget(c, &n->strangers.at[at]);
         memmove(&n->strangers.at[at], &n->strangers.at[at + 1], (n->strangers.len - 1 - at) * sizeof(struct stranger));
         n->strangers.len--;
-        c->n_strangers--;
-        c->capacity_change++; /* a workload of that name may come here now */
         return said;
 }
 
@@ -154,11 +161,46 @@ void drift_whole(struct core *c, struct node_ix ix)
         for (uint32_t t = n->tombstones; t != NONE; t = c->tombstones.at[t].next)
                 if (c->tombstones.at[t].seen != c->report_number)
                         say(n, &c->tombstones.at[t].said, 0);
-        for (size_t i = n->strangers.len; i > 0; i--)
-                if (n->strangers.at[i - 1].seen != c->report_number) {
-                        uint64_t said = stranger_drop(c, n, n->strangers.at[i - 1].id);
-                        say(n, &said, 0);
+        size_t kept = 0, all = n->strangers.len;
+        for (size_t i = 0; i < all; i++) { /* in one pass: a node may have thousands, and drop every other one */
+                struct stranger *s = &n->strangers.at[i];
+                if (s->seen == c->report_number)
+                        n->strangers.at[kept++] = *s;
+                else {
+                        say(n, &s->said, 0);
+                        stranger_forget(c, s);
                 }
+        }
+        n->strangers.len = kept;
+}
+
+struct listed {
+        ProtobufCMessage *unit;
+        size_t at;
+};
+
+static int by_id(const void *a, const void *b)
+{
+        const struct listed *x = a, *y = b;
+        int order = strcmp(((const Pb__UnitStatus *)x->unit)->workload_id, ((const Pb__UnitStatus *)y->unit)->workload_id);
+        return order ? order : (x->at > y->at) - (x->at < y->at); /* of two words on one unit the last one stays the last */
+}
+
+ProtobufCMessage *const *drift_in_order(struct core *c, ProtobufCMessage *const *units, size_t n)
+{
+        size_t i = 1;
+        while (i < n && strcmp(((const Pb__UnitStatus *)units[i - 1])->workload_id, ((const Pb__UnitStatus *)units[i])->workload_id) <= 0)
+                i++;
+        if (i >= n)
+                return units;
+        struct listed *list = arena_alloc(&c->step, n * sizeof(*list));
+        ProtobufCMessage **sorted = arena_alloc(&c->step, n * sizeof(ProtobufCMessage *));
+        for (i = 0; i < n; i++)
+                list[i] = (struct listed){ units[i], i };
+        qsort(list, n, sizeof(*list), by_id);
+        for (i = 0; i < n; i++)
+                sorted[i] = list[i].unit;
+        return sorted;
 }
 
 bool drift_is_seen(const struct node *n, const Pb__Heartbeat *beat)

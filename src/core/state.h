@@ -697,6 +697,8 @@ void strangers_free(struct core *c, struct node *n);
 void drift_note(struct core *c, struct node_ix n, struct workload_ix w, uint32_t t, const Pb__UnitStatus *u);
 void drift_unsay(struct core *c, struct node_ix n, uint64_t *said);
 void drift_whole(struct core *c, struct node_ix n);
+/* A report's units by id, so that each new stranger comes behind the others: in another order a list of thousands would be moved once for each. */
+ProtobufCMessage *const *drift_in_order(struct core *c, ProtobufCMessage *const *units, size_t n);
 bool drift_is_seen(const struct node *n, const Pb__Heartbeat *beat);
 void drift_stranger(struct core *c, struct node_ix n, struct workload_ix w, const Pb__UnitStatus *u);
 void drift_tell(struct core *c, struct node_ix n);

@@ -534,6 +534,7 @@ void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *un
 {
         c->stats.unit_reports++;
         c->report_number++;
+        units = drift_in_order(c, units, n_units);
         for (size_t i = 0; i < n_units; i++) {
                 const Pb__UnitStatus *u = (const Pb__UnitStatus *)units[i];
                 struct workload_ix ix = workload_find(c, u->workload_id);
