@@ -147,7 +147,7 @@ static void an_exclusive_unit_never_has_two_holders(void **state)
 {
         (void)state;
         struct leaders_result sum = { 0 };
-        for (uint64_t seed = 1; seed <= 30; seed++) {
+        for (uint64_t seed = 1; seed <= 40; seed++) {
                 struct leaders_result a, b;
                 struct err err = { 0 };
                 leaders_run(seed, 1800000, false, &a, &err);
