@@ -271,6 +271,30 @@ static void what_leaves_for_an_agent_carries_a_warrant_for_that_agent(void **sta
         rig_fini(&r);
 }
 
+/* R: A13 C4: foreign agents keep neither definitions nor warrants. */
+static void nothing_of_a_foreign_agent_is_ever_adopted(void **state)
+{
+        (void)state;
+        struct rig r;
+        begin(&r, STRANGERS_ADOPT);
+        Pb__Hello *h = rig_hello_message(&r, "n3", 4000, 4096, 10, NULL);
+        h->push = true;
+        rig_say_hello(&r, h);
+        rig_wish(&r, "n1", PB__NODE_WISH__E__cordoned);
+        rig_wish(&r, "n2", PB__NODE_WISH__E__cordoned);
+        rig_mark(&r);
+        rig_apply(&r, rig_workload(&r, "b", 100, 10));
+        assert_int_equal(rig_sent(&r, "n3", "b")->unit->warrant.len, 0);
+        Pb__UnitStatus *list[] = { claim(&r, "x", 1) };
+        rig_report_all(&r, "n3", true, rig_agent(&r, "n3")->applied, 1, list);
+        assert_int_equal(rig_sent_count(&r, EFFECT_DESCRIBE), 0);
+        Pb__AdoptRequest q = PB__ADOPT_REQUEST__INIT;
+        q.id = "n3";
+        assert_refused(rig_ask(&r, INPUT_ADOPT, &q), ERR_CONFLICT);
+        assert_null(rig_get(&r, "x"));
+        rig_fini(&r);
+}
+
 /* R: A13 A3: the key's fingerprint is noted, by an event, and a restore says whether it has the key. */
 static void the_keys_fingerprint_is_an_event_and_a_record(void **state)
 {
@@ -310,6 +334,7 @@ int main(void)
                 cmocka_unit_test(of_two_valid_warrants_the_greater_token_wins_also_when_it_comes_later),
                 cmocka_unit_test(a_claim_holds_back_no_exclusive_workload_of_others),
                 cmocka_unit_test(what_leaves_for_an_agent_carries_a_warrant_for_that_agent),
+                cmocka_unit_test(nothing_of_a_foreign_agent_is_ever_adopted),
                 cmocka_unit_test(the_keys_fingerprint_is_an_event_and_a_record),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

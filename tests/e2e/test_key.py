@@ -145,8 +145,16 @@ class File(Key):
         self.assertEqual(c.workload("w")["revision_id"], self.newer["revision_id"])
         self.assertEqual(len(lines(pids)), 2, "nothing was restarted")
         self.assertTrue(alive(int(lines(pids)[-1])))
-        # and from then on it has a warrant of the new key
+        # From then on it has a warrant of the new key, by a plan that brought nothing else: the next restore adopts it by itself.
         self.assertEqual(c.info()["key_fingerprint"], self.fingerprint(c))
+        told = len(c.events(type="ClaimRefused"))
+        self.assertEqual(told, 1)
+        c.kill_server()
+        c.ok("restore", file, "--data", c.data, "--force", "--without-key", server=False)
+        c.start_server()
+        c.wait_for("the record to follow", lambda: c.workload("w")["token"] == self.newer["token"])
+        self.assertEqual(c.events(type="ClaimRefused"), [])
+        self.assertEqual(len(lines(pids)), 2, "nothing was restarted")
 
     # R: A13: a unit with a warrant of the key before a rotation
     def test_a2_the_key_before_is_still_accepted_after_a_rotation(self):

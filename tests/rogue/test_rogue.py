@@ -111,8 +111,12 @@ class Node(Tls):
         r = self.rogue(c, pki).hello([self.claim("ghost", token)]).welcome()
         r.asked("ghost")
         r.describe("ghost", token, self.lies(), warrant=b"\0" * 32)
-        c.wait_for("the refusal", lambda: c.events(type="ClaimRefused"))
-        self.assertIsNone(c.workload("ghost"))
+        r.report(self.claim("older", token), complete=True)
+        r.asked("older")
+        r.describe("older", token, self.lies(), old_form=True)  # as an agent of a berth before this one
+        r.beat()
+        self.assertEqual([c.workload(w) for w in ("ghost", "older")], [None, None])
+        self.assertEqual(len(c.events(type="ClaimRefused")), 2)
         self.assert_harmless(c)
 
     # R: A13 (A2): a warrant is good for its node, unit, token and definition; and for exactly these it is.
