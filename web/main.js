@@ -209,6 +209,8 @@ function drawLink() {
   const wait = again ? Math.ceil((again - Date.now()) / 1000) : 0;
   setText(el.lastChild, s === 'live' ? 'live' : s === 'lost' ? `reconnecting${wait > 1 ? ` in ${wait}s` : ''}` : s === 'stranger' ? 'no token' : 'connecting');
 }
+// What the brake has counted: C11.
+const silent = (b) => (b ? ` (${b.silent} of ${b.nodes} nodes, beyond ${b.limit_percent} % is held${b.zone ? `; of zone ${b.zone} ${b.zone_silent} of ${b.zone_nodes}` : ''})` : '');
 function drawBanners() {
   const x = state.health, said = [];
   if (!['live', 'stranger'].includes(state.link.state) && lost && Date.now() - lost > 1500 && state.loaded)
@@ -216,7 +218,9 @@ function drawBanners() {
   else if (x?.status === 'degraded')
     said.push(h('div.banner.warn', null, h('strong', null, 'The server is degraded. '), `${x.reason || 'its store is away'}: reads go on, changes wait${x.mode_changed_at ? `, for ${duration(Date.now() - ms(x.mode_changed_at))} now` : ''}.`));
   if (x?.eviction === 'held')
-    said.push(h('div.banner.warn', null, h('strong', null, 'Eviction is held. '), 'Too many nodes fell silent at once, so the server may be the one that is cut off. Nothing is moved until some return.'));
+    said.push(h('div.banner.warn', null, h('strong', null, 'Eviction is held. '), `Too many nodes fell silent at once${silent(x.brake)}, so the server may be the one that is cut off. Nothing is moved until some return, or until somebody says so (berth evict --now).`));
+  else if (x?.eviction === 'paced')
+    said.push(h('div.banner.warn', null, h('strong', null, 'Eviction is paced. '), `A part of a zone is silent${silent(x.brake)}; its units move at most ${x.brake?.units_per_second} a second (berth evict --now moves them at once).`));
   const text = said.map((b) => b.textContent).join('');
   if ($('banners').textContent !== text) fill($('banners'), said);
 }

@@ -148,7 +148,7 @@ function onEvent(id, name, data) {
   last = e.seq;
   newEvents.push(brief(e));
   if (newEvents.length > 5000) newEvents.splice(0, 2500);
-  if (e.type === 'EvictionHeld' || e.type === 'EvictionResumed') health();
+  if (e.type.startsWith('Eviction')) health();
   if (e.workload_id && e.type !== 'UnitRemoved' && e.type !== 'UnitUnknown') onWorkload(e);
   if (e.node_id) onNode(e);
   flush();
@@ -320,7 +320,9 @@ async function run() {
 
 async function health() {
   try {
-    send({ kind: 'health', health: await get('health') });
+    const health = await get('health');
+    if (health?.eviction) health.brake = (await get('v1/cluster'))?.brake; // what was counted is not for strangers
+    send({ kind: 'health', health });
   } catch { /* the link says it */ }
 }
 

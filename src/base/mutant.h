@@ -65,7 +65,9 @@
         X(drift_not_seen, "a heartbeat that differs from what was reported is not looked into")                                            \
         X(new_copy_before_old_is_gone, "a unit that moves starts before its old copy is proved gone")                                      \
         X(brake_ignored, "units move although most nodes fell silent together")                                                            \
-        X(zone_brake_ignored, "units move although most nodes of their zone fell silent together")                                         \
+        X(spread_loss_moves, "units move although every zone lost nodes and fewer than half are heard")                                    \
+        X(burnt_zone_held, "a zone that is lost as a whole is held like a server that is cut off")                                         \
+        X(pace_ignored, "units of a part of a zone move as fast as those of a whole one")                                                  \
         X(verdict_after_start, "a restarted server judges silence that it did not listen to")                                              \
         X(fencing_removed, "the agent takes a smaller token")                                                                              \
         X(stale_plan_accepted, "the agent takes a plan older than one that it has seen")                                                   \

@@ -22,6 +22,42 @@ static const char *role_words(const Pb__ClusterInfo *c)
         return fmt("follower of %s, %" PRId64 " events behind", c->leader, c->lag_events);
 }
 
+/* Of the server; and what is wrong with the cluster although its server is well. */
+static const char *status_words(const Pb__ClusterInfo *c)
+{
+        int32_t lost = c->nodes - c->nodes_ready;
+        return lost > 0 ? fmt("%s; %d of %d nodes are lost", str_eq(c->status, "ok") ? "attention" : c->status, lost, c->nodes) : c->status;
+}
+
+static void add_workloads(struct str *out, const Pb__ClusterInfo *c)
+{
+        _cleanup_(str_finip) struct str s = STR_INIT;
+        str_addf(&s, "%" PRId64 ": %" PRId64 " running", c->workloads, c->workloads_running);
+        if (c->workloads_unknown)
+                str_addf(&s, ", %" PRId64 " unknown (their nodes are lost)", c->workloads_unknown);
+        str_addf(&s, ", %" PRId64 " pending, %" PRId64 " failed", c->workloads_pending, c->workloads_failed);
+        fact(out, "Workloads", str_c(&s));
+}
+
+static void add_brake(struct str *out, const Pb__ClusterInfo *c)
+{
+        const Pb__Brake *b = c->brake;
+        if (!b || str_empty(b->state))
+                return;
+        _cleanup_(str_finip) struct str s = STR_INIT;
+        str_addf(&s, "%s: %u of %u nodes are silent (held beyond %u %%)", b->state, b->silent, b->nodes, b->limit_percent);
+        if (b->zones)
+                str_addf(&s, ", in %u of %u zones", b->zones_hit, b->zones);
+        if (!str_empty(b->zone))
+                str_addf(&s, "; of zone %s %u of %u", b->zone, b->zone_silent, b->zone_nodes);
+        if (str_eq(b->state, "held"))
+                str_addf(&s, "; units of %u nodes stay until some return", b->held_nodes);
+        else
+                str_addf(&s, "; %u units are left, at most %u a second", b->paced_units, b->units_per_second);
+        str_adds(&s, " (berth evict --now moves them at once)");
+        fact(out, "Eviction", str_c(&s));
+}
+
 static int cluster_run(struct cli *cli, const void *values, const struct args *args, struct err *err)
 {
         const struct cluster_options *o = values;
@@ -40,7 +76,7 @@ static int cluster_run(struct cli *cli, const void *values, const struct args *a
                 return 0;
         }
         fact(&out, "Cluster", c->cluster_id);
-        fact(&out, "Status", c->status);
+        fact(&out, "Status", status_words(c));
         fact(&out, "Server",
              fmt("berth %s at %s, up %s", c->version, client_address(cli, NULL),
                  age_words(age, sizeof(age), clock_wall_ms(), c->started_at)));
@@ -62,9 +98,8 @@ static int cluster_run(struct cli *cli, const void *values, const struct args *a
         if (c->strangers)
                 fact(&out, "Unknown",
                      fmt("%" PRId64 " units on nodes that the records do not know; berth adopt takes them over", c->strangers));
-        fact(&out, "Workloads",
-             fmt("%" PRId64 ": %" PRId64 " running, %" PRId64 " pending, %" PRId64 " failed", c->workloads, c->workloads_running,
-                 c->workloads_pending, c->workloads_failed));
+        add_workloads(&out, c);
+        add_brake(&out, c);
         if (c->fencing)
                 fact(&out, "Leases",
                      fmt("%.1f s, then %.1f s to stop; an exclusive workload moves %.1f s after its node was heard",

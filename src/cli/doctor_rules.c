@@ -280,6 +280,25 @@ static void examine_foreign(struct exam *x)
                         "berth adopt NAME takes one over; or point its agent at its own server. The server's log names them");
 }
 
+/* C11: what is held or paced, with what was counted. */
+static void examine_brake(struct exam *x)
+{
+        const Pb__Brake *b = x->f->cluster->brake;
+        const char *counted = "";
+        if (b)
+                counted = text(x, " (%u of %u nodes, beyond %u %% is held%s)", b->silent, b->nodes, b->limit_percent,
+                               str_empty(b->zone) ? "" : text(x, "; of zone %s %u of %u", b->zone, b->zone_silent, b->zone_nodes));
+        if (str_eq(x->f->cluster->mode, "eviction held"))
+                problem(x, "eviction-held", text(x, "too many nodes fell silent at once, so nothing is moved away from them%s", counted),
+                        "bring some of them back: the server itself may be the one that is cut off. If they are gone for good: berth evict "
+                        "--now moves what is on them");
+        else if (str_eq(x->f->cluster->mode, "eviction paced"))
+                tell(x, FINDING_NOTE, "eviction-paced",
+                     text(x, "a part of a zone is silent, so its units move a few at a time: %u are left%s", b ? b->paced_units : 0,
+                          counted),
+                     "nothing, or berth evict --now to move them at once; evict_per_second is the rate");
+}
+
 static void examine_nodes(struct exam *x)
 {
         examine_foreign(x);
@@ -310,10 +329,7 @@ static void examine_nodes(struct exam *x)
         about_nodes(x, is_kept_empty, FINDING_NOTE, "node-cordoned", "taking nothing new by an operator's wish", "berth uncordon NAME");
         if (!bad)
                 tell(x, FINDING_OK, "nodes", text(x, "%zu nodes, all heard", x->f->n_nodes), NULL);
-        if (str_eq(x->f->cluster->mode, "eviction held"))
-                problem(x, "eviction-held", "too many nodes fell silent at once, so nothing is moved away from them",
-                        "bring some of them back: the server itself may be the one that is cut off. berth delete node NAME forgets those "
-                        "that are gone");
+        examine_brake(x);
 }
 
 /* ---- workloads ------------------------------------------------------------------------------------------------------------------------------------ */

@@ -233,9 +233,38 @@ static void workloads_in_trouble_are_counted_by_reason(void **state)
         discharge(&w);
 }
 
+/* Issue 5, B4: with the zone, the counts and the limit.  R: C11 */
+static void what_the_brake_does_is_shown(void **state)
+{
+        (void)state;
+        struct ward w;
+        healthy(&w);
+        Pb__Brake b = PB__BRAKE__INIT;
+        b.zone = "a";
+        b.zone_nodes = b.zone_silent = b.silent = 7;
+        b.nodes = 10;
+        b.limit_percent = 55;
+        w.cluster.brake = &b;
+        w.cluster.mode = "eviction held";
+        const struct finding *f = find(&w, "eviction-held");
+        assert_non_null(f);
+        assert_int_equal(f->level, FINDING_PROBLEM);
+        assert_non_null(strstr(f->what, "7 of 10 nodes, beyond 55 % is held; of zone a 7 of 7"));
+        assert_non_null(strstr(f->advice, "berth evict --now"));
+        w.cluster.mode = "eviction paced";
+        b.paced_units = 12;
+        f = find(&w, "eviction-paced");
+        assert_non_null(f);
+        assert_int_equal(f->level, FINDING_NOTE);
+        assert_non_null(strstr(f->what, "12 are left"));
+        arena_fini(&w.arena);
+        array_fini(&w.found);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(what_the_brake_does_is_shown),
                 cmocka_unit_test(a_healthy_cluster_has_no_problems),
                 cmocka_unit_test(what_has_no_reason_of_its_own_is_told_without_one),
                 cmocka_unit_test(what_is_wrong_with_the_server_is_found),

@@ -9,6 +9,7 @@ static const struct {
         { "show", "describe", "node" }, { "cordon", "cordon", NULL }, { "uncordon", "uncordon", NULL }, { "drain", "drain", NULL },
         { "disable", "disable", NULL }, { "adopt", "adopt", NULL },   { "forget", "delete", "node" },   { "fence", "fence", NULL },
         { "taint", "taint", NULL },     { "expel", "expel", NULL },   { "label", "label", NULL },       { "capacity", "capacity", NULL },
+        { "evict", "evict", NULL },
 };
 
 static int node_run(struct cli *cli, const void *values _unused_, const struct args *args, struct err *err)
@@ -40,7 +41,7 @@ static int node_run(struct cli *cli, const void *values _unused_, const struct a
 
 const struct verb verb_node = {
         .name = "node",
-        .args = "ls|describe|cordon|uncordon|drain|disable|taint|label|capacity|adopt|fence|expel|forget [NODE...] [OPTIONS]",
+        .args = "ls|describe|cordon|uncordon|drain|disable|taint|label|capacity|adopt|fence|evict|expel|forget [NODE...] [OPTIONS]",
         .summary = "all of the above for nodes, under one word",
         .text = "berth node drain is berth drain, berth node ls is berth get nodes, berth node forget is berth delete node, and so on.",
         .examples = "  berth node ls\n"
@@ -48,5 +49,5 @@ const struct verb verb_node = {
         .run = node_run,
         .group = VERBS_NODES,
         .raw = true,
-        .words = "ls|describe|cordon|uncordon|drain|disable|taint|label|capacity|adopt|fence|expel|forget",
+        .words = "ls|describe|cordon|uncordon|drain|disable|taint|label|capacity|adopt|fence|evict|expel|forget",
 };

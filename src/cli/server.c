@@ -11,8 +11,8 @@ struct server_flags {
             *ca, *cfssl, *cfssl_key, *cfssl_profile;
         int64_t cert_valid_ms;
         const char *advertise_http, *advertise_grpc;
-        int64_t heartbeat_ms, silence_beats, grace_ms, launch_grace_ms, pass_ms, fresh_ms, healthy_ms, brake_percent, lease_ms,
-            lease_grace_ms, drift_percent;
+        int64_t heartbeat_ms, silence_beats, grace_ms, launch_grace_ms, pass_ms, fresh_ms, healthy_ms, brake_percent, evict_per_second,
+            lease_ms, lease_grace_ms, drift_percent;
         int64_t keep_events, max_nodes, max_workloads, request_timeout_ms, shutdown_ms;
         const char *strategy;
         int64_t preemptions;
@@ -28,6 +28,7 @@ static const struct server_flags defaults = {
         .fresh_ms = UNSET,
         .healthy_ms = UNSET,
         .brake_percent = UNSET,
+        .evict_per_second = UNSET,
         .lease_ms = UNSET,
         .lease_grace_ms = UNSET,
         .drift_percent = UNSET,
@@ -78,6 +79,8 @@ static const struct opt rows[] = {
             .help = "by which clocks may differ in speed (default 1)"),
         OPT(T, OPT_INT, brake_percent, .name = "brake", .arg = "PERCENT", .env = "BERTH_BRAKE", .min = 1, .max = 100,
             .help = "more silent nodes than this stop eviction (55)"),
+        OPT(T, OPT_INT, evict_per_second, .name = "evict-rate", .arg = "N", .env = "BERTH_EVICT_RATE", .min = 0, .max = 1000000,
+            .help = "units a second that leave lost nodes which are not a whole zone (20; 0: no limit)"),
         OPT(T, OPT_TEXT, strangers, .name = "strangers", .arg = "RULE", .env = "BERTH_STRANGERS", .choices = "keep|adopt|remove",
             .help = "units that no record knows: keep (and offer), adopt or remove"),
         OPT(T, OPT_TEXT, strategy, .name = "strategy", .arg = "NAME", .env = "BERTH_STRATEGY", .choices = "spread|binpack",
@@ -170,6 +173,11 @@ static void overlay(const struct server_flags *f, struct arena *arena, Pb__Serve
                 c->preemptions = arena_new(arena, Pb__IntValue);
                 pb__int_value__init(c->preemptions);
                 c->preemptions->value = f->preemptions;
+        }
+        if (f->evict_per_second != UNSET) {
+                c->evict_per_second = arena_new(arena, Pb__IntValue);
+                pb__int_value__init(c->evict_per_second);
+                c->evict_per_second->value = f->evict_per_second;
         }
         set_text(&c->log_format, f->log_format);
         set_ms(arena, &c->heartbeat, f->heartbeat_ms);

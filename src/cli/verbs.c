@@ -27,6 +27,7 @@ const struct verb *const verbs[] = {
         &verb_expel,
         &verb_label,
         &verb_capacity,
+        &verb_evict,
         &verb_node,
         &verb_events,
         &verb_cluster,

@@ -26,6 +26,7 @@ extern const struct verb verb_exec;
 extern const struct verb verb_expel;
 extern const struct verb verb_explain;
 extern const struct verb verb_fence;
+extern const struct verb verb_evict;
 extern const struct verb verb_fsck;
 extern const struct verb verb_get;
 extern const struct verb verb_help;

@@ -343,10 +343,11 @@ void decide_node_expel(struct core *c, const Pb__NodeRef *req)
                 m->expelled_at = c->now_ms;
                 m->expelled_by = (char *)(c->in->actor ? c->in->actor : "");
                 cut_off(c, ix, expelled, sizeof(expelled) - 1);
-                brake_set(c, ix, false);
+                brake_unhold(c, ix);
                 emit_admission(c, PB__EVENT_TYPE__E__NodeExpelled, m,
                                arena_printf(&c->step, "expelled by %s", str_empty(m->expelled_by) ? "an operator" : m->expelled_by));
-                node_deadline_refresh(c, ix); /* its units need not wait for the grace */
+                evict_hurry(c, ix); /* its units need not wait for the grace */
+                brake_review(c, ix);
                 fence_let_go_on(c, ix);
         }
         tokens_revoke_of(c, req->id);

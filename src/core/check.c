@@ -47,6 +47,8 @@ static void dump_node(const struct core *c, const struct node *n, struct str *ou
         str_addf(out, " push=%d unreachable=%d unsupported=%x exclusive=%x fenced=%lld expelled=%lld instance=%s adopted_from=%s", n->push,
                  n->unreachable, n->unsupported_bits, n->exclusive_bits, (long long)n->fenced_at, (long long)n->expelled_at,
                  text(n->instance), text(n->adopted_from));
+        if (n->evict_ordered_at)
+                str_addf(out, " evict_ordered=%lld", (long long)n->evict_ordered_at);
         if (n->drain_started_at)
                 str_addf(out, " drain=%lld/%lld/%lld/%u", (long long)n->drain_started_at, (long long)n->drain_deadline_at,
                          (long long)n->drain_finished_at, n->drain_units);
@@ -97,6 +99,8 @@ void core_dump(const struct core *c, struct str *out)
                  (unsigned long long)c->head, text(c->cluster_id), (unsigned long long)c->epoch, (long long)c->cluster_created_at,
                  c->restored, (long long)c->fencing.leader_ms, (long long)c->fencing.lease_ms, (long long)c->fencing.grace_ms,
                  c->fencing.drift_percent, (long long)c->fencing.wait_ms, text(c->key_fingerprint));
+        if (c->evict_ordered_at)
+                str_addf(out, "evict_ordered %lld\n", (long long)c->evict_ordered_at);
         for (size_t i = 0; i < c->lost.len; i++)
                 str_addf(out, "lost %llu/%llu until %llu at %lld\n", (unsigned long long)c->lost.at[i].epoch,
                          (unsigned long long)c->lost.at[i].seq, (unsigned long long)c->lost.at[i].until_epoch,
@@ -181,7 +185,8 @@ static int check_workload(const struct core *c, struct workload_ix ix, struct er
         if (w->waiting && !(w->desired == PB__DESIRED_STATE__E__Running && (w->holds || w->phase == PB__PHASE__E__Pending)))
                 return BROKEN(err, "W4", "only what wants a node waits for one", w->id);
         bool wants = w->phase == PB__PHASE__E__Pending && w->desired == PB__DESIRED_STATE__E__Running;
-        if (c->started && wants && !w->waiting && !w->dirty && c->dirty.len == 0)
+        bool has_its_turn = node_ok(w->node) && node_get(c, w->node)->pacing;
+        if (c->started && wants && !w->waiting && !w->dirty && c->dirty.len == 0 && !has_its_turn)
                 return BROKEN(err, "W4", "what wants a node waits for one", w->id);
         return 0;
 }
@@ -190,13 +195,15 @@ static int check_node(const struct core *c, struct node_ix ix, struct err *err)
 {
         const struct node *n = node_get(c, ix);
         struct amounts sum = { 0 };
-        uint32_t units = 0, tombstones = 0, lost = 0, holding = 0;
+        uint32_t units = 0, tombstones = 0, lost = 0, holding = 0, on_node[3] = { 0 };
         struct workload_ix before = WORKLOAD_NONE;
         for (struct workload_ix w = n->units; workload_ok(w); before = w, w = workload_get(c, w)->node_next) {
                 const struct workload *u = workload_get(c, w);
                 if (u->node.v != ix.v || u->node_prev.v != before.v || ++units > c->n_workloads)
                         return BROKEN(err, "W1", "a workload is in its node's list", n->id);
                 holding += u->holds;
+                for (int k = 0; k < 3; k++)
+                        on_node[k] += u->phase == on_node_phases[k];
                 if (u->holds)
                         sum = amounts_add(sum, class_of(c, u)->need);
         }
@@ -219,7 +226,8 @@ static int check_node(const struct core *c, struct node_ix ix, struct err *err)
                 if (++tombstones > c->n_tombstones)
                         return BROKEN(err, "N6", "tombstones form a list", n->id);
         }
-        if (units != n->n_units || tombstones != n->n_tombstones || lost != n->n_lost || holding != n->n_holding)
+        if (units != n->n_units || tombstones != n->n_tombstones || lost != n->n_lost || holding != n->n_holding ||
+            memcmp(on_node, n->on_node, sizeof(on_node)) != 0)
                 return BROKEN(err, "N7", "units and tombstones are counted", n->id);
         if (!amounts_equal(sum, n->ledger.reserved))
                 return BROKEN(err, "L1", "reserved is the sum of what is held", n->id);
@@ -320,11 +328,13 @@ int core_check(const struct core *c, struct err *err)
                         return BROKEN(err, "N6", "a tombstone is found by its node and workload", t->workload_id);
         }
         if (nodes != c->n_nodes || workloads != c->n_workloads || tombstones != c->n_tombstones || assigned != in_lists ||
-            held != c->n_held)
+            held != c->n_held || (c->brake.holds && !c->brake.running))
                 return BROKEN(err, "X1", "the counts agree", "");
         if (memcmp(phases, c->by_phase, sizeof(phases)) != 0)
                 return BROKEN(err, "X2", "the phases are counted", "");
         int r = check_queues(c, err);
+        if (r >= 0)
+                r = brake_check(c, err);
         if (r >= 0)
                 r = quotas_check(c, err);
         if (r >= 0)

@@ -17,6 +17,7 @@ void core_options_from(const Pb__ServerConfig *f, struct core_options *opt)
         opt->fresh_ms = config_duration_ms(f->fresh, opt->fresh_ms);
         opt->healthy_ms = config_duration_ms(f->healthy, opt->healthy_ms);
         opt->brake_percent = f->brake_percent ? f->brake_percent : opt->brake_percent;
+        opt->evict_per_second = f->evict_per_second ? (int32_t)f->evict_per_second->value : opt->evict_per_second;
         opt->lease_ms = config_duration_ms(f->lease, opt->lease_ms);
         opt->lease_grace_ms = config_duration_ms(f->lease_grace, opt->lease_grace_ms);
         opt->drift_percent = f->clock_drift_percent ? (int32_t)f->clock_drift_percent->value : opt->drift_percent;
@@ -53,6 +54,7 @@ static void rearm(struct core *c)
                 if (c->workloads.at[i].id)
                         workload_deadline_refresh(c, (struct workload_ix){ i });
         c->capacity_change++; /* what counts as fresh may have changed */
+        brake_review(c, NODE_NONE);
 }
 
 void decide_config(struct core *c, const Pb__ServerConfig *f)

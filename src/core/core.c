@@ -11,7 +11,8 @@
 #include "model/pb.h"
 #include <string.h>
 
-#define STEP_OPS 512 /* record and event changes after which a step leaves the rest for the next one */
+#define STEP_OPS 512      /* record and event changes after which a step leaves the rest for the next one */
+#define DUE_PER_STEP 2000 /* deadlines of either kind that one step looks at */
 #define OWN_AT_LEAST                                                                                                                       \
         4 /* decisions that are due, in a step whose input has filled it: otherwise those who ask without a pause would keep a lost node from being noticed */
 
@@ -26,6 +27,7 @@ void core_options_default(struct core_options *opt)
                 .fresh_ms = 600000,
                 .healthy_ms = 300000,
                 .brake_percent = 55,
+                .evict_per_second = 20,
                 .list_ms = 60000,
                 .drain_at_once = 16,
                 .max_batch_ops = 2048,
@@ -80,6 +82,7 @@ struct core *core_create(const struct core_options *opt)
         definitions_init(c);
         quotas_init(c);
         counts_init(c);
+        brake_init(c);
         rules_init(c);
         outbox_init(c);
         tokens_init(c);
@@ -126,6 +129,7 @@ void core_destroy(struct core *c)
         definitions_fini(c);
         quotas_fini(c);
         counts_fini(c);
+        brake_fini(c);
         rules_fini(c);
         outbox_fini(c);
         tokens_fini(c);
@@ -157,6 +161,7 @@ void core_destroy(struct core *c)
         array_fini(&c->free_tombstones);
         array_fini(&c->dirty);
         array_fini(&c->evict);
+        array_fini(&c->paced);
         adopt_fini(c);
         array_fini(&c->lost);
         extras_fini(c);
@@ -308,6 +313,11 @@ void apply_event(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__RecordTouched:
                 apply_touched(c, e);
                 break;
+        case PB__EVENT_TYPE__E__EvictionOrdered:
+                apply_evict_ordered(c, e);
+                if (!str_empty(e->node_id))
+                        apply_node_event(c, e);
+                break;
         case PB__EVENT_TYPE__E__AccessRefused:
         case PB__EVENT_TYPE__E__CertificateIssued:
                 break; /* told, and that is all */
@@ -321,6 +331,7 @@ void apply_event(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__UnitUnknown:
         case PB__EVENT_TYPE__E__EvictionHeld:
         case PB__EVENT_TYPE__E__EvictionResumed:
+        case PB__EVENT_TYPE__E__EvictionPaced:
         case PB__EVENT_TYPE__E__NodeTypeUnsupported:
         case PB__EVENT_TYPE__E__NodeDrained:
         case PB__EVENT_TYPE__E__NodeFenced:
@@ -340,6 +351,7 @@ static bool is_consequence(Pb__EventType__E type)
         switch (type) {
         case PB__EVENT_TYPE__E__EvictionHeld:
         case PB__EVENT_TYPE__E__EvictionResumed:
+        case PB__EVENT_TYPE__E__EvictionPaced:
         case PB__EVENT_TYPE__E__WorkloadDeleted:
         case PB__EVENT_TYPE__E__WorkloadScheduled:
         case PB__EVENT_TYPE__E__WorkloadPending:
@@ -524,6 +536,7 @@ static void start(struct core *c, const struct input *in)
         c->started_steady = c->fencing_since = c->steady_ms;
         c->next_pass_ms = c->now_ms + c->opt.pass_ms;
         ranks_refresh(c);
+        brake_rebuild(c);
         if (!c->cluster_id) {
                 char id[27];
                 static const char digits[] = "0123456789abcdef";
@@ -578,14 +591,16 @@ static void pass_some(struct core *c)
         }
 }
 
+/* What is due may be much, and may change nothing that fills a step: thousands of nodes at once that are held. */
 static void run_due(struct core *c)
 {
-        while (heap_next_ms(&c->node_deadlines) <= c->now_ms && !step_is_full(c)) {
+        brake_sweep(c);
+        for (int i = 0; i < DUE_PER_STEP && heap_next_ms(&c->node_deadlines) <= c->now_ms && !step_is_full(c); i++) {
                 struct node_ix n = { heap_pop(&c->node_deadlines) };
                 decide_node_deadline(c, n);
                 decision_done(c);
         }
-        while (heap_next_ms(&c->workload_deadlines) <= c->now_ms && !step_is_full(c)) {
+        for (int i = 0; i < DUE_PER_STEP && heap_next_ms(&c->workload_deadlines) <= c->now_ms && !step_is_full(c); i++) {
                 struct workload_ix w = { heap_pop(&c->workload_deadlines) };
                 decide_workload_deadline(c, w);
                 decision_done(c);
@@ -723,6 +738,12 @@ static void handle(struct core *c, const struct input *in)
         case INPUT_NODE_CAPACITY:
                 decide_node_capacity(c, (const Pb__SetNodeCapacityRequest *)in->msg);
                 break;
+        case INPUT_EVICT_NODE:
+                decide_evict_node(c, (const Pb__NodeRef *)in->msg);
+                break;
+        case INPUT_EVICT_LOST:
+                decide_evict_lost(c);
+                break;
         case INPUT_RELEASE:
                 decide_release(c, (const Pb__WorkloadRef *)in->msg);
                 break;
@@ -825,8 +846,8 @@ void core_read(struct core *c, const struct input *in)
 
 static bool has_bulk(const struct core *c)
 {
-        if (c->dirty_done < c->dirty.len || c->pass_next != NONE || c->evict.len || c->drains.len || c->forgets.len ||
-            c->tenants_with_room.len || rules_have_work(c))
+        if (c->dirty_done < c->dirty.len || c->pass_next != NONE || c->drains.len || c->forgets.len || c->tenants_with_room.len ||
+            rules_have_work(c))
                 return true;
         for (uint32_t k = c->waiting_first; k != NONE; k = c->classes.at[k].next_waiting)
                 if (c->classes.at[k].tried_at != c->capacity_change)
@@ -847,6 +868,10 @@ int64_t core_next_ms(const struct core *c)
                 next = heap_next_ms(&c->workload_deadlines);
         if (c->configured && heap_next_ms(&c->alert_deadlines) < next)
                 next = heap_next_ms(&c->alert_deadlines);
+        if (brake_next_ms(c) < next)
+                next = brake_next_ms(c);
+        if (evict_next_ms(c) < next)
+                next = evict_next_ms(c);
         if (outbox_next_ms(c) < next)
                 next = outbox_next_ms(c);
         if (fencing_next_ms(c) < next)
@@ -866,7 +891,8 @@ void core_stats(const struct core *c, struct core_stats *ret)
         ret->workloads = c->n_workloads;
         ret->tombstones = c->n_tombstones;
         ret->sessions = map_len(&c->session_nodes);
-        ret->braking = c->n_held > 0;
+        ret->braking = brake_is_on(c);
+        ret->pacing = evict_paced_units(c) > 0;
         ret->over_quota = c->n_over_quota;
         ret->exclusive_waiting = exclusive_waiting(c);
         memcpy(ret->by_desired, c->by_desired, sizeof(ret->by_desired));
@@ -884,6 +910,10 @@ void core_stats(const struct core *c, struct core_stats *ret)
                         continue;
                 ret->nodes_ready += n->status == PB__NODE_STATUS__E__Ready;
                 ret->nodes_by_status[node_status_shown(n)]++;
+                for (int k = 0; k < 3 && n->status != PB__NODE_STATUS__E__Ready; k++) { /* as phase_shown() */
+                        ret->by_phase[on_node_phases[k]] -= n->on_node[k];
+                        ret->by_phase[PB__PHASE__E__Unknown] += n->on_node[k];
+                }
         }
         for (uint32_t k = c->waiting_first; k != NONE; k = c->classes.at[k].next_waiting)
                 ret->pending += c->classes.at[k].n_waiting;

@@ -41,6 +41,7 @@ struct core_options {
         int64_t fresh_ms;           /* 600,000: a heartbeat older than this is stale for placement */
         int64_t healthy_ms;         /* 300,000: running this long forgets earlier failures */
         int32_t brake_percent;      /* 55: more silent nodes than this within a grace stop eviction */
+        int32_t evict_per_second;   /* 20: units of lost nodes that move, where a part of a zone is silent; 0: no limit */
         int64_t list_ms;            /* 60,000: a node's whole list of units is asked for this often */
         uint32_t drain_at_once;     /* 16: copies of a drained node that are stopped at a time */
         size_t max_batch_ops;       /* 2,048: a batch is cut between decisions before it grows beyond this */
@@ -111,6 +112,8 @@ enum input_kind {
         INPUT_NODE_EXPEL,    /* msg: Pb__NodeRef               reply: Pb__Node. An operator throws it out: see admission.c */
         INPUT_NODE_LABELS,   /* msg: Pb__SetNodeLabelsRequest  reply: Pb__Node */
         INPUT_NODE_CAPACITY, /* msg: Pb__SetNodeCapacityRequest reply: Pb__Node */
+        INPUT_EVICT_NODE,    /* msg: Pb__NodeRef                reply: Pb__Node. An operator says that its units move now */
+        INPUT_EVICT_LOST,    /* msg: none                       reply: Pb__EvictResponse. The same of all lost nodes */
         INPUT_RELEASE,       /* msg: Pb__WorkloadRef            reply: Pb__Workload. An operator says that no earlier copy runs */
         INPUT_ADOPT,         /* msg: Pb__AdoptRequest           reply: Pb__AdoptResponse, perhaps some steps later */
 
@@ -287,7 +290,7 @@ struct core_stats {
         uint32_t over_quota, quotas, alerts, outbox, by_desired[4], tokens;
         uint32_t exclusive_waiting; /* exclusive units that wait for an earlier holder's end */
         uint64_t alerts_raised, webhooks_delivered, webhooks_failed;
-        bool braking;
+        bool braking, pacing;
 };
 void core_stats(const struct core *core, struct core_stats *ret);
 /* The counters of it that only grow, at once and without looking at anything; valid as long as the core. */

@@ -241,12 +241,13 @@ static void emit_forgotten(struct core *c, struct node_ix ix)
                 static char forgotten[] = "the node was forgotten by an operator";
                 effect_add(c, EFFECT_CLOSE, n->session, 0, forgotten, sizeof(forgotten) - 1);
         }
-        brake_set(c, ix, false);
+        brake_unhold(c, ix);
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__NodeForgotten;
         e.node_id = n->id;
         e.message = "forgotten by an operator";
         emit(c, &e);
+        brake_review(c, NODE_NONE);
 }
 
 /* Of a node that was expelled and is forgotten before all that it had found another place: that waits without one. */

@@ -250,8 +250,13 @@ static void next_step(struct core *c, const struct workload *w, Pb__Explanation 
         else if (w->waiting)
                 x->next = "placed as soon as a node can take it";
         else if (lost && w->holds) {
-                x->next = node_at(c, w->node)->held ? "its node is silent, and so are too many others: nothing is moved until some return"
-                                                    : "moved to another node when the grace is over, unless its node returns";
+                const struct node *n = node_at(c, w->node);
+                x->next = n->held && c->brake.holds
+                              ? "its node is silent, and so are too many others: nothing is moved until some return, or until an "
+                                "operator says so (berth evict)"
+                          : n->pacing
+                              ? "moved to another node when its turn comes: only a part of its zone is silent, so a few move at a time"
+                              : "moved to another node when the grace is over, unless its node returns";
                 x->next_at = node_at(c, w->node)->status_at + c->opt.evict_grace_ms;
         } else
                 switch (w->phase) {

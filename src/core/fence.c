@@ -335,7 +335,7 @@ void decide_node_fence(struct core *c, const Pb__NodeRef *req)
                 e.reason = PB__REASON__E__node_lost;
                 e.message = "an operator said that nothing runs there any more";
                 emit(c, &e);
-                node_deadline_refresh(c, ix); /* its units need not wait for the grace */
+                evict_hurry(c, ix); /* its units need not wait for the grace */
                 fence_let_go_on(c, ix);
         }
         reply_node(c, ix);

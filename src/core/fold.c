@@ -52,7 +52,8 @@ static const char *wrong_node_event(const struct core *c, const Pb__Event *e)
                 return "the types are missing";
         if (e->type == PB__EVENT_TYPE__E__NodeWishChanged && (!e->wish || e->wish > PB__NODE_WISH__E__disabled))
                 return "the wish is unknown";
-        if (e->type == PB__EVENT_TYPE__E__NodeFenced && node_get(c, n)->status == PB__NODE_STATUS__E__Ready)
+        if ((e->type == PB__EVENT_TYPE__E__NodeFenced || e->type == PB__EVENT_TYPE__E__EvictionOrdered) &&
+            node_get(c, n)->status == PB__NODE_STATUS__E__Ready)
                 return "the node is alive";
         if (e->drain && !drain_is_sane(e->drain))
                 return "the drain is out of range";
@@ -237,6 +238,8 @@ static const char *wrong(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__AccessRefused:
         case PB__EVENT_TYPE__E__CertificateIssued:
                 return NULL;
+        case PB__EVENT_TYPE__E__EvictionOrdered:
+                return str_empty(e->node_id) ? NULL : wrong_node_event(c, e);
         case PB__EVENT_TYPE__E__QuotaSet:
                 return quota_is_sane(e->quota) ? NULL : "the quota is missing or out of range";
         case PB__EVENT_TYPE__E__QuotaRemoved: {
@@ -255,6 +258,7 @@ static const char *wrong(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__UnitUnknown:
         case PB__EVENT_TYPE__E__EvictionHeld:
         case PB__EVENT_TYPE__E__EvictionResumed:
+        case PB__EVENT_TYPE__E__EvictionPaced:
         case PB__EVENT_TYPE__E__NodeTypeUnsupported:
         case PB__EVENT_TYPE__E__NodeDrained:
         case PB__EVENT_TYPE__E__NodeFenced:
@@ -271,6 +275,7 @@ void core_loaded(struct core *c, uint64_t seq)
 {
         must(!c->started && c->head == 0, "the records' sequence is set once, before the events since");
         c->head = seq;
+        brake_rebuild(c);
         out_reset(c);
 }
 

@@ -90,6 +90,7 @@ void node_free(struct core *c, struct node_ix ix)
         heap_unset(&c->node_deadlines, ix.v);
         nominations_leave(c, ix);
         counts_node_gone(c, ix);
+        brake_node_gone(c, ix);
         labels_free(n);
         drivers_free(n);
         taints_set(c, ix, NULL, 0);
@@ -114,17 +115,6 @@ void node_free(struct core *c, struct node_ix ix)
 }
 
 /* ---- silence and eviction ---------------------------------------------------------------------------------------------------------------- */
-
-static int64_t evict_due_ms(const struct core *c, const struct node *n)
-{
-        if (node_is_written_off(n))
-                return c->started_ms; /* an operator's word */
-        int64_t due = n->status_at + (MUTANT(eviction_without_grace) ? 0 : c->opt.evict_grace_ms),
-                listened = c->started_ms + silence_limit_ms(c);
-        if (n->released_at && n->released_at + c->opt.evict_grace_ms > due)
-                due = n->released_at + c->opt.evict_grace_ms;
-        return due > listened ? due : listened;
-}
 
 static int64_t lost_due_ms(const struct core *c, const struct node *n)
 {
@@ -152,64 +142,11 @@ void node_deadline_refresh(struct core *c, struct node_ix ix)
         int64_t due = HEAP_NEVER;
         if (n->status == PB__NODE_STATUS__E__Ready)
                 due = lost_due_ms(c, n);
+        else if (n->held && c->brake.holds && !evict_is_ordered(c, n))
+                due = HEAP_NEVER; /* brake_sweep() comes back to it */
         else if (!n->given_up && (n->n_units || n->n_tombstones || n->held))
                 due = evict_due_ms(c, n);
         deadline_set(c, ix, due);
-}
-
-/* More than brake_percent of the nodes (of the cluster, or of the node's zone) fell silent within one grace of this one: then the server is more likely cut off
- * than they are dead (C11). */
-static bool brake_holds(const struct core *c, const struct node *lost)
-{
-        const char *zone = label_get(lost->labels, lost->n_labels, "zone");
-        uint32_t all = 0, silent = 0, zone_size = 0, zone_all = 0, zone_silent = 0;
-        for (uint32_t i = 0; i < c->nodes.len; i++) {
-                const struct node *n = &c->nodes.at[i];
-                if (!n->id)
-                        continue;
-                const char *z = zone ? label_get(n->labels, n->n_labels, "zone") : NULL;
-                bool same = z && strcmp(z, zone) == 0;
-                zone_size += same;
-                bool together = n->status == PB__NODE_STATUS__E__NotReady && n->status_at >= lost->status_at - c->opt.evict_grace_ms &&
-                                n->status_at <= lost->status_at + c->opt.evict_grace_ms;
-                if (!together && n->status != PB__NODE_STATUS__E__Ready)
-                        continue;
-                all++, silent += together;
-                zone_all += same, zone_silent += same && together;
-        }
-        uint32_t percent = (uint32_t)c->opt.brake_percent;
-        /* Those lost at another time count for the size only: else the last one to fall silent would let go of the others. */
-        return (c->n_nodes >= 3 && silent * 100 > all * percent) ||
-               (zone_size >= 3 && zone_silent * 100 > zone_all * percent && !MUTANT(zone_brake_ignored));
-}
-
-/* Held is a node whose units stay where they are although its grace is over. The first and the last one are told. */
-void brake_set(struct core *c, struct node_ix ix, bool hold)
-{
-        struct node *n = node_at(c, ix);
-        if (n->held == hold)
-                return;
-        n->held = hold;
-        uint32_t before = c->n_held;
-        c->n_held = hold ? before + 1 : before - 1;
-        if (before && c->n_held)
-                return;
-        Pb__Event e = PB__EVENT__INIT;
-        e.type = hold ? PB__EVENT_TYPE__E__EvictionHeld : PB__EVENT_TYPE__E__EvictionResumed;
-        e.node_id = n->id;
-        e.reason = PB__REASON__E__node_lost;
-        e.message = hold ? "too many nodes fell silent at once: units are not moved until some return"
-                         : "enough nodes are back: units of those that stay lost are moved after one more grace";
-        emit(c, &e);
-}
-
-void evict_begin(struct core *c, struct node_ix ix)
-{
-        struct node *n = node_at(c, ix);
-        if (n->evicting || !n->n_units)
-                return;
-        n->evicting = true;
-        *array_push(&c->evict) = ix;
 }
 
 static void declare_lost(struct core *c, struct node_ix ix)
@@ -244,7 +181,7 @@ void decide_node_deadline(struct core *c, struct node_ix ix)
                         drain_touch(c,
                                     ix); /* a restart of the server forgot that it was under way; by now it knows which nodes there are */
                 if (n->tainted == TAINTED_HARD)
-                        evict_begin(c, ix);
+                        evict_begin(c, ix, false);
                 node_deadline_refresh(c, ix);
                 return;
         }
@@ -252,58 +189,19 @@ void decide_node_deadline(struct core *c, struct node_ix ix)
                 node_deadline_refresh(c, ix);
                 return;
         }
-        bool hold = brake_holds(c, n) && !node_is_written_off(n) && !MUTANT(brake_ignored), was_held = n->held && !node_is_written_off(n);
-        brake_set(c, ix, hold);
-        if (was_held && !hold) {
-                /* Nodes that were cut off together come back one after the other. Those that are not the first get the time to do so; else the end of a partition
-                 * would move what the brake had kept in its place. */
-                n->released_at = c->now_ms;
+        enum brake_verdict verdict = brake_judge(c, ix);
+        if (verdict == BRAKE_HOLDS) {
                 node_deadline_refresh(c, ix);
                 return;
         }
-        if (hold) {
-                deadline_set(c, ix, c->now_ms + c->opt.heartbeat_ms);
-                return;
-        }
         n->given_up = true;
-        evict_begin(c, ix);
+        evict_begin(c, ix, verdict == BRAKE_PACES);
         deadline_set(c, ix, HEAP_NEVER);
-}
-
-static bool evictable(const struct core *c, const struct node *n, const struct workload *w)
-{
-        if (w->desired == PB__DESIRED_STATE__E__Deleted)
-                return n->given_up; /* else its agent will say that it is gone */
-        return w->holds && !w->waiting && (n->given_up || taints_drive_out(c, w));
 }
 
 static bool should_leave(const struct node *n)
 {
         return n->wish == PB__NODE_WISH__E__draining || n->given_up;
-}
-
-bool evict_some(struct core *c)
-{
-        while (c->evict.len && !step_is_full(c)) {
-                struct node_ix ix = c->evict.at[c->evict.len - 1];
-                struct node *n = node_at(c, ix);
-                struct workload_ix some[64];
-                size_t count = 0;
-                if (n->id && (n->given_up || n->tainted == TAINTED_HARD))
-                        for (struct workload_ix w = n->units; workload_ok(w) && count < ARRAY_LEN(some); w = workload_at(c, w)->node_next)
-                                if (evictable(c, n, workload_at(c, w)))
-                                        some[count++] = w;
-                for (size_t i = 0; i < count; i++) {
-                        c->stats.evictions++;
-                        evict_workload(c, some[i]);
-                        decision_done(c);
-                }
-                if (count < ARRAY_LEN(some)) {
-                        node_at(c, ix)->evicting = false;
-                        c->evict.len--;
-                }
-        }
-        return c->evict.len > 0;
 }
 
 bool node_given_up(const struct core *c, struct node_ix ix)
@@ -472,10 +370,8 @@ void need_not_move(struct core *c, struct node_ix ix)
 static void node_is_back(struct core *c, struct node_ix ix)
 {
         need_not_move(c, ix);
-        brake_set(c, ix, false);
-        for (uint32_t i = 0; c->n_held && i < c->nodes.len; i++)
-                if (c->nodes.at[i].id && c->nodes.at[i].held)
-                        node_deadline_refresh(c, (struct node_ix){ i });
+        brake_unhold(c, ix);
+        brake_review(c, ix);
 }
 
 /* Another agent process than the one that found a runtime missing (C25). A registration of a foreign agent is always a new one, unless it says otherwise. */
@@ -793,6 +689,7 @@ void node_take_shape(struct core *c, struct node_ix ix, const Pb__Node *from)
                 n->labels[i] = (struct label){ mem_strdup(from->labels[i]->key), mem_strdup(from->labels[i]->value) };
         n->label_bits = node_label_bits(c, n);
         counts_node_after(c, ix);
+        brake_node_zone(c, ix);
 }
 
 void node_attributes(struct core *c, struct node_ix ix, const Pb__Node *from)
@@ -835,12 +732,14 @@ static void set_status(struct core *c, struct node_ix ix, Pb__NodeStatus__E stat
         if (status == PB__NODE_STATUS__E__Ready) {
                 n->stored_heartbeat = e->timestamp;
                 n->given_up = false;
-                n->released_at = 0;
-                n->fenced_at = 0;
-                n->expelled_at = 0;
-        } else if (e->node)
-                n->stored_heartbeat = e->node->last_heartbeat;
-        (void)c;
+                n->paced = false;
+                n->fenced_at = n->expelled_at = n->evict_ordered_at = 0;
+                brake_node_heard(c, ix);
+        } else {
+                if (e->node)
+                        n->stored_heartbeat = e->node->last_heartbeat;
+                brake_node_silent(c, ix, e->timestamp);
+        }
 }
 
 /* (X1) */
@@ -849,6 +748,7 @@ void node_take_expulsion(struct core *c, struct node_ix ix, const Pb__Event *e)
         struct node *n = node_at(c, ix);
         Pb__Event silent = *e;
         silent.node = NULL; /* says nothing about heartbeats */
+        brake_node_out(c, ix);
         set_status(c, ix, PB__NODE_STATUS__E__NotReady, &silent, "operator");
         n->expelled_at = e->timestamp;
         n->wish = PB__NODE_WISH__E__disabled;

@@ -422,41 +422,6 @@ static void half_of_the_cluster_is_not_too_many(void **state)
         rig_fini(&r);
 }
 
-/* A zone that vanishes as a whole is held; a single node elsewhere, lost at the same time, is not.  R: C11 */
-static void a_zone_is_held_and_others_are_not(void **state)
-{
-        (void)state;
-        struct rig r;
-        rig_init(&r, NULL);
-        for (unsigned i = 1; i <= 10; i++)
-                rig_hello(&r, name(&r, "n", i), 4000, 4096, 10, i <= 3 ? "zone=a" : i <= 6 ? "zone=b" : "zone=c");
-        for (unsigned i = 1; i <= 10; i++) {
-                rig_apply(&r, rig_workload(&r, name(&r, "w", i), 1000, 1024));
-                rig_runs(&r, name(&r, "w", i));
-        }
-        rig_mark(&r);
-        for (unsigned i = 1; i <= 4; i++) /* all of a, one of b */
-                rig_gone(&r, name(&r, "n", i));
-        rig_advance_alive(&r, 3 * GRACE);
-        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__EvictionHeld), 1);
-        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__Rescheduled), 1);
-        const char *homeless = NULL;
-        for (unsigned i = 1; i <= 10; i++) {
-                Pb__Workload *w = rig_get(&r, name(&r, "w", i));
-                if (strcmp(w->assigned_node, "n4") == 0)
-                        homeless = w->id;
-        }
-        assert_null(homeless);
-        rig_mark(&r);
-        rig_hello(&r, "n1", 4000, 4096, 10, "zone=a");
-        rig_hello(&r, "n2", 4000, 4096, 10, "zone=a"); /* one of three left: 33 % */
-        rig_advance_alive(&r, 20000 + GRACE);
-        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__EvictionResumed), 1);
-        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__Rescheduled), 1);
-        rig_check_replay(&r);
-        rig_fini(&r);
-}
-
 /* R: C12 */
 static void a_heartbeat_never_undoes_a_cordon(void **state)
 {
@@ -859,7 +824,6 @@ int main(void)
                 cmocka_unit_test(a_restarted_server_does_not_evict_at_once),
                 cmocka_unit_test(eviction_stops_when_most_of_the_cluster_falls_silent),
                 cmocka_unit_test(half_of_the_cluster_is_not_too_many),
-                cmocka_unit_test(a_zone_is_held_and_others_are_not),
                 cmocka_unit_test(a_heartbeat_never_undoes_a_cordon),
                 cmocka_unit_test(a_drain_moves_everything_and_survives_a_restart),
                 cmocka_unit_test(more_units_than_one_step_takes_are_drained_all_the_same),

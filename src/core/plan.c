@@ -64,6 +64,7 @@ struct plan {
         const void *answer;  /* its packed body, in memory */
         size_t answer_len;
         bool out_of_steps;
+        int32_t evict_per_second; /* as it is; a plan shows where things go, and need not wait */
         Pb__PlanResponse out;
 };
 
@@ -498,7 +499,7 @@ static bool loss_is_over(const struct plan *p)
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 const struct node *n = &c->nodes.at[i];
                 if (n->id && is_lost(p, (struct node_ix){ i }) &&
-                    (n->status == PB__NODE_STATUS__E__Ready || n->evicting || (n->n_units && !n->given_up && !n->held)))
+                    (n->status == PB__NODE_STATUS__E__Ready || n->evicting || n->pacing || (n->n_units && !n->given_up && !n->held)))
                         return false;
         }
         return true;
@@ -507,13 +508,14 @@ static bool loss_is_over(const struct plan *p)
 static void tell_of_others(struct plan *p)
 {
         const struct core *c = p->c;
-        uint32_t silent = 0, held = 0;
+        uint32_t silent = 0, held = 0, paced = 0;
         const char *example = "";
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 const struct node *n = &c->nodes.at[i];
                 if (!n->id)
                         continue;
                 held += is_lost(p, (struct node_ix){ i }) && n->held;
+                paced += is_lost(p, (struct node_ix){ i }) && n->paced;
                 if (is_lost(p, (struct node_ix){ i }) || n->status == PB__NODE_STATUS__E__Ready || !n->given_up || !n->n_units)
                         continue;
                 silent++;
@@ -522,9 +524,14 @@ static void tell_of_others(struct plan *p)
         if (held)
                 warn(p,
                      arena_printf(&p->memory,
-                                  "the brake would hold: too many nodes would fall silent at once, and the units of %u of them would stay "
-                                  "assigned where they are until some return",
-                                  held));
+                                  "the brake would hold: %u of %u nodes would be silent at once (the limit is %d %%), in %u of %u zones; "
+                                  "the units of %u of them would stay assigned where they are until some return, or an operator says "
+                                  "berth evict",
+                                  c->brake.counts.silent, c->brake.counts.nodes, c->opt.brake_percent, c->brake.counts.zones_hit,
+                                  c->brake.counts.zones, held));
+        if (paced)
+                warn(p, arena_printf(&p->memory, "paced: %u nodes would not be a whole zone, so their units would move at most %d a second",
+                                     paced, p->evict_per_second));
         if (silent)
                 warn(p, arena_printf(&p->memory, "%u nodes are silent already (%s); what moves away from them is shown as well", silent,
                                      example));
@@ -544,6 +551,9 @@ static int ask_lose(struct plan *p, struct err *err)
                 if (node_at(c, n)->session)
                         give(p, INPUT_GONE, NULL, node_at(c, n)->session, 0);
         }
+        p->evict_per_second = c->opt.evict_per_second;
+        if (c->opt.evict_per_second)
+                c->opt.evict_per_second = INT32_MAX;
         int64_t until = c->now_ms + 2 * (silence_limit_ms(c) + c->opt.evict_grace_ms) + c->opt.heartbeat_ms;
         for (int hop = 0; hop < HOPS_MAX && !p->out_of_steps && !loss_is_over(p); hop++) {
                 int64_t next = core_next_ms(c);

@@ -315,6 +315,13 @@ void read_cluster(struct core *c)
         fencing_fill(c, &fencing);
         i.fencing = &fencing;
         i.exclusive_waiting = s.exclusive_waiting;
-        i.mode = s.braking ? "eviction held" : "normal";
+        i.mode = s.braking ? "eviction held" : s.pacing ? "eviction paced" : "normal";
+        Pb__Brake brake;
+        brake_fill(c, c->brake.zone, &brake);
+        brake.state = s.braking ? "held" : s.pacing ? "paced" : "";
+        brake.held_nodes = c->n_held;
+        brake.paced_units = s.pacing ? evict_paced_units(c) : 0;
+        if (c->brake.running && (brake.silent || s.pacing))
+                i.brake = &brake;
         reply_message(c, &i.base);
 }

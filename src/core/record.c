@@ -292,6 +292,7 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
         r.exclusive_types = exclusive;
         r.fenced_at = n->fenced_at;
         r.expelled_at = n->expelled_at;
+        r.evict_ordered_at = n->evict_ordered_at;
         r.agent_instance = n->instance;
         r.adopted_from = n->adopted_from;
         r.push = n->push;
@@ -378,6 +379,7 @@ static void *cluster_record(struct core *c, struct arena *a, size_t *ret_len)
         r.key_fingerprint = c->key_fingerprint ? c->key_fingerprint : "";
         lost_record(c, &c->step, &r);
         r.restored = c->restored;
+        r.evict_ordered_at = c->evict_ordered_at;
         Pb__Fencing fencing = PB__FENCING__INIT;
         if (c->fencing.lease_ms) {
                 fencing_fill(c, &fencing);
@@ -630,8 +632,8 @@ static bool key_is(const char *key, const char *kind, const char *id)
 
 static bool node_times_are_sane(const Pb__Node *r)
 {
-        return time_is_sane(r->fenced_at) && time_is_sane(r->expelled_at) && time_is_sane(r->status_updated_at) &&
-               time_is_sane(r->registered_at) && time_is_sane(r->last_heartbeat);
+        return time_is_sane(r->fenced_at) && time_is_sane(r->expelled_at) && time_is_sane(r->evict_ordered_at) &&
+               time_is_sane(r->status_updated_at) && time_is_sane(r->registered_at) && time_is_sane(r->last_heartbeat);
 }
 
 static int load_node(struct core *c, const char *key, const Pb__Node *r, struct err *err)
@@ -661,6 +663,8 @@ static int load_node(struct core *c, const char *key, const Pb__Node *r, struct 
         text_set(&n->adopted_from, r->adopted_from);
         n->fenced_at = n->status == PB__NODE_STATUS__E__Ready ? 0 : r->fenced_at;
         n->expelled_at = n->status == PB__NODE_STATUS__E__Ready ? 0 : r->expelled_at;
+        n->evict_ordered_at = n->status == PB__NODE_STATUS__E__Ready ? 0 : r->evict_ordered_at;
+        c->brake.stale = true;
         node_unsupported(n, r);
         drain_take(n, r->drain, n->status_at); /* old stores did not note when it began */
         n->unreachable = n->status == PB__NODE_STATUS__E__NotReady && str_eq(n->status_by, "reconciler");
@@ -840,6 +844,7 @@ int core_load_record(struct core *c, const char *key, const void *data, size_t l
                     (m->fencing && !fencing_is_sane(m->fencing)))
                         r = bad_record(err, key, "does not parse");
                 else {
+                        c->evict_ordered_at = sane_time(m->evict_ordered_at);
                         array_clear(&c->lost);
                         for (size_t i = 0; i < m->n_lost; i++)
                                 lost_add(c, m->lost[i]);

@@ -90,6 +90,7 @@ static void batches_are_cut_between_decisions(void **state)
         struct core_options opt;
         core_options_default(&opt);
         opt.max_batch_ops = 128;
+        opt.evict_per_second = 0;
         struct rig r;
         rig_init(&r, &opt);
         for (unsigned i = 0; i < 300; i++)
@@ -171,6 +172,7 @@ static size_t batches_of_moves(const char *labels)
         struct core_options opt;
         core_options_default(&opt);
         opt.max_batch_bytes = 20000;
+        opt.evict_per_second = 0;
         struct rig r;
         rig_init(&r, &opt);
         rig_hello(&r, "n1", 64000, 65536, 100, NULL);

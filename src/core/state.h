@@ -20,6 +20,7 @@
 #include "base/heap.h"
 #include "base/map.h"
 #include "base/str.h"
+#include "core/brake.h"
 #include "core/constraints.h"
 #include "core/core.h"
 #include "core/ledger.h"
@@ -300,6 +301,7 @@ struct node {
         uint32_t exclusive_bits;   /* types of which it can hold exclusive units */
         int64_t fenced_at;         /* an operator said that it is dead; 0: no */
         int64_t expelled_at;       /* an operator threw it out; 0: no, or it has come back: see admission.c */
+        int64_t evict_ordered_at;  /* an operator said that its units move now; 0: no */
         uint32_t unsupported_bits; /* types whose runtime turned out not to work there (C25) */
         char *instance;            /* the agent process that said so */
         char **drivers;            /* storage drivers */
@@ -324,7 +326,12 @@ struct node {
         struct workload_ix units;
         uint32_t n_units, n_holding;               /* n_holding: units that hold capacity */
         uint32_t tombstones, n_tombstones, n_lost; /* n_lost: tombstones of copies that moved away while it was silent */
-        bool unreachable;                          /* NotReady because calls to its agent fail, not because it is silent; derived */
+        uint32_t on_node[3];                       /* derived: units that are Running, Scheduled, Updating: see phase_shown() */
+        /* derived: see brake.h */
+        bool zoned, counted;         /* its zone is set; it counts as Ready */
+        uint32_t zone;               /* in core.brake */
+        uint64_t silent_in, came_in; /* the wave in which it counts as silent; that in which it came, or came back */
+        bool unreachable;            /* NotReady because calls to its agent fail, not because it is silent; derived */
         /* live */
         uint64_t session;     /* 0: no stream */
         int64_t heard_at;     /* 0: not since the server started */
@@ -343,7 +350,8 @@ struct node {
         bool drain_expired;               /* its deadline has passed: what is left is stopped */
         bool held;                        /* its units would be moved, were it not that too many nodes fell silent with it (C11) */
         bool given_up;                    /* silent beyond the grace, and not held: its units are moved */
-        int64_t released_at;              /* when the brake let go of it: it has one more grace from then */
+        bool paced;                       /* given up: they are moved a few at a time. See evict.c */
+        bool pacing;                      /* in core.paced */
         ARRAY(struct stranger) strangers; /* by id */
         uint64_t said_hash;               /* over what its agent has said of all its units: see drift.c */
         uint32_t said_count;
@@ -451,6 +459,7 @@ struct core {
         int64_t cluster_created_at;
         struct fencing fencing; /* lease_ms 0: nothing exclusive was ever asked for */
         bool restored;
+        int64_t evict_ordered_at; /* an operator said that what is on nodes lost by then moves; 0: no */
         uint64_t head;
         ARRAY(struct node) nodes;
         ARRAY(struct workload) workloads;
@@ -474,6 +483,7 @@ struct core {
         struct map tenant_by_name;
         struct write_bucket *write_buckets; /* WRITE_BUCKETS; live */
         ARRAY(uint32_t) free_tenants;
+        struct brake brake;
         struct map node_by_id, workload_by_id, definition_by_data, class_by_key, tombstone_by_id;
         ARRAY(uint32_t) free_nodes, free_workloads, free_tombstones, free_definitions, free_classes;
         struct place_tree tree; /* level 0: what placement looks at, one row per node; see place_tree.h */
@@ -514,9 +524,12 @@ struct core {
         ARRAY(struct node_ix) changed_nodes; /* rules are to look at these */
         ARRAY(struct workload_ix) changed_workloads;
         ARRAY(uint32_t) tenants_with_room;
-        uint32_t n_over_quota;            /* workloads that wait for a quota */
-        struct quota default_quota;       /* of tenants without one of their own: from the configuration */
-        ARRAY(struct node_ix) evict;      /* nodes whose units are being moved */
+        uint32_t n_over_quota;       /* workloads that wait for a quota */
+        struct quota default_quota;  /* of tenants without one of their own: from the configuration */
+        ARRAY(struct node_ix) evict; /* nodes whose units are being moved */
+        ARRAY(struct node_ix) paced; /* the same, a few at a time; see evict.c */
+        size_t paced_done;
+        int64_t pace_at, pace_credit;
         ARRAY(struct node_ix) drains;     /* draining nodes on which something has changed */
         ARRAY(struct forgetting) forgets; /* nodes that are being forgotten */
         ARRAY(struct foreign) foreign;
@@ -644,15 +657,12 @@ void decide_mismatch(struct core *c, struct workload_ix w, const char *message);
 void decide_node_wish(struct core *c, const Pb__SetNodeWishRequest *req);
 void decide_node_forget(struct core *c, const Pb__NodeRef *req);
 void decide_node_deadline(struct core *c, struct node_ix n);
-void evict_begin(struct core *c, struct node_ix n);   /* units that must leave it do so, bit by bit */
 void need_not_move(struct core *c, struct node_ix n); /* those that looked for another node and no longer must leave stay */
 void reply_node(struct core *c, struct node_ix n);
 bool node_version_mismatch(struct core *c, uint64_t if_match, uint64_t seq); /* replies with a conflict */
 void decide_taints(struct core *c, const Pb__SetTaintsRequest *req);
-bool evict_some(struct core *c); /* true: there is more to do now */
 void apply_node_event(struct core *c, const Pb__Event *e);
 void node_deadline_refresh(struct core *c, struct node_ix n);
-void brake_set(struct core *c, struct node_ix n, bool hold);
 void reply_node(struct core *c, struct node_ix n);
 struct node_ix node_add(struct core *c, const char *id);
 void node_free(struct core *c, struct node_ix n);
@@ -671,6 +681,18 @@ struct node_ix session_node(const struct core *c, uint64_t session);
 int64_t silence_limit_ms(const struct core *c);
 bool node_given_up(const struct core *c, struct node_ix n);  /* lost beyond the grace, and no brake */
 bool node_evacuates(const struct core *c, struct node_ix n); /* its units should run elsewhere */
+
+/* evict.c */
+void evict_begin(struct core *c, struct node_ix n, bool paced); /* units that must leave it do so, bit by bit */
+void evict_some(struct core *c);
+void evict_hurry(struct core *c, struct node_ix n); /* an operator's word about it has come */
+bool evict_is_ordered(const struct core *c, const struct node *n);
+int64_t evict_due_ms(const struct core *c, const struct node *n);
+int64_t evict_next_ms(const struct core *c);
+uint32_t evict_paced_units(const struct core *c); /* that have yet to move */
+void decide_evict_node(struct core *c, const Pb__NodeRef *req);
+void decide_evict_lost(struct core *c);
+void apply_evict_ordered(struct core *c, const Pb__Event *e);
 
 /* drain.c */
 bool node_drains(const struct node *n);
@@ -759,6 +781,7 @@ int64_t workload_deadline(const struct core *c, const struct workload *w); /* de
 void workload_deadline_refresh(struct core *c, struct workload_ix w);
 struct workload_ix workload_add(struct core *c, const char *id);
 void workload_free(struct core *c, struct workload_ix w);
+extern const uint8_t on_node_phases[3]; /* in which a unit is shown as Unknown while its node is lost */
 void workload_set_phase(struct core *c, struct workload *w, Pb__Phase__E phase);
 void workload_assign(struct core *c, struct workload_ix w, struct node_ix n);
 void workload_unassign(struct core *c, struct workload_ix w);

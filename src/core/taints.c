@@ -112,7 +112,7 @@ void decide_taints(struct core *c, const Pb__SetTaintsRequest *req)
                 emit(c, &e);
                 need_not_move(c, ix);
                 if (node_at(c, ix)->tainted == TAINTED_HARD)
-                        evict_begin(c, ix);
+                        evict_begin(c, ix, false);
         }
         reply_node(c, ix);
 }

@@ -37,6 +37,8 @@ void core_view(struct core *view, const struct core *live, uint64_t head)
         view->fencing_since = live->fencing_since;
         view->stats = live->stats;
         ranks_refresh(view);
+        brake_rebuild(view);
+        view->brake.holds = live->brake.holds;
         for (uint32_t i = 0; i < view->nodes.len; i++) {
                 struct node_ix ix = { i };
                 if (!node_at(view, ix)->id)

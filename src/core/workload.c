@@ -103,11 +103,23 @@ void workload_free(struct core *c, struct workload_ix ix)
         c->n_workloads--;
 }
 
+const uint8_t on_node_phases[3] = { PB__PHASE__E__Running, PB__PHASE__E__Scheduled, PB__PHASE__E__Updating };
+
+/* by is 1 or -1. */
+static void count_on_node(struct core *c, const struct workload *w, int by)
+{
+        for (int k = 0; k < 3 && node_ok(w->node); k++)
+                if (w->phase == on_node_phases[k])
+                        node_at(c, w->node)->on_node[k] += (uint32_t)by;
+}
+
 void workload_set_phase(struct core *c, struct workload *w, Pb__Phase__E phase)
 {
+        count_on_node(c, w, -1);
         c->by_phase[w->phase]--;
         w->phase = (uint8_t)phase;
         c->by_phase[w->phase]++;
+        count_on_node(c, w, 1);
 }
 
 void workload_hold(struct core *c, struct workload_ix ix, bool hold)
@@ -142,6 +154,7 @@ void workload_assign(struct core *c, struct workload_ix ix, struct node_ix n)
                 workload_at(c, w->node_next)->node_prev = ix;
         node_at(c, n)->units = ix;
         node_at(c, n)->n_units++;
+        count_on_node(c, w, 1);
 }
 
 void workload_unassign(struct core *c, struct workload_ix ix)
@@ -159,6 +172,7 @@ void workload_unassign(struct core *c, struct workload_ix ix)
         if (workload_ok(w->node_next))
                 workload_at(c, w->node_next)->node_prev = w->node_prev;
         n->n_units--;
+        count_on_node(c, w, -1);
         w->node = NODE_NONE;
         w->node_next = w->node_prev = WORKLOAD_NONE;
 }
@@ -672,7 +686,10 @@ void reconcile(struct core *c, struct workload_ix ix)
                                w->attempts ? ACTION_RECREATE : ACTION_APPLY, "");
                         return;
                 }
-                evict_workload(c, ix);
+                if (node_at(c, w->node)->given_up && node_at(c, w->node)->paced)
+                        evict_begin(c, w->node, true); /* when its turn comes */
+                else
+                        evict_workload(c, ix);
                 return;
         }
         if (quota_blocks(c, ix)) {

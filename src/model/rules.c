@@ -190,6 +190,7 @@ static const struct rule rules[] = {
         { "ServerConfig", "fresh", .text = RULE_DURATION, .max_len = 32 },
         { "ServerConfig", "healthy", .text = RULE_DURATION, .max_len = 32 },
         { "ServerConfig", "brake_percent", .min = 0, .max = 100 },
+        { "ServerConfig", "evict_per_second", .min = 0, .max = 1000000 },
         { "ServerConfig", "lease", .text = RULE_DURATION, .max_len = 32 },
         { "ServerConfig", "lease_grace", .text = RULE_DURATION, .max_len = 32 },
         { "ServerConfig", "request_timeout", .text = RULE_DURATION, .max_len = 32 },

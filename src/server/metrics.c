@@ -185,6 +185,7 @@ static void render_core(struct str *out, const struct core_stats *c)
         sample(out, "berth_webhooks_total", "result", "delivered", c->webhooks_delivered);
         sample(out, "berth_webhooks_total", "result", "failed", c->webhooks_failed);
         one(out, "berth_tombstones", "gauge", "Copies that are not yet proved gone.", c->tombstones);
+        one(out, "berth_eviction_paced", "gauge", "1 while units of a part of a zone move a few at a time.", c->pacing);
         one(out, "berth_eviction_brake", "gauge", "1 while too many nodes are silent and eviction is held back.", c->braking);
 }
 

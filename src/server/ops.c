@@ -87,6 +87,12 @@ const struct op ops[] = {
           NULL, CONTROL "SetNodeCapacity", "nodes", "Bound what is used of a node, whatever its agent says it has; 0: no bound", NULL,
           NEEDS_OPERATOR },
 
+        { "EvictNode", OP_CORE, INPUT_EVICT_NODE, REQ(node_ref), REQ(node), POST, "/nodes/{id}/evict", 200, NULL, NULL, CONTROL "EvictNode",
+          "nodes", "Move a silent node's units now, although it is held or paced; exclusive ones still wait for its lease", NULL,
+          NEEDS_OPERATOR },
+        { "EvictLost", OP_CORE, INPUT_EVICT_LOST, REQ(empty), REQ(evict_response), POST, "/evict", 200, NULL, NULL, CONTROL "EvictLost",
+          "nodes", "Move the units of all nodes that are lost now, although they are held or paced", NULL, NEEDS_OPERATOR },
+
         { "SetQuota", OP_CORE, INPUT_QUOTA_SET, REQ(set_quota_request), REQ(quota), PUT, "/quotas/{tenant}", 200, "quota", NULL,
           CONTROL "SetQuota", "quotas", "Limit what a tenant may use in all, and how often it may write", NULL, NEEDS_ADMIN },
         { "GetQuota", OP_CORE, INPUT_GET_QUOTA, REQ(tenant_ref), REQ(quota), GET, "/quotas/{tenant}", 200, NULL, NULL, CONTROL "GetQuota",

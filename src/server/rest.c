@@ -50,7 +50,7 @@ static void reply_health(struct io *io, struct http_request *req)
         char reason[256];
         bool degraded = server_is_degraded(s, reason);
         pthread_mutex_lock(&s->lock);
-        bool held = s->stats.braking;
+        bool held = s->stats.braking, paced = s->stats.pacing;
         pthread_mutex_unlock(&s->lock);
         str_addf(&out, "{\"status\":\"%s\",\"mode\":\"%s\"", degraded ? "degraded" : "ok", degraded ? "degraded" : "normal");
         if (degraded) {
@@ -64,8 +64,8 @@ static void reply_health(struct io *io, struct http_request *req)
         }
         pthread_mutex_unlock(&s->lock);
         reply_role(s, &out);
-        if (held) /* C11: too many nodes are silent */
-                str_adds(&out, ",\"eviction\":\"held\"");
+        if (held || paced) /* C11: too many nodes are silent, or a part of a zone */
+                str_addf(&out, ",\"eviction\":\"%s\"", held ? "held" : "paced");
         str_addf(&out, ",\"mode_changed_at\":\"%s\",\"head\":%llu,\"version\":\"%s\"}\n",
                  time_format(when, atomic_load(&s->degraded_since_ms)), (unsigned long long)atomic_load(&s->committed), BERTH_VERSION);
         http_reply_json(req, 200, str_c(&out), out.len);

@@ -268,7 +268,10 @@ static void ask_node(struct sim *s, const struct request *q, struct input *in)
         wish.wish = q->wish;
         if (q->wish == PB__NODE_WISH__E__draining && q->random % 2)
                 wish.deadline_seconds = 1 + (int64_t)(q->random / 2 % 300); /* every other drain has a deadline */
-        in->kind = q->op == OP_WISH ? INPUT_NODE_WISH : INPUT_NODE_FORGET;
+        in->kind = q->op == OP_WISH         ? INPUT_NODE_WISH
+                   : q->op == OP_FORGET     ? INPUT_NODE_FORGET
+                   : q->op == OP_EVICT_LOST ? INPUT_EVICT_LOST
+                                            : INPUT_EVICT_NODE;
         in->msg = q->op == OP_WISH ? &wish.base : &ref.base;
         sim_server_input(s, in);
 }
@@ -366,7 +369,7 @@ static void reply_about_node(struct sim *s, const struct request *q, const struc
                         sim_fail(s, "C12: an operator is refused", r->err->msg);
                 return;
         }
-        if (q->op == OP_QUOTA)
+        if (q->op == OP_QUOTA || q->op == OP_EVICT_LOST)
                 return;
         Pb__Node *n = pb__node__unpack(NULL, r->len, r->data);
         check_durable(s, n->resource_version);

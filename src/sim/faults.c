@@ -28,6 +28,7 @@ static const struct {
         [FAULT_LIES] = { SIM_LIE, 12 * HOUR_MS },
         [FAULT_RUNTIME] = { SIM_RUNTIME, 12 * HOUR_MS },
         [FAULT_DRIFT] = { SIM_DRIFT, 4 * HOUR_MS },
+        [FAULT_MASS] = { SIM_MASS, 2 * HOUR_MS },
 };
 
 static int64_t draw(struct rng *r, int64_t low, int64_t high)
@@ -67,8 +68,13 @@ void sim_faults_plan(struct sim *s)
 {
         for (enum fault_kind k = 0; k < _FAULT_MAX; k++)
                 if (s->opt.faults & kinds[k].kind)
-                        for (uint32_t n = 0; n < (k < FAULT_AGENT_CRASH ? 1 : s->opt.nodes); n++)
+                        for (uint32_t n = 0; n < (k < FAULT_AGENT_CRASH || k == FAULT_MASS ? 1 : s->opt.nodes); n++)
                                 plan_kind(s, k, n);
+        for (size_t z = 0; z < SIM_ZONES; z++)
+                if (s->opt.lose[z]) {
+                        sim_at(s, s->now + 300000, (struct sim_event){ .kind = EV_LOSE });
+                        break;
+                }
         for (uint32_t i = 0; i < s->plan.len; i++)
                 if (!is_masked(s, i))
                         sim_at(s, s->plan.at[i].at, (struct sim_event){ .kind = EV_FAULT, .value = i });
@@ -127,7 +133,9 @@ static void operator_acts(struct sim *s, struct rng *r)
                                                   PB__NODE_WISH__E__disabled };
         uint32_t n = (uint32_t)rng_below(r, s->opt.nodes);
         uint64_t what = rng_below(r, 14), random = rng_next(r);
-        if (what < 3)
+        if (what < 3 && random % 4 == 0)
+                sim_client_node(s, n, random % 16 ? OP_EVICT : OP_EVICT_LOST, 0, random);
+        else if (what < 3)
                 sim_client_node(s, n, OP_FORGET, 0, random);
         else if (what < 10)
                 sim_client_node(s, n, OP_WISH, wishes[what < 6 ? 0 : what - 6], random);
@@ -153,6 +161,62 @@ static void cut(struct sim *s, uint32_t n, struct rng *r, bool oneway)
         else
                 m->down_lost = true;
         sim_at(s, s->now + length, (struct sim_event){ .kind = EV_HEAL, .node = n, .value = ++m->cuts });
+}
+
+static void cut_off(struct sim *s, uint32_t n, int64_t length, bool silent)
+{
+        struct machine *m = &s->machines.at[n];
+        if (m->cut || m->up_lost || m->down_lost)
+                return;
+        m->heals_at = s->now + length;
+        sim_link_break(s, n, silent);
+        m->cut = true;
+        sim_at(s, s->now + length, (struct sim_event){ .kind = EV_HEAL, .node = n, .value = ++m->cuts });
+}
+
+/* One zone, two, all, or any nodes: all at one moment, and back at one moment. Mostly for long enough to be noticed and to
+ * be acted upon. */
+static void mass(struct sim *s, struct rng *r)
+{
+        uint64_t how = rng_below(r, 10);
+        int64_t length = draw(r, 20000, rng_chance(r, 700000) ? 400000 : 60000);
+        bool silent = rng_chance(r, 500000), burns = how < 4 && rng_chance(r, 300000);
+        char first = (char)('a' + rng_below(r, 3)), second = (char)('a' + rng_below(r, 3));
+        for (uint32_t n = 0; n < s->opt.nodes; n++) {
+                char zone = sim_zone_of(s, n)[0];
+                bool hit = how < 4 ? zone == first : how < 6 ? zone == first || zone == second : how < 8 || rng_chance(r, 500000);
+                if (!hit)
+                        continue;
+                if (burns && s->machines.at[n].engine && !s->machines.at[n].down) {
+                        sim_machine_crash(s, n);
+                        sim_at(s, s->now + length, (struct sim_event){ .kind = EV_AGENT_START, .node = n });
+                } else
+                        cut_off(s, n, length, silent);
+        }
+}
+
+void sim_lose(struct sim *s)
+{
+        uint32_t lost[SIM_ZONES] = { 0 };
+        for (uint32_t n = 0; n < s->opt.nodes; n++) {
+                int zone = sim_zone_of(s, n)[0] - 'a';
+                if (zone >= 0 && zone < SIM_ZONES && lost[zone] < s->opt.lose[zone]) {
+                        lost[zone]++;
+                        cut_off(s, n, s->opt.lose_ms ? s->opt.lose_ms : 600000, true);
+                }
+        }
+}
+
+const char *sim_zone_of(const struct sim *s, uint32_t node)
+{
+        static const char *const names[SIM_ZONES] = { "a", "b", "c", "d", "e", "f", "g", "h" };
+        uint32_t before = 0;
+        for (size_t z = 0; s->opt.zones[0] && z < SIM_ZONES; z++) {
+                before += s->opt.zones[z];
+                if (node < before)
+                        return names[z];
+        }
+        return s->opt.zones[0] ? names[SIM_ZONES - 1] : names[node % 3];
 }
 
 void sim_heal(struct sim *s, uint32_t n, uint64_t number)
@@ -247,6 +311,9 @@ void sim_fault(struct sim *s, uint64_t number)
                 break;
         case FAULT_DRIFT:
                 sim_drift(s, f->node, &r);
+                break;
+        case FAULT_MASS:
+                mass(s, &r);
                 break;
         case _FAULT_MAX:
                 break;

@@ -384,7 +384,6 @@ void sim_agent_pump(struct sim *s, uint32_t n)
 void sim_agent_start(struct sim *s, uint32_t n)
 {
         static const Pb__WorkloadType__E types[] = { PB__WORKLOAD_TYPE__E__process, PB__WORKLOAD_TYPE__E__container, 0 };
-        static const char *const zones[] = { "a", "b", "c" };
         struct machine *m = &s->machines.at[n];
         if (m->engine || m->off)
                 return;
@@ -394,7 +393,7 @@ void sim_agent_start(struct sim *s, uint32_t n)
         char instance[ULID_LEN + 1], boot[16];
         ulid_make(instance, now, n, m->instance++);
         (void)snprintf(boot, sizeof(boot), "boot-%u", m->boots);
-        struct engine_label labels[] = { { "zone", zones[m->node % 3] } };
+        struct engine_label labels[] = { { "zone", sim_zone_of(s, m->node) } };
         struct engine_options opt = { .node_id = m->id,
                                       .instance = instance,
                                       .boot_id = boot,

@@ -23,24 +23,26 @@ static int usage(const char *what)
 {
         if (what)
                 fprintf(stderr, "error: %s\n", what);
-        fprintf(what ? stderr : stdout,
-                "usage: berth sim [--seed N] [--nodes N] [--workloads N] [--hours H | --seconds S] [--faults LIST] [--swarm] "
-                "[--check-always] [--verbose]\n"
-                "       berth sim --seeds N [--jobs N] [--for TIME] [--fixed] [--shrink [--out FILE]] [--seed FIRST] ...\n"
-                "       berth sim --shrink [--tries N] [--out FILE] --seed N ...\n"
-                "       berth sim --leaders 2 [--seed N] [--seeds N] [--hours H]\n"
-                "       berth sim --replay FILE\n"
-                "Simulates a whole cluster from one seed; the last line is seed=S steps=N events=N hash=H violations=N.\n"
-                "  --faults    of crash,partition,delay,dup,restart,disk,clock,oneway,reorder,lie,operator,twin,slow,runtime,drift, or "
-                "all, or none\n"
-                "  --swarm     the seed also draws sizes (up to the given ones), faults (of the given ones) and settings; with --seeds "
-                "this is so unless --fixed\n"
-                "  --shrink    looks for a smaller run that breaks the same rule; --out keeps it in a file for --replay\n"
-                "  --leaders   two servers over one store, cut and paused at every step; exclusive units never have two holders\n"
-                "  --mask      leaves out faults by number: 0-4,9\n"
-                "settings: --intensity --hostility --request-ms --cores-max --heartbeat-ms --silence-beats --evict-grace-ms "
-                "--launch-grace-ms --pass-ms\n"
-                "          --healthy-ms --list-ms --batch-ops --index-records\n");
+        fprintf(
+            what ? stderr : stdout,
+            "usage: berth sim [--seed N] [--nodes N] [--workloads N] [--hours H | --seconds S] [--faults LIST] [--swarm] "
+            "[--check-always] [--verbose]\n"
+            "       berth sim --seeds N [--jobs N] [--for TIME] [--fixed] [--shrink [--out FILE]] [--seed FIRST] ...\n"
+            "       berth sim --shrink [--tries N] [--out FILE] --seed N ...\n"
+            "       berth sim --leaders 2 [--seed N] [--seeds N] [--hours H]\n"
+            "       berth sim --replay FILE\n"
+            "Simulates a whole cluster from one seed; the last line is seed=S steps=N events=N hash=H violations=N.\n"
+            "  --faults    of crash,partition,delay,dup,restart,disk,clock,oneway,reorder,lie,operator,twin,slow,runtime,drift,mass, or "
+            "all, or none\n"
+            "  --swarm     the seed also draws sizes (up to the given ones), faults (of the given ones) and settings; with --seeds "
+            "this is so unless --fixed\n"
+            "  --shrink    looks for a smaller run that breaks the same rule; --out keeps it in a file for --replay\n"
+            "  --leaders   two servers over one store, cut and paused at every step; exclusive units never have two holders\n"
+            "  --mask      leaves out faults by number: 0-4,9\n"
+            "settings: --intensity --hostility --request-ms --cores-max --heartbeat-ms --silence-beats --evict-grace-ms "
+            "--launch-grace-ms --pass-ms\n"
+            "          --healthy-ms --list-ms --batch-ops --index-records --evict-per-second\n"
+            "          --zones 5,4,3 --lose 5,0,0 --lose-ms: nodes of each zone, and how many of each are cut off after five minutes\n");
         return what ? 2 : 0;
 }
 

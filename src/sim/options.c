@@ -15,23 +15,15 @@ static const struct {
         const char *name;
         uint32_t fault;
 } fault_names[] = {
-        { "crash", SIM_CRASH },
-        { "partition", SIM_PARTITION },
-        { "delay", SIM_DELAY },
-        { "dup", SIM_DUP },
-        { "restart", SIM_RESTART },
-        { "disk", SIM_DISK },
-        { "clock", SIM_CLOCK },
-        { "oneway", SIM_ONEWAY },
-        { "reorder", SIM_REORDER },
-        { "lie", SIM_LIE },
-        { "operator", SIM_OPERATOR },
-        { "twin", SIM_TWIN },
-        { "slow", SIM_SLOW },
-        { "runtime", SIM_RUNTIME },
-        { "drift", SIM_DRIFT },
-        { "all", SIM_ALL },
-        { "none", 0 },
+        { "crash", SIM_CRASH },       { "partition", SIM_PARTITION },
+        { "delay", SIM_DELAY },       { "dup", SIM_DUP },
+        { "restart", SIM_RESTART },   { "disk", SIM_DISK },
+        { "clock", SIM_CLOCK },       { "oneway", SIM_ONEWAY },
+        { "reorder", SIM_REORDER },   { "lie", SIM_LIE },
+        { "operator", SIM_OPERATOR }, { "twin", SIM_TWIN },
+        { "slow", SIM_SLOW },         { "runtime", SIM_RUNTIME },
+        { "drift", SIM_DRIFT },       { "mass", SIM_MASS },
+        { "all", SIM_ALL },           { "none", 0 },
 };
 
 int sim_faults_parse(const char *text, uint32_t *ret)
@@ -90,7 +82,34 @@ void sim_options_default(struct sim_options *opt)
         X("healthy-ms", healthy_ms, 0, HOUR_MS)                                                                                            \
         X("list-ms", list_ms, 0, HOUR_MS)                                                                                                  \
         X("batch-ops", batch_ops, 0, 100000)                                                                                               \
-        X("index-records", index_records, 0, 1)
+        X("index-records", index_records, 0, 1)                                                                                            \
+        X("evict-per-second", evict_per_second, 0, 1000000)                                                                                \
+        X("lose-ms", lose_ms, 0, HOUR_MS)
+
+/* "5,4,3" */
+static int parse_zones(const char *text, uint32_t *ret)
+{
+        uint32_t sizes[SIM_ZONES] = { 0 };
+        for (size_t i = 0; *text; i++) {
+                char *end = NULL;
+                unsigned long n = strtoul(text, &end, 10);
+                if (i == SIM_ZONES || end == text || n > 10000 || (*end && *end != ','))
+                        return -1;
+                sizes[i] = (uint32_t)n;
+                text = *end ? end + 1 : end;
+        }
+        memcpy(ret, sizes, sizeof(sizes));
+        return 0;
+}
+
+static void print_zones(const char *name, const uint32_t *sizes, struct str *out)
+{
+        uint32_t any = 0;
+        for (size_t i = 0; i < SIM_ZONES; i++)
+                any |= sizes[i];
+        for (size_t i = 0; any && i < SIM_ZONES; i++)
+                str_addf(out, "%s%s%u", i ? "," : " --", i ? "" : fmt("%s ", name), sizes[i]);
+}
 
 int sim_options_set(struct sim_options *opt, const char *name, const char *value)
 {
@@ -98,6 +117,10 @@ int sim_options_set(struct sim_options *opt, const char *name, const char *value
         int64_t milli;
         if (strcmp(name, "faults") == 0)
                 return sim_faults_parse(value, &opt->faults);
+        if (strcmp(name, "zones") == 0)
+                return parse_zones(value, opt->zones);
+        if (strcmp(name, "lose") == 0)
+                return parse_zones(value, opt->lose);
         if (strcmp(name, "hours") == 0) {
                 if (str_parse_milli(value, &milli) < 0 || milli <= 0 || milli > INT64_C(100000000))
                         return -1;
@@ -132,6 +155,8 @@ void sim_options_print(const struct sim_options *opt, struct str *out)
         }
         NUMBERS(X)
 #undef X
+        print_zones("zones", opt->zones, out);
+        print_zones("lose", opt->lose, out);
         str_addf(out, " --seconds %lld --faults ", (long long)(opt->hours_ms / 1000));
         print_faults(opt->faults, out);
         if (opt->swarm)
@@ -159,7 +184,7 @@ static uint32_t draw_faults(struct rng *r, uint32_t given)
                 return given;
         if (how < 13)
                 return 0;
-        for (uint32_t bit = 1; bit < SIM_ALL; bit <<= 1)
+        for (uint32_t bit = 1; bit < SIM_MASS; bit <<= 1)
                 if (rng_chance(r, how < 50 ? 250000 : 500000))
                         faults |= bit;
         return faults & given;
@@ -175,6 +200,7 @@ void sim_options_draw(struct sim_options *opt)
         opt->nodes = (uint32_t)between(&r, rng_chance(&r, 100000) ? 1 : opt->nodes < 3 ? opt->nodes : 3, opt->nodes);
         opt->workloads = (uint32_t)between(&r, opt->workloads / 4, opt->workloads);
         opt->hours_ms = between(&r, opt->hours_ms / 3000, opt->hours_ms / 1000) * 1000;
+        uint32_t given = opt->faults;
         opt->faults = draw_faults(&r, opt->faults);
         opt->intensity = (uint32_t)ONE_OF(&r, 1, 4, 10, 30, 60, 120);
         opt->hostility = (uint32_t)ONE_OF(&r, 1, 1, 5, 20);
@@ -189,4 +215,7 @@ void sim_options_draw(struct sim_options *opt)
         opt->list_ms = ONE_OF(&r, 15000, 60000);
         opt->batch_ops = ONE_OF(&r, 120, 256, 512, 2048);
         opt->index_records = rng_chance(&r, 250000);
+        bool mass = rng_chance(&r, 400000); /* drawn last: what came before is as it always was */
+        opt->faults = mass ? opt->faults | (given & SIM_MASS) : opt->faults & ~(uint32_t)SIM_MASS;
+        opt->evict_per_second = (uint32_t)ONE_OF(&r, 1, 2, 20, 20);
 }

@@ -14,6 +14,8 @@ static const struct {
         { "node-lost", EVENT(Rescheduled), REASON(node_lost), NULL },
         { "brake", EVENT(EvictionHeld), 0, NULL },
         { "brake-released", EVENT(EvictionResumed), 0, NULL },
+        { "brake-paced", EVENT(EvictionPaced), 0, NULL },
+        { "evict-ordered", EVENT(EvictionOrdered), 0, NULL },
         { "failover-awaited", EVENT(WorkloadPending), 0, "AwaitFailover" },
         { "forgotten", EVENT(NodeForgotten), 0, NULL },
         { "drain-moves", EVENT(Rescheduled), REASON(node_drained), "its node is drained" },

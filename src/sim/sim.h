@@ -29,8 +29,11 @@ enum sim_fault {
         SIM_SLOW = 4096,     /* slow disks: every commit takes long for a while, agents stand still */
         SIM_RUNTIME = 8192,  /* a machine's runtime turns out not to work, until its agent is started anew */
         SIM_DRIFT = 16384,   /* units and their records vanish, and others appear, behind an agent's back */
-        SIM_ALL = 32767,
+        SIM_MASS = 32768,    /* whole zones, and all nodes at once, fall silent and are heard again at one moment */
+        SIM_ALL = 65535,
 };
+
+#define SIM_ZONES 8
 
 struct sim_options {
         uint64_t seed;
@@ -49,6 +52,11 @@ struct sim_options {
         int64_t cores_max;  /* of a machine: few make a crowded cluster */
         int64_t heartbeat_ms, silence_beats, evict_grace_ms, launch_grace_ms, pass_ms, healthy_ms, list_ms, batch_ops;
         bool index_records;
+        uint32_t evict_per_second;
+        /* what happens if zone b burns? Sizes of the zones a, b, ...; and how many nodes of each are cut off together, after
+         * five minutes, for lose_ms */
+        uint32_t zones[SIM_ZONES], lose[SIM_ZONES];
+        int64_t lose_ms;
         /* faults left out, by number, ascending; the caller's */
         const uint32_t *masked;
         size_t n_masked;

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "events.pb-c.h"
 #include "sim/shadow.h"
+#include "sim/silence.h"
 #include "sim/world.h"
 #include <stdlib.h>
 #include <string.h>
@@ -14,18 +15,18 @@
 #define GRACE_MS 60000
 #define BACKOFF_BASE_MS 5000
 #define BACKOFF_CAP_MS 120000
-#define BRAKE_PERCENT 55
 #define LAUNCH_GRACE_MS 15000
 #define LAUNCHES_MAX 12 /* of one workload within a minute, without anybody asking: a crash loop with its backoff needs 5 */
 
 struct watched_node {
         bool known, lost;
         bool draining; /* then they leave anyway */
-        bool left;     /* units have left it since it was lost, or could have */
+        bool ordered;  /* an operator said that they leave now */
         int64_t lost_at;
         uint64_t seq;
 };
 struct watched_workload {
+        bool awaits;    /* it waits for a place away from its lost node */
         bool completed; /* and nobody has asked for another run since */
         bool finished;  /* nothing of it runs, for good: its old node has no say any more */
         bool launched;  /* the last thing that happened to it was a launch, or its success */
@@ -43,6 +44,7 @@ struct watch {
         struct shadow *shadow;
         struct tenants *tenants;
         struct moves *moves;
+        struct silence *silence;
         struct arena memory;
 };
 
@@ -52,6 +54,7 @@ struct watch *sim_watch_create(void)
         w->shadow = shadow_create();
         w->tenants = tenants_create();
         w->moves = moves_create();
+        w->silence = silence_create();
         return w;
 }
 
@@ -60,6 +63,7 @@ void sim_watch_destroy(struct watch *w)
         shadow_destroy(w->shadow);
         tenants_destroy(w->tenants);
         moves_destroy(w->moves);
+        silence_destroy(w->silence);
         array_fini(&w->nodes);
         array_fini(&w->workloads);
         arena_fini(&w->memory);
@@ -128,43 +132,9 @@ static int64_t backoff_ms(int32_t attempts)
         return wait < BACKOFF_CAP_MS ? wait : BACKOFF_CAP_MS;
 }
 
-/* Most nodes fell silent together, of all or of this one's zone, and that was known before this moment. */
-static bool most_are_silent_in(const struct watch *w, size_t number, char zone, int64_t now_ms, int64_t grace)
-{
-        const struct watched_node *n = &w->nodes.at[number];
-        uint32_t all = 0, silent = 0;
-        for (size_t i = 0; i < w->nodes.len; i++) {
-                const struct watched_node *x = &w->nodes.at[i];
-                if (zone && shadow_node(w->shadow, i)->zone != zone)
-                        continue;
-                bool together = x->lost && x->lost_at < now_ms && llabs(x->lost_at - n->lost_at) <= grace;
-                silent += together;
-                all += x->known && (together || !x->lost || x->lost_at == now_ms);
-        }
-        return all >= 3 && silent * 100 > all * BRAKE_PERCENT;
-}
-
-static bool most_are_silent(const struct watch *w, size_t number, int64_t now_ms, int64_t grace)
-{
-        return most_are_silent_in(w, number, 0, now_ms, grace) ||
-               most_are_silent_in(w, number, shadow_node(w->shadow, number)->zone, now_ms, grace);
-}
-
-/* Nothing has changed since the last such event: whoever was free to move its units meanwhile may be about to. */
-static void see_who_is_free(struct sim *s, const Pb__Event *e)
-{
-        for (size_t i = 0; i < s->watch->nodes.len; i++) {
-                struct watched_node *n = &s->watch->nodes.at[i];
-                if (n->lost && !n->left && e->timestamp - n->lost_at >= grace_ms(s) &&
-                    !most_are_silent(s->watch, i, e->timestamp, grace_ms(s)))
-                        n->left = true;
-        }
-}
-
 static void see_node(struct sim *s, const Pb__Event *e)
 {
         struct watched_node *n = node_of(s->watch, e->node_id);
-        see_who_is_free(s, e);
         if (e->prev != n->seq)
                 broken(s, e, "A2: an event about a node does not name the one before it");
         n->seq = e->seq;
@@ -182,7 +152,7 @@ static void see_node(struct sim *s, const Pb__Event *e)
                 if (e->timestamp - s->server_started < silence_ms(s))
                         broken(s, e, "N1: a node was declared lost before the server had listened for a full limit of silence");
                 n->lost = true;
-                n->left = false;
+                n->ordered = false;
                 n->lost_at = e->timestamp;
                 break;
         case PB__EVENT_TYPE__E__NodeWishChanged:
@@ -199,6 +169,13 @@ static void see_node(struct sim *s, const Pb__Event *e)
         }
 }
 
+static void see_order(struct sim *s, const Pb__Event *e)
+{
+        for (size_t i = 0; i < s->watch->nodes.len; i++)
+                if (str_empty(e->node_id) || i == number_of(e->node_id))
+                        s->watch->nodes.at[i].ordered = s->watch->nodes.at[i].lost;
+}
+
 /* Units leave a lost node only when its grace is over, and not if it is the server that is cut off. */
 static void see_eviction(struct sim *s, struct watched_workload *w, const Pb__Event *e)
 {
@@ -206,11 +183,17 @@ static void see_eviction(struct sim *s, struct watched_workload *w, const Pb__Ev
         bool tainted = shadow_is_driven_out(s->watch->shadow, number_of(e->node_id), number_of(e->workload_id));
         if (w->finished || n->draining || tainted)
                 return;
-        if (!n->lost || e->timestamp - n->lost_at < grace_ms(s))
+        if (!n->lost || (e->timestamp - n->lost_at < grace_ms(s) && !n->ordered)) {
                 broken(s, e, "C12: a unit left its lost node before the grace was over");
-        else if (!n->left && most_are_silent(s->watch, number_of(e->node_id), e->timestamp, grace_ms(s)))
-                broken(s, e, "C11: units left a lost node although most nodes fell silent with it");
-        n->left = true;
+                return;
+        }
+        size_t number = number_of(e->workload_id);
+        bool by_itself = str_empty(e->actor) && !w->awaits && e->type != PB__EVENT_TYPE__E__WorkloadDeleted &&
+                         shadow_workload(s->watch->shadow, number)->wanted;
+        const char *what = silence_leaves(s->watch->silence, s, s->watch->shadow, e, by_itself);
+        if (what)
+                broken(s, e, what);
+        w->awaits = false;
 }
 
 /* C26: no hot loops. Without anybody's doing, at most one action per workload and grace; and a limit even to those that have a cause. */
@@ -337,6 +320,7 @@ static void see_workload(struct sim *s, const Pb__Event *e)
         case PB__EVENT_TYPE__E__WorkloadPending:
                 if (strcmp(e->action, "AwaitFailover") == 0 && node_of(s->watch, e->node_id)->lost)
                         see_eviction(s, w, e);
+                w->awaits |= strcmp(e->action, "AwaitFailover") == 0;
                 break;
         case PB__EVENT_TYPE__E__WorkloadDeleted:
                 if (e->tombstone)
@@ -361,7 +345,12 @@ void sim_watch_event(struct sim *s, const void *data, size_t len)
                 broken(s, e, "A2: events left the server out of order");
         s->watch->seq = e->seq;
         sim_see(s, e);
-        const char *what = moves_event(s->watch->moves, s->watch->shadow, e, s->server_started);
+        const char *what = silence_event(s->watch->silence, s, s->watch->shadow, e);
+        if (what)
+                broken(s, e, what);
+        if (e->type == PB__EVENT_TYPE__E__EvictionOrdered)
+                see_order(s, e);
+        what = moves_event(s->watch->moves, s->watch->shadow, e, s->server_started);
         if (what)
                 broken(s, e, what);
         if ((what = shadow_event(s->watch->shadow, e)))

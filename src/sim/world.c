@@ -76,6 +76,9 @@ static void dispatch_agent(struct sim *s, struct sim_event *ev)
         case EV_AGENT_START:
                 sim_agent_start(s, ev->node);
                 break;
+        case EV_LOSE:
+                sim_lose(s);
+                break;
         case EV_HEAL:
                 sim_heal(s, ev->node, ev->value);
                 break;
@@ -244,6 +247,7 @@ static void core_options_of(const struct sim_options *o, struct core_options *c)
         c->max_batch_ops = o->batch_ops ? (size_t)o->batch_ops : 512;
         c->index_records = o->index_records;
         c->warrants = (struct warrant_keys){ .has = true, .key = { 's', 'i', 'm' } };
+        c->evict_per_second = o->evict_per_second ? (int32_t)o->evict_per_second : c->evict_per_second;
 }
 
 static struct map_key started_key(const void *ctx, uint32_t i)

@@ -36,6 +36,7 @@ enum event_kind {
         EV_AGENT_START,
         EV_FAULT, /* value: position in the plan */
         EV_HEAL,  /* a node's link works again */
+        EV_LOSE,  /* those that this run is to lose are cut off */
         EV_STORE_BACK,
         EV_TWIN_END,
         EV_RUNTIME, /* a copy's next event */
@@ -81,6 +82,7 @@ enum fault_kind {
         FAULT_LIES,
         FAULT_RUNTIME,
         FAULT_DRIFT,
+        FAULT_MASS, /* of many nodes */
         _FAULT_MAX
 };
 struct planned_fault {
@@ -148,7 +150,7 @@ struct conn {
 
 /* ---- users ---- */
 
-enum client_op { OP_APPLY, OP_DELETE, OP_STOP, OP_START, OP_RETRY, OP_WISH, OP_FORGET, OP_QUOTA, OP_TAINT };
+enum client_op { OP_APPLY, OP_DELETE, OP_STOP, OP_START, OP_RETRY, OP_WISH, OP_FORGET, OP_QUOTA, OP_TAINT, OP_EVICT, OP_EVICT_LOST };
 struct client_item { /* what the client knows about one workload */
         char id[32];
         bool exists; /* an apply was acknowledged, and no delete was asked for since */
@@ -249,6 +251,8 @@ void sim_fault(struct sim *s, uint64_t number);
 /* Does this small fault of this kind (enum sim_fault) happen now? */
 bool sim_hit(struct sim *s, enum sim_fault kind, uint32_t per_million);
 void sim_heal(struct sim *s, uint32_t n, uint64_t cut);
+void sim_lose(struct sim *s); /* what the options say */
+const char *sim_zone_of(const struct sim *s, uint32_t node);
 void sim_faults_end(struct sim *s);
 
 /* watch.c: verdicts over the committed events, in their order. */
