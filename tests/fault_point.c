@@ -198,6 +198,12 @@ PUBLIC int rename(const char *from, const char *to)
         return path_fails("rename", ENOSPC) ? -1 : real(from, to);
 }
 
+PUBLIC int link(const char *from, const char *to)
+{
+        NEXT(link);
+        return path_fails("link", ENOSPC) ? -1 : real(from, to);
+}
+
 #define OPEN_CALL(name)                                                                                                                    \
         PUBLIC int name(const char *path, int flags, ...)                                                                                  \
         {                                                                                                                                  \

@@ -1,16 +1,18 @@
 /* store/sqlite_restore.c: an embedded store that is filled from a backup.
  *
- * It grows in PATH.restoring while PATH's lock is held, and takes PATH's name when it is whole: whatever happens, PATH is the old store or the whole new one.
- * An old one that makes way keeps its content under another name, for whoever wants to look.
+ * It grows in PATH.restoring while PATH's lock is held, and takes PATH's name when it is whole, by one rename: whatever happens, PATH is the old store or the whole new one.
+ * An old one that makes way keeps its content under another name, for whoever wants to look: its log is folded into its file, and the file gets a second name before the rename.
  */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "store/sqlite_store.h"
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,6 +42,25 @@ static int is_free(const char *path, struct err *err)
         return r == 0 && head == 0 ? 0 : store_err_not_empty(err, path, head);
 }
 
+/* A restore that was interrupted before its rename leaves the store with two names. The second one looks like a copy, and is none: what is written to the store is written to it. */
+static void remove_second_names(const char *path, const char *dir)
+{
+        struct stat store, other;
+        const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+        _cleanup_(str_finip) struct str before = STR_INIT, name = STR_INIT;
+        str_addf(&before, "%s.before-", base);
+        DIR *d = stat(path, &store) == 0 && store.st_nlink > 1 ? opendir(dir) : NULL;
+        for (struct dirent *e; d && (e = readdir(d));) {
+                str_clear(&name);
+                str_addf(&name, "%s/%s", dir, e->d_name);
+                if (str_starts(e->d_name, str_c(&before)) && stat(str_c(&name), &other) == 0 && other.st_dev == store.st_dev &&
+                    other.st_ino == store.st_ino)
+                        (void)unlink(str_c(&name));
+        }
+        if (d)
+                closedir(d);
+}
+
 int sqlite_restore_open(const char *rest, bool force, struct store **ret_store, struct err *err)
 {
         _cleanup_(mem_freep) char *path = NULL, *dir = NULL;
@@ -59,6 +80,7 @@ int sqlite_restore_open(const char *rest, bool force, struct store **ret_store, 
                 r = is_free(path, err);
         if (r == 0) {
                 remove_with_log(str_c(&temp)); /* of a restore that was interrupted */
+                remove_second_names(path, dir);
                 r = sqlite_ops.open(str_c(&temp), true, &store, err);
         }
         if (r < 0) {
@@ -73,54 +95,115 @@ int sqlite_restore_open(const char *rest, bool force, struct store **ret_store, 
         return 0;
 }
 
-/* The log belongs to the file: SQLite finds it by its name. */
-static int move_aside(const char *path, char **ret_aside, struct err *err)
+/* ---- the last step ------------------------------------------------------------------------------------------------------------------------- */
+
+/* SQLite finds a log by its name: one that belongs to another file must not be there when a file takes that name. */
+static bool has_log(const char *path)
 {
-        static const char *const tails[] = { "-wal", "" };
+        struct stat st;
+        _cleanup_(str_finip) struct str log = STR_INIT;
+        str_addf(&log, "%s-wal", path);
+        return stat(str_c(&log), &st) == 0 && st.st_size > 0;
+}
+
+/* Everything that is in the old store's log goes into its file, so that the file alone is the store. -ERR_CORRUPT: it is damaged, and is kept as it is. */
+static int fold_log(const char *path, const char *vfs, struct err *err)
+{
+        const struct sqlite_store old = { .path = (char *)path, .vfs = (char *)vfs };
+        _cleanup_(sqlite_closep) sqlite3 *db = NULL;
+        int64_t busy = 0;
+        int r = sqlite_connect(&old, true, &db, err);
+        if (r == 0)
+                r = sqlite_number(db, "PRAGMA wal_checkpoint(TRUNCATE)", 0, &busy, err);
+        if (r == 0 && busy)
+                r = err_set(err, ERR_CONFLICT, .msg = "the store is in use", .detail = path,
+                            .hint = "end whoever reads it, e.g. the sqlite3 shell, and restore again; nothing was changed");
+        return r;
+}
+
+static int link_aside(const char *path, const char *aside, struct err *err)
+{
+        if (link(path, aside) == 0)
+                return 0;
+        return err_set(err, ERR_FAILED, .msg = fmt("cannot keep %s aside", path), .detail = fmt("%s: %s", aside, strerror(errno)),
+                       .hint = "move it away yourself, with its -wal, and restore without --force; nothing was changed");
+}
+
+/* The old store under another name as well, durably, with a log that could not be folded. */
+static int keep_aside(const char *path, const char *aside, const char *dir, struct err *err)
+{
+        _cleanup_(str_finip) struct str log = STR_INIT, log_aside = STR_INIT;
+        str_addf(&log, "%s-wal", path);
+        str_addf(&log_aside, "%s-wal", aside);
+        int r = file_exists(path) ? link_aside(path, aside, err) : 0;
+        if (r == 0 && has_log(path))
+                r = link_aside(str_c(&log), str_c(&log_aside), err);
+        if (r == 0)
+                r = sqlite_sync_dir(dir, err);
+        if (r == 0 && unlink(str_c(&log)) < 0 &&
+            errno != ENOENT) /* of a damaged store, of none at all, or empty: a sound one has none now */
+                r = err_sys(err, errno, fmt("cannot remove %s", str_c(&log)));
+        if (r < 0) {
+                (void)unlink(aside);
+                (void)unlink(str_c(&log_aside));
+        }
+        return r;
+}
+
+static void name_aside(const char *path, struct str *aside)
+{
         char when[32];
         time_t now = (time_t)(clock_wall_ms() / 1000);
         struct tm tm;
-        struct str aside = STR_INIT;
-        if (!file_exists(path))
-                return 0;
         (void)strftime(when, sizeof(when), "%Y%m%d-%H%M%S", gmtime_r(&now, &tm));
-        str_addf(&aside, "%s.before-%s", path, when);
-        for (int i = 2; file_exists(str_c(&aside)) && i < 1000; i++) {
-                str_clear(&aside);
-                str_addf(&aside, "%s.before-%s-%d", path, when, i);
+        str_addf(aside, "%s.before-%s", path, when);
+        for (int i = 2; file_exists(str_c(aside)) && i < 1000; i++) {
+                str_clear(aside);
+                str_addf(aside, "%s.before-%s-%d", path, when, i);
         }
-        int r = 0;
-        for (size_t i = 0; i < ARRAY_LEN(tails) && r == 0; i++) {
-                _cleanup_(str_finip) struct str from = STR_INIT, to = STR_INIT;
-                str_addf(&from, "%s%s", path, tails[i]);
-                str_addf(&to, "%s%s", str_c(&aside), tails[i]);
-                if (rename(str_c(&from), str_c(&to)) < 0 && errno != ENOENT)
-                        r = err_sys(err, errno, fmt("cannot keep %s aside", str_c(&from)));
+}
+
+/* One rename is the whole step: before it PATH is the old store, after it the new one, and never nothing. All before it only prepares, and can be done again. */
+static int take_place(const char *temp, const char *target, const char *vfs, char **ret_aside, struct err *err)
+{
+        _cleanup_(mem_freep) char *path = NULL, *dir = NULL;
+        _cleanup_(str_finip) struct str aside = STR_INIT;
+        bool was_there = file_exists(target);
+        if (has_log(temp))
+                return err_set(err, ERR_FAILED, .msg = "the restored store could not be completed", .detail = fmt("%s-wal is left", temp),
+                               .hint = "look for errors of the disk, and restore again; what was there is as it was");
+        int r = sqlite_resolve(target, true, &path, &dir, err);
+        if (r == 0 && was_there)
+                r = fold_log(target, vfs, err);
+        if (r == -ERR_CORRUPT)
+                r = 0; /* kept as it is */
+        else if (r == 0 && was_there && has_log(target))
+                r = err_set(err, ERR_CONFLICT, .msg = "the store is in use", .detail = fmt("%s-wal is not empty", target),
+                            .hint = "end whoever has it open, and restore again; nothing was changed");
+        name_aside(target, &aside);
+        if (r == 0)
+                r = keep_aside(target, str_c(&aside), dir, err);
+        if (r == 0 && rename(temp, target) < 0) {
+                r = err_sys(err, errno, fmt("cannot name the restored store %s", target));
+                if (!has_log(str_c(&aside)))
+                        (void)unlink(str_c(&aside)); /* else it is the only whole one */
         }
-        _cleanup_(str_finip) struct str shm = STR_INIT;
-        str_addf(&shm, "%s-shm", path);
-        (void)unlink(str_c(&shm)); /* made anew from the log by whoever opens it */
-        if (r == 0 && ret_aside)
+        if (r == 0)
+                r = sqlite_sync_dir(dir, err);
+        if (r == 0 && was_there && ret_aside)
                 *ret_aside = mem_strdup(str_c(&aside));
-        str_fini(&aside);
         return r;
 }
 
 int sqlite_restore_done(struct store *base, char **ret_aside, struct err *err)
 {
         struct sqlite_store *s = (struct sqlite_store *)base;
-        _cleanup_(mem_freep) char *target = TAKE_PTR(s->target), *temp = mem_strdup(s->path), *dir = NULL, *path = NULL;
+        _cleanup_(mem_freep) char *target = TAKE_PTR(s->target), *temp = mem_strdup(s->path), *vfs = s->vfs ? mem_strdup(s->vfs) : NULL;
         struct store_lock *lock = s->target_lock;
         if (ret_aside)
                 *ret_aside = NULL;
         sqlite_ops.close(base); /* folds its log into the file, which is synced then */
-        int r = move_aside(target, ret_aside, err);
-        if (r == 0 && rename(temp, target) < 0)
-                r = err_sys(err, errno, fmt("cannot name the restored store %s", target));
-        if (r == 0)
-                r = sqlite_resolve(target, false, &path, &dir, err);
-        if (r == 0)
-                r = sqlite_sync_dir(dir, err);
+        int r = take_place(temp, target, vfs, ret_aside, err);
         remove_with_log(temp);
         store_lock_release(lock);
         mem_free(lock);

@@ -165,7 +165,7 @@ int store_backup(struct store *from, const char *path, const char *berth_version
 const struct backup_facts *store_backup_facts(const struct store *s);
 
 /* Where a restore goes, in three steps: open (an empty store that no server can open by mistake), fill it (store_copy(), store_commit()), done.
- * -ERR_CONFLICT: something is there already, or a server runs on it. force: what is there makes way only when all is done: an embedded store is renamed to PATH.before-TIME (*ret_aside, if not
+ * -ERR_CONFLICT: something is there already, or a server runs on it. force: what is there makes way only when all is done: an embedded store is then PATH.before-TIME (*ret_aside, if not
  * NULL, says so; to be freed); the keys in etcd are removed, so make a backup of them before.
  * store_close() instead of done: an embedded store is as it was; in etcd a half-filled one stays behind, which servers refuse until a restore with force. */
 int store_restore_open(const char *url, bool force, struct store **ret_store, struct err *err);
