@@ -67,11 +67,12 @@ export function node({ id, go }) {
     buttons.uncordon.hidden = n.wish === 'schedulable';
     buttons.drain.hidden = n.wish === 'draining';
     const r = n.resources || {}, rowsHere = state.units.get(id) || [];
+    const known = r.used_known || r.cpu_used || r.memory_used || r.disk_used; // 0 is not the same as not known
     for (const k of kinds) {
       const [a = 0, u = 0, t = 0] = k.take(r);
       setMeter(k.line, a, u, t, '');
       setText(k.part, percent(a, t));
-      setText(k.words, `${k.text(a)} of ${k.text(t)} allocated, ${k.text(u)} used, ${k.text(Math.max(0, Math.round((t - a) * 1000) / 1000))} free`);
+      setText(k.words, `${k.text(a)} of ${k.text(t)} allocated, ${known ? `${k.text(u)} used` : 'use not known'}, ${k.text(Math.max(0, Math.round((t - a) * 1000) / 1000))} free`);
     }
     fill(facts, rows(
       ['Status', `${n.status}: ${n.status_reason || ''}`],

@@ -554,9 +554,12 @@ static int open_runtime(struct agent *a, const struct mock_options *mock, struct
 static int find_units(struct agent *a, struct err *err)
 {
         int r = a->ops->find(a->runtime, err);
+        struct runtime_usage first;
 
         if (r == 0)
                 engine_booted(a->engine, agent_now(a));
+        for (int i = 0; r == 0 && i < 2; i++)
+                agent_usage(a, &first); /* use is told by the difference of two looks */
         return r;
 }
 

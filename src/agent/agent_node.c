@@ -51,7 +51,7 @@ void agent_look_at_capacity(struct agent *a)
         grpc_call_cancel(a->call);
 }
 
-/* A node that offers more than its machine has is not in use for that: so no more than what is used of the machine. */
+/* Of what lies on a disk nobody knows whose it is: what is not free any more of what the node offers, and no more than what is used of the machine. */
 static int64_t taken(int64_t offered, int64_t left, int64_t used)
 {
         int64_t gone = left >= offered ? 0 : left > 0 ? offered - left : offered;
@@ -59,19 +59,32 @@ static int64_t taken(int64_t offered, int64_t left, int64_t used)
         return gone < used ? gone : used;
 }
 
+/* Nearly all counts as all: a machine says it has a little less after each update. */
+static bool is_part(int64_t offered, int64_t used, int64_t left)
+{
+        return offered < (used + left) / 100 * 97;
+}
+
 void agent_usage_of(const struct node_room *offers, struct runtime_usage *usage)
 {
-        if (!usage->of_machine)
+        if (!usage->of_machine || !usage->known)
                 return;
-        usage->cpu_used = taken(offers->cpu, usage->cpu_free, usage->cpu_used);
-        usage->memory_used_mb = taken(offers->memory_mb, usage->memory_free_mb, usage->memory_used_mb);
+        if (usage->want_own && is_part(offers->cpu, usage->cpu_used, usage->cpu_free))
+                usage->cpu_used = usage->cpu_own;
+        if (usage->want_own && is_part(offers->memory_mb, usage->memory_used_mb, usage->memory_free_mb))
+                usage->memory_used_mb = usage->memory_own_mb;
         usage->disk_used_gb = taken(offers->disk_gb, usage->disk_free_gb, usage->disk_used_gb);
 }
 
 void agent_usage(struct agent *a, struct runtime_usage *ret)
 {
-        *ret = (struct runtime_usage){ 0 };
+        *ret = (struct runtime_usage){ .want_own = a->is_part };
         a->ops->usage(a->runtime, ret);
+        if (ret->of_machine)
+                a->is_part = is_part(a->offers.cpu, ret->cpu_used, ret->cpu_free) ||
+                             is_part(a->offers.memory_mb, ret->memory_used_mb, ret->memory_free_mb);
+        if (a->is_part && !ret->want_own)
+                ret->known = false; /* the next look tells */
         agent_usage_of(&a->offers, ret);
 }
 

@@ -50,6 +50,7 @@ struct agent {
         struct runtime *runtime;
         int lock_fd;
         struct node_room offers; /* what the node said that it has */
+        bool is_part;            /* that is less than the machine has */
 
         uint32_t index;               /* in the fleet */
         struct grpc_channel *channel; /* that of agent index % n_channels, which owns it */
@@ -110,8 +111,8 @@ void agent_disk_write(const char *data_dir, const struct engine_order *orders, s
 
 /* agent_node.c */
 void agent_detect(struct engine_options *eo, const struct agent_options *opt, bool mock); /* cpu, memory, disk */
-/* How much is in use of what a node offers: what the machine has not free any more. A node that offers a part of its machine (by default of the disk: what was free)
- * is not full because the rest of it is. */
+/* How much is in use of what a node offers: the machine's use, if it offers the whole machine; of a part of it what the node's own units use, since the rest
+ * is others'. known: false until there is something to tell. */
 void agent_usage(struct agent *a, struct runtime_usage *ret);
 void agent_usage_of(const struct node_room *offers, struct runtime_usage *usage);
 void agent_make_ulid(struct agent *a, char ret[ULID_LEN + 1]);

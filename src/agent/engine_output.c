@@ -188,7 +188,7 @@ static void send_heartbeat(struct builder *b)
         usage.cpu_used = e->usage.cpu_used;
         usage.memory_used_mb = e->usage.memory_used_mb;
         usage.disk_used_gb = e->usage.disk_used_gb;
-        h.usage = &usage;
+        h.usage = e->usage.known ? &usage : NULL; /* 0 would be a lie */
         h.units_hash = engine_units_hash(e);
         h.units_count = (int32_t)e->n_units;
         h.applied = pack_cursor(b->a, e->cursor);

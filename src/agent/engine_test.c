@@ -648,7 +648,7 @@ static void heartbeats_come_as_told(void **state)
         struct rig r = rig_new();
         Pb__ServerMessage ack = PB__SERVER_MESSAGE__INIT;
         Pb__HeartbeatAck next = PB__HEARTBEAT_ACK__INIT;
-        struct runtime_usage usage = { .cpu_used = 250, .memory_used_mb = 64, .disk_used_gb = 3 };
+        struct runtime_usage usage = { .known = true, .cpu_used = 250, .memory_used_mb = 64, .disk_used_gb = 3 };
         Pb__Heartbeat *h;
 
         (void)state;

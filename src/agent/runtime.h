@@ -102,10 +102,13 @@ struct exec_options {
 };
 
 struct runtime_usage {
+        bool known;       /* false: the rest says nothing (yet) */
         int64_t cpu_used; /* thousandths of a core */
         int64_t memory_used_mb, disk_used_gb;
         bool of_machine; /* those are the whole machine's, and this is what it has left: */
         int64_t cpu_free, memory_free_mb, disk_free_gb;
+        bool want_own; /* asked for by the caller: what the node's own units use, which takes a look at every process */
+        int64_t cpu_own, memory_own_mb;
 };
 
 struct runtime_options {

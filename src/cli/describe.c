@@ -210,11 +210,16 @@ static void describe_node(struct str *out, const struct cli *cli, const Pb__Node
         } lines[] = { { "cpu", r->cpu_total, r->cpu_allocated, r->cpu_used, 'c' },
                       { "memory", r->memory_total, r->memory_allocated, r->memory_used, 'm' },
                       { "disk", r->disk_total, r->disk_allocated, r->disk_used, 'd' } };
+        bool used_known = r->used_known || r->cpu_used || r->memory_used || r->disk_used; /* a server from before does not say */
         for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
                 int64_t figures[] = { lines[i].total, lines[i].reserved, lines[i].total - lines[i].reserved, lines[i].used };
                 table_add(t, lines[i].name, TINT_NONE);
                 for (size_t k = 0; k < ARRAY_LEN(figures); k++) {
                         char buf[32];
+                        if (k == 3 && !used_known) {
+                                table_add(t, "-", TINT_NONE);
+                                continue;
+                        }
                         table_add(t,
                                   lines[i].unit == 'c' ? cores_words(buf, sizeof(buf), figures[k])
                                                        : mib_words(buf, sizeof(buf), lines[i].unit == 'd' ? figures[k] * 1024 : figures[k]),

@@ -322,6 +322,7 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
                 res.cpu_used = n->cpu_used;
                 res.memory_used = n->memory_used_mb;
                 res.disk_used = n->disk_used_gb;
+                res.used_known = n->usage_known;
                 r.connected = n->session != 0;
                 r.twin_refused_at = n->twin_at;
                 r.units = (int32_t)n->n_units;

@@ -18,6 +18,7 @@ static void take_over_node(struct core *view, struct node_ix ix, const struct no
         n->cpu_used = from->cpu_used;
         n->memory_used_mb = from->memory_used_mb;
         n->disk_used_gb = from->disk_used_gb;
+        n->usage_known = from->usage_known;
         n->strangers = from->strangers;
         n->held = from->held;
         n->given_up = from->given_up;

@@ -394,3 +394,32 @@ class Windows(Case):
         lines_read = 1 + sum(1 for _ in p.stdout)
         self.assertEqual((first.split()[0], lines_read, p.wait()), (b"1", 300001, 0), p.stderr.read())
         self.assertEqual(answer.read().count(b"\n"), 300001)
+
+
+class Usage(Case):
+    @unittest.skipUnless(shutil.which("perl"), "needs perl")
+    # R: C13 C9, B8: two nodes on one machine, each with a part of it: what one uses is not the other's.
+    def test_used_is_the_nodes_own_part_of_the_machine(self):
+        c = self.cluster(heartbeat="500ms")
+        for name in ("busy", "idle"):
+            c.start_agent(name, cpu="0.5", memory="1G", disk="1G", labels={"name": name})
+        c.wait_nodes_ready(2)
+        hog = "my $x = 'x' x 314572800; while (1) { $x =~ tr/x/x/; }"
+        c.apply("w", command=["perl", "-e", hog], cpu=0.1, memory_mb=700, node_selector={"name": "busy"})
+        c.wait_phase("w", "Running")
+        used = c.wait_for("its use", lambda: (r := c.node("busy")["resources"]).get("memory_used", 0) >= 290 and r.get("cpu_used", 0) > 0.05 and r)
+        self.assertTrue(used["used_known"])
+        idle = c.wait_for("the other's", lambda: (r := c.node("idle")["resources"]).get("used_known") and r)
+        self.assertLess(idle.get("memory_used", 0), 100)
+        self.assertEqual(idle.get("cpu_used", 0), 0)
+        self.assertRegex(c.ok("describe", "node", "idle").out, r"cpu +0\.5 +0 +0\.5 +0\n")
+
+    # R: C13, B8
+    def test_what_nobody_has_said_is_not_zero(self):
+        c = self.cluster()
+        c.start_agent("n1", runtime="mock")
+        c.wait_nodes_ready(1)
+        c.agents["n1"].kill()
+        c.restart_server()
+        self.assertNotIn("used_known", c.node("n1")["resources"])
+        self.assertRegex(c.ok("describe", "node", "n1").out, r"cpu +4 +0 +4 +-\n")

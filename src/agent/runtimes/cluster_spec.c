@@ -156,6 +156,8 @@ void cluster_add_node(struct cluster_sum *sum, const Pb__Node *n)
         sum->capacity.cpu += r->cpu_total;
         sum->capacity.memory_mb += r->memory_total;
         sum->capacity.disk_gb += r->disk_total;
+        /* a child from before says nothing about that: then what it uses is known by being there */
+        sum->usage.known = sum->usage.known || r->used_known || r->cpu_used || r->memory_used || r->disk_used;
         sum->usage.cpu_used += r->cpu_used;
         sum->usage.memory_used_mb += r->memory_used;
         sum->usage.disk_used_gb += r->disk_used;

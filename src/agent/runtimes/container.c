@@ -372,6 +372,14 @@ static const char *container_address(struct runtime *rt, const char *workload_id
 
 static const Pb__WorkloadType__E container_types[] = { PB__WORKLOAD_TYPE__E__container, PB__WORKLOAD_TYPE__E__compose, 0 };
 
+void container_pids(struct runtime *rt, pid_list *out)
+{
+        for (size_t i = 0; i < rt->units.len; i++)
+                for (size_t k = 0; rt->units.at[i] && k < rt->units.at[i]->parts.len; k++)
+                        if (rt->units.at[i]->parts.at[k]->running && rt->units.at[i]->parts.at[k]->pid > 0)
+                                *array_push(out) = (pid_t)rt->units.at[i]->parts.at[k]->pid;
+}
+
 const struct runtime_ops runtime_container = {
         .name = "container",
         .types = container_types,

@@ -3,6 +3,7 @@
 #define BERTH_AGENT_CONTAINER_H
 
 #include "agent/runtime.h"
+#include "agent/runtimes/proc.h"
 
 /* The extra of runtime_options for runtime_container and runtime_node. */
 struct container_options {
@@ -14,5 +15,8 @@ struct container_options {
 
 /* Containers, pods and compose units, by Docker's REST API on a unix socket; on podman also by its own routes (pods, probe). */
 extern const struct runtime_ops runtime_container;
+
+/* Appends the first process of each container that runs. */
+void container_pids(struct runtime *rt, pid_list *out);
 
 #endif

@@ -208,6 +208,7 @@ static int mock_find(struct runtime *rt, struct err *err)
 static void mock_usage(struct runtime *rt, struct runtime_usage *ret)
 {
         *ret = (struct runtime_usage){
+                .known = true,
                 .cpu_used = rt->opt.cpu_total * between(&rt->rng, 5, 60) / 100 + between(&rt->rng, 0, 99),
                 .memory_used_mb = rt->opt.memory_total_mb * between(&rt->rng, 10, 70) / 100 + between(&rt->rng, 0, 99),
                 .disk_used_gb = between(&rt->rng, 10, 200),

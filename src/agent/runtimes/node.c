@@ -6,6 +6,7 @@
  */
 #include "agent/runtime.h"
 #include "agent/runtimes/container.h"
+#include "agent/runtimes/process_usage.h"
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -160,7 +161,12 @@ static int node_exec(struct runtime *rt, const char *workload_id, const struct e
 
 static void node_usage(struct runtime *rt, struct runtime_usage *ret)
 {
-        runtime_process.usage(rt->process, ret);
+        pid_list containers = { 0 };
+
+        if (ret->want_own && rt->container)
+                container_pids(rt->container, &containers);
+        process_usage_beside(rt->process, &containers, ret);
+        array_fini(&containers);
 }
 
 static const char *node_address(struct runtime *rt, const char *workload_id)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define ENVIRON_MAX (512 * 1024)
+#define TREE_DEPTH_MAX 64
 #define PID_RESERVE 1024 /* the kernel starts again at 300, and may skip a few */
 
 const char *proc_boot_id(void)
@@ -34,7 +35,7 @@ const char *proc_boot_id(void)
 struct stat_line {
         char state;
         pid_t ppid, session;
-        uint64_t start;
+        uint64_t start, ticks, rss_pages;
 };
 
 /* -1 with errno; ENOENT and ESRCH: no such process. */
@@ -42,7 +43,8 @@ static int read_stat(pid_t pid, struct stat_line *ret)
 {
         char path[64], buf[1024], *p;
         long ppid = 0, session = 0;
-        unsigned long long start = 0;
+        unsigned long long start = 0, cpu[4] = { 0 };
+        long long rss = 0;
         ssize_t n;
         int fd;
 
@@ -58,9 +60,11 @@ static int read_stat(pid_t pid, struct stat_line *ret)
                 return -1;
         buf[n] = 0;
         p = strrchr(buf, ')'); /* the name may hold anything, also blanks and brackets */
-        if (!p || sscanf(p + 1, " %c %ld %*d %ld %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &ret->state, &ppid,
-                         &session, &start) != 4)
+        if (!p || sscanf(p + 1, " %c %ld %*d %ld %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu %*d %*d %*d %*d %llu %*u %lld",
+                         &ret->state, &ppid, &session, &cpu[0], &cpu[1], &cpu[2], &cpu[3], &start, &rss) != 9)
                 return -1;
+        ret->ticks = cpu[0] + cpu[1] + cpu[2] + cpu[3]; /* its own, and that of the children that it has reaped */
+        ret->rss_pages = rss > 0 ? (uint64_t)rss : 0;
         ret->ppid = (pid_t)ppid;
         ret->session = (pid_t)session;
         ret->start = start;
@@ -281,6 +285,73 @@ bool proc_marked(const struct proc_session *session, const char *mark, pid_list 
                         *array_push(out) = all.at[i];
         }
         mem_free(env);
+        array_fini(&all);
+        return whole;
+}
+
+/* ---- what is used ---- */
+
+struct using
+{
+        pid_t pid, ppid;
+        uint64_t ticks, rss_pages;
+};
+
+static int by_pid(const void *a, const void *b)
+{
+        pid_t x = ((const struct using *)a)->pid, y = ((const struct using *)b)->pid;
+
+        return x < y ? -1 : x > y;
+}
+
+static int root_by_pid(const void *a, const void *b)
+{
+        pid_t x = ((const struct proc_use *)a)->pid, y = ((const struct proc_use *)b)->pid;
+
+        return x < y ? -1 : x > y;
+}
+
+/* The root that a process is, or is below. */
+static struct proc_use *root_of(struct proc_use *roots, size_t n, const struct using *all, size_t n_all, const struct using *u)
+{
+        for (int depth = 0; u && depth < TREE_DEPTH_MAX; depth++) {
+                struct proc_use key = { .pid = u->pid }, *root = bsearch(&key, roots, n, sizeof(*roots), root_by_pid);
+                struct using parent = { .pid = u->ppid };
+
+                if (root)
+                        return root;
+                u = bsearch(&parent, all, n_all, sizeof(*all), by_pid);
+        }
+        return NULL;
+}
+
+bool proc_use(struct proc_use *roots, size_t n)
+{
+        pid_list pids = { 0 };
+        ARRAY(struct using) all = { 0 };
+        uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+        bool whole = all_pids(&pids);
+
+        for (size_t i = 0; i < pids.len; i++) {
+                struct stat_line s;
+
+                if (read_stat(pids.at[i], &s) == 0)
+                        *array_push(&all) = (struct using){ pids.at[i], s.ppid, s.ticks, s.rss_pages };
+                else
+                        whole = whole && no_such_process(errno);
+        }
+        if (all.len > 1)
+                qsort(all.at, all.len, sizeof(all.at[0]), by_pid);
+        for (size_t i = 0; i < all.len && n > 0; i++) {
+                struct proc_use *root = root_of(roots, n, all.at, all.len, &all.at[i]);
+
+                if (!root)
+                        continue;
+                root->ticks += all.at[i].ticks;
+                if (all.at[i].pid != root->pid || !root->without_memory)
+                        root->rss_bytes += all.at[i].rss_pages * page;
+        }
+        array_fini(&pids);
         array_fini(&all);
         return whole;
 }

@@ -47,6 +47,15 @@ struct proc_session {
  * Appends. False: not all could be looked at, so that nothing is proved. */
 bool proc_marked(const struct proc_session *session, const char *mark, pid_list *out);
 
+/* What a process and all below it have used: cpu in clock ticks since they began (what was reaped counts on), and the memory of those that
+ * are there now. roots: in ascending order of pid; what is below two of them counts for the nearest. */
+struct proc_use {
+        pid_t pid;
+        bool without_memory; /* of the root itself: it only watches */
+        uint64_t ticks, rss_bytes;
+};
+bool proc_use(struct proc_use *roots, size_t n); /* false: not all could be looked at */
+
 int pidfd_open_for(pid_t pid);                      /* close-on-exec; -1 with errno */
 int pidfd_signal(int pidfd, int signal, int value); /* as sigqueue(3) */
 

@@ -391,6 +391,7 @@ static void process_close(struct runtime *rt)
         array_fini(&rt->units);
         array_fini(&rt->logs);
         array_fini(&rt->execs);
+        array_fini(&rt->own);
         map_fini(&rt->by_id);
         process_close_event(&rt->inotify_event, &rt->inotify_fd);
         mem_free(rt->units_dir);

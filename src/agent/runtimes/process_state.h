@@ -69,6 +69,8 @@ struct runtime {
         uint32_t trash;
         uint64_t cpu_busy, cpu_total; /* /proc/stat at the last look */
         int64_t cpu_used;
+        ARRAY(struct proc_use) own; /* of units, at the last look; by pid */
+        int64_t own_at_ns;
 };
 
 #define CLEAN_AGAIN_MS 20
