@@ -178,8 +178,9 @@ static void add_children(struct dev *d)
 {
         struct arena *a = &d->cli->arena;
         const struct dev_options *o = d->opt;
-        const char *server[20] = { "berth", "server", "--data", d->dir, "--http", d->http, "--grpc", d->grpc, "--auth", "none" };
-        size_t n = 10;
+        const char *server[20] = { "berth",  "server", "--data", d->dir, "--http",  d->http,
+                                   "--grpc", d->grpc,  "--auth", "none", "--allow", "all" };
+        size_t n = 12;
         if (o->heartbeat)
                 server[n++] = "--heartbeat", server[n++] = o->heartbeat;
         if (o->grace)
@@ -313,6 +314,9 @@ static void say_hello(const struct dev *d)
         const char *program = d->cli->program, *on = tint_on(t, TINT_BOLD), *off = tint_off(t, TINT_BOLD);
         bool usual = str_eq(d->grpc, SERVER_DEFAULT);
         cli_out(d->cli, "%sberth dev is up%s: %" PRId64 " node%s ready\n", on, off, d->opt->nodes, d->opt->nodes == 1 ? "" : "s");
+        if (geteuid() == 0)
+                cli_out(d->cli, "%sIt runs as root, and so do its workloads%s: whoever reaches it may ask for anything on this machine.\n",
+                        on, off);
         cli_out(d->cli, "  HTTP  http://%s\n  gRPC  %s\n  data  %s\n\nTry next, in a second shell:\n", d->http, d->grpc, d->opt->data);
         if (!usual)
                 cli_out(d->cli, "  export BERTH_SERVER=%s\n", d->grpc);

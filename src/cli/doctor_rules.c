@@ -425,6 +425,22 @@ static void examine_workloads(struct exam *x)
 
 /* ---- this machine, and all of it ---------------------------------------------------------------------------------------------------------------- */
 
+/* The policy is asked when something is applied: what was applied before it goes on. */
+static void examine_policy(struct exam *x)
+{
+        const Pb__ClusterInfo *c = x->f->cluster;
+        struct names list = { 0 };
+        if (!c->beyond_policy)
+                return;
+        for (size_t i = 0; i < c->n_beyond_policy_ids; i++)
+                name_add(&list, c->beyond_policy_ids[i]);
+        list.n = (size_t)c->beyond_policy;
+        tell(x, FINDING_NOTE, "beyond-policy",
+             text(x, "%" PRId64 " workload%s on record with more than the policy allows: %s", c->beyond_policy,
+                  c->beyond_policy == 1 ? " is" : "s are", names_end(x, &list)),
+             "they go on as they are, as the user that they had; change and apply them, or allow it: policy in the server's configuration");
+}
+
 static void examine_local(struct exam *x)
 {
         const struct doctor_facts *f = x->f;
@@ -469,6 +485,7 @@ void doctor_examine(const struct doctor_facts *facts, struct arena *arena, struc
                 }
                 examine_nodes(&x);
                 examine_workloads(&x);
+                examine_policy(&x);
         }
         examine_local(&x);
         /* stable: insertion by level */

@@ -261,6 +261,24 @@ static void what_the_brake_does_is_shown(void **state)
         array_fini(&w.found);
 }
 
+/* Issue 5, A8. R: A14 */
+static void what_was_applied_before_the_policy_is_listed(void **state)
+{
+        struct ward w;
+        char *ids[] = { "a (privileged)", "b (privileged)", "c (privileged)", "d (privileged)", "proxy (host_network)", "f (x)", "g (x)" };
+        (void)state;
+        healthy(&w);
+        w.cluster.beyond_policy = 7;
+        w.cluster.beyond_policy_ids = ids;
+        w.cluster.n_beyond_policy_ids = 7;
+        const struct finding *f = find(&w, "beyond-policy");
+        assert_non_null(strstr(f->what, "7 workloads are on record"));
+        assert_non_null(strstr(f->what, "proxy (host_network) and 2 more"));
+        assert_int_equal(f->level, FINDING_NOTE);
+        assert_int_equal(problems(&w), 0);
+        discharge(&w);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -270,6 +288,7 @@ int main(void)
                 cmocka_unit_test(what_is_wrong_with_the_server_is_found),
                 cmocka_unit_test(what_is_wrong_with_nodes_is_found),
                 cmocka_unit_test(workloads_in_trouble_are_counted_by_reason),
+                cmocka_unit_test(what_was_applied_before_the_policy_is_listed),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

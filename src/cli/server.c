@@ -3,12 +3,13 @@
 #include "base/clock.h"
 #include "cli/verbs.h"
 #include "model/config.h"
+#include "model/powers.h"
 
 #define UNSET (-1) /* neither given nor in the environment: the file or the profile decides */
 
 struct server_flags {
         const char *config, *data, *http, *grpc, *store, *profile, *log_level, *log_format, *tls_cert, *tls_key, *tls_ca, *strangers, *auth,
-            *ca, *cfssl, *cfssl_key, *cfssl_profile;
+            *ca, *cfssl, *cfssl_key, *cfssl_profile, *allow;
         int64_t cert_valid_ms;
         const char *advertise_http, *advertise_grpc;
         int64_t heartbeat_ms, silence_beats, grace_ms, launch_grace_ms, pass_ms, fresh_ms, healthy_ms, brake_percent, evict_per_second,
@@ -115,6 +116,9 @@ static const struct opt rows[] = {
             .help = "its signing profile"),
         OPT(T, OPT_DURATION, cert_valid_ms, .name = "cert-valid", .arg = "DURATION", .env = "BERTH_CERT_VALID",
             .help = "how long certificates of nodes are valid (30d); agents renew them at half of that"),
+        OPT(T, OPT_TEXT, allow, .name = "allow", .arg = "WHAT", .env = "BERTH_ALLOW",
+            .help = "what definitions may ask for (nothing): all, or words of privileged, capabilities, host_network, host_paths, "
+                    "root_processes; more exactly in the file: policy"),
         OPT(T, OPT_TEXT, auth, .name = "auth", .arg = "MODE", .env = "BERTH_AUTH", .choices = "token|none",
             .help = "token: calls need a token or a certificate (default); none: anybody may do anything"),
         OPT(T, OPT_TEXT, log_level, .name = "log-level", .arg = "LEVEL", .env = "BERTH_LOG_LEVEL", .choices = "debug|info|warn|error",
@@ -142,7 +146,7 @@ static void set_i32(int32_t *to, int64_t value)
                 *to = (int32_t)value;
 }
 
-static int check(const struct cli *cli, const struct server_flags *f, struct err *err)
+static int check(const struct cli *cli, struct arena *arena, const struct server_flags *f, struct err *err)
 {
         if (f->heartbeat_ms != UNSET && (f->heartbeat_ms < 100 || f->heartbeat_ms > 3600 * 1000))
                 return usage_error(cli, err, "--heartbeat must be between 100ms and 1h");
@@ -150,6 +154,9 @@ static int check(const struct cli *cli, const struct server_flags *f, struct err
                 return usage_error(cli, err, "--pass must be at least 100ms");
         if (f->cert_valid_ms != UNSET && (f->cert_valid_ms < 5000 || f->cert_valid_ms > 3650ll * 86400 * 1000))
                 return usage_error(cli, err, "--cert-valid must be between 5s and 3650d");
+        Pb__Policy *ignored;
+        if (f->allow && policy_from_words(arena, f->allow, &ignored, err) < 0)
+                return -ERR_INVALID;
         if (!f->tls_cert != !f->tls_key)
                 return usage_error(cli, err, "TLS needs both --tls-cert and --tls-key");
         return 0;
@@ -167,6 +174,8 @@ static void overlay(const struct server_flags *f, struct arena *arena, Pb__Serve
         set_text(&c->profile, f->profile);
         set_text(&c->log_level, f->log_level);
         set_text(&c->strangers, f->strangers);
+        if (f->allow)
+                (void)policy_from_words(arena, f->allow, &c->policy, NULL);
         if (f->strategy)
                 c->placement = str_case_eq(f->strategy, "binpack") ? PB__STRATEGY__E__binpack : PB__STRATEGY__E__spread;
         if (f->preemptions != UNSET) {
@@ -292,7 +301,7 @@ static int server_verb(struct cli *cli, const void *values, const struct args *a
         struct server_options options;
         if (args->n)
                 return usage_error(cli, err, "unexpected argument '%s'", args->at[0]);
-        int r = check(cli, f, err);
+        int r = check(cli, &cli->arena, f, err);
         if (r < 0)
                 return r;
         Pb__ServerConfig *config = NULL;

@@ -53,6 +53,7 @@ void definition_view(const Pb__Workload *w, Pb__Workload *ret)
         ret->annotations = w->annotations;
         ret->n_annotations = w->n_annotations;
         ret->exclusive = w->exclusive;
+        ret->confine = w->confine;
 }
 
 const char *label_get(const struct label *labels, uint32_t n, const char *key)
@@ -190,6 +191,8 @@ uint32_t definition_intern(struct core *c, const Pb__Workload *w)
                 .tenant = tenant_ref(c, w->tenant),
                 .type = (uint8_t)w->type,
                 .exclusive = (uint8_t)w->exclusive,
+                .asks = policy_asks(w),
+                .confine = w->confine,
                 .restart = (uint8_t)(w->restart ? w->restart : PB__RESTART__E__always),
                 .ttl_seconds = w->ttl_seconds,
                 .stop_grace_seconds = w->stop_grace_seconds,

@@ -323,5 +323,6 @@ void read_cluster(struct core *c)
         brake.paced_units = s.pacing ? evict_paced_units(c) : 0;
         if (c->brake.running && (brake.silent || s.pacing))
                 i.brake = &brake;
+        policy_fill(c, &i);
         reply_message(c, &i.base);
 }

@@ -107,6 +107,8 @@ struct definition {
         uint32_t class;
         uint32_t tenant;
         uint8_t type, restart, exclusive;
+        uint8_t asks; /* policy.c */
+        bool confine;
         int32_t ttl_seconds, stop_grace_seconds;
         uint32_t len;
         unsigned char *data;      /* packed Pb__Workload with the user's fields only */
@@ -951,6 +953,14 @@ void usage_update(struct core *c, struct workload *w); /* after anything about i
 void usage_drop(struct core *c, struct workload *w);   /* before its definition changes, or it goes */
 /* < 0: refused, and the caller told so. ix: what is changed; WORKLOAD_NONE: a new one. */
 int quota_allows_apply(struct core *c, struct workload_ix ix, const Pb__Workload *asked);
+
+/* policy.c */
+#define ASKS_POWERS 1                                                /* it may ask for something that a policy allows or refuses */
+#define ASKS_AGENTS_USER 2                                           /* a process that runs as its agent does */
+bool policy_allows_apply(struct core *c, const Pb__Workload *asked); /* false: refused, and replied so */
+bool policy_confines_apply(const struct core *c, const Pb__Workload *asked);
+uint8_t policy_asks(const Pb__Workload *w);
+void policy_fill(struct core *c, Pb__ClusterInfo *info); /* what is on record and would be refused today */
 int quota_allows_run(struct core *c, struct workload_ix ix);
 bool rate_refuses_tenant(struct core *c, const char *name);    /* one write of this tenant; NULL: of nobody known */
 bool rate_refuses(struct core *c, const struct input *in);     /* true: and the caller told so */

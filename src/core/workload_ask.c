@@ -170,9 +170,8 @@ static void relabel(struct core *c, struct workload_ix ix, const Pb__Workload *a
                 mark_dirty(c, ix);
 }
 
-static int apply_is_allowed(struct core *c, const Pb__ApplyWorkloadRequest *req, struct workload_ix ix)
+static int apply_is_allowed(struct core *c, const Pb__ApplyWorkloadRequest *req, const Pb__Workload *asked, struct workload_ix ix)
 {
-        const Pb__Workload *asked = req->workload;
         struct err err;
         uint64_t if_match = req->if_match ? req->if_match : asked->resource_version;
         if (!workload_ok(ix)) {
@@ -206,8 +205,9 @@ static int apply_is_allowed(struct core *c, const Pb__ApplyWorkloadRequest *req,
 
 void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
 {
-        const Pb__Workload *asked = req->workload;
-        struct workload_ix ix = workload_find(c, asked->id);
+        struct workload_ix ix = workload_find(c, req->workload->id);
+        Pb__Workload decided = *req->workload; /* with what is ours to say */
+        const Pb__Workload *asked = &decided;
         if (asked->desired_state == PB__DESIRED_STATE__E__Deleted) {
                 Pb__WorkloadRef ref = PB__WORKLOAD_REF__INIT;
                 ref.id = asked->id;
@@ -216,9 +216,17 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
                 decide_delete(c, &ref);
                 return;
         }
-        if (check_index(c, req->check_index) < 0 || apply_is_allowed(c, req, ix) < 0)
+        if (workload_ok(ix))
+                decided.confine = definition_of(c, workload_at(c, ix))->confine; /* the same once more, or new labels: as it is on record */
+        if (check_index(c, req->check_index) < 0 || apply_is_allowed(c, req, asked, ix) < 0)
                 return;
         bool same = workload_ok(ix) && same_definition(c, workload_at(c, ix), asked);
+        bool relabels = workload_ok(ix) && !same && only_relabels(c, workload_at(c, ix), asked);
+        if (!same && !relabels) {
+                if (!policy_allows_apply(c, asked))
+                        return;
+                decided.confine = policy_confines_apply(c, asked);
+        }
         if (!same && quota_allows_apply(c, ix, asked) < 0)
                 return;
         if (!workload_ok(ix)) {
@@ -229,7 +237,7 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
                 reply_workload(c, ix, true);
                 return;
         }
-        if (!same && only_relabels(c, workload_at(c, ix), asked))
+        if (relabels)
                 relabel(c, ix, asked);
         else if (!same)
                 update(c, ix, asked);

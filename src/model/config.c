@@ -79,6 +79,26 @@ static void check_webhooks(struct check *k, const Pb__ServerConfig *c)
         }
 }
 
+static void check_policies(struct check *k, const Pb__ServerConfig *c)
+{
+        if (c->policy && !str_empty(c->policy->tenant))
+                problem(k, "policy.tenant", "is for tenant_policies", "this one is for all that have none of their own");
+        if (c->n_tenant_policies > CONFIG_MAX_POLICIES)
+                problem(k, "tenant_policies", fmt("has %zu entries, at most %d are allowed", c->n_tenant_policies, CONFIG_MAX_POLICIES),
+                        NULL);
+        for (size_t i = 0; i < c->n_tenant_policies; i++) {
+                const Pb__Policy *p = c->tenant_policies[i];
+                char at[40];
+                (void)snprintf(at, sizeof(at), "tenant_policies[%zu]", i);
+                check_part(k, &p->base, at);
+                if (str_empty(p->tenant))
+                        problem(k, fmt("%s.tenant", at), "is missing", NULL);
+                for (size_t j = 0; j < i; j++)
+                        if (str_eq(c->tenant_policies[j]->tenant, p->tenant) && !str_empty(p->tenant))
+                                problem(k, fmt("%s.tenant", at), fmt("'%s' is there twice", p->tenant), NULL);
+        }
+}
+
 static void check_range(struct check *k, const char *path, const char *text, int64_t min_ms, int64_t max_ms, const char *what)
 {
         int64_t ms = config_duration_ms(text, min_ms);
@@ -89,7 +109,7 @@ static void check_range(struct check *k, const char *path, const char *text, int
 static void check_all(struct check *k, Pb__ServerConfig *c)
 {
         Pb__ServerConfig top = *c;
-        top.n_rules = top.n_webhooks = 0;
+        top.n_rules = top.n_webhooks = top.n_tenant_policies = 0;
         if (c->n_rules > CONFIG_MAX_RULES)
                 problem(k, "rules", fmt("has %zu entries, at most %d are allowed", c->n_rules, CONFIG_MAX_RULES), NULL);
         if (c->n_webhooks > CONFIG_MAX_WEBHOOKS)
@@ -138,6 +158,7 @@ static void check_all(struct check *k, Pb__ServerConfig *c)
                 problem(k, "log_format", "must be logfmt or json", NULL);
         check_rules(k, c);
         check_webhooks(k, c);
+        check_policies(k, c);
 }
 
 static bool is_empty(const char *text, size_t len)

@@ -12,6 +12,7 @@
 #define CONFIG_MAX_BYTES (1024 * 1024)
 #define CONFIG_MAX_RULES 200
 #define CONFIG_MAX_WEBHOOKS 50
+#define CONFIG_MAX_POLICIES 1000
 
 /* One problem: err->msg is "file:line: path: what". */
 typedef void (*config_problem)(void *ctx, const struct err *err);

@@ -7,6 +7,7 @@
 #include "model/condition.h"
 #include "model/config.h"
 #include "model/json.h"
+#include "model/powers.h"
 #include "model/selector.h"
 #include "model/validate.h"
 #include <string.h>
@@ -31,6 +32,7 @@ static const struct rule rules[] = {
         { "Workload", "ttl_seconds", .min = 0, .max = INT32_MAX },
         { "Workload", "stop_grace_seconds", .min = 0, .max = 86400 },
         { "Workload", "tenant", .text = RULE_ID, .max_len = 63 },
+        { "Workload", "confine", .server = true },
         { "Workload", "priority", .min = -1000000, .max = 1000000 },
         { "Workload", "tolerations", .max_items = 32 },
         { "Workload", "spread", .max_items = 8 },
@@ -59,6 +61,10 @@ static const struct rule rules[] = {
         { "Spec", "pod", .max_len = WORKLOAD_SPEC_MAX_BYTES, .hidden = RULE_FOR_OPERATORS },
         { "Spec", "network", .text = RULE_TOKEN, .max_len = 64 },
         { "Spec", "managed_volumes", .max_items = 64 },
+        { "Spec", "capabilities", .text = RULE_CAPABILITY, .max_items = 64, .max_len = 32 },
+        { "Policy", "tenant", .text = RULE_ID, .max_len = 63 },
+        { "Policy", "capabilities", .text = RULE_CAPABILITY, .max_items = 64, .max_len = 32 },
+        { "Policy", "host_paths", .text = RULE_PATH, .max_items = 256, .max_len = 4095 },
         { "Vm", "vcpus", .min = 0, .max = 4096 },
         { "Vm", "memory_mb", .min = 0, .max = MEMORY_MB_MAX },
         { "Vm", "disks", .max_items = 64 },
@@ -449,6 +455,8 @@ const char *rule_text_check(enum rule_text kind, const char *s, size_t len)
                 return is_line(s, len) ? NULL : "must be one line without control characters";
         case RULE_USER:
                 return check_user(s, len);
+        case RULE_CAPABILITY:
+                return str_eq(s, "ALL") || capability_number(s) >= 0 ? NULL : "must be the name of a capability without CAP_: NET_ADMIN";
         case RULE_PROTOCOL:
                 return len == 0 || str_eq(s, "tcp") || str_eq(s, "udp") || str_eq(s, "sctp") ? NULL : "must be tcp, udp or sctp";
         case RULE_ENDPOINT:
@@ -498,6 +506,8 @@ const char *rule_text_bad(enum rule_text kind)
                 return "two\nlines";
         case RULE_USER:
                 return "a user";
+        case RULE_CAPABILITY:
+                return "FLY";
         case RULE_PROTOCOL:
                 return "carrier-pigeon";
         case RULE_ENDPOINT:
@@ -532,6 +542,8 @@ const char *rule_text_pattern(enum rule_text kind)
                 return "^(/.*)?$";
         case RULE_TOKEN:
                 return "^[!-~]*$";
+        case RULE_CAPABILITY:
+                return "^[A-Z_]+$";
         case RULE_PROTOCOL:
                 return "^(tcp|udp|sctp)?$";
         default:

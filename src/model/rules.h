@@ -27,6 +27,7 @@ enum rule_text {
         RULE_DURATION,    /* 10s, 5m, 1h30m */
         RULE_CONDITION,   /* see condition.h */
         RULE_URL,         /* http:// or https:// */
+        RULE_CAPABILITY,  /* of Linux, without CAP_; or ALL */
 };
 
 /* Who may see what is stored there (redact.h). */

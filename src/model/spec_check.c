@@ -32,6 +32,7 @@ static int check_strangers(const Pb__Workload *w, const struct path_step *spec, 
                         { "volumes", s->n_volumes > 0 },
                         { "max_open_files", s->max_open_files > 0 },
                         { "max_processes", s->max_processes > 0 },
+                        { "capabilities", s->n_capabilities > 0 },
                         { "pull", s->pull != PB__PULL__E__unset } };
         bool container = w->type == PB__WORKLOAD_TYPE__E__container, compose = w->type == PB__WORKLOAD_TYPE__E__compose;
 
@@ -42,6 +43,11 @@ static int check_strangers(const Pb__Workload *w, const struct path_step *spec, 
                         return fail(err, spec, only_image[i].field, "is for containers", "leave it out, or change type");
         if (s->pull != PB__PULL__E__unset && !container && !compose)
                 return fail(err, spec, "pull", "is for containers", "leave it out, or change type");
+        if (s->n_capabilities && w->type == PB__WORKLOAD_TYPE__E__vm)
+                return fail(err, spec, "capabilities", "are for processes and containers", NULL);
+        for (size_t i = 0; i < s->n_capabilities; i++)
+                if (str_eq(s->capabilities[i], "ALL"))
+                        return fail(err, spec, "capabilities", "must be named one by one", "or say privileged");
         for (size_t i = 0; pod && i < ARRAY_LEN(not_pod); i++)
                 if (not_pod[i].given)
                         return fail(err, spec, not_pod[i].field, "excludes pod", "say it in the pod itself");

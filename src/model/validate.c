@@ -155,6 +155,7 @@ static void drop_server_fields(Pb__Workload *w)
         w->metadata = NULL;
         w->placement = NULL;
         w->token = NULL;
+        w->confine = false;
         if (w->retry) {
                 w->retry->attempts = 0;
                 w->retry->next_retry_at = 0;

@@ -136,6 +136,8 @@ static int container_fits(const Pb__Workload *w, struct err *err)
                 return cannot(err, "spec.pod", "a pod", "name an image, or run it on a node with berth's own agent");
         if (str_empty(s->image))
                 return err_set(err, ERR_INVALID, .msg = "a container needs an image", .path = "spec.image");
+        if (s->n_capabilities)
+                return cannot(err, "spec.capabilities", "added capabilities", "run it on a node with berth's own agent");
         if (s->privileged)
                 return cannot(err, "spec.privileged", "privileged", "run it on a node with berth's own agent");
         if (!str_empty(s->network))

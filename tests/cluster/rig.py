@@ -251,6 +251,7 @@ class Rig:
         self.dir = tempfile.mkdtemp(prefix="berth-cluster-")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("BERTH_")}
         self.env.update({MARK: self.mark, "TMPDIR": self.dir, "HOME": self.dir, "BERTH_RUNTIME": "process", "BERTH_AUTH": "none",
+                         "BERTH_ALLOW": "all", "BERTH_UNIT_USERS": "none",  # units write into the test's directory, as root
                          "BERTH_CHECK_TAKEOVER": "1"})  # the last: a new leader compares what it has folded with what a load gives
         self.server_args, self.agent_args, self.agents, self.servers, self.closing = list(server_args), list(agent_args), {}, {}, False
         self.net = Namespaces() if namespaces else Net(self.env)

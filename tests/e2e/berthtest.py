@@ -282,6 +282,9 @@ class Cluster:
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("BERTH_")}
         # Tests of containers say so themselves: everybody else must not depend on what engine the machine has.
         self.env.update({MARK: self.mark, "TMPDIR": self.dir, "HOME": self.dir, "BERTH_RUNTIME": "process", "BERTH_AUTH": "none"})
+        # Units write into the test's own directory and are sent signals by it, so they run as the agent does, usually root: that is what these two allow.
+        # A test of what is refused by default calls want_policy().
+        self.env.update({"BERTH_ALLOW": "all", "BERTH_UNIT_USERS": "none"})
         if server:
             self.start_server()
         for i in range(nodes):
@@ -322,6 +325,11 @@ class Cluster:
     def want_tokens(self):
         """Before the start: the server is as safe as it is by default."""
         self.env.pop("BERTH_AUTH", None)
+
+    def want_policy(self):
+        """Before the start: units may ask for nothing, as it is by default."""
+        self.env.pop("BERTH_ALLOW", None)
+        self.env.pop("BERTH_UNIT_USERS", None)
 
     def start_server(self, wrapper=(), args=(), wait=True):
         """Starts it and waits until it serves. After the first start it keeps its addresses, as a real one would."""

@@ -55,6 +55,12 @@ class Federation(Case):
         self.assertEqual((there["revision_id"], there["annotations"]["berth.io/parent-revision"]), ("first", "first"))
         pids = parent.wait_for("its process", lambda: lines(os.path.join(parent.dir, "api.pids")))
 
+        # What must not run twice is not moved by the clock there either (issue 5, D1). R: C34
+        parent.apply("db", exclusive="pinned")
+        parent.wait_phase("db", "Running")
+        self.assertEqual(child.workload("west.db")["exclusive"], "pinned")
+        parent.ok("delete", "db", "--wait")
+
         # Logs and exec, through both servers.
         parent.wait_for("its output", lambda: "says api" in parent.ok("logs", "api").out)
         r = parent.cli("exec", "-i", "api", "--", "sh", "-c", "cat; exit 7", stdin="through both\n")

@@ -1,5 +1,6 @@
 /* Any bytes as a manifest: refused with a message, or read such that its YAML form reads back as the same workload. */
 #include "fuzz.h"
+#include "model/powers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -13,6 +14,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 for (size_t i = 0; i < manifest.n_items && i < 16; i++) {
                         struct str text = STR_INIT;
                         struct manifest again = { 0 };
+                        struct powers powers;
+                        powers_of(&arena, manifest.items[i].workload, &powers);
                         yaml_write(&text, &manifest.items[i].workload->base);
                         if (manifest_read("again", str_c(&text), text.len, &arena, &again, &err) < 0)
                                 MUST(text.len > MANIFEST_MAX_BYTES / 2, "%s: %s", err_line(&err), str_c(&text));

@@ -69,7 +69,7 @@ export async function until(what, fn, timeout = 15000) {
 
 const started = new Set();
 function start(args, options = {}) {
-  const child = spawn(BERTH, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, BERTH_AUTH: 'none' }, ...options });
+  const child = spawn(BERTH, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, BERTH_AUTH: 'none', BERTH_ALLOW: 'all', BERTH_UNIT_USERS: 'none' }, ...options });
   started.add(child);
   child.text = '';
   child.stdout.on('data', (d) => (child.text = (child.text + d).slice(-20000)));

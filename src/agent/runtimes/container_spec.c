@@ -294,6 +294,7 @@ static void add_host_config(struct str *out, const struct container_def *d)
         add_hosts(out, d);
         add_mounts(out, d->spec);
         add_limits(out, d);
+        add_list(out, "CapAdd", d->spec->capabilities, d->spec->n_capabilities);
         if (d->spec->privileged)
                 str_adds(out, ",\"Privileged\":true");
         str_addc(out, '}');

@@ -1,0 +1,97 @@
+/* core/policy_test.c: the policy is asked when something is applied, and only then. R: A14 (issue 5, A8) */
+#include "core/core_testlib.h"
+#include "model/pb.h"
+
+static Pb__Workload *process(struct rig *r, const char *id, const char *user)
+{
+        Pb__Workload *w = rig_workload(r, id, 100, 10);
+        w->spec->user = arena_strdup(&r->memory, user);
+        return w;
+}
+
+#define assert_applied(reply) assert_int_equal((reply)->err.code, 0)
+
+static Pb__ClusterInfo *cluster(struct rig *r)
+{
+        return (Pb__ClusterInfo *)rig_ask(r, INPUT_CLUSTER, NULL)->msg;
+}
+
+static void what_is_not_allowed_is_refused_and_changes_nothing(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_config(&r, "tenant_policies: [{tenant: infra, root_processes: true}]\n");
+        const struct rig_reply *reply = rig_apply(&r, process(&r, "a", "root"));
+        assert_refused(reply, ERR_DENIED);
+        assert_non_null(strstr(reply->err.hint, "policy.root_processes"));
+        assert_null(rig_get(&r, "a"));
+        Pb__Workload *w = process(&r, "a", "root");
+        w->tenant = "infra";
+        assert_applied(rig_apply(&r, w));
+        assert_false(rig_get(&r, "a")->confine);
+        assert_refused(rig_apply(&r, process(&r, "a", "root")), ERR_DENIED); /* another tenant is another question */
+        assert_string_equal(rig_get(&r, "a")->tenant, "infra");
+        rig_fini(&r);
+}
+
+static void a_process_is_confined_unless_root_is_allowed(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_config(&r, "heartbeat: 10s\n");
+        Pb__Workload *w = process(&r, "a", "");
+        w->confine = false; /* whatever a caller says */
+        assert_applied(rig_apply(&r, w));
+        assert_true(rig_get(&r, "a")->confine);
+        rig_config(&r, "policy: {root_processes: true}\n");
+        w = process(&r, "b", "");
+        w->confine = true;
+        assert_applied(rig_apply(&r, w));
+        assert_false(rig_get(&r, "b")->confine);
+        assert_applied(rig_apply(&r, process(&r, "a", ""))); /* the same once more: as it is */
+        assert_true(rig_get(&r, "a")->confine);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
+static void what_is_on_record_goes_on_and_is_listed(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        assert_applied(rig_apply(&r, process(&r, "before", ""))); /* no policy yet, as in a store from before */
+        assert_applied(rig_apply(&r, process(&r, "root", "root")));
+        assert_applied(rig_apply(&r, process(&r, "nobody", "nobody")));
+        rig_config(&r, "heartbeat: 10s\n");
+        assert_int_equal(cluster(&r)->beyond_policy, 2);
+        assert_int_equal(cluster(&r)->n_beyond_policy_ids, 2);
+        uint64_t version = rig_get(&r, "before")->resource_version;
+        assert_applied(rig_apply(&r, process(&r, "before", "")));
+        assert_int_equal(rig_get(&r, "before")->resource_version, version);
+        assert_false(rig_get(&r, "before")->confine);
+        Pb__Workload *w = process(&r, "root", "root"); /* new labels are no new start, and ask nothing */
+        pb_map_set(&r.memory, &w->base, "labels", "tier", "db");
+        assert_applied(rig_apply(&r, w));
+        assert_int_equal(rig_get(&r, "root")->n_labels, 1);
+        w = process(&r, "before", "");
+        w->spec->max_open_files = 10; /* a new start is */
+        assert_applied(rig_apply(&r, w));
+        assert_true(rig_get(&r, "before")->confine);
+        assert_int_equal(cluster(&r)->beyond_policy, 1);
+        rig_config(&r, "policy: {root_processes: true}\n");
+        assert_int_equal(cluster(&r)->beyond_policy, 0);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(what_is_not_allowed_is_refused_and_changes_nothing),
+                cmocka_unit_test(a_process_is_confined_unless_root_is_allowed),
+                cmocka_unit_test(what_is_on_record_goes_on_and_is_listed),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
