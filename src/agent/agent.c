@@ -540,6 +540,7 @@ static int open_runtime(struct agent *a, const struct mock_options *mock, struct
         struct runtime_options ro = { .base = f->base,
                                       .data_dir = a->data_dir,
                                       .node_id = a->node_id,
+                                      .unit_users = f->opt->unit_users,
                                       .program = f->opt->program,
                                       .on_event = on_runtime_event,
                                       .cluster_id = cluster_of,

@@ -33,6 +33,7 @@ struct agent_options {
         const char *cluster; /* runtime "cluster": "host:port" of the gRPC door of the cluster that this node is (runtimes/cluster.h) */
         const char *cluster_token_file; /* the token that the cluster knows us by; NULL: a certificate, or nothing */
         const char *cluster_tls_ca_file, *cluster_tls_cert_file, *cluster_tls_key_file, *cluster_tls_server_name; /* TLS to it */
+        const char *unit_users;                   /* users for units of an agent that is root, "first-last", or "none"; NULL: none */
         const char *engine_socket;                /* of the container engine; NULL: where it usually is */
         const char *podman_root, *podman_runroot; /* when the agent starts podman's service; NULL: podman's own */
         uint32_t nodes;                           /* mock: how many agents; 0 = 1; at most AGENT_MAX_NODES */

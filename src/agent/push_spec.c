@@ -69,6 +69,7 @@ static int process(struct arena *arena, const Pa__ContainerSpec *c, Pb__Workload
         if (c->n_volumes || c->n_managed_volumes)
                 return err_set(err, ERR_INVALID, .msg = "a process sees the machine's own files: it takes no volumes");
         w->type = PB__WORKLOAD_TYPE__E__process;
+        w->confine = true; /* nobody here has asked a policy; --unit-users none is the operator's word */
         w->spec->command = texts(arena, c->command, c->n_command, c->args, c->n_args);
         w->spec->n_command = c->n_command + c->n_args;
         return 0;

@@ -115,6 +115,8 @@ struct runtime_options {
         struct event_base *base;
         const char *data_dir; /* units live below <data_dir>/units/<workload_id>/ */
         const char *node_id;
+        const char
+            *unit_users; /* process: "first-last", users for units of an agent that is root; NULL or "none": they run as the agent does */
         const char *program; /* this binary, run again as "<program> __unit <dir>"; NULL: /proc/self/exe */
         void (*on_event)(void *ctx, const struct runtime_event *event);
         /* The cluster that the agent belongs to, as of now: it is known after the first Welcome, and changes when the agent is adopted.

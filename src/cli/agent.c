@@ -1,14 +1,15 @@
 /* cli/agent.c: berth agent: one node (or many mock ones) as a program. */
 #include "agent/agent.h"
+#include "agent/runtimes/unit_user.h"
 #include "base/log.h"
 #include "cli/client.h"
 #include "cli/verbs.h"
 #include <string.h>
 
 struct agent_flags {
-        const char *data, *node_id, *endpoint, *listen, *runtime, *engine_socket, *podman_root, *podman_runroot, *log_level, *log_format,
-            *tls_server_name, *cluster, *cluster_tls_ca, *cluster_tls_cert, *cluster_tls_key, *cluster_tls_server_name, *cluster_token_file,
-            *join;
+        const char *data, *node_id, *endpoint, *listen, *runtime, *unit_users, *engine_socket, *podman_root, *podman_runroot, *log_level,
+            *log_format, *tls_server_name, *cluster, *cluster_tls_ca, *cluster_tls_cert, *cluster_tls_key, *cluster_tls_server_name,
+            *cluster_token_file, *join;
         struct text_list labels;
         int64_t cpu_milli, memory_bytes, disk_bytes, nodes, connections, seed, ready_fd;
         int64_t start_fail, crash, start_max_ms, job_max_ms;
@@ -16,7 +17,7 @@ struct agent_flags {
 };
 
 static const struct agent_flags defaults = {
-        .data = "./.berth/agent", .runtime = "auto", .nodes = 1, .start_max_ms = -1, .job_max_ms = -1
+        .data = "./.berth/agent", .runtime = "auto", .unit_users = UNIT_USERS_DEFAULT, .nodes = 1, .start_max_ms = -1, .job_max_ms = -1
 };
 
 #define T struct agent_flags
@@ -54,6 +55,9 @@ static const struct opt rows[] = {
             .help = "and its key"),
         OPT(T, OPT_TEXT, cluster_tls_server_name, .name = "cluster-tls-server-name", .arg = "NAME", .env = "BERTH_CLUSTER_TLS_SERVER_NAME",
             .help = "name that the cluster's certificate must carry"),
+        OPT(T, OPT_TEXT, unit_users, .name = "unit-users", .arg = "FIRST-LAST", .env = "BERTH_UNIT_USERS",
+            .help = "of an agent that runs as root: numbers of users, one for each process unit (" UNIT_USERS_DEFAULT
+                    "); none: units run as root. Agents on one machine need ranges of their own"),
         OPT(T, OPT_TEXT, engine_socket, .name = "podman-socket", .arg = "PATH", .env = "BERTH_PODMAN_SOCKET", .completes = 'f',
             .help = "socket of podman (or Docker); without it the usual one, or a service of the agent's own"),
         OPT(T, OPT_TEXT, podman_root, .name = "podman-root", .arg = "DIR", .env = "BERTH_PODMAN_ROOT", .completes = 'f',
@@ -107,6 +111,7 @@ static int agent_verb(struct cli *cli, const void *values, const struct args *ar
                                    .join = str_empty(f->join) ? NULL : f->join,
                                    .stop_on_exit = f->stop_on_exit,
                                    .engine_socket = f->engine_socket,
+                                   .unit_users = f->unit_users,
                                    .cluster = f->cluster,
                                    .cluster_token_file = f->cluster_token_file,
                                    .cluster_tls_ca_file = f->cluster_tls_ca,

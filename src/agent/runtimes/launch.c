@@ -1,9 +1,12 @@
 /* agent/runtimes/launch.c: see launch.h. */
 #include "agent/runtimes/launch.h"
 #include "agent/runtimes/cgroup.h"
+#include "agent/runtimes/unit_user.h"
 #include "base/array.h"
+#include "model/powers.h"
 #include <errno.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,9 +15,10 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-enum stage { STAGE_FILES = 1, STAGE_PROCESSES, STAGE_USER, STAGE_WORKDIR, STAGE_COMMAND };
+enum stage { STAGE_FILES = 1, STAGE_PROCESSES, STAGE_USER, STAGE_CAPABILITIES, STAGE_WORKDIR, STAGE_COMMAND };
 struct failure {
         int stage, errnum;
 };
@@ -71,6 +75,26 @@ static int find_user(const char *text, struct launch *l, struct passwd **ret_pw,
         return 0;
 }
 
+/* What the server and the agent have settled for a unit that is confined. ret_own: its number; 0: it runs as whom it was told, or as the agent. */
+static int find_own_user(const Pb__Spec *spec, const char *dir, struct launch *l, uint32_t *ret_own, struct err *err)
+{
+        uint32_t own = str_empty(spec->user) ? unit_user_read(dir) : 0;
+
+        *ret_own = 0;
+        if (!str_empty(spec->user))
+                return l->uid == 0 ? err_set(err, ERR_FAILED, .msg = fmt("user %s is root on this node", spec->user), .path = "spec.user",
+                                             .hint = "the policy allows no root processes: policy.root_processes in the server's "
+                                                     "configuration")
+                                   : 0;
+        if (geteuid() != 0)
+                return 0; /* it cannot be anybody else */
+        if (!own)
+                return err_set(err, ERR_FAILED, .msg = "the unit has no user of its own", .detail = dir);
+        l->uid = l->gid = *ret_own = own;
+        l->user_name = mem_strdup(fmt("%u", own));
+        return 0;
+}
+
 int launch_prepare(const Pb__PlanUnit *unit, const char *node_id, const char *dir, const char *const *argv, struct launch *ret,
                    struct err *err)
 {
@@ -79,6 +103,7 @@ int launch_prepare(const Pb__PlanUnit *unit, const char *node_id, const char *di
         strings args = { 0 }, env = { 0 };
         _cleanup_(str_finip) struct str mark = STR_INIT;
         struct passwd *pw = NULL;
+        uint32_t own = 0;
         int r = 0;
 
         if (!argv && spec->n_command == 0)
@@ -87,12 +112,20 @@ int launch_prepare(const Pb__PlanUnit *unit, const char *node_id, const char *di
                 r = find_user(spec->user, &l, &pw, err);
         else
                 pw = getpwuid(geteuid());
-        if (r < 0)
+        l.confine = unit->workload->confine;
+        if (r == 0 && l.confine)
+                r = find_own_user(spec, dir, &l, &own, err);
+        if (r < 0) {
+                launch_fini(&l);
                 return r;
+        }
+        for (size_t i = 0; i < spec->n_capabilities; i++)
+                if (capability_number(spec->capabilities[i]) >= 0)
+                        l.capabilities |= UINT64_C(1) << capability_number(spec->capabilities[i]);
         add_env(&env, "PATH", LAUNCH_PATH);
-        add_env(&env, "HOME", pw && pw->pw_dir ? pw->pw_dir : "/");
-        add_env(&env, "USER", pw ? pw->pw_name : "");
-        add_env(&env, "LOGNAME", pw ? pw->pw_name : "");
+        add_env(&env, "HOME", own ? fmt("%s/home", dir) : pw && pw->pw_dir ? pw->pw_dir : "/");
+        add_env(&env, "USER", own ? l.user_name : pw ? pw->pw_name : "");
+        add_env(&env, "LOGNAME", own ? l.user_name : pw ? pw->pw_name : "");
         for (size_t i = 0; i < spec->n_env; i++)
                 add_env(&env, spec->env[i]->key, spec->env[i]->value ? spec->env[i]->value : "");
         add_env(&env, "BERTH_WORKLOAD_ID", unit->workload_id);
@@ -177,6 +210,47 @@ static void become_user(const struct launch *l, int error_fd)
                 fail(error_fd, STAGE_USER);
 }
 
+/* Before the user changes: what nobody below can get back. Without the right to do so there is nothing to drop either. */
+static void drop_capabilities(const struct launch *l)
+{
+        for (int cap = 0; cap < 64; cap++)
+                if (!(l->capabilities & (UINT64_C(1) << cap)) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno == EINVAL)
+                        break; /* the kernel knows no more */
+}
+
+/* After it: those of the spec stay across the exec of a plain program, as ambient ones. */
+static void keep_capabilities(const struct launch *l, int error_fd)
+{
+        struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
+        struct __user_cap_data_struct sets[2];
+
+        for (int i = 0; i < 2; i++) {
+                uint32_t bits = (uint32_t)(l->capabilities >> (32 * i));
+
+                sets[i] = (struct __user_cap_data_struct){ bits, bits, bits };
+        }
+        if (syscall(SYS_capset, &head, sets) < 0)
+                fail(error_fd, STAGE_CAPABILITIES);
+        for (int cap = 0; cap < 64; cap++)
+                if ((l->capabilities & (UINT64_C(1) << cap)) && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0) < 0)
+                        fail(error_fd, STAGE_CAPABILITIES);
+}
+
+static void take_role(const struct launch *l, int error_fd)
+{
+        bool needs = l->capabilities && !(l->uid == 0 && !l->confine);
+
+        if (l->confine)
+                drop_capabilities(l);
+        if (needs)
+                (void)prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0);
+        become_user(l, error_fd);
+        if (needs)
+                keep_capabilities(l, error_fd);
+        if (l->confine && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+                fail(error_fd, STAGE_CAPABILITIES);
+}
+
 void launch_exec(const struct launch *l, int error_fd)
 {
         struct rlimit none = { 0, 0 };
@@ -203,7 +277,7 @@ void launch_exec(const struct launch *l, int error_fd)
                         fail(error_fd, STAGE_PROCESSES);
         }
         umask(022);
-        become_user(l, error_fd);
+        take_role(l, error_fd);
         if (chdir(l->workdir) < 0)
                 fail(error_fd, STAGE_WORKDIR);
         /* If whoever started this is killed, the kernel takes the command along. Credentials were changed before: that clears it. */
@@ -235,6 +309,9 @@ int launch_result(const struct launch *l, int error_fd, struct err *err)
         case STAGE_USER:
                 return err_set(err, ERR_FAILED, .msg = fmt("cannot run as user %s", l->user_name), .detail = strerror(f.errnum),
                                .path = "spec.user", .hint = "only an agent that runs as root can start units as other users");
+        case STAGE_CAPABILITIES:
+                return err_set(err, ERR_FAILED, .msg = "cannot have the capabilities of the spec", .detail = strerror(f.errnum),
+                               .path = "spec.capabilities", .hint = "only an agent that runs as root can give them");
         case STAGE_WORKDIR:
                 return err_set(err, ERR_FAILED, .msg = fmt("cannot use working directory %s", l->workdir), .detail = strerror(f.errnum),
                                .path = "spec.workdir");

@@ -1,5 +1,7 @@
 /* agent/runtimes/launch.h: turning a unit's definition into a process: environment, directory, user, limits, command.
  *
+ * A unit that the server confines runs as the user that the agent chose for it (unit_user.h), or as the one in the spec if that is not root.
+ *
  * Used twice: by the monitor for the unit's command and by the agent for commands run inside a unit (exec). The environment is the unit's own
  * and nothing of the agent's: PATH, HOME, USER, LOGNAME, then the spec's variables, then BERTH_WORKLOAD_ID, BERTH_NODE_ID, BERTH_REVISION,
  * BERTH_FENCING_TOKEN and the mark (unit_files.h). A definition that sets one of these is refused when it is applied (model/spec_check.c).
@@ -19,6 +21,8 @@ struct launch {
         char *user_name; /* as written in the spec; NULL: run as the agent's user */
         char *login;     /* its name in the user database, for its other groups; NULL: a bare number */
         uint32_t uid, gid;
+        bool confine;          /* no new privileges, and none but: */
+        uint64_t capabilities; /* a bit per number */
         int64_t max_open_files, max_processes;
         char cgroup[65]; /* entered if not empty */
 };

@@ -373,6 +373,7 @@ static void process_remove(struct runtime *rt, const char *workload_id)
         }
         unit_cgroup_name(workload_id, fmt("%s/%s", rt->units_dir, workload_id), cgroup);
         cgroup_remove(cgroup); /* mostly its monitor has done so */
+        unit_user_release(&rt->users, fmt("%s/%s", rt->units_dir, workload_id));
         trash = mem_strdup(fmt("%s/.trash-%s-%d-%u", rt->units_dir, workload_id, (int)getpid(), rt->trash++));
         if (rename(fmt("%s/%s", rt->units_dir, workload_id), trash) == 0 && dir_remove(trash, &err) < 0)
                 log_warn("a removed unit's files could not be deleted", LOG_S("path", trash), LOG_E(&err));
@@ -394,6 +395,7 @@ static void process_close(struct runtime *rt)
         array_fini(&rt->own);
         map_fini(&rt->by_id);
         process_close_event(&rt->inotify_event, &rt->inotify_fd);
+        unit_users_fini(&rt->users);
         mem_free(rt->units_dir);
         mem_free(rt->data_dir);
         mem_free(rt->node_id);
@@ -417,8 +419,11 @@ static int process_open(const struct runtime_options *opt, struct runtime **ret,
         _cleanup_(mem_freep) char *units = mem_strdup(fmt("%s/units", opt->data_dir));
         char self[4096], *real;
         struct runtime *rt;
-        int r = dir_make(units, 0750, err);
+        struct unit_users users;
+        int r = unit_users_parse(opt->unit_users, &users, err);
 
+        if (r == 0)
+                r = dir_make(units, 0750, err);
         if (r < 0)
                 return r;
         real = realpath(units, NULL); /* marks in environments carry it: it must be the same for every agent of this directory */
@@ -433,6 +438,8 @@ static int process_open(const struct runtime_options *opt, struct runtime **ret,
         rt->base = opt->base;
         rt->units_dir = mem_strdup(real);
         free(real);
+        rt->users = users;
+        unit_users_load(&rt->users, rt->units_dir);
         rt->data_dir = mem_strdup(opt->data_dir);
         rt->node_id = mem_strdup(opt->node_id ? opt->node_id : "");
         rt->on_event = opt->on_event;

@@ -226,17 +226,39 @@ static void try_to_start(evutil_socket_t none, short what, void *arg)
                 on_start_failed(p, err_line(&err));
 }
 
+/* Whose numbers units have is the agent's to say: none of them can be asked for. */
+static int settle_user(struct runtime *rt, const struct runtime_start *start, struct err *err)
+{
+        const char *user = start->workload->spec->user;
+        uint32_t uid;
+        uint64_t number;
+
+        if (!start->workload->confine || rt->users.off)
+                return 0;
+        if (str_empty(user)) {
+                _cleanup_(mem_freep) char *dir = mem_strdup(fmt("%s/%s", rt->units_dir, start->workload_id));
+
+                return unit_user_assign(&rt->users, rt->node_id, start->workload_id, dir, &uid, err);
+        }
+        if (str_parse_u64(user, &number) == 0 && number < UINT32_MAX && unit_users_has(&rt->users, (uint32_t)number))
+                return err_set(err, ERR_FAILED, .msg = fmt("user %s belongs to another unit", user), .path = "spec.user",
+                               .hint = "leave spec.user out: the unit gets a user of its own");
+        return 0;
+}
+
 static void pack_launch(struct punit *p, const struct runtime_start *start)
 {
         Pb__PlanUnit unit = PB__PLAN_UNIT__INIT;
         Pb__Token token = PB__TOKEN__INIT;
+        Pb__Workload workload = *start->workload;
 
+        workload.confine = workload.confine && !p->rt->users.off;
         token.epoch = start->token.epoch;
         token.seq = start->token.seq;
         unit.workload_id = p->id;
         unit.token = &token;
         unit.desired_state = PB__DESIRED_STATE__E__Running;
-        unit.workload = (Pb__Workload *)(uintptr_t)start->workload;
+        unit.workload = &workload;
         p->launch_len = pb__plan_unit__get_packed_size(&unit);
         p->launch = mem_must(p->launch_len);
         pb__plan_unit__pack(&unit, p->launch);
@@ -256,7 +278,8 @@ void process_start(struct runtime *rt, const struct runtime_start *start)
                 process_start_failed(rt, start->workload_id, start->token, PB__REASON__E__start_failed, "the unit has no spec");
                 return;
         }
-        if (process_find(rt, start->workload_id) || dir_make(fmt("%s/%s", rt->units_dir, start->workload_id), 0750, &err) < 0) {
+        if (process_find(rt, start->workload_id) || dir_make(fmt("%s/%s", rt->units_dir, start->workload_id), 0750, &err) < 0 ||
+            settle_user(rt, start, &err) < 0) {
                 process_start_failed(rt, start->workload_id, start->token, PB__REASON__E__start_failed,
                                      err.code ? err_line(&err) : "an earlier copy of this unit still runs");
                 return;

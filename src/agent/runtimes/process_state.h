@@ -4,6 +4,7 @@
 
 #include "agent/runtime.h"
 #include "agent/runtimes/unit_files.h"
+#include "agent/runtimes/unit_user.h"
 #include "base/array.h"
 #include "base/map.h"
 #include <event2/event.h>
@@ -63,6 +64,7 @@ struct runtime {
         struct event *reap_timer;
         int inotify_fd;
         struct event *inotify_event;
+        struct unit_users users;
         bool warned_limits, warned_fds;
         int fd_most;           /* no file descriptor is kept beyond this one: the rest is for what comes and goes */
         int64_t find_until_ms; /* find() waits no longer for what has to be killed */
