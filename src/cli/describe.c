@@ -164,6 +164,8 @@ static void describe_node(struct str *out, const struct cli *cli, const Pb__Node
                          json_enum_name(&pb__taint_effect__e__descriptor, (int)n->taints[i]->effect)));
         fact(out, "Heartbeat", when(n->last_heartbeat));
         fact(out, "Connected", n->connected ? "yes" : "no");
+        if (n->reports_held_at)
+                fact(out, "Taken late", fmt("%s: it says something else all the time", when(n->reports_held_at)));
         if (n->twin_refused_at)
                 fact(out, "Turned away", fmt("%s: another agent with this node id", when(n->twin_refused_at)));
         fact(out, "Registered", when(n->registered_at));

@@ -15,7 +15,8 @@
 #define CERT_DAYS 14
 #define FILES_FEW 4096
 #define NAMES_SHOWN 5
-#define TWIN_MS 60000 /* one that is turned away comes again within seconds; after a restart it does not */
+#define HELD_MS 120000 /* reports of a node that changes too often are held again and again */
+#define TWIN_MS 60000  /* one that is turned away comes again within seconds; after a restart it does not */
 #define DAY_MS (INT64_C(86400) * 1000)
 
 struct exam {
@@ -245,6 +246,10 @@ static bool has_twin(const struct exam *x, const Pb__Node *n)
 {
         return n->twin_refused_at && x->f->now_ms - n->twin_refused_at < TWIN_MS;
 }
+static bool is_held(const struct exam *x, const Pb__Node *n)
+{
+        return n->reports_held_at && x->f->now_ms - n->reports_held_at < HELD_MS;
+}
 static bool is_over(const struct exam *x _unused_, const Pb__Node *n)
 {
         const Pb__NodeResources *r = n->resources;
@@ -319,6 +324,10 @@ static void examine_nodes(struct exam *x)
                            "berth describe node NAME lists them; berth adopt NAME takes them over, or stop them on the machine");
         bad += about_nodes(x, has_twin, FINDING_PROBLEM, "node-twin", "whose id another agent uses too (it is turned away)",
                            "give each machine a --node-id of its own; the server's log has the other one's address");
+        bad += about_nodes(x, is_held, FINDING_PROBLEM, "node-noisy",
+                           "that says something else all the time: its reports are taken less often",
+                           "berth events --node NAME shows what changes; a unit that starts and stops without end, or an agent gone wrong: "
+                           "berth drain NAME, or berth node expel NAME if it is hostile");
         bad += about_nodes(x, is_over, FINDING_PROBLEM, "node-overcommitted", "with more promised than it has",
                            "it registered with less than before: drain it, or give it back what it had");
         bad += about_nodes(x, is_full, FINDING_PROBLEM, "node-disk", "with a nearly full disk", "free space there, or drain it");

@@ -211,6 +211,10 @@ static void what_is_wrong_with_nodes_is_found(void **state)
         assert_non_null(strstr(find(&w, "node-twin")->what, "n1"));
         w.node.twin_refused_at = w.facts.now_ms - 600000; /* long ago */
         assert_null(find(&w, "node-twin"));
+        w.node.reports_held_at = w.facts.now_ms - 5000; /* A6 of the issue */
+        assert_non_null(strstr(find(&w, "node-noisy")->what, "n1"));
+        w.node.reports_held_at = w.facts.now_ms - 600000;
+        assert_null(find(&w, "node-noisy"));
         w.facts.n_nodes = 0;
         assert_non_null(find(&w, "no-nodes"));
         discharge(&w);

@@ -407,7 +407,11 @@ void decide_access_note(struct core *c, const Pb__AccessNote *note)
         e.type = note->type;
         e.message = note->message;
         e.actor = note->actor;
-        emit(c, &e);
+        if (note->type == PB__EVENT_TYPE__E__WorkloadLogsRead) {
+                e.workload_id = note->workload_id;
+                e.node_id = note->node_id;
+        }
+        notice(c, note->type == PB__EVENT_TYPE__E__WorkloadLogsRead ? NOTICE_AUDIT : NOTICE, note->actor, note->more, &e);
 }
 
 /* ---- events ------------------------------------------------------------------------------------------------------------------------------------ */

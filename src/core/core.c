@@ -87,6 +87,7 @@ struct core *core_create(const struct core_options *opt)
         outbox_init(c);
         tokens_init(c);
         admissions_init(c);
+        notices_init(c);
         c->waiting_first = NONE;
         c->preempt_at = INT64_MAX;
         c->fencing_since = INT64_MIN;
@@ -127,6 +128,7 @@ void core_destroy(struct core *c)
                 if (c->nodes.at[i].id)
                         node_free(c, (struct node_ix){ i });
         definitions_fini(c);
+        notices_fini(c);
         quotas_fini(c);
         counts_fini(c);
         brake_fini(c);
@@ -320,6 +322,9 @@ void apply_event(struct core *c, const Pb__Event *e)
                 break;
         case PB__EVENT_TYPE__E__AccessRefused:
         case PB__EVENT_TYPE__E__CertificateIssued:
+        case PB__EVENT_TYPE__E__WorkloadExec:
+        case PB__EVENT_TYPE__E__WorkloadLogsRead:
+        case PB__EVENT_TYPE__E__NoticesSummed:
                 break; /* told, and that is all */
         case PB__EVENT_TYPE__E__NodeRegistered:
         case PB__EVENT_TYPE__E__NodeReady:
@@ -379,6 +384,9 @@ static bool is_consequence(Pb__EventType__E type)
         case PB__EVENT_TYPE__E__AccessRefused:
         case PB__EVENT_TYPE__E__RecordTouched:
         case PB__EVENT_TYPE__E__CertificateIssued:
+        case PB__EVENT_TYPE__E__WorkloadExec:
+        case PB__EVENT_TYPE__E__WorkloadLogsRead:
+        case PB__EVENT_TYPE__E__NoticesSummed:
         case PB__EVENT_TYPE__E__FencingChanged:
         case PB__EVENT_TYPE__E__ClusterKeyChanged:
         case PB__EVENT_TYPE__E__ClaimRefused:
@@ -612,6 +620,7 @@ static void run_due(struct core *c)
         }
         if (c->pass_next != NONE)
                 pass_some(c);
+        notices_sum(c);
 }
 
 static void run_bulk(struct core *c)
@@ -768,6 +777,9 @@ static void handle(struct core *c, const struct input *in)
         case INPUT_PLAN:
                 reply_bytes(c, NULL, NULL, 0, false);
                 break;
+        case INPUT_EXEC:
+                decide_exec(c, (const Pb__ExecNote *)in->msg);
+                break;
         case INPUT_LOCATE:
                 read_locate(c, (const Pb__WorkloadRef *)in->msg);
                 break;
@@ -876,6 +888,8 @@ int64_t core_next_ms(const struct core *c)
                 next = outbox_next_ms(c);
         if (fencing_next_ms(c) < next)
                 next = fencing_next_ms(c);
+        if (notices_next_ms(c) < next)
+                next = notices_next_ms(c);
         return next;
 }
 

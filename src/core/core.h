@@ -115,6 +115,7 @@ enum input_kind {
         INPUT_EVICT_NODE,    /* msg: Pb__NodeRef                reply: Pb__Node. An operator says that its units move now */
         INPUT_EVICT_LOST,    /* msg: none                       reply: Pb__EvictResponse. The same of all lost nodes */
         INPUT_RELEASE,       /* msg: Pb__WorkloadRef            reply: Pb__Workload. An operator says that no earlier copy runs */
+        INPUT_EXEC,          /* msg: Pb__ExecNote               reply: as that of INPUT_LOCATE, when the event about it is durable */
         INPUT_ADOPT,         /* msg: Pb__AdoptRequest           reply: Pb__AdoptResponse, perhaps some steps later */
 
         INPUT_GET_WORKLOAD,   /* msg: Pb__WorkloadRef          reply: Pb__Workload */
@@ -282,10 +283,12 @@ bool core_has_admin(const struct core *core, int64_t now_ms); /* a token of that
 
 struct core_stats {
         uint64_t steps, events, placements, placement_failures, evictions, retries, nodes_lost, heartbeats, passes, launches, unit_reports;
-        uint64_t failures;     /* of units: a crash, a start that failed, ... */
-        uint64_t rate_limited; /* writes refused by a tenant's rate */
-        uint64_t preemptions;  /* units that made room for higher priorities */
-        uint64_t actions[8];   /* Apply, Recreate, ApplyStopped, Delete, Reschedule, AwaitFailover, Adopt, Other */
+        uint64_t failures;       /* of units: a crash, a start that failed, ... */
+        uint64_t rate_limited;   /* writes refused by a tenant's rate */
+        uint64_t notices_summed; /* told of in sums only: see notice.c */
+        uint64_t reports_held;   /* of units and nodes that had changed too often: taken later */
+        uint64_t preemptions;    /* units that made room for higher priorities */
+        uint64_t actions[8];     /* Apply, Recreate, ApplyStopped, Delete, Reschedule, AwaitFailover, Adopt, Other */
         uint32_t nodes, nodes_ready, nodes_by_status[5], workloads, by_phase[11], pending, sessions, tombstones;
         uint32_t over_quota, quotas, alerts, outbox, by_desired[4], tokens;
         uint32_t exclusive_waiting; /* exclusive units that wait for an earlier holder's end */

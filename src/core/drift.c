@@ -234,7 +234,7 @@ static void remove_stranger(struct core *c, struct node_ix ix, struct stranger *
                 e.node_id = node_at(c, ix)->id;
                 e.action = "Delete";
                 e.message = arena_printf(&c->step, "%s: %s", u->workload_id, why);
-                emit(c, &e);
+                notice_of_node(c, ix, &e);
         }
         s->leaves = true;
         unit_send_removal(c, ix, u->workload_id, u->token->epoch, u->token->seq);
@@ -284,7 +284,7 @@ void drift_tell(struct core *c, struct node_ix ix)
                 e.node_id = n->id;
                 e.message = arena_printf(&c->step, "%u units that the records do not know run there and are left alone: %s%s", count,
                                          str_c(&names), names.len < 200 ? "" : ", ...");
-                emit(c, &e);
+                notice_of_node(c, ix, &e);
                 decision_done(c);
         }
         str_fini(&names);

@@ -237,6 +237,9 @@ static const char *wrong(struct core *c, const Pb__Event *e)
                 return str_empty(e->record) ? "it names no record" : NULL;
         case PB__EVENT_TYPE__E__AccessRefused:
         case PB__EVENT_TYPE__E__CertificateIssued:
+        case PB__EVENT_TYPE__E__WorkloadExec:
+        case PB__EVENT_TYPE__E__WorkloadLogsRead:
+        case PB__EVENT_TYPE__E__NoticesSummed:
                 return NULL;
         case PB__EVENT_TYPE__E__EvictionOrdered:
                 return str_empty(e->node_id) ? NULL : wrong_node_event(c, e);

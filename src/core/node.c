@@ -380,6 +380,38 @@ static bool knows_better(const struct node *n, const Pb__Hello *h)
         return n->unsupported_bits && ((n->push && str_empty(h->instance)) || !str_eq(h->instance, n->instance));
 }
 
+/* Something that the node said is left for later: the whole list is asked for by then, and counts. */
+void node_hold(struct core *c, struct node_ix ix, int64_t until_ms)
+{
+        struct node *n = node_at(c, ix);
+        n->late_at = c->now_ms;
+        if (n->list_at > until_ms)
+                n->list_at = until_ms;
+        c->stats.reports_held++;
+}
+
+#define SHAPES_BURST 10 /* new descriptions of a node (labels, capacity, version) that are taken at once ... */
+#define SHAPES_MS 30000 /* ... and one more in this time */
+
+/* Does it describe itself in another way? One that does so all the time is taken less often: it works with the description that
+ * it had, and is asked to say hello again when the time has come. */
+static bool is_other_shape(struct core *c, struct node_ix ix, const Pb__Node *attributes, const Pb__Hello *h)
+{
+        struct node *n = node_at(c, ix);
+        n->shape_held = false;
+        if (!attributes_changed(n, attributes) && !knows_better(n, h))
+                return false;
+        int64_t from = n->shapes_until > c->now_ms ? n->shapes_until : c->now_ms;
+        if (from - c->now_ms > (SHAPES_BURST - 1) * SHAPES_MS) {
+                n->shape_held = !n->push; /* a foreign agent registers again by itself */
+                n->late_at = c->now_ms;
+                c->stats.reports_held++;
+                return false;
+        }
+        n->shapes_until = from + SHAPES_MS;
+        return true;
+}
+
 void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
 {
         const char *hint = NULL, *refused = refuse_hello(c, h, session, &hint);
@@ -397,7 +429,7 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
         bool is_new = !node_ok(ix);
         attributes_of_hello(h, &attributes, &res);
         admission_shape(c, h->node_id, &attributes, &ignored);
-        if (is_new || attributes_changed(node_at(c, ix), &attributes) || knows_better(node_at(c, ix), h)) {
+        if (is_new || is_other_shape(c, ix, &attributes, h)) {
                 Pb__Event e = PB__EVENT__INIT;
                 e.type = PB__EVENT_TYPE__E__NodeRegistered;
                 e.node_id = h->node_id;
@@ -493,6 +525,11 @@ void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t sessio
         ack->clock_ms = beat->clock_ms;
         ack->lease_ms = n->push ? 0 : fencing_lease_ms(c);
         ack->stop_ms = fencing_stop_ms(c);
+        if (n->shape_held && n->shapes_until - c->now_ms <= (SHAPES_BURST - 1) * SHAPES_MS) {
+                static char again[] = "say hello again: your description had changed too often to be taken";
+                n->shape_held = false;
+                effect_add(c, EFFECT_CLOSE, session, 0, again, sizeof(again) - 1);
+        }
         bool drift = drift_is_seen(n, beat) && c->now_ms >= n->drift_at;
         if (drift)
                 n->drift_at = c->now_ms + silence_limit_ms(c); /* one list should settle it */

@@ -72,30 +72,54 @@ void read_get_node(struct core *c, const Pb__NodeRef *req)
         reply_bytes(c, &pb__node__descriptor, data, len, false);
 }
 
-void read_locate(struct core *c, const Pb__WorkloadRef *req)
+/* The node whose agent has it, connected. */
+static int locate(struct core *c, const char *id, struct node_ix *ret)
 {
         struct workload_ix w;
         struct err err;
-        if (workload_lookup(c, req->id, &w, &err) < 0) {
-                reply_error(c, &err);
-                return;
-        }
+        if (workload_lookup(c, id, &w, &err) < 0)
+                return reply_error(c, &err), -1;
         struct node_ix n = workload_at(c, w)->node;
-        if (!node_ok(n)) {
-                err_set(&err, ERR_CONFLICT, .msg = fmt("workload %s is on no node", req->id),
-                        .hint = fmt("berth explain %s says why", req->id));
-                reply_error(c, &err);
-                return;
-        }
-        if (!node_at(c, n)->session) {
+        if (!node_ok(n))
+                err_set(&err, ERR_CONFLICT, .msg = fmt("workload %s is on no node", id), .hint = fmt("berth explain %s says why", id));
+        else if (!node_at(c, n)->session)
                 err_set(&err, ERR_UNAVAILABLE, .msg = fmt("node %s is not connected", node_at(c, n)->id),
                         .hint = "try again when its agent is back", .retry_after_ms = 2000);
-                reply_error(c, &err);
-                return;
+        else {
+                *ret = n;
+                return 0;
         }
+        return reply_error(c, &err), -1;
+}
+
+static void reply_session(struct core *c, struct node_ix n)
+{
         reply_bytes(c, NULL, NULL, 0, false);
         if (c->in->reply)
                 c->out.replies.at[c->out.replies.len - 1].session = node_at(c, n)->session;
+}
+
+void read_locate(struct core *c, const Pb__WorkloadRef *req)
+{
+        struct node_ix n;
+        if (locate(c, req->id, &n) == 0)
+                reply_session(c, n);
+}
+
+/* The answer leaves with the batch that holds the event: nothing is run of which no event tells. */
+void decide_exec(struct core *c, const Pb__ExecNote *note)
+{
+        struct node_ix n;
+        if (locate(c, note->workload_id, &n) < 0)
+                return;
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__WorkloadExec;
+        e.workload_id = note->workload_id;
+        e.node_id = node_at(c, n)->id;
+        e.command = note->command;
+        e.message = arena_printf(&c->step, "a command was run beside it on %s", e.node_id);
+        notice(c, NOTICE_AUDIT, c->in->actor ? c->in->actor : "", 0, &e);
+        reply_session(c, n);
 }
 
 /* ---- lists --------------------------------------------------------------------------------------------------------------------------------- */

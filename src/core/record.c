@@ -325,6 +325,7 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
                 res.used_known = n->usage_known;
                 r.connected = n->session != 0;
                 r.twin_refused_at = n->twin_at;
+                r.reports_held_at = n->late_at;
                 r.units = (int32_t)n->n_units;
                 r.tombstones = (int32_t)n->n_tombstones;
                 r.dial_target = dial_target(n, &c->step);

@@ -171,21 +171,22 @@ struct workload {
         bool unsaved : 1; /* its record is to be written with the next batch */
         bool waiting : 1; /* in its class's queue, or, with over_quota, in its tenant's */
         bool over_quota : 1;
-        bool rules_pending : 1; /* rules are to look at it */
-        bool behind : 1;        /* its node runs a newer copy than this record knows: its definition is asked for. See restore.c */
-        bool claimed : 1;       /* and has no warrant for that one: it waits for an operator's word. See claims.c */
-        bool word : 1;          /* which was given */
-        bool reported : 1;      /* the agent has said anything about the current token */
-        bool late_told : 1;     /* an event has told that it runs although it was given up */
-        uint16_t tombs;         /* tombstones of this id, on whatever nodes (derived) */
-        uint16_t shadows;       /* strangers of this name, on whatever nodes */
-        uint8_t resends;        /* times the current launch was sent again */
-        uint8_t health;         /* live: 1 healthy, 2 unhealthy, 0: not checked */
-        char *progress;         /* live: what the agent is doing with it, while it starts */
-        uint64_t seen;          /* number of the complete report that mentioned it last */
-        uint64_t said;          /* what its node's agent last said of it, hashed; 0: nothing, or that it is gone. See drift.c */
-        uint64_t shown;         /* what /assignments/<id> says, hashed; VIEW_NONE: it is not there; VIEW_UNKNOWN. See record.c */
-        uint8_t shown_retries;  /* /retries/<id>: VIEW_NONE, VIEW_THERE or VIEW_UNKNOWN */
+        bool rules_pending : 1;   /* rules are to look at it */
+        bool behind : 1;          /* its node runs a newer copy than this record knows: its definition is asked for. See restore.c */
+        bool claimed : 1;         /* and has no warrant for that one: it waits for an operator's word. See claims.c */
+        bool word : 1;            /* which was given */
+        bool reported : 1;        /* the agent has said anything about the current token */
+        bool late_told : 1;       /* an event has told that it runs although it was given up */
+        uint16_t tombs;           /* tombstones of this id, on whatever nodes (derived) */
+        uint16_t shadows;         /* strangers of this name, on whatever nodes */
+        uint32_t changes_until_s; /* how much its reports have changed it lately: see report_is_held() in unit.c */
+        uint8_t resends;          /* times the current launch was sent again */
+        uint8_t health;           /* live: 1 healthy, 2 unhealthy, 0: not checked */
+        char *progress;           /* live: what the agent is doing with it, while it starts */
+        uint64_t seen;            /* number of the complete report that mentioned it last */
+        uint64_t said;            /* what its node's agent last said of it, hashed; 0: nothing, or that it is gone. See drift.c */
+        uint64_t shown;           /* what /assignments/<id> says, hashed; VIEW_NONE: it is not there; VIEW_UNKNOWN. See record.c */
+        uint8_t shown_retries;    /* /retries/<id>: VIEW_NONE, VIEW_THERE or VIEW_UNKNOWN */
 };
 
 /* ---- tenants ----------------------------------------------------------------------------------------------------------------------------- */
@@ -345,6 +346,9 @@ struct node {
         char *said_instance;  /* the agent process that said hello last */
         char *said_key;       /* of the certificate that it came with; NULL: none */
         int64_t twin_at;      /* another one, with the same node id, was refused */
+        int64_t late_at;      /* something that its agent said was last left for later */
+        int64_t shapes_until; /* how often it has described itself in another way lately: see is_other_shape() */
+        bool shape_held;      /* its latest description was not taken yet: it is asked for again */
         bool calls_fail;      /* its agent cannot be called */
         uint8_t shown_status; /* what /nodes/<id>/status says, plus VIEW_THERE; VIEW_UNKNOWN. See record.c */
         bool unsaved, evicting, rules_pending;
@@ -448,6 +452,18 @@ struct extra {
         size_t len;
 };
 
+struct notice_bucket {
+        char *key;
+        int64_t full_at;    /* when it is full again */
+        uint64_t held;      /* not told one by one */
+        uint32_t last_type; /* of those */
+};
+struct notices {
+        ARRAY(struct notice_bucket) at;
+        struct map by_key;
+        int64_t sum_at;
+};
+
 struct core {
         struct core_options opt;
         char *version;
@@ -503,6 +519,7 @@ struct core {
         struct warrants *warrants; /* NULL: without a key */
         int64_t now_ms, started_ms, next_pass_ms;
         int64_t steady_ms, started_steady; /* see struct input */
+        struct notices notices;            /* see notice.c */
         int64_t fencing_since;             /* by the steady clock: since when no lease by older values was given */
         uint64_t decided_seq;              /* the last event that no plan could have foreseen: see check_index() */
         uint32_t looks_left;               /* how often the reader that is being answered may still look at all nodes */
@@ -819,6 +836,19 @@ void fence_ask_again(struct core *c, struct workload_ix w);      /* held back: l
 void fencing_needed(struct core *c); /* the first exclusive workload, other times, a start: what holds is on record */
 void fencing_settle(struct core *c);
 int64_t fencing_next_ms(const struct core *c);
+
+void node_hold(struct core *c, struct node_ix ix, int64_t until_ms);
+
+/* ---- notice.c: events that only tell ---- */
+enum notice_kind { NOTICE, NOTICE_AUDIT };
+void notices_init(struct core *c);
+void notices_fini(struct core *c);
+/* Emits it, unless `by` (a caller, or "node:ID") has caused too many: then it is counted. more: others like it that are only
+ * to be counted. true: it is an event. */
+bool notice(struct core *c, enum notice_kind kind, const char *by, uint64_t more, Pb__Event *e);
+void notice_of_node(struct core *c, struct node_ix n, Pb__Event *e);
+void notices_sum(struct core *c);
+int64_t notices_next_ms(const struct core *c);
 int64_t fencing_lease_ms(const struct core *c);
 int64_t fencing_stop_ms(const struct core *c);
 int64_t fencing_wait_ms(const struct core *c);
@@ -857,6 +887,7 @@ void read_get_node(struct core *c, const Pb__NodeRef *req);
 void read_list_nodes(struct core *c, const Pb__ListNodesRequest *req);
 void read_cluster(struct core *c);
 void read_locate(struct core *c, const Pb__WorkloadRef *req);
+void decide_exec(struct core *c, const Pb__ExecNote *note);
 Pb__Phase__E phase_shown(const struct core *c, const struct workload *w);
 int workload_lookup(struct core *c, const char *id, struct workload_ix *ret, struct err *err);
 int node_lookup(struct core *c, const char *id, struct node_ix *ret, struct err *err);

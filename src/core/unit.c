@@ -410,7 +410,7 @@ static void remove_given_up(struct core *c, struct workload_ix ix)
                 e.node_id = node_at(c, w->node)->id;
                 e.action = "Delete";
                 e.message = arena_printf(&c->step, "%s: it was given up and started all the same, later; it is stopped there", w->id);
-                emit(c, &e);
+                notice_of_node(c, w->node, &e);
                 w = workload_at(c, ix);
         }
         unit_send_removal(c, w->node, w->id, w->token_epoch, w->token_seq);
@@ -506,6 +506,32 @@ static bool is_of_exclusive(const struct core *c, uint32_t t)
         return c->tombstones.at[t].leased || (workload_ok(w) && class_of(c, workload_get(c, w))->exclusive);
 }
 
+/* A unit whose reports change the records too often is taken less often: the whole list is asked for a little later, and what
+ * that says counts. Bursts of a unit that starts, stops and starts again are far below; each unit counts for itself, so a
+ * thousand that start at once are not held up. */
+#define CHANGES_BURST 20
+#define CHANGES_PERIOD_S 5
+
+static bool report_is_held(struct core *c, struct workload_ix ix, struct node_ix n)
+{
+        const struct workload *w = workload_at(c, ix);
+        int64_t now_s = c->now_ms / 1000;
+        if ((int64_t)w->changes_until_s - now_s <= (CHANGES_BURST - 1) * CHANGES_PERIOD_S)
+                return false;
+        node_hold(c, n, c->now_ms + CHANGES_PERIOD_S * 1000);
+        return true;
+}
+
+/* before: the head when the report was looked at. */
+static void report_counts(struct core *c, struct workload_ix ix, uint64_t before)
+{
+        struct workload *w = workload_at(c, ix);
+        uint32_t now_s = (uint32_t)(c->now_ms / 1000);
+        if (c->head == before || !w->id)
+                return;
+        w->changes_until_s = (w->changes_until_s > now_s ? w->changes_until_s : now_s) + CHANGES_PERIOD_S;
+}
+
 /* Everything that a complete report does not mention is not there. */
 static void decide_unmentioned(struct core *c, struct node_ix n)
 {
@@ -519,7 +545,11 @@ static void decide_unmentioned(struct core *c, struct node_ix n)
                 if (c->tombstones.at[t].seen != report && !(c->list_is_old && is_of_exclusive(c, t)))
                         *array_push(&gone) = t;
         for (size_t i = 0; i < missing.len; i++) {
-                decide_missing(c, missing.at[i], NULL);
+                uint64_t before = c->head;
+                if (!report_is_held(c, missing.at[i], n)) {
+                        decide_missing(c, missing.at[i], NULL);
+                        report_counts(c, missing.at[i], before);
+                }
                 decision_done(c);
         }
         for (size_t i = 0; i < gone.len; i++) {
@@ -528,6 +558,25 @@ static void decide_unmentioned(struct core *c, struct node_ix n)
         }
         array_fini(&missing);
         array_fini(&gone);
+}
+
+static void decide_known_unit(struct core *c, struct node_ix n, struct workload_ix ix, const Pb__UnitStatus *u, bool complete)
+{
+        uint64_t before = c->head;
+        bool current = speaks_of_current(workload_at(c, ix), u);
+        if (current)
+                workload_at(c, ix)->claimed = false;
+        if (report_is_held(c, ix, n))
+                return;
+        if (current)
+                decide_unit(c, ix, u, complete);
+        else if (complete && unit_is_ahead(c, workload_at(c, ix), u))
+                decide_ahead(c, ix, u);
+        else if (u->state == PB__ACTUAL_STATE__E__Missing && workload_at(c, ix)->desired == PB__DESIRED_STATE__E__Deleted)
+                decide_gone_for_good(c, ix, u);
+        else if (complete && u->state != PB__ACTUAL_STATE__E__Missing && is_in_plan(workload_at(c, ix)))
+                unit_send(c, ix); /* it should be gone, or replaced, long ago */
+        report_counts(c, ix, before);
 }
 
 void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *units, size_t n_units, bool complete, bool whole_truth)
@@ -550,15 +599,7 @@ void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *un
                         decide_stranger(c, n, ix, u, complete);
                 else {
                         workload_at(c, ix)->seen = c->report_number;
-                        if (speaks_of_current(workload_at(c, ix), u)) {
-                                workload_at(c, ix)->claimed = false;
-                                decide_unit(c, ix, u, complete);
-                        } else if (complete && unit_is_ahead(c, workload_at(c, ix), u))
-                                decide_ahead(c, ix, u);
-                        else if (u->state == PB__ACTUAL_STATE__E__Missing && workload_at(c, ix)->desired == PB__DESIRED_STATE__E__Deleted)
-                                decide_gone_for_good(c, ix, u);
-                        else if (complete && u->state != PB__ACTUAL_STATE__E__Missing && is_in_plan(workload_at(c, ix)))
-                                unit_send(c, ix); /* it should be gone, or replaced, long ago */
+                        decide_known_unit(c, n, ix, u, complete);
                 }
                 decision_done(c);
         }

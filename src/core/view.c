@@ -15,6 +15,7 @@ static void take_over_node(struct core *view, struct node_ix ix, const struct no
         n->heard_at = from->heard_at;
         n->heard_steady = from->heard_steady;
         n->twin_at = from->twin_at;
+        n->late_at = from->late_at;
         n->cpu_used = from->cpu_used;
         n->memory_used_mb = from->memory_used_mb;
         n->disk_used_gb = from->disk_used_gb;

@@ -186,6 +186,7 @@ static const struct rule rules[] = {
         /* what is stored and shown, and not to all (redact.h) */
         { "AccessToken", "hash", .hidden = RULE_FOR_ADMINS },
         { "Outgoing", "url", .hidden = RULE_FOR_OPERATORS },
+        { "Event", "command", .hidden = RULE_FOR_OPERATORS },
 
         /* the configuration */
         { "ServerConfig", "heartbeat", .text = RULE_DURATION, .max_len = 32 },

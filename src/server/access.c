@@ -21,8 +21,7 @@
 #define ADDRESSES 4096     /* buckets of failures; addresses that share one share its limit */
 #define FAILURES_PER_S 2   /* per address, beyond what may come at once */
 #define LINES_PER_S 10     /* in the log */
-#define NOTES_BURST 20     /* events about refusals, before ... */
-#define NOTE_EVERY_MS 6000 /* ... one in this time */
+#define NOTES_PER_S 50     /* refusals that the core is told of; the others are counted */
 #define LOOK_MS 500        /* at streams that tokens opened, when the table has changed ... */
 #define LOOKS_PER_SWEEP 20 /* ... and at the latest after so many, for those whose time is over */
 #define GUARDED_MANY 4096
@@ -67,6 +66,7 @@ struct access {
         struct access_table *table; /* NULL: none was published yet */
         struct bucket addresses[ADDRESSES];
         struct bucket lines, notes;
+        uint64_t untold;               /* refusals that the core was not told of */
         ARRAY(struct guarded) streams; /* that tokens opened; those that ended are swept now and then */
         struct event *look;            /* at them; set while there are any */
         unsigned looks;
@@ -503,19 +503,26 @@ static struct bucket *bucket_of(struct access *a, const char *peer)
         return &a->addresses[hash64(peer ? peer : "", colon ? (size_t)(colon - peer) : 0) % ADDRESSES];
 }
 
-/* For those who look after the cluster: a few of many, in the events. */
+/* For those who look after the cluster, in the events. The core limits how many of one caller are told one by one; here is only
+ * a bound on what the ring is asked to look at. */
 static void note(struct access *a, const char *text, const char *actor)
 {
-        if (!bucket_take(&a->notes, NOTES_BURST, 1000000 / NOTE_EVERY_MS))
+        if (!bucket_take(&a->notes, NOTES_PER_S, NOTES_PER_S * 1000)) {
+                a->untold++;
                 return;
+        }
         struct ring_msg *msg = ring_msg_new(a->io->s, INPUT_ACCESS_NOTE);
         Pb__AccessNote *n = (Pb__AccessNote *)pb_new(&msg->memory, &pb__access_note__descriptor);
         n->type = PB__EVENT_TYPE__E__AccessRefused;
         n->message = arena_strdup(&msg->memory, text);
         n->actor = arena_strdup(&msg->memory, actor);
+        n->more = a->untold;
         msg->in.msg = &n->base;
-        if (server_store_is_away(a->io->s) || !io_to_ring(a->io, msg, false))
+        if (server_store_is_away(a->io->s) || !io_to_ring(a->io, msg, false)) {
+                a->untold++;
                 ring_msg_free(msg);
+        } else
+                a->untold = 0;
 }
 
 void access_refused(struct access *a, enum access_refusal reason, const char *actor, const char *what, const char *peer)

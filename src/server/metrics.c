@@ -177,6 +177,10 @@ static void render_core(struct str *out, const struct core_stats *c)
         one(out, "berth_pending_units", "gauge", "Units that wait for a place.", c->pending);
         one(out, "berth_quota_waiting", "gauge", "Those of them that wait for their tenant's quota.", c->over_quota);
         one(out, "berth_quotas", "gauge", "Tenants with a quota of their own.", c->quotas);
+        one(out, "berth_notices_summed_total", "counter", "Notices that were told of in sums only, being too many of one node or caller.",
+            c->notices_summed);
+        one(out, "berth_reports_held_total", "counter", "Reports of units and nodes that changed too often, and were taken later.",
+            c->reports_held);
         one(out, "berth_rate_limited_total", "counter", "Writes refused because their tenant wrote too often.", c->rate_limited);
         one(out, "berth_alerts", "gauge", "Alerts that are raised now.", c->alerts);
         one(out, "berth_alerts_raised_total", "counter", "Alerts raised by automation rules.", c->alerts_raised);

@@ -3,6 +3,7 @@
 
 #include "base/array.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/stream_credit.h"
 #include "model/pb.h"
@@ -24,6 +25,9 @@
 #define AGAIN_MS 20
 #define START_MS 500 /* an HTTP reader gets its headers after this long, also when nothing was written yet */
 #define COMMAND_MAX 256
+#define TOLD 4096 /* callers and workloads that are remembered: a read of one that is not is told of again */
+#define TOLD_MS 600000
+#define COMMAND_SHOWN 512 /* bytes of a command in its event */
 #define TERM_MAX 64
 #define TERM_LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.+-_"
 
@@ -58,8 +62,15 @@ struct relay {
         bool held_eof;
 };
 
+/* That somebody read the logs of something, and when an event told so. */
+struct told {
+        uint64_t hash;
+        int64_t at_ms;
+};
+
 struct relays {
         struct io *io;
+        struct told told[TOLD];
         ARRAY(struct relay *) slots;
         size_t n;
         uint64_t count;
@@ -286,6 +297,31 @@ static int ask_agent(struct relay *r)
         return sessions_send(r->io->sessions, r->session, &m);
 }
 
+/* One event in ten minutes for each caller and workload: that somebody reads is told, and reading on is not. Nothing waits for
+ * it: a read is no less a read while the store is away. */
+static void tell_logs(struct relay *r)
+{
+        struct relays *rs = r->io->relays;
+        char key[65 + 129];
+        int n = snprintf(key, sizeof(key), "%s %s", r->actor, r->workload);
+        uint64_t hash = hash64(key, (size_t)n);
+        struct told *t = &rs->told[hash % TOLD];
+        int64_t now = mono_ms();
+        if ((t->hash == hash && now - t->at_ms < TOLD_MS) || server_store_is_away(r->io->s))
+                return;
+        struct ring_msg *msg = ring_msg_new(r->io->s, INPUT_ACCESS_NOTE);
+        Pb__AccessNote *note = (Pb__AccessNote *)pb_new(&msg->memory, &pb__access_note__descriptor);
+        note->type = PB__EVENT_TYPE__E__WorkloadLogsRead;
+        note->workload_id = arena_strdup(&msg->memory, r->workload);
+        note->message = arena_printf(&msg->memory, "its output was read by %s", r->actor);
+        note->actor = arena_strdup(&msg->memory, r->actor);
+        msg->in.msg = &note->base;
+        if (io_to_ring(r->io, msg, false))
+                *t = (struct told){ hash, now };
+        else
+                ring_msg_free(msg); /* the next read is told of */
+}
+
 static void on_located(void *ctx, const struct reply *reply)
 {
         struct relay *r = ctx;
@@ -323,12 +359,28 @@ static void on_located(void *ctx, const struct reply *reply)
                 finish_with(r, false, ERR_UNAVAILABLE, "the connection to the node's agent was lost", "try again when the node is back");
                 return;
         }
+        if (r->logs)
+                tell_logs(r);
         if (!r->by_credit)
                 resume_user(r); /* otherwise with the first credit */
         if (r->exec && r->input_ended)
                 end_input(r);
         if (r->sink.http)
                 look_again(rs);
+}
+
+static char *command_text(const struct relay *r, struct arena *memory)
+{
+        struct str text = STR_INIT;
+        for (size_t i = 0; i < r->exec->n_command && text.len <= COMMAND_SHOWN; i++)
+                str_addf(&text, "%s%s", i ? " " : "", r->exec->command[i]);
+        size_t len = text.len;
+        if (len > COMMAND_SHOWN) /* not inside a character */
+                for (len = COMMAND_SHOWN; len > 0 && ((unsigned char)text.buf[len] & 0xc0) == 0x80;)
+                        len--;
+        char *copy = arena_printf(memory, "%.*s%s", (int)len, str_c(&text), len < text.len ? " ..." : "");
+        str_fini(&text);
+        return copy;
 }
 
 static void locate(struct relay *r, const char *workload)
@@ -350,10 +402,18 @@ static void locate(struct relay *r, const char *workload)
         memcpy(call->actor, r->actor, sizeof(call->actor));
         call->on_reply = on_located;
         call->ctx = r;
-        call->msg = ring_msg_new(r->io->s, INPUT_LOCATE);
-        Pb__WorkloadRef *ref = (Pb__WorkloadRef *)pb_new(&call->msg->memory, &pb__workload_ref__descriptor);
-        ref->id = arena_strdup(&call->msg->memory, workload);
-        call->msg->in.msg = &ref->base;
+        if (r->exec) {
+                call->msg = ring_msg_new(r->io->s, INPUT_EXEC);
+                Pb__ExecNote *note = (Pb__ExecNote *)pb_new(&call->msg->memory, &pb__exec_note__descriptor);
+                note->workload_id = arena_strdup(&call->msg->memory, workload);
+                note->command = command_text(r, &call->msg->memory);
+                call->msg->in.msg = &note->base;
+        } else {
+                call->msg = ring_msg_new(r->io->s, INPUT_LOCATE);
+                Pb__WorkloadRef *ref = (Pb__WorkloadRef *)pb_new(&call->msg->memory, &pb__workload_ref__descriptor);
+                ref->id = arena_strdup(&call->msg->memory, workload);
+                call->msg->in.msg = &ref->base;
+        }
         r->locating = call->ticket;
         call_send(call); /* may already have failed, and r be gone */
 }

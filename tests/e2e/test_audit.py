@@ -1,0 +1,117 @@
+"""Who ran what and who read what is an event; and nobody can flood the events (issue line A6)."""
+import os
+import resource
+import threading
+import unittest
+
+import persys
+from berthtest import Api, only_embedded
+from persys import grpc
+from test_access import Access
+
+
+class Audit(Access):
+    def with_node(self):
+        c = self.safe()
+        node = os.path.join(c.dir, "node.token")
+        with open(node, "w") as f:
+            f.write(self.token(c, "n1", "--role", "node"))
+        c.start_agent("node-1", args=["--token-file", node])
+        c.wait_nodes_ready(1)
+        c.apply("w", command=["sh", "-c", "printf 'the-%s\\n' output; exec sleep 100000"])
+        c.wait_phase("w", "Running")
+        return c
+
+    # R: A14
+    def test_exec_is_told_with_who_what_and_where_and_never_the_output(self):
+        c = self.with_node()
+        ola, vic = self.token(c, "ola", "--role", "operator"), self.token(c, "vic", "--role", "viewer")
+        self.assertEqual(c.ok("exec", "w", "--", "sh", "-c", "echo quiet | tr a-z A-Z", env={"BERTH_TOKEN": ola}).out, "QUIET\n")
+        events = c.events(type="WorkloadExec")  # at once: it was durable before the command was run
+        self.assertEqual([(e["actor"], e["workload_id"], e["node_id"], e["command"]) for e in events],
+                         [("ola", "w", "node-1", "sh -c echo quiet | tr a-z A-Z")])
+        said = c.ok("events", "--since", "0", "-o", "json").out
+        self.assertNotIn("QUIET", said)
+        seen = Api(c.address, token=vic).get("/v1/events", type="WorkloadExec").body.decode()
+        self.assertIn("ola", seen)
+        self.assertNotIn("tr a-z", seen, "a command may hold secrets")
+        version = c.workload("w")["resource_version"]
+        c.ok("exec", "w", "--", "true", env={"BERTH_TOKEN": ola})
+        self.assertEqual(c.workload("w")["resource_version"], version, "nothing was changed")
+        self.assertNotEqual(c.cli("exec", "nowhere", "--", "true", env={"BERTH_TOKEN": ola}).code, 0)
+        self.assertEqual(len(c.events(type="WorkloadExec")), 2, "what was not run is not told")
+
+    # R: A14
+    def test_reading_logs_is_told_once_for_a_caller_and_a_workload(self):
+        c = self.with_node()
+        ola, vic = self.token(c, "ola", "--role", "operator"), self.token(c, "vic", "--role", "viewer")
+        for token in (ola, vic, ola, vic, vic):
+            self.assertIn("the-output", c.ok("logs", "w", env={"BERTH_TOKEN": token}).out)
+        self.assertEqual(Api(c.address, token=vic).get("/v1/workloads/w/logs").status, 200)
+        c.wait_for("the events", lambda: len(c.events(type="WorkloadLogsRead")) >= 2)
+        self.assertEqual(sorted((e["actor"], e["workload_id"]) for e in c.events(type="WorkloadLogsRead")), [("ola", "w"), ("vic", "w")])
+        self.assertNotIn("the-output", c.ok("events", "--since", "0", "-o", "json").out)
+
+    # R: A14 C35
+    @only_embedded("it is about the disk below berth.db")
+    def test_while_the_store_is_away_logs_are_read_and_nothing_is_run(self):
+        c = self.with_node()
+        _, hard = resource.prlimit(c.server.pid, resource.RLIMIT_FSIZE, (1, -1))
+        marker = os.path.join(c.dir, "was-run")
+        try:
+            self.assertEqual(c.api.call("PUT", "/v1/workloads/x", c.manifest("x")).status, 503)
+            self.assertIn("the-output", c.ok("logs", "w").out)
+            r = c.cli("exec", "w", "--", "touch", marker)
+            self.assertNotEqual(r.code, 0, r)
+            self.assertFalse(os.path.exists(marker), "it must not run before the event is durable")
+        finally:
+            resource.prlimit(c.server.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        c.wait_for("the store to be back", lambda: c.api.get("/v1/health").json["status"] == "ok")
+        c.ok("exec", "w", "--", "touch", marker)
+        self.assertTrue(os.path.exists(marker))
+
+    # R: A13
+    def test_refusals_of_one_caller_are_told_one_by_one_up_to_a_limit(self):
+        c = self.safe()
+        vic = Api(c.address, token=self.token(c, "vic", "--role", "viewer"))
+        for _ in range(60):
+            self.assertIn(vic.call("DELETE", "/v1/workloads/w").status, (403, 429))
+        self.assertLessEqual(len(c.events(type="AccessRefused")), 21)
+
+
+@unittest.skipUnless(grpc, "python3-grpcio is not installed")
+class Flood(Access):
+    # R: A13
+    def test_a_node_that_says_something_else_all_the_time_floods_no_events(self):
+        c = self.safe()
+        token = self.token(c, "n1", "--role", "node", "--node", "rogue")
+        messages = persys.Messages(persys.compiled("agent.proto"))
+        message = messages.of("berth.v1.AgentMessage")
+        welcome = threading.Event()
+        head = c.head()
+
+        def talk():
+            m = message()
+            m.hello.node_id, m.hello.cpu, m.hello.memory_mb, m.hello.protocol, m.hello.instance = "rogue", 1000, 1000, 1, "i"
+            m.hello.supported_workload_types.append(4)
+            yield m
+            welcome.wait(60)
+            for i in range(3000):
+                m = message()
+                m.units.complete = True
+                u = m.units.units.add()
+                u.workload_id, u.state, u.type = f"stranger-{i}", 2, 4
+                yield m
+            welcome.clear()
+            welcome.wait(60)
+        with grpc.insecure_channel(c.grpc_address) as channel:
+            connect = channel.stream_stream("/berth.v1.Agent/Connect", request_serializer=message.SerializeToString, response_deserializer=lambda b: b)
+            answers = connect(talk(), metadata=(("authorization", "Bearer " + token),))
+            next(answers)
+            welcome.set()
+            c.wait_for("the reports to be counted", lambda: self.metric(c, "berth_notices_summed_total") > 1000)
+            self.assertLess(c.head() - head, 200)
+            told = len(c.events(type="UnitUnknown"))
+            self.assertTrue(20 <= told <= 40, told)
+            welcome.set()
+            answers.cancel()
