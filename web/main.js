@@ -1,5 +1,5 @@
 // The frame around the pages: routes (the part after #), keys, search, the link's state, banners, colours.
-import { h, fill, setText, workloadHref, nodeHref } from './dom.js';
+import { h, fill, setText, workloadHref, nodeHref, ROOT } from './dom.js';
 import { state, subscribe, matcher, reconnectNow } from './state.js';
 import { phaseWord, duration, count, ms } from './format.js';
 import { overview } from './overview.js';
@@ -237,24 +237,36 @@ subscribe((change) => {
 
 // ---- who we are ----
 
-// The token is kept in a cookie of this browser session, so that every call of the page and its worker carries it; scripts of others never run here (CSP), and other sites'
-// pages cannot make the browser send it (SameSite).
-const COOKIE = 'berth_token', hasToken = () => document.cookie.split('; ').some((c) => c.startsWith(`${COOKIE}=`));
-const keepToken = (token) => (document.cookie = `${COOKIE}=${encodeURIComponent(token)}; Path=/; SameSite=Strict${location.protocol === 'https:' ? '; Secure' : ''}${token ? '' : '; Max-Age=0'}`);
+// The server keeps the token in a cookie of this browser session that no script can read; every call of the page and its worker carries it, and other sites' pages cannot make the
+// browser send it (SameSite).
+const TOLD = 'berth.token', hasToken = () => Boolean(localStorage.getItem(TOLD)); // that there is one: it cannot be seen from here
 let asking = false;
 function askToken({ status, why }) {
   if (asking) return;
   asking = true;
+  const refused = h('p.refused', { role: 'alert', hidden: true });
+  const say = (text) => {
+    refused.textContent = `${text[0].toUpperCase()}${text.slice(1)}.`;
+    refused.hidden = false;
+  };
+  if (why && !/needs a token/.test(why)) say(why); // one was sent, and is not good
   const input = h('input', { type: 'password', name: 'token', autocomplete: 'off', required: true, 'aria-label': 'Token', placeholder: 'berth_…' });
   const form = h('form', { method: 'dialog' }, h('h2', null, status === 403 ? 'This token may not look at the cluster' : 'This cluster wants to know who you are'),
-    hasToken() && why && h('p.refused', { role: 'alert' }, `${why[0].toUpperCase()}${why.slice(1)}.`),
+    refused,
     h('p', null, 'Paste a token. The first one is in the server’s data directory (admin.token); others come from ', h('code', null, 'berth token create NAME --role viewer'), '.'),
     input, h('div.buttons', null, h('button.button.primary', { type: 'submit' }, 'Go on')));
   const dialog = h('dialog.ask', { 'aria-label': 'Token' }, form);
-  form.onsubmit = (e) => {
+  form.onsubmit = async (e) => {
     e.preventDefault();
-    keepToken(input.value.trim());
-    location.reload(); // what the page has asked for so far was refused
+    try {
+      const answer = await fetch(`${ROOT}v1/session`, { method: 'POST', headers: { Authorization: `Bearer ${input.value.trim()}` } });
+      if (answer.ok) {
+        localStorage.setItem(TOLD, '1');
+        location.reload(); // what the page has asked for so far was refused
+      } else say((await answer.json()).message ?? `the server says ${answer.status}`);
+    } catch (error) {
+      say(`the server does not answer: ${error.message}`);
+    }
   };
   dialog.addEventListener('cancel', (e) => e.preventDefault());
   document.body.append(dialog);
@@ -262,8 +274,9 @@ function askToken({ status, why }) {
   input.focus();
 }
 // Everything on the page may have been seen with the old one's rights: it begins anew, and asks.
-function otherToken() {
-  keepToken('');
+async function otherToken() {
+  localStorage.removeItem(TOLD);
+  await fetch(`${ROOT}v1/session`, { method: 'DELETE' }).catch(() => {});
   location.reload();
 }
 subscribe((change) => {

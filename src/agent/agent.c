@@ -570,6 +570,7 @@ static int agent_open(struct fleet *f, const char *node_id, const struct mock_op
         struct grpc_channel_options co = { .tls = f->tls,
                                            .token = opt->token,
                                            .server_name = opt->tls_server_name,
+                                           .to_server = true,
                                            .rng = &f->rng,
                                            .max_queued_bytes = CALL_QUEUE_BYTES,
                                            .backoff_max_ms = REDIAL_MAX_MS,

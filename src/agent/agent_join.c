@@ -59,7 +59,7 @@ static int error_of(const struct grpc_reply *r, struct err *err)
 static int ask(const char *server, struct tls *tls, const char *server_name, const char *method, const ProtobufCMessage *request,
                const ProtobufCMessageDescriptor *type, struct arena *arena, ProtobufCMessage **ret, struct err *err)
 {
-        struct grpc_channel_options o = { .tls = tls, .server_name = server_name };
+        struct grpc_channel_options o = { .tls = tls, .server_name = server_name, .to_server = true };
         struct grpc_reply reply = { 0 };
         struct str packed = STR_INIT;
         int r;

@@ -59,29 +59,24 @@ static void put_tail(struct line *l, const char *text)
         l->len += len;
 }
 
-/* C0, DEL, and C1 as UTF-8: a value must not be able to move the cursor of the terminal that shows it. */
-static bool is_control(const char *s, size_t n)
-{
-        unsigned char c = (unsigned char)s[0];
-
-        return (n == 1 && (c < 0x20 || c == 0x7F)) || (n == 2 && c == 0xC2 && (unsigned char)s[1] < 0xA0);
-}
-
 /* One character, escaped for a text in quotes, in either format. n is 0 for a byte that is not UTF-8. */
 static bool put_escaped(struct line *l, const char *s, size_t n)
 {
         static const char hex[] = "0123456789abcdef";
-        unsigned char c = (unsigned char)s[n == 2 ? 1 : 0];
-
         if (n == 0)
                 return put(l, "\xEF\xBF\xBD", 3); /* U+FFFD, the mark for what could not be read */
         if (*s == '"' || *s == '\\')
                 return put(l, (const char[]){ '\\', *s }, 2);
-        if (!is_control(s, n))
+        if (!str_is_control(s,
+                            n)) /* a value must not be able to move the cursor of the terminal that shows it, nor to turn its text round */
                 return put(l, s, n);
         if (*s == '\n' || *s == '\r' || *s == '\t')
                 return put(l, *s == '\n' ? "\\n" : *s == '\r' ? "\\r" : "\\t", 2);
-        return put(l, (const char[]){ '\\', 'u', '0', '0', hex[c >> 4], hex[c & 15] }, 6);
+        const unsigned char *p = (const unsigned char *)s;
+        unsigned c = n == 1   ? p[0]
+                     : n == 2 ? (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu)
+                              : (p[0] & 0xfu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
+        return put(l, (const char[]){ '\\', 'u', hex[c >> 12 & 15], hex[c >> 8 & 15], hex[c >> 4 & 15], hex[c & 15] }, 6);
 }
 
 static void put_quoted(struct line *l, const char *s)
@@ -109,7 +104,7 @@ static bool is_plain(const char *s)
                 return false;
         while (left > 0) {
                 size_t n = str_utf8_len(s, left);
-                if (n == 0 || is_control(s, n) || *s == ' ' || *s == '=' || *s == '"')
+                if (n == 0 || str_is_control(s, n) || *s == ' ' || *s == '=' || *s == '"')
                         return false;
                 s += n;
                 left -= n;

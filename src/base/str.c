@@ -466,3 +466,16 @@ const char *str_suggest(const char *word, const char *const *list)
         }
         return best;
 }
+
+bool str_is_control(const char *s, size_t n)
+{
+        const unsigned char *p = (const unsigned char *)s;
+        if (n == 1)
+                return p[0] < 0x20 || p[0] == 0x7f;
+        if (n == 2)
+                return (p[0] == 0xc2 && p[1] < 0xa0) || (p[0] == 0xd8 && p[1] == 0x9c); /* U+061C */
+        if (n != 3 || p[0] != 0xe2)
+                return false;
+        return (p[1] == 0x80 && (p[2] == 0x8e || p[2] == 0x8f || (p[2] >= 0xaa && p[2] <= 0xae))) || /* U+200E, 200F, 202A-202E */
+               (p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9);                                       /* U+2066-2069 */
+}

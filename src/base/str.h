@@ -39,9 +39,12 @@ bool str_eq(const char *a, const char *b); /* NULL equals "" */
 bool str_empty(const char *s);             /* NULL or "" */
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
-bool str_case_eq(const char *a, const char *b);       /* ASCII */
-bool str_is_utf8(const char *s, size_t len);          /* valid UTF-8 without NUL */
-void str_mend_utf8(char *s, size_t len);              /* bytes that are not part of a valid character become '?' */
+bool str_case_eq(const char *a, const char *b); /* ASCII */
+bool str_is_utf8(const char *s, size_t len);    /* valid UTF-8 without NUL */
+void str_mend_utf8(char *s, size_t len);        /* bytes that are not part of a valid character become '?' */
+/* The valid character of n bytes at s does something to a terminal instead of showing: a control character (also U+0080 to U+009F), or one that turns the direction of
+ * writing. */
+bool str_is_control(const char *s, size_t n);
 size_t str_utf8_len(const char *s, size_t len);       /* bytes of the valid character at s: 1 to 4; 0 if there is none */
 int str_parse_i64(const char *s, int64_t *ret_value); /* whole string, decimal, no overflow; 0 or -1 */
 int str_parse_u64(const char *s, uint64_t *ret_value);

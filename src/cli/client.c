@@ -124,9 +124,11 @@ int client_open(struct cli *cli, struct event_base **ret_base, struct grpc_chann
                 if (r == 0 && !token)
                         token = token_beside(cli, c->source);
                 if (r == 0) {
-                        struct grpc_channel_options options = {
-                                .tls = c->tls, .token = token, .max_message_bytes = MESSAGE_MAX, .connect_timeout_ms = cli->quiet ? 1000 : 0
-                        };
+                        struct grpc_channel_options options = { .tls = c->tls,
+                                                                .token = token,
+                                                                .to_server = true,
+                                                                .max_message_bytes = MESSAGE_MAX,
+                                                                .connect_timeout_ms = cli->quiet ? 1000 : 0 };
                         r = grpc_channel_create(c->base, c->address, &options, &c->channel, err);
                         if (r < 0 && err->code == ERR_INVALID)
                                 err_prefix(err, fmt("server address from %s", c->source));

@@ -37,7 +37,8 @@ struct session {
         struct err *err;
         const char *id;
         int result, exit_code;
-        bool has_exit_code, ended, input_is_file, input_done, failed;
+        bool has_exit_code, ended, input_is_file, input_done, failed, tty;
+        struct term_tail tails[2]; /* of stdout and stderr */
 };
 
 /* ---- the terminal ------------------------------------------------------------------------------------------------------------------------ */
@@ -171,6 +172,14 @@ static void fail(struct session *s, int result)
                 grpc_call_cancel(s->call);
 }
 
+/* With -t somebody asked for a terminal, and gets one. */
+static int write_output(struct session *s, const Pb__ExecOutput *o)
+{
+        const struct term *t = o->is_stderr ? &s->cli->errs : &s->cli->out;
+        return s->tty ? term_write_raw(t, o->data.data, o->data.len, s->err)
+                      : term_write_foreign(t, &s->tails[o->is_stderr], o->data.data, o->data.len, s->err);
+}
+
 static void on_message(struct grpc_call *call, const void *data, size_t len)
 {
         struct session *s = grpc_call_data(call);
@@ -179,7 +188,7 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
         int r = s->failed ? -1 : pb_unpack(&pb__exec_output__descriptor, data, len, &arena, &m, s->err);
         const Pb__ExecOutput *o = (const Pb__ExecOutput *)m;
         if (r == 0 && o->data.len)
-                r = term_write(o->is_stderr ? &s->cli->errs : &s->cli->out, o->data.data, o->data.len, s->err);
+                r = write_output(s, o);
         if (r == 0 && o->exit_code) {
                 s->has_exit_code = true;
                 s->exit_code = (int)o->exit_code->value;
@@ -247,7 +256,7 @@ static int begin(struct session *s, const struct exec_options_cli *o, const stru
 static int exec_run(struct cli *cli, const void *values, const struct args *args, struct err *err)
 {
         const struct exec_options_cli *o = values;
-        struct session s = { .cli = cli, .err = err };
+        struct session s = { .cli = cli, .err = err, .tty = o->tty };
         struct args all = *args;
         struct text_list names;
 

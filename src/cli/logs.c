@@ -3,7 +3,7 @@
 #include "cli/verbs.h"
 
 struct logs_options {
-        bool follow;
+        bool follow, raw;
         int64_t tail;
         const char *stream;
 };
@@ -16,22 +16,27 @@ static const struct opt rows[] = {
             .help = "only the last N lines (all that is kept)"),
         OPT(struct logs_options, OPT_TEXT, stream, .name = "stream", .choices = "stdout|stderr", .arg = "STREAM",
             .help = "only stdout, or only stderr"),
+        OPT(struct logs_options, OPT_FLAG, raw, .name = "raw",
+            .help = "on a terminal too, as it was written: control characters can do anything there"),
 };
 
 struct reader {
         struct cli *cli;
         const char *stream, *id;
+        bool raw;
+        struct term_tail tails[2]; /* of stdout and stderr */
 };
 
 static int on_chunk(void *ctx, const ProtobufCMessage *m, struct err *err)
 {
-        const struct reader *r = ctx;
+        struct reader *r = ctx;
         const Pb__LogChunk *c = (const Pb__LogChunk *)m;
         if (!c)
                 return 0;
         bool wanted = !r->stream || str_case_eq(r->stream, c->is_stderr ? "stderr" : "stdout");
         if (c->data.len && wanted) {
-                int k = term_write(&r->cli->out, c->data.data, c->data.len, err);
+                int k = r->raw ? term_write_raw(&r->cli->out, c->data.data, c->data.len, err)
+                               : term_write_foreign(&r->cli->out, &r->tails[c->is_stderr], c->data.data, c->data.len, err);
                 if (k < 0)
                         return k;
         }
@@ -56,7 +61,7 @@ static int logs_run(struct cli *cli, const void *values, const struct args *args
         q.id = w->id;
         q.follow = o->follow;
         q.tail_lines = o->tail;
-        struct reader reader = { .cli = cli, .stream = o->stream, .id = w->id };
+        struct reader reader = { .cli = cli, .stream = o->stream, .id = w->id, .raw = o->raw };
         r = client_stream(cli, "Logs", &q, &pb__log_chunk__descriptor, 0, on_chunk, &reader, err);
         return r > 0 ? 0 : r;
 }
@@ -65,6 +70,7 @@ const struct verb verb_logs = {
         .name = "logs",
         .args = "NAME",
         .summary = "what a workload wrote",
+        .text = "On a terminal, control characters in it are shown as ?; --raw writes them as they are.",
         .examples = "  berth logs hello\n"
                     "  berth logs -f --tail 20 hello",
         .options = rows,

@@ -150,6 +150,26 @@ static void text_from_elsewhere_cannot_steer_the_terminal(void **state)
         str_fini(&out);
 }
 
+/* Issue 5, A9: bidi controls as well, and what workloads write, in whatever pieces it comes.  R: A9 */
+static void what_a_workload_wrote_cannot_steer_the_terminal(void **state)
+{
+        static const char wrote[] = "a\033]0;x\a\r\nb\tc\xc2\x9b"
+                                    "31m\u200e\u061c\u2066d\xff\u00e9\u65e5\r.";
+        (void)state;
+        for (size_t cut = 0; cut < sizeof(wrote); cut++) {
+                struct str out = STR_INIT;
+                struct term_tail tail = { 0 };
+                term_clean(&out, &tail, wrote, cut, false);
+                term_clean(&out, &tail, wrote + cut, sizeof(wrote) - 1 - cut, true);
+                assert_string_equal(str_c(&out), "a?]0;x?\nb\tc?31m???d?\u00e9\u65e5?.");
+                str_fini(&out);
+        }
+        struct str out = STR_INIT;
+        text_clean(&out, "a\u200f\u2069\u061cb");
+        assert_string_equal(str_c(&out), "a???b");
+        str_fini(&out);
+}
+
 static void widths_and_fits(void **state)
 {
         (void)state;
@@ -174,6 +194,7 @@ int main(void)
                 cmocka_unit_test(utf8_counts_by_columns_not_bytes),
                 cmocka_unit_test(rows_that_come_later_line_up_and_have_no_second_header),
                 cmocka_unit_test(text_from_elsewhere_cannot_steer_the_terminal),
+                cmocka_unit_test(what_a_workload_wrote_cannot_steer_the_terminal),
                 cmocka_unit_test(widths_and_fits),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,7 +35,7 @@ const char *tint_off(const struct term *t, enum tint tint)
         return t->colour && tint != TINT_NONE ? "\033[0m" : "";
 }
 
-int term_write(const struct term *t, const void *data, size_t len, struct err *err)
+int term_write_raw(const struct term *t, const void *data, size_t len, struct err *err)
 {
         const char *p = data;
         while (len > 0) {
@@ -54,6 +54,64 @@ int term_write(const struct term *t, const void *data, size_t len, struct err *e
                 len -= (size_t)n;
         }
         return 0;
+}
+
+/* own: text of ours, with colours. */
+static void clean(struct str *out, const char *p, size_t len, bool own)
+{
+        for (size_t at = 0; at < len;) {
+                size_t n = str_utf8_len(p + at, len - at);
+                bool fine = n == 1 && (own || p[at] == '\n' || p[at] == '\t'); /* our own colours are control characters */
+                if (n && (fine || !str_is_control(p + at, n)))
+                        str_add(out, p + at, n);
+                else if (!(n == 1 && p[at] == '\r' && at + 1 < len && p[at + 1] == '\n')) /* a line break of another system */
+                        str_addc(out, '?');
+                at += n ? n : 1;
+        }
+}
+
+int term_write(const struct term *t, const void *data, size_t len, struct err *err)
+{
+        if (!t->is_tty)
+                return term_write_raw(t, data, len, err);
+        _cleanup_(str_finip) struct str out = STR_INIT;
+        clean(&out, data, len, true);
+        return term_write_raw(t, str_c(&out), out.len, err);
+}
+
+/* Bytes at the end that may be the beginning of a character (or of a line break) whose rest is still to come. */
+static size_t unfinished(const char *p, size_t len)
+{
+        if (len && p[len - 1] == '\r')
+                return 1;
+        for (size_t n = 1; n <= 3 && n <= len; n++) {
+                unsigned char c = (unsigned char)p[len - n];
+                if ((c & 0xc0) == 0x80)
+                        continue;
+                size_t whole = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+                return whole > n ? n : 0;
+        }
+        return 0;
+}
+
+void term_clean(struct str *out, struct term_tail *tail, const void *data, size_t len, bool last)
+{
+        _cleanup_(str_finip) struct str all = STR_INIT;
+        str_add(&all, tail->bytes, tail->n);
+        str_add(&all, data, len);
+        size_t rest = last ? 0 : unfinished(str_c(&all), all.len);
+        clean(out, str_c(&all), all.len - rest, false);
+        memcpy(tail->bytes, str_c(&all) + all.len - rest, rest);
+        tail->n = (unsigned)rest;
+}
+
+int term_write_foreign(const struct term *t, struct term_tail *tail, const void *data, size_t len, struct err *err)
+{
+        if (!t->is_tty)
+                return term_write_raw(t, data, len, err);
+        _cleanup_(str_finip) struct str out = STR_INIT;
+        term_clean(&out, tail, data, len, false);
+        return term_write_raw(t, str_c(&out), out.len, err);
 }
 
 int term_print(const struct term *t, const struct str *text, struct err *err)
@@ -144,8 +202,8 @@ void text_clean(struct str *out, const char *text)
                 size_t n = decode(p, &c);
                 if (c == '\n' || c == '\t' || c == '\r')
                         str_addc(out, ' ');
-                else if (c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069))
-                        str_addc(out, '?'); /* control characters, and those that turn the direction of writing */
+                else if (c < 0 || str_is_control((const char *)p, n))
+                        str_addc(out, '?');
                 else
                         str_add(out, p, n);
                 p += n;

@@ -204,6 +204,8 @@ static const struct rule rules[] = {
         { "ServerConfig", "shutdown_timeout", .text = RULE_DURATION, .max_len = 32 },
         { "ServerConfig", "max_nodes", .min = 0, .max = 1000000 },
         { "ServerConfig", "max_workloads", .min = 0, .max = 10000000 },
+        { "ServerConfig", "agent_networks", .text = RULE_TOKEN, .max_items = 256, .max_len = 64 },
+        { "ServerConfig", "allowed_hosts", .text = RULE_TOKEN, .max_items = 256, .max_len = 253 },
         { "ServerConfig", "operator_labels", .text = RULE_TOKEN, .max_items = 256, .max_len = 317 },
         { "Signing", "cfssl", .text = RULE_URL, .max_len = 1024 },
         { "Signing", "valid", .text = RULE_DURATION, .max_len = 32 },

@@ -135,3 +135,79 @@ bool addr_is_loopback(const char *text)
                 return (ntohl(in.s_addr) >> 24) == 127;
         return str_eq(a.host, "localhost") || (inet_pton(AF_INET6, a.host, &in6) == 1 && IN6_IS_ADDR_LOOPBACK(&in6));
 }
+
+/* ---- networks ---- */
+
+/* Both families as 16 bytes, so that an IPv4 address is the same however it is written. */
+static bool bytes_of(const struct sockaddr *sa, uint8_t ret[static 16])
+{
+        static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+        if (sa->sa_family == AF_INET) {
+                memcpy(ret, mapped, sizeof(mapped));
+                memcpy(ret + 12, &((const struct sockaddr_in *)sa)->sin_addr, 4);
+        } else if (sa->sa_family == AF_INET6)
+                memcpy(ret, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
+        else
+                return false;
+        return true;
+}
+
+bool addr_of_ip(const char *text, struct sockaddr_storage *ret)
+{
+        struct sockaddr_in *in = (struct sockaddr_in *)ret;
+        struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)ret;
+        *ret = (struct sockaddr_storage){ .ss_family = AF_INET };
+        if (inet_pton(AF_INET, text, &in->sin_addr) == 1)
+                return true;
+        *ret = (struct sockaddr_storage){ .ss_family = AF_INET6 };
+        return inet_pton(AF_INET6, text, &in6->sin6_addr) == 1;
+}
+
+int addr_net_parse(const char *text, struct addr_net *ret_net, struct err *err)
+{
+        const char *slash = strchr(text, '/');
+        char host[INET6_ADDRSTRLEN + 1];
+        struct sockaddr_storage ss;
+        struct addr_net net;
+        uint64_t bits = 0;
+        size_t len = slash ? (size_t)(slash - text) : strlen(text);
+        bool good = len < sizeof(host);
+        if (good) {
+                memcpy(host, text, len);
+                host[len] = 0;
+                good = addr_of_ip(host, &ss) && bytes_of((struct sockaddr *)&ss, net.bytes);
+        }
+        unsigned most = good && ss.ss_family == AF_INET ? 32 : 128;
+        if (good && slash)
+                good = str_parse_u64(slash + 1, &bits) == 0 && bits <= most;
+        if (!good)
+                return err_set(err, ERR_INVALID, .msg = fmt("\"%.80s\" is no network", text),
+                               .hint = "write 10.0.0.0/8, fd00::/8 or one address");
+        net.bits = (slash ? (unsigned)bits : most) + (128 - most);
+        *ret_net = net;
+        return 0;
+}
+
+static bool same_bits(const uint8_t *a, const uint8_t *b, unsigned bits)
+{
+        return memcmp(a, b, bits / 8) == 0 && (bits % 8 == 0 || ((a[bits / 8] ^ b[bits / 8]) & (0xff << (8 - bits % 8)) & 0xff) == 0);
+}
+
+bool addr_net_has(const struct addr_net *net, const struct sockaddr *sa)
+{
+        uint8_t bytes[16];
+        return bytes_of(sa, bytes) && same_bits(net->bytes, bytes, net->bits);
+}
+
+bool addr_is_nowhere(const struct sockaddr *sa)
+{
+        static const char *const nets[] = {
+                "169.254.0.0/16", "224.0.0.0/4", "0.0.0.0/8", "255.255.255.255", "fe80::/10", "ff00::/8", "::"
+        };
+        for (size_t i = 0; i < ARRAY_LEN(nets); i++) {
+                struct addr_net net;
+                if (addr_net_parse(nets[i], &net, NULL) == 0 && addr_net_has(&net, sa))
+                        return true;
+        }
+        return false;
+}

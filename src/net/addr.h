@@ -25,4 +25,17 @@ int addr_listen(const char *text, const char *what, int backlog, uint16_t *ret_p
 /* "10.0.0.1:4711" or "[::1]:4711". */
 const char *addr_format(const struct sockaddr *sa, char buf[static ADDR_TEXT_MAX]);
 
+/* Some addresses: "10.0.0.0/8", "fd00::/8", or one alone. */
+struct addr_net {
+        uint8_t bytes[16]; /* IPv4 as ::ffff:a.b.c.d */
+        unsigned bits;
+};
+int addr_net_parse(const char *text, struct addr_net *ret_net, struct err *err);
+bool addr_net_has(const struct addr_net *net, const struct sockaddr *sa);
+/* An address that only the same link knows, or nobody in particular: link-local, multicast, unspecified. What answers there (metadata services of clouds, neighbours) is nobody's
+ * business who only names it. */
+bool addr_is_nowhere(const struct sockaddr *sa);
+/* "10.0.0.1" or "::1", without a port, as a socket address. False: it is a name. */
+bool addr_of_ip(const char *text, struct sockaddr_storage *ret);
+
 #endif

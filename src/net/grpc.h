@@ -185,12 +185,17 @@ enum grpc_channel_state {
         GRPC_CHANNEL_BACKOFF, /* the last try failed; the next one is timed */
 };
 
+struct sockaddr;
 struct grpc_channel_options {
         struct tls *tls;         /* NULL: in the clear; a reference is taken */
         const char *token;       /* sent with every call: "authorization: Bearer TOKEN"; copied. NULL: none */
         const char *server_name; /* what the certificate must carry, and :authority; NULL: the target's host */
         const char *node_id;     /* a peer whose certificate is that of another node is not talked to; copied. NULL: whoever it is */
-        struct rng *rng;         /* jitter; borrowed; NULL: the channel seeds one of its own */
+        bool to_server;          /* a peer whose certificate is that of a node or a user, and of no server, is not talked to */
+        /* May this address be connected to? Asked of what names turned out to be, too. NULL: every one. */
+        bool (*may_dial)(void *ctx, const struct sockaddr *sa);
+        void *dial_ctx;
+        struct rng *rng; /* jitter; borrowed; NULL: the channel seeds one of its own */
         /* 0 anywhere: the default */
         size_t max_message_bytes;     /* received: 4 MiB */
         size_t max_header_bytes;      /* 16 KiB */

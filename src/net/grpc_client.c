@@ -64,6 +64,8 @@ struct grpc_channel {
         struct sockaddr_storage addresses[ADDRESSES_MAX];
         unsigned n_addresses, address_at;
         int fd; /* being connected; -1: none */
+        bool (*may_dial)(void *ctx, const struct sockaddr *sa);
+        void *dial_ctx;
         struct event *connect_event;
         struct err last;
 };
@@ -366,6 +368,12 @@ static void try_next_address(struct grpc_channel *ch)
                 const struct sockaddr *sa = (struct sockaddr *)&ch->addresses[ch->address_at++];
                 socklen_t len = sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 
+                if (ch->may_dial && !ch->may_dial(ch->dial_ctx, sa)) {
+                        char text[ADDR_TEXT_MAX];
+                        err_set(&ch->last, ERR_DENIED, .msg = fmt("cannot connect to %s", target_text(ch)),
+                                .detail = fmt("%s is an address that is not called from here", addr_format(sa, text)));
+                        continue;
+                }
                 ch->fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
                 if (ch->fd >= 0 && (connect(ch->fd, sa, len) == 0 || errno == EINPROGRESS) &&
                     (ch->connect_event = event_new(ch->host.base, ch->fd, EV_WRITE, on_connect, ch))) {
@@ -598,6 +606,9 @@ int grpc_channel_create(struct event_base *base, const char *target, const struc
         ch->host.channel = ch;
         ch->fd = -1;
         ch->server_name = str_empty(o->server_name) ? NULL : mem_strdup(o->server_name);
+        ch->host.to_server = o->to_server;
+        ch->may_dial = o->may_dial;
+        ch->dial_ctx = o->dial_ctx;
         ch->host.node_id = str_empty(o->node_id) ? NULL : mem_strdup(o->node_id);
         if (!str_empty(o->token)) {
                 struct str text = STR_INIT;

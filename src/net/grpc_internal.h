@@ -44,6 +44,7 @@ struct grpc_host {
         int64_t first_message_ms;       /* server */
         struct grpc_expected *expected; /* server: see grpc_expect.c */
         char *node_id;                  /* channel: see grpc_channel_options */
+        bool to_server;                 /* the same */
         bool ending;                    /* new calls get no callbacks: an on_close that starts another call must not keep us from ending */
         size_t queued_bytes, max_answer_bytes; /* of all connections; 0: no bound */
         size_t intake_bytes;                   /* from one connection in one turn; 0: the default */

@@ -509,6 +509,11 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
                                  fmt("its certificate is that of %.128s", tls_identity_words(conn->identity)));
                         return;
                 }
+                if (conn->host->to_server && conn->identity && !tls_identity_is_server(conn->identity)) {
+                        end_with(conn, ERR_DENIED, "the peer is no server",
+                                 fmt("its certificate is that of %.128s", tls_identity_words(conn->identity)));
+                        return;
+                }
                 grpc_conn_flush_soon(conn);
                 return;
         }

@@ -492,6 +492,42 @@ static void a_node_is_not_taken_for_another(void **state)
         rig_stop(&r);
 }
 
+/* Issue 5, A9: no node can pose as a server, whatever host name its certificate has. R: C32 A13 */
+static void a_node_is_not_taken_for_a_server(void **state)
+{
+        static const struct {
+                const char *uri;
+                enum grpc_status status;
+        } cases[] = { { "spiffe://berth/node/n2", GRPC_UNAVAILABLE },
+                      { "spiffe://berth/user/ann", GRPC_UNAVAILABLE },
+                      { "spiffe://berth/server/s1", GRPC_OK },
+                      { "https://example.org/made-by-another-tool", GRPC_OK } };
+        struct rig r;
+        struct err err;
+        (void)state;
+
+        rig_start(&r, TLS_PEER_NONE);
+        for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+                struct probe p = { 0 };
+                struct tls *tls = NULL;
+                struct grpc_channel *ch = NULL;
+                issue(&r, &r.ca, "server", "peer", cases[i].uri);
+                assert_int_equal(tls_reload(r.server_tls, &err), 0);
+                assert_int_equal(tls_client_create(&(struct tls_options){ .ca_file = in_dir(&r, "ca.crt") }, &tls, &err), 0);
+                assert_int_equal(
+                    grpc_channel_create(r.base, r.target, &(struct grpc_channel_options){ .tls = tls, .to_server = true }, &ch, &err), 0);
+                probe_unary(&p, ch, SERVICE "Echo", "x", NULL);
+                UNTIL(r.base, p.closed);
+                assert_int_equal(p.status, cases[i].status);
+                if (p.status != GRPC_OK)
+                        assert_non_null(strstr(p.message, "the peer is no server"));
+                probe_fini(&p);
+                grpc_channel_destroy(ch);
+                tls_unref(tls);
+        }
+        rig_stop(&r);
+}
+
 /* An RSA key whose public exponent is as long as its modulus: checking what it signed takes a hundred times as long. */
 static EVP_PKEY *slow_rsa(void)
 {
@@ -628,6 +664,7 @@ int main(void)
                 cmocka_unit_test(bad_options_are_refused_with_a_reason),
                 cmocka_unit_test(certificates_verify_as_they_should),
                 cmocka_unit_test(a_node_is_not_taken_for_another),
+                cmocka_unit_test(a_node_is_not_taken_for_a_server),
                 cmocka_unit_test(a_request_with_an_unusual_key_is_refused),
                 cmocka_unit_test(a_request_is_signed_for_its_key_and_with_our_names_only),
         };

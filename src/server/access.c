@@ -26,7 +26,6 @@
 #define LOOKS_PER_SWEEP 20 /* ... and at the latest after so many, for those whose time is over */
 #define GUARDED_MANY 4096
 #define SHARES 8 /* one caller's part of the streams that there can be is one of so many */
-#define COOKIE "berth_token="
 
 struct access_token {
         char *name, *node_id;
@@ -294,9 +293,9 @@ static int role_from(const char *name)
 /* Other servers of the same host share our cookies, and may have one whose name ends as ours. */
 const char *access_cookie(const char *cookie)
 {
-        for (const char *at = cookie; at && (at = strstr(at, COOKIE)); at++)
+        for (const char *at = cookie; at && (at = strstr(at, TOKEN_COOKIE)); at++)
                 if (at == cookie || at[-1] == ' ' || at[-1] == ';')
-                        return at + strlen(COOKIE);
+                        return at + strlen(TOKEN_COOKIE);
         return NULL;
 }
 
@@ -318,6 +317,12 @@ static const char *token_text(const struct credentials *c, char buf[static 256])
         memcpy(buf, text, len);
         buf[len] = 0;
         return buf;
+}
+
+const char *access_token_of(const struct credentials *c, char buf[static 256])
+{
+        const char *text = token_text(c, buf);
+        return text ? text : "";
 }
 
 #define PASSES (-1)

@@ -44,6 +44,10 @@ struct credentials access_of_grpc(const struct grpc_call *call);
 /* Where the token begins in the header Cookie, up to ';', ' ' or its end; NULL: it has none. */
 const char *access_cookie(const char *cookie);
 
+/* The token in them, in buf; "": none. */
+const char *access_token_of(const struct credentials *c, char buf[static 256]);
+#define TOKEN_COOKIE "berth_token=" /* where the dashboard's is */
+
 struct caller {
         char actor[65];
         int role;         /* Pb__Role__E; unset: none (a server that speaks for nobody) */

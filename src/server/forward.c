@@ -92,6 +92,7 @@ static struct grpc_channel *channel(struct forward *f, struct err *err)
         if (open_tls(f, err) < 0)
                 return NULL;
         struct grpc_channel_options o = { .tls = f->tls,
+                                          .to_server = true,
                                           .max_message_bytes = MESSAGE_BYTES,
                                           .max_queued_bytes = QUEUED_BYTES,
                                           .max_waiting_calls = f->io->s->opt.max_calls,

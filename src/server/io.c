@@ -15,6 +15,7 @@
 #include "server/join.h"
 #include "server/key.h"
 #include "server/plans.h"
+#include "server/reach.h"
 #include "server/reader.h"
 #include <event2/event.h>
 #include <stdio.h>
@@ -379,7 +380,8 @@ static int io_open(struct io *io, struct err *err)
         event_add(io->wake, NULL);
         io->nudge = event_new(io->base, -1, 0, on_nudge, io);
         int r = open_tls(io, err);
-        if (r < 0 || (r = join_create(io, &io->join, err)) < 0 || (r = rest_open(io, err)) < 0 || (r = rpc_open(io, err)) < 0)
+        if (r < 0 || (r = reach_create(&s->opt, &io->reach, err)) < 0 || (r = join_create(io, &io->join, err)) < 0 ||
+            (r = rest_open(io, err)) < 0 || (r = rpc_open(io, err)) < 0)
                 return r;
         if (io->http)
                 real_address(s->opt.http_address, http_server_port(io->http), s->http_address, sizeof(s->http_address));
@@ -404,6 +406,7 @@ static void io_close(struct io *io)
         events_destroy(io->events);
         access_destroy(io->access);
         join_destroy(io->join);
+        reach_destroy(io->reach);
         if (io->wake)
                 event_free(io->wake);
         if (io->files)

@@ -60,6 +60,7 @@ struct io {
         char cluster_id[65];     /* "": not asked for yet */
         bool leads;              /* this server decides; else it passes on what wants a decision (forward.h) */
         struct forward *forward; /* to the leader */
+        struct reach *reach;     /* whom we call, and by which names we are called */
         bool stopping;
         int draining; /* doors that are not empty yet */
 };

@@ -20,8 +20,9 @@
 
 /* Written down once more, by hand: a row of the table that changes sides changes this list too. */
 static const char *const for_anybody[] = { "GetHealth",    "GetOpenAPI", "GetPage",  "Reflection", "ReflectionAlpha",
-                                           "PersysHealth", "GetTrust",   "JoinNode", NULL };
-static const char *const for_viewers[] = { "GetWorkload",
+                                           "PersysHealth", "GetTrust",   "JoinNode", "Logout",     NULL };
+static const char *const for_viewers[] = { "Login",
+                                           "GetWorkload",
                                            "ListWorkloads",
                                            "ExplainWorkload",
                                            "GetLogs",

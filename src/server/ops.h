@@ -28,6 +28,8 @@ enum op_kind {
         OP_PAGE,
         OP_PERSYS,     /* the control dialect of others: persys.h. Below /persys/ over HTTP, and no part of the OpenAPI document */
         OP_REFLECTION, /* what is served, for tools: reflection.h */
+        OP_LOGIN,      /* rest.c: the caller's token becomes a cookie that scripts cannot read; */
+        OP_LOGOUT,     /* and is taken away */
         OP_TRUST,      /* join.h: the CAs; */
         OP_JOIN,       /* a certificate by a join token; */
         OP_RENEW,      /* and by another certificate */

@@ -15,6 +15,7 @@
 #include "server/io.h"
 #include "server/persys.h"
 #include "server/persys_map.h"
+#include "server/reach.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -540,6 +541,8 @@ static void register_node(struct persys *p)
         else if (!c || c->cpu_total_millicores <= 0 || c->memory_total_mb <= 0)
                 answer_register(p, "totalCPU and totalMemory must be positive", 0);
         else if (persys_to_hello(&p->memory, r, p->peer, &hello, &err) < 0 || validate_hello(hello, &err) < 0)
+                answer_register(p, whole_text(p, &err), 0);
+        else if (reach_check_endpoint(p->io->reach, hello->ip, hello->agent_endpoint, &err) < 0)
                 answer_register(p, whole_text(p, &err), 0);
         else {
                 struct credentials shown = shown_by(p);

@@ -248,6 +248,8 @@ int push_register(struct push *p, const Pb__Hello *hello, const char *request_id
         n->asked = session;
         mem_free(n->asked_target);
         n->asked_target = dial_target(hello);
+        mem_free(n->asked_caller);
+        n->asked_caller = mem_strdup(hello->ip);
         n->fn = fn;
         n->ctx = ctx;
         n->answer_by_ms = mono_ms() + ANSWER_MS;
@@ -302,7 +304,7 @@ static void on_welcome(struct push *p, struct push_node *n, const struct effect 
         if (w->accepted) {
                 log_info("agent registered", LOG_S("node", n->id), LOG_I("session", e->session & ~PUSH_SESSION),
                          LOG_S("endpoint", n->asked_target));
-                push_node_begin(n, e->session, n->asked_target);
+                push_node_begin(n, e->session, n->asked_target, n->asked_caller);
         } else {
                 log_warn("agent refused", LOG_S("node", n->id), LOG_S("reason", w->reason));
                 if (!n->session)

@@ -8,6 +8,7 @@
 #include "server/push_calls.h"
 #include "server/push_spec.h"
 #include "server/push_status.h"
+#include "server/reach.h"
 #include <event2/event.h>
 #include <string.h>
 
@@ -115,16 +116,24 @@ void push_node_destroy(struct push_node *n)
         mem_free(n->id);
         mem_free(n->target);
         mem_free(n->asked_target);
+        mem_free(n->asked_caller);
+        mem_free(n->caller);
         mem_free(n->why);
         mem_free(n);
 }
 
-void push_node_begin(struct push_node *n, uint64_t session, const char *target)
+static bool may_dial(void *ctx, const struct sockaddr *sa)
+{
+        const struct push_node *n = ctx;
+        return reach_may_dial(n->io->reach, n->caller, sa);
+}
+
+void push_node_begin(struct push_node *n, uint64_t session, const char *target, const char *caller)
 {
         push_node_end(n);
         n->session = session;
         n->no_actions = false; /* it may be another version now */
-        if (n->channel && str_eq(n->target, target))
+        if (n->channel && str_eq(n->target, target) && str_eq(n->caller, caller))
                 return;
         struct grpc_channel *old = n->channel;
         n->channel = NULL;
@@ -133,9 +142,13 @@ void push_node_begin(struct push_node *n, uint64_t session, const char *target)
         n->closing = false;
         mem_free(n->target);
         n->target = mem_strdup(target);
+        mem_free(n->caller);
+        n->caller = mem_strdup(caller ? caller : "");
         struct err err = { 0 };
         struct grpc_channel_options o = { .tls = push_tls(n->io),
                                           .node_id = n->id,
+                                          .may_dial = may_dial,
+                                          .dial_ctx = n,
                                           .rng = &n->io->rng,
                                           .connect_timeout_ms = CONNECT_MS,
                                           .max_message_bytes = LIST_BYTES_MAX };

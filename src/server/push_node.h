@@ -77,11 +77,12 @@ struct push_ghost {
 struct push_node {
         struct io *io;
         char *id, *target;
+        char *caller; /* the address that it registered from: see reach.h */
         struct grpc_channel *channel;
         uint64_t session; /* 0: none yet */
         /* a registration that waits for the core; 0: none */
         uint64_t asked;
-        char *asked_target;
+        char *asked_target, *asked_caller;
         push_answer *fn; /* NULL: answered already */
         void *ctx;
         int64_t answer_by_ms;
@@ -116,7 +117,7 @@ struct push_node {
 struct push_node *push_node_create(struct io *io, const char *id);
 void push_node_destroy(struct push_node *n);
 /* A session begins (or another one takes its place): nothing is known, everything comes with its plan. */
-void push_node_begin(struct push_node *n, uint64_t session, const char *target);
+void push_node_begin(struct push_node *n, uint64_t session, const char *target, const char *caller);
 void push_node_end(struct push_node *n); /* the session is over: wishes are forgotten, the agent is left as it is */
 void push_node_effect(struct push_node *n, const struct effect *e, uint64_t epoch);
 /* A heartbeat says that this unit is in this state: if that is news, the agent is asked. */

@@ -9,8 +9,10 @@
 #include "server/io.h"
 #include "server/key.h"
 #include "server/persys.h"
+#include "server/reach.h"
 #include "server/reader.h"
 #include "server/web.h"
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -187,21 +189,6 @@ static bool is_foreign_write(const struct http_request *req)
         return !p || !host || strcmp(p + 3, host) != 0;
 }
 
-/* A page whose name was made to point to this machine is of one origin with us, for the browser. Where nobody is asked who they are, only the machine's own names are taken: addresses, names
- * without a dot, and what is below localhost. */
-static bool is_for_another_name(const struct io *io, const struct http_request *req)
-{
-        const char *host = http_header(req, "Host");
-        if (io->s->opt.auth || !host || !io_is_loopback(io->s->opt.http_address))
-                return false;
-        size_t len = strcspn(host, ":");
-        if (host[0] == '[' || !memchr(host, '.', len))
-                return false;
-        char name[256];
-        snprintf(name, sizeof(name), "%.*s", (int)len, host);
-        return !tls_is_address(name) && !str_ends(name, ".localhost");
-}
-
 static void on_call_close(struct http_request *req, void *ctx)
 {
         struct call *call = ctx;
@@ -261,6 +248,17 @@ static void begin_call(const struct door *door, struct http_request *req, const 
                 call_send(call);
 }
 
+/* The token that this call came with, as a cookie that scripts cannot read and other sites' pages cannot make the browser send. token "": none any more. */
+static void reply_cookie(struct io *io, struct http_request *req, const char *token)
+{
+        const char *cookie =
+            fmt(TOKEN_COOKIE "%s; Path=/; HttpOnly; SameSite=Strict%s%s", token, io->tls ? "; Secure" : "", token[0] ? "" : "; Max-Age=0");
+        http_reply(req, 200,
+                   (struct http_field[]){ HTTP_FIELD("Set-Cookie", cookie), HTTP_FIELD("Content-Type", "application/json"),
+                                          HTTP_FIELD("Cache-Control", "no-store"), HTTP_FIELD_END },
+                   "{}\n", 3);
+}
+
 static void serve(struct http_request *req, void *ctx)
 {
         const struct door *door = ctx;
@@ -272,10 +270,10 @@ static void serve(struct http_request *req, void *ctx)
                 http_reply_err(req, 0, &err);
                 return;
         }
-        if (is_for_another_name(io, req)) {
-                err_set(&err, ERR_DENIED, .msg = "this server asks nobody who they are, so it is for this machine only",
+        if (!reach_answers(io->reach, http_header(req, "Host"))) {
+                err_set(&err, ERR_DENIED, .msg = "this server is not known by that name",
                         .detail = fmt("the request is for the host \"%.100s\"", http_header(req, "Host")),
-                        .hint = "use 127.0.0.1 or localhost; others get in with tokens (docs/access.md)");
+                        .hint = "use its address, or a name of its certificate; others are listed in allowed_hosts of its configuration");
                 http_reply_err(req, 0, &err);
                 return;
         }
@@ -324,6 +322,15 @@ static void serve(struct http_request *req, void *ctx)
                 }
                 access_guard_http(io->access, req, &shown);
                 relays_http_logs(io->relays, door->op, req, &who, (Pb__LogsRequest *)request);
+                break;
+        case OP_LOGIN: {
+                char token[256];
+                reply_cookie(io, req, access_token_of(&shown, token));
+                OPENSSL_cleanse(token, sizeof(token));
+                break;
+        }
+        case OP_LOGOUT:
+                reply_cookie(io, req, "");
                 break;
         case OP_HEALTH:
                 reply_health(io, req);

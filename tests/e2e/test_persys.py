@@ -1,4 +1,5 @@
 """A client written for persys.control.v1, or for its HTTP gateway, with berth as its endpoint (docs/compat-persys.md)."""
+import os
 import threading
 import time
 import unittest
@@ -110,6 +111,21 @@ class Nodes(Persys):
         self.assertEqual((r.accepted, r.reason, r.heartbeat_interval_seconds), (True, "registered", 7))
         self.assertAlmostEqual(r.lease_expires_at.seconds, time.time() + 28, delta=10)
         self.assertEqual(p.GetNode(node_id="n").node.grpc_endpoint, "127.0.0.1:50051", "no host: where the call came from; port 0: the usual one")
+
+    # Issue 5, A9: a registration makes the server call an address; not any. R: A9 C39
+    def test_only_the_callers_own_address_or_allowed_networks_are_called(self):
+        _, p = self.start()
+        for endpoint in ("10.9.9.9:50051", "169.254.169.254:80", "[fe80::1]:80", "0.0.0.0:50051"):
+            r = p.RegisterNode(node_id="n", grpc_endpoint=endpoint, capabilities=CAPABLE)
+            self.assertFalse(r.accepted, endpoint)
+            self.assertIn("is not called from here", r.reason)
+        self.assertEqual(len(p.ListNodes().nodes), 0)
+        with open(os.path.join(self.c.dir, "networks.yaml"), "w") as f:
+            f.write("agent_networks: [10.9.0.0/16, 0.0.0.0/0]\n")
+        self.c.server_args += ["--config", os.path.join(self.c.dir, "networks.yaml")]
+        p = self.restart()
+        self.assertTrue(p.RegisterNode(node_id="n", grpc_endpoint="10.9.9.9:50051", capabilities=CAPABLE).accepted)
+        self.assertFalse(p.RegisterNode(node_id="m", grpc_endpoint="169.254.169.254:80", capabilities=CAPABLE).accepted, "whatever is configured")
 
     # R: C3 C9 A6
     def test_heartbeats(self):

@@ -390,7 +390,7 @@ static const Pb__WorkloadType__E *cluster_types_now(struct runtime *rt)
 static int call_now(struct runtime *rt, const char *method, const ProtobufCMessage *request, struct grpc_reply *ret, struct err *err)
 {
         struct grpc_channel_options opt = {
-                .tls = rt->tls, .token = rt->token, .server_name = rt->server_name, .max_message_bytes = REPLY_MAX_BYTES
+                .tls = rt->tls, .token = rt->token, .server_name = rt->server_name, .to_server = true, .max_message_bytes = REPLY_MAX_BYTES
         };
         struct str packed = STR_INIT;
         int r;
@@ -588,6 +588,7 @@ static int cluster_open(const struct runtime_options *opt, struct runtime **ret,
                 struct grpc_channel_options cho = { .tls = rt->tls,
                                                     .token = rt->token,
                                                     .server_name = rt->server_name,
+                                                    .to_server = true,
                                                     .backoff_max_ms = AGAIN_MAX_MS / 2,
                                                     .max_message_bytes = REPLY_MAX_BYTES };
 
