@@ -143,7 +143,7 @@ static int agent_verb(struct cli *cli, const void *values, const struct args *ar
         int r = fill_labels(cli, &cli->arena, &f->labels, &o, err);
         if (r < 0)
                 return r;
-        o.server = client_address(cli, NULL);
+        o.server = client_address_of_agent(cli);
         o.cpu = f->cpu_milli;
         o.memory_mb = f->memory_bytes >> 20;
         o.disk_gb = f->disk_bytes >> 30;

@@ -35,10 +35,12 @@ struct cli {
         const struct verb *verb;
         struct common_options common;
         struct term out, errs;
-        struct arena arena;    /* for what lives as long as the verb */
-        struct client *client; /* opened at the first call */
-        char request_id[64];   /* of the last failed call, for reports of internal errors */
-        bool quiet;            /* completion: never say anything */
+        struct arena arena;                 /* for what lives as long as the verb */
+        struct client *client;              /* opened at the first call */
+        struct Pb__ProfileContext *context; /* of the address that was found; NULL: it came from elsewhere */
+        const char *distrust;               /* why an address that is there is not used; NULL: there is none */
+        char request_id[64];                /* of the last failed call, for reports of internal errors */
+        bool quiet;                         /* completion: never say anything */
 };
 
 enum verb_group { VERBS_WORKLOADS, VERBS_NODES, VERBS_CLUSTER, VERBS_PROGRAMS, VERBS_OTHER, _VERB_GROUP_MAX };

@@ -2,6 +2,7 @@
 #include "cli/client.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "cli/profile.h"
 #include "model/pb.h"
 #include "net/grpc.h"
 #include <event2/event.h>
@@ -50,16 +51,40 @@ static const char *with_ports(struct arena *arena, const char *addresses)
         return arena_strdup(arena, str_c(&out));
 }
 
-const char *client_address(struct cli *cli, const char **ret_source)
+/* Below the directory that the user stands in: only what is theirs counts. */
+static const char *address_here(struct cli *cli, const char **ret_source)
 {
-        const char *source, *address = NULL, *data = getenv("BERTH_DATA"), *env = getenv("BERTH_SERVER");
+        const char *why = NULL;
+        *ret_source = "./.berth/server.address";
+        if (profile_trusts(&cli->arena, "./.berth", "server.address", &why))
+                return client_address_file(&cli->arena, "./.berth");
+        if (why) /* said when a server is called: see client_open() */
+                cli->distrust = why;
+        return NULL;
+}
+
+static const char *address_of(struct cli *cli, bool contexts, const char **ret_source)
+{
+        const char *source = NULL, *address = NULL, *data = getenv("BERTH_DATA"), *env = getenv("BERTH_SERVER");
+        Pb__Profile *profile = NULL;
+        struct err ignored = { 0 };
+        cli->context = NULL;
+        cli->distrust = NULL;
         if (!str_empty(cli->common.server)) {
                 address = cli->common.server;
                 source = str_eq(address, env) ? "BERTH_SERVER" : "--server";
-        } else {
-                data = str_empty(data) ? "./.berth" : data;
+        } else if (!str_empty(data)) {
                 address = client_address_file(&cli->arena, data);
                 source = arena_printf(&cli->arena, "%s/server.address", data);
+        } else {
+                if (contexts && profile_read(&cli->arena, &profile, &ignored) < 0)
+                        cli->distrust = arena_strdup(&cli->arena, err_line(&ignored));
+                cli->context = profile ? profile_find(profile, NULL) : NULL;
+                if (cli->context) {
+                        address = cli->context->server;
+                        source = arena_printf(&cli->arena, "context %s", cli->context->name);
+                } else if (!cli->distrust)
+                        address = address_here(cli, &source);
         }
         if (!address) {
                 address = SERVER_DEFAULT;
@@ -71,12 +96,29 @@ const char *client_address(struct cli *cli, const char **ret_source)
         return address;
 }
 
+const char *client_address(struct cli *cli, const char **ret_source)
+{
+        return address_of(cli, true, ret_source);
+}
+
+const char *client_address_of_agent(struct cli *cli)
+{
+        return address_of(cli, false, NULL);
+}
+
 static int open_tls(struct cli *cli, struct client *c, struct err *err)
 {
         const struct common_options *o = &cli->common;
-        if (!o->tls_ca && !o->tls_cert && !o->tls_key)
-                return 0;
+        const Pb__ProfileContext *x = cli->context;
         struct tls_options options = { .ca_file = o->tls_ca, .cert_file = o->tls_cert, .key_file = o->tls_key };
+        if (x && !o->tls_ca)
+                options.ca_file = str_empty(x->tls_ca) ? NULL : x->tls_ca;
+        if (x && !o->tls_cert && !str_empty(x->tls_cert)) {
+                options.cert_file = x->tls_cert;
+                options.key_file = str_empty(x->tls_key) ? NULL : x->tls_key;
+        }
+        if (!options.ca_file && !options.cert_file && !options.key_file)
+                return 0;
         return tls_client_create(&options, &c->tls, err);
 }
 
@@ -118,10 +160,15 @@ int client_open(struct cli *cli, struct event_base **ret_base, struct grpc_chann
                 c->address = client_address(cli, &c->source);
                 c->base = event_base_new();
                 const char *token = NULL;
-                int r = !c->base ? err_set(err, ERR_NOMEM, .msg = "cannot make an event loop") : open_tls(cli, c, err);
+                int r = cli->distrust ? err_set(err, ERR_DENIED, .msg = "whose server this is cannot be told", .detail = cli->distrust,
+                                                .hint = "say which one: --server ADDRESS, or berth login ADDRESS")
+                        : !c->base    ? err_set(err, ERR_NOMEM, .msg = "cannot make an event loop")
+                                      : open_tls(cli, c, err);
                 if (r == 0)
                         r = client_token(cli, &token, err);
-                if (r == 0 && !token)
+                if (r == 0 && !token && cli->context)
+                        token = str_empty(cli->context->token) ? NULL : cli->context->token;
+                else if (r == 0 && !token)
                         token = token_beside(cli, c->source);
                 if (r == 0) {
                         struct grpc_channel_options options = { .tls = c->tls,

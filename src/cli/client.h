@@ -1,6 +1,7 @@
 /* cli/client.h: the server as the verbs see it: blocking calls of berth.v1.Control by gRPC.
  *
- * Where the server is: --server, else BERTH_SERVER, else the grpc= line of ${BERTH_DATA:-./.berth}/server.address, else 127.0.0.1:8085.
+ * Where the server is: --server, else BERTH_SERVER, else the grpc= line of $BERTH_DATA/server.address, else the context in use (profile.h), else ./.berth/server.address if it is
+ * the user's own, else 127.0.0.1:8085. A context brings its token and certificates, for that server only.
  * Who asks: --token, else BERTH_TOKEN, else the file of --token-file or BERTH_TOKEN_FILE, else, if the address came from server.address, the file admin.token beside it,
  * which a server writes at its first start and only its owner can read.
  * A failed call gives the server's own message, detail and hint. Replies live in the arena that the caller gave.
@@ -15,6 +16,8 @@
 
 /* Which address, and in ret_source (may be NULL) where that came from, for messages. Both live in the cli's arena. */
 const char *client_address(struct cli *cli, const char **ret_source);
+/* The same for an agent, which has no contexts. */
+const char *client_address_of_agent(struct cli *cli);
 /* The token of --token, --token-file and the environment, in the cli's arena; NULL: none. */
 int client_token(struct cli *cli, const char **ret_token, struct err *err);
 /* Like client_address(), for a given data directory and without the cli's options. NULL if no server wrote its address there. */

@@ -15,7 +15,8 @@ void help_all(struct str *out)
                                 str_addf(out, "  %-12s %s\n", verbs[i]->name, verbs[i]->summary);
         }
         str_adds(out, "\nberth help VERB says more. A NAME may be the unique beginning of one.\n"
-                      "The server is found by --server, BERTH_SERVER, ./.berth/server.address, or at 127.0.0.1:8085.\n"
+                      "The server is found by --server, BERTH_SERVER, BERTH_DATA, the context of berth login, ./.berth/server.address, or "
+                      "at 127.0.0.1:8085.\n"
                       "Exit status: 0 ok, 1 failed, 2 usage, 3 auth, 4 not found, 5 conflict, 6 try again, 7 internal.\n");
 }
 

@@ -34,6 +34,8 @@ const struct verb *const verbs[] = {
         &verb_doctor,
         &verb_quota,
         &verb_token,
+        &verb_login,
+        &verb_context,
         &verb_ca,
         &verb_backup,
         &verb_restore,

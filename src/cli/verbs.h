@@ -1,4 +1,4 @@
-/* cli/verbs.h: the verbs, each defined in the file of its name (stop.c: stop, start; cordon.c: cordon, uncordon, disable; fence.c: fence, release; label.c: label, capacity; help.c: help, man). */
+/* cli/verbs.h: the verbs, each defined in the file of its name (stop.c: stop, start; cordon.c: cordon, uncordon, disable; fence.c: fence, release; label.c: label, capacity; context.c: login, context; help.c: help, man). */
 #ifndef BERTH_CLI_VERBS_H
 #define BERTH_CLI_VERBS_H
 
@@ -14,6 +14,7 @@ extern const struct verb verb_cluster;
 extern const struct verb verb_complete;
 extern const struct verb verb_completion;
 extern const struct verb verb_config;
+extern const struct verb verb_context;
 extern const struct verb verb_cordon;
 extern const struct verb verb_delete;
 extern const struct verb verb_describe;
@@ -32,6 +33,7 @@ extern const struct verb verb_get;
 extern const struct verb verb_help;
 extern const struct verb verb_key;
 extern const struct verb verb_label;
+extern const struct verb verb_login;
 extern const struct verb verb_logs;
 extern const struct verb verb_migrate_store;
 extern const struct verb verb_man;

@@ -187,8 +187,9 @@ enum grpc_channel_state {
 
 struct sockaddr;
 struct grpc_channel_options {
-        struct tls *tls;         /* NULL: in the clear; a reference is taken */
-        const char *token;       /* sent with every call: "authorization: Bearer TOKEN"; copied. NULL: none */
+        struct tls *tls; /* NULL: in the clear; a reference is taken */
+        const char *
+            token; /* sent with every call: "authorization: Bearer TOKEN"; copied. NULL: none. Without TLS only to this machine: ERR_DENIED */
         const char *server_name; /* what the certificate must carry, and :authority; NULL: the target's host */
         const char *node_id;     /* a peer whose certificate is that of another node is not talked to; copied. NULL: whoever it is */
         bool to_server;          /* a peer whose certificate is that of a node or a user, and of no server, is not talked to */

@@ -597,6 +597,19 @@ static int parse_targets(struct grpc_channel *ch, const char *text, struct err *
 
 #define OR_DEFAULT(value, fallback) ((value) ? (value) : (fallback))
 
+/* A token that is read on the way is as good as a stolen one: in the clear it goes no further than this machine. */
+static int check_token(const struct grpc_channel *ch, struct err *err)
+{
+        for (unsigned i = 0; ch->authorization && !ch->tls && i < ch->n_targets; i++) {
+                const char *host = ch->targets[i].host;
+                if (host[0] && !str_case_eq(host, "localhost") && !str_eq(host, "::1") &&
+                    !(str_starts(host, "127.") && tls_is_address(host)))
+                        return err_set(err, ERR_DENIED, .msg = fmt("a token is not sent to %s in the clear", ch->target_texts[i]),
+                                       .hint = "use TLS: --tls-ca FILE, with the CA of the server's certificate (docs/tls.md)");
+        }
+        return 0;
+}
+
 int grpc_channel_create(struct event_base *base, const char *target, const struct grpc_channel_options *options,
                         struct grpc_channel **ret_channel, struct err *err)
 {
@@ -636,7 +649,7 @@ int grpc_channel_create(struct event_base *base, const char *target, const struc
         ch->ctx = o->ctx;
         signal(SIGPIPE, SIG_IGN);
         int r = grpc_host_init(&ch->host, base, err);
-        if (r < 0 || (r = parse_targets(ch, target, err)) < 0)
+        if (r < 0 || (r = parse_targets(ch, target, err)) < 0 || (r = check_token(ch, err)) < 0)
                 return r;
         ch->timer = evtimer_new(base, on_timer, ch);
         if (!ch->timer)
