@@ -137,6 +137,8 @@ static void see_node(struct sim *s, const Pb__Event *e)
         struct watched_node *n = node_of(s->watch, e->node_id);
         if (e->prev != n->seq)
                 broken(s, e, "A2: an event about a node does not name the one before it");
+        if (e->type == PB__EVENT_TYPE__E__NoticesSummed)
+                return; /* told, and that is all: it changes no record, and so no later event names it */
         n->seq = e->seq;
         switch (e->type) {
         case PB__EVENT_TYPE__E__NodeReady:
