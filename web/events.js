@@ -5,7 +5,7 @@ import { brief } from './fold.js';
 import { List } from './list.js';
 
 export const TYPES = ['WorkloadApplied', 'WorkloadDesired', 'WorkloadDeleting', 'WorkloadDeleted', 'WorkloadScheduled', 'WorkloadPending', 'WorkloadLaunched', 'WorkloadStarted',
-  'WorkloadStopped', 'WorkloadCompleted', 'WorkloadFailed', 'RetryScheduled', 'RetryTriggered', 'RetryReset', 'Rescheduled', 'NodeRegistered', 'NodeReady', 'NodeLost',
+  'WorkloadStopped', 'WorkloadCompleted', 'WorkloadFailed', 'RetryScheduled', 'RetryTriggered', 'RetryReset', 'WorkloadKeepsFailing', 'Rescheduled', 'NodeRegistered', 'NodeReady', 'NodeLost',
   'NodeWishChanged', 'NodeForgotten', 'EvictionHeld', 'EvictionPaced', 'EvictionResumed', 'EvictionOrdered', 'UnitRemoved', 'UnitUnknown', 'ClaimRefused', 'ClusterCreated'];
 const TONE = { WorkloadFailed: 'Failed', NodeLost: 'Failed', EvictionHeld: 'Failed', EvictionPaced: 'RetryPending', RetryScheduled: 'RetryPending', WorkloadPending: 'Pending', Rescheduled: 'RetryPending', WorkloadStarted: 'Running',
   NodeReady: 'Running', NodeRegistered: 'Running', WorkloadScheduled: 'Scheduled', WorkloadLaunched: 'Scheduled', WorkloadCompleted: 'Completed', UnitUnknown: 'RetryPending', ClaimRefused: 'Failed', WorkloadDeleting: 'Deleting', WorkloadDeleted: 'Deleting' };

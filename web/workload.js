@@ -91,7 +91,7 @@ export function workload({ id, go }) {
       ['Reason', s.failure_reason || (s.reason && s.reason !== 'placed' ? reasonWord(s.reason) : '')],
       ['Exit', s.exit_code !== undefined ? `code ${s.exit_code}` : s.signal !== undefined ? `signal ${s.signal}` : ''],
       ['Restarts', s.restarts || ''],
-      ['Attempts', retry.attempts ? `${retry.attempts} of ${retry.max_attempts}` : ''],
+      ['Attempts', retry.attempts ? `${retry.attempts}${retry.max_attempts && retry.max_attempts < 2147483647 ? ` of ${retry.max_attempts}` : ''}` : ''],
       ['Next try', retry.next_retry_at ? `in ${duration(ms(retry.next_retry_at) - Date.now())}` : ''],
       ['Asks for', `${cores(r.cpu)} cpu, ${mebibytes(r.memory_mb)}${r.disk_gb ? `, ${gibibytes(r.disk_gb)} disk` : ''}`],
       ['Type', `${w.type}, restart ${w.restart}`],

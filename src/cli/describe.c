@@ -90,8 +90,12 @@ static void workload_spec(struct str *out, const Pb__Workload *w)
                      fmt("%s cpu, %s memory, %" PRId64 "Gi disk", cores_words(cpu, sizeof(cpu), w->resources->cpu),
                          mib_words(memory, sizeof(memory), w->resources->memory_mb), w->resources->disk_gb));
         fact(out, "Restart", json_enum_name(&pb__restart__e__descriptor, (int)w->restart));
-        if (w->retry)
-                fact(out, "Retries", fmt("%d of %d", w->retry->attempts, w->retry->max_attempts));
+        if (w->retry) {
+                char tries[32];
+                bool no_end = w->retry->max_attempts == 0 || w->retry->max_attempts == INT32_MAX;
+                tries_words(tries, sizeof(tries), w->retry->attempts, w->retry->max_attempts);
+                fact(out, "Retries", fmt("%s%s", tries, no_end ? ", without end" : ""));
+        }
         if (w->ttl_seconds)
                 fact(out, "Kept for", fmt("%d s after it has finished", w->ttl_seconds));
         fact(out, "Stop grace", w->stop_grace_seconds ? fmt("%d s", w->stop_grace_seconds) : "");

@@ -63,8 +63,9 @@ static void print_failure(const Pb__Explanation *e, int64_t now_ms, struct str *
              fmt("%s%s%s%s%s", str_empty(f->message) ? "failed" : f->message, code, str_empty(f->node_id) ? "" : " on ",
                  str_empty(f->node_id) ? "" : f->node_id,
                  f->failed_at ? fmt(", %s ago", age_words(age, sizeof(age), now_ms, f->failed_at)) : ""));
+        char tries[32];
         if (e->attempts)
-                fact(out, "Failures", fmt("%d of %d", e->attempts, e->max_attempts));
+                fact(out, "Failures", tries_words(tries, sizeof(tries), e->attempts, e->max_attempts));
 }
 
 static void print(const struct cli *cli, const Pb__Explanation *e, bool wide)

@@ -110,6 +110,15 @@ void command_words(struct str *out, char *const *command, size_t n)
         }
 }
 
+const char *tries_words(char *buf, size_t size, int32_t attempts, int32_t max_attempts)
+{
+        if (max_attempts == 0 || max_attempts == INT32_MAX)
+                (void)snprintf(buf, size, "%d", attempts);
+        else
+                (void)snprintf(buf, size, "%d of %d", attempts, max_attempts);
+        return buf;
+}
+
 const char *workload_info(const Pb__Workload *w, int64_t now_ms, char buf[WORDS_LEN])
 {
         const Pb__WorkloadStatus *s = w->status;
@@ -125,8 +134,10 @@ const char *workload_info(const Pb__Workload *w, int64_t now_ms, char buf[WORDS_
         case PB__PHASE__E__RetryPending:
                 if (w->retry && w->retry->next_retry_at) {
                         int64_t left_ms = w->retry->next_retry_at > now_ms ? w->retry->next_retry_at - now_ms : 0;
-                        (void)snprintf(buf, WORDS_LEN, "%s%sretry %d of %d%s%s", why, *why ? "; " : "", w->retry->attempts,
-                                       w->retry->max_attempts, now_ms ? " in " : "", now_ms ? str_age(age, sizeof(age), left_ms) : "");
+                        char tries[32];
+                        (void)snprintf(buf, WORDS_LEN, "%s%sretry %s%s%s", why, *why ? "; " : "",
+                                       tries_words(tries, sizeof(tries), w->retry->attempts, w->retry->max_attempts), now_ms ? " in " : "",
+                                       now_ms ? str_age(age, sizeof(age), left_ms) : "");
                 } else {
                         (void)snprintf(buf, WORDS_LEN, "%s", why);
                 }

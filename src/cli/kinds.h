@@ -26,6 +26,8 @@ enum tint node_tint(Pb__NodeStatus__E status);
 
 /* What is worth knowing beside the phase: "exit code 1; retry 2 of 5 in 12s". "" if nothing is. now_ms 0: words that
  * do not change by themselves ("retry 2 of 5"). */
+/* "3 of 5"; without an end (a service that names no maximum): "3". */
+const char *tries_words(char *buf, size_t size, int32_t attempts, int32_t max_attempts);
 const char *workload_info(const Pb__Workload *w, int64_t now_ms, char buf[WORDS_LEN]);
 const char *age_words(char *buf, size_t size, int64_t now_ms, int64_t at_ms); /* "-" when at_ms is 0 */
 const char *cores_words(char *buf, size_t size, int64_t milli);               /* "0.25", "2" */

@@ -35,7 +35,7 @@ static const struct opt rows[] = {
         OPT(struct run_options, OPT_TEXT, restart, .name = "restart", .arg = "POLICY", .choices = "always|on-failure|never",
             .help = "always, on-failure or never"),
         OPT(struct run_options, OPT_INT, retries, .name = "retries", .arg = "N", .max = 1000000,
-            .help = "failures before it counts as Failed (5)"),
+            .help = "failures until it is given up; 0: never again. Default: 5 for jobs, no end for services"),
         OPT(struct run_options, OPT_DURATION, ttl_ms, .name = "ttl", .arg = "DURATION", .help = "delete a finished job after this long"),
         OPT(struct run_options, OPT_DURATION, grace_ms, .name = "stop-grace", .arg = "DURATION",
             .help = "between the polite and the final signal (10s)"),
@@ -85,7 +85,7 @@ static int fill(struct cli *cli, const struct run_options *o, const struct args 
                 w->stop_grace_seconds = (int32_t)units_of(o->grace_ms, 1000);
         if (o->retries != NOT_GIVEN) {
                 w->retry = (Pb__Retry *)pb_new(&cli->arena, &pb__retry__descriptor);
-                w->retry->max_attempts = (int32_t)o->retries;
+                w->retry->max_attempts = o->retries ? (int32_t)o->retries : 1; /* 0: never again, as in a manifest */
         }
         if (o->job)
                 w->restart = PB__RESTART__E__on_failure;

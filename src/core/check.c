@@ -162,8 +162,8 @@ static int check_workload(const struct core *c, struct workload_ix ix, struct er
         if ((w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating) &&
             !node_ok(w->node))
                 return BROKEN(err, "W1", "what runs has a node", w->id);
-        if (w->attempts > w->max_attempts)
-                return BROKEN(err, "R1", "attempts never exceed max_attempts", w->id);
+        if (w->attempts > workload_retry_limit(c, w))
+                return BROKEN(err, "R1", "attempts never exceed their limit", w->id);
         if ((w->next_retry_at != 0) != (w->phase == PB__PHASE__E__RetryPending))
                 return BROKEN(err, "R2", "next_retry_at is set exactly while RetryPending", w->id);
         if (w->token_seq > c->head && w->token_epoch >= c->epoch)

@@ -367,6 +367,7 @@ static bool is_consequence(Pb__EventType__E type)
         case PB__EVENT_TYPE__E__RetryScheduled:
         case PB__EVENT_TYPE__E__RetryTriggered:
         case PB__EVENT_TYPE__E__RetryReset:
+        case PB__EVENT_TYPE__E__WorkloadKeepsFailing:
         case PB__EVENT_TYPE__E__Rescheduled:
         case PB__EVENT_TYPE__E__UnitRemoved:
         case PB__EVENT_TYPE__E__UnitUnknown:

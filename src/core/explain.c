@@ -6,6 +6,7 @@
  */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "core/retry.h"
 #include "core/state.h"
 #include <stdlib.h>
 #include <string.h>
@@ -261,7 +262,9 @@ static void next_step(struct core *c, const struct workload *w, Pb__Explanation 
         } else
                 switch (w->phase) {
                 case PB__PHASE__E__RetryPending:
-                        x->next = arena_printf(&c->step, "tried again, attempt %d of %d", w->attempts + 1, w->max_attempts);
+                        x->next =
+                            arena_printf(&c->step, "tried again, %s; until then it keeps its place on %s and counts for its tenant's quota",
+                                         retry_words(w->attempts + 1, workload_retry_limit(c, w)), node_at(c, w->node)->id);
                         break;
                 case PB__PHASE__E__Scheduled:
                 case PB__PHASE__E__Updating:
@@ -434,7 +437,8 @@ void read_explain(struct core *c, const Pb__WorkloadRef *req)
             (w->attempts || w->has_exit || w->has_signal || workload_is_finished(w))) /* not why it waits, or waited */
                 x.last_failure = &failure;
         x.attempts = w->attempts;
-        x.max_attempts = w->max_attempts;
+        int32_t limit = workload_retry_limit(c, w);
+        x.max_attempts = limit == RETRY_UNLIMITED ? 0 : limit;
         x.came_from = w->previous_node;
         x.resource_version = w->seq;
         x.summary = arena_printf(&c->step, "%s%s", summary(c, w, &x), misfit);

@@ -80,7 +80,7 @@ static void it_says_what_comes_next_and_when(void **state)
         rig_exits(&r, "a", 1);
         x = rig_explain(&r, "a");
         assert_int_equal(x->next_at, r.now + 5000);
-        assert_string_equal(x->next, "tried again, attempt 2 of 5");
+        assert_string_equal(x->next, "tried again, attempt 2; until then it keeps its place on n1 and counts for its tenant's quota");
         assert_string_equal(x->summary, "failed on n1: exited with code 1");
         rig_advance_alive(&r, 5000);
         rig_runs(&r, "a");

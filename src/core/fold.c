@@ -108,10 +108,10 @@ static const char *wrong_placement(const struct core *c, const Pb__Event *e, con
 }
 
 /* A copy ended, or began: (R1), (R2) and (W2) must hold afterwards. */
-static const char *wrong_outcome(const Pb__Event *e, const struct workload *w)
+static const char *wrong_outcome(const struct core *c, const Pb__Event *e, const struct workload *w)
 {
         bool waits = e->type == PB__EVENT_TYPE__E__RetryScheduled;
-        if (e->retry && (e->retry->attempts < 0 || e->retry->attempts > w->max_attempts))
+        if (e->retry && (e->retry->attempts < 0 || e->retry->attempts > workload_retry_limit(c, w)))
                 return "it counts more attempts than there may be";
         if (waits != (e->retry && e->retry->next_retry_at))
                 return "the next attempt has a time exactly while it is waited for";
@@ -184,13 +184,13 @@ static const char *wrong_workload_event(const struct core *c, const Pb__Event *e
         case PB__EVENT_TYPE__E__WorkloadCompleted:
         case PB__EVENT_TYPE__E__WorkloadFailed:
         case PB__EVENT_TYPE__E__RetryScheduled:
-                return wrong_outcome(e, w);
+                return wrong_outcome(c, e, w);
         case PB__EVENT_TYPE__E__WorkloadReleased:
                 return !node_ok(w->node) || w->holds ? "the workload holds something on its node" : NULL;
         case PB__EVENT_TYPE__E__UnitReleased:
                 return wrong_release(c, e);
         case PB__EVENT_TYPE__E__RetryTriggered:
-                return e->retry && (e->retry->attempts < 0 || e->retry->attempts > w->max_attempts)
+                return e->retry && (e->retry->attempts < 0 || e->retry->attempts > workload_retry_limit(c, w))
                            ? "it counts more attempts than there may be"
                            : NULL;
         case PB__EVENT_TYPE__E__WorkloadDesired:

@@ -134,7 +134,7 @@ Pb__Phase__E phase_shown(const struct core *c, const struct workload *w)
         bool on_node = w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating;
         if (on_node && node_ok(w->node) && node_get(c, w->node)->status == PB__NODE_STATUS__E__NotReady)
                 return PB__PHASE__E__Unknown;
-        return w->phase;
+        return w->up && w->phase == PB__PHASE__E__Scheduled ? PB__PHASE__E__Running : (Pb__Phase__E)w->phase;
 }
 
 void *workload_record(struct core *c, const struct workload *w, bool live, struct arena *a, size_t *ret_len)
@@ -675,13 +675,14 @@ static int load_node(struct core *c, const char *key, const Pb__Node *r, struct 
         return 0;
 }
 
-static void load_retry(struct workload *w, const Pb__Retry *r)
+static void load_retry(const struct core *c, struct workload *w, const Pb__Retry *r)
 {
-        w->max_attempts = r && r->max_attempts > 0 ? r->max_attempts : RETRY_MAX_ATTEMPTS;
+        w->max_attempts = r && r->max_attempts > 0 ? r->max_attempts : 0;
         w->base_seconds = r && r->base_seconds > 0 ? r->base_seconds : RETRY_BASE_SECONDS;
         w->cap_seconds = r && r->cap_seconds > 0 ? r->cap_seconds : RETRY_CAP_SECONDS;
         int32_t attempts = r && r->attempts > 0 ? r->attempts : 0;
-        w->attempts = attempts < w->max_attempts ? attempts : w->max_attempts; /* (R1) */
+        int32_t limit = workload_retry_limit(c, w);
+        w->attempts = attempts < limit ? attempts : limit; /* (R1) */
         int64_t at = r && r->next_retry_at > 0 ? r->next_retry_at : 1;
         w->next_retry_at = w->phase == PB__PHASE__E__RetryPending ? at : 0; /* (R2) */
 }
@@ -713,7 +714,7 @@ static void load_workload_state(struct core *c, struct workload_ix ix, const Pb_
         w->last_launch_at = m->last_launch_at;
         w->action = (uint8_t)action_parse(m->last_action);
         text_set(&w->last_error, m->last_error);
-        load_retry(w, r->retry);
+        load_retry(c, w, r->retry);
         if (r->placement) {
                 w->placed_at = r->placement->placed_at;
                 w->placed_reason = (uint8_t)r->placement->reason;

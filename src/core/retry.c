@@ -1,5 +1,6 @@
 /* core/retry.c: see retry.h. */
 #include "core/retry.h"
+#include "base/err.h"
 #include "base/mutant.h"
 
 int64_t retry_backoff_ms(int32_t base_seconds, int32_t cap_seconds, int32_t attempts)
@@ -12,7 +13,23 @@ int64_t retry_backoff_ms(int32_t base_seconds, int32_t cap_seconds, int32_t atte
         return (wait < cap ? wait : cap) * (MUTANT(backoff_forgotten) ? 1 : 1000);
 }
 
-bool retry_is_over(int32_t attempts, int32_t max_attempts)
+bool retry_is_at_cap(int32_t base_seconds, int32_t cap_seconds, int32_t attempts)
 {
-        return attempts >= (max_attempts > 0 ? max_attempts : RETRY_MAX_ATTEMPTS);
+        return attempts > 0 &&
+               retry_backoff_ms(base_seconds, cap_seconds, attempts) == retry_backoff_ms(base_seconds, cap_seconds, INT32_MAX);
+}
+
+int32_t retry_limit(int32_t named, bool service)
+{
+        return named > 0 ? named : service ? RETRY_UNLIMITED : RETRY_MAX_ATTEMPTS;
+}
+
+bool retry_is_over(int32_t attempts, int32_t limit)
+{
+        return attempts >= limit;
+}
+
+const char *retry_words(int32_t attempts, int32_t limit)
+{
+        return limit == RETRY_UNLIMITED ? fmt("attempt %d", attempts) : fmt("attempt %d of %d", attempts, limit);
 }

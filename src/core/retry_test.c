@@ -21,10 +21,15 @@ static void the_schedule_is_5_10_20_40_80_120_120(void **state)
 static void five_failures_end_it_unless_told_otherwise(void **state)
 {
         (void)state;
-        for (int32_t n = 1; n < 10; n++)
-                assert_int_equal(retry_is_over(n, 0), n >= 5);
+        for (int32_t n = 1; n < 10; n++) {
+                assert_int_equal(retry_is_over(n, retry_limit(0, false)), n >= 5);
+                assert_int_equal(retry_is_over(n, retry_limit(3, true)), n >= 3); /* who names a maximum gets it */
+                assert_false(retry_is_over(n * 1000000, retry_limit(0, true)));
+        }
         assert_true(retry_is_over(1, 1));
         assert_false(retry_is_over(1, 2));
+        for (int32_t n = 0; n < 10; n++)
+                assert_int_equal(retry_is_at_cap(5, 120, n), n >= 6);
 }
 
 static void start_one(struct rig *r, Pb__Workload *w)
@@ -118,6 +123,98 @@ static void a_workload_lives_through_the_schedule_and_then_has_failed(void **sta
         rig_fini(&r);
 }
 
+static int count_of(const struct rig *r, Pb__EventType__E type)
+{
+        int n = 0;
+        for (size_t i = 0; i < r->events.len; i++)
+                n += r->events.at[i].e->type == type;
+        return n;
+}
+
+/* R: C28 A6. Issue 5, B6. */
+static void a_service_that_names_no_maximum_is_tried_for_ever_at_the_cap(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        start_one(&r, rig_workload(&r, "a", 100, 64));
+        static const int64_t want[] = { 5, 10, 20, 40, 80 };
+        for (int32_t i = 0; i < (int32_t)ARRAY_LEN(want); i++) {
+                assert_int_equal(count_of(&r, PB__EVENT_TYPE__E__WorkloadKeepsFailing), 0);
+                assert_int_equal(fail_once(&r, "a"), want[i] * 1000);
+        }
+        assert_int_equal(count_of(&r, PB__EVENT_TYPE__E__WorkloadKeepsFailing), 1);
+        rig_exits(&r, "a", 1);
+        for (int32_t n = 6; n < 40; n++) { /* at the cap: two events each, also when it comes up each time */
+                Pb__Workload *w = rig_get(&r, "a");
+                assert_int_equal(w->status->phase, PB__PHASE__E__RetryPending);
+                assert_int_equal(w->retry->attempts, n);
+                assert_int_equal(w->retry->max_attempts, 0);
+                assert_int_equal(w->retry->next_retry_at, r.now + 120000);
+                assert_int_equal(rig_node(&r, "n1")->resources->cpu_allocated, 100); /* it keeps its place */
+                assert_non_null(strstr(rig_explain(&r, "a")->next, "keeps its place on n1 and counts for its tenant's quota"));
+                if (n == 20) {
+                        rig_restart(&r);
+                        rig_hello(&r, "n1", 4000, 4096, 10, NULL);
+                }
+                rig_mark(&r);
+                rig_advance_alive(&r, 120000);
+                rig_runs(&r, "a");
+                assert_phase(&r, "a", Running); /* shown, not written */
+                rig_exits(&r, "a", 1);
+                assert_told(&r, "WorkloadLaunched RetryScheduled");
+        }
+        assert_int_equal(count_of(&r, PB__EVENT_TYPE__E__WorkloadKeepsFailing), 1);
+        assert_int_equal(count_of(&r, PB__EVENT_TYPE__E__WorkloadFailed), 0);
+        rig_advance_alive(&r, 120000);
+        rig_runs(&r, "a");
+        rig_mark(&r);
+        rig_advance_alive(&r, 31000); /* it lasts */
+        assert_told(&r, "WorkloadStarted");
+        assert_phase(&r, "a", Running);
+        rig_mark(&r);
+        rig_advance_alive(&r, 3600000);
+        assert_told(&r, "RetryReset");
+        assert_int_equal(rig_get(&r, "a")->retry->attempts, 0);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
+/* R: C28 A10. What an older server stored named 5, and what had failed then stays so; a new policy restarts nothing. */
+static void a_new_policy_restarts_nothing_and_what_has_failed_stays_failed(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        Pb__Retry old = PB__RETRY__INIT;
+        old.max_attempts = 5;
+        Pb__Workload *runs = rig_workload(&r, "runs", 100, 64), *failed = rig_workload(&r, "failed", 100, 64);
+        runs->retry = failed->retry = &old;
+        start_one(&r, runs);
+        uint64_t token = rig_get(&r, "runs")->token->seq;
+        runs = rig_workload(&r, "runs", 100, 64);
+        rig_mark(&r);
+        rig_apply(&r, runs);
+        assert_told(&r, "WorkloadRelabelled");
+        assert_int_equal(rig_get(&r, "runs")->token->seq, token);
+        assert_int_equal(rig_get(&r, "runs")->retry->max_attempts, 0);
+        rig_apply(&r, runs);
+        assert_told(&r, "WorkloadRelabelled"); /* the same again is nothing */
+        rig_apply(&r, failed);
+        rig_runs(&r, "failed");
+        for (int i = 0; i < 4; i++)
+                fail_once(&r, "failed");
+        rig_exits(&r, "failed", 1);
+        assert_phase(&r, "failed", Failed);
+        rig_restart(&r);
+        rig_hello(&r, "n1", 4000, 4096, 10, NULL);
+        rig_mark(&r);
+        rig_advance_alive(&r, 3600000);
+        assert_phase(&r, "failed", Failed);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 /* R: C28 A5 */
 static void a_restart_of_the_server_neither_loses_nor_repeats_an_attempt(void **state)
 {
@@ -149,7 +246,11 @@ static void a_users_retry_is_due_now_and_starts_from_zero(void **state)
         (void)state;
         struct rig r;
         rig_init(&r, NULL);
-        start_one(&r, rig_workload(&r, "a", 100, 64));
+        Pb__Workload *five = rig_workload(&r, "a", 100, 64);
+        Pb__Retry retry = PB__RETRY__INIT;
+        retry.max_attempts = 5;
+        five->retry = &retry;
+        start_one(&r, five);
         for (int i = 0; i < 4; i++)
                 fail_once(&r, "a");
         rig_exits(&r, "a", 1);
@@ -241,6 +342,8 @@ int main(void)
                 cmocka_unit_test(five_failures_end_it_unless_told_otherwise),
                 cmocka_unit_test(one_that_was_given_up_and_runs_all_the_same_is_removed),
                 cmocka_unit_test(a_workload_lives_through_the_schedule_and_then_has_failed),
+                cmocka_unit_test(a_service_that_names_no_maximum_is_tried_for_ever_at_the_cap),
+                cmocka_unit_test(a_new_policy_restarts_nothing_and_what_has_failed_stays_failed),
                 cmocka_unit_test(a_restart_of_the_server_neither_loses_nor_repeats_an_attempt),
                 cmocka_unit_test(a_users_retry_is_due_now_and_starts_from_zero),
                 cmocka_unit_test(attempts_are_forgotten_after_a_healthy_period),

@@ -176,6 +176,7 @@ struct workload {
         bool claimed : 1;         /* and has no warrant for that one: it waits for an operator's word. See claims.c */
         bool word : 1;            /* which was given */
         bool reported : 1;        /* the agent has said anything about the current token */
+        bool up : 1;              /* it runs, and an event says so when it has lasted (retry.h) */
         bool late_told : 1;       /* an event has told that it runs although it was given up */
         uint16_t tombs;           /* tombstones of this id, on whatever nodes (derived) */
         uint16_t shadows;         /* strangers of this name, on whatever nodes */
@@ -796,7 +797,11 @@ void apply_workload_event(struct core *c, const Pb__Event *e);
 void mark_dirty(struct core *c, struct workload_ix w);
 void waiting_add(struct core *c, struct workload_ix w);
 void waiting_remove(struct core *c, struct workload_ix w);
-int64_t workload_deadline(const struct core *c, const struct workload *w); /* derived from the state alone */
+int64_t workload_deadline(const struct core *c, const struct workload *w);
+/* How many of its attempts may fail; and is it one that is tried for ever, and waits as long as it ever will in between? */
+int32_t workload_retry_limit(const struct core *c, const struct workload *w);
+bool workload_is_at_cap(const struct core *c, const struct workload *w);
+void unit_has_lasted(struct core *c, struct workload_ix ix); /* derived from the state alone */
 void workload_deadline_refresh(struct core *c, struct workload_ix w);
 struct workload_ix workload_add(struct core *c, const char *id);
 void workload_free(struct core *c, struct workload_ix w);

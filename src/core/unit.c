@@ -7,6 +7,7 @@
  */
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "core/retry.h"
 #include "core/state.h"
 #include "model/pb.h"
 #include <string.h>
@@ -416,6 +417,22 @@ static void remove_given_up(struct core *c, struct workload_ix ix)
         unit_send_removal(c, w->node, w->id, w->token_epoch, w->token_seq);
 }
 
+/* What has failed so often that it is tried at the cap will most likely fail again: an event for each time that it came up would be written for ever. Until it has lasted it is shown as
+ * running, and nothing is written. What is exclusive says so at once: its lease counts from there. */
+static bool is_yet_to_last(const struct core *c, const struct workload *w)
+{
+        return workload_is_at_cap(c, w) && c->now_ms - w->last_launch_at < RETRY_STEADY_MS && !class_of(c, w)->exclusive;
+}
+
+void unit_has_lasted(struct core *c, struct workload_ix ix)
+{
+        struct workload *w = workload_at(c, ix);
+        Pb__UnitStatus u = PB__UNIT_STATUS__INIT;
+        u.revision_id = w->revision;
+        u.started_at = w->last_launch_at;
+        emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, &u, PB__REASON__E__none, ACTION_NONE);
+}
+
 static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u, bool complete)
 {
         struct workload *w = workload_at(c, ix);
@@ -433,6 +450,9 @@ static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitSta
                 if (stop_wanted) {
                         if (complete)
                                 unit_send(c, ix); /* it should have stopped long ago */
+                } else if (w->phase == PB__PHASE__E__Scheduled && is_yet_to_last(c, w)) {
+                        w->up = true;
+                        workload_deadline_refresh(c, ix);
                 } else if (w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating)
                         emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, u, PB__REASON__E__none,
                                     stays_after_all(c, w) ? ACTION_APPLY : ACTION_NONE);

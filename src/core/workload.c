@@ -258,6 +258,16 @@ void waiting_remove(struct core *c, struct workload_ix ix)
         }
 }
 
+int32_t workload_retry_limit(const struct core *c, const struct workload *w)
+{
+        return retry_limit(w->max_attempts, definition_of(c, w)->restart == PB__RESTART__E__always);
+}
+
+bool workload_is_at_cap(const struct core *c, const struct workload *w)
+{
+        return workload_retry_limit(c, w) == RETRY_UNLIMITED && retry_is_at_cap(w->base_seconds, w->cap_seconds, w->attempts);
+}
+
 int64_t workload_deadline(const struct core *c, const struct workload *w)
 {
         const struct definition *d = definition_of(c, w);
@@ -266,7 +276,7 @@ int64_t workload_deadline(const struct core *c, const struct workload *w)
                 return w->next_retry_at;
         case PB__PHASE__E__Scheduled:
         case PB__PHASE__E__Updating:
-                return w->last_launch_at + c->opt.launch_grace_ms;
+                return w->last_launch_at + (w->up ? RETRY_STEADY_MS : c->opt.launch_grace_ms);
         case PB__PHASE__E__Running:
                 return w->attempts ? w->started_at + c->opt.healthy_ms : HEAP_NEVER;
         case PB__PHASE__E__Completed:
@@ -341,6 +351,20 @@ static void status_of_unit(const Pb__UnitStatus *u, Pb__WorkloadStatus *s, Pb__R
         s->observed_revision = u->revision_id;
 }
 
+/* Where others would be given up. Told once: the count begins anew when it has been healthy. */
+static void emit_keeps_failing(struct core *c, struct workload_ix ix, Pb__Reason__E reason, const char *message)
+{
+        struct workload *w = workload_at(c, ix);
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__WorkloadKeepsFailing;
+        e.workload_id = w->id;
+        e.node_id = node_ok(w->node) ? node_at(c, w->node)->id : "";
+        e.reason = reason;
+        e.message = arena_printf(&c->step, "%d attempts have failed, and it is tried on every %d s for as long as it takes: %s",
+                                 w->attempts, w->cap_seconds, message);
+        emit(c, &e);
+}
+
 void decide_failure(struct core *c, struct workload_ix ix, Pb__Reason__E reason, const char *message, const Pb__UnitStatus *u)
 {
         struct workload *w = workload_at(c, ix);
@@ -351,29 +375,39 @@ void decide_failure(struct core *c, struct workload_ix ix, Pb__Reason__E reason,
         retry.attempts = w->attempts + 1;
         /* What its runtime refuses as a definition it would refuse again. */
         bool never = definition_of(c, w)->restart == PB__RESTART__E__never || reason == PB__REASON__E__invalid_spec;
+        int32_t limit = workload_retry_limit(c, w);
+        if (retry.attempts > limit) /* (R1); nobody waits for that many */
+                retry.attempts = limit;
         Pb__Event e = PB__EVENT__INIT;
         e.workload_id = w->id;
         e.node_id = node_ok(w->node) ? node_at(c, w->node)->id : "";
         e.status = &status;
         e.retry = &retry;
         e.reason = reason;
-        if (never || retry_is_over(retry.attempts, w->max_attempts)) {
+        e.message = arena_printf(&c->step, "%s (%s)", message, retry_words(retry.attempts, limit));
+        if (never || retry_is_over(retry.attempts, limit)) {
                 e.type = PB__EVENT_TYPE__E__WorkloadFailed;
                 e.action = (char *)action_names[ACTION_FAIL];
-                e.message =
-                    never ? (char *)message : arena_printf(&c->step, "%s (attempt %d of %d)", message, retry.attempts, w->max_attempts);
+                e.message = never ? (char *)message : e.message;
         } else {
                 e.type = PB__EVENT_TYPE__E__RetryScheduled;
                 e.action = (char *)action_names[ACTION_BACKOFF_WAIT];
                 retry.next_retry_at = c->now_ms + retry_backoff_ms(w->base_seconds, w->cap_seconds, retry.attempts);
-                e.message = arena_printf(&c->step, "%s (attempt %d of %d)", message, retry.attempts, w->max_attempts);
         }
         emit(c, &e);
+        if (e.type == PB__EVENT_TYPE__E__RetryScheduled && limit == RETRY_UNLIMITED && retry.attempts == RETRY_ALERT_ATTEMPTS)
+                emit_keeps_failing(c, ix, reason, message);
 }
 
 static void retry_due(struct core *c, struct workload_ix ix)
 {
         struct workload *w = workload_at(c, ix);
+        if (workload_is_at_cap(c, w) && w->desired == PB__DESIRED_STATE__E__Running && node_ok(w->node) && w->holds &&
+            !unit_must_leave(c, w)) {
+                c->stats.retries++;
+                launch(c, ix, (Pb__Reason__E)w->reason, ACTION_RECREATE, arena_printf(&c->step, "attempt %d", w->attempts + 1));
+                return;
+        }
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__RetryTriggered;
         e.workload_id = w->id;
@@ -390,6 +424,10 @@ static void launch_is_overdue(struct core *c, struct workload_ix ix)
         struct workload *w = workload_at(c, ix);
         const struct node *n = node_at(c, w->node);
         int64_t again = c->now_ms + c->opt.launch_grace_ms;
+        if (w->up) {
+                unit_has_lasted(c, ix);
+                return;
+        }
         if (MUTANT(launch_twice_after_timeout)) {
                 launch(c, ix, PB__REASON__E__none, ACTION_APPLY, "");
                 return;

@@ -50,7 +50,7 @@ static void take_launch(struct core *c, struct workload *w, const Pb__Event *e, 
         w->finished_at = 0;
         w->has_exit = w->has_signal = false;
         w->actual = PB__ACTUAL_STATE__E__Pending;
-        w->reported = w->late_told = false;
+        w->reported = w->late_told = w->up = false;
         w->health = 0;
         text_set(&w->progress, NULL);
         w->resends = 0;
@@ -77,16 +77,20 @@ static void redefine(struct core *c, struct workload_ix ix, const Pb__Workload *
                 workload_hold(c, ix, true);
 }
 
+static void take_policy(struct workload *w, const Pb__Retry *r)
+{
+        w->max_attempts = r && r->max_attempts > 0 ? r->max_attempts : 0;
+        w->base_seconds = r && r->base_seconds > 0 ? r->base_seconds : RETRY_BASE_SECONDS;
+        w->cap_seconds = r && r->cap_seconds > 0 ? r->cap_seconds : RETRY_CAP_SECONDS;
+}
+
 static void apply_applied(struct core *c, struct workload_ix ix, const Pb__Event *e)
 {
         struct workload *w = workload_at(c, ix);
         bool created = w->definition == NONE;
         redefine(c, ix, e->workload);
         text_set(&w->revision, e->workload->revision_id);
-        const Pb__Retry *r = e->workload->retry;
-        w->max_attempts = r && r->max_attempts > 0 ? r->max_attempts : RETRY_MAX_ATTEMPTS;
-        w->base_seconds = r && r->base_seconds > 0 ? r->base_seconds : RETRY_BASE_SECONDS;
-        w->cap_seconds = r && r->cap_seconds > 0 ? r->cap_seconds : RETRY_CAP_SECONDS;
+        take_policy(w, e->workload->retry);
         w->attempts = 0;
         w->next_retry_at = 0;
         w->updated_at = e->timestamp;
@@ -107,7 +111,13 @@ static void apply_applied(struct core *c, struct workload_ix ix, const Pb__Event
 static void apply_relabelled(struct core *c, struct workload_ix ix, const Pb__Event *e)
 {
         redefine(c, ix, e->workload);
-        workload_at(c, ix)->updated_at = e->timestamp;
+        struct workload *w = workload_at(c, ix);
+        w->updated_at = e->timestamp;
+        if (e->workload->retry)
+                take_policy(w, e->workload->retry);
+        int32_t limit = workload_retry_limit(c, w);
+        if (w->attempts > limit) /* (R1) */
+                w->attempts = limit;
 }
 
 static void apply_desired(struct core *c, struct workload_ix ix, const Pb__Event *e)
@@ -225,6 +235,7 @@ static void apply_retry(struct core *c, struct workload *w, const Pb__Event *e)
 static void apply_end(struct core *c, struct workload_ix ix, const Pb__Event *e, Pb__Phase__E phase, Pb__ActualState__E actual)
 {
         struct workload *w = workload_at(c, ix);
+        w->up = false;
         take_status(w, e);
         workload_set_phase(c, w, phase);
         w->actual = (uint8_t)actual;
@@ -339,6 +350,8 @@ void apply_workload_event(struct core *c, const Pb__Event *e)
                 break;
         case PB__EVENT_TYPE__E__RetryTriggered:
                 apply_retry(c, w, e);
+                break;
+        case PB__EVENT_TYPE__E__WorkloadKeepsFailing: /* says what RetryScheduled did */
                 break;
         case PB__EVENT_TYPE__E__Rescheduled:
                 apply_rescheduled(c, ix, e);

@@ -79,7 +79,9 @@ static void without_labels(Pb__Workload *view)
 static bool only_relabels(struct core *c, const struct workload *w, const Pb__Workload *asked)
 {
         bool computed = revision_is_computed(asked->revision_id) && revision_is_computed(w->revision);
-        if (!same_policy(w, asked->retry) || (!computed && !str_eq(w->revision, asked->revision_id)))
+        /* When it is tried again is no matter of what runs now; what has ended or waits is asked for anew. */
+        bool ended = workload_is_finished(w) || w->phase == PB__PHASE__E__RetryPending;
+        if ((ended && !same_policy(w, asked->retry)) || (!computed && !str_eq(w->revision, asked->revision_id)))
                 return false;
         const struct definition *d = definition_of(c, w);
         struct arena_allocator alloc = arena_allocator(&c->step);
@@ -160,7 +162,7 @@ static void relabel(struct core *c, struct workload_ix ix, const Pb__Workload *a
         size_t len;
         definition_view(asked, &view);
         const void *data = pb_pack_arena(&c->step, &view.base, &len);
-        if (len == definition_of(c, w)->len && memcmp(data, definition_of(c, w)->data, len) == 0)
+        if (len == definition_of(c, w)->len && memcmp(data, definition_of(c, w)->data, len) == 0 && same_policy(w, asked->retry))
                 return;
         emit_definition(c, PB__EVENT_TYPE__E__WorkloadRelabelled, asked, arena_strdup(&c->step, w->revision ? w->revision : ""), NULL);
         w = workload_at(c, ix);

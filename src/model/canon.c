@@ -56,7 +56,8 @@ const char *workload_revision(const Pb__Workload *w, char ret[REVISION_LEN + 1])
         own.stop_grace_seconds = w->stop_grace_seconds;
         own.tenant = w->tenant;
         if (w->retry) {
-                policy.max_attempts = w->retry->max_attempts;
+                /* A service that names no limit had 5 once: the same definition keeps its revision. */
+                policy.max_attempts = w->retry->max_attempts ? w->retry->max_attempts : 5;
                 policy.base_seconds = w->retry->base_seconds;
                 policy.cap_seconds = w->retry->cap_seconds;
                 own.retry = &policy;

@@ -527,7 +527,13 @@ static int read_value(struct reader *r, const struct shape_field *f, void *slot)
         case SHAPE_INT64:
         case SHAPE_UINT32:
         case SHAPE_UINT64:
+                if (f->is_limit && take_word(r, "\"" LIMIT_WORD "\"")) {
+                        *(int32_t *)slot = INT32_MAX;
+                        return 0;
+                }
                 rc = read_int(r, f, &v);
+                if (rc == 0 && f->is_limit)
+                        v = shape_limit_of(v);
                 if (rc == 0)
                         memcpy(slot, &v, f->size);
                 return rc;

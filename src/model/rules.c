@@ -107,7 +107,7 @@ static const struct rule rules[] = {
         { "Resources", "disk_gb", .min = 0, .max = DISK_GB_MAX },
         { "Retry", "attempts", .server = true },
         { "Retry", "next_retry_at", .server = true },
-        { "Retry", "max_attempts", .min = 0, .max = 1000000 },
+        { "Retry", "max_attempts", .min = 0, .max = INT32_MAX },
         { "Retry", "base_seconds", .min = 0, .max = 86400 },
         { "Retry", "cap_seconds", .min = 0, .max = 604800 },
 

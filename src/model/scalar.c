@@ -142,8 +142,12 @@ int shape_parse(const struct shape_field *f, const char *text, size_t len, bool 
         case SHAPE_INT64:
         case SHAPE_UINT64:
                 shape_limits(f, &min, &max);
-                if (quoted || shape_parse_int(text, len, min, max, &v) < 0)
+                if (f->is_limit && len == strlen(LIMIT_WORD) && memcmp(text, LIMIT_WORD, len) == 0)
+                        v = INT32_MAX;
+                else if (quoted || shape_parse_int(text, len, min, max, &v) < 0)
                         return -1;
+                else if (f->is_limit)
+                        v = shape_limit_of(v);
                 memcpy(slot, &v, f->size); /* little end first: see the static assertion below */
                 return 0;
         case SHAPE_FLOAT:

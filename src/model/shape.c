@@ -226,6 +226,7 @@ static void build_field(struct building *b, const struct shape *s, struct shape_
         if (field->type == PROTOBUF_C_TYPE_MESSAGE)
                 f->shape = build(b, field->descriptor);
         f->rule = rule_find(s->foreign ? "" : s->type->short_name, field->name);
+        f->is_limit = !s->foreign && str_eq(s->type->short_name, "Retry") && str_eq(field->name, "max_attempts");
         f->zero = s->foreign ? NULL : zero_of(s->type->short_name, f);
         if (field->type == PROTOBUF_C_TYPE_ENUM)
                 f->names = build_enum(field->descriptor);

@@ -47,6 +47,7 @@ struct shape_field {
         const struct shape *shape; /* of the message or of the map's entry */
         const struct shape_enum *names;
         const struct rule *rule; /* never NULL */
+        bool is_limit;           /* of attempts: a written 0 is "never again" (one attempt), and unlimited is a word */
         const char *zero;        /* the text of its zero, if JSON_ZEROS shows that; NULL: it is left out */
 };
 
@@ -139,6 +140,12 @@ void shape_list_end(struct shape_list *l, ProtobufCMessage *m);
 int shape_parse(const struct shape_field *f, const char *text, size_t len, bool quoted, void *slot, struct arena *arena);
 int shape_parse_int(const char *text, size_t len, int64_t min, uint64_t max, void *ret64); /* decimal, no leading zeros or plus */
 int shape_parse_cpu(const char *text, size_t len, int64_t *ret_milli);                     /* a JSON number, exact in thousandths */
+/* The number that is meant by a limit of attempts that was written; v: the number that stands there. */
+#define LIMIT_WORD "unlimited"
+static inline int64_t shape_limit_of(int64_t v)
+{
+        return v == 0 ? 1 : v;
+}
 int shape_enum_find(const struct shape_enum *e, const char *name, size_t len, int *ret_value);
 /* The name that the user may have meant, or NULL. */
 const char *shape_enum_suggest(const struct shape_enum *e, const char *word, size_t len);

@@ -299,7 +299,7 @@ static int fill_defaults(struct arena *arena, Pb__Workload *w, const struct path
                 w->desired_state = PB__DESIRED_STATE__E__Running;
         if (w->restart == PB__RESTART__E__unset)
                 w->restart = PB__RESTART__E__always;
-        if (w->retry->max_attempts == 0)
+        if (w->retry->max_attempts == 0 && w->restart != PB__RESTART__E__always) /* a service that names none has none */
                 w->retry->max_attempts = 5;
         if (w->retry->base_seconds == 0)
                 w->retry->base_seconds = w->retry->cap_seconds && w->retry->cap_seconds < 5 ? w->retry->cap_seconds : 5;

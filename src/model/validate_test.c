@@ -1,6 +1,7 @@
 /* Tests of model/validate.h. The single fields are tested by badinput_test.c; here is what lies between them. */
 #include "base/str.h"
 #include "model/badinput.h"
+#include "model/canon.h"
 #include "model/json.h"
 #include "model/pb.h"
 #include "model/random_message.h"
@@ -60,9 +61,37 @@ static void defaults_are_filled_in(void **state)
         normal_form("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]}}",
                     "{\"id\":\"a\",\"type\":\"process\",\"revision_id\":\"rev-3b5c944d0486\",\"desired_state\":\"Running\",\"spec\":{"
                     "\"command\":[\"x\"],\"log_max_kb\":10240},"
-                    "\"resources\":{\"cpu\":0.1,\"memory_mb\":128},\"retry\":{\"max_attempts\":5,\"base_seconds\":5,\"cap_seconds\":120},"
+                    "\"resources\":{\"cpu\":0.1,\"memory_mb\":128},\"retry\":{\"base_seconds\":5,\"cap_seconds\":120},"
                     "\"restart\":\"always\",\"stop_"
                     "grace_seconds\":10}");
+}
+
+/* Issue 5, B6: a 0 that somebody writes is "never again", and unlimited is a word; a service that names nothing names nothing. R: C28 */
+static void a_maximum_of_attempts_is_what_was_written(void **state)
+{
+        static const struct {
+                const char *text, *restart;
+                int32_t attempts;
+        } written[] = { { "0", "always", 1 },    { "1", "always", 1 },
+                        { "7", "always", 7 },    { "\"unlimited\"", "on-failure", INT32_MAX },
+                        { "null", "always", 0 }, { "null", "on-failure", 5 } };
+        struct arena arena = ARENA_INIT;
+        char unnamed[REVISION_LEN + 1], five[REVISION_LEN + 1];
+        (void)state;
+        for (size_t i = 0; i < ARRAY_LEN(written); i++) {
+                const char *json = fmt("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"restart\":\"%s\",\"retry\":{\"max_attempts\":%s}}",
+                                       written[i].restart, written[i].text);
+                Pb__Workload *w = (Pb__Workload *)parse(&arena, WORKLOAD, json);
+                assert_int_equal(workload_normalise(&arena, w, NULL), 0);
+                assert_int_equal(w->retry->max_attempts, written[i].attempts);
+                if (i == 4) { /* what a definition was called before stays its name: nothing is restarted for it (A10) */
+                        workload_revision(w, unnamed);
+                        w->retry->max_attempts = 5;
+                        workload_revision(w, five);
+                        assert_string_equal(unnamed, five);
+                }
+        }
+        arena_fini(&arena);
 }
 
 /* R: A9 */
@@ -362,6 +391,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(defaults_are_filled_in),
+                cmocka_unit_test(a_maximum_of_attempts_is_what_was_written),
                 cmocka_unit_test(what_belongs_to_the_server_is_dropped),
                 cmocka_unit_test(a_revision_of_the_users_own_stays),
                 cmocka_unit_test(each_type_needs_its_own_fields),

@@ -7,6 +7,7 @@
 
 #define NEW(arena, ns, name) pb_new((arena), &ns##__##name##__descriptor)
 /* A whole machine in the words of foreign agents, which they are given instead of what spec.vm says (push_spec.c). */
+#define PERSYS_ATTEMPTS 5 /* of everything in that dialect, services too */
 #define VM_SPEC_KEY "persys.vm_spec_b64"
 
 static int refuse(struct err *err, const char *path, const char *what, const char *hint)
@@ -196,6 +197,8 @@ int persys_to_workload(struct arena *arena, const Pc__ApplyWorkloadRequest *r, P
         w->revision_id = r->revision_id;
         w->desired_state = persys_desired(r->desired_state);
         w->spec = (Pb__Spec *)NEW(arena, pb, spec);
+        w->retry = (Pb__Retry *)NEW(arena, pb, retry);
+        w->retry->max_attempts = PERSYS_ATTEMPTS;
         int rc = take_type(s, w, err);
         if (rc == 0 && w->type == PB__WORKLOAD_TYPE__E__container)
                 rc = take_container(arena, s->container, w, err);

@@ -162,7 +162,7 @@ static Pa__RestartPolicy *restart_policy(struct arena *arena, const Pb__Workload
                 break;
         case PB__RESTART__E__on_failure:
                 p->policy = "on-failure";
-                p->max_retry_count = w->retry ? w->retry->max_attempts : 0;
+                p->max_retry_count = w->retry && w->retry->max_attempts != INT32_MAX ? w->retry->max_attempts : 0;
                 break;
         default:
                 p->policy = "always";

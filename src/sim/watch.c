@@ -233,6 +233,8 @@ static void see_launch(struct sim *s, struct watched_workload *w, const Pb__Even
                 broken(s, e, "C25: a job that had completed was launched again");
         if (e->type == PB__EVENT_TYPE__E__WorkloadLaunched && w->launched && e->reason == PB__REASON__E__none && !is_tainted(s, e))
                 broken(s, e, "C22: a unit was launched again although nothing had happened to it");
+        if (str_starts(e->message, "attempt ") && e->timestamp < w->retry_at) /* at the cap nothing else tells of it */
+                broken(s, e, "R2: a failed unit was tried again before its time");
         check_cause(s, w, e);
         w->token = e->token ? e->token->seq : w->token;
         w->finished = false;
@@ -294,6 +296,7 @@ static void see_workload(struct sim *s, const Pb__Event *e)
                         w->completed = false;
                         w->n_launches = 0;
                         w->attempts = e->retry->attempts;
+                        w->retry_at = 0;
                 } else if (e->timestamp < w->retry_at)
                         broken(s, e, "R2: a failed unit was tried again before its time");
                 break;

@@ -296,3 +296,34 @@ class Speed(Case):
         table = c.ok("get", "workloads").out
         self.assertIn("hello0", table)
         self.assertIn("Running", table)
+
+
+class Retries(Case):
+    """Issue 5, B6."""
+
+    # R: C28
+    def test_b6_a_service_is_tried_for_ever_and_zero_is_never_again(self):
+        c = self.cluster(nodes=1)
+        c.apply("once", command=["sh", "-c", "exit 7"], retry={"max_attempts": 0})
+        w = c.wait_phase("once", "Failed")
+        self.assertEqual((w["retry"]["attempts"], w["status"]["exit_code"]), (1, 7))
+        c.ok("run", "never", "--retries", "0", "--", "sh", "-c", "exit 7")
+        self.assertEqual(c.wait_phase("never", "Failed")["retry"]["attempts"], 1)
+        c.apply("job", command=["sh", "-c", "exit 7"], restart="on-failure", retry={"base_seconds": 1, "cap_seconds": 1})
+        c.apply("web", command=["sh", "-c", "exit 7"], retry={"base_seconds": 1, "cap_seconds": 1})
+        c.wait_for("nine attempts", lambda: (c.workload("web")["retry"]["attempts"] >= 9) and c.workload("web"), timeout=120)
+        self.assertEqual(c.wait_phase("job", "Failed")["retry"]["attempts"], 5, "jobs have the seed's rule")
+        w = c.wait_phase("web", "RetryPending")
+        self.assertNotIn("max_attempts", w["retry"])
+        self.assertTrue(w["retry"]["next_retry_at"])
+        self.assertEqual(c.events_of("web", "WorkloadFailed"), [])
+        self.assertEqual(len(c.events_of("web", "WorkloadKeepsFailing")), 1)
+        # At the cap (here from the first failure on) an attempt is two events: its launch and its failure.
+        events = [e["type"] for e in c.events_of("web")]
+        tail = events[events.index("WorkloadKeepsFailing") + 1:]
+        self.assertLessEqual(set(tail), {"WorkloadLaunched", "RetryScheduled"})
+        self.assertIn("retry", c.ok("get", "workloads").out)
+        c.wait_phase("web", "RetryPending")
+        self.assertIn("without end", c.ok("describe", "workload", "web").out)
+        said = c.wait_for("explain while it waits", lambda: "keeps its place on node-1" in (out := c.ok("explain", "web").out) and out)
+        self.assertIn("quota", said)

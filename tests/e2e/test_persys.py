@@ -391,7 +391,7 @@ class SmallThings(Persys):
         self.assertIn(a.status, (200, 201))
         for w in (a.json, c.workload("w"), c.api.get("/workloads").json["items"][0], c.api.get("/workloads/w", pretty="true").json):
             self.assertEqual((w["retry"]["attempts"], w["assigned_node"], w["status"]["failure_reason"], w["metadata"]["last_error"], w["resources"]),
-                             (0, "", "", "", {"cpu": 0, "memory_mb": 0, "disk_gb": 0}))
+                             (0, "", "", "", {"cpu": 0.1, "memory_mb": 128, "disk_gb": 0}))
 
     # R: C2 C6
     def test_c6_desired_state_deleted_by_put_is_a_delete(self):

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define CHILD_ATTEMPTS 5
 #define HASH_LEN 17 /* "-" and 16 digits */
 
 const char *cluster_child_id(struct arena *arena, const char *node_id, const char *workload_id)
@@ -29,6 +30,9 @@ Pb__Workload *cluster_child_workload(struct arena *arena, const char *node_id, c
         w->spec = from->spec;
         w->resources = from->resources;
         w->restart = from->restart;
+        /* The child gives up at some time, also on a service, so that this cluster can move the unit elsewhere. */
+        w->retry = (Pb__Retry *)pb_new(arena, &pb__retry__descriptor);
+        w->retry->max_attempts = CHILD_ATTEMPTS;
         w->stop_grace_seconds = from->stop_grace_seconds;
         w->exclusive = from->exclusive; /* pinned: the child must not move it by the clock either; movable ones are not placed here */
         pb_map_copy(arena, &w->base, "labels", from->labels, from->n_labels);
