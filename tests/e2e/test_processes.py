@@ -338,13 +338,13 @@ class Told(Case):
             f.write("id: by-file\ntype: process\nspec: {command: [sleep, '100000']}\n")
         c.ok("apply", "-f", os.path.join(c.dir, "w.yaml"))
         wanted = c.workload("by-run")["resources"]
-        self.assertEqual((wanted["cpu"], wanted["memory_mb"]), (0.1, 128))
+        self.assertEqual(wanted, {"cpu": 0.1, "memory_mb": 128, "disk_gb": 0})
         for name in ("by-api", "by-file"):
             self.assertEqual(c.workload(name)["resources"], wanted, name)
         none = c.manifest("none")
         none["resources"] = {"cpu": 0, "memory_mb": 0}  # said: then that is what it gets
         self.assertEqual(c.api.call("PUT", "/v1/workloads/none", none).status, 201)
-        self.assertFalse(any(c.workload("none").get("resources", {}).values()))
+        self.assertEqual(c.workload("none")["resources"], {"cpu": 0, "memory_mb": 0, "disk_gb": 0})
 
 
 class Windows(Case):

@@ -28,7 +28,7 @@ class Quotas(berthtest.Case):
         c.apply("free", cpu=0.3, tenant="team-b")  # others have no limit
         c.wait_phase("a", "Running")
         got = c.api.get("/v1/quotas/team-a").json
-        self.assertEqual(got["usage"], {"workloads": 1, "resources": {"cpu": 0.8, "memory_mb": 16}})
+        self.assertEqual(got["usage"], {"workloads": 1, "resources": {"cpu": 0.8, "memory_mb": 16, "disk_gb": 0}})
         # by the command line as well: the words, the exit status of a conflict, and what it lists
         refused = c.cli("run", "--name", "b", "--cpu", "300m", "--tenant", "team-a", "--", "sleep", "1000")
         if "unknown option" not in refused.err:

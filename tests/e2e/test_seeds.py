@@ -204,7 +204,7 @@ class Reconciliation(Case):
         self.assertEqual((n["unsupported"], n["status"], n["status_updated_by"]), (["container"], "Ready", "reconciler"))
         self.assertIn("runtime for container unavailable on agent: ", n["status_reason"])
         w = c.wait_phase("w", "Pending")
-        self.assertNotIn("assigned_node", w)
+        self.assertEqual(w["assigned_node"], "")
         self.assertEqual(c.events_of("w", "WorkloadFailed"), [])
         self.assertEqual(len([e for e in c.events() if e["type"] == "NodeTypeUnsupported"]), 1)
         self.assertEqual(c.events_of("w", "Rescheduled")[0]["reason"], "runtime-unavailable")
