@@ -185,7 +185,7 @@ static int check_workload(const struct core *c, struct workload_ix ix, struct er
         if (w->waiting && !(w->desired == PB__DESIRED_STATE__E__Running && (w->holds || w->phase == PB__PHASE__E__Pending)))
                 return BROKEN(err, "W4", "only what wants a node waits for one", w->id);
         bool wants = w->phase == PB__PHASE__E__Pending && w->desired == PB__DESIRED_STATE__E__Running;
-        bool has_its_turn = node_ok(w->node) && node_get(c, w->node)->pacing;
+        bool has_its_turn = node_ok(w->node) && (node_get(c, w->node)->pacing || node_get(c, w->node)->evicting);
         if (c->started && wants && !w->waiting && !w->dirty && c->dirty.len == 0 && !has_its_turn)
                 return BROKEN(err, "W4", "what wants a node waits for one", w->id);
         return 0;

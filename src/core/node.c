@@ -363,7 +363,8 @@ void need_not_move(struct core *c, struct node_ix ix)
                 if (workload_at(c, w)->waiting && !unit_must_leave(c, workload_at(c, w))) {
                         waiting_remove(c, w);
                         mark_dirty(c, w);
-                }
+                } else if (workload_at(c, w)->phase == PB__PHASE__E__Pending)
+                        mark_dirty(c, w); /* it had yet to leave, at the pace of evict.c: it is started here */
 }
 
 /* A lost node was heard again: its units need not move any more, and those of others may have to. */
