@@ -402,8 +402,8 @@ static bool is_other_shape(struct core *c, struct node_ix ix, const Pb__Node *at
         n->shape_held = false;
         if (!attributes_changed(n, attributes) && !knows_better(n, h))
                 return false;
-        int64_t from = n->shapes_until > c->now_ms ? n->shapes_until : c->now_ms;
-        if (from - c->now_ms > (SHAPES_BURST - 1) * SHAPES_MS) {
+        int64_t from = n->shapes_until > c->steady_ms ? n->shapes_until : c->steady_ms;
+        if (from - c->steady_ms > (SHAPES_BURST - 1) * SHAPES_MS) {
                 n->shape_held = !n->push; /* a foreign agent registers again by itself */
                 n->late_at = c->now_ms;
                 c->stats.reports_held++;
@@ -526,7 +526,7 @@ void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t sessio
         ack->clock_ms = beat->clock_ms;
         ack->lease_ms = n->push ? 0 : fencing_lease_ms(c);
         ack->stop_ms = fencing_stop_ms(c);
-        if (n->shape_held && n->shapes_until - c->now_ms <= (SHAPES_BURST - 1) * SHAPES_MS) {
+        if (n->shape_held && n->shapes_until - c->steady_ms <= (SHAPES_BURST - 1) * SHAPES_MS) {
                 static char again[] = "say hello again: your description had changed too often to be taken";
                 n->shape_held = false;
                 effect_add(c, EFFECT_CLOSE, session, 0, again, sizeof(again) - 1);

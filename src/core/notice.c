@@ -64,7 +64,7 @@ static void sweep(struct core *c)
 {
         struct notices *n = &c->notices;
         for (uint32_t i = (uint32_t)n->at.len; i-- > 0;)
-                if (n->at.at[i].held == 0 && n->at.at[i].full_at <= c->now_ms)
+                if (n->at.at[i].held == 0 && n->at.at[i].full_at <= c->steady_ms)
                         drop(n, i);
 }
 
@@ -92,8 +92,8 @@ static struct notice_bucket *bucket(struct core *c, enum notice_kind kind, const
 bool notice(struct core *c, enum notice_kind kind, const char *by, uint64_t more, Pb__Event *e)
 {
         struct notice_bucket *b = bucket(c, kind, by);
-        int64_t from = b->full_at > c->now_ms ? b->full_at : c->now_ms;
-        bool told = from - c->now_ms <= (limits[kind].burst - 1) * limits[kind].period_ms;
+        int64_t from = b->full_at > c->steady_ms ? b->full_at : c->steady_ms;
+        bool told = from - c->steady_ms <= (limits[kind].burst - 1) * limits[kind].period_ms;
         uint64_t held = more + !told;
         if (told) {
                 b->full_at = from + limits[kind].period_ms;

@@ -322,14 +322,14 @@ static struct write_bucket *bucket_of(struct core *c, const char *name)
 /* A bucket that holds one minute's writes: a burst of that many passes, then they pass at the rate. Live: a restart fills it. */
 static int64_t bucket_take(struct core *c, struct write_bucket *b, int64_t per_minute)
 {
-        int64_t full = per_minute * WRITE_COST, elapsed = c->now_ms - b->at;
+        int64_t full = per_minute * WRITE_COST, elapsed = c->steady_ms - b->at;
         if (!b->at || elapsed >= WRITE_COST || b->left > full)
                 b->left = full;
         else {
                 b->left += elapsed * per_minute;
                 b->left = b->left > full ? full : b->left;
         }
-        b->at = c->now_ms;
+        b->at = c->steady_ms;
         if (b->left >= WRITE_COST) {
                 b->left -= WRITE_COST;
                 return 0;

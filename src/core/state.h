@@ -171,12 +171,14 @@ struct workload {
         bool unsaved : 1; /* its record is to be written with the next batch */
         bool waiting : 1; /* in its class's queue, or, with over_quota, in its tenant's */
         bool over_quota : 1;
-        bool rules_pending : 1;   /* rules are to look at it */
-        bool behind : 1;          /* its node runs a newer copy than this record knows: its definition is asked for. See restore.c */
-        bool claimed : 1;         /* and has no warrant for that one: it waits for an operator's word. See claims.c */
-        bool word : 1;            /* which was given */
-        bool reported : 1;        /* the agent has said anything about the current token */
-        bool up : 1;              /* it runs, and an event says so when it has lasted (retry.h) */
+        bool rules_pending : 1; /* rules are to look at it */
+        bool behind : 1;        /* its node runs a newer copy than this record knows: its definition is asked for. See restore.c */
+        bool claimed : 1;       /* and has no warrant for that one: it waits for an operator's word. See claims.c */
+        bool word : 1;          /* which was given */
+        bool reported : 1;      /* the agent has said anything about the current token */
+        bool up : 1;            /* it runs, and an event says so when it has lasted (retry.h) */
+        bool
+            unheard : 1; /* live: its agent does not know it, and that was left for later: under this token it may have run, and is not sent again (W3) */
         bool late_told : 1;       /* an event has told that it runs although it was given up */
         uint16_t tombs;           /* tombstones of this id, on whatever nodes (derived) */
         uint16_t shadows;         /* strangers of this name, on whatever nodes */

@@ -213,7 +213,7 @@ void unit_send(struct core *c, struct workload_ix ix)
         struct workload *w = workload_at(c, ix);
         if (order_is_doubtful(c, w))
                 return;
-        if (!node_ok(w->node))
+        if (!node_ok(w->node) || w->unheard)
                 return;
         if (unit_is_held_back(c, w) && !MUTANT(new_copy_before_old_is_gone)) {
                 fence_ask_again(c, ix);
@@ -535,7 +535,7 @@ static bool is_of_exclusive(const struct core *c, uint32_t t)
 static bool report_is_held(struct core *c, struct workload_ix ix, struct node_ix n)
 {
         const struct workload *w = workload_at(c, ix);
-        int64_t now_s = c->now_ms / 1000;
+        int64_t now_s = c->steady_ms / 1000; /* a wall clock that is set back must not hold anybody for so long */
         if ((int64_t)w->changes_until_s - now_s <= (CHANGES_BURST - 1) * CHANGES_PERIOD_S)
                 return false;
         node_hold(c, n, c->now_ms + CHANGES_PERIOD_S * 1000);
@@ -546,7 +546,7 @@ static bool report_is_held(struct core *c, struct workload_ix ix, struct node_ix
 static void report_counts(struct core *c, struct workload_ix ix, uint64_t before)
 {
         struct workload *w = workload_at(c, ix);
-        uint32_t now_s = (uint32_t)(c->now_ms / 1000);
+        uint32_t now_s = (uint32_t)(c->steady_ms / 1000);
         if (c->head == before || !w->id)
                 return;
         w->changes_until_s = (w->changes_until_s > now_s ? w->changes_until_s : now_s) + CHANGES_PERIOD_S;
@@ -566,7 +566,9 @@ static void decide_unmentioned(struct core *c, struct node_ix n)
                         *array_push(&gone) = t;
         for (size_t i = 0; i < missing.len; i++) {
                 uint64_t before = c->head;
-                if (!report_is_held(c, missing.at[i], n)) {
+                if (report_is_held(c, missing.at[i], n))
+                        workload_at(c, missing.at[i])->unheard = true;
+                else {
                         decide_missing(c, missing.at[i], NULL);
                         report_counts(c, missing.at[i], before);
                 }
@@ -584,8 +586,10 @@ static void decide_known_unit(struct core *c, struct node_ix n, struct workload_
 {
         uint64_t before = c->head;
         bool current = speaks_of_current(workload_at(c, ix), u);
-        if (current)
+        if (current) {
                 workload_at(c, ix)->claimed = false;
+                workload_at(c, ix)->unheard = false;
+        }
         if (report_is_held(c, ix, n))
                 return;
         if (current)

@@ -50,7 +50,7 @@ static void take_launch(struct core *c, struct workload *w, const Pb__Event *e, 
         w->finished_at = 0;
         w->has_exit = w->has_signal = false;
         w->actual = PB__ACTUAL_STATE__E__Pending;
-        w->reported = w->late_told = w->up = false;
+        w->reported = w->late_told = w->up = w->unheard = false;
         w->health = 0;
         text_set(&w->progress, NULL);
         w->resends = 0;
