@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 /* Its token may be started again: of the first start nothing is left. */
-static void forget_start(struct sim *s, struct unit_token t)
+void sim_forget_start(struct sim *s, struct unit_token t)
 {
         uint32_t at = map_get(&s->started_by, &t, sizeof(t));
         if (at != MAP_NONE)
@@ -48,7 +48,7 @@ void sim_drift(struct sim *s, uint32_t n, struct rng *r)
         if (what != 1) /* else its record is left: the process is gone without a trace */
                 sim_machine_lose_record(m, c->workload_id);
         if (what != 2) { /* else only its record is lost */
-                forget_start(s, c->token);
+                sim_forget_start(s, c->token);
                 sim_copy_free(c);
         }
 }

@@ -438,6 +438,14 @@ void sim_agent_crash(struct sim *s, uint32_t n)
         sim_link_end(s, n);
 }
 
+static bool has_record(const struct machine *m, const char *id)
+{
+        for (size_t i = 0; i < m->disk.len; i++)
+                if (strcmp(m->disk.at[i].id, id) == 0)
+                        return true;
+        return false;
+}
+
 void sim_machine_crash(struct sim *s, uint32_t n)
 {
         struct machine *m = &s->machines.at[n];
@@ -447,7 +455,10 @@ void sim_machine_crash(struct sim *s, uint32_t n)
         for (size_t i = 0; i < m->copies.len; i++) {
                 struct copy *c = &m->copies.at[i];
                 if (c->workload_id && c->alive && sim_chance(s, CHANCE_RUNTIME, 300000)) {
-                        sim_copy_free(c); /* what its runtime wrote down was not synced */
+                        /* What its runtime wrote down was not synced. The agent's record was, unless somebody took that away. */
+                        if (!has_record(m, c->workload_id))
+                                sim_forget_start(s, c->token);
+                        sim_copy_free(c);
                 } else if (c->workload_id && c->alive) {
                         c->alive = false;
                         c->gone = true;

@@ -318,6 +318,8 @@ struct copy *sim_copy_find(struct machine *m, const char *workload_id);
 
 /* drift.c: what happens on a machine behind its agent's back. */
 void sim_drift(struct sim *s, uint32_t n, struct rng *r);
+/* Nothing on its machine can know any more that this token was started. */
+void sim_forget_start(struct sim *s, struct unit_token t);
 
 /* link.c */
 int64_t sim_link_delay(struct sim *s);
