@@ -1,5 +1,7 @@
 /* cli/run.c: berth run NAME -- cmd...: a workload without a file. */
+#include "base/clock.h"
 #include "cli/client.h"
+#include "cli/names.h"
 #include "cli/verbs.h"
 #include "cli/wait.h"
 #include "model/json.h"
@@ -11,7 +13,7 @@ struct run_options {
         int64_t cpu_milli, memory_bytes, disk_bytes, ttl_ms, grace_ms, retries;
         struct text_list env, labels, selectors;
         const char *restart, *workdir, *image, *type, *user;
-        bool job, replace;
+        bool job, replace, name_suffix;
         struct wait_options wait;
 };
 
@@ -44,7 +46,9 @@ static const struct opt rows[] = {
         OPT(struct run_options, OPT_TEXT, image, .name = "image", .arg = "IMAGE", .help = "container image"),
         OPT(struct run_options, OPT_TEXT, type, .name = "type", .arg = "TYPE", .choices = "process|container|compose|vm",
             .help = "process (default), container, ..."),
-        OPT(struct run_options, OPT_FLAG, replace, .name = "replace", .help = "update it if the name is taken"),
+        OPT(struct run_options, OPT_FLAG, replace, .name = "replace",
+            .help = "update it if the name is taken; a job that ended runs again"),
+        OPT(struct run_options, OPT_FLAG, name_suffix, .name = "name-suffix", .help = "add a random suffix to the name: NAME-k3f9xq"),
         WAIT_ROWS(struct run_options, wait),
 };
 
@@ -100,6 +104,57 @@ static int fill(struct cli *cli, const struct run_options *o, const struct args 
         return r < 0 ? r : add_pairs(cli, &w->base, "node_selector", "--node-label", &o->selectors, err);
 }
 
+/* Room for one that is found by a person, and not met by chance: 30 bits. */
+static char *with_suffix(struct cli *cli, const char *name)
+{
+        static const char letters[] = "0123456789abcdefghjkmnpqrstvwxyz";
+        unsigned char bits[6];
+        char suffix[sizeof(bits) + 1] = { 0 };
+        random_bytes(bits, sizeof(bits));
+        for (size_t i = 0; i < sizeof(bits); i++)
+                suffix[i] = letters[bits[i] % (sizeof(letters) - 1)];
+        return arena_printf(&cli->arena, "%s-%s", name, suffix);
+}
+
+static bool is_job(const Pb__Workload *w)
+{
+        return w->restart == PB__RESTART__E__never || w->restart == PB__RESTART__E__on_failure;
+}
+
+/* What has this name now; NULL with no error: nothing. */
+static Pb__Workload *find_there(struct cli *cli, const char *id, struct err *err)
+{
+        Pb__Workload *there = workload_by_id(cli, &cli->arena, id, err);
+        if (!there && err->code == ERR_NOT_FOUND)
+                *err = (struct err){ 0 };
+        return there;
+}
+
+static const char *phase_of(const Pb__Workload *w)
+{
+        const char *name = w->status ? json_enum_name(&pb__phase__e__descriptor, (int)w->status->phase) : NULL;
+        return name ? name : "there";
+}
+
+/* The server took the same definition of the same name for the same request, and changed nothing. */
+static int say_same(struct cli *cli, const Pb__Workload *there, struct err *err)
+{
+        if (is_job(there))
+                return err_set(
+                    err, ERR_CONFLICT, .msg = fmt("job %s is there already, with this definition: nothing was run", there->id),
+                    .detail = fmt("it is %s", phase_of(there)),
+                    .hint = fmt("--replace runs it again, --name-suffix runs another one; berth logs %s shows its output", there->id));
+        cli_out(cli, "workload/%s unchanged: it is there already, with this definition (%s)\n", there->id, phase_of(there));
+        return 0;
+}
+
+/* A job of the same definition: only another revision is another run. */
+static Pb__Workload *run_again(struct cli *cli, Pb__ApplyWorkloadRequest *request, struct err *err)
+{
+        request->workload->revision_id = with_suffix(cli, "run");
+        return client_call(cli, &cli->arena, "ApplyWorkload", request, &pb__workload__descriptor, err);
+}
+
 static int run_run(struct cli *cli, const void *values, const struct args *args, struct err *err)
 {
         const struct run_options *o = values;
@@ -122,7 +177,12 @@ static int run_run(struct cli *cli, const void *values, const struct args *args,
                 return r;
         if (o->wait.state && (r = wait_goal_parse(o->wait.state, wait_goal_started(&w), &goal, err)) < 0)
                 return r;
+        if (o->name_suffix)
+                w.id = with_suffix(cli, w.id);
         request.workload = &w;
+        Pb__Workload *there = find_there(cli, w.id, err);
+        if (!there && err->code != ERR_OK)
+                return -(int)err->code;
         request.create_only = !o->replace;
         Pb__Workload *made = client_call(cli, &cli->arena, "ApplyWorkload", &request, &pb__workload__descriptor, err);
         if (!made) {
@@ -131,7 +191,14 @@ static int run_run(struct cli *cli, const void *values, const struct args *args,
                                 .hint = fmt("another name, --replace, or berth delete %s first", w.id));
                 return -(int)err->code;
         }
-        cli_out(cli, "workload/%s %s\n", made->id, o->replace ? "applied" : "created");
+        bool same = there && str_eq(made->revision_id, there->revision_id);
+        if (same && o->replace && is_job(&w) && !(made = run_again(cli, &request, err)))
+                return -(int)err->code;
+        if (same && !(o->replace && is_job(&w))) {
+                if ((r = say_same(cli, made, err)) < 0)
+                        return r;
+        } else
+                cli_out(cli, "workload/%s %s\n", made->id, there ? "applied" : "created");
         return o->wait.state ? wait_for(cli, (const char *const[]){ made->id }, 1, &goal, o->wait.timeout_ms, err) : 0;
 }
 

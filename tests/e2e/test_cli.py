@@ -125,6 +125,37 @@ class CommandLine(Case):
         w = c.wait_phase("sized", "Running")
         self.assertEqual((w["resources"]["cpu"], w["resources"]["memory_mb"], w["labels"]), (0.25, 64, {"a": "b"}))
 
+    # R: C6 (B7: a second run of a job said "created" and ran nothing)
+    def test_run_of_a_name_that_is_there_says_so(self):
+        c = self.cluster(nodes=1)
+        counted = os.path.join(c.dir, "runs")
+        job = ["run", "once", "--env", f"{MARK}={c.mark}", "--job", "--wait", "--timeout", "60s"]
+        work = ["--", "sh", "-c", f"echo ran >> {counted}"]
+
+        def runs():
+            with open(counted) as f:
+                return len(f.readlines())
+        self.assertIn("workload/once created", c.ok(*job, *work).out)
+        r = c.cli(*job, *work)
+        self.assertEqual(r.code, 5, r)
+        self.assertNotIn("created", r.out)
+        self.assertIn("there already, with this definition", r.err)
+        self.assertIn("Completed", r.err)
+        self.assertIn("--replace", r.err)
+        self.assertIn("--name-suffix", r.err)
+        self.assertEqual(runs(), 1)
+        self.assertIn("workload/once applied", c.ok(*job, "--replace", *work).out)
+        c.wait_for("a second run", lambda: runs() == 2)
+        r = c.ok(*job, "--name-suffix", *work)
+        self.assertRegex(r.out, r"(?m)^workload/once-[0-9a-z]{6} created$")
+        self.assertEqual(runs(), 3)
+        # a service with the same definition is what was asked for; with another one the name is taken
+        service = ["run", "serve", "--env", f"{MARK}={c.mark}"]
+        c.ok(*service, "--", "sleep", "100000")
+        c.wait_phase("serve", "Running")
+        self.assertIn("workload/serve unchanged", c.ok(*service, "--", "sleep", "100000").out)
+        self.assertEqual(c.cli(*service, "--", "sleep", "200000").code, 5)
+
     # R: C40
     def test_logs(self):
         c = self.cluster(nodes=1)
