@@ -10,7 +10,7 @@
  * Which node: the one where the highest of those who must leave is lowest, then where fewest must, then the best one. Who on a node: everybody lower leaves in thought, and comes back as
  * long as the newcomer still fits: the highest priority first, of equals the smallest. So nobody leaves whose leaving does not help.
  *
- * Limits: preempt_per_minute units in all; one that had to move is left alone, and may not take another's place, for preempt_grace_ms; a few looks per round, a round
+ * Limits: preempt_per_minute units in all, as a pace (budget_allows()); one that had to move is left alone, and may not take another's place, for preempt_grace_ms; a few looks per round, a round
  * at most every pass; what a round has no looks left for is first in the next. Only amounts and host ports can be freed so; whoever is kept out by a taint or a neighbour waits.
  *
  * Invariant (P7): who makes room has a strictly lower priority than the one it makes room for.
@@ -346,13 +346,18 @@ static void take_room(struct core *c, struct workload_ix ix, const struct room *
         decision_done(c);
 }
 
+/* It is a pace and no ban: who needs more victims than a minute has takes them at the beginning of one, and the minutes after it as well. Otherwise it would
+ * wait for ever, and everybody behind it. */
 static bool budget_allows(struct core *c, size_t n)
 {
-        if (c->now_ms - c->preempt_since >= 60000) {
-                c->preempt_since = c->now_ms;
-                c->preempt_used = 0;
+        int64_t per_minute = c->opt.preempt_per_minute, minutes = (c->steady_ms - c->preempt_since) / 60000;
+        if (minutes > 0) {
+                c->preempt_since = c->steady_ms;
+                c->preempt_used = minutes < c->preempt_used && minutes * per_minute < c->preempt_used
+                                      ? (uint32_t)(c->preempt_used - minutes * per_minute)
+                                      : 0;
         }
-        return (int64_t)c->preempt_used + (int64_t)n <= c->opt.preempt_per_minute;
+        return c->preempt_used + (int64_t)n <= per_minute || (c->preempt_used == 0 && (int64_t)n > per_minute);
 }
 
 /* Those who wait in one class; false: enough for this round. */

@@ -165,6 +165,29 @@ static void preemption_has_a_budget_and_a_grace(void **state)
         rig_fini(&r);
 }
 
+/* It never got its place, and nobody behind it either. R: C38 (E6) */
+static void who_needs_more_victims_than_a_minute_has_starves_nobody(void **state)
+{
+        (void)state;
+        struct core_options opt;
+        struct rig r;
+        core_options_default(&opt);
+        opt.preempt_per_minute = 2;
+        rig_init(&r, &opt);
+        rig_hello(&r, "n1", 3000, 8192, 10, NULL);
+        rig_hello(&r, "n2", 1000, 8192, 10, NULL);
+        for (int i = 0; i < 4; i++)
+                rig_apply(&r, of_priority(&r, arena_printf(&r.memory, "low%d", i), 1000, 0));
+        rig_apply(&r, of_priority(&r, "big", 3000, 2)); /* three must leave for it */
+        rig_apply(&r, of_priority(&r, "small", 1000, 1));
+        assert_int_equal(preemptions(&r), 3);
+        rig_advance_alive(&r, 55000); /* three are one and a half minutes' worth */
+        assert_int_equal(preemptions(&r), 3);
+        rig_advance_alive(&r, 120000);
+        assert_int_equal(preemptions(&r), 4);
+        rig_fini(&r);
+}
+
 /* R: C38 */
 static void one_that_had_to_move_is_left_alone_for_a_while(void **state)
 {
@@ -448,6 +471,7 @@ int main(void)
                 cmocka_unit_test(the_fewest_and_lowest_leave_and_nobody_in_vain),
                 cmocka_unit_test(equals_and_higher_ones_are_never_moved),
                 cmocka_unit_test(preemption_has_a_budget_and_a_grace),
+                cmocka_unit_test(who_needs_more_victims_than_a_minute_has_starves_nobody),
                 cmocka_unit_test(one_that_had_to_move_is_left_alone_for_a_while),
                 cmocka_unit_test(a_restart_moves_nobody_again),
                 cmocka_unit_test(host_ports_can_be_taken_over_too),
