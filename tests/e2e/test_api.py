@@ -296,7 +296,7 @@ class Operations(Case):
                 if method == "get":
                     # This server has no CA, and says so.
                     self.assertEqual(a.status, 422 if path == "/trust" else 200, f"{method} {real}: {a}")
-                else:
+                elif (method, path) != ("delete", "/session"):  # who has no session may end it all the same
                     self.assertIn(a.status, (400, 404), f"{method} {real}: {a}")
                 asked += 1
         self.assertGreater(asked, 10)

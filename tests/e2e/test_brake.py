@@ -76,10 +76,10 @@ class Cable:
 
 
 class Brake(Case):
-    def zones(self, sizes, units=3, rate=None, through=None):
+    def zones(self, sizes, units=3, rate=None, through=None, grace="4s"):
         """A cluster with zones of these sizes and that many units per node, all of them running."""
         args = ["--evict-rate", str(rate)] if rate else []
-        c = self.cluster(heartbeat="1s", silence=4, grace="4s", server_args=args)
+        c = self.cluster(heartbeat="1s", silence=4, grace=grace, server_args=args)
         server = c.grpc_address
         if through:
             c.grpc_address = through(c)
@@ -121,7 +121,7 @@ class Brake(Case):
         self.assertIn(b["zone"], ZONES)
         info = c.info()
         self.assertEqual(info["mode"], "eviction held")
-        self.assertEqual(c.api.get("/health").json["eviction"], "held")
+        c.wait_for("its health to say so", lambda: c.api.get("/health").json.get("eviction") == "held", timeout=60)
         shown = c.ok("cluster").out
         self.assertIn(f"held: {silent} of {nodes} nodes are silent", shown)
         r = c.cli("doctor")
@@ -211,7 +211,7 @@ class Brake(Case):
 
     # R: C11
     def test_all_silent_is_held_and_moves_nothing(self):
-        c = self.zones([4, 4, 4], units=1)
+        c = self.zones([4, 4, 4], units=1, grace="15s")
         names = list(c.agents)
         self.lose(c, *names)
         self.assert_held(c, 12, 12)
@@ -229,7 +229,8 @@ class Brake(Case):
             cables.append(Cable(c.grpc_address))
             return cables[0].address
 
-        c = self.zones([4, 4, 4], units=1, through=through)
+        # Those who are not back when the brake lets go have one more grace: longer than agents wait between two tries.
+        c = self.zones([4, 4, 4], units=1, through=through, grace="15s")
         self.addCleanup(cables[0].close)
         cables[0].unplug()
         c.wait_for("silence", lambda: c.info().get("nodes_ready", 0) == 0, timeout=60)

@@ -241,7 +241,7 @@ class Replicas(Case):
     def test_kill_9_of_the_leader_under_load(self):
         servers = self.three()
         self.agent("node-1")
-        self.until("the agent finds the leader", lambda: self.leader().api.fork().get("/v1/nodes").json.get("items", [{}])[0].get("status") == "Ready")
+        self.until("the agent finds the leader", lambda: (self.leader().api.fork().get("/v1/nodes").json.get("items") or [{}])[0].get("status") == "Ready")
         done, failed, stop = [], [], threading.Event()
 
         def load(k):
