@@ -329,7 +329,8 @@ void decide_node_expel(struct core *c, const Pb__NodeRef *req)
                 reply_error(c, &err);
                 return;
         }
-        if (!node_at(c, ix)->expelled_at) {
+        /* Also one that a later token has let in and that has not been here yet: its new key goes, too. */
+        if (!node_at(c, ix)->expelled_at || (before && before->n_admitted_keys)) {
                 const struct node *n = node_at(c, ix);
                 Pb__Admission *m = draft(c, n->id);
                 struct key_list joined;
@@ -624,6 +625,16 @@ void admissions_dump(const struct core *c, struct str *out)
 }
 
 #define BROKEN(err, which, what, who) err_set(err, ERR_INTERNAL, .msg = "invariant " which " is broken: " what, .detail = (who))
+
+void admissions_settle(struct core *c)
+{
+        for (uint32_t i = 0; i < c->nodes.len; i++) {
+                struct node *n = &c->nodes.at[i];
+                const Pb__Admission *m = n->id && n->expelled_at ? admission_of(c, n->id) : NULL;
+                if (!m || !m->expelled_at)
+                        n->expelled_at = 0; /* (X1) */
+        }
+}
 
 int admissions_check(const struct core *c, struct err *err)
 {

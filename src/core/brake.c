@@ -71,7 +71,7 @@ static void zone_unref(struct core *c, uint32_t z)
         must(zone->nodes > 0, "B1: a zone counts its nodes");
         if (--zone->nodes || z == ZONE_NONE)
                 return;
-        if (zone->wave == b->wave && zone->counted) { /* nobody is left there to be heard or silent */
+        if (b->running && zone->wave == b->wave && zone->counted) { /* nobody is left there to be heard or silent */
                 b->counts.zones--;
                 zone->counted = 0;
         }
@@ -274,6 +274,8 @@ void brake_rebuild(struct core *c)
         ARRAY(struct moment) moments = { 0 };
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 const struct node *n = &c->nodes.at[i];
+                if (n->id && !n->zoned) /* a record that says nothing of its attributes */
+                        brake_node_zone(c, (struct node_ix){ i });
                 bool lost = n->id && n->status == PB__NODE_STATUS__E__NotReady;
                 if (!n->id || n->counted || n->expelled_at || (lost && str_eq(n->status_by, "register")))
                         continue; /* the last: taken over, and never heard */

@@ -105,7 +105,7 @@ void claims_tell(struct core *c, struct node_ix ix, struct claims *k)
                                          "%u units that it says it runs have no %swarrant of this cluster and are left alone; berth adopt "
                                          "%s takes them over, if you trust it: %s%s",
                                          k->n, k->n_false ? "valid " : "", id, str_c(&k->names), k->names.len < 200 ? "" : ", ...");
-                emit(c, &e);
+                notice_of_node(c, ix, &e);
                 decision_done(c);
         }
         str_fini(&k->names);

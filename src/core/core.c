@@ -545,6 +545,7 @@ static void start(struct core *c, const struct input *in)
         c->started_steady = c->fencing_since = c->steady_ms;
         c->next_pass_ms = c->now_ms + c->opt.pass_ms;
         ranks_refresh(c);
+        admissions_settle(c);
         brake_rebuild(c);
         if (!c->cluster_id) {
                 char id[27];

@@ -956,6 +956,7 @@ bool token_lets_in(const struct core *c, const char *name, const char *node_id);
 /* admission.c */
 void admissions_init(struct core *c);
 void admissions_fini(struct core *c);
+void admissions_settle(struct core *c); /* all records are loaded: a node is expelled only if its admission says so */
 void admissions_configure(struct core *c, const Pb__ServerConfig *f);
 /* Labels and capacity as operators allow them, in place of what the agent says. ret_ignored: keys that were left out, or NULL. */
 void admission_shape(struct core *c, const char *node_id, Pb__Node *attributes, const char **ret_ignored);

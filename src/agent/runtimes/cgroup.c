@@ -252,6 +252,13 @@ static bool walk(const char *path, int depth, bool (*visit)(const char *path, vo
         return visit(path, ctx) && whole;
 }
 
+/* The path is a copy: fmt() has few places, and a unit may have many groups. */
+static bool walk_unit(int c, const char *name, bool (*visit)(const char *path, void *ctx), void *ctx)
+{
+        _cleanup_(mem_freep) char *path = mem_strdup(fmt("%s/%s", places.parent[c], name));
+        return walk(path, DEPTH_MAX, visit, ctx);
+}
+
 static bool add_processes(const char *path, void *ctx)
 {
         pid_list *out = ctx;
@@ -276,7 +283,7 @@ bool cgroup_processes(const char *name, pid_list *out)
         find_places();
         for (int c = CPU; c < _PLACES; c++)
                 if (places.parent[c][0] && (c == UNIFIED || !is_unified((enum place)c)))
-                        whole = walk(fmt("%s/%s", places.parent[c], name), DEPTH_MAX, add_processes, out) && whole;
+                        whole = walk_unit(c, name, add_processes, out) && whole;
         return whole;
 }
 
@@ -298,5 +305,5 @@ void cgroup_remove(const char *name)
         find_places();
         for (int c = CPU; c < _PLACES; c++)
                 if (places.parent[c][0] && (c == UNIFIED || !is_unified((enum place)c)))
-                        (void)walk(fmt("%s/%s", places.parent[c], name), DEPTH_MAX, remove_dir, NULL);
+                        (void)walk_unit(c, name, remove_dir, NULL);
 }
