@@ -719,12 +719,13 @@ void node_take_shape(struct core *c, struct node_ix ix, const Pb__Node *from)
                 n->ledger.total =
                     (struct amounts){ from->resources->cpu_total, from->resources->memory_total * MIB, from->resources->disk_total * GIB };
         counts_node_before(c, ix);
+        /* `from` may name the labels that the node has now. */
+        struct label *labels = from->n_labels ? mem_must(from->n_labels * sizeof(struct label)) : NULL;
+        for (size_t i = 0; i < from->n_labels; i++)
+                labels[i] = (struct label){ mem_strdup(from->labels[i]->key), mem_strdup(from->labels[i]->value) };
         labels_free(n);
+        n->labels = labels;
         n->n_labels = (uint32_t)from->n_labels;
-        if (n->n_labels)
-                n->labels = mem_must(n->n_labels * sizeof(struct label));
-        for (uint32_t i = 0; i < n->n_labels; i++)
-                n->labels[i] = (struct label){ mem_strdup(from->labels[i]->key), mem_strdup(from->labels[i]->value) };
         n->label_bits = node_label_bits(c, n);
         counts_node_after(c, ix);
         brake_node_zone(c, ix);

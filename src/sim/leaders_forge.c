@@ -27,7 +27,8 @@ static Pb__UnitStatus **with_claims(struct leaders *s, struct arena *a, Pb__Unit
 {
         Pb__UnitStatus **to = arena_new_n(a, Pb__UnitStatus *, *n + ITEMS);
         size_t len = *n;
-        memcpy(to, units, *n * sizeof(*to));
+        if (*n > 0)
+                memcpy(to, units, *n * sizeof(*to));
         for (uint32_t i = 0; i < ITEMS; i++) {
                 char *id = arena_printf(a, "w%u", i);
                 bool has = false;
