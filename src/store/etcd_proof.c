@@ -87,8 +87,9 @@ static void answered(void *ctx)
                 ask(s);
         pthread_mutex_unlock(&p->lock);
         arena_fini(&a);
-        if (r && s->base.on_proved)
-                s->base.on_proved(s->base.on_proved_ctx);
+        void (*on_proved)(void *) = atomic_load(&s->base.on_proved);
+        if (r && on_proved)
+                on_proved(s->base.on_proved_ctx);
 }
 
 void etcd_prove(struct store *base)

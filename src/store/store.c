@@ -147,7 +147,7 @@ void store_prove(struct store *s)
 void store_on_proved(struct store *s, void (*fn)(void *ctx), void *ctx)
 {
         s->on_proved_ctx = ctx;
-        s->on_proved = fn;
+        atomic_store(&s->on_proved, fn);
 }
 
 bool store_is_shared(const struct store *s)

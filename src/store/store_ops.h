@@ -88,7 +88,7 @@ struct store {
         size_t first_pending, n_pending;
         void (*on_settled)(void *ctx);
         void *on_settled_ctx;
-        void (*on_proved)(void *ctx);
+        void (*_Atomic on_proved)(void *ctx); /* set after its ctx: the client's thread may be asking already */
         void *on_proved_ctx;
 };
 
