@@ -244,15 +244,15 @@ let asking = false;
 function askToken({ status, why }) {
   if (asking) return;
   asking = true;
-  const refused = h('p.refused', { role: 'alert', hidden: true });
-  const say = (text) => {
-    refused.textContent = `${text[0].toUpperCase()}${text.slice(1)}.`;
-    refused.hidden = false;
+  const heading = h('h2'), refused = h('p.refused', { role: 'alert', hidden: true });
+  const say = (code, text) => {
+    setText(heading, code === 403 ? 'This token may not look at the cluster' : 'This cluster wants to know who you are');
+    refused.textContent = text && `${text[0].toUpperCase()}${text.slice(1)}.`;
+    refused.hidden = !text;
   };
-  if (why && !/needs a token/.test(why)) say(why); // one was sent, and is not good
+  say(status, why && !/needs a token/.test(why) ? why : ''); // a reason of another kind: one was sent, and is not good
   const input = h('input', { type: 'password', name: 'token', autocomplete: 'off', required: true, 'aria-label': 'Token', placeholder: 'berth_…' });
-  const form = h('form', { method: 'dialog' }, h('h2', null, status === 403 ? 'This token may not look at the cluster' : 'This cluster wants to know who you are'),
-    refused,
+  const form = h('form', { method: 'dialog' }, heading, refused,
     h('p', null, 'Paste a token. The first one is in the server’s data directory (admin.token); others come from ', h('code', null, 'berth token create NAME --role viewer'), '.'),
     input, h('div.buttons', null, h('button.button.primary', { type: 'submit' }, 'Go on')));
   const dialog = h('dialog.ask', { 'aria-label': 'Token' }, form);
@@ -263,9 +263,13 @@ function askToken({ status, why }) {
       if (answer.ok) {
         localStorage.setItem(TOLD, '1');
         location.reload(); // what the page has asked for so far was refused
-      } else say((await answer.json()).message ?? `the server says ${answer.status}`);
+        return;
+      }
+      say(answer.status, (await answer.json().catch(() => null))?.message || `the server says ${answer.status}`);
+      input.value = ''; // nobody sees what is wrong with it: the next one is pasted whole
+      input.focus();
     } catch (error) {
-      say(`the server does not answer: ${error.message}`);
+      say(0, `the server does not answer: ${error.message}`);
     }
   };
   dialog.addEventListener('cancel', (e) => e.preventDefault());
