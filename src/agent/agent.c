@@ -13,7 +13,7 @@
 #include "agent/agent_state.h"
 #include "agent/push.h"
 #include "agent/runtimes/cluster.h"
-#include "agent/runtimes/container.h"
+#include "agent/runtimes/node.h"
 #include "agent/runtimes/proc.h"
 #include "base/arena.h"
 #include "base/file.h"
@@ -527,10 +527,10 @@ static const char *cluster_of(void *ctx)
 static int open_runtime(struct agent *a, const struct mock_options *mock, struct err *err)
 {
         struct fleet *f = a->fleet;
-        struct container_options co = { .engine = engine_wanted(f->opt->runtime),
-                                        .socket = f->opt->engine_socket,
-                                        .root = f->opt->podman_root,
-                                        .runroot = f->opt->podman_runroot };
+        struct node_options node = { .container = { .engine = engine_wanted(f->opt->runtime),
+                                                    .socket = f->opt->engine_socket,
+                                                    .root = f->opt->podman_root,
+                                                    .runroot = f->opt->podman_runroot } };
         struct cluster_options cluster = { .address = f->opt->cluster,
                                            .ca_file = f->opt->cluster_tls_ca_file,
                                            .cert_file = f->opt->cluster_tls_cert_file,
@@ -547,7 +547,7 @@ static int open_runtime(struct agent *a, const struct mock_options *mock, struct
                                       .ctx = a,
                                       .extra = mock                         ? (const void *)mock
                                                : a->ops == &runtime_cluster ? (const void *)&cluster
-                                                                            : &co };
+                                                                            : &node };
 
         return a->ops->open(&ro, &a->runtime, err);
 }

@@ -1,7 +1,7 @@
 /* agent/agent_clear.c: see agent_clear.h. */
 #include "agent/agent_clear.h"
 #include "agent/agent_state.h"
-#include "agent/runtimes/container.h"
+#include "agent/runtimes/node.h"
 #include "base/file.h"
 #include <dirent.h>
 #include <errno.h>
@@ -125,14 +125,14 @@ static int end_all(struct clearing *c, int64_t patience_ms, struct err *err)
 
 static int clear_node(struct clearing *c, const char *data_dir, const Pb__AgentRecord *record, int64_t patience_ms, struct err *err)
 {
-        struct container_options co = { .engine = c->containers ? NULL : "none" };
+        struct node_options node = { .container.engine = c->containers ? NULL : "none" };
         struct runtime_options opt = { .base = c->base,
                                        .data_dir = data_dir,
                                        .node_id = record->node_id,
                                        .on_event = on_event,
                                        .cluster_id = cluster_of,
                                        .ctx = c,
-                                       .extra = &co };
+                                       .extra = &node };
         int r;
 
         c->cluster_id = record->cluster_id;

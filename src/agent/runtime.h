@@ -123,7 +123,7 @@ struct runtime_options {
          * "": not known yet. NULL: never known. */
         const char *(*cluster_id)(void *ctx);
         void *ctx;
-        const void *extra; /* mock: struct mock_options; container, node: struct container_options; cluster: struct cluster_options */
+        const void *extra; /* struct mock_options, node_options, container_options or cluster_options, as the runtime is */
 };
 
 /* What a runtime has to offer, when that is not this machine. */
@@ -135,7 +135,7 @@ struct runtime_capacity {
 
 struct runtime_ops {
         const char *name;
-        const Pb__WorkloadType__E *types; /* what it can run; ends with 0 */
+        const Pb__WorkloadType__E *types; /* what it can run; ends with 0; NULL: only types_now tells */
         /* Of which units end in time when the agent's lease runs out, even if the agent itself is dead or stands still; ends with 0, NULL: none. */
         const Pb__WorkloadType__E *exclusive_types;
         int (*open)(const struct runtime_options *opt, struct runtime **ret, struct err *err);
@@ -157,7 +157,7 @@ struct runtime_ops {
 
 extern const struct runtime_ops runtime_process;
 extern const struct runtime_ops runtime_mock;
-extern const struct runtime_ops runtime_node;    /* process, and container if there is an engine (runtimes/node.c) */
+extern const struct runtime_ops runtime_node;    /* several, by the workload's type (runtimes/node.h) */
 extern const struct runtime_ops runtime_cluster; /* another berth cluster as a whole (runtimes/cluster.h) */
 
 /* The first thing main() must do: the process that watches over one unit ("berth __unit <dir>"). Returns its exit status.

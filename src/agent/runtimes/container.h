@@ -5,7 +5,7 @@
 #include "agent/runtime.h"
 #include "agent/runtimes/proc.h"
 
-/* The extra of runtime_options for runtime_container and runtime_node. */
+/* The extra of runtime_options for runtime_container; in node_options for runtime_node. */
 struct container_options {
         const char *engine;         /* "podman", "docker", "none"; NULL or "": podman if there is one, quietly none otherwise */
         const char *socket;         /* NULL: where the engine usually listens, or one that berth starts */

@@ -1,37 +1,86 @@
-/* agent/runtimes/node.c: what a real node runs: processes, and containers if it has an engine that works.
- *
- * A start goes by the workload's type; everything later goes where the unit is. A unit that neither has said anything about may still be known to the engine, so
- * stops of unknown units go there. A removal goes through both: the engine's containers first, then the unit's directory, which belongs to the process
- * runtime.
- */
-#include "agent/runtime.h"
-#include "agent/runtimes/container.h"
+/* agent/runtimes/node.c: see node.h. */
+#include "agent/runtimes/node.h"
 #include "agent/runtimes/process_usage.h"
-#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include <assert.h>
 #include <string.h>
-
-enum side { SIDE_PROCESS, SIDE_CONTAINER };
 
 struct known {
         char *id; /* NULL: free */
-        enum side side;
+        uint32_t row;
+};
+
+/* One runtime of this node. */
+struct part {
+        struct runtime *node;
+        struct runtime *rt; /* NULL: it has none, and this is why */
+        char why_not[512];
 };
 
 struct runtime {
-        struct runtime *process, *container; /* container NULL: none */
-        char why_not[512];
+        const struct node_row *rows;
+        uint32_t n_rows;
+        struct part parts[NODE_RUNTIMES_MAX];
         void (*on_event)(void *ctx, const struct runtime_event *event);
         const char *(*cluster_id)(void *ctx);
         void *ctx;
         ARRAY(struct known) known;
         struct map by_id;
-        Pb__WorkloadType__E types[8];
+        Pb__WorkloadType__E types[8]; /* ends with 0 */
 };
+
+/* ---- which one ---- */
+
+static struct node_wish wish_container(const struct node_options *opt)
+{
+        const struct container_options *co = &opt->container;
+
+        return (struct node_wish){
+                .asked = str_empty(co->engine) ? NULL : co->engine,
+                .never = str_eq(co->engine, "none") ? "this agent was told to run none" : NULL,
+                .extra = co,
+        };
+}
+
+static const struct node_row real_rows[] = {
+        { .ops = &runtime_process, .units = "processes" },
+        { .ops = &runtime_container, .units = "containers", .may_have_more = true, .wish = wish_container, .pids = container_pids },
+        { 0 },
+};
+
+static bool has_type(const Pb__WorkloadType__E *types, Pb__WorkloadType__E type)
+{
+        while (*types && *types != type)
+                types++;
+        return *types != 0;
+}
+
+static uint32_t row_of_type(const struct runtime *rt, Pb__WorkloadType__E type)
+{
+        for (uint32_t i = 0; i < rt->n_rows; i++)
+                if (has_type(rt->rows[i].ops->types, type))
+                        return i;
+        return 0;
+}
+
+static uint32_t row_of_unknown(const struct runtime *rt)
+{
+        for (uint32_t i = 1; i < rt->n_rows; i++)
+                if (rt->rows[i].may_have_more && rt->parts[i].rt)
+                        return i;
+        return 0;
+}
+
+static uint32_t row_of_unit(const struct runtime *rt, const char *id, uint32_t if_unknown)
+{
+        uint32_t ix = map_get(&rt->by_id, id, strlen(id));
+
+        return ix == MAP_NONE ? if_unknown : rt->known.at[ix].row;
+}
 
 static struct map_key key_of_known(const void *ctx, uint32_t ix)
 {
@@ -40,7 +89,7 @@ static struct map_key key_of_known(const void *ctx, uint32_t ix)
         return (struct map_key){ rt->known.at[ix].id, strlen(rt->known.at[ix].id) };
 }
 
-static void remember(struct runtime *rt, const char *id, enum side side)
+static void remember(struct runtime *rt, const char *id, uint32_t row)
 {
         uint32_t ix = map_get(&rt->by_id, id, strlen(id));
 
@@ -52,7 +101,7 @@ static void remember(struct runtime *rt, const char *id, enum side side)
                 rt->known.at[ix].id = mem_strdup(id);
                 map_put(&rt->by_id, ix);
         }
-        rt->known.at[ix].side = side;
+        rt->known.at[ix].row = row;
 }
 
 static void forget(struct runtime *rt, const char *id)
@@ -66,42 +115,28 @@ static void forget(struct runtime *rt, const char *id)
         rt->known.at[ix].id = NULL;
 }
 
-static bool is_container(const struct runtime *rt, const char *id, bool if_unknown)
-{
-        uint32_t ix = map_get(&rt->by_id, id, strlen(id));
-
-        return rt->container && (ix == MAP_NONE ? if_unknown : rt->known.at[ix].side == SIDE_CONTAINER);
-}
-
 /* ---- what they say ---- */
 
-static void on_process(void *ctx, const struct runtime_event *ev)
+static void on_part_event(void *ctx, const struct runtime_event *ev)
 {
-        struct runtime *rt = ctx;
+        struct part *p = ctx;
+        struct runtime *rt = p->node;
+        uint32_t row = (uint32_t)(p - rt->parts);
 
+        if (ev->kind == RUNTIME_REMOVED && row > 0) { /* now its directory */
+                rt->rows[0].ops->remove(rt->parts[0].rt, ev->workload_id);
+                return;
+        }
         if (ev->kind >= RUNTIME_FOUND_RUNNING)
-                remember(rt, ev->workload_id, SIDE_PROCESS);
+                remember(rt, ev->workload_id, row);
         else if (ev->kind == RUNTIME_REMOVED)
                 forget(rt, ev->workload_id);
         rt->on_event(rt->ctx, ev);
 }
 
-static void on_container(void *ctx, const struct runtime_event *ev)
-{
-        struct runtime *rt = ctx;
-
-        if (ev->kind == RUNTIME_REMOVED) { /* now its directory */
-                runtime_process.remove(rt->process, ev->workload_id);
-                return;
-        }
-        if (ev->kind >= RUNTIME_FOUND_RUNNING)
-                remember(rt, ev->workload_id, SIDE_CONTAINER);
-        rt->on_event(rt->ctx, ev);
-}
-
 static const char *cluster_of(void *ctx)
 {
-        const struct runtime *rt = ctx;
+        const struct runtime *rt = ((struct part *)ctx)->node;
 
         return rt->cluster_id ? rt->cluster_id(rt->ctx) : "";
 }
@@ -110,68 +145,69 @@ static const char *cluster_of(void *ctx)
 
 static void node_start(struct runtime *rt, const struct runtime_start *start)
 {
-        Pb__WorkloadType__E type = start->workload->type;
-        bool container = type == PB__WORKLOAD_TYPE__E__container || type == PB__WORKLOAD_TYPE__E__compose;
+        uint32_t row = row_of_type(rt, start->workload->type);
+        struct part *p = &rt->parts[row];
 
-        if (container && !rt->container) {
+        if (!p->rt) {
                 rt->on_event(rt->ctx, &(struct runtime_event){ .kind = RUNTIME_START_FAILED,
                                                                .workload_id = start->workload_id,
                                                                .token = start->token,
                                                                .at_ms = clock_wall_ms(),
                                                                .reason = PB__REASON__E__runtime_unavailable,
-                                                               .message = fmt("runtime not available: %s", rt->why_not) });
+                                                               .message = fmt("runtime not available: %s", p->why_not) });
                 return;
         }
-        remember(rt, start->workload_id, container ? SIDE_CONTAINER : SIDE_PROCESS);
-        if (container)
-                runtime_container.start(rt->container, start);
-        else
-                runtime_process.start(rt->process, start);
+        remember(rt, start->workload_id, row);
+        rt->rows[row].ops->start(p->rt, start);
 }
 
 static void node_stop(struct runtime *rt, const char *workload_id, struct unit_token token, int64_t grace_ms)
 {
-        if (is_container(rt, workload_id, true))
-                runtime_container.stop(rt->container, workload_id, token, grace_ms);
-        else
-                runtime_process.stop(rt->process, workload_id, token, grace_ms);
+        uint32_t row = row_of_unit(rt, workload_id, row_of_unknown(rt));
+
+        rt->rows[row].ops->stop(rt->parts[row].rt, workload_id, token, grace_ms);
 }
 
 static void node_remove(struct runtime *rt, const char *workload_id)
 {
-        if (is_container(rt, workload_id, true))
-                runtime_container.remove(rt->container, workload_id);
-        else
-                runtime_process.remove(rt->process, workload_id);
+        uint32_t row = row_of_unit(rt, workload_id, row_of_unknown(rt));
+
+        rt->rows[row].ops->remove(rt->parts[row].rt, workload_id);
 }
 
 static int node_logs(struct runtime *rt, const char *workload_id, const struct log_options *opt, const struct stream_sink *sink,
                      struct stream **ret, struct err *err)
 {
-        return is_container(rt, workload_id, false) ? runtime_container.logs(rt->container, workload_id, opt, sink, ret, err)
-                                                    : runtime_process.logs(rt->process, workload_id, opt, sink, ret, err);
+        uint32_t row = row_of_unit(rt, workload_id, 0);
+
+        return rt->rows[row].ops->logs(rt->parts[row].rt, workload_id, opt, sink, ret, err);
 }
 
 static int node_exec(struct runtime *rt, const char *workload_id, const struct exec_options *opt, const struct stream_sink *sink,
                      struct stream **ret, struct err *err)
 {
-        return is_container(rt, workload_id, false) ? runtime_container.exec(rt->container, workload_id, opt, sink, ret, err)
-                                                    : runtime_process.exec(rt->process, workload_id, opt, sink, ret, err);
+        uint32_t row = row_of_unit(rt, workload_id, 0);
+
+        return rt->rows[row].ops->exec(rt->parts[row].rt, workload_id, opt, sink, ret, err);
 }
 
 static void node_usage(struct runtime *rt, struct runtime_usage *ret)
 {
-        pid_list containers = { 0 };
+        pid_list others = { 0 };
 
-        if (ret->want_own && rt->container)
-                container_pids(rt->container, &containers);
-        process_usage_beside(rt->process, &containers, ret);
-        array_fini(&containers);
+        for (uint32_t i = 0; ret->want_own && i < rt->n_rows; i++)
+                if (rt->rows[i].pids && rt->parts[i].rt)
+                        rt->rows[i].pids(rt->parts[i].rt, &others);
+        process_usage_beside(rt->parts[0].rt, &others, ret);
+        array_fini(&others);
 }
 
 static const char *node_address(struct runtime *rt, const char *workload_id)
 {
-        return is_container(rt, workload_id, false) ? runtime_container.address(rt->container, workload_id) : NULL;
+        uint32_t row = row_of_unit(rt, workload_id, 0);
+        const struct runtime_ops *ops = rt->rows[row].ops;
+
+        return ops->address ? ops->address(rt->parts[row].rt, workload_id) : NULL;
 }
 
 /* ---- life ---- */
@@ -181,19 +217,22 @@ static const Pb__WorkloadType__E *node_types_now(struct runtime *rt)
         return rt->types;
 }
 
+/* Where the marks of two are in one unit's directory, the first row has the last word. */
 static int node_find(struct runtime *rt, struct err *err)
 {
-        int r = rt->container ? runtime_container.find(rt->container, err) : 0;
+        int r = 0;
 
-        return r < 0 ? r : runtime_process.find(rt->process, err);
+        for (uint32_t i = rt->n_rows; r == 0 && i-- > 0;)
+                if (rt->parts[i].rt)
+                        r = rt->rows[i].ops->find(rt->parts[i].rt, err);
+        return r;
 }
 
 static void node_close(struct runtime *rt)
 {
-        if (rt->container)
-                runtime_container.close(rt->container);
-        if (rt->process)
-                runtime_process.close(rt->process);
+        for (uint32_t i = rt->n_rows; i-- > 0;)
+                if (rt->parts[i].rt)
+                        rt->rows[i].ops->close(rt->parts[i].rt);
         for (size_t i = 0; i < rt->known.len; i++)
                 mem_free(rt->known.at[i].id);
         array_fini(&rt->known);
@@ -201,72 +240,81 @@ static void node_close(struct runtime *rt)
         mem_free(rt);
 }
 
-static int open_container(struct runtime *rt, const struct runtime_options *opt, struct err *err)
+static int open_part(struct runtime *rt, uint32_t i, const struct runtime_options *opt, struct err *err)
 {
-        const struct container_options *co = opt->extra;
+        const struct node_row *row = &rt->rows[i];
+        struct part *p = &rt->parts[i];
+        struct node_wish wish = row->wish ? row->wish(opt->extra) : (struct node_wish){ 0 };
         struct runtime_options theirs = *opt;
         struct err why = { 0 };
-        bool asked = co && !str_empty(co->engine);
         int r;
 
-        if (asked && str_eq(co->engine, "none")) {
-                memcpy(rt->why_not, "this agent was told to run none", sizeof("this agent was told to run none"));
+        if (wish.never) {
+                strncpy(p->why_not, wish.never, sizeof(p->why_not) - 1);
                 return 0;
         }
-        theirs.on_event = on_container;
+        p->node = rt;
+        theirs.on_event = on_part_event;
         theirs.cluster_id = cluster_of;
-        theirs.ctx = rt;
-        r = runtime_container.open(&theirs, &rt->container, &why);
+        theirs.ctx = p;
+        theirs.extra = wish.extra;
+        if (!row->wish)
+                return row->ops->open(&theirs, &p->rt, err);
+        r = row->ops->open(&theirs, &p->rt, &why);
         if (r == 0)
                 return 0;
-        strncpy(rt->why_not, err_line(&why), sizeof(rt->why_not) - 1);
-        if (asked) {
+        strncpy(p->why_not, err_line(&why), sizeof(p->why_not) - 1);
+        if (wish.asked) {
                 *err = why;
-                return err_prefix(err, fmt("--runtime %s does not work here", co->engine));
+                return err_prefix(err, fmt("--runtime %s does not work here", wish.asked));
         }
-        log_at(r == -ERR_NOT_FOUND ? LOG_INFO : LOG_WARN, "this node runs no containers", LOG_S("reason", rt->why_not),
+        log_at(r == -ERR_NOT_FOUND ? LOG_INFO : LOG_WARN, fmt("this node runs no %s", row->units), LOG_S("reason", p->why_not),
                LOG_S("hint", why.hint));
         return 0;
 }
 
+static void add_types(struct runtime *rt, size_t *n, const Pb__WorkloadType__E *types)
+{
+        for (; *types; types++) {
+                assert(*n + 1 < ARRAY_LEN(rt->types));
+                rt->types[(*n)++] = *types;
+        }
+}
+
 static int node_open(const struct runtime_options *opt, struct runtime **ret, struct err *err)
 {
+        const struct node_options *no = opt->extra;
         struct runtime *rt = mem_must(sizeof(*rt));
-        struct runtime_options theirs = *opt;
         size_t n = 0;
-        int r;
+        int r = 0;
 
+        rt->rows = no->rows ? no->rows : real_rows;
+        while (rt->rows[rt->n_rows].ops)
+                rt->n_rows++;
+        assert(rt->n_rows <= NODE_RUNTIMES_MAX);
         rt->on_event = opt->on_event;
         rt->cluster_id = opt->cluster_id;
         rt->ctx = opt->ctx;
         map_init(&rt->by_id, key_of_known, rt);
-        theirs.on_event = on_process;
-        theirs.cluster_id = cluster_of;
-        theirs.ctx = rt;
-        r = runtime_process.open(&theirs, &rt->process, err);
-        if (r == 0)
-                r = open_container(rt, opt, err);
+        for (uint32_t i = 0; r == 0 && i < rt->n_rows; i++)
+                r = open_part(rt, i, opt, err);
         if (r < 0) {
                 node_close(rt);
                 return r;
         }
-        for (const Pb__WorkloadType__E *t = runtime_process.types; *t; t++)
-                rt->types[n++] = *t;
-        for (const Pb__WorkloadType__E *t = rt->container ? runtime_container.types_now(rt->container) : NULL; t && *t; t++)
-                rt->types[n++] = *t;
+        for (uint32_t i = 0; i < rt->n_rows; i++)
+                if (rt->parts[i].rt)
+                        add_types(rt, &n,
+                                  rt->rows[i].ops->types_now ? rt->rows[i].ops->types_now(rt->parts[i].rt) : rt->rows[i].ops->types);
         *ret = rt;
         return 0;
 }
-
-static const Pb__WorkloadType__E node_types[] = { PB__WORKLOAD_TYPE__E__process, PB__WORKLOAD_TYPE__E__container,
-                                                  PB__WORKLOAD_TYPE__E__compose, 0 };
 
 /* Containers have nobody beside the agent who would stop them. */
 static const Pb__WorkloadType__E exclusive_types[] = { PB__WORKLOAD_TYPE__E__process, 0 };
 
 const struct runtime_ops runtime_node = {
         .name = "node",
-        .types = node_types,
         .exclusive_types = exclusive_types,
         .types_now = node_types_now,
         .open = node_open,
