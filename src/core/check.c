@@ -327,8 +327,8 @@ int core_check(const struct core *c, struct err *err)
                 if (t->workload_id && tombstone_find(c, t->node, t->workload_id) != i)
                         return BROKEN(err, "N6", "a tombstone is found by its node and workload", t->workload_id);
         }
-        if (nodes != c->n_nodes || workloads != c->n_workloads || tombstones != c->n_tombstones || assigned != in_lists ||
-            held != c->n_held || (c->brake.holds && !c->brake.running))
+        if (nodes != c->n_nodes || workloads != c->n_workloads || workloads != c->workloads_in_order.len || tombstones != c->n_tombstones ||
+            assigned != in_lists || held != c->n_held || (c->brake.holds && !c->brake.running))
                 return BROKEN(err, "X1", "the counts agree", "");
         if (memcmp(phases, c->by_phase, sizeof(phases)) != 0)
                 return BROKEN(err, "X2", "the phases are counted", "");

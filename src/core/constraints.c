@@ -380,7 +380,7 @@ static bool domains_have_bits(struct core *c, struct topology *t)
         for (size_t i = 0; i < t->domains.len; i++) {
                 struct domain *d = &t->domains.at[i];
                 if (d->value && d->bit < 0)
-                        d->bit = label_bit(c, t->key, d->value);
+                        d->bit = label_bit_ref(c, t->key, d->value);
                 if (d->value && d->bit < 0)
                         return false;
         }

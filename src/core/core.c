@@ -77,6 +77,7 @@ struct core *core_create(const struct core_options *opt)
         c->warrants = warrants_create(&opt->warrants);
         map_init(&c->node_by_id, node_key, c);
         map_init(&c->workload_by_id, workload_key, c);
+        order_init(&c->workloads_in_order, workload_key, c);
         map_init(&c->tombstone_by_id, tombstone_key, c);
         map_init(&c->session_nodes, session_key, c);
         definitions_init(c);
@@ -179,6 +180,7 @@ void core_destroy(struct core *c)
         array_fini(&c->by_rank);
         map_fini(&c->node_by_id);
         map_fini(&c->workload_by_id);
+        order_fini(&c->workloads_in_order);
         map_fini(&c->tombstone_by_id);
         map_fini(&c->session_nodes);
         heap_fini(&c->workload_deadlines);

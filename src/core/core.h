@@ -281,6 +281,9 @@ struct core_expelled {
 void core_each_expelled(const struct core *core, void (*fn)(void *ctx, const struct core_expelled *one), void *ctx);
 bool core_has_admin(const struct core *core, int64_t now_ms); /* a token of that role that works */
 
+#define CORE_PHASES (PB__PHASE__E__Unknown + 1) /* the last ones; a test compares them with the enums */
+#define CORE_DESIRED (PB__DESIRED_STATE__E__Deleted + 1)
+
 struct core_stats {
         uint64_t steps, events, placements, placement_failures, evictions, retries, nodes_lost, heartbeats, passes, launches, unit_reports;
         uint64_t failures;       /* of units: a crash, a start that failed, ... */
@@ -289,8 +292,8 @@ struct core_stats {
         uint64_t reports_held;   /* of units and nodes that had changed too often: taken later */
         uint64_t preemptions;    /* units that made room for higher priorities */
         uint64_t actions[8];     /* Apply, Recreate, ApplyStopped, Delete, Reschedule, AwaitFailover, Adopt, Other */
-        uint32_t nodes, nodes_ready, nodes_by_status[5], workloads, by_phase[11], pending, sessions, tombstones;
-        uint32_t over_quota, quotas, alerts, outbox, by_desired[4], tokens;
+        uint32_t nodes, nodes_ready, nodes_by_status[5], workloads, by_phase[CORE_PHASES], pending, sessions, tombstones;
+        uint32_t over_quota, quotas, alerts, outbox, by_desired[CORE_DESIRED], tokens;
         uint32_t exclusive_waiting; /* exclusive units that wait for an earlier holder's end */
         uint64_t alerts_raised, webhooks_delivered, webhooks_failed;
         bool braking, pacing;

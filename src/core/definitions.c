@@ -75,21 +75,40 @@ uint64_t node_label_bits(const struct core *c, const struct node *n)
         return bits;
 }
 
-/* The first 64 pairs that selectors name get a bit in the nodes' masks; selectors beyond them are compared label by label. */
-int8_t label_bit(struct core *c, const char *key, const char *value)
+int8_t label_bit_ref(struct core *c, const char *key, const char *value)
 {
-        for (size_t b = 0; b < c->bits.len; b++)
-                if (strcmp(c->bits.at[b].key, key) == 0 && strcmp(c->bits.at[b].value, value) == 0)
+        size_t unused = c->bits.len;
+        for (size_t b = 0; b < c->bits.len; b++) {
+                struct label_bit *bit = &c->bits.at[b];
+                if (strcmp(bit->key, key) == 0 && strcmp(bit->value, value) == 0) {
+                        bit->refs++;
                         return (int8_t)b;
-        if (c->bits.len == 64)
+                }
+                if (!bit->refs && unused == c->bits.len)
+                        unused = b;
+        }
+        if (c->bits.len < LABEL_BITS) { /* a pair that comes back keeps its bit while there are others */
+                unused = c->bits.len;
+                array_push(&c->bits);
+        } else if (unused == c->bits.len)
                 return -1;
-        *array_push(&c->bits) = (struct label){ mem_strdup(key), mem_strdup(value) };
-        for (uint32_t i = 0; i < c->nodes.len; i++)
-                if (c->nodes.at[i].id) {
-                        c->nodes.at[i].label_bits = node_label_bits(c, &c->nodes.at[i]);
+        mem_free(c->bits.at[unused].key);
+        mem_free(c->bits.at[unused].value);
+        c->bits.at[unused] = (struct label_bit){ mem_strdup(key), mem_strdup(value), 1 };
+        for (uint32_t i = 0; i < c->nodes.len; i++) {
+                uint64_t bits = c->nodes.at[i].id ? node_label_bits(c, &c->nodes.at[i]) : 0;
+                if (bits != c->nodes.at[i].label_bits) {
+                        c->nodes.at[i].label_bits = bits;
                         columns_update(c, (struct node_ix){ i });
                 }
-        return (int8_t)(c->bits.len - 1);
+        }
+        return (int8_t)unused;
+}
+
+void label_bit_unref(struct core *c, int8_t bit)
+{
+        must(c->bits.at[bit].refs > 0, "a label's bit is given back once");
+        c->bits.at[bit].refs--;
 }
 
 static uint32_t class_intern(struct core *c, const Pb__Workload *w)
@@ -138,7 +157,7 @@ static uint32_t class_intern(struct core *c, const Pb__Workload *w)
                 n->selector = mem_must(n->n_selector * sizeof(struct label));
         for (uint32_t i = 0; i < n->n_selector; i++) {
                 n->selector[i] = (struct label){ mem_strdup(w->node_selector[i]->key), mem_strdup(w->node_selector[i]->value) };
-                int8_t bit = label_bit(c, n->selector[i].key, n->selector[i].value);
+                int8_t bit = label_bit_ref(c, n->selector[i].key, n->selector[i].value);
                 if (bit < 0)
                         n->selector_exact = false;
                 else
@@ -157,6 +176,8 @@ static void class_unref(struct core *c, uint32_t k)
         must(n->n_waiting == 0, "P1: nobody waits in a class that no workload has");
         map_remove(&c->class_by_key, k);
         constraints_fini(c, k);
+        for (uint64_t bits = n->selector_bits; bits; bits &= bits - 1)
+                label_bit_unref(c, (int8_t)__builtin_ctzll(bits));
         for (uint32_t i = 0; i < n->n_selector; i++) {
                 mem_free(n->selector[i].key);
                 mem_free(n->selector[i].value);

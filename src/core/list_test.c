@@ -101,6 +101,45 @@ static void whoever_exists_throughout_is_seen_once_while_others_come_and_go(void
         rig_fini(&r);
 }
 
+/* A cursor is an id, so it means the same to a server that has loaded everything anew. R: A11 A5 */
+static void a_list_goes_on_after_a_restart(void **state)
+{
+        (void)state;
+        struct rig r;
+        fill(&r);
+        for (unsigned i = 0; i < 9; i += 3) { /* what comes now takes the places of what has gone */
+                char *gone = name(&r, "db-", i), *node = rig_get(&r, gone)->assigned_node;
+                rig_delete(&r, gone);
+                rig_is_gone(&r, gone, node);
+                rig_apply(&r, rig_workload(&r, name(&r, "zz", i), 10, 10));
+        }
+        Pb__ListWorkloadsRequest req = PB__LIST_WORKLOADS_REQUEST__INIT;
+        req.limit = 7;
+        size_t n = 0;
+        char *last = "";
+        do {
+                const Pb__ListWorkloadsResponse *res = list(&r, &req);
+                for (size_t i = 0; i < res->n_items; i++, n++) {
+                        assert_true(strcmp(last, res->items[i]->id) < 0);
+                        last = arena_strdup(&r.memory, res->items[i]->id);
+                }
+                req.cursor = arena_strdup(&r.memory, res->next_cursor);
+                rig_restart(&r);
+        } while (req.cursor[0]);
+        assert_int_equal(n, WORKLOADS);
+        rig_fini(&r);
+}
+
+/* A state that is added later is counted by itself, and not as another one. R: C6 */
+static void every_state_is_counted_by_itself(void **state)
+{
+        (void)state;
+        struct core_stats st;
+        assert_int_equal(ARRAY_LEN(st.by_phase), pb__phase__e__descriptor.n_values);
+        assert_int_equal(ARRAY_LEN(st.by_desired), pb__desired_state__e__descriptor.n_values);
+        assert_int_equal(ARRAY_LEN(st.nodes_by_status), pb__node_status__e__descriptor.n_values);
+}
+
 /* R: A11 C2 */
 static void filters_are_exact(void **state)
 {
@@ -131,9 +170,9 @@ static void nonsense_is_refused(void **state)
         Pb__ListWorkloadsRequest req = PB__LIST_WORKLOADS_REQUEST__INIT;
         req.cursor = "not a cursor";
         assert_refused(rig_ask(&r, INPUT_LIST_WORKLOADS, &req), ERR_INVALID);
-        req.cursor = "99999999999999999999";
+        req.cursor = arena_printf(&r.memory, "%01100d", 7);
         assert_refused(rig_ask(&r, INPUT_LIST_WORKLOADS, &req), ERR_INVALID);
-        req.cursor = "4294967295"; /* beyond the end: an empty page, and the last */
+        req.cursor = "zzz"; /* beyond the end: an empty page, and the last */
         assert_int_equal(list(&r, &req)->n_items, 0);
         req.cursor = "";
         req.selector = "==";
@@ -224,6 +263,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(pages_cover_everything_exactly_once),
                 cmocka_unit_test(whoever_exists_throughout_is_seen_once_while_others_come_and_go),
+                cmocka_unit_test(a_list_goes_on_after_a_restart),
+                cmocka_unit_test(every_state_is_counted_by_itself),
                 cmocka_unit_test(filters_are_exact),
                 cmocka_unit_test(nonsense_is_refused),
                 cmocka_unit_test(nodes_are_listed_by_what_users_see),

@@ -211,6 +211,42 @@ static void selectors_beyond_64_pairs_are_exact_too(void **state)
         }
 }
 
+static uint32_t definition_with(struct world *w, unsigned number)
+{
+        Pb__Workload m = PB__WORKLOAD__INIT;
+        Pb__Resources res = PB__RESOURCES__INIT;
+        Pb__Workload__NodeSelectorEntry e = PB__WORKLOAD__NODE_SELECTOR_ENTRY__INIT, *entries[] = { &e };
+        m.type = PB__WORKLOAD_TYPE__E__process;
+        m.resources = &res;
+        e.key = "pair";
+        e.value = arena_printf(&w->a, "v%u", number);
+        m.node_selector = entries;
+        m.n_node_selector = 1;
+        return definition_intern(w->c, &m);
+}
+
+/* Whoever named them has gone: others get their bits, and what is left is still exact. R: C14 X6 */
+static void a_label_bit_is_given_back(void **state)
+{
+        (void)state;
+        struct world w;
+        world_init(&w, 1);
+        fill(&w, 40, 40, 3);
+        uint32_t all[300];
+        for (unsigned round = 0; round < 3; round++) {
+                for (unsigned i = 0; i < ARRAY_LEN(all); i++)
+                        all[i] = definition_with(&w, round * 1000 + i);
+                assert_false(w.c->classes.at[w.c->definitions.at[all[299]].class].selector_exact);
+                for (unsigned i = 0; i < ARRAY_LEN(all); i++)
+                        definition_unref(w.c, all[i]);
+                uint32_t later = definition_with(&w, round);
+                assert_true(w.c->classes.at[w.c->definitions.at[later].class].selector_exact);
+                definition_unref(w.c, later);
+                fill(&w, 10, 40, 3); /* compares every choice with a plain one */
+        }
+        world_fini(&w);
+}
+
 /* R: C14 C15 X6 */
 static void beyond_a_thousand_nodes_the_choice_is_the_same(void **state)
 {
@@ -280,6 +316,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_choice_is_the_minimum_over_all_feasible_nodes),
                 cmocka_unit_test(selectors_beyond_64_pairs_are_exact_too),
+                cmocka_unit_test(a_label_bit_is_given_back),
                 cmocka_unit_test(beyond_a_thousand_nodes_the_choice_is_the_same),
                 cmocka_unit_test(ties_do_not_depend_on_the_order_of_registration),
                 cmocka_unit_test(the_placement_is_stored_with_its_reason_score_and_candidates),

@@ -40,6 +40,7 @@ static struct map_key tenant_key(const void *ctx, uint32_t i)
 void quotas_init(struct core *c)
 {
         map_init(&c->tenant_by_name, tenant_key, c);
+        order_init(&c->tenants_in_order, tenant_key, c);
         c->write_buckets = mem_must(WRITE_BUCKETS * sizeof(*c->write_buckets));
 }
 
@@ -54,6 +55,7 @@ void quotas_fini(struct core *c)
         array_fini(&c->free_tenants);
         array_fini(&c->tenants_with_room);
         map_fini(&c->tenant_by_name);
+        order_fini(&c->tenants_in_order);
 }
 
 static const char *tenant_name(const char *name)
@@ -80,6 +82,7 @@ static uint32_t tenant_add(struct core *c, const char *name)
         }
         c->tenants.at[t] = (struct tenant){ .name = mem_strdup(tenant_name(name)), .first = NONE, .last = NONE };
         map_put(&c->tenant_by_name, t);
+        order_add(&c->tenants_in_order, t);
         return t;
 }
 
@@ -90,6 +93,7 @@ static void tenant_drop_unused(struct core *c, uint32_t i)
         if (t->refs || t->has_quota || t->unsaved || t->has_room)
                 return;
         map_remove(&c->tenant_by_name, i);
+        order_remove(&c->tenants_in_order, i);
         mem_free(t->name);
         *t = (struct tenant){ 0 };
         *array_push(&c->free_tenants) = i;
@@ -198,8 +202,8 @@ void usage_update(struct core *c, struct workload *w)
 {
         if (w->counted_desired)
                 c->by_desired[w->counted_desired]--;
-        c->by_desired[w->desired & 3]++;
-        w->counted_desired = w->desired & 3;
+        c->by_desired[w->desired]++;
+        w->counted_desired = w->desired;
         bool counted = w->desired != PB__DESIRED_STATE__E__Deleted;
         bool runs = w->desired == PB__DESIRED_STATE__E__Running && !workload_is_finished(w);
         count(c, w, counted, runs, runs && w->holds);
@@ -662,19 +666,15 @@ void read_quota(struct core *c, const Pb__TenantRef *req)
 
 void read_list_quotas(struct core *c, const Pb__ListQuotasRequest *req)
 {
-        uint64_t at = 0;
         size_t limit = req->limit > 0 ? (size_t)req->limit : QUOTAS_PER_PAGE;
-        if (!str_empty(req->cursor) && (str_parse_u64(req->cursor, &at) < 0 || at > UINT32_MAX)) {
-                struct err err;
-                err_set(&err, ERR_INVALID, .msg = "the cursor is not one of ours", .detail = req->cursor, .path = "cursor",
-                        .hint = "use next_cursor of the page before");
-                reply_error(c, &err);
+        struct order_place at;
+        if (list_begin(c, &c->tenants_in_order, req->cursor, &at) < 0)
                 return;
-        }
         Pb__ListQuotasResponse r = PB__LIST_QUOTAS_RESPONSE__INIT;
         r.items = arena_new_n(&c->step, Pb__Quota *, limit + 1);
-        for (; at < c->tenants.len && r.n_items < limit; at++) {
-                const struct tenant *t = &c->tenants.at[at];
+        uint32_t i = NONE, last = NONE;
+        while (r.n_items < limit && (i = order_next(&c->tenants_in_order, &at)) != MAP_NONE) {
+                const struct tenant *t = &c->tenants.at[last = i];
                 if (!t->has_quota)
                         continue;
                 Pb__Quota *m = arena_new(&c->step, Pb__Quota);
@@ -682,7 +682,7 @@ void read_list_quotas(struct core *c, const Pb__ListQuotasRequest *req)
                               arena_new(&c->step, Pb__Resources));
                 r.items[r.n_items++] = m;
         }
-        r.next_cursor = at < c->tenants.len ? arena_printf(&c->step, "%llu", (unsigned long long)at) : "";
+        r.next_cursor = list_cursor(c, &c->tenants_in_order, at, last);
         r.resource_version = c->head;
         reply_message(c, &r.base);
 }
@@ -786,7 +786,7 @@ int quotas_check(const struct core *c, struct err *err)
                 r = BROKEN(err, "Q3", "what waits for quotas is counted", "");
         for (uint32_t i = 0; i < c->workloads.len; i++)
                 if (c->workloads.at[i].id)
-                        desired[c->workloads.at[i].desired & 3]++;
+                        desired[c->workloads.at[i].desired]++;
         if (r >= 0 && memcmp(desired, c->by_desired, sizeof(desired)) != 0)
                 r = BROKEN(err, "X2", "what is wanted is counted", "");
         mem_free(asked);

@@ -1,7 +1,8 @@
 /* core/read.c: what users look at. Reads are steps as well, so that they leave only after the commit that they have seen.
  *
- * Workloads are listed in the order of their slots, from a cursor that is a slot, and nodes by id, from a cursor that is an id; whoever exists throughout is seen exactly
- * once. A read looks at a bounded number of workloads: a page may be short, or even empty, and still have a next_cursor.
+ * Lists are by id, and their cursor is the last id that was looked at: whoever exists throughout is seen
+ * exactly once, also after a restart and on another replica. A read looks at a bounded number of
+ * workloads: a page may be short, or even empty, and still have a next_cursor.
  */
 #include "base/mem.h"
 #include "core/state.h"
@@ -134,14 +135,34 @@ static void add_field(struct str *out, unsigned number, const void *data, size_t
         str_add(out, data, len);
 }
 
-static int parse_cursor(const char *text, uint32_t *ret, struct err *err)
+#define CURSOR_MAX 1024 /* longer than any key */
+
+static int check_cursor(const char *text, struct err *err)
 {
-        uint64_t v = 0;
-        if (!str_empty(text) && (str_parse_u64(text, &v) < 0 || v > UINT32_MAX))
-                return err_set(err, ERR_INVALID, .msg = "the cursor is not one of ours", .detail = text, .path = "cursor",
-                               .hint = "use next_cursor of the page before");
-        *ret = (uint32_t)v;
+        bool fine = strlen(text) <= CURSOR_MAX;
+        for (const char *p = text; fine && *p; p++)
+                fine = *p > ' ' && *p < 127; /* as in names */
+        return fine ? 0
+                    : err_set(err, ERR_INVALID, .msg = "the cursor is not one of ours", .detail = text, .path = "cursor",
+                              .hint = "use next_cursor of the page before");
+}
+
+int list_begin(struct core *c, const struct order *o, const char *cursor, struct order_place *ret)
+{
+        struct err err;
+        cursor = cursor ? cursor : "";
+        if (check_cursor(cursor, &err) < 0)
+                return reply_error(c, &err), -1;
+        *ret = order_after(o, cursor, strlen(cursor));
         return 0;
+}
+
+char *list_cursor(struct core *c, const struct order *o, struct order_place at, uint32_t last)
+{
+        if (last == NONE || order_next(o, &at) == MAP_NONE)
+                return "";
+        struct map_key key = o->key_of(o->ctx, last);
+        return arena_strndup(&c->step, key.data, key.len);
 }
 
 static int parse_enum(const ProtobufCEnumDescriptor *d, const char *text, unsigned *ret, struct err *err)
@@ -203,18 +224,22 @@ void read_list_workloads(struct core *c, const Pb__ListWorkloadsRequest *req)
 {
         struct workload_filter f = { .prefix = req->prefix, .has_selector = !str_empty(req->selector), .has_node = !str_empty(req->node) };
         struct err err;
-        uint32_t at = 0;
-        if (parse_cursor(req->cursor, &at, &err) < 0 || selector_parse(&c->step, req->selector, &f.selector, &err) < 0 ||
+        struct order_place at;
+        if (selector_parse(&c->step, req->selector, &f.selector, &err) < 0 ||
             parse_enum(&pb__phase__e__descriptor, req->status, &f.phase, &err) < 0 ||
             (f.has_node && node_lookup(c, req->node, &f.node, &err) < 0)) {
                 reply_error(c, &err);
                 return;
         }
-        uint32_t limit = page_limit(req->limit), n = 0, scanned = 0;
+        if (list_begin(c, &c->workloads_in_order, req->cursor, &at) < 0)
+                return;
+        uint32_t limit = page_limit(req->limit), n = 0, i = NONE, last = NONE;
         struct str items = STR_INIT;
         c->looks_left = LOOKS_MAX;
-        for (; at < c->workloads.len && n < limit && scanned < SCAN_MAX && items.len < BYTES_MAX; at++, scanned++) {
-                const struct workload *w = &c->workloads.at[at];
+        for (unsigned scanned = 0;
+             n < limit && scanned < SCAN_MAX && items.len < BYTES_MAX && (i = order_next(&c->workloads_in_order, &at)) != MAP_NONE;
+             scanned++) {
+                const struct workload *w = &c->workloads.at[last = i];
                 if (!workload_matches(c, w, &f))
                         continue;
                 size_t len;
@@ -224,7 +249,7 @@ void read_list_workloads(struct core *c, const Pb__ListWorkloadsRequest *req)
         }
         c->looks_left = 0;
         Pb__ListWorkloadsResponse tail = PB__LIST_WORKLOADS_RESPONSE__INIT;
-        tail.next_cursor = at < c->workloads.len ? arena_printf(&c->step, "%u", at) : "";
+        tail.next_cursor = list_cursor(c, &c->workloads_in_order, at, last);
         tail.resource_version = c->head;
         tail.total = c->n_workloads;
         finish_list(c, &items, &tail.base, &pb__list_workloads_response__descriptor);
@@ -241,15 +266,6 @@ static bool node_matches(struct core *c, const struct node *n, const struct sele
         struct arena_allocator alloc = arena_allocator(&c->step);
         Pb__Node *view = pb__node__unpack((ProtobufCAllocator *)&alloc, len, data);
         return view && selector_match(s, view->labels, view->n_labels);
-}
-
-/* Nodes are listed by id; the cursor is the last id that was looked at. */
-static int check_node_cursor(const char *text, struct err *err)
-{
-        if (str_empty(text) || id_is_valid(text))
-                return 0;
-        return err_set(err, ERR_INVALID, .msg = "the cursor is not one of ours", .detail = text, .path = "cursor",
-                       .hint = "use next_cursor of the page before");
 }
 
 static size_t first_after(const struct core *c, const char *id)
@@ -270,7 +286,7 @@ void read_list_nodes(struct core *c, const Pb__ListNodesRequest *req)
         struct selector selector = { 0 };
         struct err err;
         unsigned status;
-        if (check_node_cursor(req->cursor, &err) < 0 || selector_parse(&c->step, req->selector, &selector, &err) < 0 ||
+        if (check_cursor(req->cursor ? req->cursor : "", &err) < 0 || selector_parse(&c->step, req->selector, &selector, &err) < 0 ||
             parse_enum(&pb__node_status__e__descriptor, req->status, &status, &err) < 0) {
                 reply_error(c, &err);
                 return;

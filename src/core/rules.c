@@ -34,6 +34,7 @@ static struct map_key alert_key(const void *ctx, uint32_t i)
 void rules_init(struct core *c)
 {
         map_init(&c->alert_by_key, alert_key, c);
+        order_init(&c->alerts_in_order, alert_key, c);
 }
 
 static void alert_fini(struct alert *a)
@@ -55,6 +56,7 @@ void rules_fini(struct core *c)
         array_fini(&c->changed_workloads);
         array_fini(&c->rules);
         map_fini(&c->alert_by_key);
+        order_fini(&c->alerts_in_order);
         heap_fini(&c->alert_deadlines);
         arena_fini(&c->config_memory);
 }
@@ -86,6 +88,7 @@ static uint32_t alert_add(struct core *c, const char *rule, bool node, const cha
         c->alerts.at[i] =
             (struct alert){ .key = mem_strdup(key_of(c, rule, node, id)), .rule = mem_strdup(rule), .id = mem_strdup(id), .is_node = node };
         map_put(&c->alert_by_key, i);
+        order_add(&c->alerts_in_order, i);
         return i;
 }
 
@@ -95,6 +98,7 @@ static void alert_drop_unused(struct core *c, uint32_t i)
         if (a->raised || a->since || a->unsaved || heap_get(&c->alert_deadlines, i) != HEAP_NEVER)
                 return;
         map_remove(&c->alert_by_key, i);
+        order_remove(&c->alerts_in_order, i);
         alert_fini(a);
         *array_push(&c->free_alerts) = i;
 }
@@ -516,25 +520,21 @@ bool load_alert(struct core *c, const char *key, const Pb__Alert *m)
 
 void read_list_alerts(struct core *c, const Pb__ListAlertsRequest *req)
 {
-        uint64_t at = 0;
         size_t limit = req->limit > 0 ? (size_t)req->limit : ALERTS_PER_PAGE;
-        if (!str_empty(req->cursor) && (str_parse_u64(req->cursor, &at) < 0 || at > UINT32_MAX)) {
-                struct err err;
-                err_set(&err, ERR_INVALID, .msg = "the cursor is not one of ours", .detail = req->cursor, .path = "cursor",
-                        .hint = "use next_cursor of the page before");
-                reply_error(c, &err);
+        struct order_place at;
+        if (list_begin(c, &c->alerts_in_order, req->cursor, &at) < 0)
                 return;
-        }
         Pb__ListAlertsResponse r = PB__LIST_ALERTS_RESPONSE__INIT;
         r.items = arena_new_n(&c->step, Pb__Alert *, limit + 1);
-        for (; at < c->alerts.len && r.n_items < limit; at++) {
-                const struct alert *a = &c->alerts.at[at];
+        uint32_t i = NONE, last = NONE;
+        while (r.n_items < limit && (i = order_next(&c->alerts_in_order, &at)) != MAP_NONE) {
+                const struct alert *a = &c->alerts.at[last = i];
                 if (!a->raised || (!str_empty(req->rule) && !str_eq(req->rule, a->rule)))
                         continue;
                 r.items[r.n_items] = arena_new(&c->step, Pb__Alert);
                 alert_message(a, r.items[r.n_items++]);
         }
-        r.next_cursor = at < c->alerts.len ? arena_printf(&c->step, "%llu", (unsigned long long)at) : "";
+        r.next_cursor = list_cursor(c, &c->alerts_in_order, at, last);
         r.resource_version = c->head;
         reply_message(c, &r.base);
 }

@@ -19,6 +19,7 @@
 #include "base/array.h"
 #include "base/heap.h"
 #include "base/map.h"
+#include "base/order.h"
 #include "base/str.h"
 #include "core/brake.h"
 #include "core/constraints.h"
@@ -96,6 +97,12 @@ struct class
         uint64_t none_at;                    /* the same, when one that stands for the whole class was found not to fit */
         bool woken;                          /* a counter that it looks at has changed since its queue was last looked at */
         uint32_t next_waiting, prev_waiting; /* list of classes with somebody waiting */
+};
+
+#define LABEL_BITS 64
+struct label_bit {
+        char *key, *value;
+        uint32_t refs; /* 0: its bit is free for another pair */
 };
 
 struct pair_place {
@@ -499,6 +506,7 @@ struct core {
         ARRAY(uint32_t) free_tokens;
         uint64_t tokens_version; /* grows with every change of one */
         struct map alert_by_key, outgoing_by_id;
+        struct order alerts_in_order, tenants_in_order, workloads_in_order; /* for lists */
         ARRAY(uint32_t) free_alerts, free_outgoing;
         struct heap alert_deadlines, outbox_deadlines;
         struct map tenant_by_name;
@@ -509,11 +517,10 @@ struct core {
         ARRAY(uint32_t) free_nodes, free_workloads, free_tombstones, free_definitions, free_classes;
         struct place_tree tree; /* level 0: what placement looks at, one row per node; see place_tree.h */
         uint32_t n_nodes, n_workloads, n_tombstones;
-        uint32_t by_phase[11];
-        uint32_t by_desired[4];
+        uint32_t by_phase[CORE_PHASES], by_desired[CORE_DESIRED];
         ARRAY(struct priority_units) priorities; /* of units that hold a place, lowest first */
         struct counts counts;                    /* see constraints.h */
-        ARRAY(struct label) bits;                /* label pairs that some selector names; position = bit */
+        ARRAY(struct label_bit) bits;            /* label pairs that selectors and topologies name; position = bit */
         ARRAY(struct node_ix) by_rank;
         bool ranks_stale;
         struct heap workload_deadlines, node_deadlines;
@@ -636,7 +643,10 @@ void definitions_init(struct core *c);
 /* The user's fields of w, nothing else (strings shared with w). */
 void definition_view(const Pb__Workload *w, Pb__Workload *ret);
 uint64_t node_label_bits(const struct core *c, const struct node *n);
-int8_t label_bit(struct core *c, const char *key, const char *value); /* -1: none is left */
+/* The bit of this pair in the nodes' label masks, for as long as somebody needs it; -1: all are in use,
+ * and whoever asks compares label by label. */
+int8_t label_bit_ref(struct core *c, const char *key, const char *value);
+void label_bit_unref(struct core *c, int8_t bit);
 /* A workload's definition, whose reference it takes over; the one before is given back. */
 void workload_set_definition(struct core *c, struct workload_ix w, uint32_t d);
 const char *label_get(const struct label *labels, uint32_t n, const char *key);
@@ -898,6 +908,9 @@ void decide_exec(struct core *c, const Pb__ExecNote *note);
 Pb__Phase__E phase_shown(const struct core *c, const struct workload *w);
 int workload_lookup(struct core *c, const char *id, struct workload_ix *ret, struct err *err);
 int node_lookup(struct core *c, const char *id, struct node_ix *ret, struct err *err);
+/* A list goes on behind the last key that it looked at. < 0: this is no such key, and the caller was told. */
+int list_begin(struct core *c, const struct order *o, const char *cursor, struct order_place *ret);
+char *list_cursor(struct core *c, const struct order *o, struct order_place at, uint32_t last); /* "": that was all */
 
 /* explain.c */
 void read_explain(struct core *c, const Pb__WorkloadRef *req);

@@ -208,7 +208,7 @@ static void topology_join(struct core *c, struct topology *t, uint32_t node)
         *array_push(&t->domains.at[d].nodes) = node;
 }
 
-static void topology_leave(struct topology *t, uint32_t node)
+static void topology_leave(struct core *c, struct topology *t, uint32_t node)
 {
         if (!t->key[0] || node >= t->of_node.len || t->of_node.at[node] == NONE)
                 return;
@@ -220,6 +220,8 @@ static void topology_leave(struct topology *t, uint32_t node)
         if (d->nodes.len)
                 return;
         map_remove(&t->domain_by_value, di);
+        if (d->bit >= 0)
+                label_bit_unref(c, d->bit);
         mem_free(d->value);
         array_fini(&d->nodes);
         *d = (struct domain){ 0 };
@@ -250,6 +252,8 @@ static void topology_unref(struct core *c, uint32_t ti)
         if (--t->refs)
                 return;
         for (size_t i = 0; i < t->domains.len; i++) {
+                if (t->domains.at[i].value && t->domains.at[i].bit >= 0)
+                        label_bit_unref(c, t->domains.at[i].bit);
                 mem_free(t->domains.at[i].value);
                 array_fini(&t->domains.at[i].nodes);
         }
@@ -277,7 +281,7 @@ void counts_node_before(struct core *c, struct node_ix n)
                 count_units_of(c, n, -1);
         for (size_t t = 0; t < c->counts.topologies.len; t++)
                 if (c->counts.topologies.at[t])
-                        topology_leave(c->counts.topologies.at[t], n.v);
+                        topology_leave(c, c->counts.topologies.at[t], n.v);
 }
 
 void counts_node_after(struct core *c, struct node_ix n)
@@ -294,7 +298,7 @@ void counts_node_gone(struct core *c, struct node_ix n)
         c->counts.eligibility++;
         for (size_t t = 0; t < c->counts.topologies.len; t++)
                 if (c->counts.topologies.at[t])
-                        topology_leave(c->counts.topologies.at[t], n.v);
+                        topology_leave(c, c->counts.topologies.at[t], n.v);
 }
 
 /* ---- definitions and matches --------------------------------------------------------------------------------------------------------------- */

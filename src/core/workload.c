@@ -72,6 +72,7 @@ struct workload_ix workload_add(struct core *c, const char *id)
                                                 .same_prev = WORKLOAD_NONE,
                                                 .nominated = NODE_NONE };
         map_put(&c->workload_by_id, w.v);
+        order_add(&c->workloads_in_order, w.v);
         workload_at(c, w)->tombs = tombstone_count(c, id);
         workload_at(c, w)->shadows = strangers_named(c, id);
         c->n_workloads++;
@@ -88,6 +89,7 @@ void workload_free(struct core *c, struct workload_ix ix)
         workload_unassign(c, ix);
         heap_unset(&c->workload_deadlines, ix.v);
         map_remove(&c->workload_by_id, ix.v);
+        order_remove(&c->workloads_in_order, ix.v);
         workload_set_definition(c, ix, NONE);
         c->by_phase[w->phase]--;
         mem_free(w->id);
