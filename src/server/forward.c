@@ -13,16 +13,34 @@
 #define QUEUED_BYTES (8 * 1024 * 1024)
 #define PIPE_BYTES (256 * 1024) /* one side of a pipe is not read while more than this waits for the other */
 #define CONNECT_MS 2000
+#define LANES 4
+#define LANE_PIPES 100 /* what a server takes on one connection: the default of grpc_server_options.max_streams */
+#define PIPES_MAX (LANES * LANE_PIPES)
+
+struct lane {
+        struct grpc_channel *channel;
+        uint32_t n_pipes;
+};
 
 struct forward {
         struct io *io;
-        struct grpc_channel *channel;
-        char address[128]; /* of the channel */
+        struct grpc_channel *channel; /* (W3) of the calls that are answered and over ... */
+        struct lane lanes[LANES];     /* ... and of the pipes, which last */
+        struct pipe *pipes;
+        char address[128]; /* of all channels */
         struct tls *tls;
         struct grpc_callbacks *local; /* by op: who serves the stream while this server leads */
         struct door *pipe_doors;      /* by op: a stream whose data begins with one of these is piped */
         uint64_t n;
 };
+
+/* Whoever waits for an answer hears that nobody knows how that ended. */
+static void close_channels(struct forward *f)
+{
+        grpc_channel_destroy(TAKE_PTR(f->channel));
+        for (size_t i = 0; i < LANES; i++)
+                grpc_channel_destroy(TAKE_PTR(f->lanes[i].channel));
+}
 
 struct forward *forward_create(struct io *io)
 {
@@ -39,7 +57,7 @@ void forward_destroy(struct forward *f)
 {
         if (!f)
                 return;
-        grpc_channel_destroy(f->channel);
+        close_channels(f);
         tls_unref(f->tls);
         mem_free(f->local);
         mem_free(f->pipe_doors);
@@ -73,12 +91,12 @@ void forward_leader(struct forward *f)
 {
         struct leader l;
         server_leader(f->io->s, &l);
-        if (f->channel && (!l.known || !str_eq(f->address, l.grpc_address)))
-                grpc_channel_destroy(TAKE_PTR(f->channel)); /* nobody knows how that ended */
+        if (!l.known || !str_eq(f->address, l.grpc_address))
+                close_channels(f);
 }
 
-/* To whoever leads now. NULL: nobody, and err says so. */
-static struct grpc_channel *channel(struct forward *f, struct err *err)
+/* To whoever leads now, kept in *at. NULL: nobody, and err says so. */
+static struct grpc_channel *channel(struct forward *f, struct grpc_channel **at, struct err *err)
 {
         struct leader l;
         server_leader(f->io->s, &l);
@@ -86,9 +104,10 @@ static struct grpc_channel *channel(struct forward *f, struct err *err)
                 io_not_leading(f->io, err);
                 return NULL;
         }
-        if (f->channel && str_eq(f->address, l.grpc_address))
-                return f->channel;
-        grpc_channel_destroy(TAKE_PTR(f->channel)); /* ends what the one before was asked: nobody knows how that ended */
+        if (!str_eq(f->address, l.grpc_address))
+                close_channels(f);
+        if (*at)
+                return *at;
         if (open_tls(f, err) < 0)
                 return NULL;
         struct grpc_channel_options o = { .tls = f->tls,
@@ -99,10 +118,10 @@ static struct grpc_channel *channel(struct forward *f, struct err *err)
                                           .connect_timeout_ms = CONNECT_MS,
                                           .backoff_min_ms = 50,
                                           .backoff_max_ms = 1000 };
-        if (grpc_channel_create(f->io->base, l.grpc_address, &o, &f->channel, err) < 0)
+        if (grpc_channel_create(f->io->base, l.grpc_address, &o, at, err) < 0)
                 return NULL;
         strcpy(f->address, l.grpc_address);
-        return f->channel;
+        return *at;
 }
 
 static void err_unreachable(struct forward *f, struct err *err, const char *message)
@@ -251,7 +270,7 @@ void forward_call(struct call *call)
         else if (!op)
                 err_set(&err, ERR_UNSUPPORTED, .msg = "this server does not lead, and cannot pass this on", .hint = "ask the leader");
         else
-                to = channel(f, &err);
+                to = channel(f, &f->channel, &err);
         if (!to) {
                 call_fail(call, &err);
                 return;
@@ -290,7 +309,58 @@ void forward_call(struct call *call)
 struct pipe {
         const struct door *door; /* first: see io.h */
         struct grpc_call *down, *up;
+        struct lane *lane;
+        struct pipe *next, *prev;
+        char actor[65];
 };
+
+/* A place for one more of this caller. NULL: err says why there is none. */
+static struct lane *lane_for(struct forward *f, const struct caller *who, struct err *err)
+{
+        struct lane *free = NULL;
+        for (size_t i = 0; i < LANES && !free; i++)
+                if (f->lanes[i].n_pipes < LANE_PIPES)
+                        free = &f->lanes[i];
+        if (!free) {
+                err_set(err, ERR_LIMIT, .msg = "too many logs and exec streams go through this server to the leader",
+                        .detail = fmt("%d", PIPES_MAX), .hint = fmt("ask the leader itself: %s", f->address), .retry_after_ms = 5000);
+                return NULL;
+        }
+        size_t own = 0, share = access_share(f->io->s, PIPES_MAX);
+        for (const struct pipe *p = f->pipes; p; p = p->next)
+                own += str_eq(p->actor, who->actor);
+        if (own >= share) {
+                access_share_used(who, "logs and exec streams through this server", share, err);
+                return NULL;
+        }
+        return free;
+}
+
+static struct pipe *pipe_new(struct forward *f, const struct door *door, struct lane *lane, const struct caller *who)
+{
+        struct pipe *p = mem_must(sizeof(*p));
+        p->door = &f->pipe_doors[op_index(door->op)];
+        p->lane = lane;
+        lane->n_pipes++;
+        memcpy(p->actor, who->actor, sizeof(p->actor));
+        p->next = f->pipes;
+        if (f->pipes)
+                f->pipes->prev = p;
+        f->pipes = p;
+        return p;
+}
+
+static void pipe_free(struct pipe *p)
+{
+        if (p->prev)
+                p->prev->next = p->next;
+        else
+                p->door->io->forward->pipes = p->next;
+        if (p->next)
+                p->next->prev = p->prev;
+        p->lane->n_pipes--;
+        mem_free(p);
+}
 
 static void up_message(struct grpc_call *up, const void *data, size_t len)
 {
@@ -329,13 +399,28 @@ static void up_close(struct grpc_call *up, enum grpc_status status)
         struct grpc_call *down = p->down;
         struct io *io = p->door->io;
         rpc_set_over(down, &io->doors[op_index(p->door->op)]);
-        mem_free(p);
+        pipe_free(p);
         if (status == GRPC_OK) {
                 grpc_call_finish(down, GRPC_OK, NULL, NULL);
                 return;
         }
         err_of(io->forward, up, status, &err);
         grpc_finish_err(down, &err, NULL);
+}
+
+void forward_stop(struct forward *f)
+{
+        struct err err = { 0 };
+        err_set(&err, ERR_UNAVAILABLE, .msg = "the server is stopping", .retry_after_ms = 1000);
+        while (f->pipes) {
+                struct pipe *p = f->pipes;
+                struct grpc_call *down = p->down;
+                rpc_set_over(down, &f->io->doors[op_index(p->door->op)]);
+                grpc_call_set_data(p->up, NULL);
+                grpc_call_cancel(p->up);
+                pipe_free(p);
+                grpc_finish_err(down, &err, NULL);
+        }
 }
 
 static void pipe_start(struct grpc_call *down, const struct door *door)
@@ -347,18 +432,20 @@ static void pipe_start(struct grpc_call *down, const struct door *door)
         struct err err = { 0 };
         char request_id[65];
         struct grpc_channel *to = NULL;
+        struct lane *lane = NULL;
         struct caller who;
         rpc_caller(io, down, request_id, &who);
-        if (grpc_call_header(down, FORWARDED_HEADER, NULL))
+        if (io->stopping)
+                err_set(&err, ERR_UNAVAILABLE, .msg = "the server is stopping", .retry_after_ms = 2000);
+        else if (grpc_call_header(down, FORWARDED_HEADER, NULL))
                 io_not_leading(io, &err);
-        else
-                to = channel(io->forward, &err);
+        else if ((lane = lane_for(io->forward, &who, &err)))
+                to = channel(io->forward, &lane->channel, &err);
         if (!to) {
                 grpc_finish_err(down, &err, request_id);
                 return;
         }
-        struct pipe *p = mem_must(sizeof(*p));
-        p->door = &io->forward->pipe_doors[op_index(door->op)];
+        struct pipe *p = pipe_new(io->forward, door, lane, &who);
         p->down = down;
         struct grpc_metadata metadata[7];
         size_t n = add_text(metadata, 0, FORWARDED_HEADER, "1");
@@ -439,7 +526,7 @@ static void down_close(struct grpc_call *down, enum grpc_status status)
         rpc_done(down, (int)status);
         grpc_call_set_data(p->up, NULL);
         grpc_call_cancel(p->up);
-        mem_free(p);
+        pipe_free(p);
 }
 
 void forward_set_local(struct forward *f, const struct op *op, struct grpc_callbacks local)

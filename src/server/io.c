@@ -191,6 +191,7 @@ static void stop(struct io *io)
                 http_server_drain(io->http, ms, on_drained, io);
         events_stop(io->events);
         relays_stop(io->relays);
+        forward_stop(io->forward);
         sessions_stop(io->sessions);
         push_stop(io->push);
         webhooks_stop(io->webhooks);

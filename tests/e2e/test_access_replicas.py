@@ -9,6 +9,7 @@ import unittest
 
 import etcd
 from berthtest import BERTH, Api, Process, only_embedded
+from persys import grpc
 from test_join import Join
 from test_tls import Pki
 
@@ -168,3 +169,50 @@ class Replicas(Join):
             self.assertEqual((a.status, a.json.get("success")), (200, True), a)
             self.assertEqual({e["actor"] for e in c.events_of(name, "WorkloadApplied")}, {actor})
         self.assertEqual(viewer.call("POST", "/persys/workloads/schedule", {"workload_id": "three", **body}).status, 403)
+
+    # R: A13 C33
+    @unittest.skipUnless(grpc, "python3-grpcio is not installed")
+    def test_one_caller_has_a_share_of_the_streams_that_go_through_a_follower(self):
+        c, pki, second = self.two()
+        with open(pki.file("ca.pem"), "rb") as f:
+            trust = grpc.ssl_channel_credentials(f.read())
+        nodes, share = 7, 50  # of 400; an agent serves 8 of one caller
+        for i in range(nodes):
+            c.start_agent(f"node-{i}", args=pki.issue("node", f"node-{i}", "--ip", "127.0.0.1"))
+        c.wait_nodes_ready(nodes)
+        for i in range(nodes):
+            c.apply(f"w{i}", cpu=3)  # one fits on a node
+        for i in range(nodes):
+            c.wait_phase(f"w{i}", "Running")
+
+        tokens = {name: self.token(c, name, "--role", "operator") for name in ("ann", "bob")}
+
+        channels = []
+
+        def follow(name, each):
+            channels.append(grpc.secure_channel(second.address["grpc"], trust, options=[("berth.caller", name)]))
+            self.addCleanup(channels[-1].close)
+            logs = channels[-1].unary_stream("/berth.v1.Control/Logs")
+            head = [("authorization", "Bearer " + tokens[name])]
+            requests = [b"\x0a\x02" + f"w{i}".encode() + b"\x10\x01" for i in range(nodes)]  # id, follow
+            return [logs(r, metadata=head) for r in requests for _ in range(each)]
+
+        def relays():
+            lines = c.api.get("/metrics").body.decode().splitlines()
+            return int(next(line.split()[1] for line in lines if line.startswith("berth_relays ")))
+        ann = follow("ann", 8)
+        c.wait_for("those that are let through", lambda: relays() == share)
+        c.wait_for("the others to be refused", lambda: sum(call.done() for call in ann) == len(ann) - share)
+        for call in ann:
+            if call.done():
+                self.assertEqual(call.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+                self.assertIn("ann has too many logs and exec streams through this server open", call.details())
+        bob = follow("bob", 1)
+        c.wait_for("those of another", lambda: relays() == share + len(bob))
+        for call in ann:
+            call.cancel()
+        c.wait_for("those to be over", lambda: relays() == len(bob))
+        again = follow("ann", 1)  # what has ended holds no place
+        c.wait_for("new ones", lambda: relays() == len(bob) + len(again))
+        for channel in channels:
+            channel.close()

@@ -8,6 +8,7 @@ import unittest
 
 import etcd
 from berthtest import BERTH, Api, Case, EventStream, Gone, Process, note
+from persys import grpc
 
 LEASE = 5  # seconds
 
@@ -349,6 +350,64 @@ class Replicas(Case):
         self.until("writes go on", lambda: self.put(servers[0], "new").status in (200, 201))
         note(f"writes go through {time.monotonic() - began:.1f} s after etcd is back")
         self.assertTrue(all(s.process.alive() for s in servers))
+        self.done()
+
+    def follow_logs(self, server, ids, each):
+        """That many calls of Logs for each of these workloads, which nobody reads from, and their connections."""
+        calls, channels = [], []
+        for i in range(each):
+            channels.append(grpc.insecure_channel(server.grpc, options=[("berth.number", i)]))  # each of its own
+            self.addCleanup(channels[-1].close)
+            logs = channels[-1].unary_stream("/berth.v1.Control/Logs")
+            calls += [logs(b"\x0a" + bytes([len(w)]) + w.encode() + b"\x10\x01") for w in ids]  # id, follow
+        return calls, channels
+
+    # They last for as long as somebody looks on, so what shares a connection with them may never have its turn. R: A13 C33
+    @unittest.skipUnless(grpc, "python3-grpcio is not installed")
+    def test_many_log_streams_through_a_follower_leave_room_for_what_it_passes_on(self):
+        servers = self.three()
+        leader = self.leader()
+        follower = next(s for s in servers if s is not leader)
+        nodes, each = 8, 15  # an agent serves 16; a server takes 100 streams on one connection
+        for i in range(nodes):
+            self.agent(f"node-{i}")
+        self.until("all nodes are ready", lambda: leader.api.fork().get("/v1/cluster").json.get("nodes_ready") == nodes)
+        ids = [f"w{i}" for i in range(nodes)]
+        for w in ids:
+            self.assertEqual(self.put(leader, w, cpu=3).status, 201)  # one fits on a node
+        for w in ids:
+            self.until(f"{w} runs", lambda w=w: leader.api.fork().get(f"/v1/workloads/{w}").json["status"].get("phase") == "Running")
+        calls, channels = self.follow_logs(follower, ids, each)
+
+        def relays():
+            lines = leader.api.fork().get("/metrics").body.decode().splitlines()
+            return int(next(line.split()[1] for line in lines if line.startswith("berth_relays ")))
+        self.until("the leader has as many as fit on one connection", lambda: relays() >= 100)
+        answer = self.put(follower, "another")
+        self.assertEqual(answer.status, 201, answer)
+        self.until("all streams are open", lambda: relays() == len(calls))
+        for channel in channels:
+            channel.close()
+        self.until("all streams are over", lambda: relays() == 0)
+        self.done()
+
+    # R: A12 C33
+    @unittest.skipUnless(grpc, "python3-grpcio is not installed")
+    def test_a_follower_that_stops_ends_the_streams_that_go_through_it(self):
+        servers = self.three()
+        leader = self.leader()
+        follower = next(s for s in servers if s is not leader)
+        self.agent("node-1")
+        self.until("a node", lambda: leader.api.fork().get("/v1/cluster").json.get("nodes_ready") == 1)
+        c = self.c.manifest("talks", command=["sh", "-c", "echo hello; sleep 100000"])
+        self.assertEqual(leader.api.fork().call("PUT", "/v1/workloads/talks", c).status, 201)
+        self.until("it runs", lambda: leader.api.fork().get("/v1/workloads/talks").json["status"].get("phase") == "Running")
+        calls, _ = self.follow_logs(follower, ["talks"], 1)
+        self.assertIn(b"hello", next(calls[0]))
+        follower.process.signal(signal.SIGTERM)
+        self.assertEqual(calls[0].code(), grpc.StatusCode.UNAVAILABLE)
+        self.assertIn("the server is stopping", calls[0].details())
+        self.assertEqual(follower.process.popen.wait(60), 0)
         self.done()
 
     # R: C33
