@@ -1,9 +1,9 @@
-/* tests/failing_agent.c: an agent's disk and its processes, when one allocation or one system call fails. R: A9 A12 C34
+/* tests/failing_agent.c: an agent's disk and its processes, when one system call fails. R: A9 A12 C34
  *
  * Records: each file is the old one or the new one, never half, and a record that is said to be written is the new one. Processes: a start ends with a unit that runs or
  * with a reason why not; then it can be stopped and removed, and the next start works.
  *
- * usage: failing_agent [--every N] [--kind memory|call|interrupt] [--at N]
+ * usage: failing_agent [--kind call|interrupt] [--at N]
  */
 #include "fault_point.h"
 
@@ -14,7 +14,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "net/loop_memory.h"
 #include <event2/event.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,11 +28,11 @@
 #define PLACES_MAX 3000
 #define RECORDS_MAX 8
 
-static const char *const kind_names[_FAULT_KINDS] = { "memory", "call", "interrupt" };
+static const char *const kind_names[_FAULT_KINDS] = { "call", "interrupt" };
 static struct {
-        uint64_t every, at;
+        uint64_t at;
         const char *kind;
-} want = { .every = 3 };
+} want;
 
 static bool is_wanted(int kind)
 {
@@ -47,7 +46,7 @@ static uint64_t first_place(void)
 
 static uint64_t next_place(uint64_t n)
 {
-        return want.at ? PLACES_MAX : n + want.every;
+        return want.at ? PLACES_MAX : n + 1;
 }
 
 static void make_dir(char dir[256])
@@ -215,19 +214,14 @@ static void a_start_ends_with_a_unit_or_a_reason(void **state _unused_)
 
 int main(int argc, char **argv)
 {
-        loop_memory_setup();              /* as berth's own main() does */
         if (unit_main_wanted(argc, argv)) /* this program is also the monitor of the units that it starts */
                 return unit_main(argc, argv);
         for (int i = 1; i + 1 < argc; i += 2) {
-                if (strcmp(argv[i], "--every") == 0)
-                        want.every = strtoull(argv[i + 1], NULL, 10);
-                else if (strcmp(argv[i], "--at") == 0)
+                if (strcmp(argv[i], "--at") == 0)
                         want.at = strtoull(argv[i + 1], NULL, 10);
                 else if (strcmp(argv[i], "--kind") == 0)
                         want.kind = argv[i + 1];
         }
-        if (want.every == 0)
-                return 2;
         log_setup(LOG_ERROR, LOG_FORMAT_LOGFMT, 2);
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(records_are_the_old_ones_or_the_new_ones),

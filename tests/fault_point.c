@@ -16,11 +16,6 @@
 #include <unistd.h>
 
 #define PUBLIC __attribute__((visibility("default")))
-#if defined(UNDER_ASAN)                 /* this file itself is compiled without it: it runs before the sanitizer is ready */
-#define LIBC(name) __interceptor_##name /* AddressSanitizer's: it must know every block */
-#else
-#define LIBC(name) __libc_##name
-#endif
 
 static _Atomic uint64_t left[_FAULT_KINDS];
 static _Atomic(const char *) fired;
@@ -56,39 +51,6 @@ static bool fails(enum fault_kind kind, const char *name)
                         return n == 1;
                 }
         return false;
-}
-
-/* ---- memory ---- */
-
-extern void *LIBC(malloc)(size_t);
-extern void *LIBC(calloc)(size_t, size_t);
-extern void *LIBC(realloc)(void *, size_t);
-
-PUBLIC void *malloc(size_t size)
-{
-        if (fails(FAULT_MEMORY, "malloc")) {
-                errno = ENOMEM;
-                return NULL;
-        }
-        return LIBC(malloc)(size);
-}
-
-PUBLIC void *calloc(size_t n, size_t size)
-{
-        if (fails(FAULT_MEMORY, "calloc")) {
-                errno = ENOMEM;
-                return NULL;
-        }
-        return LIBC(calloc)(n, size);
-}
-
-PUBLIC void *realloc(void *p, size_t size)
-{
-        if (size > 0 && fails(FAULT_MEMORY, "realloc")) {
-                errno = ENOMEM;
-                return NULL;
-        }
-        return LIBC(realloc)(p, size);
 }
 
 /* ---- calls ---- */

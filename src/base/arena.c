@@ -76,7 +76,7 @@ static struct arena_block *block_create(size_t size)
         struct arena_block *b = size == USUAL_BYTES ? spare_take() : NULL;
 
         if (!b)
-                b = mem_must_resize(NULL, sizeof(*b) + size);
+                b = mem_bytes(sizeof(*b) + size);
         b->next = NULL;
         b->size = size;
         b->used = 0;
@@ -87,11 +87,9 @@ static struct arena_block *block_create(size_t size)
 static void block_destroy(struct arena_block *b)
 {
         unpoison(b->data, b->size);
-        if (b->size == USUAL_BYTES && mem_may_be_kept(b) && spare_give(b))
+        if (b->size == USUAL_BYTES && spare_give(b))
                 return;
         mem_free(b);
-        while (mem_low() && (b = spare_take())) /* whoever is short of memory gets all of it */
-                mem_free(b);
 }
 
 /* A block with room for size bytes: the head, or a new one that becomes the head unless it is for this request alone. */

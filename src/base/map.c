@@ -26,7 +26,7 @@ static uint32_t hash_of(const void *key, size_t len)
 static struct map_slot *slots_create(uint32_t cap)
 {
         size_t bytes = (size_t)cap * sizeof(struct map_slot);
-        struct map_slot *slots = mem_must_resize(NULL, bytes);
+        struct map_slot *slots = mem_bytes(bytes);
 
         memset(slots, 0xFF, bytes); /* index MAP_NONE: empty */
         return slots;

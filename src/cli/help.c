@@ -173,7 +173,8 @@ void man_page(struct str *out)
         str_adds(out, ".SH OPTIONS OF EVERY VERB\n");
         man_options(&common, out);
         str_adds(out, ".SH EXIT STATUS\n0 ok, 1 failed, 2 usage, 3 authentication or permission, 4 not found, 5 conflict,\n"
-                      "6 retryable (server away, time is up), 7 internal error.\n.B berth exec\ngives the exit status of the command.\n"
+                      "6 retryable (server away, time is up, out of memory), 7 internal error.\n.B berth exec\ngives the exit status of "
+                      "the command.\n"
                       ".SH FILES\n.TP\n.B ${BERTH_DATA:\\-./.berth}/server.address\nwhere the server of this directory listens\n"
                       ".SH ENVIRONMENT\n.TP\n.B BERTH_SERVER\nthe server's gRPC address\n.TP\n.B BERTH_DATA\nthe data directory\n"
                       ".TP\n.B NO_COLOR\nno colour\n");

@@ -1,7 +1,8 @@
 /* cli/main.c: the berth binary. */
 #include "agent/runtime.h"
+#include "base/mem.h"
 #include "cli/cli.h"
-#include "net/loop_memory.h"
+#include <event2/event.h>
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -11,7 +12,7 @@ int main(int argc, char **argv)
         if (unit_main_wanted(argc, argv))
                 return unit_main(argc, argv);
 
-        loop_memory_setup();
+        event_set_mem_functions(mem_bytes, mem_must_resize, mem_free); /* it follows a NULL pointer in places: with a sentence instead */
         (void)prctl(PR_SET_NAME, "berth"); /* dev runs us as /proc/self/exe, and "exe" would tell nobody who holds a lock */
         (void)signal(SIGPIPE, SIG_IGN);    /* sockets; for the output see term_write() */
         struct cli cli;

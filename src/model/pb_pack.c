@@ -186,7 +186,7 @@ static bool put_message(struct writer *w, const ProtobufCMessage *m, const struc
 /* What did not fit on the stack, into n bytes, which is what it takes. */
 static void pack_large(const ProtobufCMessage *m, uint8_t *data, size_t n)
 {
-        uint8_t *room = mem_must_resize(NULL, n + 1); /* put_tag() wants two bytes for a tag of one */
+        uint8_t *room = mem_bytes(n + 1); /* put_tag() wants two bytes for a tag of one */
         struct writer w = { room, room + n + 1 };
 
         if (put_message(&w, m, shape_of(m->descriptor)) && w.at == room + 1)

@@ -171,7 +171,7 @@ int http_server_create(struct event_base *base, const struct http_server_options
                 return err_set(err, ERR_NOMEM, .msg = "no memory for the HTTP server");
         rng_seed_system(&s->rng);
         s->spare_requests = MEM_POOL(struct http_request, HTTP_SPARE_REQUESTS);
-        s->scratch = mem_must_resize(NULL, HTTP_SCRATCH_BYTES);
+        s->scratch = mem_bytes(HTTP_SCRATCH_BYTES);
         signal(SIGPIPE, SIG_IGN); /* a write to a client that left is an error code, not the end of the process */
         s->accept_timer = evtimer_new(base, on_accept_timer, s);
         s->turns_event = evtimer_new(base, http_turns_go_on, s);

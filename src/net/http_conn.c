@@ -75,8 +75,7 @@ void http_request_free(struct http_request *req)
         slots_drop(&server->requests, req->id);
         req->conn->req = NULL;
         http_head_fini(&req->head);
-        if (server->spare_bodies.len + 1 <= MEM_SPARE(HTTP_SPARE_REQUESTS) && req->body.cap > 0 && req->body.cap <= HTTP_SPARE_BODY_BYTES &&
-            mem_may_be_kept(req->body.buf)) {
+        if (server->spare_bodies.len + 1 <= MEM_SPARE(HTTP_SPARE_REQUESTS) && req->body.cap > 0 && req->body.cap <= HTTP_SPARE_BODY_BYTES) {
                 str_clear(&req->body);
                 *array_push(&server->spare_bodies) = req->body;
         } else

@@ -137,10 +137,6 @@ struct call *call_new(struct calls *c, const struct op *op, struct err *err)
                         .retry_after_ms = 1000);
                 return NULL;
         }
-        if (mem_low() && !mem_refill()) {
-                err_set(err, ERR_NOMEM, .msg = "the server is short of memory", .retry_after_ms = 5000);
-                return NULL;
-        }
         uint32_t slot;
         if (c->free.len > 0) {
                 slot = array_pop(&c->free);
@@ -301,7 +297,7 @@ static struct str take_spare(struct calls *c)
 
 static void give_spare(struct calls *c, struct str *s)
 {
-        if (s->cap > SPARE_BYTES || c->spare.cap > 0 || (s->buf && !mem_may_be_kept(s->buf)))
+        if (s->cap > SPARE_BYTES || c->spare.cap > 0)
                 str_fini(s);
         else
                 c->spare = *s;

@@ -139,8 +139,8 @@ static void live_keep(struct events *e, struct live *l, const struct store_event
 {
         struct live_block *b = e->block;
         if (!b || b->size - b->used < ev->len) {
-                size_t size = ev->len > BLOCK_BYTES || mem_low() ? ev->len : BLOCK_BYTES;
-                b = mem_must_resize(NULL, sizeof(*b) + size);
+                size_t size = ev->len > BLOCK_BYTES ? ev->len : BLOCK_BYTES;
+                b = mem_bytes(sizeof(*b) + size);
                 *b = (struct live_block){ .size = size };
                 e->block = b;
         }

@@ -99,7 +99,7 @@ void ring_msgs_done(struct server *s, void **msgs, size_t n)
         size_t kept = 0;
         for (size_t i = 0; i < n; i++) {
                 struct ring_msg *m = msgs[i];
-                if (m->memory.used_bytes > SPARE_BYTES || !mem_may_be_kept(m)) {
+                if (m->memory.used_bytes > SPARE_BYTES) {
                         ring_msg_free(m);
                         continue;
                 }

@@ -26,9 +26,7 @@ static int connect_table(sqlite3 *db, void *rows, int argc, const char *const *a
         int rc = sqlite3_declare_vtab(db, "CREATE TABLE batch_rows(id INTEGER, key TEXT, data BLOB)");
         if (rc != SQLITE_OK)
                 return rc;
-        struct table *t = mem_try(sizeof(*t));
-        if (!t)
-                return SQLITE_NOMEM;
+        struct table *t = mem_must(sizeof(*t));
         t->rows = rows;
         *ret = &t->base;
         return SQLITE_OK;
@@ -52,9 +50,7 @@ static int best_index(sqlite3_vtab *table, sqlite3_index_info *info)
 static int open_cursor(sqlite3_vtab *table, sqlite3_vtab_cursor **ret)
 {
         (void)table;
-        struct cursor *c = mem_try(sizeof(*c));
-        if (!c)
-                return SQLITE_NOMEM;
+        struct cursor *c = mem_must(sizeof(*c));
         *ret = &c->base;
         return SQLITE_OK;
 }

@@ -1,6 +1,8 @@
 """What happens when things are killed."""
 import os
 import random
+import re
+import resource
 import signal
 import threading
 import time
@@ -114,6 +116,30 @@ class ServerKilled(Case):
         # One live copy of each that is wanted.
         live = [p for p in processes_with(c.mark).values() if p.startswith("sleep 100000")]
         self.assertEqual(len(live), len(known))
+
+    # R: A5 A9 (docs/decisions/out-of-memory-ends-the-process.md)
+    def test_a_server_without_memory_ends_and_nothing_acknowledged_is_lost(self):
+        c = self.cluster()
+        c.apply("first")
+        with open(f"/proc/{c.server.pid}/status") as f:
+            used = int(re.search(r"VmData:\s+(\d+) kB", f.read()).group(1)) * 1024
+        resource.prlimit(c.server.pid, resource.RLIMIT_DATA, (used + 16 * 1048576, -1))
+        acknowledged, deadline = ["first"], time.monotonic() + 120
+        for i in range(10000):
+            try:
+                a = c.api.call("PUT", f"/v1/workloads/w{i}", c.manifest(f"w{i}", env={"LARGE": "x" * 100000}))
+            except Gone:
+                break
+            self.assertIn(a.status, (201, 503), a)
+            if a.status == 201:
+                acknowledged.append(f"w{i}")
+            self.assertLess(time.monotonic(), deadline, "it goes on without memory")
+        self.assertEqual(c.server.popen.wait(20), 6)
+        self.assertIn("berth: out of memory: ", c.tail("server"))
+        c.api.close()
+        c.start_server()
+        note(f"out of memory after {len(acknowledged)} workloads")
+        self.assertLessEqual(set(acknowledged), {w["id"] for w in c.workloads()})
 
     # R: A5 C9 C11
     def test_agents_come_back_by_themselves_and_nothing_moves(self):
