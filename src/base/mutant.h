@@ -31,6 +31,7 @@
         X(sse_seam, "an event stream loses an event where history ends and live begins")                                                   \
         X(join_token_used_twice, "a join token that was used is taken from another node")                                                  \
         X(warrant_not_checked, "whatever a node says that it runs is taken for ordered")                                                   \
+        X(word_is_kept, "an operator's word to take a node over counts again and again")                                                   \
         X(warrant_for_any_node, "a warrant of one node is good for another")                                                               \
         X(ledger_not_released, "a finished unit's capacity is not given back")                                                             \
         X(ledger_without_disk, "placement does not look at disk space")                                                                    \

@@ -31,7 +31,8 @@ const struct verb verb_adopt = {
         .summary = "take over what a node runs and nobody knows",
         .text = "Units that a node runs and the server's records do not know become workloads as they are: with their definition, without "
                 "a restart. A node that belongs to "
-                "another cluster (or whose server lost its store) is taken over with all that it runs; berth get nodes shows such nodes.",
+                "another cluster (or whose server lost its store) is taken over with all that it runs; berth get nodes shows such nodes. "
+                "That word counts once, for an hour at most.",
         .examples = "  berth adopt node-3\n"
                     "  berth adopt node-3 web db",
         .run = adopt_run,

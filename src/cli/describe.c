@@ -197,6 +197,8 @@ static void describe_node(struct str *out, const struct cli *cli, const Pb__Node
         if (n->n_strangers)
                 fact(out, "", fmt("berth adopt %s takes them over", n->id));
         fact(out, "Adopted from", n->adopted_from);
+        if (n->adopt_until)
+                fact(out, "Taken over", fmt("with all that it runs, when its agent comes by %s", when(n->adopt_until)));
         if (n->drain)
                 describe_drain(out, cli, n->drain);
         if (!n->resources)

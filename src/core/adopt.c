@@ -6,7 +6,12 @@
  * Without an operator's word only what has a warrant of this cluster for that very node becomes a record (claims.c).
  *
  *      adopt --> a node of this cluster:    EFFECT_DESCRIBE --> INPUT_DEFINITIONS --> WorkloadAdopted each --> the answer
- *      adopt --> a node of another cluster: NodeAdopted (the epoch grows) --> its agent's next hello is let in, Welcome.adopt --> as above, for all it has
+ *      adopt --> a node of another cluster: NodeAdopted (the epoch grows) --> its agent's next hello is let in, Welcome.adopt --> as above, for all it has --> NodeTakenOver
+ *
+ * An operator's word counts once (A13). For a node of another cluster it is on record (adopt_until), so that whoever dies in the middle can
+ * finish; it ends when every unit that the node has was decided on and its agent has spoken after its Welcome, which it does only when its
+ * new cluster is on its disk (agent/engine.h (11)); and after an hour in any case, so that nobody keeps it by saying nothing. Then a
+ * hello with the old cluster's id is refused like that of any other cluster, and what the node runs beyond the records is a claim.
  *
  * A token of another cluster may be larger than any of ours. So the epoch becomes larger than any that such a node has seen, and every launch from then on beats it.
  *
@@ -20,7 +25,8 @@
 #define DESCRIBE_AT_ONCE 100
 #define ADOPTIONS_MAX 64
 #define FOREIGN_MAX 1000
-#define FOREIGN_MS (5 * 60 * 1000) /* not heard for this long: it has gone elsewhere */
+#define TAKEOVER_MS (60 * 60 * 1000) /* how long an operator's word for a whole node counts */
+#define FOREIGN_MS (5 * 60 * 1000)   /* not heard for this long: it has gone elsewhere */
 
 /* ---- nodes of another cluster -------------------------------------------------------------------------------------------------------------- */
 
@@ -117,6 +123,13 @@ bool foreign_is_shown(const struct core *c, const struct foreign *f)
         return c->now_ms - f->heard_at < FOREIGN_MS && !node_ok(node_find(c, f->node_id));
 }
 
+/* A node that was taken over from that cluster before, and says once more that it belongs there: its disk is of before, say. */
+static bool is_back_there(struct core *c, struct node_ix ix, const struct foreign *f)
+{
+        const struct node *n = node_at(c, ix);
+        return !n->session && str_eq(n->adopted_from, foreign_hello(c, f)->cluster_id);
+}
+
 static void adopt_foreign(struct core *c, const struct foreign *f)
 {
         Pb__Hello *h = foreign_hello(c, f);
@@ -127,6 +140,7 @@ static void adopt_foreign(struct core *c, const struct foreign *f)
         attributes_of_hello(h, &node, &res);
         admission_shape(c, h->node_id, &node, &ignored);
         node.adopted_from = h->cluster_id;
+        node.adopt_until = c->now_ms + TAKEOVER_MS;
         cluster.cluster_id = c->cluster_id;
         cluster.created_at = c->cluster_created_at;
         cluster.epoch = (f->epoch > c->epoch ? f->epoch : c->epoch) + 1;
@@ -139,6 +153,30 @@ static void adopt_foreign(struct core *c, const struct foreign *f)
         e.message = arena_printf(&c->step, "taken over from cluster %s with %u units", h->cluster_id, f->units);
         emit(c, &e);
         foreign_drop(c, h->node_id);
+}
+
+bool adopt_is_said(const struct core *c, const struct node *n)
+{
+        return n->adopt_until > c->now_ms;
+}
+
+void adopt_is_done(struct core *c, struct node_ix ix)
+{
+        const struct node *n = node_at(c, ix);
+        if (!n->adopt_until || !n->session || MUTANT(word_is_kept))
+                return;
+        for (size_t i = 0; i < n->strangers.len && adopt_is_said(c, n); i++)
+                if (n->strangers.at[i].wanted)
+                        return;
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__NodeTakenOver;
+        e.node_id = n->id;
+        e.reason = PB__REASON__E__adopted;
+        e.message = adopt_is_said(c, n)
+                        ? "it belongs to this cluster, and what it had was looked at: to take over more of it needs a new word"
+                        : "it was not finished in time: to take over what is left needs a new word";
+        emit(c, &e);
+        decision_done(c);
 }
 
 /* ---- units --------------------------------------------------------------------------------------------------------------------------------- */
@@ -239,7 +277,7 @@ void adopt_by_itself(struct core *c, struct node_ix ix)
         struct node *n = node_at(c, ix);
         if (n->session && !n->push && c->lost.len)
                 describe_behind(c, ix);
-        bool all = c->opt.strangers == STRANGERS_ADOPT || n->adopting;
+        bool all = c->opt.strangers == STRANGERS_ADOPT || adopt_is_said(c, n);
         if (!n->session || n->push || !n->strangers.len)
                 return;
         bool any = false;
@@ -248,7 +286,7 @@ void adopt_by_itself(struct core *c, struct node_ix ix)
                 if (s->wanted)
                         continue;
                 s->take = !s->leaves && !s->refused && (all || s->ahead);
-                s->word = n->adopting;
+                s->word = false;
                 any |= s->wanted = s->take || claim_matters(c, s);
         }
         if (any)
@@ -413,7 +451,7 @@ static bool take_definition(struct core *c, struct node_ix ix, struct adoption *
                 s = &newer;
         if (!s || !s->wanted)
                 return false; /* nobody asked, or it has gone meanwhile */
-        bool take = s->take, word = s->word;
+        bool take = s->take, word = s->word || (take && adopt_is_said(c, node_at(c, ix)));
         bool other = verdict == VERDICT_WARRANTED && (said->token->epoch != s->token_epoch || said->token->seq != s->token_seq);
         const char *id = arena_strdup(&c->step, s->id), *why;
         s->wanted = false;
@@ -458,6 +496,7 @@ void decide_definitions(struct core *c, const Pb__UnitDefinitions *d, uint64_t s
         claims_tell(c, ix, &claims);
         if (any)
                 effect_add(c, EFFECT_LIST, session, 0, NULL, 0);
+        adopt_is_done(c, ix);
         if (a && a->left == 0) {
                 answer(c, a, NULL, a->adopted.len ? "adopted as they run: nothing was restarted" : "nothing was adopted");
                 adoption_end(c, (size_t)(a - c->adoptions.at));
@@ -504,7 +543,7 @@ static int may_adopt(struct core *c, const Pb__AdoptRequest *req, struct node_ix
         if (n->push)
                 return err_set(err, ERR_CONFLICT, .msg = fmt("the agent of node %s cannot say what its units were started from", n->id),
                                .hint = "apply them, then remove the old ones there");
-        if (adoption_of(c, n->id) || c->adoptions.len >= ADOPTIONS_MAX)
+        if (adoption_of(c, n->id) || c->adoptions.len >= ADOPTIONS_MAX || adopt_is_said(c, n))
                 return err_set(err, ERR_UNAVAILABLE, .msg = "an adoption is under way already", .retry_after_ms = 2000);
         for (size_t i = 0; i < req->n_workload_ids; i++)
                 if (!stranger_find(n, req->workload_ids[i]) && !is_claimed(c, ix, req->workload_ids[i]))
@@ -535,7 +574,7 @@ void decide_adopt(struct core *c, const Pb__AdoptRequest *req)
                 .node_id = req->id, .ticket = c->in->reply, .request_id = (char *)c->in->request_id, .actor = (char *)c->in->actor
         };
         struct err err;
-        if (f && node_ok(ix)) {
+        if (f && node_ok(ix) && !is_back_there(c, ix, f)) {
                 err_set(&err, ERR_CONFLICT, .msg = fmt("this cluster has a node %s of its own", req->id),
                         .hint = "forget that one, or give the other one's agent another --node-id");
                 reply_error(c, &err);
@@ -545,6 +584,12 @@ void decide_adopt(struct core *c, const Pb__AdoptRequest *req)
                 err_set(&err, ERR_CONFLICT, .msg = fmt("node %s names an epoch that no cluster ever had", req->id),
                         .detail = fmt("%llu", (unsigned long long)f->epoch),
                         .hint = "its agent's data are damaged: let it begin anew with another --data");
+                reply_error(c, &err);
+                return;
+        }
+        if (f && req->n_workload_ids) {
+                err_set(&err, ERR_INVALID, .msg = fmt("node %s belongs to another cluster and is taken over as a whole", req->id),
+                        .path = "workload_ids", .hint = fmt("berth adopt %s, without names; then delete what you do not want", req->id));
                 reply_error(c, &err);
                 return;
         }

@@ -400,6 +400,214 @@ static void an_epoch_that_cannot_grow_is_not_taken_over(void **state)
         }
 }
 
+/* n1 says hello with these units (seq 500, 501, ...), in an agent that belongs to that cluster. Was it let in, and told that it was taken over? */
+struct let_in {
+        bool accepted, adopt;
+        uint64_t session;
+};
+
+static struct let_in says_hello(struct rig *r, const char *cluster, unsigned n)
+{
+        rig_mark(r);
+        struct let_in in = { .session = node_with_strangers(r, cluster, n, 7) };
+        for (size_t i = r->effect_mark; i < r->effects.len; i++)
+                if (r->effects.at[i].kind == EFFECT_WELCOME) {
+                        in.accepted = r->effects.at[i].welcome->accepted;
+                        in.adopt = r->effects.at[i].welcome->adopt;
+                }
+        return in;
+}
+
+/* n1 belongs to cluster "other" and runs n units; an operator takes it over. */
+static void take_over(struct rig *r, unsigned n)
+{
+        assert_false(says_hello(r, "other", n).accepted);
+        assert_refused(adopt(r, "n1", "s0"), ERR_INVALID); /* a word for one of them is none for all */
+        assert_refused(adopt(r, "n1", NULL), ERR_OK);
+}
+
+static void assert_no_word(struct rig *r, unsigned n)
+{
+        unsigned ghost = n; /* one that it did not have then */
+        assert_false(says_hello(r, "other", ghost + 1).accepted);
+        assert_false(says_hello(r, "yet-another", ghost + 1).accepted);
+        struct let_in in = says_hello(r, cluster_of(r), ghost + 1);
+        assert_true(in.accepted);
+        assert_false(in.adopt);
+        assert_int_equal(rig_sent_count(r, EFFECT_DESCRIBE), 0);
+        Pb__UnitDefinitions d = PB__UNIT_DEFINITIONS__INIT; /* it says all the same what it would like to run */
+        Pb__Workload *w = rig_workload(r, arena_printf(&r->memory, "s%u", ghost), 500, 100);
+        struct err err = { 0 };
+        assert_int_equal(workload_normalise(&r->memory, w, &err), 0);
+        d.units = &w;
+        d.n_units = 1;
+        rig_say(r, INPUT_DEFINITIONS, in.session, &d, NULL);
+        rig_beat(r, "n1");
+        assert_null(rig_get(r, w->id));
+        assert_int_equal(rig_node(r, "n1")->n_strangers, 1);
+        assert_int_equal(rig_count(r, PB__EVENT_TYPE__E__WorkloadAdopted), 0);
+        rig_gone(r, "n1");
+}
+
+/* R: A13 */
+static void an_operators_word_for_a_node_of_another_cluster_counts_once(void **state)
+{
+        (void)state;
+        for (unsigned units = 0; units < 3; units++) {
+                struct rig r;
+                rig_init(&r, NULL);
+                take_over(&r, units);
+                struct let_in in = says_hello(&r, "other", units);
+                assert_true(in.accepted && in.adopt);
+                if (units)
+                        describe(&r, in.session, 7, false);
+                else
+                        rig_beat(&r, "n1"); /* a sign that its agent has taken it */
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadAdopted), units);
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeTakenOver), 1);
+                rig_mark(&r);
+                rig_beat(&r, "n1");
+                assert_told(&r, "");
+                rig_check_replay(&r);
+                rig_gone(&r, "n1");
+                assert_no_word(&r, units);
+                rig_restart(&r);
+                assert_no_word(&r, units);
+                rig_check_replay(&r);
+                /* A new word counts, once more; what is on record already stays as it is. */
+                assert_false(says_hello(&r, "other", units + 1).accepted);
+                assert_refused(adopt(&r, "n1", NULL), ERR_OK);
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeAdopted), 1);
+                rig_restart(&r);
+                in = says_hello(&r, "other", units + 1);
+                assert_true(in.accepted && in.adopt);
+                describe(&r, in.session, 7, false);
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeTakenOver), 1);
+                rig_gone(&r, "n1");
+                assert_false(says_hello(&r, "other", units + 1).accepted);
+                rig_check_replay(&r);
+                rig_fini(&r);
+        }
+}
+
+/* R: A13 A5 C27: whoever dies in the middle, and wherever, it can be finished; and then it is over. */
+static void a_takeover_that_was_cut_short_is_finished(void **state)
+{
+        (void)state;
+        for (int how = 0; how < 8; how++) {
+                bool server_dies = how & 1, taken = how & 2, half = how & 4;
+                struct rig r;
+                rig_init(&r, NULL);
+                take_over(&r, 3);
+                if (server_dies)
+                        rig_restart(&r);
+                struct let_in in = says_hello(&r, "other", 3);
+                assert_true(in.adopt);
+                if (half) {
+                        Pb__UnitDefinitions d = PB__UNIT_DEFINITIONS__INIT;
+                        Pb__Workload *w = rig_workload(&r, "s1", 500, 100);
+                        struct err err = { 0 };
+                        assert_int_equal(workload_normalise(&r.memory, w, &err), 0);
+                        d.units = &w;
+                        d.n_units = 1;
+                        rig_say(&r, INPUT_DEFINITIONS, in.session, &d, NULL);
+                }
+                rig_beat(&r, "n1"); /* it has yet to answer */
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadAdopted), half);
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeTakenOver), 0);
+                rig_gone(&r, "n1");
+                if (server_dies)
+                        rig_restart(&r);
+                in = says_hello(&r, taken ? cluster_of(&r) : "other", 3); /* it had noted whose it is, or not */
+                assert_true(in.accepted);
+                assert_int_equal(in.adopt, !taken);
+                Pb__UnitDefinitions d = PB__UNIT_DEFINITIONS__INIT;
+                Pb__Workload *w[2] = { rig_workload(&r, "s0", 500, 100), rig_workload(&r, half ? "s2" : "s1", 500, 100) };
+                struct err err = { 0 };
+                for (int i = 0; i < 2; i++)
+                        assert_int_equal(workload_normalise(&r.memory, w[i], &err), 0);
+                d.units = w;
+                d.n_units = 2;
+                rig_say(&r, INPUT_DEFINITIONS, in.session, &d, NULL);
+                if (!half) {
+                        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeTakenOver), 0);
+                        w[0] = rig_workload(&r, "s2", 500, 100);
+                        w[0]->type = 0; /* what it was started from is lost: it stays where it is, unknown */
+                        d.n_units = 1;
+                        rig_say(&r, INPUT_DEFINITIONS, in.session, &d, NULL);
+                }
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeTakenOver), 1);
+                assert_phase(&r, "s0", Running);
+                assert_phase(&r, "s1", Running);
+                assert_int_equal(rig_node(&r, "n1")->n_strangers, !half);
+                rig_check_replay(&r);
+                rig_gone(&r, "n1");
+                assert_false(says_hello(&r, "other", 4).accepted);
+                rig_fini(&r);
+        }
+}
+
+/* R: A13: one that is let in and never answers does not keep the word. */
+static void an_operators_word_that_is_not_used_lapses(void **state)
+{
+        (void)state;
+        for (int came = 0; came < 2; came++) {
+                struct rig r;
+                rig_init(&r, NULL);
+                take_over(&r, 1);
+                if (came) {
+                        assert_true(says_hello(&r, "other", 1).adopt);
+                        rig_gone(&r, "n1");
+                }
+                rig_advance(&r, 59 * 60 * 1000);
+                assert_true(says_hello(&r, "other", 1).adopt);
+                rig_advance(&r, 60 * 1000);
+                Pb__UnitDefinitions d = PB__UNIT_DEFINITIONS__INIT; /* too late, although it was asked in time */
+                Pb__Workload *w = rig_workload(&r, "s0", 500, 100);
+                struct err err = { 0 };
+                assert_int_equal(workload_normalise(&r.memory, w, &err), 0);
+                d.units = &w;
+                d.n_units = 1;
+                rig_say(&r, INPUT_DEFINITIONS, rig_agent(&r, "n1")->session, &d, NULL);
+                assert_null(rig_get(&r, "s0"));
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeTakenOver), 1); /* told once, and the record is clean */
+                rig_gone(&r, "n1");
+                assert_false(says_hello(&r, "other", 1).accepted);
+                struct let_in in = says_hello(&r, cluster_of(&r), 1);
+                assert_true(in.accepted && !in.adopt);
+                assert_int_equal(rig_sent_count(&r, EFFECT_DESCRIBE), 0);
+                rig_beat(&r, "n1");
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeTakenOver), 0);
+                rig_check_replay(&r);
+                rig_fini(&r);
+        }
+}
+
+/* R: A13 C4: a foreign agent says for ever what its own cluster is; nothing of it is ever adopted. */
+static void a_foreign_agent_of_another_cluster_may_come_again(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        for (int turn = 0; turn < 4; turn++) {
+                Pb__Hello *h = rig_hello_message(&r, "n1", 4000, 4096, 10, NULL);
+                h->push = true;
+                h->cluster_id = "other";
+                rig_say_hello(&r, h);
+                assert_int_equal(rig_node(&r, "n1")->connected, turn > 0);
+                if (!turn)
+                        assert_refused(adopt(&r, "n1", NULL), ERR_OK);
+                else {
+                        rig_beat(&r, "n1");
+                        rig_gone(&r, "n1");
+                }
+        }
+        rig_check_replay(&r);
+        rig_mark(&r);
+        assert_false(says_hello(&r, "other", 1).accepted); /* as one of berth's own */
+        rig_fini(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -415,6 +623,10 @@ int main(void)
                 cmocka_unit_test(another_clusters_unit_with_a_name_that_is_taken_is_left_alone),
                 cmocka_unit_test(a_node_of_our_own_is_not_replaced_by_another_clusters),
                 cmocka_unit_test(an_epoch_that_cannot_grow_is_not_taken_over),
+                cmocka_unit_test(an_operators_word_for_a_node_of_another_cluster_counts_once),
+                cmocka_unit_test(a_takeover_that_was_cut_short_is_finished),
+                cmocka_unit_test(an_operators_word_that_is_not_used_lapses),
+                cmocka_unit_test(a_foreign_agent_of_another_cluster_may_come_again),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,6 +47,8 @@ static void dump_node(const struct core *c, const struct node *n, struct str *ou
         str_addf(out, " push=%d unreachable=%d unsupported=%x exclusive=%x fenced=%lld expelled=%lld instance=%s adopted_from=%s", n->push,
                  n->unreachable, n->unsupported_bits, n->exclusive_bits, (long long)n->fenced_at, (long long)n->expelled_at,
                  text(n->instance), text(n->adopted_from));
+        if (n->adopt_until)
+                str_addf(out, " adopt_until=%lld", (long long)n->adopt_until);
         if (n->evict_ordered_at)
                 str_addf(out, " evict_ordered=%lld", (long long)n->evict_ordered_at);
         if (n->drain_started_at)

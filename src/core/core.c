@@ -343,6 +343,7 @@ void apply_event(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__NodeDrained:
         case PB__EVENT_TYPE__E__NodeFenced:
         case PB__EVENT_TYPE__E__NodeAdopted:
+        case PB__EVENT_TYPE__E__NodeTakenOver:
         case PB__EVENT_TYPE__E__ClaimRefused:
         case PB__EVENT_TYPE__E__DriftDetected:
                 apply_node_event(c, e);
@@ -393,6 +394,7 @@ static bool is_consequence(Pb__EventType__E type)
         case PB__EVENT_TYPE__E__FencingChanged:
         case PB__EVENT_TYPE__E__ClusterKeyChanged:
         case PB__EVENT_TYPE__E__ClaimRefused:
+        case PB__EVENT_TYPE__E__NodeTakenOver:
                 return true;
         default:
                 return false;

@@ -40,8 +40,9 @@ static const char *wrong_node_event(const struct core *c, const Pb__Event *e)
                            ? "the node's attributes are missing or out of range"
                            : NULL;
         if (e->type == PB__EVENT_TYPE__E__NodeAdopted)
-                return str_empty(e->node_id) || node_ok(n) || !e->node || !node_resources_are_sane(e->node->resources) || !e->cluster ||
-                               e->cluster->epoch <= c->epoch || e->cluster->epoch > EPOCH_MAX
+                return str_empty(e->node_id) || !e->node || !node_resources_are_sane(e->node->resources) || !e->cluster ||
+                               e->cluster->epoch <= c->epoch || e->cluster->epoch > EPOCH_MAX || !time_is_sane(e->node->adopt_until) ||
+                               (node_ok(n) && !str_eq(node_get(c, n)->adopted_from, e->node->adopted_from))
                            ? "the adopted node is known, or its attributes are missing or out of range"
                            : NULL;
         if (!node_ok(n))
@@ -266,6 +267,7 @@ static const char *wrong(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__NodeDrained:
         case PB__EVENT_TYPE__E__NodeFenced:
         case PB__EVENT_TYPE__E__NodeAdopted:
+        case PB__EVENT_TYPE__E__NodeTakenOver:
         case PB__EVENT_TYPE__E__DriftDetected:
         case PB__EVENT_TYPE__E__ClaimRefused:
                 return wrong_node_event(c, e);

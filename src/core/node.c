@@ -234,11 +234,13 @@ static void welcome(struct core *c, uint64_t session, const char *refused, const
         pb__welcome__pack(&w, e->data);
 }
 
-/* It still says that it belongs to the cluster from which an operator took it over. */
+/* It says that it belongs to the cluster from which an operator takes it over. That word counts once (adopt.c). Foreign agents cannot
+ * be told whose they are, and say so for ever; nothing of theirs is ever adopted. */
 static bool is_taken_over(const struct core *c, const Pb__Hello *h)
 {
-        struct node_ix n = node_find(c, h->node_id);
-        return node_ok(n) && !str_empty(h->cluster_id) && str_eq(node_get(c, n)->adopted_from, h->cluster_id);
+        struct node_ix ix = node_find(c, h->node_id);
+        const struct node *n = node_ok(ix) ? node_get(c, ix) : NULL;
+        return n && !str_empty(h->cluster_id) && str_eq(n->adopted_from, h->cluster_id) && (adopt_is_said(c, n) || (n->push && h->push));
 }
 
 static const char *refuse_hello(struct core *c, const Pb__Hello *h, uint64_t session, const char **ret_hint)
@@ -450,7 +452,6 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
         text_set(&n->said_key, h->key);
         n->calls_fail = n->calls_fail && n->push;
         n->sure = str_eq(h->cluster_id, c->cluster_id);
-        n->adopting = n->adopting || is_taken_over(c, h);
         adoption_lost(c, ix);
         if (n->session && n->session != session) {
                 static char replaced[] = "another agent connected with this node id";
@@ -531,6 +532,7 @@ void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t sessio
                 n->shape_held = false;
                 effect_add(c, EFFECT_CLOSE, session, 0, again, sizeof(again) - 1);
         }
+        adopt_is_done(c, ix);
         bool drift = drift_is_seen(n, beat) && c->now_ms >= n->drift_at;
         if (drift)
                 n->drift_at = c->now_ms + silence_limit_ms(c); /* one list should settle it */
@@ -826,11 +828,14 @@ void apply_node_event(struct core *c, const Pb__Event *e)
                 return;
         }
         if (e->type == PB__EVENT_TYPE__E__NodeAdopted) {
-                ix = node_add(c, e->node_id);
-                node_at(c, ix)->registered_at = e->timestamp;
-                node_attributes(c, ix, e->node);
-                text_set(&node_at(c, ix)->adopted_from, e->node->adopted_from);
-                set_status(c, ix, PB__NODE_STATUS__E__NotReady, e, "register");
+                if (!node_ok(ix)) {
+                        ix = node_add(c, e->node_id);
+                        node_at(c, ix)->registered_at = e->timestamp;
+                        node_attributes(c, ix, e->node);
+                        text_set(&node_at(c, ix)->adopted_from, e->node->adopted_from);
+                        set_status(c, ix, PB__NODE_STATUS__E__NotReady, e, "register");
+                }
+                node_at(c, ix)->adopt_until = e->node->adopt_until; /* a berth that said nothing of it: the word is over */
                 c->epoch = e->cluster->epoch;
                 c->out.cluster = true;
                 c->out.ops++;
@@ -873,6 +878,9 @@ void apply_node_event(struct core *c, const Pb__Event *e)
                 break;
         case PB__EVENT_TYPE__E__NodeFenced:
                 node_at(c, ix)->fenced_at = e->timestamp;
+                break;
+        case PB__EVENT_TYPE__E__NodeTakenOver:
+                node_at(c, ix)->adopt_until = 0;
                 break;
         case PB__EVENT_TYPE__E__NodeTainted:
                 taints_set(c, ix, e->node->taints, e->node->n_taints);

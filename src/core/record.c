@@ -295,6 +295,7 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
         r.evict_ordered_at = n->evict_ordered_at;
         r.agent_instance = n->instance;
         r.adopted_from = n->adopted_from;
+        r.adopt_until = n->adopt_until;
         r.push = n->push;
         r.supported_storage_drivers = n->drivers;
         r.n_supported_storage_drivers = n->n_drivers;
@@ -635,7 +636,8 @@ static bool key_is(const char *key, const char *kind, const char *id)
 static bool node_times_are_sane(const Pb__Node *r)
 {
         return time_is_sane(r->fenced_at) && time_is_sane(r->expelled_at) && time_is_sane(r->evict_ordered_at) &&
-               time_is_sane(r->status_updated_at) && time_is_sane(r->registered_at) && time_is_sane(r->last_heartbeat);
+               time_is_sane(r->adopt_until) && time_is_sane(r->status_updated_at) && time_is_sane(r->registered_at) &&
+               time_is_sane(r->last_heartbeat);
 }
 
 static int load_node(struct core *c, const char *key, const Pb__Node *r, struct err *err)
@@ -663,6 +665,7 @@ static int load_node(struct core *c, const char *key, const Pb__Node *r, struct 
         text_set(&n->status_by, r->status_updated_by);
         text_set(&n->instance, r->agent_instance);
         text_set(&n->adopted_from, r->adopted_from);
+        n->adopt_until = r->adopt_until;
         n->fenced_at = n->status == PB__NODE_STATUS__E__Ready ? 0 : r->fenced_at;
         n->expelled_at = n->status == PB__NODE_STATUS__E__Ready ? 0 : r->expelled_at;
         n->evict_ordered_at = n->status == PB__NODE_STATUS__E__Ready ? 0 : r->evict_ordered_at;

@@ -288,7 +288,7 @@ struct stranger {
         bool leaves;     /* it was told to be removed */
         bool wanted;     /* its definition was asked for */
         bool take;       /* and it is adopted if it has a warrant, ... */
-        bool word;       /* ... or in any case: an operator said so */
+        bool word;       /* ... or in any case: an operator named it */
         bool refused;    /* it could not be adopted */
         bool ahead;      /* it is a newer copy of a workload than the record knows: taken over by itself. See restore.c */
 };
@@ -319,9 +319,10 @@ struct node {
         char *instance;            /* the agent process that said so */
         char **drivers;            /* storage drivers */
         uint32_t n_drivers;
-        bool push;          /* the server calls its agent */
-        char *adopted_from; /* cluster id */
-        uint8_t status;     /* Ready or NotReady: liveness as of the last transition */
+        bool push;           /* the server calls its agent */
+        char *adopted_from;  /* cluster id */
+        int64_t adopt_until; /* an operator's word: all that it has is adopted. 0: none, or it has been used. See adopt.c */
+        uint8_t status;      /* Ready or NotReady: liveness as of the last transition */
         uint8_t wish;
         int64_t drain_started_at, drain_deadline_at, drain_finished_at; /* 0: none */
         uint32_t drain_units;                                           /* units and old copies when it began */
@@ -374,7 +375,6 @@ struct node {
         int64_t drift_at;    /* a difference is looked into from then on */
         uint64_t sent_epoch; /* of sent_seq */
         bool sure;           /* its agent said that it belongs to this cluster */
-        bool adopting;       /* it comes from another cluster: all that it has is adopted */
         uint32_t rank;       /* by id; equal scores are decided by it */
 };
 
@@ -763,6 +763,8 @@ void adopt_fini(struct core *c);
 void adoption_end(struct core *c, size_t i);
 void adoption_lost(struct core *c, struct node_ix n); /* its stream is gone, or new */
 void adopt_by_itself(struct core *c, struct node_ix n);
+bool adopt_is_said(const struct core *c, const struct node *n); /* an operator takes it over with all that it has */
+void adopt_is_done(struct core *c, struct node_ix n);           /* its agent was heard: has that been done? */
 void decide_adopt(struct core *c, const Pb__AdoptRequest *req);
 /* claims.c */
 enum verdict claim_verdict(struct core *c, struct node_ix ix, const Pb__HeldUnit *h);

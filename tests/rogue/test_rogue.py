@@ -153,6 +153,41 @@ class Node(Tls):
         c.ok("delete", "own")
         r.report(self.claim("own", token, MISSING))
 
+    # R: A13 A5: an operator took the node over from another cluster, once.
+    def test_a_node_that_was_taken_over_does_not_keep_that_word(self):
+        c, pki = self.started()
+        token, old = (7, 1), "01OTHERCLUSTER"
+        def hello(*units, cluster=old):
+            r = self.rogue(c, pki).hello([self.claim(u, token) for u in units], cluster=cluster, applied=(7, 9) if cluster == old else None)
+            return r, r.wait("a welcome", lambda m: m.HasField("welcome")).welcome
+        self.assertFalse(hello("own")[1].accepted)
+        c.ok("adopt", "node-2")
+        r, w = hello("own")
+        self.assertTrue(w.accepted and w.adopt)
+        c.restart_server()  # in the middle; and the agent had noted whose it is
+        r, w = hello("own", cluster=c.info()["cluster_id"])
+        r.asked("own")
+        r.describe("own", token, ["sleep", "1"], warrant=b"x" * 32)
+        c.wait_for("what it ran", lambda: c.workload("own"))
+        self.assertEqual([e["node_id"] for e in c.wait_for("the end of it", lambda: c.events(type="NodeTakenOver"))], ["node-2"])
+        # Later it is compromised.
+        for restart in (False, True):
+            if restart:
+                c.restart_server()
+            for cluster in (old, "01THIRD"):
+                r, w = hello("own", "ghost", cluster=cluster)
+                self.assertFalse(w.accepted or w.adopt)
+            r, w = hello("own", "ghost", cluster=c.info()["cluster_id"])
+            self.assertTrue(w.accepted and not w.adopt)
+            for old_form in (False, True):
+                r.describe("ghost", token, self.lies(), old_form=old_form)
+            r.beat()
+            self.assertFalse([m for m in r.heard if m.HasField("describe")])
+            self.assertIsNone(c.workload("ghost"))
+        self.assert_harmless(c)
+        c.ok("delete", "own")
+        r.report(self.claim("own", token, MISSING))
+
     # R: A13: an answer that nobody asked for
     def test_definitions_that_nobody_asked_for_are_nothing(self):
         c, pki = self.started("--strangers", "adopt")
