@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/pb.h"
+#include "net/addr.h"
 #include "net/http.h"
 #include "server/access.h"
 #include "server/io.h"
@@ -95,6 +96,19 @@ void forward_leader(struct forward *f)
                 close_channels(f);
 }
 
+/* (W4) */
+static bool is_private(const struct forward *f)
+{
+        return f->tls || addr_is_loopback(f->address);
+}
+
+static void err_in_the_clear(const struct forward *f, struct err *err)
+{
+        err_set(err, ERR_DENIED, .msg = fmt("a token is not passed on to the leader at %s in the clear", f->address),
+                .hint = "give every server a certificate: --tls-cert, --tls-key and --tls-ca (docs/tls.md); until then use the leader's "
+                        "own machine");
+}
+
 /* To whoever leads now, kept in *at. NULL: nobody, and err says so. */
 static struct grpc_channel *channel(struct forward *f, struct grpc_channel **at, struct err *err)
 {
@@ -121,6 +135,9 @@ static struct grpc_channel *channel(struct forward *f, struct grpc_channel **at,
         if (grpc_channel_create(f->io->base, l.grpc_address, &o, at, err) < 0)
                 return NULL;
         strcpy(f->address, l.grpc_address);
+        if (!is_private(f) && f->io->s->opt.auth)
+                log_warn("calls with a token are not passed on to the leader: it is on another machine, and there is no TLS",
+                         LOG_S("leader", f->address), LOG_S("hint", "give every server --tls-cert, --tls-key and --tls-ca: docs/tls.md"));
         return *at;
 }
 
@@ -254,6 +271,13 @@ static size_t add_text(struct grpc_metadata *to, size_t n, const char *name, con
         return n;
 }
 
+/* In its headers, its request or its answer. One that nobody asks for can be left out. */
+static bool carries_token(const struct call *call, const char *authorization)
+{
+        enum op_kind kind = call->op->kind;
+        return (authorization && call->io->s->opt.auth) || kind == OP_JOIN || kind == OP_TOKEN;
+}
+
 void forward_call(struct call *call)
 {
         static const struct grpc_callbacks on = { .on_message = on_answer, .on_close = on_answered };
@@ -271,6 +295,11 @@ void forward_call(struct call *call)
                 err_set(&err, ERR_UNSUPPORTED, .msg = "this server does not lead, and cannot pass this on", .hint = "ask the leader");
         else
                 to = channel(f, &f->channel, &err);
+        const char *authorization = authorization_of(call);
+        if (to && !is_private(f) && carries_token(call, authorization)) {
+                err_in_the_clear(f, &err);
+                to = NULL;
+        }
         if (!to) {
                 call_fail(call, &err);
                 return;
@@ -281,7 +310,7 @@ void forward_call(struct call *call)
         n = add_text(metadata, n, "x-berth-actor", call->actor);
         n = add_text(metadata, n, "x-berth-role", access_role_name(call->role));
         n = add_text(metadata, n, PEER_HEADER, peer_of(call));
-        n = add_text(metadata, n, "authorization", authorization_of(call));
+        n = add_text(metadata, n, "authorization", is_private(f) ? authorization : NULL);
         n = add_text(metadata, n, CONSISTENT_HEADER, call->consistent ? "1" : NULL);
         n = add_text(metadata, n, "idempotency-key", header_of(call, "idempotency-key"));
         metadata[n] = GRPC_META_END;
@@ -441,6 +470,11 @@ static void pipe_start(struct grpc_call *down, const struct door *door)
                 io_not_leading(io, &err);
         else if ((lane = lane_for(io->forward, &who, &err)))
                 to = channel(io->forward, &lane->channel, &err);
+        const char *authorization = grpc_call_header(down, "authorization", NULL);
+        if (to && !is_private(io->forward) && authorization && io->s->opt.auth) {
+                err_in_the_clear(io->forward, &err);
+                to = NULL;
+        }
         if (!to) {
                 grpc_finish_err(down, &err, request_id);
                 return;
@@ -453,7 +487,7 @@ static void pipe_start(struct grpc_call *down, const struct door *door)
         n = add_text(metadata, n, "x-berth-actor", who.actor);
         n = add_text(metadata, n, "x-berth-role", access_role_name(who.role));
         n = add_text(metadata, n, PEER_HEADER, grpc_call_peer(down));
-        n = add_text(metadata, n, "authorization", grpc_call_header(down, "authorization", NULL));
+        n = add_text(metadata, n, "authorization", is_private(io->forward) ? authorization : NULL);
         metadata[n] = GRPC_META_END;
         int64_t left = grpc_call_remaining_ms(down);
         struct grpc_call_options o = { .deadline_ms = left == GRPC_NO_DEADLINE ? 0 : left, .metadata = metadata };

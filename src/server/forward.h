@@ -8,6 +8,7 @@
  *   (W2) Whoever waits hears one end: the leader's answer, or that the leader could not be reached and nobody knows whether it is done.
  *   (W3) Streams (logs, exec) last for as long as somebody looks on; they have connections of their own, and one caller has a
  *        share of them only. So however many there are, a call is not kept waiting by them.
+ *   (W4) A token is passed on by TLS, or to a leader on this machine; otherwise the call is refused with what to configure.
  */
 #ifndef BERTH_SERVER_FORWARD_H
 #define BERTH_SERVER_FORWARD_H

@@ -29,10 +29,12 @@ class Replicas(Join):
         c.tls = ssl.create_default_context(cafile=pki.file("ca.pem"))
         c.env["BERTH_TLS_CA"] = pki.file("ca.pem")
         c.start_server()
+        return c, pki, self.second(c, *pki.issue("server", "s2", "--ip", "127.0.0.1"), *common, "--heartbeat", "1s")
+
+    def second(self, c, *args):
         data = os.path.join(c.dir, "second")
         c.give_key("second")
-        argv = [BERTH, "server", "--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *pki.issue("server", "s2", "--ip", "127.0.0.1"), *common,
-                "--heartbeat", "1s"]
+        argv = [BERTH, "server", "--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *args]
         second = Process("second", argv, c.env, os.path.join(c.dir, "second.log"))
         c.agents["second"] = second  # ends with the cluster
         path, deadline = os.path.join(data, "server.address"), time.monotonic() + 60
@@ -42,7 +44,48 @@ class Replicas(Join):
         with open(path) as f:
             second.address = dict(line.strip().split("=", 1) for line in f)
         self.assertFalse(os.path.exists(os.path.join(data, "admin.token")), "there is one first admin")
-        return c, pki, second
+        return second
+
+    def two_in_the_clear(self, *args):
+        """A leader, with these options, and a follower, both without certificates."""
+        self.etcd = etcd.Etcd()
+        self.addCleanup(self.etcd.close)
+        c = self.cluster(server=False, server_args=["--store", f"etcd://{self.etcd.address}", *args])
+        c.want_tokens()
+        c.start_server()
+        return c, self.second(c, "--store", f"etcd://{self.etcd.address}")
+
+    # R: C32 C33
+    def test_a_follower_sends_no_token_to_another_machine_in_the_clear(self):
+        elsewhere = "192.0.2.1:8085"  # kept for documentation: nobody is there
+        c, second = self.two_in_the_clear("--advertise-grpc", elsewhere)
+        follower = Api(second.address["http"], token=c.token)
+        self.assertEqual(follower.get("/v1/workloads").status, 200, "what it answers itself")
+        for method, path, body in (("PUT", "/v1/workloads/w", c.manifest("w")), ("GET", "/v1/workloads?consistent=true", None)):
+            refused = follower.call(method, path, body)
+            self.assertEqual((refused.status, refused.json["code"]), (403, "denied"), refused)
+            self.assertIn(f"a token is not passed on to the leader at {elsewhere} in the clear", refused.json["message"])
+            self.assertIn("--tls-cert", refused.json["hint"])
+        cookie = Api(second.address["http"]).call("DELETE", "/v1/workloads/w", headers={"Cookie": "berth_token=" + c.token})
+        self.assertEqual((cookie.status, cookie.json["code"]), (403, "denied"), cookie)
+        self.assertIn("in the clear", cookie.json["message"])
+        join = Api(second.address["http"]).call("POST", "/v1/nodes:join", {"node_id": "n", "secret": "bjoin_" + "x" * 43, "request": "-"})
+        self.assertEqual((join.status, "in the clear" in join.json["message"]), (403, True), join)
+        c.apply("w")
+        c.wait_for("the follower to know it", lambda: follower.get("/v1/workloads/w").status == 200)
+        piped = c.cli("logs", "w", env={"BERTH_SERVER": second.address["grpc"]})
+        self.assertNotEqual(piped.code, 0, piped)
+        self.assertIn(f"a token is not passed on to the leader at {elsewhere} in the clear", piped.err)
+        self.assertIn("calls with a token are not passed on to the leader", self.log(c, "second"))
+        # without a token it is who nobody asks for, and the answer is about that
+        self.assertEqual(Api(second.address["http"]).call("DELETE", "/v1/workloads/w").status, 401)
+
+    # R: C32 C33
+    def test_on_one_machine_a_follower_passes_tokens_on(self):
+        c, second = self.two_in_the_clear()
+        follower = Api(second.address["http"], token=c.token)
+        self.assertEqual(follower.call("PUT", "/v1/workloads/w", c.manifest("w")).status, 201)
+        self.assertEqual({e["actor"] for e in c.events_of("w", "WorkloadApplied")}, {"admin"})
 
     # R: C32 C33
     def test_what_a_follower_passes_on_is_the_callers(self):

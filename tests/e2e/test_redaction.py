@@ -10,10 +10,10 @@ import unittest
 
 import etcd
 import persys
+import test_access_replicas  # the module: a class that is imported by its name would be tested twice
 from berthtest import ROOT, Api, EventStream, Gone, only_embedded
 from persys import grpc
 from test_access import Access
-from test_access_replicas import Replicas as TwoServers
 
 CANARY = "canary-7f3a9c"
 COMPOSE = f"services:\n  web:\n    image: nginx\n    environment:\n      SECRET: {CANARY}\n"
@@ -205,9 +205,9 @@ class Canary(Access):
 
 @only_embedded("starts its own etcd whatever the others run on: part of the ordinary run")
 @unittest.skipUnless(etcd.is_installed() and grpc, "etcd or python3-grpcio is not installed")
-class AtAFollower(TwoServers):
+class AtAFollower(test_access_replicas.Replicas):
     # Only the one test of this class: the base class has run its own.
-    for name in [n for n in dir(TwoServers) if n.startswith("test_")]:
+    for name in [n for n in dir(test_access_replicas.Replicas) if n.startswith("test_")]:
         locals()[name] = None
     del name
 
