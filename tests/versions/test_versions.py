@@ -24,6 +24,15 @@ def lines(path):
         return []
 
 
+def without_new_zeros(new, old):
+    """new without the zeros and empty values that old does not have: a newer version may show more of them."""
+    if isinstance(new, dict) and isinstance(old, dict):
+        return {k: without_new_zeros(v, old.get(k)) for k, v in new.items() if k in old or v not in (0, "", False, [], {})}
+    if isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
+        return [without_new_zeros(n, o) for n, o in zip(new, old)]
+    return new
+
+
 @unittest.skipIf(before.why_not(), before.why_not())
 class Versions(Case):
     def started(self, server, agent, nodes=2, store=None, listen=None, front=None):
@@ -122,7 +131,7 @@ class Versions(Case):
         c = self.started(OLD, OLD)
         events = c.events()
         self.replace_server(c, NEW)
-        self.assertEqual(c.events()[:len(events)], events)
+        self.assertEqual(without_new_zeros(c.events()[:len(events)], events), events)
         self.use(c)
         self.replace_agents(c, NEW)
         self.use(c)
