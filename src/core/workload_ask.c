@@ -1,6 +1,7 @@
 /* core/workload_ask.c: what users ask of a workload: apply, delete, stop and start, retry; each becomes events, or a refusal that changes nothing. */
 #include "base/mutant.h"
 #include "core/state.h"
+#include "model/canon.h"
 #include "model/pb.h"
 #include "model/validate.h"
 #include <string.h>
@@ -93,6 +94,21 @@ static bool only_relabels(struct core *c, const struct workload *w, const Pb__Wo
         size_t len, mine_len;
         void *data = pb_pack_arena(&c->step, &view.base, &len), *mine_data = pb_pack_arena(&c->step, &mine->base, &mine_len);
         return len == mine_len && memcmp(data, mine_data, len) == 0;
+}
+
+/* What was applied before there were default resources has none. The same without them once more is the same, and new labels are new
+ * labels: asked is then as it was applied. With any other change the default comes. */
+static void keep_resources(struct core *c, const struct workload *w, Pb__Workload *asked)
+{
+        if (!asked->default_resources || !amounts_equal(class_of(c, w)->need, (struct amounts){ 0 }))
+                return;
+        Pb__Workload before = *asked;
+        char revision[REVISION_LEN + 1];
+        before.resources = (Pb__Resources *)pb_new(&c->step, &pb__resources__descriptor);
+        if (revision_is_computed(asked->revision_id))
+                before.revision_id = arena_strdup(&c->step, workload_revision(&before, revision));
+        if (same_definition(c, w, &before) || only_relabels(c, w, &before))
+                *asked = before;
 }
 
 static void emit_definition(struct core *c, Pb__EventType__E type, const Pb__Workload *asked, const char *revision, const char *action)
@@ -218,8 +234,10 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
                 decide_delete(c, &ref);
                 return;
         }
-        if (workload_ok(ix))
-                decided.confine = definition_of(c, workload_at(c, ix))->confine; /* the same once more, or new labels: as it is on record */
+        if (workload_ok(ix)) { /* the same once more, or new labels: as it is on record */
+                decided.confine = definition_of(c, workload_at(c, ix))->confine;
+                keep_resources(c, workload_at(c, ix), &decided);
+        }
         if (check_index(c, req->check_index) < 0 || apply_is_allowed(c, req, asked, ix) < 0)
                 return;
         bool same = workload_ok(ix) && same_definition(c, workload_at(c, ix), asked);

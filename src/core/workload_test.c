@@ -69,6 +69,111 @@ static void the_same_apply_twice_changes_nothing(void **state)
         rig_fini(&r);
 }
 
+/* As a store from before there were default resources has it: none. */
+static Pb__Workload *without_resources(struct rig *r, const char *id, bool stored_then)
+{
+        Pb__Workload *w = rig_workload(r, id, 0, 0);
+        if (!stored_then)
+                w->resources = NULL;
+        return w;
+}
+
+/* R: A10 C7. A manifest that says nothing of resources, applied again after an upgrade: the default is not the user's change. */
+static void what_a_default_has_since_filled_in_is_no_change(void **state)
+{
+        (void)state;
+        struct rig r;
+        one_node(&r);
+        rig_apply(&r, without_resources(&r, "service", true));
+        rig_runs(&r, "service");
+        Pb__Workload *job = without_resources(&r, "job", true);
+        job->restart = PB__RESTART__E__never;
+        rig_apply(&r, job);
+        rig_runs(&r, "job");
+        rig_exits(&r, "job", 0);
+        assert_phase(&r, "job", Completed);
+        Pb__Workload *root = without_resources(&r, "root", true); /* from before there was a policy, too */
+        root->spec->user = "root";
+        rig_apply(&r, root);
+        rig_runs(&r, "root");
+        rig_config(&r, "heartbeat: 10s\n");
+        const char *revision = rig_get(&r, "service")->revision_id;
+        rig_mark(&r);
+        assert_refused(rig_apply(&r, without_resources(&r, "service", false)), ERR_OK);
+        job = without_resources(&r, "job", false);
+        job->restart = PB__RESTART__E__never;
+        assert_refused(rig_apply(&r, job), ERR_OK);
+        root = without_resources(&r, "root", false);
+        root->spec->user = "root";
+        assert_refused(rig_apply(&r, root), ERR_OK);
+        assert_told(&r, "");
+        assert_phase(&r, "job", Completed);
+        assert_string_equal(rig_get(&r, "service")->revision_id, revision);
+        assert_int_equal(rig_get(&r, "service")->resources->cpu, 0);
+        /* Labels restart nothing either. */
+        Pb__Workload *w = without_resources(&r, "service", false);
+        rig_label(&r, w, "app", "web");
+        rig_apply(&r, w);
+        assert_told(&r, "WorkloadRelabelled");
+        assert_int_equal(rig_get(&r, "service")->resources->cpu, 0);
+        rig_mark(&r);
+        rig_apply(&r, w);
+        assert_told(&r, "");
+        /* A change that starts it anew brings the default; then it is as it was asked for. */
+        w->spec->max_open_files = 10;
+        rig_apply(&r, w);
+        assert_told(&r, "WorkloadApplied WorkloadLaunched");
+        assert_int_equal(rig_get(&r, "service")->resources->cpu, WORKLOAD_DEFAULT_CPU_MILLI);
+        assert_int_equal(rig_get(&r, "service")->resources->memory_mb, WORKLOAD_DEFAULT_MEMORY_MB);
+        rig_mark(&r);
+        rig_apply(&r, w);
+        assert_told(&r, "");
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
+/* R: C7. The same amounts, but the user's own words. */
+static void resources_that_were_asked_for_are_a_change(void **state)
+{
+        (void)state;
+        struct rig r;
+        one_node(&r);
+        rig_apply(&r, without_resources(&r, "a", true));
+        rig_runs(&r, "a");
+        rig_mark(&r);
+        rig_apply(&r, rig_workload(&r, "a", WORKLOAD_DEFAULT_CPU_MILLI, WORKLOAD_DEFAULT_MEMORY_MB));
+        assert_told(&r, "WorkloadApplied WorkloadLaunched");
+        assert_int_equal(rig_get(&r, "a")->resources->cpu, WORKLOAD_DEFAULT_CPU_MILLI);
+        rig_apply(&r, without_resources(&r, "a", false)); /* what is there is the default already */
+        assert_told(&r, "WorkloadApplied WorkloadLaunched");
+        rig_fini(&r);
+}
+
+/* R: C7 A10. A caller who names revisions, or who only creates, sends the same once more. */
+static void a_default_is_no_conflict(void **state)
+{
+        (void)state;
+        struct rig r;
+        struct err err;
+        one_node(&r);
+        Pb__ApplyWorkloadRequest req = PB__APPLY_WORKLOAD_REQUEST__INIT;
+        req.revision_fixes = true;
+        for (int i = 0; i < 2; i++) {
+                req.workload = without_resources(&r, "named", i == 0);
+                req.workload->revision_id = "v1";
+                assert_int_equal(workload_normalise(&r.memory, req.workload, &err), 0);
+                assert_refused(rig_ask(&r, INPUT_APPLY, &req), ERR_OK);
+        }
+        req.revision_fixes = false;
+        req.create_only = true;
+        for (int i = 0; i < 2; i++) {
+                req.workload = without_resources(&r, "created", i == 0);
+                assert_int_equal(workload_normalise(&r.memory, req.workload, &err), 0);
+                assert_refused(rig_ask(&r, INPUT_APPLY, &req), ERR_OK);
+        }
+        rig_fini(&r);
+}
+
 /* R: A10 */
 static void the_loser_of_two_writers_is_told(void **state)
 {
@@ -897,6 +1002,9 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(an_apply_is_placed_sent_and_started),
                 cmocka_unit_test(the_same_apply_twice_changes_nothing),
+                cmocka_unit_test(what_a_default_has_since_filled_in_is_no_change),
+                cmocka_unit_test(resources_that_were_asked_for_are_a_change),
+                cmocka_unit_test(a_default_is_no_conflict),
                 cmocka_unit_test(the_loser_of_two_writers_is_told),
                 cmocka_unit_test(a_revision_that_the_caller_names_is_one_definition),
                 cmocka_unit_test(create_only_and_update_only_are_kept_apart),

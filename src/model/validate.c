@@ -284,15 +284,27 @@ static int check_size(const Pb__Workload *w, const struct path_step *at, struct 
         return 0;
 }
 
+/* A machine says what it has in its spec. */
+static void fill_resources(struct arena *arena, Pb__Workload *w)
+{
+        const Pb__Resources *r = w->resources;
+        bool left_out = !r && w->type != PB__WORKLOAD_TYPE__E__vm;
+
+        /* A follower has normalised what it passes on: its word is kept as far as it can be true. */
+        w->default_resources = left_out || (w->default_resources && r && r->cpu == WORKLOAD_DEFAULT_CPU_MILLI &&
+                                            r->memory_mb == WORKLOAD_DEFAULT_MEMORY_MB && r->disk_gb == 0);
+        if (r)
+                return;
+        w->resources = (Pb__Resources *)pb_new(arena, &pb__resources__descriptor);
+        if (left_out) {
+                w->resources->cpu = WORKLOAD_DEFAULT_CPU_MILLI;
+                w->resources->memory_mb = WORKLOAD_DEFAULT_MEMORY_MB;
+        }
+}
+
 static int fill_defaults(struct arena *arena, Pb__Workload *w, const struct path_step *at, struct err *err)
 {
-        if (!w->resources) {
-                w->resources = (Pb__Resources *)pb_new(arena, &pb__resources__descriptor);
-                if (w->type != PB__WORKLOAD_TYPE__E__vm) { /* a machine says what it has in its spec */
-                        w->resources->cpu = WORKLOAD_DEFAULT_CPU_MILLI;
-                        w->resources->memory_mb = WORKLOAD_DEFAULT_MEMORY_MB;
-                }
-        }
+        fill_resources(arena, w);
         if (!w->retry)
                 w->retry = (Pb__Retry *)pb_new(arena, &pb__retry__descriptor);
         if (w->desired_state == PB__DESIRED_STATE__E__unset)

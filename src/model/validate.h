@@ -23,7 +23,8 @@
 
 /* Everything a user may give, checked; then, in place: what belongs to the server is dropped (status, metadata, assigned_node, placement,
  * token, retry.attempts, retry.next_retry_at; resource_version stays), defaults are filled in (type process if there is a command and no
- * image, desired_state Running, restart always, the retry policy, stop_grace_seconds, spec.log_max_kb), maps are sorted, and revision_id
+ * image, desired_state Running, restart always, the retry policy, stop_grace_seconds, spec.log_max_kb, and resources, which
+ * default_resources tells), maps are sorted, and revision_id
  * is computed if it is empty or was computed before ("rev-" and 12 hex digits), so that an edited copy of what the server gave gets a new one. Idempotent. New parts come from the arena, so w must
  * not be freed piece by piece. On failure w may be half changed. */
 int workload_normalise(struct arena *arena, Pb__Workload *w, struct err *err);

@@ -63,7 +63,7 @@ static void defaults_are_filled_in(void **state)
                     "\"command\":[\"x\"],\"log_max_kb\":10240},"
                     "\"resources\":{\"cpu\":0.1,\"memory_mb\":128},\"retry\":{\"base_seconds\":5,\"cap_seconds\":120},"
                     "\"restart\":\"always\",\"stop_"
-                    "grace_seconds\":10}");
+                    "grace_seconds\":10,\"default_resources\":true}");
 }
 
 /* Issue 5, B6: a 0 that somebody writes is "never again", and unlimited is a word; a service that names nothing names nothing. R: C28 */
@@ -103,6 +103,7 @@ static void what_belongs_to_the_server_is_dropped(void **state)
                                                 "\"restarts\":3},\"metadata\":{\"last_error\":\"x\"},"
                                                 "\"placement\":{\"node_id\":\"n\"},\"token\":{\"seq\":5},\"retry\":{\"attempts\":4,\"next_"
                                                 "retry_at\":\"2026-01-01T00:00:00Z\",\"max_attempts\":9},"
+                                                "\"resources\":{\"cpu\":0.1,\"memory_mb\":129},\"default_resources\":true,"
                                                 "\"resource_version\":77,\"revision_id\":\"rev-0123456789ab\"}");
 
         (void)state;
@@ -112,6 +113,7 @@ static void what_belongs_to_the_server_is_dropped(void **state)
         assert_null(w->metadata);
         assert_null(w->placement);
         assert_null(w->token);
+        assert_false(w->default_resources); /* it cannot be true */
         assert_int_equal(w->retry->attempts, 0);
         assert_int_equal(w->retry->next_retry_at, 0);
         assert_int_equal(w->retry->max_attempts, 9);
@@ -163,7 +165,7 @@ static void each_type_needs_its_own_fields(void **state)
                     "\"compose\":\"services: {a: {image: b}}\",\"log_max_kb\":10240},"
                     "\"resources\":{\"cpu\":0.1,\"memory_mb\":128},\"retry\":{\"max_attempts\":1,\"base_seconds\":200,\"cap_seconds\":200},"
                     "\"restart\":\"never\",\"stop_"
-                    "grace_seconds\":3}");
+                    "grace_seconds\":3,\"default_resources\":true}");
 }
 
 /* R: A11 */

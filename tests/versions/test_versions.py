@@ -145,6 +145,28 @@ class Versions(Case):
         self.use(c)
 
     # R: A10
+    def test_a_manifest_without_resources_is_the_same_after_the_upgrade(self):
+        c = self.started(OLD, OLD, nodes=1)
+        service, job = c.manifest("service"), c.manifest("job", command=["true"], restart="never")
+        paths = []
+        for m in (service, job):
+            del m["resources"]
+            paths += ["-f", os.path.join(c.dir, m["id"] + ".json")]
+            with open(paths[-1], "w") as f:
+                json.dump(m, f)
+        c.ok("apply", *paths)
+        c.wait_phase("service", "Running")
+        c.wait_phase("job", "Completed")
+        old = {m: c.workload(m) for m in ("service", "job")}
+        self.replace_server(c, NEW)
+        c.wait_phase("service", "Running")
+        self.assertIn("workload/job unchanged", c.ok("apply", *paths).out)
+        self.assertIn("workload/service unchanged", c.ok("apply", *paths).out)  # the first may bring its new retry policy
+        for name, was in old.items():
+            for field in ("revision_id", "token"):
+                self.assertEqual(c.workload(name)[field], was[field], (name, field))
+
+    # R: A10
     def test_an_upgrade_can_be_taken_back(self):
         c = self.started(NEW, NEW)
         self.replace_agents(c, OLD)
