@@ -94,12 +94,6 @@ uint32_t map_get(const struct map *m, const void *key, size_t len)
         return m->slots[find(m, hash_of(key, len), key, len)].index;
 }
 
-void map_prefetch(const struct map *m, const void *key, size_t len)
-{
-        if (m->len > 0)
-                __builtin_prefetch(&m->slots[hash_of(key, len) & (m->cap - 1)]);
-}
-
 void map_put(struct map *m, uint32_t index)
 {
         must(index != MAP_NONE, "MAP_NONE is no index");

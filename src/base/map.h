@@ -28,8 +28,6 @@ void map_init(struct map *m, struct map_key (*key_of)(const void *ctx, uint32_t 
 void map_fini(struct map *m);
 void map_clear(struct map *m);
 uint32_t map_get(const struct map *m, const void *key, size_t len); /* MAP_NONE if absent */
-/* Says that this key will be looked up soon: in a large map a look-up is mostly waiting for memory. */
-void map_prefetch(const struct map *m, const void *key, size_t len);
 /* The key of index must be readable through key_of, and absent. */
 void map_put(struct map *m, uint32_t index);
 /* While the key of index is still readable. Nothing if it is absent. */

@@ -63,9 +63,6 @@ void many_applied(struct core *c, const struct workload *w, bool created)
         r->assigned_node = node_ok(w->node) ? node_at(c, w->node)->id : NULL;
 }
 
-/* Ids are anywhere in a large map: by the time that an item is decided its slot is in the cache. */
-#define ITEMS_AHEAD 4
-
 void decide_apply_many(struct core *c, const Pb__ApplyWorkloadsRequest *req)
 {
         struct many many = { .results = arena_new_n(&c->step, Pb__ApplyResult *, req->n_items + 1) };
@@ -75,8 +72,6 @@ void decide_apply_many(struct core *c, const Pb__ApplyWorkloadsRequest *req)
         for (size_t i = 0; i < req->n_items; i++) {
                 Pb__ApplyWorkloadRequest one = PB__APPLY_WORKLOAD_REQUEST__INIT;
                 struct workload_ix w = workload_find(c, req->items[i]->id);
-                if (i + ITEMS_AHEAD < req->n_items)
-                        map_prefetch(&c->workload_by_id, req->items[i + ITEMS_AHEAD]->id, strlen(req->items[i + ITEMS_AHEAD]->id));
                 one.workload = req->items[i];
                 one.create_only = req->create_only;
                 one.update_only = req->update_only;

@@ -100,9 +100,7 @@ const struct tls_identity *grpc_call_identity(const struct grpc_call *call); /* 
 int grpc_call_send(struct grpc_call *call, const void *data, size_t len);
 size_t grpc_call_queued_bytes(const struct grpc_call *call);
 bool grpc_call_is_over(const struct grpc_call *call); /* nothing can be sent any more: this side has finished, or the call has ended */
-void grpc_call_prefetch(
-    const struct grpc_call *call); /* something will be sent soon: where one sends to thousands, that is mostly waiting for memory */
-void grpc_call_want_drain(struct grpc_call *call); /* on_drain once the queue is (or falls) under a quarter of its limit */
+void grpc_call_want_drain(struct grpc_call *call);    /* on_drain once the queue is (or falls) under a quarter of its limit */
 /* Take no more messages for now: the peer is slowed down by flow control. */
 void grpc_call_pause(struct grpc_call *call);
 void grpc_call_resume(struct grpc_call *call); /* on_message follows from the loop, not from inside */

@@ -670,13 +670,6 @@ bool grpc_call_is_over(const struct grpc_call *call)
         return call->closed || call->ended || call->local_done || (call->is_server && !call->conn);
 }
 
-void grpc_call_prefetch(const struct grpc_call *call)
-{
-        __builtin_prefetch(&call->conn);
-        __builtin_prefetch(&call->out);
-        __builtin_prefetch(&call->in_work);
-}
-
 void grpc_call_want_drain(struct grpc_call *call)
 {
         call->drain_wanted = true;

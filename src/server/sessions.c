@@ -20,7 +20,6 @@
 #define TALK_PER_MS 1
 #define HELLO_CHECK_MS 1000
 #define NODE_ID_SHOWN 129
-#define AHEAD 8 /* effects; see prefetch() */
 
 struct session {
         const struct door *door; /* first: see io.h */
@@ -675,35 +674,16 @@ static void on_effect(struct sessions *s, struct session *ss, const struct effec
         send_message(ss, &m);
 }
 
-/* The session of an effect that comes soon is fetched ahead: thousands of them are anywhere in memory. */
-static void prefetch(const struct sessions *s, uint64_t session)
-{
-        uint64_t slot = session & SLOT_MASK;
-        if (slot < s->slots.len)
-                __builtin_prefetch(s->slots.at[slot]);
-}
-
-static void prefetch_call(const struct sessions *s, uint32_t slot)
-{
-        const struct session *ss = s->slots.at[slot];
-        if (ss && ss->call)
-                grpc_call_prefetch(ss->call);
-}
-
 void sessions_effects(struct sessions *s, const struct core_batch *batch)
 {
         for (size_t i = 0; i < batch->n_effects; i++) {
                 const struct effect *e = &batch->effects[i];
-                if (i + AHEAD < batch->n_effects)
-                        prefetch(s, batch->effects[i + AHEAD].session);
                 struct session *ss = find(s, e->session);
                 if (ss && ss->call && !ss->ended)
                         on_effect(s, ss, e, batch->epoch);
         }
         for (size_t i = 0; i < s->touched.len; i++) {
                 struct session *ss = s->slots.at[s->touched.at[i]];
-                if (i + AHEAD < s->touched.len)
-                        prefetch_call(s, s->touched.at[i + AHEAD]);
                 if (ss)
                         flush_changes(ss, batch->epoch);
         }

@@ -86,9 +86,3 @@ int64_t key_index_next(const struct key_index *x, uint64_t hash, size_t *pos)
         }
         return 0;
 }
-
-void key_index_prefetch(const struct key_index *x, uint64_t hash)
-{
-        if (x->cap > 0)
-                __builtin_prefetch(&x->slots[hash & (x->cap - 1)]);
-}

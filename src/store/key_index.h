@@ -24,7 +24,5 @@ void key_index_add(struct key_index *x, uint64_t hash, int64_t id);
 void key_index_remove(struct key_index *x, uint64_t hash, int64_t id);
 /* The next row id with this hash, 0 if there is no more. *pos is 0 at the start. The index must not change in between. */
 int64_t key_index_next(const struct key_index *x, uint64_t hash, size_t *pos);
-/* Says that this hash will be looked up soon. */
-void key_index_prefetch(const struct key_index *x, uint64_t hash);
 
 #endif

@@ -15,9 +15,6 @@
 #include "base/mutant.h"
 #include <string.h>
 
-/* Slots of the index are anywhere in memory; by the time that a record comes its slot is in the cache. */
-#define PREFETCH_RECORDS 8
-
 static struct sqlite_store *self(struct store *s)
 {
         return (struct sqlite_store *)s;
@@ -221,11 +218,8 @@ static int write_batch(struct sqlite_store *s, const struct store_batch *b, cons
         if (r < 0)
                 return r;
         r = put_events(s, b, err);
-        for (size_t i = 0; r == 0 && i < b->n_records; i++) {
-                if (i + PREFETCH_RECORDS < b->n_records)
-                        key_index_prefetch(&s->index, hashes[i + PREFETCH_RECORDS]);
+        for (size_t i = 0; r == 0 && i < b->n_records; i++)
                 r = put_record(s, &b->records[i], hashes[i], err);
-        }
         if (r == 0)
                 r = put_rows(s, Q_RECORDS_PUT, "writing records", err);
         if (r == 0 && b->new_head != b->expected_head)
