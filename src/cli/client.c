@@ -398,33 +398,28 @@ static void finish(struct pending *p, struct client_request *q, struct arena *ar
         *p = (struct pending){ 0 };
 }
 
+/* All of them are begun at once; those for which the server allows no stream yet wait in the channel. */
 void client_call_many(struct cli *cli, struct arena *arena, struct client_request *requests, size_t n)
 {
-        struct pending slots[CALLS_IN_FLIGHT] = { 0 };
-        size_t of[CALLS_IN_FLIGHT], next = 0, running = 0;
+        struct pending *calls = arena_new_n(arena, struct pending, n);
         struct event_base *base = NULL;
 
-        while (next < n || running > 0) {
-                for (size_t i = 0; i < CALLS_IN_FLIGHT && next < n; i++) {
-                        if (slots[i].cli)
-                                continue;
-                        struct client_request *q = &requests[next];
-                        q->reply = NULL;
-                        q->err = (struct err){ 0 };
-                        of[i] = next++;
-                        slots[i] = (struct pending){ .cli = cli, .err = &q->err };
-                        if (start(cli, &slots[i], &unary, q->method, q->request, cli->quiet ? 2000 : CALL_TIMEOUT_MS, &base) < 0)
-                                slots[i] = (struct pending){ 0 };
-                        else
-                                running++;
+        must(n <= CALLS_AT_ONCE_MAX, "a channel lets no more calls wait");
+        for (size_t i = 0; i < n; i++) {
+                struct client_request *q = &requests[i];
+                q->reply = NULL;
+                q->err = (struct err){ 0 };
+                calls[i] = (struct pending){ .cli = cli, .err = &q->err };
+                int r = start(cli, &calls[i], &unary, q->method, q->request, cli->quiet ? 2000 : CALL_TIMEOUT_MS, &base);
+                if (r < 0) { /* there is no call */
+                        calls[i].result = r;
+                        calls[i].ended = true;
                 }
-                if (running > 0 && event_base_loop(base, EVLOOP_ONCE) != 0)
-                        return; /* nothing left to wait for: cannot be while calls run */
-                for (size_t i = 0; i < CALLS_IN_FLIGHT; i++)
-                        if (slots[i].ended) {
-                                finish(&slots[i], &requests[of[i]], arena);
-                                running--;
-                        }
+        }
+        for (size_t i = 0; i < n; i++) {
+                while (!calls[i].ended && event_base_loop(base, EVLOOP_ONCE) == 0)
+                        ;
+                finish(&calls[i], &requests[i], arena);
         }
 }
 

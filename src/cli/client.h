@@ -28,8 +28,8 @@ void *client_call(struct cli *cli, struct arena *arena, const char *method, cons
                   const ProtobufCMessageDescriptor *reply_type, struct err *err);
 #define CALL_TIMEOUT_MS 30000
 
-/* Many unary calls at once, CALLS_IN_FLIGHT at a time: the server commits together what comes together. Each has its own outcome: reply, or
- * NULL and err. */
+/* Up to CALLS_AT_ONCE_MAX unary calls at once: the server commits together what comes together. Each
+ * has its own outcome: reply, or NULL and err. */
 struct client_request {
         const char *method;
         const void *request;
@@ -37,7 +37,7 @@ struct client_request {
         void *reply;
         struct err err;
 };
-#define CALLS_IN_FLIGHT 64
+#define CALLS_AT_ONCE_MAX 1000
 void client_call_many(struct cli *cli, struct arena *arena, struct client_request *requests, size_t n);
 
 /* Called for each message of a stream, which is valid during the call, and with NULL whenever tick_ms passed without one (tick_ms 0: never).

@@ -244,7 +244,7 @@ void grpc_call_half_close(struct grpc_call *call); /* no more messages from here
 const char *grpc_call_message(const struct grpc_call *call); /* the status message, decoded; "" if none */
 const char *grpc_call_trailer(const struct grpc_call *call, const char *name, size_t *ret_len);
 
-/* ---------- blocking, for commands ---------- */
+/* ---------- blocking, for an agent before its loop runs (and for tests) ---------- */
 
 struct grpc_reply {
         enum grpc_status status;

@@ -1,4 +1,4 @@
-/* net/grpc_sync.c: one call, waited for. For commands, which have nothing else to do meanwhile. See grpc.h. */
+/* net/grpc_sync.c: one call, waited for. For an agent that has no loop yet: it joins, or looks at its cluster. See grpc.h. */
 #include "base/mem.h"
 #include "net/grpc.h"
 #include <event2/event.h>
