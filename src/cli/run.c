@@ -136,6 +136,23 @@ static const char *phase_of(const Pb__Workload *w)
         return name ? name : "there";
 }
 
+/* What a user says of it: labels, placement and retries too, which a revision does not tell. */
+static bool is_same(struct cli *cli, const Pb__Workload *a, const Pb__Workload *b)
+{
+        Pb__Workload *both[] = { (Pb__Workload *)pb_clone(&cli->arena, &a->base), (Pb__Workload *)pb_clone(&cli->arena, &b->base) };
+        for (size_t i = 0; i < 2; i++) {
+                struct err ignored;
+                both[i]->resource_version = 0;
+                workload_normalise(&cli->arena, both[i], &ignored); /* leaves out what is the server's */
+        }
+        return pb_equal(&both[0]->base, &both[1]->base);
+}
+
+static bool has_ended(const Pb__Workload *w)
+{
+        return w->status && (w->status->phase == PB__PHASE__E__Completed || w->status->phase == PB__PHASE__E__Failed);
+}
+
 /* The server took the same definition of the same name for the same request, and changed nothing. */
 static int say_same(struct cli *cli, const Pb__Workload *there, struct err *err)
 {
@@ -191,14 +208,16 @@ static int run_run(struct cli *cli, const void *values, const struct args *args,
                                 .hint = fmt("another name, --replace, or berth delete %s first", w.id));
                 return -(int)err->code;
         }
-        bool same = there && str_eq(made->revision_id, there->revision_id);
-        if (same && o->replace && is_job(&w) && !(made = run_again(cli, &request, err)))
+        bool same = there && is_same(cli, there, made);
+        /* Labels start nothing anew; but who replaces a job that has ended wants it to run. */
+        bool again = there && o->replace && is_job(&w) && str_eq(made->revision_id, there->revision_id) && (same || has_ended(there));
+        if (again && !(made = run_again(cli, &request, err)))
                 return -(int)err->code;
-        if (same && !(o->replace && is_job(&w))) {
+        if (same && !again) {
                 if ((r = say_same(cli, made, err)) < 0)
                         return r;
         } else
-                cli_out(cli, "workload/%s %s\n", made->id, there ? "applied" : "created");
+                cli_out(cli, "workload/%s %s\n", made->id, there ? "updated" : "created");
         return o->wait.state ? wait_for(cli, (const char *const[]){ made->id }, 1, &goal, o->wait.timeout_ms, err) : 0;
 }
 

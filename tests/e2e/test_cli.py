@@ -144,7 +144,7 @@ class CommandLine(Case):
         self.assertIn("--replace", r.err)
         self.assertIn("--name-suffix", r.err)
         self.assertEqual(runs(), 1)
-        self.assertIn("workload/once applied", c.ok(*job, "--replace", *work).out)
+        self.assertIn("workload/once updated", c.ok(*job, "--replace", *work).out)
         c.wait_for("a second run", lambda: runs() == 2)
         r = c.ok(*job, "--name-suffix", *work)
         self.assertRegex(r.out, r"(?m)^workload/once-[0-9a-z]{6} created$")
@@ -155,6 +155,42 @@ class CommandLine(Case):
         c.wait_phase("serve", "Running")
         self.assertIn("workload/serve unchanged", c.ok(*service, "--", "sleep", "100000").out)
         self.assertEqual(c.cli(*service, "--", "sleep", "200000").code, 5)
+
+    # R: C6 C7
+    def test_run_replace_changes_labels_without_a_restart_and_says_so(self):
+        c = self.cluster(nodes=1)
+
+        def run(name, *options, code="sleep 100000"):
+            return c.ok("run", name, "--env", f"{MARK}={c.mark}", "--replace", *options, "--", "sh", "-c", code).out
+        self.assertIn("workload/serve created", run("serve", "--label", "tier=a"))
+        before = c.wait_phase("serve", "Running")
+        self.assertIn("workload/serve unchanged", run("serve", "--label", "tier=a"))
+        self.assertIn("workload/serve updated", run("serve", "--label", "tier=b"))
+        after = c.workload("serve")
+        self.assertEqual(after["labels"], {"tier": "b"})
+        self.assertEqual((after["token"], after["revision_id"]), (before["token"], before["revision_id"]))
+        self.assertIn("workload/serve updated", run("serve", "--label", "tier=b", "--retries", "3"))
+        self.assertEqual(c.workload("serve")["token"], before["token"])
+        manifest = c.workload("serve")  # berth apply says the same of the same change
+        manifest["labels"] = {"tier": "c"}
+        path = os.path.join(c.dir, "serve.json")
+        with open(path, "w") as f:
+            json.dump(manifest, f)
+        self.assertIn("workload/serve updated", c.ok("apply", "-f", path).out)
+        self.assertEqual(c.workload("serve")["token"], before["token"])
+        c.ok("stop", "serve")
+        self.assertIn("workload/serve updated", run("serve", "--label", "tier=c", "--retries", "3"))  # it runs again
+        # a job that runs goes on; one that has ended runs again, with the new labels
+        run("job", "--job", "--label", "tier=a")
+        before = c.wait_phase("job", "Running")
+        self.assertIn("workload/job updated", run("job", "--job", "--label", "tier=b"))
+        self.assertEqual(c.workload("job")["token"], before["token"])
+        run("ends", "--job", code="exit 0")
+        before = c.wait_phase("ends", "Completed")
+        self.assertIn("workload/ends updated", run("ends", "--job", "--label", "tier=b", code="exit 0"))
+        after = c.wait_phase("ends", "Completed")
+        self.assertNotEqual(after["token"], before["token"])
+        self.assertEqual(after["labels"], {"tier": "b"})
 
     # R: C40
     def test_logs(self):
