@@ -68,23 +68,9 @@ void tokens_fini(struct core *c)
         map_fini(&c->token_by_hash);
 }
 
-void save_token(struct core *c, uint32_t i)
-{
-        if (c->tokens.at[i].unsaved || !c->started)
-                return;
-        c->tokens.at[i].unsaved = true;
-        c->out.ops++;
-        *array_push(&c->out.tokens) = i;
-}
-
 static uint32_t find(const struct core *c, const char *name)
 {
         return str_empty(name) ? MAP_NONE : map_get(&c->token_by_name, name, strlen(name));
-}
-
-bool token_exists(const struct core *c, const char *name)
-{
-        return find(c, name) != MAP_NONE;
 }
 
 /* When it stopped to work; 0: it works. */
@@ -423,7 +409,7 @@ static bool is_hash(const char *s)
 
 static bool grants_are_sane(const Pb__AccessToken *m);
 
-const char *wrong_token(const struct core *c, const Pb__Event *e)
+const char *wrong_token(struct core *c, const Pb__Event *e)
 {
         const Pb__AccessToken *m = e->access;
         if (!m || !id_is_valid(m->name))
@@ -532,7 +518,7 @@ void apply_token_event(struct core *c, const Pb__Event *e)
                 text_set(&t->used_key, m->used_key);
                 break;
         default: /* TokenRemoved */
-                save_removed(c, "/tokens/", t->name);
+                record_removed(c, RECORD_TOKEN, t->name);
                 map_remove(&c->token_by_name, i);
                 map_remove(&c->token_by_hash, i);
                 token_fini(t);
@@ -540,31 +526,48 @@ void apply_token_event(struct core *c, const Pb__Event *e)
                 return;
         }
         t->seq = e->seq;
-        save_token(c, i);
+        record_changed(c, RECORD_TOKEN, i, 1, 0);
 }
 
 /* ---- records ------------------------------------------------------------------------------------------------------------------------------------ */
 
-void *token_record(const struct core *c, uint32_t i, struct arena *a, size_t *ret_len)
+static void *pack(struct core *c, uint32_t i, struct arena *a, size_t *ret_len)
 {
         Pb__AccessToken m;
         message(&c->tokens.at[i], &m);
         return pb_pack_arena(a, &m.base, ret_len);
 }
 
-bool load_token(struct core *c, const char *name, const Pb__AccessToken *m)
+static const char *load(struct core *c, const char *text, const ProtobufCMessage *msg)
 {
-        if (!id_is_valid(m->name) || !str_eq(m->name, name) || !is_hash(m->hash) || token_exists(c, name) ||
+        const Pb__AccessToken *m = (const Pb__AccessToken *)msg;
+        if (!id_is_valid(m->name) || !str_eq(m->name, text) || !is_hash(m->hash) || find(c, text) != MAP_NONE ||
             map_get(&c->token_by_hash, m->hash, HASH_LEN) != MAP_NONE || m->role < PB__ROLE__E__viewer || m->role > PB__ROLE__E__join ||
             !time_is_sane(m->created_at) || !time_is_sane(m->expires_at) || !time_is_sane(m->revoked_at) || !time_is_sane(m->used_at) ||
             !m->used_at != str_empty(m->used_by) || !grants_are_sane(m)) /* (K2) */
-                return false;
-        uint32_t i = place_for(c, name);
+                return "it is no token of its key";
+        uint32_t i = place_for(c, text);
         put(c, i, m);
         c->tokens.at[i].seq = m->resource_version;
         c->tokens_version++;
-        return true;
+        return NULL;
 }
+
+static const char *name(const struct core *c, uint32_t slot, struct arena *a)
+{
+        (void)a;
+        return c->tokens.at[slot].name;
+}
+
+const struct record_kind token_records = {
+        .prefix = "/tokens/",
+        .type = &pb__access_token__descriptor,
+        RECORD_TABLE(tokens, struct access),
+        .name = name,
+        .find = find,
+        .pack = pack,
+        .load = load,
+};
 
 void tokens_dump(const struct core *c, struct str *out)
 {

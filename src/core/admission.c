@@ -491,7 +491,7 @@ static bool is_sane(const Pb__Admission *m)
         return taints_are_sane(&taints);
 }
 
-const char *wrong_admission(const struct core *c, const Pb__Event *e)
+const char *wrong_admission(struct core *c, const Pb__Event *e)
 {
         if (!is_sane(e->admission))
                 return "what operators said of the node is missing or out of range";
@@ -506,11 +506,7 @@ const char *wrong_admission(const struct core *c, const Pb__Event *e)
 
 static void save(struct core *c, uint32_t i)
 {
-        if (c->admissions.at[i].unsaved || !c->started)
-                return;
-        c->admissions.at[i].unsaved = true;
-        c->out.ops++;
-        *array_push(&c->out.admissions) = i;
+        record_changed(c, RECORD_ADMISSION, i, 1, 0);
 }
 
 static uint32_t put(struct core *c, const Pb__Admission *m)
@@ -559,7 +555,7 @@ void admission_forgotten(struct core *c, const char *node_id)
         uint32_t i = find(c, node_id);
         if (i == MAP_NONE || c->admissions.at[i].m->expelled_at)
                 return;
-        save_removed(c, "/admissions/", node_id);
+        record_removed(c, RECORD_ADMISSION, node_id);
         map_remove(&c->admission_by_node, i);
         arena_fini(&c->admissions.at[i].memory);
         c->admissions.at[i] = (struct admission){ 0 };
@@ -568,18 +564,35 @@ void admission_forgotten(struct core *c, const char *node_id)
 
 /* ---- records ----------------------------------------------------------------------------------------------------------------------------- */
 
-void *admission_record(const struct core *c, uint32_t i, struct arena *a, size_t *ret_len)
+static void *pack(struct core *c, uint32_t i, struct arena *a, size_t *ret_len)
 {
         return pb_pack_arena(a, &c->admissions.at[i].m->base, ret_len);
 }
 
-bool load_admission(struct core *c, const char *node_id, const Pb__Admission *m)
+static const char *load(struct core *c, const char *node_id, const ProtobufCMessage *msg)
 {
+        const Pb__Admission *m = (const Pb__Admission *)msg;
         if (!is_sane(m) || !str_eq(m->node_id, node_id) || find(c, node_id) != MAP_NONE)
-                return false;
+                return "it is not of its key's node";
         put(c, m);
-        return true;
+        return NULL;
 }
+
+static const char *name(const struct core *c, uint32_t slot, struct arena *a)
+{
+        (void)a;
+        return c->admissions.at[slot].m ? c->admissions.at[slot].m->node_id : NULL;
+}
+
+const struct record_kind admission_records = {
+        .prefix = "/admissions/",
+        .type = &pb__admission__descriptor,
+        RECORD_TABLE(admissions, struct admission),
+        .name = name,
+        .find = find,
+        .pack = pack,
+        .load = load,
+};
 
 void admission_shown(struct core *c, const struct node *n, Pb__Node *r)
 {

@@ -355,12 +355,12 @@ int core_check(const struct core *c, struct err *err)
 int core_check_changed(const struct core *c, struct err *err)
 {
         int r = 0;
-        for (size_t i = 0; i < c->out.nodes.len && r >= 0; i++)
-                if (c->nodes.at[c->out.nodes.at[i].v].id)
-                        r = check_node(c, c->out.nodes.at[i], err);
-        for (size_t i = 0; i < c->out.workloads.len && r >= 0; i++)
-                if (c->workloads.at[c->out.workloads.at[i].v].id)
-                        r = check_workload(c, c->out.workloads.at[i], err);
+        for (size_t i = 0; i < c->out.changed[RECORD_NODE].len && r >= 0; i++)
+                if (c->nodes.at[c->out.changed[RECORD_NODE].at[i]].id)
+                        r = check_node(c, (struct node_ix){ c->out.changed[RECORD_NODE].at[i] }, err);
+        for (size_t i = 0; i < c->out.changed[RECORD_WORKLOAD].len && r >= 0; i++)
+                if (c->workloads.at[c->out.changed[RECORD_WORKLOAD].at[i]].id)
+                        r = check_workload(c, (struct workload_ix){ c->out.changed[RECORD_WORKLOAD].at[i] }, err);
         return r;
 }
 

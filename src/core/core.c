@@ -7,6 +7,7 @@
 #include "core/core.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "core/event.h"
 #include "core/state.h"
 #include "model/pb.h"
 #include <string.h>
@@ -103,15 +104,8 @@ void out_reset(struct core *c)
         array_clear(&c->out.effects);
         array_clear(&c->out.replies);
         array_clear(&c->out.removed);
-        array_clear(&c->out.workloads);
-        array_clear(&c->out.nodes);
-        array_clear(&c->out.tombstones);
-        array_clear(&c->out.quotas);
-        array_clear(&c->out.alerts);
-        array_clear(&c->out.outgoing);
-        array_clear(&c->out.tokens);
-        array_clear(&c->out.admissions);
-        c->out.cluster = false;
+        for (int k = 0; k < RECORD_KINDS; k++)
+                array_clear(&c->out.changed[k]);
         c->out.expected_head = c->head;
         c->out.ops = c->out.bytes = 0;
         c->out.memory = NULL;
@@ -148,14 +142,8 @@ void core_destroy(struct core *c)
         array_fini(&c->out.effects);
         array_fini(&c->out.replies);
         array_fini(&c->out.removed);
-        array_fini(&c->out.workloads);
-        array_fini(&c->out.nodes);
-        array_fini(&c->out.tombstones);
-        array_fini(&c->out.quotas);
-        array_fini(&c->out.alerts);
-        array_fini(&c->out.outgoing);
-        array_fini(&c->out.tokens);
-        array_fini(&c->out.admissions);
+        for (int k = 0; k < RECORD_KINDS; k++)
+                array_fini(&c->out.changed[k]);
         array_fini(&c->nodes);
         array_fini(&c->workloads);
         array_fini(&c->tombstones);
@@ -251,156 +239,6 @@ void reply_message(struct core *c, const ProtobufCMessage *msg)
         reply_bytes(c, msg->descriptor, data, len, false);
 }
 
-/* The events about one workload (or about one node) form a chain, so that a history needs no index. */
-static uint64_t previous_event(const struct core *c, const Pb__Event *e)
-{
-        if (!str_empty(e->workload_id)) {
-                struct workload_ix w = workload_find(c, e->workload_id);
-                return workload_ok(w) ? workload_get(c, w)->seq : 0;
-        }
-        if (!str_empty(e->node_id)) {
-                struct node_ix n = node_find(c, e->node_id);
-                return node_ok(n) ? node_get(c, n)->seq : 0;
-        }
-        return 0;
-}
-
-void apply_event(struct core *c, const Pb__Event *e)
-{
-        c->head = e->seq;
-        switch (e->type) {
-        case PB__EVENT_TYPE__E__ClusterCreated:
-                text_set(&c->cluster_id, e->cluster->cluster_id);
-                text_set(&c->key_fingerprint, e->cluster->key_fingerprint);
-                c->epoch = e->cluster->epoch;
-                c->cluster_created_at = e->cluster->created_at;
-                c->out.cluster = true;
-                c->out.ops++;
-                break;
-        case PB__EVENT_TYPE__E__StoreRestored:
-                apply_restored(c, e);
-                break;
-        case PB__EVENT_TYPE__E__ClusterKeyChanged:
-                text_set(&c->key_fingerprint, e->cluster->key_fingerprint);
-                c->out.cluster = true;
-                c->out.ops++;
-                break;
-        case PB__EVENT_TYPE__E__FencingChanged:
-                fencing_take(c, e->cluster);
-                c->out.cluster = true;
-                c->out.ops++;
-                break;
-        case PB__EVENT_TYPE__E__AlertRaised:
-        case PB__EVENT_TYPE__E__AlertCleared:
-                apply_alert_event(c, e);
-                break;
-        case PB__EVENT_TYPE__E__WebhookQueued:
-        case PB__EVENT_TYPE__E__WebhookDelivered:
-        case PB__EVENT_TYPE__E__WebhookFailed:
-                apply_webhook_event(c, e);
-                break;
-        case PB__EVENT_TYPE__E__QuotaSet:
-        case PB__EVENT_TYPE__E__QuotaRemoved:
-                apply_quota_event(c, e);
-                break;
-        case PB__EVENT_TYPE__E__TokenCreated:
-        case PB__EVENT_TYPE__E__TokenRevoked:
-        case PB__EVENT_TYPE__E__TokenUsed:
-        case PB__EVENT_TYPE__E__TokenRemoved:
-                apply_token_event(c, e);
-                break;
-        case PB__EVENT_TYPE__E__NodeExpelled:
-        case PB__EVENT_TYPE__E__NodeAdmitted:
-        case PB__EVENT_TYPE__E__NodeGranted:
-                apply_admission_event(c, e);
-                break;
-        case PB__EVENT_TYPE__E__RecordTouched:
-                apply_touched(c, e);
-                break;
-        case PB__EVENT_TYPE__E__EvictionOrdered:
-                apply_evict_ordered(c, e);
-                if (!str_empty(e->node_id))
-                        apply_node_event(c, e);
-                break;
-        case PB__EVENT_TYPE__E__AccessRefused:
-        case PB__EVENT_TYPE__E__CertificateIssued:
-        case PB__EVENT_TYPE__E__WorkloadExec:
-        case PB__EVENT_TYPE__E__WorkloadLogsRead:
-        case PB__EVENT_TYPE__E__NoticesSummed:
-                break; /* told, and that is all */
-        case PB__EVENT_TYPE__E__NodeRegistered:
-        case PB__EVENT_TYPE__E__NodeReady:
-        case PB__EVENT_TYPE__E__NodeLost:
-        case PB__EVENT_TYPE__E__NodeWishChanged:
-        case PB__EVENT_TYPE__E__NodeForgotten:
-        case PB__EVENT_TYPE__E__NodeTainted:
-        case PB__EVENT_TYPE__E__UnitRemoved:
-        case PB__EVENT_TYPE__E__UnitUnknown:
-        case PB__EVENT_TYPE__E__EvictionHeld:
-        case PB__EVENT_TYPE__E__EvictionResumed:
-        case PB__EVENT_TYPE__E__EvictionPaced:
-        case PB__EVENT_TYPE__E__NodeTypeUnsupported:
-        case PB__EVENT_TYPE__E__NodeDrained:
-        case PB__EVENT_TYPE__E__NodeFenced:
-        case PB__EVENT_TYPE__E__NodeAdopted:
-        case PB__EVENT_TYPE__E__NodeTakenOver:
-        case PB__EVENT_TYPE__E__ClaimRefused:
-        case PB__EVENT_TYPE__E__DriftDetected:
-                apply_node_event(c, e);
-                break;
-        default:
-                apply_workload_event(c, e);
-        }
-}
-
-/* What follows from earlier decisions by itself: a plan has foreseen it, and need not be made anew for it. Whatever is not known here counts. */
-static bool is_consequence(Pb__EventType__E type)
-{
-        switch (type) {
-        case PB__EVENT_TYPE__E__EvictionHeld:
-        case PB__EVENT_TYPE__E__EvictionResumed:
-        case PB__EVENT_TYPE__E__EvictionPaced:
-        case PB__EVENT_TYPE__E__WorkloadDeleted:
-        case PB__EVENT_TYPE__E__WorkloadScheduled:
-        case PB__EVENT_TYPE__E__WorkloadPending:
-        case PB__EVENT_TYPE__E__WorkloadLaunched:
-        case PB__EVENT_TYPE__E__WorkloadFenced:
-        case PB__EVENT_TYPE__E__WorkloadStarted:
-        case PB__EVENT_TYPE__E__WorkloadStopped:
-        case PB__EVENT_TYPE__E__RetryScheduled:
-        case PB__EVENT_TYPE__E__RetryTriggered:
-        case PB__EVENT_TYPE__E__RetryReset:
-        case PB__EVENT_TYPE__E__WorkloadKeepsFailing:
-        case PB__EVENT_TYPE__E__Rescheduled:
-        case PB__EVENT_TYPE__E__UnitRemoved:
-        case PB__EVENT_TYPE__E__UnitUnknown:
-        case PB__EVENT_TYPE__E__DriftDetected:
-        case PB__EVENT_TYPE__E__NodeDrained:
-        case PB__EVENT_TYPE__E__AlertRaised:
-        case PB__EVENT_TYPE__E__AlertCleared:
-        case PB__EVENT_TYPE__E__WebhookQueued:
-        case PB__EVENT_TYPE__E__WebhookDelivered:
-        case PB__EVENT_TYPE__E__WebhookFailed:
-        case PB__EVENT_TYPE__E__TokenCreated: /* who gets in changes nothing for a plan */
-        case PB__EVENT_TYPE__E__TokenRevoked:
-        case PB__EVENT_TYPE__E__TokenUsed:
-        case PB__EVENT_TYPE__E__TokenRemoved:
-        case PB__EVENT_TYPE__E__AccessRefused:
-        case PB__EVENT_TYPE__E__RecordTouched:
-        case PB__EVENT_TYPE__E__CertificateIssued:
-        case PB__EVENT_TYPE__E__WorkloadExec:
-        case PB__EVENT_TYPE__E__WorkloadLogsRead:
-        case PB__EVENT_TYPE__E__NoticesSummed:
-        case PB__EVENT_TYPE__E__FencingChanged:
-        case PB__EVENT_TYPE__E__ClusterKeyChanged:
-        case PB__EVENT_TYPE__E__ClaimRefused:
-        case PB__EVENT_TYPE__E__NodeTakenOver:
-                return true;
-        default:
-                return false;
-        }
-}
-
 int check_index(struct core *c, uint64_t index)
 {
         if (!index || (index >= c->decided_seq && index <= c->head))
@@ -416,13 +254,21 @@ int check_index(struct core *c, uint64_t index)
         return -1;
 }
 
+void apply_event(struct core *c, const Pb__Event *e)
+{
+        const struct event_row *t = event_row(e->type);
+        c->head = e->seq;
+        if (t->apply)
+                t->apply(c, e);
+}
+
 void emit(struct core *c, Pb__Event *e)
 {
         const struct input *in = c->in;
         e->seq = c->head + 1;
         e->timestamp = c->now_ms;
         e->version = 1;
-        e->prev = previous_event(c, e);
+        e->prev = event_previous(c, e);
         if (in->reply) { /* somebody asked for it */
                 e->request_id = (char *)(in->request_id ? in->request_id : "");
                 e->actor = (char *)(in->actor ? in->actor : "");
@@ -433,7 +279,7 @@ void emit(struct core *c, Pb__Event *e)
         c->out.bytes += len;
         c->out.ops++;
         c->stats.events++;
-        if (!is_consequence(e->type) || (in->reply && e->type == PB__EVENT_TYPE__E__RetryTriggered))
+        if (!event_row(e->type)->consequence || (in->reply && e->type == PB__EVENT_TYPE__E__RetryTriggered))
                 c->decided_seq = e->seq;
         apply_event(c, e);
 }

@@ -142,15 +142,21 @@ uint32_t evict_paced_units(const struct core *c)
 
 /* ---- an operator's word ------------------------------------------------------------------------------------------------------ */
 
+const char *wrong_evict_ordered(struct core *c, const Pb__Event *e)
+{
+        return str_empty(e->node_id) ? NULL : wrong_node_event(c, e);
+}
+
 void apply_evict_ordered(struct core *c, const Pb__Event *e)
 {
         if (str_empty(e->node_id)) {
                 c->evict_ordered_at = e->timestamp;
                 brake_end(c);
-                c->out.cluster = true;
-                c->out.ops++;
-        } else
-                node_at(c, node_find(c, e->node_id))->evict_ordered_at = e->timestamp;
+                cluster_changed(c);
+                return;
+        }
+        node_at(c, node_find(c, e->node_id))->evict_ordered_at = e->timestamp;
+        apply_node_event(c, e);
 }
 
 static void order(struct core *c, char *node_id, char *what)

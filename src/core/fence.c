@@ -341,6 +341,18 @@ void decide_node_fence(struct core *c, const Pb__NodeRef *req)
         reply_node(c, ix);
 }
 
+void apply_fencing(struct core *c, const Pb__Event *e)
+{
+        fencing_take(c, e->cluster);
+        cluster_changed(c);
+}
+
+const char *wrong_fencing(struct core *c, const Pb__Event *e)
+{
+        (void)c;
+        return e->cluster && fencing_is_sane(e->cluster->fencing) ? NULL : "the times of leases are missing or out of range";
+}
+
 const char *wrong_release(const struct core *c, const Pb__Event *e)
 {
         return tombstone_count(c, e->workload_id) ? NULL : "there is no earlier copy of it";

@@ -3,12 +3,8 @@
  * An event that the core has just decided is right by construction. One that was read back may be damaged, or of a newer berth: everything that apply_event() takes
  * for granted is looked at first, so that a bad event is an error with a sentence and leaves the state as it was.
  */
+#include "core/event.h"
 #include "core/state.h"
-
-static bool type_is_known(const Pb__Event *e)
-{
-        return e->type && protobuf_c_enum_descriptor_get_value(&pb__event_type__e__descriptor, (int)e->type);
-}
 
 /* Whatever the event is about. */
 static const char *wrong_values(const Pb__Event *e)
@@ -32,7 +28,7 @@ static const char *wrong_definition(const Pb__Workload *w)
         return NULL;
 }
 
-static const char *wrong_node_event(const struct core *c, const Pb__Event *e)
+const char *wrong_node_event(struct core *c, const Pb__Event *e)
 {
         struct node_ix n = node_find(c, e->node_id);
         if (e->type == PB__EVENT_TYPE__E__NodeRegistered)
@@ -153,7 +149,7 @@ static const char *wrong_adoption(const struct core *c, const Pb__Event *e, stru
                                                                                                     : "the node's amounts would overflow";
 }
 
-static const char *wrong_workload_event(const struct core *c, const Pb__Event *e)
+const char *wrong_workload_event(struct core *c, const Pb__Event *e)
 {
         struct workload_ix ix = workload_find(c, e->workload_id);
         if (e->type == PB__EVENT_TYPE__E__WorkloadApplied)
@@ -205,75 +201,9 @@ static const char *wrong_workload_event(const struct core *c, const Pb__Event *e
 
 static const char *wrong(struct core *c, const Pb__Event *e)
 {
+        const struct event_row *t = event_row(e->type);
         const char *why = wrong_values(e);
-        if (why)
-                return why;
-        switch (e->type) {
-        case PB__EVENT_TYPE__E__ClusterCreated:
-                return !e->cluster || str_empty(e->cluster->cluster_id) || e->cluster->epoch > EPOCH_MAX ||
-                               !time_is_sane(e->cluster->created_at)
-                           ? "the cluster's id is missing"
-                           : NULL;
-        case PB__EVENT_TYPE__E__ClusterKeyChanged:
-                return e->cluster && !str_empty(e->cluster->key_fingerprint) ? NULL : "the key's fingerprint is missing";
-        case PB__EVENT_TYPE__E__FencingChanged:
-                return e->cluster && fencing_is_sane(e->cluster->fencing) ? NULL : "the times of leases are missing or out of range";
-        case PB__EVENT_TYPE__E__AlertRaised:
-        case PB__EVENT_TYPE__E__AlertCleared:
-                return wrong_alert(c, e);
-        case PB__EVENT_TYPE__E__WebhookQueued:
-        case PB__EVENT_TYPE__E__WebhookDelivered:
-        case PB__EVENT_TYPE__E__WebhookFailed:
-                return wrong_webhook(c, e);
-        case PB__EVENT_TYPE__E__TokenCreated:
-        case PB__EVENT_TYPE__E__TokenRevoked:
-        case PB__EVENT_TYPE__E__TokenUsed:
-        case PB__EVENT_TYPE__E__TokenRemoved:
-                return wrong_token(c, e);
-        case PB__EVENT_TYPE__E__NodeExpelled:
-        case PB__EVENT_TYPE__E__NodeAdmitted:
-        case PB__EVENT_TYPE__E__NodeGranted:
-                return wrong_admission(c, e);
-        case PB__EVENT_TYPE__E__RecordTouched:
-                return str_empty(e->record) ? "it names no record" : NULL;
-        case PB__EVENT_TYPE__E__AccessRefused:
-        case PB__EVENT_TYPE__E__CertificateIssued:
-        case PB__EVENT_TYPE__E__WorkloadExec:
-        case PB__EVENT_TYPE__E__WorkloadLogsRead:
-        case PB__EVENT_TYPE__E__NoticesSummed:
-                return NULL;
-        case PB__EVENT_TYPE__E__EvictionOrdered:
-                return str_empty(e->node_id) ? NULL : wrong_node_event(c, e);
-        case PB__EVENT_TYPE__E__QuotaSet:
-                return quota_is_sane(e->quota) ? NULL : "the quota is missing or out of range";
-        case PB__EVENT_TYPE__E__QuotaRemoved: {
-                uint32_t t = e->quota && !str_empty(e->quota->tenant) ? tenant_find(c, e->quota->tenant) : MAP_NONE;
-                return t != MAP_NONE && c->tenants.at[t].has_quota ? NULL : "the tenant has no quota";
-        }
-        case PB__EVENT_TYPE__E__StoreRestored:
-                return wrong_restore(c, e);
-        case PB__EVENT_TYPE__E__NodeRegistered:
-        case PB__EVENT_TYPE__E__NodeReady:
-        case PB__EVENT_TYPE__E__NodeLost:
-        case PB__EVENT_TYPE__E__NodeWishChanged:
-        case PB__EVENT_TYPE__E__NodeForgotten:
-        case PB__EVENT_TYPE__E__NodeTainted:
-        case PB__EVENT_TYPE__E__UnitRemoved:
-        case PB__EVENT_TYPE__E__UnitUnknown:
-        case PB__EVENT_TYPE__E__EvictionHeld:
-        case PB__EVENT_TYPE__E__EvictionResumed:
-        case PB__EVENT_TYPE__E__EvictionPaced:
-        case PB__EVENT_TYPE__E__NodeTypeUnsupported:
-        case PB__EVENT_TYPE__E__NodeDrained:
-        case PB__EVENT_TYPE__E__NodeFenced:
-        case PB__EVENT_TYPE__E__NodeAdopted:
-        case PB__EVENT_TYPE__E__NodeTakenOver:
-        case PB__EVENT_TYPE__E__DriftDetected:
-        case PB__EVENT_TYPE__E__ClaimRefused:
-                return wrong_node_event(c, e);
-        default:
-                return wrong_workload_event(c, e);
-        }
+        return why || !t->wrong ? why : t->wrong(c, e);
 }
 
 void core_loaded(struct core *c, uint64_t seq)
@@ -299,7 +229,7 @@ int core_fold(struct core *c, const void *data, size_t len, struct err *err)
                 r = err_set(err, ERR_CORRUPT, .msg = "a stored event does not follow the one before it",
                             .detail = fmt("sequence %llu after %llu", (unsigned long long)e->seq, (unsigned long long)c->head),
                             .hint = "run berth fsck, or restore a backup");
-        else if (!type_is_known(e))
+        else if (!event_row(e->type))
                 r = err_set(err, ERR_CONFLICT, .msg = "the store has an event of a newer berth",
                             .detail = fmt("sequence %llu, type %d", (unsigned long long)e->seq, (int)e->type),
                             .hint = "upgrade this berth");

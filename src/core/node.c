@@ -807,7 +807,7 @@ static void forget(struct core *c, struct node_ix ix)
                 workload_unassign(c, w);
                 save_workload(c, w);
         }
-        save_removed(c, "/nodes/", n->id);
+        record_removed(c, RECORD_NODE, n->id);
         admission_forgotten(c, n->id);
         node_free(c, ix);
 }
@@ -837,8 +837,7 @@ void apply_node_event(struct core *c, const Pb__Event *e)
                 }
                 node_at(c, ix)->adopt_until = e->node->adopt_until; /* a berth that said nothing of it: the word is over */
                 c->epoch = e->cluster->epoch;
-                c->out.cluster = true;
-                c->out.ops++;
+                cluster_changed(c);
         }
         if (e->type == PB__EVENT_TYPE__E__NodeRegistered) {
                 if (!node_ok(ix)) {

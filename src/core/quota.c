@@ -99,12 +99,6 @@ static void tenant_drop_unused(struct core *c, uint32_t i)
         *array_push(&c->free_tenants) = i;
 }
 
-void quota_saved(struct core *c, uint32_t i)
-{
-        c->tenants.at[i].unsaved = false;
-        tenant_drop_unused(c, i);
-}
-
 uint32_t tenant_ref(struct core *c, const char *name)
 {
         uint32_t t = tenant_add(c, name);
@@ -527,7 +521,7 @@ static void *quota_pack(const struct core *c, const struct tenant *t, bool live,
         return data;
 }
 
-void *quota_record(struct core *c, uint32_t t, struct arena *a, size_t *ret_len)
+static void *pack(struct core *c, uint32_t t, struct arena *a, size_t *ret_len)
 {
         return quota_pack(c, &c->tenants.at[t], false, a, ret_len);
 }
@@ -626,6 +620,11 @@ void decide_quota_remove(struct core *c, const Pb__TenantRef *req)
         emit(c, &e);
 }
 
+static void save(struct core *c, uint32_t i)
+{
+        record_changed(c, RECORD_QUOTA, i, 1, 0);
+}
+
 void apply_quota_event(struct core *c, const Pb__Event *e)
 {
         uint32_t i = tenant_add(c, e->quota->tenant);
@@ -634,21 +633,56 @@ void apply_quota_event(struct core *c, const Pb__Event *e)
         t->quota = t->has_quota ? quota_of_message(e->quota) : (struct quota){ 0 };
         t->seq = t->has_quota ? e->seq : 0;
         if (t->has_quota)
-                save_quota(c, i);
+                save(c, i);
         else
-                save_removed(c, "/quotas/", t->name);
+                record_removed(c, RECORD_QUOTA, t->name);
         room_came(c, i);
         tenant_drop_unused(c, i);
 }
 
-int load_quota(struct core *c, const Pb__Quota *r)
+const char *wrong_quota(struct core *c, const Pb__Event *e)
 {
+        if (e->type == PB__EVENT_TYPE__E__QuotaSet)
+                return quota_is_sane(e->quota) ? NULL : "the quota is missing or out of range";
+        uint32_t t = e->quota && !str_empty(e->quota->tenant) ? tenant_find(c, e->quota->tenant) : MAP_NONE;
+        return t != MAP_NONE && c->tenants.at[t].has_quota ? NULL : "the tenant has no quota";
+}
+
+static const char *load(struct core *c, const char *tenant, const ProtobufCMessage *m)
+{
+        const Pb__Quota *r = (const Pb__Quota *)m;
+        if (!quota_is_sane(r) || str_empty(r->tenant) || !str_eq(r->tenant, tenant))
+                return "it is no quota of its key's tenant";
         uint32_t i = tenant_add(c, r->tenant);
         c->tenants.at[i].has_quota = true;
         c->tenants.at[i].quota = quota_of_message(r);
         c->tenants.at[i].seq = r->resource_version;
-        return 0;
+        return NULL;
 }
+
+static const char *name(const struct core *c, uint32_t slot, struct arena *a)
+{
+        (void)a;
+        return c->tenants.at[slot].has_quota ? c->tenants.at[slot].name : NULL;
+}
+
+static uint32_t find(const struct core *c, const char *tenant)
+{
+        uint32_t i = tenant_find(c, tenant);
+        return i != MAP_NONE && c->tenants.at[i].has_quota ? i : NONE;
+}
+
+const struct record_kind quota_records = {
+        .prefix = "/quotas/",
+        .type = &pb__quota__descriptor,
+        RECORD_TABLE(tenants, struct tenant),
+        .name = name,
+        .find = find,
+        .pack = pack,
+        .load = load,
+        .saved = tenant_drop_unused,
+        .put_back = save,
+};
 
 void quotas_reconsider(struct core *c)
 {

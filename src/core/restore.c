@@ -143,7 +143,7 @@ void decide_restored(struct core *c, const struct input *in)
         emit(c, &e);
 }
 
-const char *wrong_restore(const struct core *c, const Pb__Event *e)
+const char *wrong_restore(struct core *c, const Pb__Event *e)
 {
         const Pb__Cluster *m = e->cluster;
         return !m || m->n_lost != 1 || !lost_is_sane(m) || m->epoch <= c->epoch || m->lost[0]->until_epoch != m->epoch ||
@@ -158,6 +158,5 @@ void apply_restored(struct core *c, const Pb__Event *e)
         text_set(&c->key_fingerprint, e->cluster->key_fingerprint);
         c->restored = true; /* until what may run from before has lost its lease: fence.c */
         lost_add(c, e->cluster->lost[0]);
-        c->out.cluster = true;
-        c->out.ops++;
+        cluster_changed(c);
 }

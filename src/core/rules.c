@@ -103,16 +103,10 @@ static void alert_drop_unused(struct core *c, uint32_t i)
         *array_push(&c->free_alerts) = i;
 }
 
-void alert_saved(struct core *c, uint32_t i)
-{
-        c->alerts.at[i].unsaved = false;
-        alert_drop_unused(c, i);
-}
-
-bool alert_exists(struct core *c, const char *key)
+static uint32_t find_raised(const struct core *c, const char *key)
 {
         uint32_t i = map_get(&c->alert_by_key, key, strlen(key));
-        return i != MAP_NONE && c->alerts.at[i].raised;
+        return i != MAP_NONE && c->alerts.at[i].raised ? i : NONE;
 }
 
 /* ---- figures ------------------------------------------------------------------------------------------------------------------------------- */
@@ -443,7 +437,7 @@ const char *wrong_alert(struct core *c, const Pb__Event *e)
         if (str_empty(e->rule) || strchr(e->rule, '/') || str_empty(id) || strchr(id, '/'))
                 return "it names no rule, or nothing that it is about";
         bool known = node ? node_ok(node_find(c, id)) : workload_ok(workload_find(c, id));
-        bool raised = alert_exists(c, key_of(c, e->rule, node, id));
+        bool raised = find_raised(c, key_of(c, e->rule, node, id)) != NONE;
         if (e->type == PB__EVENT_TYPE__E__AlertRaised)
                 return !known ? "it is about nothing that is known" : raised ? "the alert is raised already" : NULL;
         return raised ? NULL : "no such alert is raised";
@@ -470,9 +464,9 @@ void apply_alert_event(struct core *c, const Pb__Event *e)
                 save_workload(c, w);
         }
         if (a->raised)
-                save_alert(c, i);
+                record_changed(c, RECORD_ALERT, i, 1, text_bytes(a->message));
         else {
-                save_removed(c, "/alerts/", a->key);
+                record_removed(c, RECORD_ALERT, a->key);
                 if (!c->started) /* else whoever decided it looks at the entry once more */
                         alert_drop_unused(c, i);
         }
@@ -491,7 +485,7 @@ static void alert_message(const struct alert *a, Pb__Alert *m)
         m->resource_version = a->seq;
 }
 
-void *alert_record(struct core *c, uint32_t i, struct arena *mem, size_t *ret_len)
+static void *pack(struct core *c, uint32_t i, struct arena *mem, size_t *ret_len)
 {
         Pb__Alert m;
         alert_message(&c->alerts.at[i], &m);
@@ -502,21 +496,39 @@ void *alert_record(struct core *c, uint32_t i, struct arena *mem, size_t *ret_le
 }
 
 /* Whether its subject is there is looked at when the configuration comes: records are loaded in any order. */
-bool load_alert(struct core *c, const char *key, const Pb__Alert *m)
+static const char *load(struct core *c, const char *key, const ProtobufCMessage *msg)
 {
+        const Pb__Alert *m = (const Pb__Alert *)msg;
         bool node = str_empty(m->workload_id);
         const char *id = node ? m->node_id : m->workload_id;
         if (str_empty(m->rule) || strchr(m->rule, '/') || str_empty(id) || strchr(id, '/') || !time_is_sane(m->raised_at) ||
-            !str_eq(key, key_of(c, m->rule, node, id)) || alert_exists(c, key))
-                return false;
+            !str_eq(key, key_of(c, m->rule, node, id)) || find_raised(c, key) != NONE)
+                return "it is no alert of its key";
         uint32_t i = alert_add(c, m->rule, node, id);
         struct alert *a = &c->alerts.at[i];
         a->raised = true;
         a->raised_at = m->raised_at;
         a->seq = m->resource_version;
         text_set(&a->message, m->message);
-        return true;
+        return NULL;
 }
+
+static const char *name(const struct core *c, uint32_t slot, struct arena *a)
+{
+        (void)a;
+        return c->alerts.at[slot].raised ? c->alerts.at[slot].key : NULL;
+}
+
+const struct record_kind alert_records = {
+        .prefix = "/alerts/",
+        .type = &pb__alert__descriptor,
+        RECORD_TABLE(alerts, struct alert),
+        .name = name,
+        .find = find_raised,
+        .pack = pack,
+        .load = load,
+        .saved = alert_drop_unused,
+};
 
 void read_list_alerts(struct core *c, const Pb__ListAlertsRequest *req)
 {

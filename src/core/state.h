@@ -26,6 +26,7 @@
 #include "core/core.h"
 #include "core/ledger.h"
 #include "core/place_tree.h"
+#include "core/record.h"
 #include "events.pb-c.h"
 #include "model/condition.h"
 #include "model/selector.h"
@@ -175,7 +176,7 @@ struct workload {
         uint8_t counted_desired;                                /* derived: in core.by_desired */
         /* live */
         bool dirty : 1;   /* queued for reconcile() */
-        bool unsaved : 1; /* its record is to be written with the next batch */
+        bool unsaved;     /* its record is to be written with the next batch */
         bool waiting : 1; /* in its class's queue, or, with over_quota, in its tenant's */
         bool over_quota : 1;
         bool rules_pending : 1; /* rules are to look at it */
@@ -435,17 +436,17 @@ struct priority_units {
         uint32_t units;
 };
 
+struct removed_record {
+        enum record kind;
+        char *key;
+};
 struct core_out {
         struct arena *memory;
         ARRAY(struct store_event) events;
         ARRAY(struct effect) effects;
         ARRAY(struct reply) replies;
-        ARRAY(char *) removed;               /* keys of records that went away */
-        ARRAY(struct workload_ix) workloads; /* unsaved */
-        ARRAY(struct node_ix) nodes;
-        ARRAY(uint32_t) tombstones;
-        ARRAY(uint32_t) quotas, alerts, outgoing, tokens, admissions;
-        bool cluster;
+        ARRAY(struct removed_record) removed;
+        ARRAY(uint32_t) changed[RECORD_KINDS]; /* slots that are unsaved */
         uint64_t expected_head;
         size_t ops, bytes; /* bytes: of what can be large */
 };
@@ -485,6 +486,7 @@ struct core {
         ARRAY(struct extra) extras;
         struct map extras_by_key;
         int64_t cluster_created_at;
+        bool cluster_unsaved;   /* live */
         struct fencing fencing; /* lease_ms 0: nothing exclusive was ever asked for */
         bool restored;
         int64_t evict_ordered_at; /* an operator said that what is on nodes lost by then moves; 0: no */
@@ -634,6 +636,14 @@ int check_index(struct core *c,
                 uint64_t index); /* of a plan; < 0: something was decided since, and the caller has been told; 0: none was given */
 void text_set(char **field, const char *text); /* owned copy; "" and NULL become NULL */
 
+/* fold.c */
+const char *wrong_node_event(struct core *c, const Pb__Event *e);
+const char *wrong_workload_event(struct core *c, const Pb__Event *e);
+
+/* cluster.c */
+void apply_cluster_event(struct core *c, const Pb__Event *e);
+const char *wrong_cluster(struct core *c, const Pb__Event *e);
+
 /* definitions.c */
 uint32_t definition_intern(struct core *c, const Pb__Workload *w); /* takes a reference */
 void definition_ref(struct core *c, uint32_t d);
@@ -725,6 +735,7 @@ uint32_t evict_paced_units(const struct core *c); /* that have yet to move */
 void decide_evict_node(struct core *c, const Pb__NodeRef *req);
 void decide_evict_lost(struct core *c);
 void apply_evict_ordered(struct core *c, const Pb__Event *e);
+const char *wrong_evict_ordered(struct core *c, const Pb__Event *e);
 
 /* drain.c */
 bool node_drains(const struct node *n);
@@ -874,6 +885,8 @@ int64_t fencing_wait_ms(const struct core *c);
 void fencing_fill(const struct core *c, Pb__Fencing *ret);
 void fencing_take(struct core *c, const Pb__Cluster *from);
 bool fencing_is_sane(const Pb__Fencing *f);
+void apply_fencing(struct core *c, const Pb__Event *e);
+const char *wrong_fencing(struct core *c, const Pb__Event *e);
 void decide_node_fence(struct core *c, const Pb__NodeRef *req);
 void decide_release(struct core *c, const Pb__WorkloadRef *req);
 const char *wrong_release(const struct core *c, const Pb__Event *e);
@@ -888,16 +901,12 @@ void explain_exclusive(struct core *c, const struct workload *w, Pb__Explanation
 void *workload_record(struct core *c, const struct workload *w, bool live, struct arena *a, size_t *ret_len);
 void *node_record(struct core *c, const struct node *n, bool live, struct arena *a, size_t *ret_len);
 void *node_record_whole(struct core *c, const struct node *n, struct arena *a, size_t *ret_len); /* live, and what blocks its drain */
-void records_collect(struct core *c, struct core_out *out, struct store_record **ret, size_t *ret_n);
-Pb__NodeStatus__E node_status_shown(const struct node *n); /* of liveness and wish */
+Pb__NodeStatus__E node_status_shown(const struct node *n);                                       /* of liveness and wish */
 void save_workload(struct core *c, struct workload_ix w);
 void views_of_new_workload(struct core *c, struct workload_ix ix); /* none of them is stored yet */
 void save_node(struct core *c, struct node_ix n);
 void save_tombstone(struct core *c, uint32_t t);
-void save_quota(struct core *c, uint32_t tenant);
-void save_alert(struct core *c, uint32_t alert);
-void save_outgoing(struct core *c, uint32_t outgoing);
-void save_removed(struct core *c, const char *kind, const char *id);
+struct node_ix node_get_or_add(struct core *c, const char *id); /* while records are loaded */
 
 /* read.c */
 void read_get_workload(struct core *c, const Pb__WorkloadRef *req);
@@ -939,8 +948,6 @@ void dump_constraints(const struct core *c, struct str *out);
 /* access.c */
 void tokens_init(struct core *c);
 void tokens_fini(struct core *c);
-void save_token(struct core *c, uint32_t token);
-bool token_exists(const struct core *c, const char *name);
 void decide_token_create(struct core *c, const Pb__CreateTokenRequest *req);
 void decide_token_revoke(struct core *c, const Pb__TokenRef *req);
 void decide_token_use(struct core *c, const Pb__UseTokenRequest *req);
@@ -948,10 +955,8 @@ void decide_touched(struct core *c, const Pb__TouchedRecord *touched); /* touche
 void apply_touched(struct core *c, const Pb__Event *e);
 void decide_access_note(struct core *c, const Pb__AccessNote *note);
 void read_list_tokens(struct core *c, const Pb__ListTokensRequest *req);
-const char *wrong_token(const struct core *c, const Pb__Event *e);
+const char *wrong_token(struct core *c, const Pb__Event *e);
 void apply_token_event(struct core *c, const Pb__Event *e);
-void *token_record(const struct core *c, uint32_t token, struct arena *a, size_t *ret_len);
-bool load_token(struct core *c, const char *name, const Pb__AccessToken *m);
 void tokens_dump(const struct core *c, struct str *out);
 int tokens_check(const struct core *c, struct err *err);
 
@@ -989,10 +994,8 @@ void fence_let_go_on(struct core *c, struct node_ix n); /* fence.c: exclusive un
 void decide_node_expel(struct core *c, const Pb__NodeRef *req);
 void decide_node_labels(struct core *c, const Pb__SetNodeLabelsRequest *req);
 void decide_node_capacity(struct core *c, const Pb__SetNodeCapacityRequest *req);
-const char *wrong_admission(const struct core *c, const Pb__Event *e);
+const char *wrong_admission(struct core *c, const Pb__Event *e);
 void apply_admission_event(struct core *c, const Pb__Event *e);
-void *admission_record(const struct core *c, uint32_t i, struct arena *a, size_t *ret_len);
-bool load_admission(struct core *c, const char *node_id, const Pb__Admission *m);
 void admissions_dump(const struct core *c, struct str *out);
 int admissions_check(const struct core *c, struct err *err);
 
@@ -1030,9 +1033,7 @@ bool quota_is_sane(const Pb__Quota *m);
 void decide_quota_set(struct core *c, const Pb__SetQuotaRequest *req);
 void decide_quota_remove(struct core *c, const Pb__TenantRef *req);
 void apply_quota_event(struct core *c, const Pb__Event *e);
-void *quota_record(struct core *c, uint32_t tenant, struct arena *a, size_t *ret_len);
-int load_quota(struct core *c, const Pb__Quota *r);
-void quota_saved(struct core *c, uint32_t tenant);
+const char *wrong_quota(struct core *c, const Pb__Event *e);
 void read_quota(struct core *c, const Pb__TenantRef *req);
 void read_list_quotas(struct core *c, const Pb__ListQuotasRequest *req);
 void quotas_dump(const struct core *c, struct str *out);
@@ -1052,10 +1053,6 @@ bool rules_have_work(const struct core *c);
 void run_rules(struct core *c);
 const char *wrong_alert(struct core *c, const Pb__Event *e);
 void apply_alert_event(struct core *c, const Pb__Event *e);
-void *alert_record(struct core *c, uint32_t alert, struct arena *a, size_t *ret_len);
-void alert_saved(struct core *c, uint32_t alert);
-bool alert_exists(struct core *c, const char *key); /* raised; "<rule>/<node|workload>/<id>" */
-bool load_alert(struct core *c, const char *key, const Pb__Alert *m);
 void read_list_alerts(struct core *c, const Pb__ListAlertsRequest *req);
 void alerts_dump(const struct core *c, struct str *out);
 int alerts_check(const struct core *c, struct err *err);
@@ -1068,10 +1065,8 @@ void queue_webhook(struct core *c, const struct rule *r, const Pb__Event *alert)
 void decide_webhook_done(struct core *c, const Pb__WebhookResult *m);
 int64_t outbox_next_ms(const struct core *c);
 void run_outbox(struct core *c);
-const char *wrong_webhook(const struct core *c, const Pb__Event *e);
+const char *wrong_webhook(struct core *c, const Pb__Event *e);
 void apply_webhook_event(struct core *c, const Pb__Event *e);
-void *outgoing_record(struct core *c, uint32_t outgoing, struct arena *a, size_t *ret_len);
-bool load_outgoing(struct core *c, const char *key, const Pb__Outgoing *m);
 void outbox_dump(const struct core *c, struct str *out);
 int outbox_check(const struct core *c, struct err *err);
 
@@ -1099,7 +1094,7 @@ void decide_ahead(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u
 bool order_is_doubtful(const struct core *c, const struct workload *w);
 bool still_listening(const struct core *c, const struct workload *w);
 void decide_restored(struct core *c, const struct input *in);
-const char *wrong_restore(const struct core *c, const Pb__Event *e);
+const char *wrong_restore(struct core *c, const Pb__Event *e);
 void apply_restored(struct core *c, const Pb__Event *e);
 
 #endif

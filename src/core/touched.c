@@ -6,88 +6,24 @@
  *   - kinds of records that nobody edits with sense (alerts, the outbox, tokens, admissions) are reported, and left as they are until they are written next.
  */
 #include "core/state.h"
-#include <string.h>
 
 enum outcome { LEFT, PUT_BACK, REMOVED, TAKEN_OVER };
 static const char *const outcome_names[] = { "left", "put-back", "removed", "taken-over" };
 
-/* "/workloads/web" and "/workloads/" -> "web"; NULL: not of this kind. */
-static const char *id_behind(const char *key, const char *kind)
-{
-        return str_starts(key, kind) && key[strlen(kind)] ? key + strlen(kind) : NULL;
-}
-
-static const char *workload_of(const char *key)
-{
-        static const char *const kinds[] = { "/workloads/", "/assignments/", "/retries/", "/reconciliation/" };
-        const char *id = NULL;
-        for (size_t i = 0; i < ARRAY_LEN(kinds) && !id; i++)
-                id = id_behind(key, kinds[i]);
-        return id;
-}
-
-/* "/nodes/n1" and "/nodes/n1/status" */
-static const char *node_of(struct core *c, const char *key)
-{
-        const char *id = id_behind(key, "/nodes/");
-        return id && str_ends(id, "/status") ? arena_strndup(&c->step, id, strlen(id) - strlen("/status")) : id;
-}
-
-static uint32_t tombstone_of(struct core *c, const char *id)
-{
-        const char *slash = strchr(id, '/');
-        struct node_ix n = slash ? node_find(c, arena_strndup(&c->step, id, (size_t)(slash - id))) : NODE_NONE;
-        return node_ok(n) ? tombstone_find(c, n, slash + 1) : NONE;
-}
-
 /* Writes the record as it should be with this batch. Only the leader's core does: for everybody else the event says enough. */
 static enum outcome restore(struct core *c, const char *key)
 {
-        const char *id;
-        if ((id = workload_of(key))) {
-                struct workload_ix w = workload_find(c, id);
-                if (!workload_ok(w)) {
-                        save_removed(c, "/workloads/", id);
-                        return REMOVED;
-                }
-                workload_at(c, w)->shown = workload_at(c, w)->shown_retries = VIEW_UNKNOWN;
-                save_workload(c, w);
-                return PUT_BACK;
+        const char *name;
+        enum record k = record_of_key(c, key, &name);
+        if (k == RECORD_KINDS || !record_kind(k)->put_back)
+                return LEFT;
+        uint32_t slot = record_kind(k)->find(c, name);
+        if (slot == NONE) {
+                record_removed(c, k, name);
+                return REMOVED;
         }
-        if ((id = node_of(c, key))) {
-                struct node_ix n = node_find(c, id);
-                if (!node_ok(n)) {
-                        save_removed(c, "/nodes/", id);
-                        return REMOVED;
-                }
-                node_at(c, n)->shown_status = VIEW_UNKNOWN;
-                save_node(c, n);
-                return PUT_BACK;
-        }
-        if ((id = id_behind(key, "/quotas/"))) {
-                uint32_t t = tenant_find(c, id);
-                if (t == MAP_NONE || !c->tenants.at[t].has_quota) {
-                        save_removed(c, "/quotas/", id);
-                        return REMOVED;
-                }
-                save_quota(c, t);
-                return PUT_BACK;
-        }
-        if ((id = id_behind(key, "/tombstones/")) && strchr(id, '/')) {
-                uint32_t t = tombstone_of(c, id);
-                if (t == NONE) {
-                        save_removed(c, "/tombstones/", id);
-                        return REMOVED;
-                }
-                save_tombstone(c, t);
-                return PUT_BACK;
-        }
-        if (str_eq(key, "/meta/cluster")) {
-                c->out.cluster = true;
-                c->out.ops++;
-                return PUT_BACK;
-        }
-        return LEFT;
+        record_kind(k)->put_back(c, slot);
+        return PUT_BACK;
 }
 
 static enum outcome outcome_parse(const char *name)
@@ -107,18 +43,11 @@ void apply_touched(struct core *c, const Pb__Event *e)
 /* What restore() is going to do. */
 static enum outcome foresee(struct core *c, const char *key)
 {
-        const char *id;
-        if ((id = workload_of(key)))
-                return workload_ok(workload_find(c, id)) ? PUT_BACK : REMOVED;
-        if ((id = node_of(c, key)))
-                return node_ok(node_find(c, id)) ? PUT_BACK : REMOVED;
-        if ((id = id_behind(key, "/quotas/"))) {
-                uint32_t t = tenant_find(c, id);
-                return t != MAP_NONE && c->tenants.at[t].has_quota ? PUT_BACK : REMOVED;
-        }
-        if ((id = id_behind(key, "/tombstones/")) && strchr(id, '/'))
-                return tombstone_of(c, id) != NONE ? PUT_BACK : REMOVED;
-        return str_eq(key, "/meta/cluster") ? PUT_BACK : LEFT;
+        const char *name;
+        enum record k = record_of_key(c, key, &name);
+        if (k == RECORD_KINDS || !record_kind(k)->put_back)
+                return LEFT;
+        return record_kind(k)->find(c, name) != NONE ? PUT_BACK : REMOVED;
 }
 
 void decide_touched(struct core *c, const Pb__TouchedRecord *t)

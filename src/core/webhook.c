@@ -60,6 +60,12 @@ uint32_t outgoing_find(const struct core *c, const char *id)
         return str_empty(id) ? MAP_NONE : map_get(&c->outgoing_by_id, id, strlen(id));
 }
 
+static void save(struct core *c, uint32_t i)
+{
+        const struct outgoing *o = &c->outbox.at[i];
+        record_changed(c, RECORD_OUTGOING, i, 1, text_bytes(o->body) + text_bytes(o->url));
+}
+
 static void outgoing_add(struct core *c, const Pb__Outgoing *m)
 {
         uint32_t i;
@@ -80,19 +86,21 @@ static void outgoing_add(struct core *c, const Pb__Outgoing *m)
                                              .attempts = m->attempts };
         map_put(&c->outgoing_by_id, i);
         heap_set(&c->outbox_deadlines, i, m->next_at);
-        save_outgoing(c, i);
+        save(c, i);
 }
 
 static void outgoing_remove(struct core *c, uint32_t i)
 {
         struct outgoing *o = &c->outbox.at[i];
-        save_removed(c, "/outbox/", o->id);
+        record_removed(c, RECORD_OUTGOING, o->id);
         heap_unset(&c->outbox_deadlines, i);
         map_remove(&c->outgoing_by_id, i);
         c->webhooks_in_flight -= o->in_flight;
         outgoing_fini(o); /* what was to be saved has no id any more */
         *array_push(&c->free_outgoing) = i;
 }
+
+static void *pack(struct core *c, uint32_t i, struct arena *a, size_t *ret_len);
 
 /* ---- deciding ------------------------------------------------------------------------------------------------------------------------------ */
 
@@ -164,7 +172,7 @@ static void send(struct core *c, uint32_t i)
 {
         struct outgoing *o = &c->outbox.at[i];
         size_t len;
-        void *data = outgoing_record(c, i, reply_memory(c), &len);
+        void *data = pack(c, i, reply_memory(c), &len);
         o->in_flight = true;
         c->webhooks_in_flight++;
         heap_set(&c->outbox_deadlines, i, c->now_ms + WEBHOOK_ANSWER_MS);
@@ -233,7 +241,7 @@ static bool outgoing_is_sane(const Pb__Outgoing *m)
                time_is_sane(m->created_at) && time_is_sane(m->next_at);
 }
 
-const char *wrong_webhook(const struct core *c, const Pb__Event *e)
+const char *wrong_webhook(struct core *c, const Pb__Event *e)
 {
         if (e->type == PB__EVENT_TYPE__E__WebhookFailed && e->outgoing && str_empty(e->outgoing->id))
                 return NULL; /* it was never queued */
@@ -255,12 +263,12 @@ void apply_webhook_event(struct core *c, const Pb__Event *e)
                 c->webhooks_in_flight -= o->in_flight;
                 o->in_flight = false;
                 heap_set(&c->outbox_deadlines, i, o->next_at);
-                save_outgoing(c, i);
+                save(c, i);
         } else if (i != MAP_NONE)
                 outgoing_remove(c, i);
 }
 
-void *outgoing_record(struct core *c, uint32_t i, struct arena *a, size_t *ret_len)
+static void *pack(struct core *c, uint32_t i, struct arena *a, size_t *ret_len)
 {
         const struct outgoing *o = &c->outbox.at[i];
         Pb__Outgoing m = PB__OUTGOING__INIT;
@@ -279,13 +287,30 @@ void *outgoing_record(struct core *c, uint32_t i, struct arena *a, size_t *ret_l
         return data;
 }
 
-bool load_outgoing(struct core *c, const char *key, const Pb__Outgoing *m)
+static const char *load(struct core *c, const char *key, const ProtobufCMessage *msg)
 {
+        const Pb__Outgoing *m = (const Pb__Outgoing *)msg;
         if (!outgoing_is_sane(m) || !str_eq(key, m->id) || outgoing_find(c, m->id) != MAP_NONE)
-                return false;
+                return "it is no webhook of its key";
         outgoing_add(c, m);
-        return true;
+        return NULL;
 }
+
+static const char *name(const struct core *c, uint32_t slot, struct arena *a)
+{
+        (void)a;
+        return c->outbox.at[slot].id;
+}
+
+const struct record_kind outgoing_records = {
+        .prefix = "/outbox/",
+        .type = &pb__outgoing__descriptor,
+        RECORD_TABLE(outbox, struct outgoing),
+        .name = name,
+        .find = outgoing_find,
+        .pack = pack,
+        .load = load,
+};
 
 static _Thread_local const struct core *sorting;
 

@@ -168,7 +168,7 @@ static void apply_deleted(struct core *c, struct workload_ix ix, const Pb__Event
                 workload_unassign(c, ix);
                 leave_tombstone(c, ix, old, held, PB__REASON__E__node_lost, e->timestamp);
         }
-        save_removed(c, "/workloads/", w->id);
+        record_removed(c, RECORD_WORKLOAD, w->id);
         workload_free(c, ix);
         if (e->tombstone)
                 c->tombstones.at[tombstone_find(c, old, id)].said = said;
