@@ -259,10 +259,10 @@ static void describe_behind(struct core *c, struct node_ix ix)
 {
         char *ids[DESCRIBE_AT_ONCE];
         size_t count = 0;
-        for (struct workload_ix w = node_at(c, ix)->units; workload_ok(w); w = workload_at(c, w)->node_next) {
-                if (!workload_at(c, w)->behind)
+        for (struct unit_ix w = node_at(c, ix)->units; unit_ok(w); w = unit_at(c, w)->node_next) {
+                if (!unit_at(c, w)->behind)
                         continue;
-                ids[count++] = workload_at(c, w)->id;
+                ids[count++] = unit_at(c, w)->id;
                 if (count == DESCRIBE_AT_ONCE) {
                         send_describe(c, ix, ids, count);
                         count = 0;
@@ -296,16 +296,16 @@ void adopt_by_itself(struct core *c, struct node_ix ix)
 /* A workload of this name is adopted over only if the record is older than what runs, and nothing has been ordered since. */
 static const char *why_not_over(struct core *c, struct node_ix ix, const struct stranger *s)
 {
-        struct workload_ix old = workload_find(c, s->id);
+        struct unit_ix old = workload_find(c, s->id);
         Pb__Token token = PB__TOKEN__INIT;
         Pb__UnitStatus u = PB__UNIT_STATUS__INIT;
-        if (!workload_ok(old))
+        if (!unit_ok(old))
                 return NULL;
         token.epoch = s->token_epoch;
         token.seq = s->token_seq;
         u.token = &token;
         u.state = PB__ACTUAL_STATE__E__Running;
-        const struct workload *w = workload_at(c, old);
+        const struct unit *w = unit_at(c, old);
         if (!unit_is_ahead(c, w, &u))
                 return "a workload of this name exists";
         if (w->node.v != ix.v && w->desired == PB__DESIRED_STATE__E__Deleted)
@@ -337,14 +337,14 @@ static const char *why_not(struct core *c, struct node_ix ix, const struct stran
                 return arena_printf(&c->step, "%s%s%s", err.path, err.path[0] ? ": " : "", err.msg);
         if (!str_eq(w->id, s->id) || w->type >= TYPES_MAX)
                 return "its definition is another's";
-        struct workload_ix old = workload_find(c, s->id);
-        bool in_place = workload_ok(old) && workload_at(c, old)->node.v == ix.v && workload_at(c, old)->holds;
+        struct unit_ix old = workload_find(c, s->id);
+        bool in_place = unit_ok(old) && unit_at(c, old)->node.v == ix.v && unit_at(c, old)->holds;
         struct amounts others = node_at(c, ix)->ledger.reserved;
         if (in_place)
-                others = amounts_sub(others, class_of(c, workload_at(c, old))->need);
+                others = amounts_sub(others, class_of(c, unit_at(c, old))->need);
         if (!amounts_can_add(others, amounts_of(w->resources)))
                 return "its resources are out of range";
-        if (in_place ? !ports_fit_in_place(c, workload_at(c, old), w) : host_port_is_taken(node_at(c, ix), w))
+        if (in_place ? !ports_fit_in_place(c, unit_at(c, old), w) : host_port_is_taken(node_at(c, ix), w))
                 return "a host port of it is given to another unit there";
         w->revision_id = revision; /* what runs is of that revision, however a berth of today would name it */
         w->desired_state = desired;
@@ -358,9 +358,9 @@ static const char *adopt_unit(struct core *c, struct node_ix ix, const struct st
                 return why;
         if (w->exclusive)
                 fencing_needed(c);
-        struct workload_ix old = workload_find(c, s->id);
-        bool was_known = workload_ok(old);
-        if (was_known && node_ok(workload_at(c, old)->node) && workload_at(c, old)->node.v != ix.v)
+        struct unit_ix old = workload_find(c, s->id);
+        bool was_known = unit_ok(old);
+        if (was_known && node_ok(unit_at(c, old)->node) && unit_at(c, old)->node.v != ix.v)
                 emit_rescheduled(c, old, PB__REASON__E__node_lost, "a newer copy than the restored records know runs elsewhere");
         Pb__Workload view;
         definition_view(w, &view);
@@ -385,10 +385,10 @@ static const char *adopt_unit(struct core *c, struct node_ix ix, const struct st
         e.message = was_known ? "it ran there already, newer than the restored record" : "it ran there already";
         c->stats.actions[6]++;
         emit(c, &e);
-        struct workload_ix w_ix = workload_find(c, e.workload_id);
+        struct unit_ix w_ix = workload_find(c, e.workload_id);
         if (stranger_find(node_at(c, ix), e.workload_id))
-                workload_at(c, w_ix)->said = stranger_drop(c, node_at(c, ix), e.workload_id);
-        workload_at(c, w_ix)->behind = workload_at(c, w_ix)->claimed = workload_at(c, w_ix)->word = false;
+                unit_at(c, w_ix)->said = stranger_drop(c, node_at(c, ix), e.workload_id);
+        unit_at(c, w_ix)->behind = unit_at(c, w_ix)->claimed = unit_at(c, w_ix)->word = false;
         unit_send(c, w_ix); /* confirms it: same token, same revision, so its agent does nothing */
         return NULL;
 }
@@ -413,8 +413,8 @@ static void note_outcome(struct adoption *a, const char *id, const char *why)
 /* A workload of this node that runs newer than its record, as if it were a stranger. */
 static bool is_behind(struct core *c, struct node_ix ix, const Pb__Workload *said, struct stranger *ret)
 {
-        struct workload_ix ix_w = str_empty(said->id) ? WORKLOAD_NONE : workload_find(c, said->id);
-        struct workload *w = workload_ok(ix_w) ? workload_at(c, ix_w) : NULL;
+        struct unit_ix ix_w = str_empty(said->id) ? UNIT_NONE : workload_find(c, said->id);
+        struct unit *w = unit_ok(ix_w) ? unit_at(c, ix_w) : NULL;
         if (!w || w->node.v != ix.v || !w->behind)
                 return false;
         bool word = w->word;
@@ -435,11 +435,11 @@ static bool is_behind(struct core *c, struct node_ix ix, const Pb__Workload *sai
 static void leave_alone(struct core *c, struct node_ix ix, const char *id)
 {
         struct stranger *s = stranger_find(node_at(c, ix), id);
-        struct workload_ix w = workload_find(c, id);
+        struct unit_ix w = workload_find(c, id);
         if (s)
                 s->refused = true;
-        else if (workload_ok(w) && workload_at(c, w)->node.v == ix.v)
-                workload_at(c, w)->claimed = true;
+        else if (unit_ok(w) && unit_at(c, w)->node.v == ix.v)
+                unit_at(c, w)->claimed = true;
 }
 
 /* One unit as its agent describes it. */
@@ -508,8 +508,8 @@ void adoption_lost(struct core *c, struct node_ix ix)
         struct adoption *a = c->adoptions.len ? adoption_of(c, node_at(c, ix)->id) : NULL;
         for (size_t i = 0; i < node_at(c, ix)->strangers.len; i++)
                 node_at(c, ix)->strangers.at[i].wanted = false;
-        for (struct workload_ix w = c->lost.len ? node_at(c, ix)->units : WORKLOAD_NONE; workload_ok(w); w = workload_at(c, w)->node_next)
-                workload_at(c, w)->behind = workload_at(c, w)->word = workload_at(c, w)->claimed = false; /* it says so again */
+        for (struct unit_ix w = c->lost.len ? node_at(c, ix)->units : UNIT_NONE; unit_ok(w); w = unit_at(c, w)->node_next)
+                unit_at(c, w)->behind = unit_at(c, w)->word = unit_at(c, w)->claimed = false; /* it says so again */
         if (!a)
                 return;
         struct err err;
@@ -530,8 +530,8 @@ static bool is_asked_for(const Pb__AdoptRequest *req, const char *id)
 /* A workload of this node whose newer copy waits for an operator's word. */
 static bool is_claimed(struct core *c, struct node_ix ix, const char *id)
 {
-        struct workload_ix w = workload_find(c, id);
-        return workload_ok(w) && workload_at(c, w)->node.v == ix.v && workload_at(c, w)->claimed;
+        struct unit_ix w = workload_find(c, id);
+        return unit_ok(w) && unit_at(c, w)->node.v == ix.v && unit_at(c, w)->claimed;
 }
 
 static int may_adopt(struct core *c, const Pb__AdoptRequest *req, struct node_ix ix, struct err *err)
@@ -556,9 +556,9 @@ static int may_adopt(struct core *c, const Pb__AdoptRequest *req, struct node_ix
 static uint32_t describe_claimed(struct core *c, struct node_ix ix, const Pb__AdoptRequest *req)
 {
         uint32_t n = 0;
-        for (struct workload_ix w = c->lost.len ? node_at(c, ix)->units : WORKLOAD_NONE; workload_ok(w); w = workload_at(c, w)->node_next)
-                if (workload_at(c, w)->claimed && is_asked_for(req, workload_at(c, w)->id)) {
-                        workload_at(c, w)->behind = workload_at(c, w)->word = true;
+        for (struct unit_ix w = c->lost.len ? node_at(c, ix)->units : UNIT_NONE; unit_ok(w); w = unit_at(c, w)->node_next)
+                if (unit_at(c, w)->claimed && is_asked_for(req, unit_at(c, w)->id)) {
+                        unit_at(c, w)->behind = unit_at(c, w)->word = true;
                         n++;
                 }
         if (n)

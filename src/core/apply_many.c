@@ -51,7 +51,7 @@ void many_failed(struct core *c, const struct err *err)
         c->many->failed++;
 }
 
-void many_applied(struct core *c, const struct workload *w, bool created)
+void many_applied(struct core *c, const struct unit *w, bool created)
 {
         Pb__ApplyResult *r = add_result(c);
         r->outcome = created ? "created" : w->seq == c->many->seq_before ? "unchanged" : "updated";
@@ -71,12 +71,12 @@ void decide_apply_many(struct core *c, const Pb__ApplyWorkloadsRequest *req)
         c->many = &many;
         for (size_t i = 0; i < req->n_items; i++) {
                 Pb__ApplyWorkloadRequest one = PB__APPLY_WORKLOAD_REQUEST__INIT;
-                struct workload_ix w = workload_find(c, req->items[i]->id);
+                struct unit_ix w = workload_find(c, req->items[i]->id);
                 one.workload = req->items[i];
                 one.create_only = req->create_only;
                 one.update_only = req->update_only;
                 many.id = req->items[i]->id;
-                many.seq_before = workload_ok(w) ? workload_at(c, w)->seq : 0;
+                many.seq_before = unit_ok(w) ? unit_at(c, w)->seq : 0;
                 if (!rate_refuses_tenant(c, req->items[i]->tenant))
                         decide_apply(c, &one);
                 must(many.n == i + 1, "each item has one result");

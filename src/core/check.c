@@ -16,7 +16,7 @@ static int node_by_name(const void *a, const void *b)
 
 static int workload_by_name(const void *a, const void *b)
 {
-        return strcmp(sorting->workloads.at[*(const uint32_t *)a].id, sorting->workloads.at[*(const uint32_t *)b].id);
+        return strcmp(sorting->units.at[*(const uint32_t *)a].id, sorting->units.at[*(const uint32_t *)b].id);
 }
 
 static int tombstone_by_name(const void *a, const void *b)
@@ -64,7 +64,7 @@ static void dump_node(const struct core *c, const struct node *n, struct str *ou
         (void)c;
 }
 
-static void dump_workload(const struct core *c, const struct workload *w, struct str *out)
+static void dump_workload(const struct core *c, const struct unit *w, struct str *out)
 {
         const struct definition *d = definition_of(c, w);
         str_addf(out,
@@ -115,13 +115,13 @@ void core_dump(const struct core *c, struct str *out)
         for (size_t i = 0; i < list.len; i++)
                 dump_node(c, &c->nodes.at[list.at[i]], out);
         array_clear(&list);
-        for (uint32_t i = 0; i < c->workloads.len; i++)
-                if (c->workloads.at[i].id)
+        for (uint32_t i = 0; i < c->units.len; i++)
+                if (c->units.at[i].id)
                         *array_push(&list) = i;
         if (list.len)
                 qsort(list.at, list.len, sizeof(uint32_t), workload_by_name);
         for (size_t i = 0; i < list.len; i++)
-                dump_workload(c, &c->workloads.at[list.at[i]], out);
+                dump_workload(c, &c->units.at[list.at[i]], out);
         array_clear(&list);
         for (uint32_t i = 0; i < c->tombstones.len; i++)
                 if (c->tombstones.at[i].workload_id)
@@ -150,9 +150,9 @@ void core_dump(const struct core *c, struct str *out)
 
 #define BROKEN(err, which, what, who) err_set(err, ERR_INTERNAL, .msg = "invariant " which " is broken: " what, .detail = (who))
 
-static int check_workload(const struct core *c, struct workload_ix ix, struct err *err)
+static int check_workload(const struct core *c, struct unit_ix ix, struct err *err)
 {
-        const struct workload *w = workload_get(c, ix);
+        const struct unit *w = unit_get(c, ix);
         bool finished = w->phase == PB__PHASE__E__Completed || w->phase == PB__PHASE__E__Failed;
         if (workload_find(c, w->id).v != ix.v)
                 return BROKEN(err, "W0", "a workload is found by its id", w->id);
@@ -179,7 +179,7 @@ static int check_workload(const struct core *c, struct workload_ix ix, struct er
         if (node_ok(w->node) && w->tombs && tombstone_find(c, w->node, w->id) != NONE)
                 return BROKEN(err, "N8", "a node never holds a workload and its tombstone at once", w->id);
         /* A launch that was not answered is looked at again and again: later than its deadline, never earlier, and at most one grace from now. */
-        int64_t deadline = workload_deadline(c, w), armed = heap_get(&c->workload_deadlines, ix.v);
+        int64_t deadline = workload_deadline(c, w), armed = heap_get(&c->unit_deadlines, ix.v);
         bool launched = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating;
         bool again = launched && (armed > deadline || class_of(c, w)->exclusive) && armed <= c->now_ms + c->opt.launch_grace_ms;
         if (c->started && armed != deadline && !again)
@@ -198,9 +198,9 @@ static int check_node(const struct core *c, struct node_ix ix, struct err *err)
         const struct node *n = node_get(c, ix);
         struct amounts sum = { 0 };
         uint32_t units = 0, tombstones = 0, lost = 0, holding = 0, on_node[3] = { 0 };
-        struct workload_ix before = WORKLOAD_NONE;
-        for (struct workload_ix w = n->units; workload_ok(w); before = w, w = workload_get(c, w)->node_next) {
-                const struct workload *u = workload_get(c, w);
+        struct unit_ix before = UNIT_NONE;
+        for (struct unit_ix w = n->units; unit_ok(w); before = w, w = unit_get(c, w)->node_next) {
+                const struct unit *u = unit_get(c, w);
                 if (u->node.v != ix.v || u->node_prev.v != before.v || ++units > c->n_workloads)
                         return BROKEN(err, "W1", "a workload is in its node's list", n->id);
                 holding += u->holds;
@@ -211,8 +211,8 @@ static int check_node(const struct core *c, struct node_ix ix, struct err *err)
         }
         uint64_t said = 0;
         uint32_t said_count = 0;
-        for (struct workload_ix w = n->units; workload_ok(w); w = workload_get(c, w)->node_next)
-                said += workload_get(c, w)->said, said_count += workload_get(c, w)->said != 0;
+        for (struct unit_ix w = n->units; unit_ok(w); w = unit_get(c, w)->node_next)
+                said += unit_get(c, w)->said, said_count += unit_get(c, w)->said != 0;
         for (uint32_t t = n->tombstones; t != NONE; t = c->tombstones.at[t].next)
                 said += c->tombstones.at[t].said, said_count += c->tombstones.at[t].said != 0;
         for (size_t i = 0; i < n->strangers.len; i++) {
@@ -268,15 +268,15 @@ static int check_node(const struct core *c, struct node_ix ix, struct err *err)
 static int check_queues(const struct core *c, struct err *err)
 {
         uint32_t waiting = 0, listed = 0, classes = 0, before_class = NONE;
-        for (uint32_t i = 0; i < c->workloads.len; i++)
-                waiting += c->workloads.at[i].id && c->workloads.at[i].waiting;
+        for (uint32_t i = 0; i < c->units.len; i++)
+                waiting += c->units.at[i].id && c->units.at[i].waiting;
         for (uint32_t k = c->waiting_first; k != NONE; before_class = k, k = c->classes.at[k].next_waiting) {
                 const struct class *class = &c->classes.at[k];
                 uint32_t before = NONE, n = 0;
                 if (++classes > c->classes.len || class->prev_waiting != before_class || !class->n_waiting)
                         return BROKEN(err, "P1", "classes with somebody waiting form a list", str_c(&class->key));
-                for (uint32_t w = class->first; w != NONE && n <= class->n_waiting; before = w, w = c->workloads.at[w].wait_next.v, n++) {
-                        const struct workload *m = &c->workloads.at[w];
+                for (uint32_t w = class->first; w != NONE && n <= class->n_waiting; before = w, w = c->units.at[w].wait_next.v, n++) {
+                        const struct unit *m = &c->units.at[w];
                         if (!m->id || !m->waiting || m->wait_prev.v != before || definition_of(c, m)->class != k)
                                 return BROKEN(err, "P1", "what waits in a class is in its queue", str_c(&class->key));
                 }
@@ -291,8 +291,8 @@ static int check_queues(const struct core *c, struct err *err)
 static int check_definitions(const struct core *c, struct err *err)
 {
         uint64_t used = 0, refs = 0, classes = 0;
-        for (uint32_t i = 0; i < c->workloads.len; i++)
-                used += c->workloads.at[i].id != NULL;
+        for (uint32_t i = 0; i < c->units.len; i++)
+                used += c->units.at[i].id != NULL;
         for (uint32_t i = 0; i < c->definitions.len; i++)
                 refs += c->definitions.at[i].refs, classes += c->definitions.at[i].data != NULL;
         for (uint32_t i = 0; i < c->classes.len; i++)
@@ -313,13 +313,13 @@ int core_check(const struct core *c, struct err *err)
                 if (r < 0)
                         return r;
         }
-        for (uint32_t i = 0; i < c->workloads.len; i++) {
-                if (!c->workloads.at[i].id)
+        for (uint32_t i = 0; i < c->units.len; i++) {
+                if (!c->units.at[i].id)
                         continue;
                 workloads++;
-                phases[c->workloads.at[i].phase]++;
-                assigned += node_ok(c->workloads.at[i].node);
-                int r = check_workload(c, (struct workload_ix){ i }, err);
+                phases[c->units.at[i].phase]++;
+                assigned += node_ok(c->units.at[i].node);
+                int r = check_workload(c, (struct unit_ix){ i }, err);
                 if (r < 0)
                         return r;
         }
@@ -359,8 +359,8 @@ int core_check_changed(const struct core *c, struct err *err)
                 if (c->nodes.at[c->out.changed[RECORD_NODE].at[i]].id)
                         r = check_node(c, (struct node_ix){ c->out.changed[RECORD_NODE].at[i] }, err);
         for (size_t i = 0; i < c->out.changed[RECORD_WORKLOAD].len && r >= 0; i++)
-                if (c->workloads.at[c->out.changed[RECORD_WORKLOAD].at[i]].id)
-                        r = check_workload(c, (struct workload_ix){ c->out.changed[RECORD_WORKLOAD].at[i] }, err);
+                if (c->units.at[c->out.changed[RECORD_WORKLOAD].at[i]].id)
+                        r = check_workload(c, (struct unit_ix){ c->out.changed[RECORD_WORKLOAD].at[i] }, err);
         return r;
 }
 
@@ -370,8 +370,8 @@ int64_t core_newest_ms(const struct core *c)
         for (size_t i = 0; i < c->nodes.len; i++)
                 if (c->nodes.at[i].id && c->nodes.at[i].status_at > newest)
                         newest = c->nodes.at[i].status_at;
-        for (size_t i = 0; i < c->workloads.len; i++)
-                if (c->workloads.at[i].id && c->workloads.at[i].last_updated > newest)
-                        newest = c->workloads.at[i].last_updated;
+        for (size_t i = 0; i < c->units.len; i++)
+                if (c->units.at[i].id && c->units.at[i].last_updated > newest)
+                        newest = c->units.at[i].last_updated;
         return newest;
 }

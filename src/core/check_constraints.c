@@ -46,7 +46,7 @@ static const char *domain_name(const struct core *c, const struct topology *t, u
         return t->key[0] ? label_get(n->labels, n->n_labels, t->key) : n->id;
 }
 
-static uint32_t guards_of(const struct core *c, const struct workload *w, uint32_t counter)
+static uint32_t guards_of(const struct core *c, const struct unit *w, uint32_t counter)
 {
         const struct constraints *m = class_of(c, w)->more;
         uint32_t n = 0;
@@ -60,8 +60,8 @@ static int check_counter(const struct core *c, struct recount *r, uint32_t ki, s
         const struct counter *k = &c->counts.counters.at[ki];
         const struct topology *t = c->counts.topologies.at[k->topology];
         struct tally units = { 0 }, guards = { 0 };
-        for (uint32_t i = 0; i < c->workloads.len; i++) {
-                const struct workload *w = &c->workloads.at[i];
+        for (uint32_t i = 0; i < c->units.len; i++) {
+                const struct unit *w = &c->units.at[i];
                 const char *domain = w->id && w->holds ? domain_name(c, t, w->node.v) : NULL;
                 if (!domain)
                         continue;
@@ -99,9 +99,9 @@ static int check_spread(const struct core *c, const struct class *k, const struc
 static int check_ports(const struct core *c, const struct node *n, struct err *err)
 {
         size_t held = 0;
-        for (struct workload_ix w = n->units; workload_ok(w); w = workload_get(c, w)->node_next) {
-                const struct constraints *m = class_of(c, workload_get(c, w))->more;
-                for (uint32_t i = 0; m && workload_get(c, w)->holds && i < m->n_ports; i++, held++)
+        for (struct unit_ix w = n->units; unit_ok(w); w = unit_get(c, w)->node_next) {
+                const struct constraints *m = class_of(c, unit_get(c, w))->more;
+                for (uint32_t i = 0; m && unit_get(c, w)->holds && i < m->n_ports; i++, held++)
                         if (!ports_taken(n, &m->ports[i], 1))
                                 return BROKEN(err, "P6", "a unit's host ports are held on its node", n->id);
         }

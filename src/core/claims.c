@@ -63,8 +63,8 @@ bool claim_matters(const struct core *c, const struct stranger *s)
                 return false;
         if (c->restored && token_is_lost(c, s->token_epoch, s->token_seq))
                 return true;
-        struct workload_ix w = workload_find(c, s->id);
-        return workload_ok(w) && class_of(c, workload_get(c, w))->exclusive;
+        struct unit_ix w = workload_find(c, s->id);
+        return unit_ok(w) && class_of(c, unit_get(c, w))->exclusive;
 }
 
 /* ---- a newer copy than the record knows, on its own node (restore.c) ----------------------------------------------------------------------- */
@@ -78,7 +78,7 @@ bool claim_replaces(const struct core *c, uint32_t t, const Pb__UnitStatus *u)
 }
 
 /* The node that has it by the records is heard, and says that it has it. */
-bool holder_is_healthy(const struct core *c, const struct workload *w)
+bool holder_is_healthy(const struct core *c, const struct unit *w)
 {
         return node_ok(w->node) && w->said && node_get(c, w->node)->status == PB__NODE_STATUS__E__Ready && node_get(c, w->node)->heard_at;
 }

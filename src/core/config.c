@@ -50,9 +50,9 @@ static void rearm(struct core *c)
                         columns_update(c, (struct node_ix){ i });
                         node_deadline_refresh(c, (struct node_ix){ i });
                 }
-        for (uint32_t i = 0; i < c->workloads.len; i++)
-                if (c->workloads.at[i].id)
-                        workload_deadline_refresh(c, (struct workload_ix){ i });
+        for (uint32_t i = 0; i < c->units.len; i++)
+                if (c->units.at[i].id)
+                        unit_deadline_refresh(c, (struct unit_ix){ i });
         c->capacity_change++; /* what counts as fresh may have changed */
         brake_review(c, NODE_NONE);
 }

@@ -22,8 +22,8 @@ struct core;
 struct class;
 struct definition;
 struct node;
-struct workload;
-struct workload_ix;
+struct unit;
+struct unit_ix;
 struct tombstone;
 struct node_ix;
 
@@ -86,9 +86,9 @@ struct counts {
 void counts_init(struct core *c);
 void counts_fini(struct core *c);
 /* A workload begins (by 1) or ceases (by -1) to hold its place. */
-void counts_unit(struct core *c, const struct workload *w, int by);
+void counts_unit(struct core *c, const struct unit *w, int by);
 /* The same for a moment, so that nodes can be compared as if the unit were not there: nobody is woken. */
-void counts_unit_quietly(struct core *c, const struct workload *w, int by);
+void counts_unit_quietly(struct core *c, const struct unit *w, int by);
 /* Around a change of a node's labels: its units are uncounted, then counted in their new domains. */
 void counts_node_before(struct core *c, struct node_ix n);
 void counts_node_after(struct core *c, struct node_ix n);
@@ -162,7 +162,7 @@ uint32_t spread_min(const struct core *c, const struct class *k, struct spread *
 bool tolerates(const struct constraints *k, const struct taint *t);
 bool taints_keep_away(const struct node *n, const struct constraints *k);
 /* The unit does not tolerate a no_execute taint of its node. */
-bool taints_drive_out(const struct core *c, const struct workload *w);
+bool taints_drive_out(const struct core *c, const struct unit *w);
 void taints_set(struct core *c, struct node_ix n, Pb__Taint *const *taints, size_t count);
 void taints_free(struct node *n);
 bool taints_are_sane(const Pb__Node *n); /* what a store holds may be damaged */
@@ -178,7 +178,7 @@ void ports_keep(struct node *n, const uint32_t *ports, uint32_t count, bool keep
 const char *port_text(uint32_t port);
 bool host_port_is_taken(const struct node *n, const Pb__Workload *w);
 /* A new definition of a unit that holds its place asks for no port that another one has. */
-bool ports_fit_in_place(const struct core *c, const struct workload *w, const Pb__Workload *asked);
+bool ports_fit_in_place(const struct core *c, const struct unit *w, const Pb__Workload *asked);
 void ports_of_tombstone(struct core *c, struct tombstone *t, const uint32_t *ports, uint32_t n);
 
 #endif

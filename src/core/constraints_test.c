@@ -127,9 +127,9 @@ struct oracle {
 static void oracle_init(struct oracle *o, const struct core *c)
 {
         *o = (struct oracle){ .c = c };
-        o->all = arena_new_n(&o->a, Pb__Workload *, c->workloads.len + 1);
-        for (uint32_t i = 0; i < c->workloads.len; i++) {
-                const struct workload *w = &c->workloads.at[i];
+        o->all = arena_new_n(&o->a, Pb__Workload *, c->units.len + 1);
+        for (uint32_t i = 0; i < c->units.len; i++) {
+                const struct unit *w = &c->units.at[i];
                 struct arena_allocator alloc = arena_allocator(&o->a);
                 if (w->id && w->holds)
                         o->all[i] = pb__workload__unpack((ProtobufCAllocator *)&alloc, definition_of(c, w)->len, definition_of(c, w)->data);
@@ -161,10 +161,10 @@ static bool has_labels(const Pb__Workload *w, const char *tenant, entry *const *
 static uint32_t count_in(struct oracle *o, const char *tenant, entry *const *match, size_t n, const char *over, const char *value)
 {
         uint32_t count = 0;
-        for (uint32_t i = 0; i < o->c->workloads.len; i++) {
+        for (uint32_t i = 0; i < o->c->units.len; i++) {
                 if (!o->all[i] || !has_labels(o->all[i], tenant, match, n))
                         continue;
-                const char *there = node_label(&o->c->nodes.at[o->c->workloads.at[i].node.v], over);
+                const char *there = node_label(&o->c->nodes.at[o->c->units.at[i].node.v], over);
                 count += there && (!value || strcmp(there, value) == 0);
         }
         return count;
@@ -224,11 +224,11 @@ static bool near_met(struct oracle *o, const struct node *n, const Pb__Workload 
 
 static bool kept_away(struct oracle *o, const struct node *n, const Pb__Workload *w)
 {
-        for (uint32_t i = 0; i < o->c->workloads.len; i++) {
+        for (uint32_t i = 0; i < o->c->units.len; i++) {
                 const Pb__Workload *u = o->all[i];
                 for (size_t a = 0; u && a < u->n_anti_affinity; a++) {
                         const Pb__Affinity *rule = u->anti_affinity[a];
-                        const char *there = node_label(&o->c->nodes.at[o->c->workloads.at[i].node.v], rule->over),
+                        const char *there = node_label(&o->c->nodes.at[o->c->units.at[i].node.v], rule->over),
                                    *here = node_label(n, rule->over);
                         if (!rule->preferred && there && here && strcmp(there, here) == 0 &&
                             has_labels(w, u->tenant, (entry *const *)rule->match, rule->n_match))
@@ -241,8 +241,8 @@ static bool kept_away(struct oracle *o, const struct node *n, const Pb__Workload
 static bool port_is_free(struct oracle *o, struct node_ix n, const Pb__Workload *w)
 {
         for (size_t p = 0; p < w->spec->n_ports; p++) {
-                for (uint32_t i = 0; i < o->c->workloads.len; i++)
-                        for (size_t q = 0; o->all[i] && o->c->workloads.at[i].node.v == n.v && q < o->all[i]->spec->n_ports; q++)
+                for (uint32_t i = 0; i < o->c->units.len; i++)
+                        for (size_t q = 0; o->all[i] && o->c->units.at[i].node.v == n.v && q < o->all[i]->spec->n_ports; q++)
                                 if (o->all[i]->spec->ports[q]->host_port == w->spec->ports[p]->host_port &&
                                     str_eq(o->all[i]->spec->ports[q]->protocol, w->spec->ports[p]->protocol))
                                         return false;
@@ -405,12 +405,12 @@ static void compare_apply(struct life *x, unsigned i)
 static void check_waiting(struct life *x)
 {
         const struct core *c = x->r.core;
-        for (uint32_t i = 0; i < c->workloads.len; i++)
-                if (c->workloads.at[i].id && c->workloads.at[i].waiting && !node_ok(c->workloads.at[i].node))
+        for (uint32_t i = 0; i < c->units.len; i++)
+                if (c->units.at[i].id && c->units.at[i].waiting && !node_ok(c->units.at[i].node))
                         for (uint32_t n = 0; n < c->nodes.len; n++)
                                 if (c->nodes.at[n].id &&
-                                    !feasible(c, (struct node_ix){ n }, definition_of(c, &c->workloads.at[i]), c->workloads.at[i].id))
-                                        fail_msg("%s waits, and would fit on %s", c->workloads.at[i].id, c->nodes.at[n].id);
+                                    !feasible(c, (struct node_ix){ n }, definition_of(c, &c->units.at[i]), c->units.at[i].id))
+                                        fail_msg("%s waits, and would fit on %s", c->units.at[i].id, c->nodes.at[n].id);
 }
 
 /* The agents prove everything that must go. */
@@ -425,11 +425,10 @@ static void agents_obey(struct life *x)
                                             arena_strdup(&x->r.memory, c->nodes.at[c->tombstones.at[t].node.v].id));
                                 more = true;
                         }
-                for (uint32_t i = 0; i < c->workloads.len && !more; i++)
-                        if (c->workloads.at[i].id && c->workloads.at[i].desired == PB__DESIRED_STATE__E__Deleted &&
-                            node_ok(c->workloads.at[i].node)) {
-                                rig_is_gone(&x->r, arena_strdup(&x->r.memory, c->workloads.at[i].id),
-                                            arena_strdup(&x->r.memory, c->nodes.at[c->workloads.at[i].node.v].id));
+                for (uint32_t i = 0; i < c->units.len && !more; i++)
+                        if (c->units.at[i].id && c->units.at[i].desired == PB__DESIRED_STATE__E__Deleted && node_ok(c->units.at[i].node)) {
+                                rig_is_gone(&x->r, arena_strdup(&x->r.memory, c->units.at[i].id),
+                                            arena_strdup(&x->r.memory, c->nodes.at[c->units.at[i].node.v].id));
                                 more = true;
                         }
         }

@@ -53,7 +53,7 @@ static struct map_key node_key(const void *ctx, uint32_t i)
 static struct map_key workload_key(const void *ctx, uint32_t i)
 {
         const struct core *c = ctx;
-        return (struct map_key){ c->workloads.at[i].id, strlen(c->workloads.at[i].id) };
+        return (struct map_key){ c->units.at[i].id, strlen(c->units.at[i].id) };
 }
 
 static struct map_key tombstone_key(const void *ctx, uint32_t i)
@@ -77,7 +77,7 @@ struct core *core_create(const struct core_options *opt)
         c->opt.key_fingerprint = opt->key_fingerprint ? mem_strdup(opt->key_fingerprint) : NULL;
         c->warrants = warrants_create(&opt->warrants);
         map_init(&c->node_by_id, node_key, c);
-        map_init(&c->workload_by_id, workload_key, c);
+        map_init(&c->unit_by_id, workload_key, c);
         order_init(&c->workloads_in_order, workload_key, c);
         map_init(&c->tombstone_by_id, tombstone_key, c);
         map_init(&c->session_nodes, session_key, c);
@@ -113,9 +113,9 @@ void out_reset(struct core *c)
 
 void core_destroy(struct core *c)
 {
-        for (uint32_t i = 0; i < c->workloads.len; i++)
-                if (c->workloads.at[i].id)
-                        workload_free(c, (struct workload_ix){ i });
+        for (uint32_t i = 0; i < c->units.len; i++)
+                if (c->units.at[i].id)
+                        unit_free(c, (struct unit_ix){ i });
         for (uint32_t i = 0; i < c->tombstones.len; i++)
                 if (c->tombstones.at[i].workload_id)
                         tombstone_remove(c, i);
@@ -145,10 +145,10 @@ void core_destroy(struct core *c)
         for (int k = 0; k < RECORD_KINDS; k++)
                 array_fini(&c->out.changed[k]);
         array_fini(&c->nodes);
-        array_fini(&c->workloads);
+        array_fini(&c->units);
         array_fini(&c->tombstones);
         array_fini(&c->free_nodes);
-        array_fini(&c->free_workloads);
+        array_fini(&c->free_units);
         array_fini(&c->free_tombstones);
         array_fini(&c->dirty);
         array_fini(&c->evict);
@@ -167,11 +167,11 @@ void core_destroy(struct core *c)
         array_fini(&c->forgets);
         array_fini(&c->by_rank);
         map_fini(&c->node_by_id);
-        map_fini(&c->workload_by_id);
+        map_fini(&c->unit_by_id);
         order_fini(&c->workloads_in_order);
         map_fini(&c->tombstone_by_id);
         map_fini(&c->session_nodes);
-        heap_fini(&c->workload_deadlines);
+        heap_fini(&c->unit_deadlines);
         heap_fini(&c->node_deadlines);
         place_tree_fini(&c->tree);
         arena_fini(&c->step);
@@ -423,12 +423,12 @@ static void start(struct core *c, const struct input *in)
                         columns_update(c, (struct node_ix){ i });
                         node_deadline_refresh(c, (struct node_ix){ i });
                 }
-        for (uint32_t i = 0; i < c->workloads.len; i++)
-                if (c->workloads.at[i].id) {
+        for (uint32_t i = 0; i < c->units.len; i++)
+                if (c->units.at[i].id) {
                         /* (W3) A damaged record must not count as a launch that is yet to come: the next real one would be smaller. */
-                        if (c->workloads.at[i].token_seq > c->head && c->workloads.at[i].token_epoch >= c->epoch)
-                                c->workloads.at[i].token_seq = c->head;
-                        settle(c, (struct workload_ix){ i });
+                        if (c->units.at[i].token_seq > c->head && c->units.at[i].token_epoch >= c->epoch)
+                                c->units.at[i].token_seq = c->head;
+                        settle(c, (struct unit_ix){ i });
                 }
 }
 
@@ -436,16 +436,16 @@ static void start(struct core *c, const struct input *in)
 static void pass_some(struct core *c)
 {
         uint32_t end = c->pass_next + 20000;
-        for (; c->pass_next < c->workloads.len && c->pass_next < end; c->pass_next++) {
-                struct workload *w = &c->workloads.at[c->pass_next];
+        for (; c->pass_next < c->units.len && c->pass_next < end; c->pass_next++) {
+                struct unit *w = &c->units.at[c->pass_next];
                 if (!w->id || w->dirty || w->waiting)
                         continue;
                 bool settled = w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Stopped ||
                                w->phase == PB__PHASE__E__Completed || w->phase == PB__PHASE__E__Failed;
-                if (!settled && heap_get(&c->workload_deadlines, c->pass_next) == HEAP_NEVER)
-                        mark_dirty(c, (struct workload_ix){ c->pass_next });
+                if (!settled && heap_get(&c->unit_deadlines, c->pass_next) == HEAP_NEVER)
+                        mark_dirty(c, (struct unit_ix){ c->pass_next });
         }
-        if (c->pass_next >= c->workloads.len) {
+        if (c->pass_next >= c->units.len) {
                 c->pass_next = NONE;
                 c->stats.passes++;
         }
@@ -460,8 +460,8 @@ static void run_due(struct core *c)
                 decide_node_deadline(c, n);
                 decision_done(c);
         }
-        for (int i = 0; i < DUE_PER_STEP && heap_next_ms(&c->workload_deadlines) <= c->now_ms && !step_is_full(c); i++) {
-                struct workload_ix w = { heap_pop(&c->workload_deadlines) };
+        for (int i = 0; i < DUE_PER_STEP && heap_next_ms(&c->unit_deadlines) <= c->now_ms && !step_is_full(c); i++) {
+                struct unit_ix w = { heap_pop(&c->unit_deadlines) };
                 decide_workload_deadline(c, w);
                 decision_done(c);
         }
@@ -478,10 +478,10 @@ static void run_due(struct core *c)
 static void run_bulk(struct core *c)
 {
         while (c->dirty_done < c->dirty.len && !step_is_full(c)) {
-                struct workload_ix w = c->dirty.at[c->dirty_done++];
-                if (!workload_at(c, w)->id || !workload_at(c, w)->dirty)
+                struct unit_ix w = c->dirty.at[c->dirty_done++];
+                if (!unit_at(c, w)->id || !unit_at(c, w)->dirty)
                         continue;
-                workload_at(c, w)->dirty = false;
+                unit_at(c, w)->dirty = false;
                 reconcile(c, w);
                 decision_done(c);
         }
@@ -728,8 +728,8 @@ int64_t core_next_ms(const struct core *c)
         int64_t next = c->next_pass_ms < c->preempt_at ? c->next_pass_ms : c->preempt_at;
         if (heap_next_ms(&c->node_deadlines) < next)
                 next = heap_next_ms(&c->node_deadlines);
-        if (heap_next_ms(&c->workload_deadlines) < next)
-                next = heap_next_ms(&c->workload_deadlines);
+        if (heap_next_ms(&c->unit_deadlines) < next)
+                next = heap_next_ms(&c->unit_deadlines);
         if (c->configured && heap_next_ms(&c->alert_deadlines) < next)
                 next = heap_next_ms(&c->alert_deadlines);
         if (brake_next_ms(c) < next)

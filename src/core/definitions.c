@@ -219,7 +219,7 @@ uint32_t definition_intern(struct core *c, const Pb__Workload *w)
                 .stop_grace_seconds = w->stop_grace_seconds,
                 .len = (uint32_t)len,
                 .data = mem_dup(data, len ? len : 1),
-                .users = WORKLOAD_NONE,
+                .users = UNIT_NONE,
         };
         map_put(&c->definition_by_data, d);
         counts_definition(c, d, w);
@@ -245,24 +245,24 @@ void definition_unref(struct core *c, uint32_t d)
         *array_push(&c->free_definitions) = d;
 }
 
-void workload_set_definition(struct core *c, struct workload_ix ix, uint32_t d)
+void unit_set_definition(struct core *c, struct unit_ix ix, uint32_t d)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         uint32_t before = w->definition;
         if (before != NONE) {
-                if (workload_ok(w->same_prev))
-                        workload_at(c, w->same_prev)->same_next = w->same_next;
+                if (unit_ok(w->same_prev))
+                        unit_at(c, w->same_prev)->same_next = w->same_next;
                 else
                         c->definitions.at[before].users = w->same_next;
-                if (workload_ok(w->same_next))
-                        workload_at(c, w->same_next)->same_prev = w->same_prev;
+                if (unit_ok(w->same_next))
+                        unit_at(c, w->same_next)->same_prev = w->same_prev;
         }
         w->definition = d;
-        w->same_prev = w->same_next = WORKLOAD_NONE;
+        w->same_prev = w->same_next = UNIT_NONE;
         if (d != NONE) {
                 w->same_next = c->definitions.at[d].users;
-                if (workload_ok(w->same_next))
-                        workload_at(c, w->same_next)->same_prev = ix;
+                if (unit_ok(w->same_next))
+                        unit_at(c, w->same_next)->same_prev = ix;
                 c->definitions.at[d].users = ix;
         }
         if (before != NONE)

@@ -5,7 +5,7 @@
  *                at the deadline what is left is stopped, and waits for a node like anything else
  *
  * A unit that moves has its new place at once, and is started there only when its old copy is proved gone (unit_is_held_back()). How many are under way is counted by the
- * tombstones that their old copies leave. The work is found by what changed: whatever gives something back on a node (workload_hold(), tombstone_remove())
+ * tombstones that their old copies leave. The work is found by what changed: whatever gives something back on a node (unit_hold(), tombstone_remove())
  * calls drain_touch().
  *
  * Invariants:
@@ -54,7 +54,7 @@ bool drain_is_full(const struct core *c, const struct node *n)
         return node_drains(n) && !n->given_up && !n->drain_expired && n->n_tombstones >= c->opt.drain_at_once;
 }
 
-static bool can_leave(const struct core *c, const struct node *n, const struct workload *w)
+static bool can_leave(const struct core *c, const struct node *n, const struct unit *w)
 {
         if (!w->holds || w->desired == PB__DESIRED_STATE__E__Deleted)
                 return false; /* its agent will say that it is gone */
@@ -66,9 +66,9 @@ static bool can_leave(const struct core *c, const struct node *n, const struct w
 }
 
 /* The deadline has passed: it stops, and looks for a node like anything that has none. */
-static void stop_all_the_same(struct core *c, struct workload_ix ix)
+static void stop_all_the_same(struct core *c, struct unit_ix ix)
 {
-        if (workload_at(c, ix)->desired == PB__DESIRED_STATE__E__Stopped) {
+        if (unit_at(c, ix)->desired == PB__DESIRED_STATE__E__Stopped) {
                 evict_workload(c, ix);
                 return;
         }
@@ -95,14 +95,14 @@ static bool drain_node(struct core *c, struct node_ix ix)
         struct node *n = node_at(c, ix);
         if (!n->id || !node_drains(n) || n->drain_finished_at)
                 return false;
-        struct workload_ix some[ROUND];
+        struct unit_ix some[ROUND];
         size_t count = 0;
-        for (struct workload_ix w = n->units; workload_ok(w) && count < ROUND; w = workload_at(c, w)->node_next)
-                if (can_leave(c, n, workload_at(c, w)))
+        for (struct unit_ix w = n->units; unit_ok(w) && count < ROUND; w = unit_at(c, w)->node_next)
+                if (can_leave(c, n, unit_at(c, w)))
                         some[count++] = w;
         for (size_t i = 0; i < count && !drain_is_full(c, node_at(c, ix)); i++) {
                 c->stats.evictions++;
-                if ((node_at(c, ix)->drain_expired && !unit_is_pinned(c, workload_at(c, some[i]))) || MUTANT(drain_stops_blockers))
+                if ((node_at(c, ix)->drain_expired && !unit_is_pinned(c, unit_at(c, some[i]))) || MUTANT(drain_stops_blockers))
                         stop_all_the_same(c, some[i]);
                 else
                         evict_workload(c, some[i]);
@@ -165,7 +165,7 @@ struct known_reason {
 };
 
 /* Why no other node takes it. Units of one class have one answer; the answer looks at every node, so there are not many. */
-static bool reason_of(struct core *c, const struct workload *w, struct known_reason *known, size_t *n_known, Pb__DrainBlocker *ret)
+static bool reason_of(struct core *c, const struct unit *w, struct known_reason *known, size_t *n_known, Pb__DrainBlocker *ret)
 {
         uint32_t class = definition_of(c, w)->class;
         size_t i = 0;
@@ -190,8 +190,8 @@ void drain_blockers(struct core *c, const struct node *n, Pb__Drain *d)
         struct known_reason known[BLOCKER_CLASSES];
         size_t n_known = 0;
         d->blockers = arena_new_n(&c->step, Pb__DrainBlocker *, BLOCKERS_MAX);
-        for (struct workload_ix w = n->units; workload_ok(w) && d->n_blockers < BLOCKERS_MAX; w = workload_at(c, w)->node_next) {
-                const struct workload *x = workload_at(c, w);
+        for (struct unit_ix w = n->units; unit_ok(w) && d->n_blockers < BLOCKERS_MAX; w = unit_at(c, w)->node_next) {
+                const struct unit *x = unit_at(c, w);
                 if (!x->holds || !x->waiting)
                         continue;
                 Pb__DrainBlocker *b = arena_new(&c->step, Pb__DrainBlocker);
@@ -229,8 +229,8 @@ bool drain_is_sane(const Pb__Drain *d)
 uint32_t units_at_work(const struct core *c, const struct node *n)
 {
         uint32_t count = n->n_holding;
-        for (struct workload_ix w = n->units; workload_ok(w); w = workload_get(c, w)->node_next)
-                count += !workload_get(c, w)->holds && workload_get(c, w)->desired == PB__DESIRED_STATE__E__Deleted;
+        for (struct unit_ix w = n->units; unit_ok(w); w = unit_get(c, w)->node_next)
+                count += !unit_get(c, w)->holds && unit_get(c, w)->desired == PB__DESIRED_STATE__E__Deleted;
         return count;
 }
 
@@ -251,13 +251,13 @@ static void emit_forgotten(struct core *c, struct node_ix ix)
 }
 
 /* Of a node that was expelled and is forgotten before all that it had found another place: that waits without one. */
-static bool let_go_of_unit(struct core *c, struct workload_ix w)
+static bool let_go_of_unit(struct core *c, struct unit_ix w)
 {
-        if (workload_at(c, w)->desired == PB__DESIRED_STATE__E__Deleted) {
+        if (unit_at(c, w)->desired == PB__DESIRED_STATE__E__Deleted) {
                 reconcile(c, w);
                 return true;
         }
-        if (!workload_at(c, w)->holds)
+        if (!unit_at(c, w)->holds)
                 return false;
         waiting_remove(c, w);
         emit_rescheduled(c, w, PB__REASON__E__node_lost, "its node was expelled");
@@ -269,7 +269,7 @@ static bool let_go_of_unit(struct core *c, struct workload_ix w)
 static bool let_go(struct core *c, struct node_ix ix)
 {
         struct node *n = node_at(c, ix);
-        for (int i = 0; i < FORGET_AT_ONCE && (n->tombstones != NONE || workload_ok(n->units)); i++) {
+        for (int i = 0; i < FORGET_AT_ONCE && (n->tombstones != NONE || unit_ok(n->units)); i++) {
                 Pb__Event e = PB__EVENT__INIT;
                 e.node_id = n->id;
                 if (n->tombstones == NONE && let_go_of_unit(c, n->units)) {
@@ -283,14 +283,14 @@ static bool let_go(struct core *c, struct node_ix ix)
                         e.reason = c->tombstones.at[n->tombstones].reason;
                 } else {
                         e.type = PB__EVENT_TYPE__E__WorkloadReleased;
-                        e.workload_id = workload_at(c, n->units)->id;
+                        e.workload_id = unit_at(c, n->units)->id;
                 }
                 e.message = "its node was forgotten";
                 emit(c, &e);
                 decision_done(c);
                 n = node_at(c, ix);
         }
-        return n->tombstones == NONE && !workload_ok(n->units);
+        return n->tombstones == NONE && !unit_ok(n->units);
 }
 
 static void forget_is_over(struct core *c, struct forgetting *f)

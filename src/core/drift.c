@@ -55,9 +55,9 @@ struct stranger *stranger_find(const struct node *n, const char *id)
 
 static void shadow(struct core *c, const char *id, int by)
 {
-        struct workload_ix w = workload_find(c, id);
-        if (workload_ok(w))
-                workload_at(c, w)->shadows = (uint16_t)(workload_at(c, w)->shadows + by);
+        struct unit_ix w = workload_find(c, id);
+        if (unit_ok(w))
+                unit_at(c, w)->shadows = (uint16_t)(unit_at(c, w)->shadows + by);
 }
 
 uint16_t strangers_named(const struct core *c, const char *id)
@@ -119,14 +119,14 @@ void strangers_free(struct core *c, struct node *n)
 
 /* ---- what was said ------------------------------------------------------------------------------------------------------------------------- */
 
-void drift_note(struct core *c, struct node_ix ix, struct workload_ix w, uint32_t t, const Pb__UnitStatus *u)
+void drift_note(struct core *c, struct node_ix ix, struct unit_ix w, uint32_t t, const Pb__UnitStatus *u)
 {
         struct node *n = node_at(c, ix);
         bool gone = u->state == PB__ACTUAL_STATE__E__Missing;
         uint64_t epoch = u->token ? u->token->epoch : 0, seq = u->token ? u->token->seq : 0;
         uint64_t now = gone ? 0 : unit_hash(u->workload_id, epoch, seq, (int)u->state);
-        if (workload_ok(w) && workload_at(c, w)->node.v == ix.v)
-                say(n, &workload_at(c, w)->said, now);
+        if (unit_ok(w) && unit_at(c, w)->node.v == ix.v)
+                say(n, &unit_at(c, w)->said, now);
         else if (t != NONE)
                 say(n, &c->tombstones.at[t].said, now);
         else if (gone) {
@@ -155,9 +155,9 @@ void drift_unsay(struct core *c, struct node_ix n, uint64_t *said)
 void drift_whole(struct core *c, struct node_ix ix)
 {
         struct node *n = node_at(c, ix);
-        for (struct workload_ix w = n->units; workload_ok(w); w = workload_at(c, w)->node_next)
-                if (workload_at(c, w)->seen != c->report_number)
-                        say(n, &workload_at(c, w)->said, 0);
+        for (struct unit_ix w = n->units; unit_ok(w); w = unit_at(c, w)->node_next)
+                if (unit_at(c, w)->seen != c->report_number)
+                        say(n, &unit_at(c, w)->said, 0);
         for (uint32_t t = n->tombstones; t != NONE; t = c->tombstones.at[t].next)
                 if (c->tombstones.at[t].seen != c->report_number)
                         say(n, &c->tombstones.at[t].said, 0);
@@ -240,17 +240,17 @@ static void remove_stranger(struct core *c, struct node_ix ix, struct stranger *
         unit_send_removal(c, ix, u->workload_id, u->token->epoch, u->token->seq);
 }
 
-void drift_stranger(struct core *c, struct node_ix ix, struct workload_ix w, const Pb__UnitStatus *u)
+void drift_stranger(struct core *c, struct node_ix ix, struct unit_ix w, const Pb__UnitStatus *u)
 {
         struct node *n = node_at(c, ix);
         struct stranger *s = stranger_find(n, u->workload_id);
         if (!s)
                 return;
         s->leaves = false;
-        s->ahead = workload_ok(w) && unit_is_ahead(c, workload_at(c, w), u);
-        if (workload_ok(w) && is_superseded(c, n, u))
+        s->ahead = unit_ok(w) && unit_is_ahead(c, unit_at(c, w), u);
+        if (unit_ok(w) && is_superseded(c, n, u))
                 remove_stranger(c, ix, s, u, "an old copy of a workload that is elsewhere now");
-        else if (!workload_ok(w) && c->opt.strangers == STRANGERS_REMOVE && is_surely_gone(c, n, u))
+        else if (!unit_ok(w) && c->opt.strangers == STRANGERS_REMOVE && is_surely_gone(c, n, u))
                 remove_stranger(c, ix, s, u, "no workload of this name exists any more");
 }
 

@@ -102,8 +102,8 @@ const struct event_row *event_row(Pb__EventType__E type)
 uint64_t event_previous(const struct core *c, const Pb__Event *e)
 {
         if (!str_empty(e->workload_id)) {
-                struct workload_ix w = workload_find(c, e->workload_id);
-                return workload_ok(w) ? workload_get(c, w)->seq : 0;
+                struct unit_ix w = workload_find(c, e->workload_id);
+                return unit_ok(w) ? unit_get(c, w)->seq : 0;
         }
         struct node_ix n = node_find(c, e->node_id);
         return node_ok(n) ? node_get(c, n)->seq : 0;

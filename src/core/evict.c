@@ -43,7 +43,7 @@ void evict_begin(struct core *c, struct node_ix ix, bool paced)
         }
 }
 
-static bool evictable(const struct core *c, const struct node *n, const struct workload *w)
+static bool evictable(const struct core *c, const struct node *n, const struct unit *w)
 {
         if (w->desired == PB__DESIRED_STATE__E__Deleted)
                 return n->given_up; /* else its agent will say that it is gone */
@@ -54,12 +54,12 @@ static bool evictable(const struct core *c, const struct node *n, const struct w
 static size_t evict_from(struct core *c, struct node_ix ix, size_t most)
 {
         const struct node *n = node_get(c, ix);
-        struct workload_ix some[64];
+        struct unit_ix some[64];
         size_t count = 0;
         most = most < ARRAY_LEN(some) ? most : ARRAY_LEN(some);
         if (n->id && (n->given_up || n->tainted == TAINTED_HARD))
-                for (struct workload_ix w = n->units; workload_ok(w) && count < most; w = workload_at(c, w)->node_next)
-                        if (evictable(c, n, workload_at(c, w)))
+                for (struct unit_ix w = n->units; unit_ok(w) && count < most; w = unit_at(c, w)->node_next)
+                        if (evictable(c, n, unit_at(c, w)))
                                 some[count++] = w;
         for (size_t i = 0; i < count; i++) {
                 c->stats.evictions++;

@@ -226,7 +226,7 @@ static void ways_to_fit(struct core *c, Pb__Explanation *x, const struct look *l
 }
 
 /* First of all, its tenant may place more. */
-static void quota_remedy(struct core *c, const struct workload *w, Pb__Explanation *x)
+static void quota_remedy(struct core *c, const struct unit *w, Pb__Explanation *x)
 {
         char **ways = arena_new_n(&c->step, char *, x->n_would_fit_if + 1);
         ways[0] =
@@ -237,7 +237,7 @@ static void quota_remedy(struct core *c, const struct workload *w, Pb__Explanati
         x->n_would_fit_if++;
 }
 
-static void next_step(struct core *c, const struct workload *w, Pb__Explanation *x)
+static void next_step(struct core *c, const struct unit *w, Pb__Explanation *x)
 {
         x->next_at = workload_deadline(c, w);
         if (x->next_at == HEAP_NEVER)
@@ -290,7 +290,7 @@ static const char *text_or(const char *s, const char *otherwise)
 }
 
 /* By what the node was the best one. */
-static const char *best_word(const struct core *c, const struct workload *w)
+static const char *best_word(const struct core *c, const struct unit *w)
 {
         const struct constraints *m = class_of(c, w)->more;
         bool prefers = false;
@@ -304,7 +304,7 @@ static const char *best_word(const struct core *c, const struct workload *w)
 }
 
 /* Labels, taints and neighbours may change while it runs. It stays where it is, as that needs no new start; but people should know. */
-static const char *no_longer_fits(struct core *c, const struct workload *w, const struct look *looks, size_t n)
+static const char *no_longer_fits(struct core *c, const struct unit *w, const struct look *looks, size_t n)
 {
         const uint64_t ignored_while_it_runs = UINT64_C(1) << PB__REASON__E__label_mismatch |
                                                UINT64_C(1) << PB__REASON__E__taint_not_tolerated |
@@ -319,7 +319,7 @@ static const char *no_longer_fits(struct core *c, const struct workload *w, cons
         return "";
 }
 
-static char *summary(struct core *c, const struct workload *w, const Pb__Explanation *x)
+static char *summary(struct core *c, const struct unit *w, const Pb__Explanation *x)
 {
         struct arena *a = &c->step;
         const char *node = node_ok(w->node) ? node_at(c, w->node)->id : w->lost_node;
@@ -355,7 +355,7 @@ static char *summary(struct core *c, const struct workload *w, const Pb__Explana
         }
 }
 
-static void last_failure(const struct workload *w, Pb__LastFailure *ret, Pb__IntValue *exit_code, Pb__IntValue *signal)
+static void last_failure(const struct unit *w, Pb__LastFailure *ret, Pb__IntValue *exit_code, Pb__IntValue *signal)
 {
         exit_code->value = w->exit_code;
         signal->value = w->signal;
@@ -368,7 +368,7 @@ static void last_failure(const struct workload *w, Pb__LastFailure *ret, Pb__Int
 
 void read_explain(struct core *c, const Pb__WorkloadRef *req)
 {
-        struct workload_ix ix;
+        struct unit_ix ix;
         struct err err;
         if (workload_lookup(c, req->id, &ix, &err) < 0) {
                 reply_error(c, &err);
@@ -376,7 +376,7 @@ void read_explain(struct core *c, const Pb__WorkloadRef *req)
         }
         if (c->ranks_stale)
                 ranks_refresh(c);
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         const struct definition *d = definition_of(c, w);
         const struct class *k = class_of(c, w);
         bool holds = w->holds;
@@ -434,7 +434,7 @@ void read_explain(struct core *c, const Pb__WorkloadRef *req)
         Pb__IntValue exit_code = PB__INT_VALUE__INIT, signal = PB__INT_VALUE__INIT;
         last_failure(w, &failure, &exit_code, &signal);
         if (w->failure && !w->waiting &&
-            (w->attempts || w->has_exit || w->has_signal || workload_is_finished(w))) /* not why it waits, or waited */
+            (w->attempts || w->has_exit || w->has_signal || unit_is_finished(w))) /* not why it waits, or waited */
                 x.last_failure = &failure;
         x.attempts = w->attempts;
         int32_t limit = workload_retry_limit(c, w);

@@ -27,11 +27,11 @@ static uint32_t port_in_the_way(const struct node *n, const struct constraints *
 
 static const char *port_holder(const struct core *c, const struct node *n, uint32_t port, struct arena *a)
 {
-        for (struct workload_ix w = n->units; workload_ok(w); w = workload_get(c, w)->node_next) {
-                const struct constraints *m = class_of(c, workload_get(c, w))->more;
-                for (uint32_t i = 0; m && workload_get(c, w)->holds && i < m->n_ports; i++)
+        for (struct unit_ix w = n->units; unit_ok(w); w = unit_get(c, w)->node_next) {
+                const struct constraints *m = class_of(c, unit_get(c, w))->more;
+                for (uint32_t i = 0; m && unit_get(c, w)->holds && i < m->n_ports; i++)
                         if (m->ports[i] == port)
-                                return arena_printf(a, "workload %s", workload_get(c, w)->id);
+                                return arena_printf(a, "workload %s", unit_get(c, w)->id);
         }
         return ports_taken(n, &port, 1) ? "an old copy that is not yet proved gone" : "a higher priority, for which others make room there";
 }

@@ -137,9 +137,9 @@ static bool somebody_is_missing(const struct core *c)
                 if (!n->heard_at)
                         return true;
                 for (size_t k = 0; k < n->strangers.len; k++) {
-                        struct workload_ix w = workload_find(c, n->strangers.at[k].id);
+                        struct unit_ix w = workload_find(c, n->strangers.at[k].id);
                         const struct stranger *s = &n->strangers.at[k];
-                        bool exclusive = workload_ok(w) && class_of(c, workload_get(c, w))->exclusive;
+                        bool exclusive = unit_ok(w) && class_of(c, unit_get(c, w))->exclusive;
                         if (may_run(s) && claim_counts(c, s) && (exclusive || token_is_lost(c, s->token_epoch, s->token_seq)))
                                 return true;
                 }
@@ -176,12 +176,12 @@ void fencing_settle(struct core *c)
 
 /* ---- may it start? ------------------------------------------------------------------------------------------------------------------------- */
 
-bool unit_is_movable(const struct core *c, const struct workload *w)
+bool unit_is_movable(const struct core *c, const struct unit *w)
 {
         return class_of(c, w)->exclusive == PB__EXCLUSIVE__E__movable;
 }
 
-bool unit_is_pinned(const struct core *c, const struct workload *w)
+bool unit_is_pinned(const struct core *c, const struct unit *w)
 {
         return class_of(c, w)->exclusive == PB__EXCLUSIVE__E__pinned && node_ok(w->node) && w->holds;
 }
@@ -208,7 +208,7 @@ static void later(const struct core *c, struct fence *f, struct node_ix n, int64
         *f = (struct fence){ .node = n, .until_ms = until, .what = what };
 }
 
-static void look_at_tombstones(const struct core *c, const struct workload *w, struct fence *f)
+static void look_at_tombstones(const struct core *c, const struct unit *w, struct fence *f)
 {
         for (uint32_t t = tombstones_of(c, w->id); t != NONE; t = c->tombstones.at[t].same_next) {
                 const struct tombstone *copy = &c->tombstones.at[t];
@@ -228,7 +228,7 @@ static void look_at_tombstones(const struct core *c, const struct workload *w, s
 }
 
 /* Units of its name that the records do not place there: a store that was put back forgot them. */
-static void look_at_strangers(const struct core *c, const struct workload *w, struct fence *f)
+static void look_at_strangers(const struct core *c, const struct unit *w, struct fence *f)
 {
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 const struct node *n = &c->nodes.at[i];
@@ -239,7 +239,7 @@ static void look_at_strangers(const struct core *c, const struct workload *w, st
         }
 }
 
-bool exclusive_is_held_back(const struct core *c, const struct workload *w, struct fence *ret)
+bool exclusive_is_held_back(const struct core *c, const struct unit *w, struct fence *ret)
 {
         struct fence f = { .node = NODE_NONE };
         if (!class_of(c, w)->exclusive || w->desired != PB__DESIRED_STATE__E__Running)
@@ -258,15 +258,15 @@ bool exclusive_is_held_back(const struct core *c, const struct workload *w, stru
         return f.what != NULL;
 }
 
-void fence_ask_again(struct core *c, struct workload_ix ix)
+void fence_ask_again(struct core *c, struct unit_ix ix)
 {
-        const struct workload *w = workload_at(c, ix);
+        const struct unit *w = unit_at(c, ix);
         struct fence f;
         bool launched = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating;
         if (!launched || !exclusive_is_held_back(c, w, &f))
                 return;
         int64_t at = c->now_ms + c->opt.launch_grace_ms, until = f.until_ms > c->now_ms ? f.until_ms : c->now_ms + 1;
-        heap_set(&c->workload_deadlines, ix.v, until < at ? until : at);
+        heap_set(&c->unit_deadlines, ix.v, until < at ? until : at);
 }
 
 uint32_t exclusive_waiting(const struct core *c)
@@ -274,18 +274,18 @@ uint32_t exclusive_waiting(const struct core *c)
         uint32_t count = 0;
         for (uint32_t d = 0; c->fencing.lease_ms && d < c->definitions.len; d++)
                 if (c->definitions.at[d].data && c->definitions.at[d].exclusive)
-                        for (struct workload_ix w = c->definitions.at[d].users; workload_ok(w); w = workload_get(c, w)->same_next)
-                                count += exclusive_is_held_back(c, workload_get(c, w), NULL) && !workload_get(c, w)->reported;
+                        for (struct unit_ix w = c->definitions.at[d].users; unit_ok(w); w = unit_get(c, w)->same_next)
+                                count += exclusive_is_held_back(c, unit_get(c, w), NULL) && !unit_get(c, w)->reported;
         return count;
 }
 
 const char *exclusive_waits_for(const struct core *c, struct node_ix n)
 {
         for (uint32_t t = node_get(c, n)->tombstones; t != NONE; t = c->tombstones.at[t].next) {
-                struct workload_ix w = workload_find(c, c->tombstones.at[t].workload_id);
+                struct unit_ix w = workload_find(c, c->tombstones.at[t].workload_id);
                 struct fence f;
-                if (workload_ok(w) && exclusive_is_held_back(c, workload_get(c, w), &f))
-                        return workload_get(c, w)->id;
+                if (unit_ok(w) && exclusive_is_held_back(c, unit_get(c, w), &f))
+                        return unit_get(c, w)->id;
         }
         return NULL;
 }
@@ -302,10 +302,10 @@ static void refuse(struct core *c, const char *msg, const char *detail, const ch
 /* Those whose copies there stood in their way go on. */
 void fence_let_go_on(struct core *c, struct node_ix n)
 {
-        ARRAY(struct workload_ix) waiting = { 0 };
+        ARRAY(struct unit_ix) waiting = { 0 };
         for (uint32_t t = node_at(c, n)->tombstones; t != NONE; t = c->tombstones.at[t].next) {
-                struct workload_ix w = workload_find(c, c->tombstones.at[t].workload_id);
-                if (workload_ok(w) && class_of(c, workload_at(c, w))->exclusive && !workload_at(c, w)->reported)
+                struct unit_ix w = workload_find(c, c->tombstones.at[t].workload_id);
+                if (unit_ok(w) && class_of(c, unit_at(c, w))->exclusive && !unit_at(c, w)->reported)
                         *array_push(&waiting) = w;
         }
         for (size_t i = 0; i < waiting.len; i++)
@@ -358,9 +358,9 @@ const char *wrong_release(const struct core *c, const Pb__Event *e)
         return tombstone_count(c, e->workload_id) ? NULL : "there is no earlier copy of it";
 }
 
-void apply_release(struct core *c, struct workload_ix ix)
+void apply_release(struct core *c, struct unit_ix ix)
 {
-        for (uint32_t t = tombstones_of(c, workload_at(c, ix)->id); t != NONE; t = c->tombstones.at[t].same_next) {
+        for (uint32_t t = tombstones_of(c, unit_at(c, ix)->id); t != NONE; t = c->tombstones.at[t].same_next) {
                 c->tombstones.at[t].released = true;
                 save_tombstone(c, t);
         }
@@ -368,10 +368,10 @@ void apply_release(struct core *c, struct workload_ix ix)
 
 void decide_release(struct core *c, const Pb__WorkloadRef *req)
 {
-        struct workload_ix ix = to_change(c, req->id, req->if_match, req->check_index);
-        if (!workload_ok(ix))
+        struct unit_ix ix = to_change(c, req->id, req->if_match, req->check_index);
+        if (!unit_ok(ix))
                 return;
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         bool stuck = node_ok(w->node) && w->holds && node_at(c, w->node)->status == PB__NODE_STATUS__E__NotReady;
         if (!class_of(c, w)->exclusive) {
                 refuse(c, fmt("workload %s is not exclusive", w->id), NULL, "it moves by itself; berth explain says what it waits for");
@@ -389,19 +389,19 @@ void decide_release(struct core *c, const Pb__WorkloadRef *req)
         }
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__UnitReleased;
-        e.workload_id = workload_at(c, ix)->id;
+        e.workload_id = unit_at(c, ix)->id;
         e.message = "an operator said that no earlier copy of it runs any more";
         emit(c, &e);
         if (stuck)
                 mark_dirty(c, ix);
-        else if (!workload_at(c, ix)->reported)
+        else if (!unit_at(c, ix)->reported)
                 unit_send(c, ix);
         reply_workload(c, ix, false);
 }
 
 /* ---- for people ---------------------------------------------------------------------------------------------------------------------------- */
 
-void fence_shown(const struct core *c, const struct workload *w, struct arena *a, Pb__WorkloadStatus *status)
+void fence_shown(const struct core *c, const struct unit *w, struct arena *a, Pb__WorkloadStatus *status)
 {
         struct fence f;
         char until[TIME_TEXT_LEN];
@@ -413,7 +413,7 @@ void fence_shown(const struct core *c, const struct workload *w, struct arena *a
                          f.what, f.until_ms == INT64_MAX ? "" : "; until ", f.until_ms == INT64_MAX ? "" : time_format(until, f.until_ms));
 }
 
-static void explain_pinned(struct core *c, const struct workload *w, Pb__Explanation *x)
+static void explain_pinned(struct core *c, const struct unit *w, Pb__Explanation *x)
 {
         const struct node *n = node_get(c, w->node);
         if (n->status == PB__NODE_STATUS__E__Ready)
@@ -425,7 +425,7 @@ static void explain_pinned(struct core *c, const struct workload *w, Pb__Explana
         x->next_at = 0;
 }
 
-void explain_exclusive(struct core *c, const struct workload *w, Pb__Explanation *x)
+void explain_exclusive(struct core *c, const struct unit *w, Pb__Explanation *x)
 {
         struct fence f;
         if (unit_is_pinned(c, w))

@@ -59,14 +59,14 @@ const char *wrong_node_event(struct core *c, const Pb__Event *e)
         if (e->type == PB__EVENT_TYPE__E__NodeTainted && (!e->node || !taints_are_sane(e->node)))
                 return "the taints are missing or out of range";
         if (e->type == PB__EVENT_TYPE__E__NodeForgotten)
-                for (struct workload_ix w = node_get(c, n)->units; workload_ok(w); w = workload_get(c, w)->node_next)
-                        if (workload_get(c, w)->holds || workload_get(c, w)->desired == PB__DESIRED_STATE__E__Deleted)
+                for (struct unit_ix w = node_get(c, n)->units; unit_ok(w); w = unit_get(c, w)->node_next)
+                        if (unit_get(c, w)->holds || unit_get(c, w)->desired == PB__DESIRED_STATE__E__Deleted)
                                 return "the forgotten node had units";
         return NULL;
 }
 
 /* Leaves a tombstone on its node. */
-static const char *wrong_farewell(const struct core *c, const struct workload *w)
+static const char *wrong_farewell(const struct core *c, const struct unit *w)
 {
         if (!node_ok(w->node))
                 return "the workload is on no node";
@@ -74,19 +74,19 @@ static const char *wrong_farewell(const struct core *c, const struct workload *w
 }
 
 /* A new definition on the node where the old one holds its own amounts. */
-static const char *wrong_application(const struct core *c, const Pb__Event *e, struct workload_ix ix)
+static const char *wrong_application(const struct core *c, const Pb__Event *e, struct unit_ix ix)
 {
         const char *why = str_empty(e->workload_id) ? "it names no workload" : wrong_definition(e->workload);
-        if (why || !workload_ok(ix) || !workload_get(c, ix)->holds)
+        if (why || !unit_ok(ix) || !unit_get(c, ix)->holds)
                 return why;
-        const struct workload *w = workload_get(c, ix);
+        const struct unit *w = unit_get(c, ix);
         if (!ports_fit_in_place(c, w, e->workload))
                 return "a host port is taken there";
         struct amounts others = amounts_sub(node_get(c, w->node)->ledger.reserved, class_of(c, w)->need);
         return amounts_can_add(others, amounts_of(e->workload->resources)) ? NULL : "the node's amounts would overflow";
 }
 
-static const char *wrong_placement(const struct core *c, const Pb__Event *e, const struct workload *w)
+static const char *wrong_placement(const struct core *c, const Pb__Event *e, const struct unit *w)
 {
         struct node_ix n = node_find(c, e->node_id);
         if (!e->placement || !e->token || !node_ok(n))
@@ -105,7 +105,7 @@ static const char *wrong_placement(const struct core *c, const Pb__Event *e, con
 }
 
 /* A copy ended, or began: (R1), (R2) and (W2) must hold afterwards. */
-static const char *wrong_outcome(const struct core *c, const Pb__Event *e, const struct workload *w)
+static const char *wrong_outcome(const struct core *c, const Pb__Event *e, const struct unit *w)
 {
         bool waits = e->type == PB__EVENT_TYPE__E__RetryScheduled;
         if (e->retry && (e->retry->attempts < 0 || e->retry->attempts > workload_retry_limit(c, w)))
@@ -116,7 +116,7 @@ static const char *wrong_outcome(const struct core *c, const Pb__Event *e, const
 }
 
 /* One that is known, newer than its record (restore.c). */
-static const char *wrong_catching_up(const struct core *c, const Pb__Event *e, const struct workload *w, struct node_ix n)
+static const char *wrong_catching_up(const struct core *c, const Pb__Event *e, const struct unit *w, struct node_ix n)
 {
         Pb__UnitStatus u = PB__UNIT_STATUS__INIT;
         u.token = e->token;
@@ -131,7 +131,7 @@ static const char *wrong_catching_up(const struct core *c, const Pb__Event *e, c
         return amounts_can_add(others, amounts_of(e->workload->resources)) ? NULL : "the node's amounts would overflow";
 }
 
-static const char *wrong_adoption(const struct core *c, const Pb__Event *e, struct workload_ix ix)
+static const char *wrong_adoption(const struct core *c, const Pb__Event *e, struct unit_ix ix)
 {
         struct node_ix n = node_find(c, e->node_id);
         const char *why = str_empty(e->workload_id) ? "it names no workload" : wrong_definition(e->workload);
@@ -139,8 +139,8 @@ static const char *wrong_adoption(const struct core *c, const Pb__Event *e, stru
                 return why;
         if (!node_ok(n) || !e->token || tombstone_find(c, n, e->workload_id) != NONE || !e->workload->desired_state)
                 return "the adopted workload's node, token or wish is not known";
-        if (workload_ok(ix))
-                return wrong_catching_up(c, e, workload_get(c, ix), n);
+        if (unit_ok(ix))
+                return wrong_catching_up(c, e, unit_get(c, ix), n);
         if (e->token->epoch > c->epoch || (e->token->epoch == c->epoch && e->token->seq >= e->seq))
                 return "its token is of an event to come";
         if (host_port_is_taken(node_get(c, n), e->workload))
@@ -151,16 +151,16 @@ static const char *wrong_adoption(const struct core *c, const Pb__Event *e, stru
 
 const char *wrong_workload_event(struct core *c, const Pb__Event *e)
 {
-        struct workload_ix ix = workload_find(c, e->workload_id);
+        struct unit_ix ix = workload_find(c, e->workload_id);
         if (e->type == PB__EVENT_TYPE__E__WorkloadApplied)
                 return wrong_application(c, e, ix);
         if (e->type == PB__EVENT_TYPE__E__WorkloadAdopted)
                 return wrong_adoption(c, e, ix);
-        if (!workload_ok(ix))
+        if (!unit_ok(ix))
                 return "it names an unknown workload";
         if (e->type == PB__EVENT_TYPE__E__WorkloadRelabelled)
                 return wrong_application(c, e, ix);
-        const struct workload *w = workload_get(c, ix);
+        const struct unit *w = unit_get(c, ix);
         if (e->token && e->token->seq > e->seq)
                 return "its token is of an event to come";
         if (e->type == PB__EVENT_TYPE__E__WorkloadDeleted)

@@ -41,7 +41,7 @@ struct node_ix node_add(struct core *c, const char *id)
                 n.v = (uint32_t)c->nodes.len - 1;
         }
         *node_at(c, n) = (struct node){ .id = mem_strdup(id),
-                                        .units = WORKLOAD_NONE,
+                                        .units = UNIT_NONE,
                                         .tombstones = NONE,
                                         .status = PB__NODE_STATUS__E__Ready,
                                         .wish = PB__NODE_WISH__E__schedulable };
@@ -361,11 +361,11 @@ static void emit_ready(struct core *c, struct node_ix ix, const char *how)
 /* Those that looked for another node stay, if there is no longer a reason to leave. */
 void need_not_move(struct core *c, struct node_ix ix)
 {
-        for (struct workload_ix w = node_at(c, ix)->units; workload_ok(w) && !node_evacuates(c, ix); w = workload_at(c, w)->node_next)
-                if (workload_at(c, w)->waiting && !unit_must_leave(c, workload_at(c, w))) {
+        for (struct unit_ix w = node_at(c, ix)->units; unit_ok(w) && !node_evacuates(c, ix); w = unit_at(c, w)->node_next)
+                if (unit_at(c, w)->waiting && !unit_must_leave(c, unit_at(c, w))) {
                         waiting_remove(c, w);
                         mark_dirty(c, w);
-                } else if (workload_at(c, w)->phase == PB__PHASE__E__Pending)
+                } else if (unit_at(c, w)->phase == PB__PHASE__E__Pending)
                         mark_dirty(c, w); /* it had yet to leave, at the pace of evict.c: it is started here */
 }
 
@@ -590,10 +590,10 @@ void decide_reachable(struct core *c, uint64_t session)
         plan_send(c, ix);
 }
 
-void decide_mismatch(struct core *c, struct workload_ix ix, const char *message)
+void decide_mismatch(struct core *c, struct unit_ix ix, const char *message)
 {
-        Pb__WorkloadType__E type = (Pb__WorkloadType__E)definition_of(c, workload_at(c, ix))->type;
-        struct node *n = node_at(c, workload_at(c, ix)->node);
+        Pb__WorkloadType__E type = (Pb__WorkloadType__E)definition_of(c, unit_at(c, ix))->type;
+        struct node *n = node_at(c, unit_at(c, ix)->node);
         const char *name = json_enum_name(&pb__workload_type__e__descriptor, (int)type);
         char *text = arena_printf(&c->step, "runtime for %s unavailable on agent: %s", name ? name : "?", message);
         if (!(n->unsupported_bits & type_bit(type))) {
@@ -699,9 +699,9 @@ void decide_node_forget(struct core *c, const Pb__NodeRef *req)
                 return;
         }
         const char *holder = exclusive_waits_for(c, ix);
-        for (struct workload_ix w = n->units; !holder && workload_ok(w); w = workload_at(c, w)->node_next)
-                if (workload_at(c, w)->holds && class_of(c, workload_at(c, w))->exclusive)
-                        holder = workload_at(c, w)->id;
+        for (struct unit_ix w = n->units; !holder && unit_ok(w); w = unit_at(c, w)->node_next)
+                if (unit_at(c, w)->holds && class_of(c, unit_at(c, w))->exclusive)
+                        holder = unit_at(c, w)->id;
         if (holder) {
                 err_set(&err, ERR_CONFLICT, .msg = "an exclusive workload waits until nothing of it can run on this node",
                         .detail = fmt("%s: %s", n->id, holder), .hint = fmt("if that machine is surely off: berth node fence %s", n->id));
@@ -801,10 +801,10 @@ static void forget(struct core *c, struct node_ix ix)
         struct node *n = node_at(c, ix);
         while (n->tombstones != NONE)
                 tombstone_remove(c, n->tombstones);
-        while (workload_ok(n->units)) { /* only finished ones: see decide_node_forget() */
-                struct workload_ix w = n->units;
-                text_set(&workload_at(c, w)->lost_node, n->id);
-                workload_unassign(c, w);
+        while (unit_ok(n->units)) { /* only finished ones: see decide_node_forget() */
+                struct unit_ix w = n->units;
+                text_set(&unit_at(c, w)->lost_node, n->id);
+                unit_unassign(c, w);
                 save_workload(c, w);
         }
         record_removed(c, RECORD_NODE, n->id);
@@ -820,9 +820,9 @@ void apply_node_event(struct core *c, const Pb__Event *e)
                 must(t != NONE, "N4: a removed unit had a tombstone");
                 tombstone_remove(c, t);
                 save_node(c, ix);
-                struct workload_ix w = workload_find(c, e->workload_id);
-                if (workload_ok(w)) { /* the event is part of its history */
-                        workload_at(c, w)->seq = e->seq;
+                struct unit_ix w = workload_find(c, e->workload_id);
+                if (unit_ok(w)) { /* the event is part of its history */
+                        unit_at(c, w)->seq = e->seq;
                         save_workload(c, w);
                 }
                 return;

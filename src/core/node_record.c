@@ -139,10 +139,10 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
                 for (size_t i = 0; i < n->strangers.len && r.n_strangers < ARRAY_LEN(strangers); i++)
                         if (!n->strangers.at[i].leaves)
                                 strangers[r.n_strangers++] = n->strangers.at[i].id;
-                for (struct workload_ix w = c->lost.len ? n->units : WORKLOAD_NONE; workload_ok(w) && r.n_strangers < ARRAY_LEN(strangers);
-                     w = workload_get(c, w)->node_next)
-                        if (workload_get(c, w)->claimed) /* what runs there is not what the record knows */
-                                strangers[r.n_strangers++] = workload_get(c, w)->id;
+                for (struct unit_ix w = c->lost.len ? n->units : UNIT_NONE; unit_ok(w) && r.n_strangers < ARRAY_LEN(strangers);
+                     w = unit_get(c, w)->node_next)
+                        if (unit_get(c, w)->claimed) /* what runs there is not what the record knows */
+                                strangers[r.n_strangers++] = unit_get(c, w)->id;
         }
         return pb_pack_arena(a, &r.base, ret_len);
 }

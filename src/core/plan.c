@@ -146,10 +146,10 @@ static void speak(struct plan *p, const struct word *w)
         u.workload_id = w->workload_id;
         u.token = &token;
         u.state = w->state;
-        struct workload_ix ix = workload_find(p->c, w->workload_id);
+        struct unit_ix ix = workload_find(p->c, w->workload_id);
         if (w->state == PB__ACTUAL_STATE__E__Running) {
                 u.started_at = p->c->now_ms;
-                u.revision_id = workload_ok(ix) ? workload_at(p->c, ix)->revision : "";
+                u.revision_id = unit_ok(ix) ? unit_at(p->c, ix)->revision : "";
         }
         Pb__UnitReport report = PB__UNIT_REPORT__INIT;
         report.units = units;
@@ -186,8 +186,8 @@ static void finish_what_is_under_way(struct plan *p)
                 const struct node *n = &c->nodes.at[i];
                 if (!n->id || !n->session)
                         continue;
-                for (struct workload_ix ix = n->units; workload_ok(ix); ix = workload_get(c, ix)->node_next) {
-                        const struct workload *w = workload_get(c, ix);
+                for (struct unit_ix ix = n->units; unit_ok(ix); ix = unit_get(c, ix)->node_next) {
+                        const struct unit *w = unit_get(c, ix);
                         bool starts = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating;
                         bool ends = w->desired == PB__DESIRED_STATE__E__Deleted ||
                                     (w->desired == PB__DESIRED_STATE__E__Stopped && w->phase != PB__PHASE__E__Stopped && w->holds);
@@ -204,7 +204,7 @@ static void finish_what_is_under_way(struct plan *p)
 }
 
 /* It is to leave its node, fits nowhere else, and so runs on where it is. */
-static bool runs_on(const struct plan *p, const struct workload *w)
+static bool runs_on(const struct plan *p, const struct unit *w)
 {
         return w->waiting && w->phase == PB__PHASE__E__Running && node_ok(w->node) && !is_lost(p, w->node) &&
                node_get(p->c, w->node)->status != PB__NODE_STATUS__E__NotReady;
@@ -215,8 +215,8 @@ static bool runs_on(const struct plan *p, const struct workload *w)
 static void look(struct plan *p)
 {
         struct core *c = p->c;
-        for (uint32_t i = 0; i < c->workloads.len; i++) {
-                const struct workload *w = &c->workloads.at[i];
+        for (uint32_t i = 0; i < c->units.len; i++) {
+                const struct unit *w = &c->units.at[i];
                 struct seen *s = array_push(&p->before);
                 s->node = NODE_NONE;
                 if (!w->id)
@@ -282,7 +282,7 @@ static bool same_node(struct node_ix a, struct node_ix b)
 }
 
 /* -1: nothing worth telling. */
-static int kind_of_change(const struct plan *p, const struct seen *s, const struct workload *w)
+static int kind_of_change(const struct plan *p, const struct seen *s, const struct unit *w)
 {
         if (!s->id)
                 return w->waiting ? PENDING : CREATE;
@@ -303,7 +303,7 @@ static int kind_of_change(const struct plan *p, const struct seen *s, const stru
         return -1;
 }
 
-static Pb__Reason__E why_moved(const struct plan *p, const struct seen *s, const struct workload *w)
+static Pb__Reason__E why_moved(const struct plan *p, const struct seen *s, const struct unit *w)
 {
         const struct node *from = node_get(p->c, s->node);
         if (from->status == PB__NODE_STATUS__E__NotReady)
@@ -313,7 +313,7 @@ static Pb__Reason__E why_moved(const struct plan *p, const struct seen *s, const
         return str_eq(s->revision, w->revision) ? w->placed_reason : PB__REASON__E__spec_changed;
 }
 
-static void compare_workload(struct plan *p, const struct seen *s, const struct workload *w)
+static void compare_workload(struct plan *p, const struct seen *s, const struct unit *w)
 {
         int kind = kind_of_change(p, s, w);
         if (kind < 0)
@@ -344,8 +344,8 @@ static void compare_workloads(struct plan *p)
 {
         struct core *c = p->c;
         static const struct seen nothing = { .node = NODE_NONE };
-        for (uint32_t i = 0; i < c->workloads.len; i++) {
-                const struct workload *w = &c->workloads.at[i];
+        for (uint32_t i = 0; i < c->units.len; i++) {
+                const struct unit *w = &c->units.at[i];
                 const struct seen *s = i < p->before.len ? &p->before.at[i] : &nothing;
                 bool same = s->id && w->id && strcmp(s->id, w->id) == 0;
                 if (s->id && !same) {
@@ -358,7 +358,7 @@ static void compare_workloads(struct plan *p)
                 }
                 if (w->id)
                         compare_workload(p, same ? s : &nothing, w);
-                w = &c->workloads.at[i]; /* explaining is a step: it may have moved */
+                w = &c->units.at[i]; /* explaining is a step: it may have moved */
                 p->out.pending_after += w->id && w->waiting && !runs_on(p, w);
         }
 }

@@ -83,12 +83,11 @@ void policy_fill(struct core *c, Pb__ClusterInfo *info)
                 const char *what = d->data && d->asks ? beyond(c, d, &unpacked) : NULL;
                 if (!what)
                         continue;
-                for (struct workload_ix w = d->users; workload_ok(w) && info->beyond_policy < COUNTED_MAX;
-                     w = workload_get(c, w)->same_next) {
+                for (struct unit_ix w = d->users; unit_ok(w) && info->beyond_policy < COUNTED_MAX; w = unit_get(c, w)->same_next) {
                         info->beyond_policy++;
                         if (info->n_beyond_policy_ids < LISTED_MAX)
                                 info->beyond_policy_ids[info->n_beyond_policy_ids++] =
-                                    arena_printf(&c->step, "%s (%s)", workload_get(c, w)->id, what);
+                                    arena_printf(&c->step, "%s (%s)", unit_get(c, w)->id, what);
                 }
         }
 }

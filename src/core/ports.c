@@ -94,7 +94,7 @@ bool host_port_is_taken(const struct node *n, const Pb__Workload *w)
         return false;
 }
 
-bool ports_fit_in_place(const struct core *c, const struct workload *w, const Pb__Workload *asked)
+bool ports_fit_in_place(const struct core *c, const struct unit *w, const Pb__Workload *asked)
 {
         const struct constraints *mine = class_of(c, w)->more;
         for (size_t i = 0; asked->spec && i < asked->spec->n_ports; i++) {

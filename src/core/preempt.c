@@ -63,12 +63,12 @@ static bool somebody_is_lower(const struct core *c, int32_t priority)
         return c->priorities.len && c->priorities.at[0].priority < priority;
 }
 
-static bool moved_lately(const struct core *c, const struct workload *w)
+static bool moved_lately(const struct core *c, const struct unit *w)
 {
         return w->preempted_at && !MUTANT(preempt_without_grace) && c->now_ms - w->preempted_at < c->opt.preempt_grace_ms;
 }
 
-void preempt_wanted(struct core *c, const struct workload *w)
+void preempt_wanted(struct core *c, const struct unit *w)
 {
         if (node_ok(w->nominated) || unit_is_pinned(c, w) || c->opt.preempt_per_minute <= 0 ||
             !somebody_is_lower(c, class_of(c, w)->priority))
@@ -90,9 +90,9 @@ static void keep_room(struct core *c, struct node_ix n, const struct class *k, b
         c->capacity_change = change;
 }
 
-void nominate(struct core *c, struct workload_ix ix, struct node_ix n)
+void nominate(struct core *c, struct unit_ix ix, struct node_ix n)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (node_ok(w->nominated)) {
                 keep_room(c, w->nominated, class_of(c, w), false);
                 class_of(c, w)->n_nominated--;
@@ -112,17 +112,17 @@ void nominate(struct core *c, struct workload_ix ix, struct node_ix n)
         *array_push(&c->nominated) = ix;
 }
 
-struct node_ix nomination_aside(struct core *c, struct workload_ix ix)
+struct node_ix nomination_aside(struct core *c, struct unit_ix ix)
 {
-        struct node_ix n = workload_at(c, ix)->nominated;
+        struct node_ix n = unit_at(c, ix)->nominated;
         if (node_ok(n))
-                keep_room(c, n, class_of(c, workload_at(c, ix)), false);
+                keep_room(c, n, class_of(c, unit_at(c, ix)), false);
         return n;
 }
 
-void nomination_back(struct core *c, struct workload_ix ix)
+void nomination_back(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (node_ok(w->nominated))
                 keep_room(c, w->nominated, class_of(c, w), true);
 }
@@ -130,7 +130,7 @@ void nomination_back(struct core *c, struct workload_ix ix)
 void nominations_leave(struct core *c, struct node_ix n)
 {
         for (size_t i = c->nominated.len; i > 0; i--)
-                if (workload_at(c, c->nominated.at[i - 1])->nominated.v == n.v)
+                if (unit_at(c, c->nominated.at[i - 1])->nominated.v == n.v)
                         nominate(c, c->nominated.at[i - 1], NODE_NONE);
 }
 
@@ -147,7 +147,7 @@ static struct amounts soon_free(const struct core *c, const struct node *n)
 static void review_nominations(struct core *c)
 {
         for (size_t i = c->nominated.len; i > 0; i--) {
-                const struct workload *w = workload_at(c, c->nominated.at[i - 1]);
+                const struct unit *w = unit_at(c, c->nominated.at[i - 1]);
                 const struct node *n = node_at(c, w->nominated);
                 bool hope = node_takes_units(c, n) && n->n_tombstones && c->now_ms - w->nominated_at < SOON_MS;
                 if (!hope)
@@ -158,7 +158,7 @@ static void review_nominations(struct core *c)
 /* ---- who makes room ---------------------------------------------------------------------------------------------------------------------------- */
 
 struct victim {
-        struct workload_ix w;
+        struct unit_ix w;
         int32_t priority;
         uint32_t size; /* its share of the node */
         const char *id;
@@ -187,8 +187,8 @@ static struct victim *lower_ones(struct core *c, struct node_ix n, int32_t prior
         const struct node *node = node_at(c, n);
         struct victim *all = arena_new_n(&c->step, struct victim, node->n_units + 1);
         *ret_n = 0;
-        for (struct workload_ix w = node->units; workload_ok(w); w = workload_at(c, w)->node_next) {
-                const struct workload *u = workload_at(c, w);
+        for (struct unit_ix w = node->units; unit_ok(w); w = unit_at(c, w)->node_next) {
+                const struct unit *u = unit_at(c, w);
                 const struct class *k = class_of(c, u);
                 if (!u->holds || u->desired == PB__DESIRED_STATE__E__Deleted || k->priority >= priority + MUTANT(preempt_equals) ||
                     moved_lately(c, u) || unit_is_pinned(c, u))
@@ -201,9 +201,9 @@ static struct victim *lower_ones(struct core *c, struct node_ix n, int32_t prior
         return all;
 }
 
-static bool has_port_of(const struct core *c, struct workload_ix w, const struct constraints *wanted)
+static bool has_port_of(const struct core *c, struct unit_ix w, const struct constraints *wanted)
 {
-        const struct constraints *m = class_of(c, workload_get(c, w))->more;
+        const struct constraints *m = class_of(c, unit_get(c, w))->more;
         for (uint32_t i = 0; m && wanted && i < m->n_ports; i++)
                 for (uint32_t p = 0; p < wanted->n_ports; p++)
                         if (m->ports[i] == wanted->ports[p])
@@ -234,10 +234,10 @@ static bool neighbours_stay_right(struct core *c, const struct room *r, const st
         if (!c->classes.at[d->class].more)
                 return true;
         for (size_t i = 0; i < r->n; i++)
-                counts_unit_quietly(c, workload_at(c, r->victims[i].w), -1);
+                counts_unit_quietly(c, unit_at(c, r->victims[i].w), -1);
         bool right = !constraints_against(c, r->node, d);
         for (size_t i = 0; i < r->n; i++)
-                counts_unit_quietly(c, workload_at(c, r->victims[i].w), 1);
+                counts_unit_quietly(c, unit_at(c, r->victims[i].w), 1);
         return right;
 }
 
@@ -250,14 +250,14 @@ static bool make_room(struct core *c, struct node_ix n, const struct definition 
         struct victim *all = lower_ones(c, n, k->priority, &count);
         struct amounts room = amounts_add(node_room(node), soon_free(c, node));
         for (size_t i = 0; i < count; i++)
-                room = amounts_add(room, class_of(c, workload_at(c, all[i].w))->need);
+                room = amounts_add(room, class_of(c, unit_at(c, all[i].w))->need);
         if (!amounts_fit(k->need, room) || !ports_can_be_freed(c, node, k->more, all, count))
                 return false;
         ret->node = n;
         ret->n = 0;
         ret->highest = INT32_MIN;
         for (size_t i = 0; i < count; i++) {
-                struct amounts without = amounts_sub(room, class_of(c, workload_at(c, all[i].w))->need);
+                struct amounts without = amounts_sub(room, class_of(c, unit_at(c, all[i].w))->need);
                 if (amounts_fit(k->need, without) && !has_port_of(c, all[i].w, k->more)) {
                         room = without; /* it may stay */
                         continue;
@@ -282,10 +282,10 @@ static bool better_room(const struct core *c, const struct room *a, const struct
         return node_get(c, a->node)->rank < node_get(c, b->node)->rank;
 }
 
-static bool find_room(struct core *c, struct workload_ix ix, struct room *best)
+static bool find_room(struct core *c, struct unit_ix ix, struct room *best)
 {
         const uint64_t can_be_freed = BIT(cpu_insufficient) | BIT(memory_insufficient) | BIT(disk_insufficient) | BIT(port_taken);
-        const struct workload *w = workload_at(c, ix);
+        const struct unit *w = unit_at(c, ix);
         const struct definition *d = definition_of(c, w);
         struct room *here = arena_new(&c->step, struct room);
         bool found = false;
@@ -311,28 +311,28 @@ static bool find_room(struct core *c, struct workload_ix ix, struct room *best)
 
 /* ---- rounds -------------------------------------------------------------------------------------------------------------------------------------- */
 
-static void move_away(struct core *c, struct workload_ix victim, const struct workload *for_whom, int32_t priority)
+static void move_away(struct core *c, struct unit_ix victim, const struct unit *for_whom, int32_t priority)
 {
-        must(class_of(c, workload_at(c, victim))->priority < priority || MUTANT(preempt_equals), "P7: only lower priorities make room");
+        must(class_of(c, unit_at(c, victim))->priority < priority || MUTANT(preempt_equals), "P7: only lower priorities make room");
         waiting_remove(c, victim);
         c->stats.preemptions++;
         c->preempt_used++;
         emit_rescheduled(c, victim, PB__REASON__E__preempted,
                          arena_printf(&c->step, "made room for %s (priority %d, its own is %d)", for_whom->id, priority,
-                                      class_of(c, workload_at(c, victim))->priority));
+                                      class_of(c, unit_at(c, victim))->priority));
         mark_dirty(c, victim);
 }
 
-static void take_room(struct core *c, struct workload_ix ix, const struct room *r)
+static void take_room(struct core *c, struct unit_ix ix, const struct room *r)
 {
         struct str who = STR_INIT;
         nominate(c, ix, r->node);
         for (size_t i = 0; i < r->n; i++) {
                 str_addf(&who, "%s%s", i ? ", " : "", r->victims[i].id);
-                move_away(c, r->victims[i].w, workload_at(c, ix), class_of(c, workload_at(c, ix))->priority);
+                move_away(c, r->victims[i].w, unit_at(c, ix), class_of(c, unit_at(c, ix))->priority);
         }
         if (r->n) {
-                struct workload *w = workload_at(c, ix);
+                struct unit *w = unit_at(c, ix);
                 Pb__Event e = PB__EVENT__INIT;
                 e.type = PB__EVENT_TYPE__E__WorkloadPending;
                 e.workload_id = w->id;
@@ -364,9 +364,9 @@ static bool budget_allows(struct core *c, size_t n)
 static bool preempt_for_class(struct core *c, uint32_t ki, unsigned *looks)
 {
         struct room *r = arena_new(&c->step, struct room);
-        for (uint32_t w = c->classes.at[ki].first; w != NONE; w = c->workloads.at[w].wait_next.v) {
-                struct workload_ix ix = { w };
-                if (node_ok(workload_at(c, ix)->nominated) || moved_lately(c, workload_at(c, ix)))
+        for (uint32_t w = c->classes.at[ki].first; w != NONE; w = c->units.at[w].wait_next.v) {
+                struct unit_ix ix = { w };
+                if (node_ok(unit_at(c, ix)->nominated) || moved_lately(c, unit_at(c, ix)))
                         continue;
                 if ((*looks)++ == LOOKS_PER_ROUND || step_is_full(c))
                         return false;

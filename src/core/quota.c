@@ -112,7 +112,7 @@ void tenant_unref(struct core *c, uint32_t t)
         tenant_drop_unused(c, t);
 }
 
-static struct tenant *tenant_of(const struct core *c, const struct workload *w)
+static struct tenant *tenant_of(const struct core *c, const struct unit *w)
 {
         return &c->tenants.at[definition_of(c, w)->tenant];
 }
@@ -128,7 +128,7 @@ static struct usage usage_of_resources(const Pb__Resources *r)
         return u;
 }
 
-static struct usage usage_of_class(const struct core *c, const struct workload *w)
+static struct usage usage_of_class(const struct core *c, const struct unit *w)
 {
         Pb__Resources r = amounts_to_resources(class_of(c, w)->need);
         return usage_of_resources(&r);
@@ -169,7 +169,7 @@ static void room_came(struct core *c, uint32_t i)
         *array_push(&c->tenants_with_room) = i;
 }
 
-static void count(struct core *c, struct workload *w, bool counted, bool runs, bool placed)
+static void count(struct core *c, struct unit *w, bool counted, bool runs, bool placed)
 {
         if (w->counted == counted && w->counted_runs == runs && w->counted_placed == placed)
                 return;
@@ -192,18 +192,18 @@ static void count(struct core *c, struct workload *w, bool counted, bool runs, b
                 room_came(c, i);
 }
 
-void usage_update(struct core *c, struct workload *w)
+void usage_update(struct core *c, struct unit *w)
 {
         if (w->counted_desired)
                 c->by_desired[w->counted_desired]--;
         c->by_desired[w->desired]++;
         w->counted_desired = w->desired;
         bool counted = w->desired != PB__DESIRED_STATE__E__Deleted;
-        bool runs = w->desired == PB__DESIRED_STATE__E__Running && !workload_is_finished(w);
+        bool runs = w->desired == PB__DESIRED_STATE__E__Running && !unit_is_finished(w);
         count(c, w, counted, runs, runs && w->holds);
 }
 
-void usage_drop(struct core *c, struct workload *w)
+void usage_drop(struct core *c, struct unit *w)
 {
         if (w->counted_desired)
                 c->by_desired[w->counted_desired]--;
@@ -253,9 +253,9 @@ static int check_tenant(struct core *c, const char *name, const struct usage *mo
 }
 
 /* A stopped workload that kept its place is not allocated anew when it is started: what is asked before every allocation is asked here. */
-static int check_start_in_place(struct core *c, struct workload_ix ix)
+static int check_start_in_place(struct core *c, struct unit_ix ix)
 {
-        const struct workload *w = workload_at(c, ix);
+        const struct unit *w = unit_at(c, ix);
         if (!w->holds || w->counted_placed)
                 return 0;
         struct usage more = usage_of_class(c, w);
@@ -268,17 +268,17 @@ static uint64_t grows_by(uint64_t after, uint64_t before)
         return after > before ? after - before : 0;
 }
 
-int quota_allows_apply(struct core *c, struct workload_ix ix, const Pb__Workload *asked)
+int quota_allows_apply(struct core *c, struct unit_ix ix, const Pb__Workload *asked)
 {
         Pb__DesiredState__E desired = asked->desired_state;
         struct usage more = usage_of_resources(asked->resources);
         if (!desired)
-                desired = workload_ok(ix) ? (Pb__DesiredState__E)workload_at(c, ix)->desired : PB__DESIRED_STATE__E__Running;
+                desired = unit_ok(ix) ? (Pb__DesiredState__E)unit_at(c, ix)->desired : PB__DESIRED_STATE__E__Running;
         if (desired != PB__DESIRED_STATE__E__Running)
                 more = (struct usage){ { 0 } };
         more.of[0] = 1;
-        if (workload_ok(ix) && strcmp(tenant_of(c, workload_at(c, ix))->name, tenant_name(asked->tenant)) == 0) {
-                const struct workload *w = workload_at(c, ix);
+        if (unit_ok(ix) && strcmp(tenant_of(c, unit_at(c, ix))->name, tenant_name(asked->tenant)) == 0) {
+                const struct unit *w = unit_at(c, ix);
                 struct usage now = usage_of_class(c, w);
                 for (int d = 1; d < DIMENSIONS; d++)
                         more.of[d] = grows_by(more.of[d], w->counted_runs ? now.of[d] : 0);
@@ -290,9 +290,9 @@ int quota_allows_apply(struct core *c, struct workload_ix ix, const Pb__Workload
         return check_tenant(c, asked->tenant, &more);
 }
 
-int quota_allows_run(struct core *c, struct workload_ix ix)
+int quota_allows_run(struct core *c, struct unit_ix ix)
 {
-        const struct workload *w = workload_at(c, ix);
+        const struct unit *w = unit_at(c, ix);
         if (w->counted_runs)
                 return 0;
         struct usage more = usage_of_class(c, w);
@@ -346,8 +346,8 @@ static const char *tenant_that_writes(const struct core *c, const struct input *
                 id = ((const Pb__WorkloadRef *)in->msg)->id;
         else if (in->kind == INPUT_DESIRED)
                 id = ((const Pb__SetDesiredRequest *)in->msg)->id;
-        struct workload_ix ix = workload_find(c, id);
-        return workload_ok(ix) ? tenant_of(c, workload_get(c, ix))->name : NULL;
+        struct unit_ix ix = workload_find(c, id);
+        return unit_ok(ix) ? tenant_of(c, unit_get(c, ix))->name : NULL;
 }
 
 bool rate_refuses(struct core *c, const struct input *in)
@@ -378,7 +378,7 @@ bool rate_refuses_tenant(struct core *c, const char *name)
 
 /* ---- before an allocation ------------------------------------------------------------------------------------------------------------------ */
 
-static int blocked_by(const struct core *c, const struct workload *w)
+static int blocked_by(const struct core *c, const struct unit *w)
 {
         if (w->counted_placed)
                 return -1; /* a move */
@@ -387,12 +387,12 @@ static int blocked_by(const struct core *c, const struct workload *w)
         return exceeded(quota_of(c, tenant_of(c, w)), &tenant_of(c, w)->placed, &more);
 }
 
-bool quota_blocks(const struct core *c, struct workload_ix ix)
+bool quota_blocks(const struct core *c, struct unit_ix ix)
 {
-        return blocked_by(c, workload_get(c, ix)) >= 0;
+        return blocked_by(c, unit_get(c, ix)) >= 0;
 }
 
-char *quota_detail(struct core *c, const struct workload *w)
+char *quota_detail(struct core *c, const struct unit *w)
 {
         const struct tenant *t = tenant_of(c, w);
         int d = blocked_by(c, w);
@@ -405,20 +405,20 @@ char *quota_detail(struct core *c, const struct workload *w)
                             (unsigned long long)more.of[d]);
 }
 
-const char *workload_tenant(const struct core *c, const struct workload *w)
+const char *workload_tenant(const struct core *c, const struct unit *w)
 {
         return tenant_of(c, w)->name;
 }
 
-void tenant_queue_add(struct core *c, struct workload_ix ix)
+void tenant_queue_add(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         struct tenant *t = tenant_of(c, w);
         w->waiting = w->over_quota = true;
-        w->wait_next = WORKLOAD_NONE;
-        w->wait_prev = (struct workload_ix){ t->last };
+        w->wait_next = UNIT_NONE;
+        w->wait_prev = (struct unit_ix){ t->last };
         if (t->last != NONE)
-                c->workloads.at[t->last].wait_next = ix;
+                c->units.at[t->last].wait_next = ix;
         else
                 t->first = ix.v;
         t->last = ix.v;
@@ -426,27 +426,27 @@ void tenant_queue_add(struct core *c, struct workload_ix ix)
         c->n_over_quota++;
 }
 
-void tenant_queue_remove(struct core *c, struct workload_ix ix)
+void tenant_queue_remove(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         struct tenant *t = tenant_of(c, w);
         w->waiting = w->over_quota = false;
-        if (workload_ok(w->wait_prev))
-                workload_at(c, w->wait_prev)->wait_next = w->wait_next;
+        if (unit_ok(w->wait_prev))
+                unit_at(c, w->wait_prev)->wait_next = w->wait_next;
         else
                 t->first = w->wait_next.v;
-        if (workload_ok(w->wait_next))
-                workload_at(c, w->wait_next)->wait_prev = w->wait_prev;
+        if (unit_ok(w->wait_next))
+                unit_at(c, w->wait_next)->wait_prev = w->wait_prev;
         else
                 t->last = w->wait_prev.v;
-        w->wait_next = w->wait_prev = WORKLOAD_NONE;
+        w->wait_next = w->wait_prev = UNIT_NONE;
         t->n_waiting--;
         c->n_over_quota--;
 }
 
-void wait_for_quota(struct core *c, struct workload_ix ix)
+void wait_for_quota(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         waiting_remove(c, ix);
         tenant_queue_add(c, ix);
         if (w->reason == PB__REASON__E__quota_exceeded)
@@ -463,9 +463,9 @@ bool place_within_quotas(struct core *c)
 {
         while (c->tenants_with_room.len && !step_is_full(c)) {
                 uint32_t i = c->tenants_with_room.at[c->tenants_with_room.len - 1];
-                struct workload_ix ix = { c->tenants.at[i].first };
-                while (workload_ok(ix) && !step_is_full(c)) {
-                        struct workload_ix after = workload_at(c, ix)->wait_next;
+                struct unit_ix ix = { c->tenants.at[i].first };
+                while (unit_ok(ix) && !step_is_full(c)) {
+                        struct unit_ix after = unit_at(c, ix)->wait_next;
                         if (!quota_blocks(c, ix)) {
                                 waiting_remove(c, ix);
                                 reconcile(c, ix);
@@ -473,7 +473,7 @@ bool place_within_quotas(struct core *c)
                         }
                         ix = after;
                 }
-                if (workload_ok(ix))
+                if (unit_ok(ix))
                         break; /* the rest with the next step */
                 c->tenants.at[i].has_room = false;
                 c->tenants_with_room.len--;
@@ -762,13 +762,13 @@ void quotas_dump(const struct core *c, struct str *out)
 /* Counted anew from the workloads themselves. */
 static void recount(const struct core *c, struct usage *asked, struct usage *placed)
 {
-        for (uint32_t i = 0; i < c->workloads.len; i++) {
-                const struct workload *w = &c->workloads.at[i];
+        for (uint32_t i = 0; i < c->units.len; i++) {
+                const struct unit *w = &c->units.at[i];
                 if (!w->id || w->desired == PB__DESIRED_STATE__E__Deleted)
                         continue;
                 uint32_t t = definition_of(c, w)->tenant;
                 struct usage u = usage_of_class(c, w);
-                bool runs = w->desired == PB__DESIRED_STATE__E__Running && !workload_is_finished(w);
+                bool runs = w->desired == PB__DESIRED_STATE__E__Running && !unit_is_finished(w);
                 add(&asked[t], &u, 1, runs);
                 if (runs && w->holds)
                         add(&placed[t], &u, 1, true);
@@ -779,8 +779,8 @@ static int check_queue(const struct core *c, uint32_t i, uint32_t *listed, struc
 {
         const struct tenant *t = &c->tenants.at[i];
         uint32_t before = NONE, n = 0;
-        for (uint32_t x = t->first; x != NONE && n <= t->n_waiting; before = x, x = c->workloads.at[x].wait_next.v, n++) {
-                const struct workload *w = &c->workloads.at[x];
+        for (uint32_t x = t->first; x != NONE && n <= t->n_waiting; before = x, x = c->units.at[x].wait_next.v, n++) {
+                const struct unit *w = &c->units.at[x];
                 if (!w->id || !w->waiting || !w->over_quota || w->wait_prev.v != before || definition_of(c, w)->tenant != i)
                         return BROKEN(err, "Q3", "what waits for a quota is in its tenant's queue", t->name);
                 if (c->started && !t->has_room && blocked_by(c, w) < 0)
@@ -818,9 +818,9 @@ int quotas_check(const struct core *c, struct err *err)
                 r = BROKEN(err, "Q1", "tenants are counted by those who use them", "");
         if (r >= 0 && listed != c->n_over_quota)
                 r = BROKEN(err, "Q3", "what waits for quotas is counted", "");
-        for (uint32_t i = 0; i < c->workloads.len; i++)
-                if (c->workloads.at[i].id)
-                        desired[c->workloads.at[i].desired]++;
+        for (uint32_t i = 0; i < c->units.len; i++)
+                if (c->units.at[i].id)
+                        desired[c->units.at[i].desired]++;
         if (r >= 0 && memcmp(desired, c->by_desired, sizeof(desired)) != 0)
                 r = BROKEN(err, "X2", "what is wanted is counted", "");
         mem_free(asked);

@@ -16,10 +16,10 @@
 #define LIMIT_MAX 5000
 #define BYTES_MAX (3 << 20) /* of one answer: below what gRPC clients accept */
 
-int workload_lookup(struct core *c, const char *id, struct workload_ix *ret, struct err *err)
+int workload_lookup(struct core *c, const char *id, struct unit_ix *ret, struct err *err)
 {
         *ret = workload_find(c, id);
-        if (workload_ok(*ret))
+        if (unit_ok(*ret))
                 return 0;
         return err_set(err, ERR_NOT_FOUND, .msg = fmt("there is no workload %s", id ? id : ""), .hint = "berth get workloads lists them");
 }
@@ -41,7 +41,7 @@ static struct arena *memory(struct core *c)
 
 void read_get_workload(struct core *c, const Pb__WorkloadRef *req)
 {
-        struct workload_ix w;
+        struct unit_ix w;
         struct err err;
         if (workload_lookup(c, req->id, &w, &err) < 0) {
                 reply_error(c, &err);
@@ -49,7 +49,7 @@ void read_get_workload(struct core *c, const Pb__WorkloadRef *req)
         }
         size_t len;
         c->looks_left = 1;
-        void *data = workload_record(c, workload_at(c, w), true, memory(c), &len);
+        void *data = workload_record(c, unit_at(c, w), true, memory(c), &len);
         c->looks_left = 0;
         reply_bytes(c, &pb__workload__descriptor, data, len, false);
 }
@@ -76,11 +76,11 @@ void read_get_node(struct core *c, const Pb__NodeRef *req)
 /* The node whose agent has it, connected. */
 static int locate(struct core *c, const char *id, struct node_ix *ret)
 {
-        struct workload_ix w;
+        struct unit_ix w;
         struct err err;
         if (workload_lookup(c, id, &w, &err) < 0)
                 return reply_error(c, &err), -1;
-        struct node_ix n = workload_at(c, w)->node;
+        struct node_ix n = unit_at(c, w)->node;
         if (!node_ok(n))
                 err_set(&err, ERR_CONFLICT, .msg = fmt("workload %s is on no node", id), .hint = fmt("berth explain %s says why", id));
         else if (!node_at(c, n)->session)
@@ -203,7 +203,7 @@ struct workload_filter {
         const char *prefix;
 };
 
-static bool labels_match(struct core *c, const struct workload *w, const struct workload_filter *f)
+static bool labels_match(struct core *c, const struct unit *w, const struct workload_filter *f)
 {
         if (!f->has_selector)
                 return true;
@@ -213,7 +213,7 @@ static bool labels_match(struct core *c, const struct workload *w, const struct 
         return view && selector_match(&f->selector, view->labels, view->n_labels);
 }
 
-static bool workload_matches(struct core *c, const struct workload *w, const struct workload_filter *f)
+static bool workload_matches(struct core *c, const struct unit *w, const struct workload_filter *f)
 {
         if (!w->id || (f->phase && phase_shown(c, w) != f->phase) || (f->has_node && w->node.v != f->node.v))
                 return false;
@@ -239,7 +239,7 @@ void read_list_workloads(struct core *c, const Pb__ListWorkloadsRequest *req)
         for (unsigned scanned = 0;
              n < limit && scanned < SCAN_MAX && items.len < BYTES_MAX && (i = order_next(&c->workloads_in_order, &at)) != MAP_NONE;
              scanned++) {
-                const struct workload *w = &c->workloads.at[last = i];
+                const struct unit *w = &c->units.at[last = i];
                 if (!workload_matches(c, w, &f))
                         continue;
                 size_t len;

@@ -24,7 +24,7 @@ bool token_is_lost(const struct core *c, uint64_t epoch, uint64_t seq)
 /* ---- agents that are ahead ----------------------------------------------------------------------------------------------------------------- */
 
 /* What its node runs of it was ordered by the state that is lost, and nothing newer has been ordered since. */
-bool unit_is_ahead(const struct core *c, const struct workload *w, const Pb__UnitStatus *u)
+bool unit_is_ahead(const struct core *c, const struct unit *w, const Pb__UnitStatus *u)
 {
         return c->lost.len && u->token && u->state != PB__ACTUAL_STATE__E__Missing && token_is_lost(c, u->token->epoch, u->token->seq) &&
                (w->token_epoch < u->token->epoch || (w->token_epoch == u->token->epoch && w->token_seq < u->token->seq));
@@ -32,9 +32,9 @@ bool unit_is_ahead(const struct core *c, const struct workload *w, const Pb__Uni
 
 /* It is on its own node. What the record wants is older than what runs, so the record follows: the definition is asked for (adopt.c). Unless somebody has asked since the restore for it to stop or to
  * go: that is newer than both, and needs a token that says so. */
-void decide_ahead(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u)
+void decide_ahead(struct core *c, struct unit_ix ix, const Pb__UnitStatus *u)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         bool runs = u->state == PB__ACTUAL_STATE__E__Running || u->state == PB__ACTUAL_STATE__E__Pending;
         bool asked_since = w->seq > c->lost.at[c->lost.len - 1].seq;
         if (w->desired == PB__DESIRED_STATE__E__Running || !asked_since) {
@@ -57,7 +57,7 @@ void decide_ahead(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u
 }
 
 /* An order to run from before the restore, to a node that does not say that it has it: it may have moved since, and would run twice. Its next launch is an order of today. */
-bool order_is_doubtful(const struct core *c, const struct workload *w)
+bool order_is_doubtful(const struct core *c, const struct unit *w)
 {
         return c->lost.len && w->desired == PB__DESIRED_STATE__E__Running && !w->said &&
                w->token_epoch < c->lost.at[c->lost.len - 1].until_epoch;
@@ -65,7 +65,7 @@ bool order_is_doubtful(const struct core *c, const struct workload *w)
 
 /* Its node does not have it. After a restore that may be because it had moved: another node may say so, and gets the time after which a silent
  * one is given up: agents that have long tried in vain come back only after some seconds. */
-bool still_listening(const struct core *c, const struct workload *w)
+bool still_listening(const struct core *c, const struct unit *w)
 {
         if (!c->lost.len || w->token_epoch >= c->lost.at[c->lost.len - 1].until_epoch ||
             c->now_ms - c->started_ms >= silence_limit_ms(c) + c->opt.evict_grace_ms)

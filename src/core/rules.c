@@ -152,7 +152,7 @@ struct look {
         int64_t value; /* of the first term, for people */
 };
 
-static void look_at_pending(const struct core *c, const struct workload *w, const struct condition_term *t, struct look *ret)
+static void look_at_pending(const struct core *c, const struct unit *w, const struct condition_term *t, struct look *ret)
 {
         int64_t from = w->last_updated + t->value + (t->op == COMPARE_GT);
         if (w->phase != PB__PHASE__E__Pending)
@@ -174,7 +174,7 @@ static void look_at_node(const struct core *c, const struct node *n, const struc
         }
 }
 
-static void look_at_workload(const struct core *c, const struct workload *w, const struct condition *k, struct look *ret)
+static void look_at_workload(const struct core *c, const struct unit *w, const struct condition *k, struct look *ret)
 {
         for (uint32_t i = 0; i < k->n_terms && ret->holds == 1; i++) {
                 const struct condition_term *t = &k->terms[i];
@@ -191,13 +191,13 @@ static void look_at_workload(const struct core *c, const struct workload *w, con
         }
 }
 
-static bool selected(struct core *c, const struct rule *r, struct node_ix n, struct workload_ix w)
+static bool selected(struct core *c, const struct rule *r, struct node_ix n, struct unit_ix w)
 {
         if (!r->selector.n_terms)
                 return true;
         struct arena_allocator alloc = arena_allocator(&c->step);
-        if (workload_ok(w)) {
-                const struct definition *d = definition_of(c, workload_at(c, w));
+        if (unit_ok(w)) {
+                const struct definition *d = definition_of(c, unit_at(c, w));
                 Pb__Workload *view = pb__workload__unpack((ProtobufCAllocator *)&alloc, d->len, d->data);
                 return view && selector_match(&r->selector, view->labels, view->n_labels);
         }
@@ -208,13 +208,13 @@ static bool selected(struct core *c, const struct rule *r, struct node_ix n, str
 }
 
 /* The condition first: it is cheap, and mostly does not hold. */
-static struct look look(struct core *c, const struct rule *r, struct node_ix n, struct workload_ix w)
+static struct look look(struct core *c, const struct rule *r, struct node_ix n, struct unit_ix w)
 {
         struct look l = { .holds = 1, .term = &r->condition.terms[0] };
         if (r->condition.about_nodes)
                 look_at_node(c, node_at(c, n), &r->condition, &l);
         else
-                look_at_workload(c, workload_at(c, w), &r->condition, &l);
+                look_at_workload(c, unit_at(c, w), &r->condition, &l);
         if ((l.holds == 1 || l.again_at) && !selected(c, r, n, w))
                 l = (struct look){ .holds = 0 };
         return l;
@@ -286,15 +286,15 @@ static void advance(struct core *c, const struct rule *r, bool node, const char 
         alert_drop_unused(c, i);
 }
 
-static void look_at_all_rules(struct core *c, struct node_ix n, struct workload_ix w)
+static void look_at_all_rules(struct core *c, struct node_ix n, struct unit_ix w)
 {
         bool node = node_ok(n);
         for (size_t k = 0; k < c->rules.len; k++) {
                 const struct rule *r = &c->rules.at[k];
-                if (r->condition.about_nodes != node || (node ? !node_at(c, n)->id : !workload_at(c, w)->id))
+                if (r->condition.about_nodes != node || (node ? !node_at(c, n)->id : !unit_at(c, w)->id))
                         continue;
                 struct look l = look(c, r, n, w);
-                advance(c, r, node, node ? node_at(c, n)->id : workload_at(c, w)->id, &l);
+                advance(c, r, node, node ? node_at(c, n)->id : unit_at(c, w)->id, &l);
         }
 }
 
@@ -314,9 +314,9 @@ static void look_at_alert(struct core *c, uint32_t i)
                 return;
         const struct rule *r = rule_named(c, a->rule);
         struct node_ix n = a->is_node ? node_find(c, a->id) : NODE_NONE;
-        struct workload_ix w = a->is_node ? WORKLOAD_NONE : workload_find(c, a->id);
+        struct unit_ix w = a->is_node ? UNIT_NONE : workload_find(c, a->id);
         const char *gone = !r || r->condition.about_nodes != a->is_node ? "its rule is gone"
-                           : node_ok(n) || workload_ok(w)               ? NULL
+                           : node_ok(n) || unit_ok(w)                   ? NULL
                            : a->is_node                                 ? "the node was forgotten"
                                                                         : "the workload was deleted";
         if (!gone) {
@@ -341,9 +341,9 @@ void rules_node_changed(struct core *c, struct node_ix ix)
         *array_push(&c->changed_nodes) = ix;
 }
 
-void rules_workload_changed(struct core *c, struct workload_ix ix)
+void rules_workload_changed(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (!c->n_workload_rules || w->rules_pending || !c->started)
                 return;
         w->rules_pending = true;
@@ -373,14 +373,14 @@ void run_rules(struct core *c)
                 if (!node_at(c, n)->rules_pending)
                         continue;
                 node_at(c, n)->rules_pending = false;
-                look_at_all_rules(c, n, WORKLOAD_NONE);
+                look_at_all_rules(c, n, UNIT_NONE);
                 decision_done(c);
         }
         while (c->changed_workloads.len && !step_is_full(c)) {
-                struct workload_ix w = array_pop(&c->changed_workloads);
-                if (!workload_at(c, w)->rules_pending)
+                struct unit_ix w = array_pop(&c->changed_workloads);
+                if (!unit_at(c, w)->rules_pending)
                         continue;
-                workload_at(c, w)->rules_pending = false;
+                unit_at(c, w)->rules_pending = false;
                 look_at_all_rules(c, NODE_NONE, w);
                 decision_done(c);
         }
@@ -423,9 +423,9 @@ void rules_configure(struct core *c, const Pb__ServerConfig *f)
         for (uint32_t i = 0; c->n_node_rules && i < c->nodes.len; i++)
                 if (c->nodes.at[i].id)
                         rules_node_changed(c, (struct node_ix){ i });
-        for (uint32_t i = 0; c->n_workload_rules && i < c->workloads.len; i++)
-                if (c->workloads.at[i].id)
-                        rules_workload_changed(c, (struct workload_ix){ i });
+        for (uint32_t i = 0; c->n_workload_rules && i < c->units.len; i++)
+                if (c->units.at[i].id)
+                        rules_workload_changed(c, (struct unit_ix){ i });
 }
 
 /* ---- state --------------------------------------------------------------------------------------------------------------------------------- */
@@ -436,7 +436,7 @@ const char *wrong_alert(struct core *c, const Pb__Event *e)
         const char *id = node ? e->node_id : e->workload_id;
         if (str_empty(e->rule) || strchr(e->rule, '/') || str_empty(id) || strchr(id, '/'))
                 return "it names no rule, or nothing that it is about";
-        bool known = node ? node_ok(node_find(c, id)) : workload_ok(workload_find(c, id));
+        bool known = node ? node_ok(node_find(c, id)) : unit_ok(workload_find(c, id));
         bool raised = find_raised(c, key_of(c, e->rule, node, id)) != NONE;
         if (e->type == PB__EVENT_TYPE__E__AlertRaised)
                 return !known ? "it is about nothing that is known" : raised ? "the alert is raised already" : NULL;
@@ -455,12 +455,12 @@ void apply_alert_event(struct core *c, const Pb__Event *e)
         a->seq = a->raised ? e->seq : 0;
         text_set(&a->message, a->raised ? e->message : NULL);
         struct node_ix n = node ? node_find(c, id) : NODE_NONE;
-        struct workload_ix w = node ? WORKLOAD_NONE : workload_find(c, id);
+        struct unit_ix w = node ? UNIT_NONE : workload_find(c, id);
         if (node_ok(n)) { /* it is part of the history of what it is about */
                 node_at(c, n)->seq = e->seq;
                 save_node(c, n);
-        } else if (workload_ok(w)) {
-                workload_at(c, w)->seq = e->seq;
+        } else if (unit_ok(w)) {
+                unit_at(c, w)->seq = e->seq;
                 save_workload(c, w);
         }
         if (a->raised)

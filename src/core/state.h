@@ -38,16 +38,16 @@
 struct node_ix {
         uint32_t v;
 };
-struct workload_ix {
+struct unit_ix {
         uint32_t v;
 };
 #define NODE_NONE ((struct node_ix){ NONE })
-#define WORKLOAD_NONE ((struct workload_ix){ NONE })
+#define UNIT_NONE ((struct unit_ix){ NONE })
 static inline bool node_ok(struct node_ix n)
 {
         return n.v != NONE;
 }
-static inline bool workload_ok(struct workload_ix w)
+static inline bool unit_ok(struct unit_ix w)
 {
         return w.v != NONE;
 }
@@ -120,7 +120,7 @@ struct definition {
         int32_t ttl_seconds, stop_grace_seconds;
         uint32_t len;
         unsigned char *data;      /* packed Pb__Workload with the user's fields only */
-        struct workload_ix users; /* the workloads that carry it */
+        struct unit_ix users;     /* the workloads that carry it */
         struct pair_place *pairs; /* its labels; see constraints.h */
         uint32_t n_pairs;
         ARRAY(uint32_t) matches; /* that it has */
@@ -152,16 +152,16 @@ enum action action_parse(const char *name);
 /* What is stored of a view, as far as it is known: one that says the same already is not written again. */
 enum { VIEW_UNKNOWN, VIEW_NONE, VIEW_THERE };
 
-struct workload {
+struct unit {
         char *id; /* NULL: free slot */
         char *revision, *observed, *failure, *last_error, *previous_node;
         char *lost_node; /* assigned to a node that has since been forgotten: its name, for people */
         uint32_t definition;
         struct node_ix node;
-        struct workload_ix node_next, node_prev; /* the node's units */
-        struct workload_ix wait_next, wait_prev; /* the class's queue */
-        struct workload_ix same_next, same_prev; /* the definition's workloads */
-        struct node_ix nominated;                /* live: where room is kept for it; see preempt.c */
+        struct unit_ix node_next, node_prev; /* the node's units */
+        struct unit_ix wait_next, wait_prev; /* the class's queue */
+        struct unit_ix same_next, same_prev; /* the definition's workloads */
+        struct node_ix nominated;            /* live: where room is kept for it; see preempt.c */
         int64_t nominated_at;
         int64_t preempted_at;                 /* when it last made room for a higher priority */
         uint64_t token_epoch, token_seq, seq; /* seq: of the last event about it */
@@ -241,7 +241,7 @@ struct tombstone {
         uint32_t same_next;       /* those of the same workload on other nodes; the first is in the map */
         bool unsaved;
         uint64_t seen; /* live: number of the complete report that mentioned it last */
-        uint64_t said; /* live: as in struct workload */
+        uint64_t said; /* live: as in struct unit */
 };
 
 /* ---- rules ------------------------------------------------------------------------------------------------------------------------------- */
@@ -338,7 +338,7 @@ struct node {
         uint64_t label_bits;           /* derived: of the pairs in core.bits */
         ARRAY(struct held_port) ports; /* derived: host ports of units and tombstones, sorted */
         uint32_t usable;               /* derived: what class_could_use() looks at, to notice when it changes */
-        struct workload_ix units;
+        struct unit_ix units;
         uint32_t n_units, n_holding;               /* n_holding: units that hold capacity */
         uint32_t tombstones, n_tombstones, n_lost; /* n_lost: tombstones of copies that moved away while it was silent */
         uint32_t on_node[3];                       /* derived: units that are Running, Scheduled, Updating: see phase_shown() */
@@ -492,7 +492,7 @@ struct core {
         int64_t evict_ordered_at; /* an operator said that what is on nodes lost by then moves; 0: no */
         uint64_t head;
         ARRAY(struct node) nodes;
-        ARRAY(struct workload) workloads;
+        ARRAY(struct unit) units;
         ARRAY(struct tombstone) tombstones;
         ARRAY(struct definition) definitions;
         ARRAY(struct class) classes;
@@ -515,8 +515,8 @@ struct core {
         struct write_bucket *write_buckets; /* WRITE_BUCKETS; live */
         ARRAY(uint32_t) free_tenants;
         struct brake brake;
-        struct map node_by_id, workload_by_id, definition_by_data, class_by_key, tombstone_by_id;
-        ARRAY(uint32_t) free_nodes, free_workloads, free_tombstones, free_definitions, free_classes;
+        struct map node_by_id, unit_by_id, definition_by_data, class_by_key, tombstone_by_id;
+        ARRAY(uint32_t) free_nodes, free_units, free_tombstones, free_definitions, free_classes;
         struct place_tree tree; /* level 0: what placement looks at, one row per node; see place_tree.h */
         uint32_t n_nodes, n_workloads, n_tombstones;
         uint32_t by_phase[CORE_PHASES], by_desired[CORE_DESIRED];
@@ -525,7 +525,7 @@ struct core {
         ARRAY(struct label_bit) bits;            /* label pairs that selectors and topologies name; position = bit */
         ARRAY(struct node_ix) by_rank;
         bool ranks_stale;
-        struct heap workload_deadlines, node_deadlines;
+        struct heap unit_deadlines, node_deadlines;
         /* live */
         bool started;
         struct warrants *warrants; /* NULL: without a key */
@@ -537,14 +537,14 @@ struct core {
         uint32_t looks_left;               /* how often the reader that is being answered may still look at all nodes */
         uint64_t capacity_change;          /* grows whenever something may fit that did not */
         uint32_t waiting_first;            /* list of classes with somebody waiting, the highest priority first */
-        ARRAY(struct workload_ix) nominated;
+        ARRAY(struct unit_ix) nominated;
         int64_t preempt_at, preempt_since; /* when to look again whether lower priorities can make room; when the minute began */
         uint32_t preempt_used;
         uint64_t preempt_sweep; /* how often every class that waits has had its look */
         uint64_t report_number;
         bool list_is_old; /* of the Hello that is being decided: it was made before its agent had seen the last orders */
         uint32_t n_held;  /* nodes whose eviction is held */
-        ARRAY(struct workload_ix) dirty;
+        ARRAY(struct unit_ix) dirty;
         size_t dirty_done;
         bool configured;                /* INPUT_CONFIG has come: until then no rule is known, and none counts as gone */
         const Pb__ServerConfig *config; /* in config_memory, like what the rules point to */
@@ -553,7 +553,7 @@ struct core {
         ARRAY(struct rule) rules;
         uint32_t n_node_rules, n_workload_rules, webhooks_in_flight;
         ARRAY(struct node_ix) changed_nodes; /* rules are to look at these */
-        ARRAY(struct workload_ix) changed_workloads;
+        ARRAY(struct unit_ix) changed_workloads;
         ARRAY(uint32_t) tenants_with_room;
         uint32_t n_over_quota;       /* workloads that wait for a quota */
         struct quota default_quota;  /* of tenants without one of their own: from the configuration */
@@ -585,12 +585,12 @@ static inline struct amounts node_room(const struct node *n)
 {
         return amounts_sub(ledger_free(&n->ledger), n->kept);
 }
-static inline bool workload_is_finished(const struct workload *w)
+static inline bool unit_is_finished(const struct unit *w)
 {
         return w->phase == PB__PHASE__E__Completed || w->phase == PB__PHASE__E__Failed;
 }
 /* Some node is not for this workload, though it would be for others of its class. */
-static inline bool is_barred(const struct workload *w)
+static inline bool is_barred(const struct unit *w)
 {
         return w->tombs || w->shadows;
 }
@@ -598,15 +598,15 @@ static inline struct node *node_at(struct core *c, struct node_ix n)
 {
         return &c->nodes.at[n.v];
 }
-static inline struct workload *workload_at(struct core *c, struct workload_ix w)
+static inline struct unit *unit_at(struct core *c, struct unit_ix w)
 {
-        return &c->workloads.at[w.v];
+        return &c->units.at[w.v];
 }
-static inline struct definition *definition_of(const struct core *c, const struct workload *w)
+static inline struct definition *definition_of(const struct core *c, const struct unit *w)
 {
         return &c->definitions.at[w->definition];
 }
-static inline struct class *class_of(const struct core *c, const struct workload *w)
+static inline struct class *class_of(const struct core *c, const struct unit *w)
 {
         return &c->classes.at[definition_of(c, w)->class];
 }
@@ -614,9 +614,9 @@ static inline const struct node *node_get(const struct core *c, struct node_ix n
 {
         return &c->nodes.at[n.v];
 }
-static inline const struct workload *workload_get(const struct core *c, struct workload_ix w)
+static inline const struct unit *unit_get(const struct core *c, struct unit_ix w)
 {
-        return &c->workloads.at[w.v];
+        return &c->units.at[w.v];
 }
 
 /* core.c */
@@ -658,7 +658,7 @@ uint64_t node_label_bits(const struct core *c, const struct node *n);
 int8_t label_bit_ref(struct core *c, const char *key, const char *value);
 void label_bit_unref(struct core *c, int8_t bit);
 /* A workload's definition, whose reference it takes over; the one before is given back. */
-void workload_set_definition(struct core *c, struct workload_ix w, uint32_t d);
+void unit_set_definition(struct core *c, struct unit_ix w, uint32_t d);
 const char *label_get(const struct label *labels, uint32_t n, const char *key);
 
 /* feasible.c */
@@ -695,7 +695,7 @@ void decide_gone(struct core *c, uint64_t session);
 void decide_unreachable(struct core *c, uint64_t session, const char *why);
 void decide_reachable(struct core *c, uint64_t session);
 /* A runtime turned out not to work on the workload's node: that node is marked, the workload goes elsewhere (C25). */
-void decide_mismatch(struct core *c, struct workload_ix w, const char *message);
+void decide_mismatch(struct core *c, struct unit_ix w, const char *message);
 void decide_node_wish(struct core *c, const Pb__SetNodeWishRequest *req);
 void decide_node_forget(struct core *c, const Pb__NodeRef *req);
 void decide_node_deadline(struct core *c, struct node_ix n);
@@ -759,13 +759,13 @@ uint64_t stranger_drop(struct core *c, struct node *n, const char *id); /* what 
 uint16_t strangers_named(const struct core *c, const char *id);         /* on all nodes */
 void strangers_free(struct core *c, struct node *n);
 /* w: the workload of that id, if there is one; t: the node's tombstone of it, or NONE. */
-void drift_note(struct core *c, struct node_ix n, struct workload_ix w, uint32_t t, const Pb__UnitStatus *u);
+void drift_note(struct core *c, struct node_ix n, struct unit_ix w, uint32_t t, const Pb__UnitStatus *u);
 void drift_unsay(struct core *c, struct node_ix n, uint64_t *said);
 void drift_whole(struct core *c, struct node_ix n);
 /* A report's units by id, so that each new stranger comes behind the others: in another order a list of thousands would be moved once for each. */
 ProtobufCMessage *const *drift_in_order(struct core *c, ProtobufCMessage *const *units, size_t n);
 bool drift_is_seen(const struct node *n, const Pb__Heartbeat *beat);
-void drift_stranger(struct core *c, struct node_ix n, struct workload_ix w, const Pb__UnitStatus *u);
+void drift_stranger(struct core *c, struct node_ix n, struct unit_ix w, const Pb__UnitStatus *u);
 void drift_tell(struct core *c, struct node_ix n);
 void drift_removals(struct core *c, struct node_ix n);
 
@@ -783,7 +783,7 @@ Pb__Workload *claim_definition(struct core *c, const Pb__HeldUnit *h);
 bool claim_counts(const struct core *c, const struct stranger *s);
 bool claim_matters(const struct core *c, const struct stranger *s);
 bool claim_replaces(const struct core *c, uint32_t tombstone, const Pb__UnitStatus *u);
-bool holder_is_healthy(const struct core *c, const struct workload *w);
+bool holder_is_healthy(const struct core *c, const struct unit *w);
 void claims_note(struct claims *k, const char *id, enum verdict verdict);
 void claims_tell(struct core *c, struct node_ix ix, struct claims *k);
 void key_noted(struct core *c);
@@ -795,52 +795,52 @@ bool foreign_is_shown(const struct core *c, const struct foreign *f);
 void *foreign_record(struct core *c, const struct foreign *f, struct arena *a, size_t *ret_len);
 
 /* workload.c */
-struct workload_ix workload_find(const struct core *c, const char *id);
+struct unit_ix workload_find(const struct core *c, const char *id);
 void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req);
 void decide_apply_many(struct core *c, const Pb__ApplyWorkloadsRequest *req); /* apply_many.c */
 void many_failed(struct core *c, const struct err *err);
-void many_applied(struct core *c, const struct workload *w, bool created);
+void many_applied(struct core *c, const struct unit *w, bool created);
 void decide_delete(struct core *c, const Pb__WorkloadRef *req);
 void decide_desired(struct core *c, const Pb__SetDesiredRequest *req);
 void decide_retry(struct core *c, const Pb__WorkloadRef *req);
 /* The one that a user wants to change, if it is there and still as they saw it; else they have been told why not. */
-struct workload_ix to_change(struct core *c, const char *id, uint64_t if_match, uint64_t index);
-void reply_workload(struct core *c, struct workload_ix w, bool created);
-void decide_workload_deadline(struct core *c, struct workload_ix w);
-void decide_failure(struct core *c, struct workload_ix w, Pb__Reason__E reason, const char *message, const Pb__UnitStatus *u);
-void reconcile(struct core *c, struct workload_ix w);
-void emit_rescheduled(struct core *c, struct workload_ix w, Pb__Reason__E reason, const char *message);
-void evict_workload(struct core *c, struct workload_ix w);
-bool unit_must_leave(const struct core *c, const struct workload *w); /* its node is emptied, or has a taint that drives it out */
+struct unit_ix to_change(struct core *c, const char *id, uint64_t if_match, uint64_t index);
+void reply_workload(struct core *c, struct unit_ix w, bool created);
+void decide_workload_deadline(struct core *c, struct unit_ix w);
+void decide_failure(struct core *c, struct unit_ix w, Pb__Reason__E reason, const char *message, const Pb__UnitStatus *u);
+void reconcile(struct core *c, struct unit_ix w);
+void emit_rescheduled(struct core *c, struct unit_ix w, Pb__Reason__E reason, const char *message);
+void evict_workload(struct core *c, struct unit_ix w);
+bool unit_must_leave(const struct core *c, const struct unit *w); /* its node is emptied, or has a taint that drives it out */
 /* The reason that stands in the way on most nodes other than its own; none: some node could take it. */
-Pb__Reason__E why_nowhere(struct core *c, const struct workload *w, char **ret_text);
+Pb__Reason__E why_nowhere(struct core *c, const struct unit *w, char **ret_text);
 /* For a reader: the main reason why it waits now, which may be another than when it began to; 0: as recorded. */
-Pb__Reason__E why_it_waits(struct core *c, const struct workload *w);
+Pb__Reason__E why_it_waits(struct core *c, const struct unit *w);
 bool place_waiting(struct core *c); /* true: there is more to do now */
-void launch(struct core *c, struct workload_ix w, Pb__Reason__E reason, enum action action, const char *message);
+void launch(struct core *c, struct unit_ix w, Pb__Reason__E reason, enum action action, const char *message);
 void apply_workload_event(struct core *c, const Pb__Event *e);
-void mark_dirty(struct core *c, struct workload_ix w);
-void waiting_add(struct core *c, struct workload_ix w);
-void waiting_remove(struct core *c, struct workload_ix w);
-int64_t workload_deadline(const struct core *c, const struct workload *w);
+void mark_dirty(struct core *c, struct unit_ix w);
+void waiting_add(struct core *c, struct unit_ix w);
+void waiting_remove(struct core *c, struct unit_ix w);
+int64_t workload_deadline(const struct core *c, const struct unit *w);
 /* How many of its attempts may fail; and is it one that is tried for ever, and waits as long as it ever will in between? */
-int32_t workload_retry_limit(const struct core *c, const struct workload *w);
-bool workload_is_at_cap(const struct core *c, const struct workload *w);
-void unit_has_lasted(struct core *c, struct workload_ix ix); /* derived from the state alone */
-void workload_deadline_refresh(struct core *c, struct workload_ix w);
-struct workload_ix workload_add(struct core *c, const char *id);
-void workload_free(struct core *c, struct workload_ix w);
+int32_t workload_retry_limit(const struct core *c, const struct unit *w);
+bool workload_is_at_cap(const struct core *c, const struct unit *w);
+void unit_has_lasted(struct core *c, struct unit_ix ix); /* derived from the state alone */
+void unit_deadline_refresh(struct core *c, struct unit_ix w);
+struct unit_ix unit_add(struct core *c, const char *id);
+void unit_free(struct core *c, struct unit_ix w);
 extern const uint8_t on_node_phases[3]; /* in which a unit is shown as Unknown while its node is lost */
-void workload_set_phase(struct core *c, struct workload *w, Pb__Phase__E phase);
-void workload_assign(struct core *c, struct workload_ix w, struct node_ix n);
-void workload_unassign(struct core *c, struct workload_ix w);
-void workload_hold(struct core *c, struct workload_ix w, bool hold);
-void settle(struct core *c, struct workload_ix w); /* after a load: what is to be done about it */
+void unit_set_phase(struct core *c, struct unit *w, Pb__Phase__E phase);
+void unit_assign(struct core *c, struct unit_ix w, struct node_ix n);
+void unit_unassign(struct core *c, struct unit_ix w);
+void unit_hold(struct core *c, struct unit_ix w, bool hold);
+void settle(struct core *c, struct unit_ix w); /* after a load: what is to be done about it */
 
 /* unit.c */
-void unit_send(struct core *c, struct workload_ix w);
+void unit_send(struct core *c, struct unit_ix w);
 /* Its old copy is on a node that can still say that it is gone: it is not started before that. */
-bool unit_is_held_back(const struct core *c, const struct workload *w);
+bool unit_is_held_back(const struct core *c, const struct unit *w);
 void unit_send_removal(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch, uint64_t seq);
 void plan_send(struct core *c, struct node_ix n);
 void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *units, size_t n_units, bool complete, bool whole_truth);
@@ -852,17 +852,17 @@ uint16_t tombstone_count(const struct core *c, const char *workload_id);
 uint32_t tombstones_of(const struct core *c, const char *workload_id); /* the first; then same_next */
 
 /* fence.c */
-bool unit_is_movable(const struct core *c, const struct workload *w); /* exclusive, and moves by the clock */
-bool unit_is_pinned(const struct core *c, const struct workload *w);  /* exclusive, and has a node from which only an operator moves it */
+bool unit_is_movable(const struct core *c, const struct unit *w); /* exclusive, and moves by the clock */
+bool unit_is_pinned(const struct core *c, const struct unit *w);  /* exclusive, and has a node from which only an operator moves it */
 struct fence {
         struct node_ix node; /* where a holder may be; NODE_NONE: nobody knows where */
         int64_t until_ms;    /* by the core's clock; INT64_MAX: until it is proved, or an operator says so */
         const char *what;    /* for people */
 };
 /* An exclusive unit must not be started yet. ret may be NULL. */
-bool exclusive_is_held_back(const struct core *c, const struct workload *w, struct fence *ret);
+bool exclusive_is_held_back(const struct core *c, const struct unit *w, struct fence *ret);
 bool node_can_hold(const struct node *n, const struct class *k); /* exclusive units of this class */
-void fence_ask_again(struct core *c, struct workload_ix w);      /* held back: looked at again in time */
+void fence_ask_again(struct core *c, struct unit_ix w);          /* held back: looked at again in time */
 void fencing_needed(struct core *c); /* the first exclusive workload, other times, a start: what holds is on record */
 void fencing_settle(struct core *c);
 int64_t fencing_next_ms(const struct core *c);
@@ -890,20 +890,20 @@ const char *wrong_fencing(struct core *c, const Pb__Event *e);
 void decide_node_fence(struct core *c, const Pb__NodeRef *req);
 void decide_release(struct core *c, const Pb__WorkloadRef *req);
 const char *wrong_release(const struct core *c, const Pb__Event *e);
-void apply_release(struct core *c, struct workload_ix w);
+void apply_release(struct core *c, struct unit_ix w);
 uint32_t exclusive_waiting(const struct core *c);
 const char *exclusive_waits_for(const struct core *c, struct node_ix n); /* the id of one that is held back by a copy there; NULL: none */
 /* For a reader: that it is held back, by whom, and until when. */
-void fence_shown(const struct core *c, const struct workload *w, struct arena *a, Pb__WorkloadStatus *status);
-void explain_exclusive(struct core *c, const struct workload *w, Pb__Explanation *x);
+void fence_shown(const struct core *c, const struct unit *w, struct arena *a, Pb__WorkloadStatus *status);
+void explain_exclusive(struct core *c, const struct unit *w, Pb__Explanation *x);
 
 /* record.c */
-void *workload_record(struct core *c, const struct workload *w, bool live, struct arena *a, size_t *ret_len);
+void *workload_record(struct core *c, const struct unit *w, bool live, struct arena *a, size_t *ret_len);
 void *node_record(struct core *c, const struct node *n, bool live, struct arena *a, size_t *ret_len);
 void *node_record_whole(struct core *c, const struct node *n, struct arena *a, size_t *ret_len); /* live, and what blocks its drain */
 Pb__NodeStatus__E node_status_shown(const struct node *n);                                       /* of liveness and wish */
-void save_workload(struct core *c, struct workload_ix w);
-void views_of_new_workload(struct core *c, struct workload_ix ix); /* none of them is stored yet */
+void save_workload(struct core *c, struct unit_ix w);
+void views_of_new_workload(struct core *c, struct unit_ix ix); /* none of them is stored yet */
 void save_node(struct core *c, struct node_ix n);
 void save_tombstone(struct core *c, uint32_t t);
 struct node_ix node_get_or_add(struct core *c, const char *id); /* while records are loaded */
@@ -916,8 +916,8 @@ void read_list_nodes(struct core *c, const Pb__ListNodesRequest *req);
 void read_cluster(struct core *c);
 void read_locate(struct core *c, const Pb__WorkloadRef *req);
 void decide_exec(struct core *c, const Pb__ExecNote *note);
-Pb__Phase__E phase_shown(const struct core *c, const struct workload *w);
-int workload_lookup(struct core *c, const char *id, struct workload_ix *ret, struct err *err);
+Pb__Phase__E phase_shown(const struct core *c, const struct unit *w);
+int workload_lookup(struct core *c, const char *id, struct unit_ix *ret, struct err *err);
 int node_lookup(struct core *c, const char *id, struct node_ix *ret, struct err *err);
 /* A list goes on behind the last key that it looked at. < 0: this is no such key, and the caller was told. */
 int list_begin(struct core *c, const struct order *o, const char *cursor, struct order_place *ret);
@@ -929,12 +929,12 @@ char *feasible_detail(const struct core *c, struct node_ix n, const struct defin
 
 /* preempt.c */
 void preempt_some(struct core *c);
-void preempt_wanted(struct core *c, const struct workload *w);         /* it waits: can lower priorities make room? */
-void priority_count(struct core *c, int32_t priority, int by);         /* a unit of it begins or ceases to hold a place */
-void nominate(struct core *c, struct workload_ix w, struct node_ix n); /* NODE_NONE: no more */
+void preempt_wanted(struct core *c, const struct unit *w);         /* it waits: can lower priorities make room? */
+void priority_count(struct core *c, int32_t priority, int by);     /* a unit of it begins or ceases to hold a place */
+void nominate(struct core *c, struct unit_ix w, struct node_ix n); /* NODE_NONE: no more */
 /* What is kept for it is left aside while it looks for a place itself; gives the node. Then back again, unless it found one. */
-struct node_ix nomination_aside(struct core *c, struct workload_ix w);
-void nomination_back(struct core *c, struct workload_ix w);
+struct node_ix nomination_aside(struct core *c, struct unit_ix w);
+void nomination_back(struct core *c, struct unit_ix w);
 void nominations_leave(struct core *c, struct node_ix n);
 
 /* explain_constraints.c: what stands in the way on this node, and what would have to change; for the reasons of constraints.h. */
@@ -1005,11 +1005,11 @@ void quotas_fini(struct core *c);
 uint32_t tenant_find(const struct core *c, const char *name); /* MAP_NONE: not known; "" is "default" */
 uint32_t tenant_ref(struct core *c, const char *name);
 void tenant_unref(struct core *c, uint32_t t);
-const char *workload_tenant(const struct core *c, const struct workload *w);
-void usage_update(struct core *c, struct workload *w); /* after anything about it has changed */
-void usage_drop(struct core *c, struct workload *w);   /* before its definition changes, or it goes */
-/* < 0: refused, and the caller told so. ix: what is changed; WORKLOAD_NONE: a new one. */
-int quota_allows_apply(struct core *c, struct workload_ix ix, const Pb__Workload *asked);
+const char *workload_tenant(const struct core *c, const struct unit *w);
+void usage_update(struct core *c, struct unit *w); /* after anything about it has changed */
+void usage_drop(struct core *c, struct unit *w);   /* before its definition changes, or it goes */
+/* < 0: refused, and the caller told so. ix: what is changed; UNIT_NONE: a new one. */
+int quota_allows_apply(struct core *c, struct unit_ix ix, const Pb__Workload *asked);
 
 /* policy.c */
 #define ASKS_POWERS 1                                                /* it may ask for something that a policy allows or refuses */
@@ -1018,14 +1018,14 @@ bool policy_allows_apply(struct core *c, const Pb__Workload *asked); /* false: r
 bool policy_confines_apply(const struct core *c, const Pb__Workload *asked);
 uint8_t policy_asks(const Pb__Workload *w);
 void policy_fill(struct core *c, Pb__ClusterInfo *info); /* what is on record and would be refused today */
-int quota_allows_run(struct core *c, struct workload_ix ix);
-bool rate_refuses_tenant(struct core *c, const char *name);    /* one write of this tenant; NULL: of nobody known */
-bool rate_refuses(struct core *c, const struct input *in);     /* true: and the caller told so */
-bool quota_blocks(const struct core *c, struct workload_ix w); /* it may not be allocated now */
-char *quota_detail(struct core *c, const struct workload *w);  /* why not; in the step's memory */
-void wait_for_quota(struct core *c, struct workload_ix w);
-void tenant_queue_add(struct core *c, struct workload_ix w);
-void tenant_queue_remove(struct core *c, struct workload_ix w);
+int quota_allows_run(struct core *c, struct unit_ix ix);
+bool rate_refuses_tenant(struct core *c, const char *name); /* one write of this tenant; NULL: of nobody known */
+bool rate_refuses(struct core *c, const struct input *in);  /* true: and the caller told so */
+bool quota_blocks(const struct core *c, struct unit_ix w);  /* it may not be allocated now */
+char *quota_detail(struct core *c, const struct unit *w);   /* why not; in the step's memory */
+void wait_for_quota(struct core *c, struct unit_ix w);
+void tenant_queue_add(struct core *c, struct unit_ix w);
+void tenant_queue_remove(struct core *c, struct unit_ix w);
 bool place_within_quotas(struct core *c); /* true: there is more to do now */
 void quotas_reconsider(struct core *c);   /* the default has changed */
 struct quota quota_from(const Pb__Quota *m);
@@ -1047,7 +1047,7 @@ void rules_init(struct core *c);
 void rules_fini(struct core *c);
 void rules_configure(struct core *c, const Pb__ServerConfig *f);
 void rules_node_changed(struct core *c, struct node_ix n);
-void rules_workload_changed(struct core *c, struct workload_ix w);
+void rules_workload_changed(struct core *c, struct unit_ix w);
 void rules_subject_gone(struct core *c, bool node, const char *id); /* before it goes */
 bool rules_have_work(const struct core *c);
 void run_rules(struct core *c);
@@ -1089,10 +1089,10 @@ void lost_record(const struct core *c, struct arena *a, Pb__Cluster *r);
 #define EPOCH_MAX (UINT64_C(1) << 62)
 #define EPOCH_KEPT_MAX (EPOCH_MAX + UINT32_MAX) /* in records: it grew since */
 bool lost_is_sane(const Pb__Cluster *m);
-bool unit_is_ahead(const struct core *c, const struct workload *w, const Pb__UnitStatus *u);
-void decide_ahead(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u);
-bool order_is_doubtful(const struct core *c, const struct workload *w);
-bool still_listening(const struct core *c, const struct workload *w);
+bool unit_is_ahead(const struct core *c, const struct unit *w, const Pb__UnitStatus *u);
+void decide_ahead(struct core *c, struct unit_ix ix, const Pb__UnitStatus *u);
+bool order_is_doubtful(const struct core *c, const struct unit *w);
+bool still_listening(const struct core *c, const struct unit *w);
 void decide_restored(struct core *c, const struct input *in);
 const char *wrong_restore(struct core *c, const Pb__Event *e);
 void apply_restored(struct core *c, const Pb__Event *e);

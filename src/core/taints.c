@@ -29,7 +29,7 @@ bool taints_keep_away(const struct node *n, const struct constraints *k)
         return false;
 }
 
-bool taints_drive_out(const struct core *c, const struct workload *w)
+bool taints_drive_out(const struct core *c, const struct unit *w)
 {
         const struct node *n = node_get(c, w->node);
         for (uint32_t i = 0; i < n->n_taints; i++)

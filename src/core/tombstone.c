@@ -93,9 +93,9 @@ void tombstone_add(struct core *c, struct node_ix n, const char *workload_id, ui
         node->n_lost += reason == PB__REASON__E__node_lost;
         ledger_reserve(&node->ledger, held);
         c->n_tombstones++;
-        struct workload_ix w = workload_find(c, workload_id);
-        if (workload_ok(w))
-                workload_at(c, w)->tombs++;
+        struct unit_ix w = workload_find(c, workload_id);
+        if (unit_ok(w))
+                unit_at(c, w)->tombs++;
         columns_update(c, n);
         save_tombstone(c, t);
         save_node(c, n);
@@ -118,9 +118,9 @@ void tombstone_remove(struct core *c, uint32_t ti)
         ports_hold(c, t->node, t->ports, t->n_ports, -1);
         c->n_tombstones--;
         drift_unsay(c, t->node, &t->said);
-        struct workload_ix w = workload_find(c, t->workload_id);
-        if (workload_ok(w))
-                workload_at(c, w)->tombs--;
+        struct unit_ix w = workload_find(c, t->workload_id);
+        if (unit_ok(w))
+                unit_at(c, w)->tombs--;
         c->capacity_change++; /* that workload may come back here */
         columns_update(c, t->node);
         drain_touch(c, t->node);
@@ -173,9 +173,9 @@ static const char *load(struct core *c, const char *name, const ProtobufCMessage
         const Pb__Tombstone *r = (const Pb__Tombstone *)m;
         if (str_empty(r->node_id) || !r->token || str_empty(r->workload_id) || !str_eq(name, key_of(c, r->node_id, r->workload_id)))
                 return "an old copy needs a token, and the node and workload of its key";
-        struct workload_ix w = workload_find(c, r->workload_id);
+        struct unit_ix w = workload_find(c, r->workload_id);
         struct node_ix n = node_find(c, r->node_id);
-        if (node_ok(n) && ((workload_ok(w) && workload_at(c, w)->node.v == n.v) || tombstone_find(c, n, r->workload_id) != NONE))
+        if (node_ok(n) && ((unit_ok(w) && unit_at(c, w)->node.v == n.v) || tombstone_find(c, n, r->workload_id) != NONE))
                 return "the workload is on that node";
         if (!resources_are_sane(r->resources) || (node_ok(n) && !amounts_can_add(node_at(c, n)->ledger.reserved, amounts_of(r->resources))))
                 return "its resources are out of range";

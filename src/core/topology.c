@@ -147,7 +147,7 @@ static void guard_add(struct core *c, struct counter *k, uint32_t node, int by)
                 c->capacity_change++; /* somebody whom it kept away may come now */
 }
 
-void counts_unit(struct core *c, const struct workload *w, int by)
+void counts_unit(struct core *c, const struct unit *w, int by)
 {
         const struct definition *d = definition_of(c, w);
         const struct constraints *more = c->classes.at[d->class].more;
@@ -165,7 +165,7 @@ void counts_unit(struct core *c, const struct workload *w, int by)
                         guard_add(c, &c->counts.counters.at[more->near[i].counter], w->node.v, by);
 }
 
-void counts_unit_quietly(struct core *c, const struct workload *w, int by)
+void counts_unit_quietly(struct core *c, const struct unit *w, int by)
 {
         c->counts.quiet = true;
         counts_unit(c, w, by);
@@ -269,9 +269,9 @@ static void topology_unref(struct core *c, uint32_t ti)
 
 static void count_units_of(struct core *c, struct node_ix n, int by)
 {
-        for (struct workload_ix w = node_at(c, n)->units; workload_ok(w); w = workload_at(c, w)->node_next)
-                if (workload_at(c, w)->holds)
-                        counts_unit(c, workload_at(c, w), by);
+        for (struct unit_ix w = node_at(c, n)->units; unit_ok(w); w = unit_at(c, w)->node_next)
+                if (unit_at(c, w)->holds)
+                        counts_unit(c, unit_at(c, w), by);
 }
 
 void counts_node_before(struct core *c, struct node_ix n)
@@ -455,9 +455,9 @@ static void counter_begin(struct core *c, uint32_t ki)
                 const struct definition *d = &c->definitions.at[anchor->definitions.at[i]];
                 if (!definition_is_matched(d, m))
                         continue;
-                for (struct workload_ix w = d->users; workload_ok(w); w = workload_at(c, w)->same_next)
-                        if (workload_at(c, w)->holds)
-                                counter_add(c, &c->counts.counters.at[ki], workload_at(c, w)->node.v, 1);
+                for (struct unit_ix w = d->users; unit_ok(w); w = unit_at(c, w)->same_next)
+                        if (unit_at(c, w)->holds)
+                                counter_add(c, &c->counts.counters.at[ki], unit_at(c, w)->node.v, 1);
         }
 }
 

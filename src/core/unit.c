@@ -36,7 +36,7 @@ static size_t put_varint(unsigned char *p, uint64_t v)
 }
 
 /* Whatever leaves for one of berth's own agents carries a warrant (A13). Foreign ones could not keep it. */
-static bool warrant_of(struct core *c, const struct workload *w, const void *definition, size_t len, uint8_t ret[WARRANT_BYTES])
+static bool warrant_of(struct core *c, const struct unit *w, const void *definition, size_t len, uint8_t ret[WARRANT_BYTES])
 {
         const struct node *n = node_at(c, w->node);
         struct warrant_facts facts = { .cluster_id = c->cluster_id,
@@ -49,7 +49,7 @@ static bool warrant_of(struct core *c, const struct workload *w, const void *def
         return !n->push && warrant_make(c->warrants, &facts, ret);
 }
 
-static void *pack_unit(struct core *c, const struct workload *w, size_t *ret_len)
+static void *pack_unit(struct core *c, const struct unit *w, size_t *ret_len)
 {
         const struct definition *d = definition_of(c, w);
         Pb__Token token = PB__TOKEN__INIT;
@@ -80,7 +80,7 @@ static void *pack_unit(struct core *c, const struct workload *w, size_t *ret_len
         return pb_pack_before(c->out.memory, &unit.base, field, n, ret_len);
 }
 
-bool unit_is_held_back(const struct core *c, const struct workload *w)
+bool unit_is_held_back(const struct core *c, const struct unit *w)
 {
         if (exclusive_is_held_back(c, w, NULL))
                 return true;
@@ -92,9 +92,9 @@ bool unit_is_held_back(const struct core *c, const struct workload *w)
         return false;
 }
 
-void unit_send(struct core *c, struct workload_ix ix)
+void unit_send(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (order_is_doubtful(c, w))
                 return;
         if (!node_ok(w->node) || w->unheard)
@@ -131,7 +131,7 @@ void unit_send_removal(struct core *c, struct node_ix n, const char *workload_id
         e->data = pb_pack_arena(c->out.memory, &unit.base, &e->len);
 }
 
-static bool is_in_plan(const struct workload *w)
+static bool is_in_plan(const struct unit *w)
 {
         bool waits = w->phase == PB__PHASE__E__RetryPending || w->phase == PB__PHASE__E__Pending; /* its next launch has a new token */
         return (w->holds && !waits) || w->desired == PB__DESIRED_STATE__E__Deleted;
@@ -144,8 +144,8 @@ void plan_send(struct core *c, struct node_ix ix)
         effect_add(c, EFFECT_PLAN_BEGIN, n->session, 0, NULL, 0);
         for (uint32_t t = MUTANT(tombstone_not_planned) ? NONE : n->tombstones; t != NONE; t = c->tombstones.at[t].next)
                 unit_send_removal(c, ix, c->tombstones.at[t].workload_id, c->tombstones.at[t].token_epoch, c->tombstones.at[t].token_seq);
-        for (struct workload_ix w = n->units; workload_ok(w); w = workload_at(c, w)->node_next) {
-                if (is_in_plan(workload_at(c, w)))
+        for (struct unit_ix w = n->units; unit_ok(w); w = unit_at(c, w)->node_next) {
+                if (is_in_plan(unit_at(c, w)))
                         unit_send(c, w);
         }
         effect_add(c, EFFECT_PLAN_END, n->session, 0, NULL, 0);
@@ -165,10 +165,10 @@ static char *said(struct core *c, const Pb__UnitStatus *u)
         return len ? arena_strndup(&c->step, u->message, len) : (char *)"";
 }
 
-static void emit_status(struct core *c, struct workload_ix ix, Pb__EventType__E type, const Pb__UnitStatus *u, Pb__Reason__E reason,
+static void emit_status(struct core *c, struct unit_ix ix, Pb__EventType__E type, const Pb__UnitStatus *u, Pb__Reason__E reason,
                         enum action action)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         Pb__WorkloadStatus status = PB__WORKLOAD_STATUS__INIT;
         if (u) {
                 status.exit_code = u->exit_code;
@@ -189,9 +189,9 @@ static void emit_status(struct core *c, struct workload_ix ix, Pb__EventType__E 
         emit(c, &e);
 }
 
-static void decide_gone_for_good(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u)
+static void decide_gone_for_good(struct core *c, struct unit_ix ix, const Pb__UnitStatus *u)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__WorkloadDeleted;
         e.workload_id = arena_strdup(&c->step, w->id);
@@ -213,9 +213,9 @@ static const char *failure_text(struct core *c, const Pb__UnitStatus *u)
 }
 
 /* A unit that should run has ended, one way or another. */
-static void decide_ended(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u, bool complete)
+static void decide_ended(struct core *c, struct unit_ix ix, const Pb__UnitStatus *u, bool complete)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         bool never = definition_of(c, w)->restart == PB__RESTART__E__never;
         bool open = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating || w->phase == PB__PHASE__E__Running;
         if (!open)
@@ -254,9 +254,9 @@ static void decide_ended(struct core *c, struct workload_ix ix, const Pb__UnitSt
 }
 
 /* u: what was said of it; NULL: nothing, in a list that names all there is. */
-static void decide_missing(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u)
+static void decide_missing(struct core *c, struct unit_ix ix, const Pb__UnitStatus *u)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         switch (w->desired) {
         case PB__DESIRED_STATE__E__Deleted:
                 decide_gone_for_good(c, ix, u);
@@ -279,15 +279,15 @@ static void decide_missing(struct core *c, struct workload_ix ix, const Pb__Unit
 }
 
 /* It was to move, found no other node, and its own came back in time. */
-static bool stays_after_all(const struct core *c, const struct workload *w)
+static bool stays_after_all(const struct core *c, const struct unit *w)
 {
         return w->action == ACTION_AWAIT_FAILOVER && !w->waiting && !node_evacuates(c, w->node);
 }
 
 /* Nobody said in time that it started, and it did: it holds nothing there any more. Told once, as what it has done until now may have to be undone. */
-static void remove_given_up(struct core *c, struct workload_ix ix)
+static void remove_given_up(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (!w->late_told) {
                 w->late_told = true;
                 Pb__Event e = PB__EVENT__INIT;
@@ -296,30 +296,30 @@ static void remove_given_up(struct core *c, struct workload_ix ix)
                 e.action = "Delete";
                 e.message = arena_printf(&c->step, "%s: it was given up and started all the same, later; it is stopped there", w->id);
                 notice_of_node(c, w->node, &e);
-                w = workload_at(c, ix);
+                w = unit_at(c, ix);
         }
         unit_send_removal(c, w->node, w->id, w->token_epoch, w->token_seq);
 }
 
 /* What has failed so often that it is tried at the cap will most likely fail again: an event for each time that it came up would be written for ever. Until it has lasted it is shown as
  * running, and nothing is written. What is exclusive says so at once: its lease counts from there. */
-static bool is_yet_to_last(const struct core *c, const struct workload *w)
+static bool is_yet_to_last(const struct core *c, const struct unit *w)
 {
         return workload_is_at_cap(c, w) && c->now_ms - w->last_launch_at < RETRY_STEADY_MS && !class_of(c, w)->exclusive;
 }
 
-void unit_has_lasted(struct core *c, struct workload_ix ix)
+void unit_has_lasted(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         Pb__UnitStatus u = PB__UNIT_STATUS__INIT;
         u.revision_id = w->revision;
         u.started_at = w->last_launch_at;
         emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, &u, PB__REASON__E__none, ACTION_NONE);
 }
 
-static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitStatus *u, bool complete)
+static void decide_unit(struct core *c, struct unit_ix ix, const Pb__UnitStatus *u, bool complete)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         bool stop_wanted = w->desired == PB__DESIRED_STATE__E__Stopped;
         w->reported = true;
         w->health = str_eq(u->health, "healthy") ? 1 : str_eq(u->health, "unhealthy") ? 2 : 0;
@@ -336,13 +336,13 @@ static void decide_unit(struct core *c, struct workload_ix ix, const Pb__UnitSta
                                 unit_send(c, ix); /* it should have stopped long ago */
                 } else if (w->phase == PB__PHASE__E__Scheduled && is_yet_to_last(c, w)) {
                         w->up = true;
-                        workload_deadline_refresh(c, ix);
+                        unit_deadline_refresh(c, ix);
                 } else if (w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating)
                         emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, u, PB__REASON__E__none,
                                     stays_after_all(c, w) ? ACTION_APPLY : ACTION_NONE);
                 else if (w->phase == PB__PHASE__E__Running && stays_after_all(c, w))
                         emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, u, PB__REASON__E__adopted, ACTION_APPLY);
-                else if (workload_is_finished(w))
+                else if (unit_is_finished(w))
                         remove_given_up(c, ix);
                 break;
         case PB__ACTUAL_STATE__E__Stopped:
@@ -376,15 +376,14 @@ static void decide_removed(struct core *c, struct node_ix n, uint32_t t)
         e.node_id = node_at(c, n)->id;
         e.reason = c->tombstones.at[t].reason;
         emit(c, &e);
-        struct workload_ix w = workload_find(c, e.workload_id);
-        bool launched =
-            workload_ok(w) && (workload_at(c, w)->phase == PB__PHASE__E__Scheduled || workload_at(c, w)->phase == PB__PHASE__E__Updating);
-        if (launched && !workload_at(c, w)->reported)
+        struct unit_ix w = workload_find(c, e.workload_id);
+        bool launched = unit_ok(w) && (unit_at(c, w)->phase == PB__PHASE__E__Scheduled || unit_at(c, w)->phase == PB__PHASE__E__Updating);
+        if (launched && !unit_at(c, w)->reported)
                 unit_send(c, w);
 }
 
 /* A unit that the records do not place on this node: an old copy, or a stranger. Strangers are told of and left alone. */
-static void decide_stranger(struct core *c, struct node_ix n, struct workload_ix w, const Pb__UnitStatus *u, bool complete)
+static void decide_stranger(struct core *c, struct node_ix n, struct unit_ix w, const Pb__UnitStatus *u, bool complete)
 {
         uint32_t t = tombstone_find(c, n, u->workload_id);
         bool gone = u->state == PB__ACTUAL_STATE__E__Missing;
@@ -398,7 +397,7 @@ static void decide_stranger(struct core *c, struct node_ix n, struct workload_ix
                 drift_stranger(c, n, w, u);
 }
 
-static bool speaks_of_current(const struct workload *w, const Pb__UnitStatus *u)
+static bool speaks_of_current(const struct unit *w, const Pb__UnitStatus *u)
 {
         return (u->token && u->token->epoch == w->token_epoch && u->token->seq == w->token_seq) || MUTANT(stale_report_accepted);
 }
@@ -406,8 +405,8 @@ static bool speaks_of_current(const struct workload *w, const Pb__UnitStatus *u)
 /* Its workload may not run twice, so a list that may be old proves nothing about it. */
 static bool is_of_exclusive(const struct core *c, uint32_t t)
 {
-        struct workload_ix w = workload_find(c, c->tombstones.at[t].workload_id);
-        return c->tombstones.at[t].leased || (workload_ok(w) && class_of(c, workload_get(c, w))->exclusive);
+        struct unit_ix w = workload_find(c, c->tombstones.at[t].workload_id);
+        return c->tombstones.at[t].leased || (unit_ok(w) && class_of(c, unit_get(c, w))->exclusive);
 }
 
 /* A unit whose reports change the records too often is taken less often: the whole list is asked for a little later, and what
@@ -416,9 +415,9 @@ static bool is_of_exclusive(const struct core *c, uint32_t t)
 #define CHANGES_BURST 20
 #define CHANGES_PERIOD_S 5
 
-static bool report_is_held(struct core *c, struct workload_ix ix, struct node_ix n)
+static bool report_is_held(struct core *c, struct unit_ix ix, struct node_ix n)
 {
-        const struct workload *w = workload_at(c, ix);
+        const struct unit *w = unit_at(c, ix);
         int64_t now_s = c->steady_ms / 1000; /* a wall clock that is set back must not hold anybody for so long */
         if ((int64_t)w->changes_until_s - now_s <= (CHANGES_BURST - 1) * CHANGES_PERIOD_S)
                 return false;
@@ -427,9 +426,9 @@ static bool report_is_held(struct core *c, struct workload_ix ix, struct node_ix
 }
 
 /* before: the head when the report was looked at. */
-static void report_counts(struct core *c, struct workload_ix ix, uint64_t before)
+static void report_counts(struct core *c, struct unit_ix ix, uint64_t before)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         uint32_t now_s = (uint32_t)(c->steady_ms / 1000);
         if (c->head == before || !w->id)
                 return;
@@ -440,10 +439,10 @@ static void report_counts(struct core *c, struct workload_ix ix, uint64_t before
 static void decide_unmentioned(struct core *c, struct node_ix n)
 {
         uint64_t report = c->report_number;
-        ARRAY(struct workload_ix) missing = { 0 };
+        ARRAY(struct unit_ix) missing = { 0 };
         ARRAY(uint32_t) gone = { 0 };
-        for (struct workload_ix w = node_at(c, n)->units; workload_ok(w); w = workload_at(c, w)->node_next)
-                if (workload_at(c, w)->seen != report && !(c->list_is_old && class_of(c, workload_at(c, w))->exclusive))
+        for (struct unit_ix w = node_at(c, n)->units; unit_ok(w); w = unit_at(c, w)->node_next)
+                if (unit_at(c, w)->seen != report && !(c->list_is_old && class_of(c, unit_at(c, w))->exclusive))
                         *array_push(&missing) = w;
         for (uint32_t t = node_at(c, n)->tombstones; t != NONE; t = c->tombstones.at[t].next)
                 if (c->tombstones.at[t].seen != report && !(c->list_is_old && is_of_exclusive(c, t)))
@@ -451,7 +450,7 @@ static void decide_unmentioned(struct core *c, struct node_ix n)
         for (size_t i = 0; i < missing.len; i++) {
                 uint64_t before = c->head;
                 if (report_is_held(c, missing.at[i], n))
-                        workload_at(c, missing.at[i])->unheard = true;
+                        unit_at(c, missing.at[i])->unheard = true;
                 else {
                         decide_missing(c, missing.at[i], NULL);
                         report_counts(c, missing.at[i], before);
@@ -466,23 +465,23 @@ static void decide_unmentioned(struct core *c, struct node_ix n)
         array_fini(&gone);
 }
 
-static void decide_known_unit(struct core *c, struct node_ix n, struct workload_ix ix, const Pb__UnitStatus *u, bool complete)
+static void decide_known_unit(struct core *c, struct node_ix n, struct unit_ix ix, const Pb__UnitStatus *u, bool complete)
 {
         uint64_t before = c->head;
-        bool current = speaks_of_current(workload_at(c, ix), u);
+        bool current = speaks_of_current(unit_at(c, ix), u);
         if (current) {
-                workload_at(c, ix)->claimed = false;
-                workload_at(c, ix)->unheard = false;
+                unit_at(c, ix)->claimed = false;
+                unit_at(c, ix)->unheard = false;
         }
         if (report_is_held(c, ix, n))
                 return;
         if (current)
                 decide_unit(c, ix, u, complete);
-        else if (complete && unit_is_ahead(c, workload_at(c, ix), u))
+        else if (complete && unit_is_ahead(c, unit_at(c, ix), u))
                 decide_ahead(c, ix, u);
-        else if (u->state == PB__ACTUAL_STATE__E__Missing && workload_at(c, ix)->desired == PB__DESIRED_STATE__E__Deleted)
+        else if (u->state == PB__ACTUAL_STATE__E__Missing && unit_at(c, ix)->desired == PB__DESIRED_STATE__E__Deleted)
                 decide_gone_for_good(c, ix, u);
-        else if (complete && u->state != PB__ACTUAL_STATE__E__Missing && is_in_plan(workload_at(c, ix)))
+        else if (complete && u->state != PB__ACTUAL_STATE__E__Missing && is_in_plan(unit_at(c, ix)))
                 unit_send(c, ix); /* it should be gone, or replaced, long ago */
         report_counts(c, ix, before);
 }
@@ -494,7 +493,7 @@ void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *un
         units = drift_in_order(c, units, n_units);
         for (size_t i = 0; i < n_units; i++) {
                 const Pb__UnitStatus *u = (const Pb__UnitStatus *)units[i];
-                struct workload_ix ix = workload_find(c, u->workload_id);
+                struct unit_ix ix = workload_find(c, u->workload_id);
                 uint32_t t = tombstone_find(c, n, u->workload_id);
                 if (t != NONE && complete && claim_replaces(c, t, u)) {
                         decide_removed(c, n, t);
@@ -503,10 +502,10 @@ void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *un
                 if (t != NONE)
                         c->tombstones.at[t].seen = c->report_number;
                 drift_note(c, n, ix, t, u);
-                if (!workload_ok(ix) || workload_at(c, ix)->node.v != n.v)
+                if (!unit_ok(ix) || unit_at(c, ix)->node.v != n.v)
                         decide_stranger(c, n, ix, u, complete);
                 else {
-                        workload_at(c, ix)->seen = c->report_number;
+                        unit_at(c, ix)->seen = c->report_number;
                         decide_known_unit(c, n, ix, u, complete);
                 }
                 decision_done(c);

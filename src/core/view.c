@@ -50,8 +50,8 @@ void core_view(struct core *view, const struct core *live, uint64_t head)
                         take_over_node(view, ix, node_get(live, same));
                 columns_update(view, ix);
         }
-        for (uint32_t i = 0; i < view->workloads.len; i++)
-                if (view->workloads.at[i].id && view->workloads.at[i].phase == PB__PHASE__E__Pending &&
-                    view->workloads.at[i].desired == PB__DESIRED_STATE__E__Running)
-                        waiting_add(view, (struct workload_ix){ i });
+        for (uint32_t i = 0; i < view->units.len; i++)
+                if (view->units.at[i].id && view->units.at[i].phase == PB__PHASE__E__Pending &&
+                    view->units.at[i].desired == PB__DESIRED_STATE__E__Running)
+                        waiting_add(view, (struct unit_ix){ i });
 }

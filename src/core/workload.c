@@ -45,52 +45,52 @@ enum action action_parse(const char *name)
         return ACTION_NONE;
 }
 
-struct workload_ix workload_find(const struct core *c, const char *id)
+struct unit_ix workload_find(const struct core *c, const char *id)
 {
-        return (struct workload_ix){ str_empty(id) ? NONE : map_get(&c->workload_by_id, id, strlen(id)) };
+        return (struct unit_ix){ str_empty(id) ? NONE : map_get(&c->unit_by_id, id, strlen(id)) };
 }
 
 /* ---- the pieces ---------------------------------------------------------------------------------------------------------------------------- */
 
-struct workload_ix workload_add(struct core *c, const char *id)
+struct unit_ix unit_add(struct core *c, const char *id)
 {
-        struct workload_ix w;
-        if (c->free_workloads.len)
-                w.v = array_pop(&c->free_workloads);
+        struct unit_ix w;
+        if (c->free_units.len)
+                w.v = array_pop(&c->free_units);
         else {
-                array_push(&c->workloads);
-                w.v = (uint32_t)c->workloads.len - 1;
+                array_push(&c->units);
+                w.v = (uint32_t)c->units.len - 1;
         }
-        *workload_at(c, w) = (struct workload){ .id = mem_strdup(id),
-                                                .definition = NONE,
-                                                .node = NODE_NONE,
-                                                .node_next = WORKLOAD_NONE,
-                                                .node_prev = WORKLOAD_NONE,
-                                                .wait_next = WORKLOAD_NONE,
-                                                .wait_prev = WORKLOAD_NONE,
-                                                .same_next = WORKLOAD_NONE,
-                                                .same_prev = WORKLOAD_NONE,
-                                                .nominated = NODE_NONE };
-        map_put(&c->workload_by_id, w.v);
+        *unit_at(c, w) = (struct unit){ .id = mem_strdup(id),
+                                        .definition = NONE,
+                                        .node = NODE_NONE,
+                                        .node_next = UNIT_NONE,
+                                        .node_prev = UNIT_NONE,
+                                        .wait_next = UNIT_NONE,
+                                        .wait_prev = UNIT_NONE,
+                                        .same_next = UNIT_NONE,
+                                        .same_prev = UNIT_NONE,
+                                        .nominated = NODE_NONE };
+        map_put(&c->unit_by_id, w.v);
         order_add(&c->workloads_in_order, w.v);
-        workload_at(c, w)->tombs = tombstone_count(c, id);
-        workload_at(c, w)->shadows = strangers_named(c, id);
+        unit_at(c, w)->tombs = tombstone_count(c, id);
+        unit_at(c, w)->shadows = strangers_named(c, id);
         c->n_workloads++;
         c->by_phase[0]++;
         return w;
 }
 
-void workload_free(struct core *c, struct workload_ix ix)
+void unit_free(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         waiting_remove(c, ix);
         usage_drop(c, w);
         rules_subject_gone(c, false, w->id);
-        workload_unassign(c, ix);
-        heap_unset(&c->workload_deadlines, ix.v);
-        map_remove(&c->workload_by_id, ix.v);
+        unit_unassign(c, ix);
+        heap_unset(&c->unit_deadlines, ix.v);
+        map_remove(&c->unit_by_id, ix.v);
         order_remove(&c->workloads_in_order, ix.v);
-        workload_set_definition(c, ix, NONE);
+        unit_set_definition(c, ix, NONE);
         c->by_phase[w->phase]--;
         mem_free(w->id);
         mem_free(w->revision);
@@ -100,22 +100,22 @@ void workload_free(struct core *c, struct workload_ix ix)
         mem_free(w->previous_node);
         mem_free(w->lost_node);
         mem_free(w->progress);
-        *w = (struct workload){ 0 };
-        *array_push(&c->free_workloads) = ix.v;
+        *w = (struct unit){ 0 };
+        *array_push(&c->free_units) = ix.v;
         c->n_workloads--;
 }
 
 const uint8_t on_node_phases[3] = { PB__PHASE__E__Running, PB__PHASE__E__Scheduled, PB__PHASE__E__Updating };
 
 /* by is 1 or -1. */
-static void count_on_node(struct core *c, const struct workload *w, int by)
+static void count_on_node(struct core *c, const struct unit *w, int by)
 {
         for (int k = 0; k < 3 && node_ok(w->node); k++)
                 if (w->phase == on_node_phases[k])
                         node_at(c, w->node)->on_node[k] += (uint32_t)by;
 }
 
-void workload_set_phase(struct core *c, struct workload *w, Pb__Phase__E phase)
+void unit_set_phase(struct core *c, struct unit *w, Pb__Phase__E phase)
 {
         count_on_node(c, w, -1);
         c->by_phase[w->phase]--;
@@ -124,9 +124,9 @@ void workload_set_phase(struct core *c, struct workload *w, Pb__Phase__E phase)
         count_on_node(c, w, 1);
 }
 
-void workload_hold(struct core *c, struct workload_ix ix, bool hold)
+void unit_hold(struct core *c, struct unit_ix ix, bool hold)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (w->holds == hold)
                 return;
         must(node_ok(w->node), "W2: only an assigned workload holds capacity");
@@ -145,43 +145,43 @@ void workload_hold(struct core *c, struct workload_ix ix, bool hold)
                 drain_touch(c, w->node);
 }
 
-void workload_assign(struct core *c, struct workload_ix ix, struct node_ix n)
+void unit_assign(struct core *c, struct unit_ix ix, struct node_ix n)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         must(!node_ok(w->node), "W1: a workload has one node at most");
         w->node = n;
-        w->node_prev = WORKLOAD_NONE;
+        w->node_prev = UNIT_NONE;
         w->node_next = node_at(c, n)->units;
-        if (workload_ok(w->node_next))
-                workload_at(c, w->node_next)->node_prev = ix;
+        if (unit_ok(w->node_next))
+                unit_at(c, w->node_next)->node_prev = ix;
         node_at(c, n)->units = ix;
         node_at(c, n)->n_units++;
         count_on_node(c, w, 1);
 }
 
-void workload_unassign(struct core *c, struct workload_ix ix)
+void unit_unassign(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (!node_ok(w->node))
                 return;
-        workload_hold(c, ix, false);
+        unit_hold(c, ix, false);
         drift_unsay(c, w->node, &w->said);
         struct node *n = node_at(c, w->node);
-        if (workload_ok(w->node_prev))
-                workload_at(c, w->node_prev)->node_next = w->node_next;
+        if (unit_ok(w->node_prev))
+                unit_at(c, w->node_prev)->node_next = w->node_next;
         else
                 n->units = w->node_next;
-        if (workload_ok(w->node_next))
-                workload_at(c, w->node_next)->node_prev = w->node_prev;
+        if (unit_ok(w->node_next))
+                unit_at(c, w->node_next)->node_prev = w->node_prev;
         n->n_units--;
         count_on_node(c, w, -1);
         w->node = NODE_NONE;
-        w->node_next = w->node_prev = WORKLOAD_NONE;
+        w->node_next = w->node_prev = UNIT_NONE;
 }
 
-void mark_dirty(struct core *c, struct workload_ix ix)
+void mark_dirty(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (w->dirty || !c->started || MUTANT(dirty_set_forgotten))
                 return;
         w->dirty = true;
@@ -207,18 +207,18 @@ static void waiting_class_add(struct core *c, uint32_t ki)
                 c->waiting_first = ki;
 }
 
-void waiting_add(struct core *c, struct workload_ix ix)
+void waiting_add(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (w->waiting)
                 return;
         uint32_t ki = definition_of(c, w)->class;
         struct class *k = &c->classes.at[ki];
         w->waiting = true;
-        w->wait_next = WORKLOAD_NONE;
-        w->wait_prev = (struct workload_ix){ k->last };
+        w->wait_next = UNIT_NONE;
+        w->wait_prev = (struct unit_ix){ k->last };
         if (k->last != NONE)
-                c->workloads.at[k->last].wait_next = ix;
+                c->units.at[k->last].wait_next = ix;
         else
                 k->first = ix.v;
         k->last = ix.v;
@@ -226,9 +226,9 @@ void waiting_add(struct core *c, struct workload_ix ix)
                 waiting_class_add(c, ki);
 }
 
-void waiting_remove(struct core *c, struct workload_ix ix)
+void waiting_remove(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (!w->waiting)
                 return;
         if (w->over_quota) {
@@ -240,15 +240,15 @@ void waiting_remove(struct core *c, struct workload_ix ix)
         w->waiting = false;
         if (node_ok(w->nominated))
                 nominate(c, ix, NODE_NONE);
-        if (workload_ok(w->wait_prev))
-                workload_at(c, w->wait_prev)->wait_next = w->wait_next;
+        if (unit_ok(w->wait_prev))
+                unit_at(c, w->wait_prev)->wait_next = w->wait_next;
         else
                 k->first = w->wait_next.v;
-        if (workload_ok(w->wait_next))
-                workload_at(c, w->wait_next)->wait_prev = w->wait_prev;
+        if (unit_ok(w->wait_next))
+                unit_at(c, w->wait_next)->wait_prev = w->wait_prev;
         else
                 k->last = w->wait_prev.v;
-        w->wait_next = w->wait_prev = WORKLOAD_NONE;
+        w->wait_next = w->wait_prev = UNIT_NONE;
         if (--k->n_waiting == 0) {
                 if (k->prev_waiting != NONE)
                         c->classes.at[k->prev_waiting].next_waiting = k->next_waiting;
@@ -260,17 +260,17 @@ void waiting_remove(struct core *c, struct workload_ix ix)
         }
 }
 
-int32_t workload_retry_limit(const struct core *c, const struct workload *w)
+int32_t workload_retry_limit(const struct core *c, const struct unit *w)
 {
         return retry_limit(w->max_attempts, definition_of(c, w)->restart == PB__RESTART__E__always);
 }
 
-bool workload_is_at_cap(const struct core *c, const struct workload *w)
+bool workload_is_at_cap(const struct core *c, const struct unit *w)
 {
         return workload_retry_limit(c, w) == RETRY_UNLIMITED && retry_is_at_cap(w->base_seconds, w->cap_seconds, w->attempts);
 }
 
-int64_t workload_deadline(const struct core *c, const struct workload *w)
+int64_t workload_deadline(const struct core *c, const struct unit *w)
 {
         const struct definition *d = definition_of(c, w);
         switch (w->phase) {
@@ -290,22 +290,22 @@ int64_t workload_deadline(const struct core *c, const struct workload *w)
         }
 }
 
-void workload_deadline_refresh(struct core *c, struct workload_ix ix)
+void unit_deadline_refresh(struct core *c, struct unit_ix ix)
 {
-        int64_t at = workload_deadline(c, workload_at(c, ix));
+        int64_t at = workload_deadline(c, unit_at(c, ix));
         if (MUTANT(deadline_lost_on_restart) && (!c->started || c->in->kind == INPUT_START))
                 return;
         if (at == HEAP_NEVER)
-                heap_unset(&c->workload_deadlines, ix.v);
+                heap_unset(&c->unit_deadlines, ix.v);
         else
-                heap_set(&c->workload_deadlines, ix.v, at);
+                heap_set(&c->unit_deadlines, ix.v, at);
 }
 
 /* ---- what is due --------------------------------------------------------------------------------------------------------------------------- */
 
-void emit_rescheduled(struct core *c, struct workload_ix ix, Pb__Reason__E reason, const char *message)
+void emit_rescheduled(struct core *c, struct unit_ix ix, Pb__Reason__E reason, const char *message)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__Rescheduled;
         e.workload_id = w->id;
@@ -316,12 +316,12 @@ void emit_rescheduled(struct core *c, struct workload_ix ix, Pb__Reason__E reaso
         struct node_ix old = w->node;
         uint64_t epoch = w->token_epoch, seq = w->token_seq;
         emit(c, &e);
-        unit_send_removal(c, old, workload_at(c, ix)->id, epoch, seq);
+        unit_send_removal(c, old, unit_at(c, ix)->id, epoch, seq);
 }
 
-void launch(struct core *c, struct workload_ix ix, Pb__Reason__E reason, enum action action, const char *message)
+void launch(struct core *c, struct unit_ix ix, Pb__Reason__E reason, enum action action, const char *message)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         Pb__Token token = PB__TOKEN__INIT;
         token.epoch = c->epoch;
         token.seq = c->head + 1;
@@ -354,9 +354,9 @@ static void status_of_unit(const Pb__UnitStatus *u, Pb__WorkloadStatus *s, Pb__R
 }
 
 /* Where others would be given up. Told once: the count begins anew when it has been healthy. */
-static void emit_keeps_failing(struct core *c, struct workload_ix ix, Pb__Reason__E reason, const char *message)
+static void emit_keeps_failing(struct core *c, struct unit_ix ix, Pb__Reason__E reason, const char *message)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__WorkloadKeepsFailing;
         e.workload_id = w->id;
@@ -367,9 +367,9 @@ static void emit_keeps_failing(struct core *c, struct workload_ix ix, Pb__Reason
         emit(c, &e);
 }
 
-void decide_failure(struct core *c, struct workload_ix ix, Pb__Reason__E reason, const char *message, const Pb__UnitStatus *u)
+void decide_failure(struct core *c, struct unit_ix ix, Pb__Reason__E reason, const char *message, const Pb__UnitStatus *u)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         c->stats.failures++;
         Pb__WorkloadStatus status;
         status_of_unit(u, &status, reason, message);
@@ -401,9 +401,9 @@ void decide_failure(struct core *c, struct workload_ix ix, Pb__Reason__E reason,
                 emit_keeps_failing(c, ix, reason, message);
 }
 
-static void retry_due(struct core *c, struct workload_ix ix)
+static void retry_due(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (workload_is_at_cap(c, w) && w->desired == PB__DESIRED_STATE__E__Running && node_ok(w->node) && w->holds &&
             !unit_must_leave(c, w)) {
                 c->stats.retries++;
@@ -421,9 +421,9 @@ static void retry_due(struct core *c, struct workload_ix ix)
         reconcile(c, ix);
 }
 
-static void launch_is_overdue(struct core *c, struct workload_ix ix)
+static void launch_is_overdue(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         const struct node *n = node_at(c, w->node);
         int64_t again = c->now_ms + c->opt.launch_grace_ms;
         if (w->up) {
@@ -443,13 +443,13 @@ static void launch_is_overdue(struct core *c, struct workload_ix ix)
                         w->resends++;
                 unit_send(c, ix);
         }
-        heap_set(&c->workload_deadlines, ix.v, again);
+        heap_set(&c->unit_deadlines, ix.v, again);
         fence_ask_again(c, ix);
 }
 
-void decide_workload_deadline(struct core *c, struct workload_ix ix)
+void decide_workload_deadline(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (!w->id)
                 return;
         Pb__Event e = PB__EVENT__INIT;
@@ -485,9 +485,9 @@ void decide_workload_deadline(struct core *c, struct workload_ix ix)
 
 /* ---- where it goes ------------------------------------------------------------------------------------------------------------------------- */
 
-static void emit_scheduled(struct core *c, struct workload_ix ix, const struct place_result *r, const char *previous)
+static void emit_scheduled(struct core *c, struct unit_ix ix, const struct place_result *r, const char *previous)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         Pb__Placement p = PB__PLACEMENT__INIT;
         p.node_id = node_at(c, r->node)->id;
         p.reason = PB__REASON__E__placed;
@@ -510,9 +510,9 @@ static void emit_scheduled(struct core *c, struct workload_ix ix, const struct p
         unit_send(c, ix);
 }
 
-static bool try_place(struct core *c, struct workload_ix ix, Pb__Reason__E leaving, const char *why)
+static bool try_place(struct core *c, struct unit_ix ix, Pb__Reason__E leaving, const char *why)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         const struct definition *d = definition_of(c, w);
         struct node_ix old = w->node;
         struct place_result r;
@@ -548,7 +548,7 @@ static bool try_place(struct core *c, struct workload_ix ix, Pb__Reason__E leavi
 }
 
 /* The reason that stands in the way on most nodes; of equals the one that was known, then by the order of the list. */
-static Pb__Reason__E main_reason(struct core *c, const struct workload *w, struct node_ix exclude, unsigned known, char **ret_text)
+static Pb__Reason__E main_reason(struct core *c, const struct unit *w, struct node_ix exclude, unsigned known, char **ret_text)
 {
         uint32_t counts[64] = { 0 };
         if (unit_is_pinned(c, w)) {
@@ -586,7 +586,7 @@ static Pb__Reason__E main_reason(struct core *c, const struct workload *w, struc
         return best;
 }
 
-Pb__Reason__E why_nowhere(struct core *c, const struct workload *w, char **ret_text)
+Pb__Reason__E why_nowhere(struct core *c, const struct unit *w, char **ret_text)
 {
         *ret_text = "";
         if (unit_is_pinned(c, w))
@@ -607,12 +607,12 @@ static bool is_waiting_reason(unsigned reason)
 }
 
 /* If it does not fit, nobody of its class does: nothing in its way is its own. */
-static bool stands_for_its_class(const struct core *c, const struct workload *w)
+static bool stands_for_its_class(const struct core *c, const struct unit *w)
 {
         return !is_barred(w) && !node_ok(w->node) && !class_of(c, w)->n_nominated && !is_guarded(c, definition_of(c, w));
 }
 
-Pb__Reason__E why_it_waits(struct core *c, const struct workload *w)
+Pb__Reason__E why_it_waits(struct core *c, const struct unit *w)
 {
         struct class *k = class_of(c, w);
         char *text;
@@ -630,9 +630,9 @@ Pb__Reason__E why_it_waits(struct core *c, const struct workload *w)
 }
 
 /* Nobody can take it now: it waits in its class's queue. That is an event once; how the reason changes while it waits is derived (why_it_waits). */
-static void wait_for_node(struct core *c, struct workload_ix ix, bool failover)
+static void wait_for_node(struct core *c, struct unit_ix ix, bool failover)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         struct class *k = class_of(c, w);
         char *text = NULL;
         bool typical = stands_for_its_class(c, w);
@@ -659,7 +659,7 @@ static void wait_for_node(struct core *c, struct workload_ix ix, bool failover)
         emit(c, &e);
 }
 
-static Pb__Reason__E why_it_leaves(const struct core *c, const struct workload *w, const char **ret_why)
+static Pb__Reason__E why_it_leaves(const struct core *c, const struct unit *w, const char **ret_why)
 {
         bool lost = node_get(c, w->node)->status == PB__NODE_STATUS__E__NotReady;
         if (!node_evacuates(c, w->node) && taints_drive_out(c, w)) {
@@ -670,9 +670,9 @@ static Pb__Reason__E why_it_leaves(const struct core *c, const struct workload *
         return lost ? PB__REASON__E__node_lost : PB__REASON__E__node_drained;
 }
 
-void evict_workload(struct core *c, struct workload_ix ix)
+void evict_workload(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         const char *why;
         Pb__Reason__E reason = why_it_leaves(c, w, &why);
         if (w->desired == PB__DESIRED_STATE__E__Deleted) {
@@ -683,7 +683,7 @@ void evict_workload(struct core *c, struct workload_ix ix)
                 emit_rescheduled(c, ix, reason, why);
                 Pb__Event e = PB__EVENT__INIT;
                 e.type = PB__EVENT_TYPE__E__WorkloadStopped;
-                e.workload_id = workload_at(c, ix)->id;
+                e.workload_id = unit_at(c, ix)->id;
                 e.reason = PB__REASON__E__stopped_by_user;
                 emit(c, &e);
                 return;
@@ -692,14 +692,14 @@ void evict_workload(struct core *c, struct workload_ix ix)
                 wait_for_node(c, ix, true);
 }
 
-bool unit_must_leave(const struct core *c, const struct workload *w)
+bool unit_must_leave(const struct core *c, const struct unit *w)
 {
         return node_evacuates(c, w->node) || (node_get(c, w->node)->n_taints && taints_drive_out(c, w));
 }
 
-void reconcile(struct core *c, struct workload_ix ix)
+void reconcile(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (w->desired == PB__DESIRED_STATE__E__Deleted) {
                 bool gone = !node_ok(w->node), given_up = !gone && node_given_up(c, w->node);
                 if (!gone && !given_up && !MUTANT(delete_forgets_copy))
@@ -749,15 +749,15 @@ bool place_waiting(struct core *c)
         while (ki != NONE && !step_is_full(c)) {
                 struct class *k = &c->classes.at[ki];
                 uint32_t next = k->next_waiting;
-                struct workload_ix ix = { k->tried_at != c->capacity_change ? k->first : NONE };
+                struct unit_ix ix = { k->tried_at != c->capacity_change ? k->first : NONE };
                 uint64_t change = c->capacity_change;
                 bool full = false;
                 k->woken = false;
                 if (MUTANT(class_queue_skipped))
-                        ix = WORKLOAD_NONE;
-                while (workload_ok(ix) && !full) {
-                        struct workload *w = workload_at(c, ix);
-                        struct workload_ix after = w->wait_next;
+                        ix = UNIT_NONE;
+                while (unit_ok(ix) && !full) {
+                        struct unit *w = unit_at(c, ix);
+                        struct unit_ix after = w->wait_next;
                         if (node_ok(w->node) && w->holds && !unit_must_leave(c, w)) {
                                 waiting_remove(c, ix);
                                 mark_dirty(c, ix);
@@ -780,7 +780,7 @@ bool place_waiting(struct core *c)
                         const char *why = "placed anew"; /* what had finished on its node leaves it for no other reason */
                         Pb__Reason__E leaving = node_ok(w->node) && w->holds ? why_it_leaves(c, w, &why) : PB__REASON__E__none;
                         bool placed = try_place(c, ix, leaving, why);
-                        if (!placed && stands_for_its_class(c, workload_at(c, ix))) {
+                        if (!placed && stands_for_its_class(c, unit_at(c, ix))) {
                                 c->classes.at[ki].none_at = c->capacity_change;
                                 break; /* none of its class fits */
                         }
@@ -796,10 +796,10 @@ bool place_waiting(struct core *c)
         return false;
 }
 
-void settle(struct core *c, struct workload_ix ix)
+void settle(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
-        workload_deadline_refresh(c, ix);
+        struct unit *w = unit_at(c, ix);
+        unit_deadline_refresh(c, ix);
         if (w->phase == PB__PHASE__E__Pending || w->phase == PB__PHASE__E__Deleting)
                 mark_dirty(c, ix);
 }

@@ -6,7 +6,7 @@
 #include "core/retry.h"
 #include "core/state.h"
 
-static void take_action(struct workload *w, const Pb__Event *e)
+static void take_action(struct unit *w, const Pb__Event *e)
 {
         if (str_empty(e->action))
                 return;
@@ -15,14 +15,14 @@ static void take_action(struct workload *w, const Pb__Event *e)
 }
 
 /* An agent's clock may be anywhere; what it says of a copy lies between its launch and now. */
-static int64_t agents_time(const struct workload *w, int64_t at, const Pb__Event *e)
+static int64_t agents_time(const struct unit *w, int64_t at, const Pb__Event *e)
 {
         if (at > e->timestamp)
                 return e->timestamp;
         return at && at < w->last_launch_at ? w->last_launch_at : at;
 }
 
-static void take_status(struct workload *w, const Pb__Event *e)
+static void take_status(struct unit *w, const Pb__Event *e)
 {
         const Pb__WorkloadStatus *s = e->status;
         if (!s)
@@ -41,7 +41,7 @@ static void take_status(struct workload *w, const Pb__Event *e)
                 text_set(&w->observed, s->observed_revision);
 }
 
-static void take_launch(struct core *c, struct workload *w, const Pb__Event *e, Pb__Phase__E phase)
+static void take_launch(struct core *c, struct unit *w, const Pb__Event *e, Pb__Phase__E phase)
 {
         w->token_epoch = e->token->epoch;
         w->token_seq = e->token->seq;
@@ -54,13 +54,13 @@ static void take_launch(struct core *c, struct workload *w, const Pb__Event *e, 
         w->health = 0;
         text_set(&w->progress, NULL);
         w->resends = 0;
-        workload_set_phase(c, w, phase);
+        unit_set_phase(c, w, phase);
 }
 
 /* What it holds and is counted for is that of its definition. */
-static void redefine(struct core *c, struct workload_ix ix, const Pb__Workload *definition)
+static void redefine(struct core *c, struct unit_ix ix, const Pb__Workload *definition)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         bool held = w->holds;
         uint32_t d = definition_intern(c, definition);
         /* (F3) */
@@ -70,23 +70,23 @@ static void redefine(struct core *c, struct workload_ix ix, const Pb__Workload *
                 waiting_remove(c, ix); /* of its old class */
                 usage_drop(c, w);
                 if (held)
-                        workload_hold(c, ix, false);
+                        unit_hold(c, ix, false);
         }
-        workload_set_definition(c, ix, d);
+        unit_set_definition(c, ix, d);
         if (held)
-                workload_hold(c, ix, true);
+                unit_hold(c, ix, true);
 }
 
-static void take_policy(struct workload *w, const Pb__Retry *r)
+static void take_policy(struct unit *w, const Pb__Retry *r)
 {
         w->max_attempts = r && r->max_attempts > 0 ? r->max_attempts : 0;
         w->base_seconds = r && r->base_seconds > 0 ? r->base_seconds : RETRY_BASE_SECONDS;
         w->cap_seconds = r && r->cap_seconds > 0 ? r->cap_seconds : RETRY_CAP_SECONDS;
 }
 
-static void apply_applied(struct core *c, struct workload_ix ix, const Pb__Event *e)
+static void apply_applied(struct core *c, struct unit_ix ix, const Pb__Event *e)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         bool created = w->definition == NONE;
         redefine(c, ix, e->workload);
         text_set(&w->revision, e->workload->revision_id);
@@ -101,17 +101,17 @@ static void apply_applied(struct core *c, struct workload_ix ix, const Pb__Event
                 w->created_at = e->timestamp;
                 w->desired = (uint8_t)(e->workload->desired_state ? e->workload->desired_state : PB__DESIRED_STATE__E__Running);
                 w->actual = PB__ACTUAL_STATE__E__Pending;
-                workload_set_phase(c, w, w->desired == PB__DESIRED_STATE__E__Stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
-        } else if (workload_is_finished(w) || w->phase == PB__PHASE__E__RetryPending) {
+                unit_set_phase(c, w, w->desired == PB__DESIRED_STATE__E__Stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
+        } else if (unit_is_finished(w) || w->phase == PB__PHASE__E__RetryPending) {
                 w->has_exit = w->has_signal = false;
-                workload_set_phase(c, w, w->desired == PB__DESIRED_STATE__E__Stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
+                unit_set_phase(c, w, w->desired == PB__DESIRED_STATE__E__Stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
         }
 }
 
-static void apply_relabelled(struct core *c, struct workload_ix ix, const Pb__Event *e)
+static void apply_relabelled(struct core *c, struct unit_ix ix, const Pb__Event *e)
 {
         redefine(c, ix, e->workload);
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         w->updated_at = e->timestamp;
         if (e->workload->retry)
                 take_policy(w, e->workload->retry);
@@ -120,9 +120,9 @@ static void apply_relabelled(struct core *c, struct workload_ix ix, const Pb__Ev
                 w->attempts = limit;
 }
 
-static void apply_desired(struct core *c, struct workload_ix ix, const Pb__Event *e)
+static void apply_desired(struct core *c, struct unit_ix ix, const Pb__Event *e)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         w->desired = (uint8_t)e->desired_state;
         w->updated_at = e->timestamp;
         w->reason = (uint8_t)e->reason;
@@ -133,21 +133,21 @@ static void apply_desired(struct core *c, struct workload_ix ix, const Pb__Event
                 waiting_remove(c, ix);
                 bool runs = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Updating;
                 if (!runs) {
-                        workload_set_phase(c, w, PB__PHASE__E__Stopped);
+                        unit_set_phase(c, w, PB__PHASE__E__Stopped);
                         w->actual = PB__ACTUAL_STATE__E__Stopped;
                 }
                 w->action = ACTION_APPLY_STOPPED;
                 w->last_action_at = e->timestamp;
         } else {
                 w->attempts = 0;
-                workload_set_phase(c, w, PB__PHASE__E__Pending);
+                unit_set_phase(c, w, PB__PHASE__E__Pending);
         }
 }
 
 /* What the unit held there stays held by its tombstone. */
-static void leave_tombstone(struct core *c, struct workload_ix ix, struct node_ix n, bool held, Pb__Reason__E reason, int64_t at)
+static void leave_tombstone(struct core *c, struct unit_ix ix, struct node_ix n, bool held, Pb__Reason__E reason, int64_t at)
 {
-        const struct workload *w = workload_at(c, ix);
+        const struct unit *w = unit_at(c, ix);
         const struct class *k = class_of(c, w);
         tombstone_add(c, n, w->id, w->token_epoch, w->token_seq, held ? k->need : (struct amounts){ 0 }, reason, at);
         struct tombstone *t = &c->tombstones.at[tombstone_find(c, n, w->id)];
@@ -156,35 +156,35 @@ static void leave_tombstone(struct core *c, struct workload_ix ix, struct node_i
                 ports_of_tombstone(c, t, k->more->ports, k->more->n_ports);
 }
 
-static void apply_deleted(struct core *c, struct workload_ix ix, const Pb__Event *e)
+static void apply_deleted(struct core *c, struct unit_ix ix, const Pb__Event *e)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         uint64_t said = w->said;
         struct node_ix old = w->node;
         char *id = arena_strdup(&c->step, w->id);
         bool held = w->holds;
         w->said = 0;
         if (e->tombstone) {
-                workload_unassign(c, ix);
+                unit_unassign(c, ix);
                 leave_tombstone(c, ix, old, held, PB__REASON__E__node_lost, e->timestamp);
         }
         record_removed(c, RECORD_WORKLOAD, w->id);
-        workload_free(c, ix);
+        unit_free(c, ix);
         if (e->tombstone)
                 c->tombstones.at[tombstone_find(c, old, id)].said = said;
         else if (node_ok(old))
                 drift_unsay(c, old, &said);
 }
 
-static void apply_rescheduled(struct core *c, struct workload_ix ix, const Pb__Event *e)
+static void apply_rescheduled(struct core *c, struct unit_ix ix, const Pb__Event *e)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         struct node_ix old = w->node;
         bool held = w->holds;
         uint64_t said = w->said;
         text_set(&w->previous_node, node_at(c, old)->id);
         w->said = 0;
-        workload_unassign(c, ix);
+        unit_unassign(c, ix);
         if (!MUTANT(tombstone_dropped)) {
                 leave_tombstone(c, ix, old, held, e->reason, e->timestamp);
                 c->tombstones.at[tombstone_find(c, old, w->id)].said = said;
@@ -193,24 +193,24 @@ static void apply_rescheduled(struct core *c, struct workload_ix ix, const Pb__E
         if (e->reason == PB__REASON__E__preempted)
                 w->preempted_at = e->timestamp;
         bool stopped = w->desired == PB__DESIRED_STATE__E__Stopped; /* then it wants no node either */
-        workload_set_phase(c, w, stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
+        unit_set_phase(c, w, stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
         w->actual = stopped ? PB__ACTUAL_STATE__E__Stopped : PB__ACTUAL_STATE__E__Pending;
         w->reason = (uint8_t)e->reason;
         w->next_retry_at = 0;
 }
 
-static void apply_scheduled(struct core *c, struct workload_ix ix, const Pb__Event *e)
+static void apply_scheduled(struct core *c, struct unit_ix ix, const Pb__Event *e)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         struct node_ix n = node_find(c, e->node_id);
         must(node_ok(n), "N5: an event about a node names a known one");
         waiting_remove(c, ix);
         if (!node_ok(w->node)) {
-                workload_assign(c, ix, n);
+                unit_assign(c, ix, n);
                 w->unleased = false;
         }
         must(w->node.v == n.v, "W1: a workload has one node at most");
-        workload_hold(c, ix, true);
+        unit_hold(c, ix, true);
         text_set(&w->lost_node, NULL);
         w->placed_at = e->timestamp;
         w->placed_reason = (uint8_t)e->placement->reason;
@@ -220,24 +220,24 @@ static void apply_scheduled(struct core *c, struct workload_ix ix, const Pb__Eve
         take_launch(c, w, e, PB__PHASE__E__Scheduled);
 }
 
-static void apply_retry(struct core *c, struct workload *w, const Pb__Event *e)
+static void apply_retry(struct core *c, struct unit *w, const Pb__Event *e)
 {
         w->next_retry_at = 0;
         if (e->retry)
                 w->attempts = e->retry->attempts; /* a user's retry starts from zero */
-        if (workload_is_finished(w))
+        if (unit_is_finished(w))
                 w->reason = PB__REASON__E__none;
         text_set(&w->lost_node, NULL);
-        workload_set_phase(c, w, PB__PHASE__E__Pending);
+        unit_set_phase(c, w, PB__PHASE__E__Pending);
         w->actual = PB__ACTUAL_STATE__E__Pending;
 }
 
-static void apply_end(struct core *c, struct workload_ix ix, const Pb__Event *e, Pb__Phase__E phase, Pb__ActualState__E actual)
+static void apply_end(struct core *c, struct unit_ix ix, const Pb__Event *e, Pb__Phase__E phase, Pb__ActualState__E actual)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         w->up = false;
         take_status(w, e);
-        workload_set_phase(c, w, phase);
+        unit_set_phase(c, w, phase);
         w->actual = (uint8_t)actual;
         w->reason = (uint8_t)e->reason;
         w->next_retry_at = e->retry ? e->retry->next_retry_at : 0;
@@ -248,22 +248,22 @@ static void apply_end(struct core *c, struct workload_ix ix, const Pb__Event *e,
                 if (!w->finished_at)
                         w->finished_at = e->timestamp;
                 if (node_ok(w->node))
-                        workload_hold(c, ix, false);
+                        unit_hold(c, ix, false);
         }
 }
 
 /* A unit that its node already runs: as if it had been placed and launched there with the token that it has. */
-static void apply_adopted(struct core *c, struct workload_ix ix, const Pb__Event *e)
+static void apply_adopted(struct core *c, struct unit_ix ix, const Pb__Event *e)
 {
         apply_applied(c, ix, e);
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         struct node_ix n = node_find(c, e->node_id);
         w->desired = (uint8_t)e->workload->desired_state; /* also of one that is known: a record of before a restore */
         bool runs = w->desired == PB__DESIRED_STATE__E__Running;
         if (w->node.v != n.v)
-                workload_assign(c, ix, n);
+                unit_assign(c, ix, n);
         if (!w->holds)
-                workload_hold(c, ix, true);
+                unit_hold(c, ix, true);
         drain_touch(c, n);
         w->placed_at = e->timestamp;
         w->placed_reason = (uint8_t)e->reason;
@@ -278,13 +278,13 @@ static void apply_adopted(struct core *c, struct workload_ix ix, const Pb__Event
 
 void apply_workload_event(struct core *c, const Pb__Event *e)
 {
-        struct workload_ix ix = workload_find(c, e->workload_id);
-        if (!workload_ok(ix) && (e->type == PB__EVENT_TYPE__E__WorkloadApplied || e->type == PB__EVENT_TYPE__E__WorkloadAdopted)) {
-                ix = workload_add(c, e->workload_id);
+        struct unit_ix ix = workload_find(c, e->workload_id);
+        if (!unit_ok(ix) && (e->type == PB__EVENT_TYPE__E__WorkloadApplied || e->type == PB__EVENT_TYPE__E__WorkloadAdopted)) {
+                ix = unit_add(c, e->workload_id);
                 views_of_new_workload(c, ix);
         }
-        must(workload_ok(ix), "W5: an event about a workload names a known one");
-        struct workload *w = workload_at(c, ix);
+        must(unit_ok(ix), "W5: an event about a workload names a known one");
+        struct unit *w = unit_at(c, ix);
         w->seq = e->seq;
         w->last_updated = e->timestamp;
         take_action(w, e);
@@ -312,7 +312,7 @@ void apply_workload_event(struct core *c, const Pb__Event *e)
                 w->desired = PB__DESIRED_STATE__E__Deleted;
                 w->reason = (uint8_t)e->reason;
                 w->next_retry_at = 0;
-                workload_set_phase(c, w, PB__PHASE__E__Deleting);
+                unit_set_phase(c, w, PB__PHASE__E__Deleting);
                 break;
         case PB__EVENT_TYPE__E__WorkloadDeleted:
                 apply_deleted(c, ix, e);
@@ -358,7 +358,7 @@ void apply_workload_event(struct core *c, const Pb__Event *e)
                 break;
         case PB__EVENT_TYPE__E__WorkloadReleased:
                 text_set(&w->lost_node, node_at(c, w->node)->id);
-                workload_unassign(c, ix);
+                unit_unassign(c, ix);
                 break;
         case PB__EVENT_TYPE__E__UnitReleased:
                 apply_release(c, ix);
@@ -369,6 +369,6 @@ void apply_workload_event(struct core *c, const Pb__Event *e)
         default:
                 break; /* an event of a newer berth that means nothing to this one */
         }
-        usage_update(c, workload_at(c, ix));
-        workload_deadline_refresh(c, ix);
+        usage_update(c, unit_at(c, ix));
+        unit_deadline_refresh(c, ix);
 }

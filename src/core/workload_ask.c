@@ -6,10 +6,10 @@
 #include "model/validate.h"
 #include <string.h>
 
-void reply_workload(struct core *c, struct workload_ix ix, bool created)
+void reply_workload(struct core *c, struct unit_ix ix, bool created)
 {
         if (c->many) {
-                many_applied(c, workload_at(c, ix), created);
+                many_applied(c, unit_at(c, ix), created);
                 return;
         }
         if (!c->in->reply)
@@ -17,7 +17,7 @@ void reply_workload(struct core *c, struct workload_ix ix, bool created)
         effect_add(c, EFFECT_BEAT, 0, 0, NULL, 0); /* memory */
         c->out.effects.len--;
         size_t len;
-        void *data = workload_record(c, workload_at(c, ix), true, c->out.memory, &len);
+        void *data = workload_record(c, unit_at(c, ix), true, c->out.memory, &len);
         reply_bytes(c, &pb__workload__descriptor, data, len, created);
 }
 
@@ -29,7 +29,7 @@ static int conflict(struct core *c, const char *msg, const char *detail, const c
         return -1;
 }
 
-static int check_version(struct core *c, const struct workload *w, uint64_t if_match)
+static int check_version(struct core *c, const struct unit *w, uint64_t if_match)
 {
         if (!if_match || if_match == w->seq || MUTANT(if_match_ignored))
                 return 0;
@@ -39,23 +39,23 @@ static int check_version(struct core *c, const struct workload *w, uint64_t if_m
             "read it again and repeat the change");
 }
 
-struct workload_ix to_change(struct core *c, const char *id, uint64_t if_match, uint64_t index)
+struct unit_ix to_change(struct core *c, const char *id, uint64_t if_match, uint64_t index)
 {
-        struct workload_ix ix;
+        struct unit_ix ix;
         struct err err;
         if (workload_lookup(c, id, &ix, &err) < 0) {
                 reply_error(c, &err);
-                return WORKLOAD_NONE;
+                return UNIT_NONE;
         }
-        return check_version(c, workload_at(c, ix), if_match) < 0 || check_index(c, index) < 0 ? WORKLOAD_NONE : ix;
+        return check_version(c, unit_at(c, ix), if_match) < 0 || check_index(c, index) < 0 ? UNIT_NONE : ix;
 }
 
-static bool same_policy(const struct workload *w, const Pb__Retry *r)
+static bool same_policy(const struct unit *w, const Pb__Retry *r)
 {
         return !r || (w->max_attempts == r->max_attempts && w->base_seconds == r->base_seconds && w->cap_seconds == r->cap_seconds);
 }
 
-static bool same_definition(struct core *c, const struct workload *w, const Pb__Workload *asked)
+static bool same_definition(struct core *c, const struct unit *w, const Pb__Workload *asked)
 {
         Pb__Workload view;
         definition_view(asked, &view);
@@ -77,11 +77,11 @@ static void without_labels(Pb__Workload *view)
 }
 
 /* The change needs no new start, and no revision of its own was given to it. */
-static bool only_relabels(struct core *c, const struct workload *w, const Pb__Workload *asked)
+static bool only_relabels(struct core *c, const struct unit *w, const Pb__Workload *asked)
 {
         bool computed = revision_is_computed(asked->revision_id) && revision_is_computed(w->revision);
         /* When it is tried again is no matter of what runs now; what has ended or waits is asked for anew. */
-        bool ended = workload_is_finished(w) || w->phase == PB__PHASE__E__RetryPending;
+        bool ended = unit_is_finished(w) || w->phase == PB__PHASE__E__RetryPending;
         if ((ended && !same_policy(w, asked->retry)) || (!computed && !str_eq(w->revision, asked->revision_id)))
                 return false;
         const struct definition *d = definition_of(c, w);
@@ -98,7 +98,7 @@ static bool only_relabels(struct core *c, const struct workload *w, const Pb__Wo
 
 /* What was applied before there were default resources has none. The same without them once more is the same, and new labels are new
  * labels: asked is then as it was applied. With any other change the default comes. */
-static void keep_resources(struct core *c, const struct workload *w, Pb__Workload *asked)
+static void keep_resources(struct core *c, const struct unit *w, Pb__Workload *asked)
 {
         if (!asked->default_resources || !amounts_equal(class_of(c, w)->need, (struct amounts){ 0 }))
                 return;
@@ -136,7 +136,7 @@ static void emit_definition(struct core *c, Pb__EventType__E type, const Pb__Wor
 }
 
 /* The amounts of a new definition, on the node where the old one already holds its own. */
-static bool fits_in_place(const struct core *c, const struct workload *w, const Pb__Workload *asked)
+static bool fits_in_place(const struct core *c, const struct unit *w, const Pb__Workload *asked)
 {
         const struct node *n = node_get(c, w->node);
         if (!(n->type_bits & (1u << asked->type)))
@@ -153,17 +153,17 @@ static bool fits_in_place(const struct core *c, const struct workload *w, const 
         return amounts_fit(amounts_of(asked->resources), left);
 }
 
-static void update(struct core *c, struct workload_ix ix, const Pb__Workload *asked)
+static void update(struct core *c, struct unit_ix ix, const Pb__Workload *asked)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         bool in_place = node_ok(w->node) && w->holds && fits_in_place(c, w, asked);
         if (node_ok(w->node) && w->holds && !in_place)
                 emit_rescheduled(c, ix, PB__REASON__E__spec_changed, "the new spec does not fit on its node");
         emit_definition(c, PB__EVENT_TYPE__E__WorkloadApplied, asked, asked->revision_id, action_names[ACTION_UPDATED]);
-        w = workload_at(c, ix);
+        w = unit_at(c, ix);
         if (w->desired == PB__DESIRED_STATE__E__Running && node_ok(w->node) && w->holds) {
                 launch(c, ix, PB__REASON__E__spec_changed, ACTION_APPLY, "new revision");
-                if (unit_must_leave(c, workload_at(c, ix)))
+                if (unit_must_leave(c, unit_at(c, ix)))
                         evict_workload(c, ix);
         } else if (node_ok(w->node) && w->holds)
                 unit_send(c, ix); /* stopped: the agent learns the new spec */
@@ -171,9 +171,9 @@ static void update(struct core *c, struct workload_ix ix, const Pb__Workload *as
 }
 
 /* Labels, priority, constraints: what runs goes on, also where it would not be placed now (explain says so). Its revision stays that of what was started. */
-static void relabel(struct core *c, struct workload_ix ix, const Pb__Workload *asked)
+static void relabel(struct core *c, struct unit_ix ix, const Pb__Workload *asked)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         Pb__Workload view;
         size_t len;
         definition_view(asked, &view);
@@ -181,18 +181,18 @@ static void relabel(struct core *c, struct workload_ix ix, const Pb__Workload *a
         if (len == definition_of(c, w)->len && memcmp(data, definition_of(c, w)->data, len) == 0 && same_policy(w, asked->retry))
                 return;
         emit_definition(c, PB__EVENT_TYPE__E__WorkloadRelabelled, asked, arena_strdup(&c->step, w->revision ? w->revision : ""), NULL);
-        w = workload_at(c, ix);
+        w = unit_at(c, ix);
         if (node_ok(w->node) && w->holds && w->desired == PB__DESIRED_STATE__E__Running && unit_must_leave(c, w))
                 evict_workload(c, ix); /* it looks for a node as what it is now */
         else
                 mark_dirty(c, ix);
 }
 
-static int apply_is_allowed(struct core *c, const Pb__ApplyWorkloadRequest *req, const Pb__Workload *asked, struct workload_ix ix)
+static int apply_is_allowed(struct core *c, const Pb__ApplyWorkloadRequest *req, const Pb__Workload *asked, struct unit_ix ix)
 {
         struct err err;
         uint64_t if_match = req->if_match ? req->if_match : asked->resource_version;
-        if (!workload_ok(ix)) {
+        if (!unit_ok(ix)) {
                 if (req->update_only || if_match) {
                         err_set(&err, ERR_NOT_FOUND, .msg = fmt("there is no workload %s", asked->id),
                                 .hint = "berth get workloads lists them");
@@ -207,7 +207,7 @@ static int apply_is_allowed(struct core *c, const Pb__ApplyWorkloadRequest *req,
                 }
                 return 0;
         }
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (w->desired == PB__DESIRED_STATE__E__Deleted)
                 return conflict(c, fmt("workload %s is being deleted", w->id), NULL, "wait until it is gone, then apply it again");
         if (check_version(c, w, if_match) < 0)
@@ -223,7 +223,7 @@ static int apply_is_allowed(struct core *c, const Pb__ApplyWorkloadRequest *req,
 
 void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
 {
-        struct workload_ix ix = workload_find(c, req->workload->id);
+        struct unit_ix ix = workload_find(c, req->workload->id);
         Pb__Workload decided = *req->workload; /* with what is ours to say */
         const Pb__Workload *asked = &decided;
         if (asked->desired_state == PB__DESIRED_STATE__E__Deleted) {
@@ -234,14 +234,14 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
                 decide_delete(c, &ref);
                 return;
         }
-        if (workload_ok(ix)) { /* the same once more, or new labels: as it is on record */
-                decided.confine = definition_of(c, workload_at(c, ix))->confine;
-                keep_resources(c, workload_at(c, ix), &decided);
+        if (unit_ok(ix)) { /* the same once more, or new labels: as it is on record */
+                decided.confine = definition_of(c, unit_at(c, ix))->confine;
+                keep_resources(c, unit_at(c, ix), &decided);
         }
         if (check_index(c, req->check_index) < 0 || apply_is_allowed(c, req, asked, ix) < 0)
                 return;
-        bool same = workload_ok(ix) && same_definition(c, workload_at(c, ix), asked);
-        bool relabels = workload_ok(ix) && !same && only_relabels(c, workload_at(c, ix), asked);
+        bool same = unit_ok(ix) && same_definition(c, unit_at(c, ix), asked);
+        bool relabels = unit_ok(ix) && !same && only_relabels(c, unit_at(c, ix), asked);
         if (!same && !relabels) {
                 if (!policy_allows_apply(c, asked))
                         return;
@@ -249,10 +249,10 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
         }
         if (!same && quota_allows_apply(c, ix, asked) < 0)
                 return;
-        if (!workload_ok(ix)) {
+        if (!unit_ok(ix)) {
                 emit_definition(c, PB__EVENT_TYPE__E__WorkloadApplied, asked, asked->revision_id, action_names[ACTION_CREATED]);
                 ix = workload_find(c, asked->id);
-                if (workload_at(c, ix)->desired == PB__DESIRED_STATE__E__Running)
+                if (unit_at(c, ix)->desired == PB__DESIRED_STATE__E__Running)
                         reconcile(c, ix); /* at once, in the same decision */
                 reply_workload(c, ix, true);
                 return;
@@ -261,7 +261,7 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
                 relabel(c, ix, asked);
         else if (!same)
                 update(c, ix, asked);
-        if (asked->desired_state != PB__DESIRED_STATE__E__unset && asked->desired_state != workload_at(c, ix)->desired) {
+        if (asked->desired_state != PB__DESIRED_STATE__E__unset && asked->desired_state != unit_at(c, ix)->desired) {
                 Pb__SetDesiredRequest d = PB__SET_DESIRED_REQUEST__INIT;
                 d.id = asked->id;
                 d.desired_state = asked->desired_state;
@@ -273,10 +273,10 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
 
 void decide_delete(struct core *c, const Pb__WorkloadRef *req)
 {
-        struct workload_ix ix = to_change(c, req->id, req->if_match, req->check_index);
-        if (!workload_ok(ix))
+        struct unit_ix ix = to_change(c, req->id, req->if_match, req->check_index);
+        if (!unit_ok(ix))
                 return;
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (w->desired != PB__DESIRED_STATE__E__Deleted) {
                 Pb__Event e = PB__EVENT__INIT;
                 e.type = PB__EVENT_TYPE__E__WorkloadDeleting;
@@ -294,10 +294,10 @@ void decide_delete(struct core *c, const Pb__WorkloadRef *req)
 
 void decide_desired(struct core *c, const Pb__SetDesiredRequest *req)
 {
-        struct workload_ix ix = to_change(c, req->id, req->if_match, 0);
-        if (!workload_ok(ix))
+        struct unit_ix ix = to_change(c, req->id, req->if_match, 0);
+        if (!unit_ok(ix))
                 return;
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (w->desired == PB__DESIRED_STATE__E__Deleted) {
                 conflict(c, fmt("workload %s is being deleted", w->id), NULL, "apply it again when it is gone");
                 return;
@@ -322,7 +322,7 @@ void decide_desired(struct core *c, const Pb__SetDesiredRequest *req)
                 if (req->desired_state == PB__DESIRED_STATE__E__Stopped && waits)
                         e.status = &nothing;
                 emit(c, &e);
-                w = workload_at(c, ix);
+                w = unit_at(c, ix);
                 if (req->desired_state == PB__DESIRED_STATE__E__Running && node_ok(w->node) && w->holds && !unit_must_leave(c, w))
                         launch(c, ix, PB__REASON__E__none, ACTION_APPLY, "started by a user");
                 else if (req->desired_state == PB__DESIRED_STATE__E__Stopped && node_ok(w->node)) {
@@ -336,17 +336,17 @@ void decide_desired(struct core *c, const Pb__SetDesiredRequest *req)
 
 void decide_retry(struct core *c, const Pb__WorkloadRef *req)
 {
-        struct workload_ix ix = to_change(c, req->id, req->if_match, req->check_index);
-        if (!workload_ok(ix))
+        struct unit_ix ix = to_change(c, req->id, req->if_match, req->check_index);
+        if (!unit_ok(ix))
                 return;
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (w->desired != PB__DESIRED_STATE__E__Running) {
                 conflict(c, fmt("workload %s is not meant to run", w->id), NULL, "start it with berth start");
                 return;
         }
         if (quota_allows_run(c, ix) < 0)
                 return;
-        if (w->phase == PB__PHASE__E__RetryPending || workload_is_finished(w)) {
+        if (w->phase == PB__PHASE__E__RetryPending || unit_is_finished(w)) {
                 Pb__Retry retry = PB__RETRY__INIT; /* attempts: 0 */
                 Pb__Event e = PB__EVENT__INIT;
                 e.type = PB__EVENT_TYPE__E__RetryTriggered;

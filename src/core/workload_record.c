@@ -10,9 +10,9 @@
 #include "model/pb.h"
 #include <string.h>
 
-void save_workload(struct core *c, struct workload_ix ix)
+void save_workload(struct core *c, struct unit_ix ix)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         rules_workload_changed(c, ix);
         if (!c->started) /* somebody else wrote this, and its views */
                 w->shown = w->shown_retries = VIEW_UNKNOWN;
@@ -24,13 +24,13 @@ void save_workload(struct core *c, struct workload_ix ix)
         record_changed(c, RECORD_WORKLOAD, ix.v, ops, bytes);
 }
 
-void views_of_new_workload(struct core *c, struct workload_ix ix)
+void views_of_new_workload(struct core *c, struct unit_ix ix)
 {
         if (c->started && c->out.removed.len == 0) /* else one of this name may be going away in the same batch */
-                workload_at(c, ix)->shown = workload_at(c, ix)->shown_retries = VIEW_NONE;
+                unit_at(c, ix)->shown = unit_at(c, ix)->shown_retries = VIEW_NONE;
 }
 
-Pb__Phase__E phase_shown(const struct core *c, const struct workload *w)
+Pb__Phase__E phase_shown(const struct core *c, const struct unit *w)
 {
         bool on_node = w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating;
         if (on_node && node_ok(w->node) && node_get(c, w->node)->status == PB__NODE_STATUS__E__NotReady)
@@ -38,7 +38,7 @@ Pb__Phase__E phase_shown(const struct core *c, const struct workload *w)
         return w->up && w->phase == PB__PHASE__E__Scheduled ? PB__PHASE__E__Running : (Pb__Phase__E)w->phase;
 }
 
-void *workload_record(struct core *c, const struct workload *w, bool live, struct arena *a, size_t *ret_len)
+void *workload_record(struct core *c, const struct unit *w, bool live, struct arena *a, size_t *ret_len)
 {
         const struct definition *d = definition_of(c, w);
         Pb__IntValue exit_code = PB__INT_VALUE__INIT, sig = PB__INT_VALUE__INIT;
@@ -132,7 +132,7 @@ static void put_message(struct store_record **at, struct arena *a, const char *k
 }
 
 /* The views that people read: derived, so never read back. What this process has written of one, or knows not to be there, is not written again. */
-static uint64_t assignment_view(struct core *c, const struct workload *w)
+static uint64_t assignment_view(struct core *c, const struct unit *w)
 {
         if (!node_ok(w->node))
                 return VIEW_NONE;
@@ -158,7 +158,7 @@ static char *score_text(struct arena *a, int64_t score)
         return arena_strdup(a, p);
 }
 
-static void put_assignment(struct core *c, struct store_record **at, struct arena *a, struct workload *w)
+static void put_assignment(struct core *c, struct store_record **at, struct arena *a, struct unit *w)
 {
         uint64_t view = assignment_view(c, w);
         if (view == w->shown)
@@ -185,7 +185,7 @@ static void put_views(struct core *c, const char *id, uint32_t slot, struct aren
                 record_put(at, record_key(a, "/reconciliation/", id), NULL, 0);
                 return;
         }
-        struct workload *w = &c->workloads.at[slot];
+        struct unit *w = &c->units.at[slot];
         put_assignment(c, at, a, w);
         if (w->attempts) {
                 Pb__Retry r = PB__RETRY__INIT;
@@ -207,7 +207,7 @@ static void put_views(struct core *c, const char *id, uint32_t slot, struct aren
 
 /* ---- reading ------------------------------------------------------------------------------------ */
 
-static void load_retry(const struct core *c, struct workload *w, const Pb__Retry *r)
+static void load_retry(const struct core *c, struct unit *w, const Pb__Retry *r)
 {
         w->max_attempts = r && r->max_attempts > 0 ? r->max_attempts : 0;
         w->base_seconds = r && r->base_seconds > 0 ? r->base_seconds : RETRY_BASE_SECONDS;
@@ -219,15 +219,15 @@ static void load_retry(const struct core *c, struct workload *w, const Pb__Retry
         w->next_retry_at = w->phase == PB__PHASE__E__RetryPending ? at : 0; /* (R2) */
 }
 
-static void load_workload_state(struct core *c, struct workload_ix ix, const Pb__Workload *r)
+static void load_workload_state(struct core *c, struct unit_ix ix, const Pb__Workload *r)
 {
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         const Pb__WorkloadStatus *s = r->status;
         const Pb__Metadata *m = r->metadata;
         w->desired = (uint8_t)r->desired_state;
         text_set(&w->revision, r->revision_id);
         w->seq = r->resource_version;
-        workload_set_phase(c, w, s->phase);
+        unit_set_phase(c, w, s->phase);
         w->actual = (uint8_t)s->actual_state;
         w->reason = (uint8_t)s->reason;
         w->last_updated = s->last_updated;
@@ -289,7 +289,7 @@ static const char *wrong_workload(struct core *c, const char *id, const Pb__Work
                 return "its id is not that of its key";
         if (!r->status || !r->metadata || !r->desired_state || !r->type)
                 return "a workload needs type, desired_state, status and metadata";
-        if (workload_ok(workload_find(c, r->id)))
+        if (unit_ok(workload_find(c, r->id)))
                 return "it is there twice";
         if (r->type >= TYPES_MAX || r->desired_state > PB__DESIRED_STATE__E__Deleted || !r->status->phase ||
             r->status->phase >= PB__PHASE__E__Unknown) /* which is shown, and never stored */
@@ -323,20 +323,20 @@ static const char *load(struct core *c, const char *id, const ProtobufCMessage *
         const char *wrong = wrong_workload(c, id, r);
         if (wrong)
                 return wrong;
-        struct workload_ix ix = workload_add(c, r->id);
-        workload_set_definition(c, ix, definition_intern(c, r));
+        struct unit_ix ix = unit_add(c, r->id);
+        unit_set_definition(c, ix, definition_intern(c, r));
         load_workload_state(c, ix, r);
-        struct workload *w = workload_at(c, ix);
+        struct unit *w = unit_at(c, ix);
         if (!str_empty(r->assigned_node)) {
                 if (r->placement && r->placement->forgotten)
                         text_set(&w->lost_node, r->assigned_node);
                 else {
-                        workload_assign(c, ix, node_get_or_add(c, r->assigned_node));
-                        workload_hold(c, ix, !(r->placement && r->placement->released));
+                        unit_assign(c, ix, node_get_or_add(c, r->assigned_node));
+                        unit_hold(c, ix, !(r->placement && r->placement->released));
                 }
         }
         usage_update(c, w);
-        workload_deadline_refresh(c, ix);
+        unit_deadline_refresh(c, ix);
         return NULL;
 }
 
@@ -345,7 +345,7 @@ static const char *load(struct core *c, const char *id, const ProtobufCMessage *
 static const char *name(const struct core *c, uint32_t slot, struct arena *a)
 {
         (void)a;
-        return c->workloads.at[slot].id;
+        return c->units.at[slot].id;
 }
 
 static uint32_t find(const struct core *c, const char *id)
@@ -355,19 +355,19 @@ static uint32_t find(const struct core *c, const char *id)
 
 static void *pack(struct core *c, uint32_t slot, struct arena *a, size_t *ret_len)
 {
-        return workload_record(c, &c->workloads.at[slot], false, a, ret_len);
+        return workload_record(c, &c->units.at[slot], false, a, ret_len);
 }
 
 static void put_back(struct core *c, uint32_t slot)
 {
-        c->workloads.at[slot].shown = c->workloads.at[slot].shown_retries = VIEW_UNKNOWN;
-        save_workload(c, (struct workload_ix){ slot });
+        c->units.at[slot].shown = c->units.at[slot].shown_retries = VIEW_UNKNOWN;
+        save_workload(c, (struct unit_ix){ slot });
 }
 
 const struct record_kind workload_records = {
         .prefix = "/workloads/",
         .type = &pb__workload__descriptor,
-        RECORD_TABLE(workloads, struct workload),
+        RECORD_TABLE(units, struct unit),
         .name = name,
         .find = find,
         .pack = pack,
