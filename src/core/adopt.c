@@ -361,7 +361,7 @@ static const char *adopt_unit(struct core *c, struct node_ix ix, const struct st
         struct unit_ix old = workload_find(c, s->id);
         bool was_known = unit_ok(old);
         if (was_known && node_ok(unit_at(c, old)->node) && unit_at(c, old)->node.v != ix.v)
-                emit_rescheduled(c, old, PB__REASON__E__node_lost, "a newer copy than the restored records know runs elsewhere");
+                unit_leave(c, old, PB__REASON__E__node_lost, "a newer copy than the restored records know runs elsewhere");
         Pb__Workload view;
         definition_view(w, &view);
         view.id = s->id;

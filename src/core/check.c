@@ -85,7 +85,7 @@ static void dump_workload(const struct core *c, const struct unit *w, struct str
                 str_addf(out, " exit=%d", w->exit_code);
         if (w->has_signal)
                 str_addf(out, " signal=%d", w->signal);
-        int64_t deadline = workload_deadline(c, w);
+        int64_t deadline = unit_deadline(c, w);
         if (deadline != HEAP_NEVER)
                 str_addf(out, " deadline=%lld", (long long)deadline);
         if (w->unleased)
@@ -179,7 +179,7 @@ static int check_workload(const struct core *c, struct unit_ix ix, struct err *e
         if (node_ok(w->node) && w->tombs && tombstone_find(c, w->node, w->id) != NONE)
                 return BROKEN(err, "N8", "a node never holds a workload and its tombstone at once", w->id);
         /* A launch that was not answered is looked at again and again: later than its deadline, never earlier, and at most one grace from now. */
-        int64_t deadline = workload_deadline(c, w), armed = heap_get(&c->unit_deadlines, ix.v);
+        int64_t deadline = unit_deadline(c, w), armed = heap_get(&c->unit_deadlines, ix.v);
         bool launched = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating;
         bool again = launched && (armed > deadline || class_of(c, w)->exclusive) && armed <= c->now_ms + c->opt.launch_grace_ms;
         if (c->started && armed != deadline && !again)

@@ -428,7 +428,7 @@ static void start(struct core *c, const struct input *in)
                         /* (W3) A damaged record must not count as a launch that is yet to come: the next real one would be smaller. */
                         if (c->units.at[i].token_seq > c->head && c->units.at[i].token_epoch >= c->epoch)
                                 c->units.at[i].token_seq = c->head;
-                        settle(c, (struct unit_ix){ i });
+                        unit_settle(c, (struct unit_ix){ i });
                 }
 }
 
@@ -443,7 +443,7 @@ static void pass_some(struct core *c)
                 bool settled = w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Stopped ||
                                w->phase == PB__PHASE__E__Completed || w->phase == PB__PHASE__E__Failed;
                 if (!settled && heap_get(&c->unit_deadlines, c->pass_next) == HEAP_NEVER)
-                        mark_dirty(c, (struct unit_ix){ c->pass_next });
+                        unit_mark_dirty(c, (struct unit_ix){ c->pass_next });
         }
         if (c->pass_next >= c->units.len) {
                 c->pass_next = NONE;
@@ -462,7 +462,7 @@ static void run_due(struct core *c)
         }
         for (int i = 0; i < DUE_PER_STEP && heap_next_ms(&c->unit_deadlines) <= c->now_ms && !step_is_full(c); i++) {
                 struct unit_ix w = { heap_pop(&c->unit_deadlines) };
-                decide_workload_deadline(c, w);
+                unit_due(c, w);
                 decision_done(c);
         }
         if (c->now_ms >= c->next_pass_ms) {
@@ -482,7 +482,7 @@ static void run_bulk(struct core *c)
                 if (!unit_at(c, w)->id || !unit_at(c, w)->dirty)
                         continue;
                 unit_at(c, w)->dirty = false;
-                reconcile(c, w);
+                unit_look(c, w);
                 decision_done(c);
         }
         if (c->dirty_done == c->dirty.len) {

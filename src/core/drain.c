@@ -69,13 +69,13 @@ static bool can_leave(const struct core *c, const struct node *n, const struct u
 static void stop_all_the_same(struct core *c, struct unit_ix ix)
 {
         if (unit_at(c, ix)->desired == PB__DESIRED_STATE__E__Stopped) {
-                evict_workload(c, ix);
+                unit_evict(c, ix);
                 return;
         }
         waiting_remove(c, ix);
         c->stats.actions[4]++;
-        emit_rescheduled(c, ix, PB__REASON__E__node_drained, "the deadline of its node's drain has passed");
-        mark_dirty(c, ix);
+        unit_leave(c, ix, PB__REASON__E__node_drained, "the deadline of its node's drain has passed");
+        unit_mark_dirty(c, ix);
 }
 
 static void emit_drained(struct core *c, struct node_ix ix)
@@ -105,7 +105,7 @@ static bool drain_node(struct core *c, struct node_ix ix)
                 if ((node_at(c, ix)->drain_expired && !unit_is_pinned(c, unit_at(c, some[i]))) || MUTANT(drain_stops_blockers))
                         stop_all_the_same(c, some[i]);
                 else
-                        evict_workload(c, some[i]);
+                        unit_evict(c, some[i]);
                 decision_done(c);
         }
         n = node_at(c, ix);
@@ -254,14 +254,14 @@ static void emit_forgotten(struct core *c, struct node_ix ix)
 static bool let_go_of_unit(struct core *c, struct unit_ix w)
 {
         if (unit_at(c, w)->desired == PB__DESIRED_STATE__E__Deleted) {
-                reconcile(c, w);
+                unit_look(c, w);
                 return true;
         }
         if (!unit_at(c, w)->holds)
                 return false;
         waiting_remove(c, w);
-        emit_rescheduled(c, w, PB__REASON__E__node_lost, "its node was expelled");
-        mark_dirty(c, w);
+        unit_leave(c, w, PB__REASON__E__node_lost, "its node was expelled");
+        unit_mark_dirty(c, w);
         return true;
 }
 

@@ -63,7 +63,7 @@ static size_t evict_from(struct core *c, struct node_ix ix, size_t most)
                                 some[count++] = w;
         for (size_t i = 0; i < count; i++) {
                 c->stats.evictions++;
-                evict_workload(c, some[i]);
+                unit_evict(c, some[i]);
                 decision_done(c);
         }
         return count;

@@ -239,7 +239,7 @@ static void quota_remedy(struct core *c, const struct unit *w, Pb__Explanation *
 
 static void next_step(struct core *c, const struct unit *w, Pb__Explanation *x)
 {
-        x->next_at = workload_deadline(c, w);
+        x->next_at = unit_deadline(c, w);
         if (x->next_at == HEAP_NEVER)
                 x->next_at = 0;
         bool lost = node_ok(w->node) && node_at(c, w->node)->status == PB__NODE_STATUS__E__NotReady;

@@ -385,7 +385,7 @@ void decide_release(struct core *c, const Pb__WorkloadRef *req)
         }
         if (stuck) {
                 waiting_remove(c, ix);
-                emit_rescheduled(c, ix, PB__REASON__E__node_lost, "released by an operator");
+                unit_leave(c, ix, PB__REASON__E__node_lost, "released by an operator");
         }
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__UnitReleased;
@@ -393,7 +393,7 @@ void decide_release(struct core *c, const Pb__WorkloadRef *req)
         e.message = "an operator said that no earlier copy of it runs any more";
         emit(c, &e);
         if (stuck)
-                mark_dirty(c, ix);
+                unit_mark_dirty(c, ix);
         else if (!unit_at(c, ix)->reported)
                 unit_send(c, ix);
         reply_workload(c, ix, false);

@@ -364,9 +364,9 @@ void need_not_move(struct core *c, struct node_ix ix)
         for (struct unit_ix w = node_at(c, ix)->units; unit_ok(w) && !node_evacuates(c, ix); w = unit_at(c, w)->node_next)
                 if (unit_at(c, w)->waiting && !unit_must_leave(c, unit_at(c, w))) {
                         waiting_remove(c, w);
-                        mark_dirty(c, w);
+                        unit_mark_dirty(c, w);
                 } else if (unit_at(c, w)->phase == PB__PHASE__E__Pending)
-                        mark_dirty(c, w); /* it had yet to leave, at the pace of evict.c: it is started here */
+                        unit_mark_dirty(c, w); /* it had yet to leave, at the pace of evict.c: it is started here */
 }
 
 /* A lost node was heard again: its units need not move any more, and those of others may have to. */
@@ -609,8 +609,8 @@ void decide_mismatch(struct core *c, struct unit_ix ix, const char *message)
                 e.node = &found;
                 emit(c, &e);
         }
-        emit_rescheduled(c, ix, PB__REASON__E__runtime_unavailable, text);
-        mark_dirty(c, ix);
+        unit_leave(c, ix, PB__REASON__E__runtime_unavailable, text);
+        unit_mark_dirty(c, ix);
 }
 
 /* ---- the operator ------------------------------------------------------------------------------------------------------------------------ */

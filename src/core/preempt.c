@@ -317,10 +317,10 @@ static void move_away(struct core *c, struct unit_ix victim, const struct unit *
         waiting_remove(c, victim);
         c->stats.preemptions++;
         c->preempt_used++;
-        emit_rescheduled(c, victim, PB__REASON__E__preempted,
-                         arena_printf(&c->step, "made room for %s (priority %d, its own is %d)", for_whom->id, priority,
-                                      class_of(c, unit_at(c, victim))->priority));
-        mark_dirty(c, victim);
+        unit_leave(c, victim, PB__REASON__E__preempted,
+                   arena_printf(&c->step, "made room for %s (priority %d, its own is %d)", for_whom->id, priority,
+                                class_of(c, unit_at(c, victim))->priority));
+        unit_mark_dirty(c, victim);
 }
 
 static void take_room(struct core *c, struct unit_ix ix, const struct room *r)

@@ -468,7 +468,7 @@ bool place_within_quotas(struct core *c)
                         struct unit_ix after = unit_at(c, ix)->wait_next;
                         if (!quota_blocks(c, ix)) {
                                 waiting_remove(c, ix);
-                                reconcile(c, ix);
+                                unit_look(c, ix);
                                 decision_done(c);
                         }
                         ix = after;

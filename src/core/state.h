@@ -27,6 +27,7 @@
 #include "core/ledger.h"
 #include "core/place_tree.h"
 #include "core/record.h"
+#include "core/unit.h"
 #include "events.pb-c.h"
 #include "model/condition.h"
 #include "model/selector.h"
@@ -36,9 +37,6 @@
 #define TYPES_MAX 8 /* workload types are numbered from 1 up to below this */
 
 struct node_ix {
-        uint32_t v;
-};
-struct unit_ix {
         uint32_t v;
 };
 #define NODE_NONE ((struct node_ix){ NONE })
@@ -153,7 +151,8 @@ enum action action_parse(const char *name);
 enum { VIEW_UNKNOWN, VIEW_NONE, VIEW_THERE };
 
 struct unit {
-        char *id; /* NULL: free slot */
+        char *id;     /* NULL: free slot */
+        uint8_t kind; /* enum unit_kind_id */
         char *revision, *observed, *failure, *last_error, *previous_node;
         char *lost_node; /* assigned to a node that has since been forgotten: its name, for people */
         uint32_t definition;
@@ -175,7 +174,7 @@ struct unit {
         bool counted : 1, counted_runs : 1, counted_placed : 1; /* derived: how its tenant's usage counts it, see quota.c */
         uint8_t counted_desired;                                /* derived: in core.by_desired */
         /* live */
-        bool dirty : 1;   /* queued for reconcile() */
+        bool dirty : 1;   /* queued for unit_look() */
         bool unsaved;     /* its record is to be written with the next batch */
         bool waiting : 1; /* in its class's queue, or, with over_quota, in its tenant's */
         bool over_quota : 1;
@@ -806,11 +805,7 @@ void decide_retry(struct core *c, const Pb__WorkloadRef *req);
 /* The one that a user wants to change, if it is there and still as they saw it; else they have been told why not. */
 struct unit_ix to_change(struct core *c, const char *id, uint64_t if_match, uint64_t index);
 void reply_workload(struct core *c, struct unit_ix w, bool created);
-void decide_workload_deadline(struct core *c, struct unit_ix w);
 void decide_failure(struct core *c, struct unit_ix w, Pb__Reason__E reason, const char *message, const Pb__UnitStatus *u);
-void reconcile(struct core *c, struct unit_ix w);
-void emit_rescheduled(struct core *c, struct unit_ix w, Pb__Reason__E reason, const char *message);
-void evict_workload(struct core *c, struct unit_ix w);
 bool unit_must_leave(const struct core *c, const struct unit *w); /* its node is emptied, or has a taint that drives it out */
 /* The reason that stands in the way on most nodes other than its own; none: some node could take it. */
 Pb__Reason__E why_nowhere(struct core *c, const struct unit *w, char **ret_text);
@@ -819,25 +814,28 @@ Pb__Reason__E why_it_waits(struct core *c, const struct unit *w);
 bool place_waiting(struct core *c); /* true: there is more to do now */
 void launch(struct core *c, struct unit_ix w, Pb__Reason__E reason, enum action action, const char *message);
 void apply_workload_event(struct core *c, const Pb__Event *e);
-void mark_dirty(struct core *c, struct unit_ix w);
 void waiting_add(struct core *c, struct unit_ix w);
 void waiting_remove(struct core *c, struct unit_ix w);
-int64_t workload_deadline(const struct core *c, const struct unit *w);
 /* How many of its attempts may fail; and is it one that is tried for ever, and waits as long as it ever will in between? */
 int32_t workload_retry_limit(const struct core *c, const struct unit *w);
 bool workload_is_at_cap(const struct core *c, const struct unit *w);
 void unit_has_lasted(struct core *c, struct unit_ix ix); /* derived from the state alone */
-void unit_deadline_refresh(struct core *c, struct unit_ix w);
-struct unit_ix unit_add(struct core *c, const char *id);
-void unit_free(struct core *c, struct unit_ix w);
-extern const uint8_t on_node_phases[3]; /* in which a unit is shown as Unknown while its node is lost */
-void unit_set_phase(struct core *c, struct unit *w, Pb__Phase__E phase);
+extern const uint8_t on_node_phases[3];                  /* in which a unit is shown as Unknown while its node is lost */
 void unit_assign(struct core *c, struct unit_ix w, struct node_ix n);
 void unit_unassign(struct core *c, struct unit_ix w);
 void unit_hold(struct core *c, struct unit_ix w, bool hold);
-void settle(struct core *c, struct unit_ix w); /* after a load: what is to be done about it */
+void unit_settle(struct core *c, struct unit_ix w); /* after a load: what is to be done about it */
 
-/* unit.c */
+/* wait.c */
+/* Looks for a node that can take it; true: there is one, and it is placed there. */
+bool unit_place(struct core *c, struct unit_ix w, Pb__Reason__E leaving, const char *why);
+void unit_wait(struct core *c, struct unit_ix w, bool failover); /* nobody can take it now */
+char *unit_wait_text(struct core *c, const struct unit *w);      /* why, for people */
+Pb__Reason__E why_it_leaves(const struct core *c, const struct unit *w, const char **ret_why);
+bool stands_for_its_class(const struct core *c, const struct unit *w);
+
+/* orders.c, report.c, tombstone.c */
+bool unit_is_in_plan(const struct unit *w);
 void unit_send(struct core *c, struct unit_ix w);
 /* Its old copy is on a node that can still say that it is gone: it is not started before that. */
 bool unit_is_held_back(const struct core *c, const struct unit *w);

@@ -19,6 +19,8 @@
 #include "model/json.h"
 #include <string.h>
 
+#define SAID_MAX 256
+
 const char *const action_names[_ACTION_MAX] = {
         [ACTION_NONE] = "",
         [ACTION_CREATED] = "Created",
@@ -47,218 +49,11 @@ enum action action_parse(const char *name)
 
 struct unit_ix workload_find(const struct core *c, const char *id)
 {
-        return (struct unit_ix){ str_empty(id) ? NONE : map_get(&c->unit_by_id, id, strlen(id)) };
+        struct unit_ix ix = unit_find(c, id);
+        return unit_ok(ix) && unit_get(c, ix)->kind == UNIT_WORKLOAD ? ix : UNIT_NONE;
 }
 
 /* ---- the pieces ---------------------------------------------------------------------------------------------------------------------------- */
-
-struct unit_ix unit_add(struct core *c, const char *id)
-{
-        struct unit_ix w;
-        if (c->free_units.len)
-                w.v = array_pop(&c->free_units);
-        else {
-                array_push(&c->units);
-                w.v = (uint32_t)c->units.len - 1;
-        }
-        *unit_at(c, w) = (struct unit){ .id = mem_strdup(id),
-                                        .definition = NONE,
-                                        .node = NODE_NONE,
-                                        .node_next = UNIT_NONE,
-                                        .node_prev = UNIT_NONE,
-                                        .wait_next = UNIT_NONE,
-                                        .wait_prev = UNIT_NONE,
-                                        .same_next = UNIT_NONE,
-                                        .same_prev = UNIT_NONE,
-                                        .nominated = NODE_NONE };
-        map_put(&c->unit_by_id, w.v);
-        order_add(&c->workloads_in_order, w.v);
-        unit_at(c, w)->tombs = tombstone_count(c, id);
-        unit_at(c, w)->shadows = strangers_named(c, id);
-        c->n_workloads++;
-        c->by_phase[0]++;
-        return w;
-}
-
-void unit_free(struct core *c, struct unit_ix ix)
-{
-        struct unit *w = unit_at(c, ix);
-        waiting_remove(c, ix);
-        usage_drop(c, w);
-        rules_subject_gone(c, false, w->id);
-        unit_unassign(c, ix);
-        heap_unset(&c->unit_deadlines, ix.v);
-        map_remove(&c->unit_by_id, ix.v);
-        order_remove(&c->workloads_in_order, ix.v);
-        unit_set_definition(c, ix, NONE);
-        c->by_phase[w->phase]--;
-        mem_free(w->id);
-        mem_free(w->revision);
-        mem_free(w->observed);
-        mem_free(w->failure);
-        mem_free(w->last_error);
-        mem_free(w->previous_node);
-        mem_free(w->lost_node);
-        mem_free(w->progress);
-        *w = (struct unit){ 0 };
-        *array_push(&c->free_units) = ix.v;
-        c->n_workloads--;
-}
-
-const uint8_t on_node_phases[3] = { PB__PHASE__E__Running, PB__PHASE__E__Scheduled, PB__PHASE__E__Updating };
-
-/* by is 1 or -1. */
-static void count_on_node(struct core *c, const struct unit *w, int by)
-{
-        for (int k = 0; k < 3 && node_ok(w->node); k++)
-                if (w->phase == on_node_phases[k])
-                        node_at(c, w->node)->on_node[k] += (uint32_t)by;
-}
-
-void unit_set_phase(struct core *c, struct unit *w, Pb__Phase__E phase)
-{
-        count_on_node(c, w, -1);
-        c->by_phase[w->phase]--;
-        w->phase = (uint8_t)phase;
-        c->by_phase[w->phase]++;
-        count_on_node(c, w, 1);
-}
-
-void unit_hold(struct core *c, struct unit_ix ix, bool hold)
-{
-        struct unit *w = unit_at(c, ix);
-        if (w->holds == hold)
-                return;
-        must(node_ok(w->node), "W2: only an assigned workload holds capacity");
-        if (hold) {
-                ledger_reserve(&node_at(c, w->node)->ledger, class_of(c, w)->need);
-                node_at(c, w->node)->drain_finished_at = 0; /* (D2): something is left there after all */
-        } else if (!MUTANT(ledger_not_released))
-                ledger_release(&node_at(c, w->node)->ledger, class_of(c, w)->need);
-        w->holds = hold;
-        node_at(c, w->node)->n_holding += hold ? 1 : -1u;
-        counts_unit(c, w, hold ? 1 : -1);
-        priority_count(c, class_of(c, w)->priority, hold ? 1 : -1);
-        columns_update(c, w->node);
-        save_node(c, w->node);
-        if (!hold)
-                drain_touch(c, w->node);
-}
-
-void unit_assign(struct core *c, struct unit_ix ix, struct node_ix n)
-{
-        struct unit *w = unit_at(c, ix);
-        must(!node_ok(w->node), "W1: a workload has one node at most");
-        w->node = n;
-        w->node_prev = UNIT_NONE;
-        w->node_next = node_at(c, n)->units;
-        if (unit_ok(w->node_next))
-                unit_at(c, w->node_next)->node_prev = ix;
-        node_at(c, n)->units = ix;
-        node_at(c, n)->n_units++;
-        count_on_node(c, w, 1);
-}
-
-void unit_unassign(struct core *c, struct unit_ix ix)
-{
-        struct unit *w = unit_at(c, ix);
-        if (!node_ok(w->node))
-                return;
-        unit_hold(c, ix, false);
-        drift_unsay(c, w->node, &w->said);
-        struct node *n = node_at(c, w->node);
-        if (unit_ok(w->node_prev))
-                unit_at(c, w->node_prev)->node_next = w->node_next;
-        else
-                n->units = w->node_next;
-        if (unit_ok(w->node_next))
-                unit_at(c, w->node_next)->node_prev = w->node_prev;
-        n->n_units--;
-        count_on_node(c, w, -1);
-        w->node = NODE_NONE;
-        w->node_next = w->node_prev = UNIT_NONE;
-}
-
-void mark_dirty(struct core *c, struct unit_ix ix)
-{
-        struct unit *w = unit_at(c, ix);
-        if (w->dirty || !c->started || MUTANT(dirty_set_forgotten))
-                return;
-        w->dirty = true;
-        *array_push(&c->dirty) = ix;
-}
-
-/* Behind all of a higher priority, before its equals. */
-static void waiting_class_add(struct core *c, uint32_t ki)
-{
-        struct class *k = &c->classes.at[ki];
-        uint32_t before = NONE, after = c->waiting_first;
-        while (after != NONE && c->classes.at[after].priority > k->priority) {
-                before = after;
-                after = c->classes.at[after].next_waiting;
-        }
-        k->prev_waiting = before;
-        k->next_waiting = after;
-        if (after != NONE)
-                c->classes.at[after].prev_waiting = ki;
-        if (before != NONE)
-                c->classes.at[before].next_waiting = ki;
-        else
-                c->waiting_first = ki;
-}
-
-void waiting_add(struct core *c, struct unit_ix ix)
-{
-        struct unit *w = unit_at(c, ix);
-        if (w->waiting)
-                return;
-        uint32_t ki = definition_of(c, w)->class;
-        struct class *k = &c->classes.at[ki];
-        w->waiting = true;
-        w->wait_next = UNIT_NONE;
-        w->wait_prev = (struct unit_ix){ k->last };
-        if (k->last != NONE)
-                c->units.at[k->last].wait_next = ix;
-        else
-                k->first = ix.v;
-        k->last = ix.v;
-        if (k->n_waiting++ == 0)
-                waiting_class_add(c, ki);
-}
-
-void waiting_remove(struct core *c, struct unit_ix ix)
-{
-        struct unit *w = unit_at(c, ix);
-        if (!w->waiting)
-                return;
-        if (w->over_quota) {
-                tenant_queue_remove(c, ix);
-                return;
-        }
-        uint32_t ki = definition_of(c, w)->class;
-        struct class *k = &c->classes.at[ki];
-        w->waiting = false;
-        if (node_ok(w->nominated))
-                nominate(c, ix, NODE_NONE);
-        if (unit_ok(w->wait_prev))
-                unit_at(c, w->wait_prev)->wait_next = w->wait_next;
-        else
-                k->first = w->wait_next.v;
-        if (unit_ok(w->wait_next))
-                unit_at(c, w->wait_next)->wait_prev = w->wait_prev;
-        else
-                k->last = w->wait_prev.v;
-        w->wait_next = w->wait_prev = UNIT_NONE;
-        if (--k->n_waiting == 0) {
-                if (k->prev_waiting != NONE)
-                        c->classes.at[k->prev_waiting].next_waiting = k->next_waiting;
-                else
-                        c->waiting_first = k->next_waiting;
-                if (k->next_waiting != NONE)
-                        c->classes.at[k->next_waiting].prev_waiting = k->prev_waiting;
-                k->next_waiting = k->prev_waiting = NONE;
-        }
-}
 
 int32_t workload_retry_limit(const struct core *c, const struct unit *w)
 {
@@ -270,7 +65,7 @@ bool workload_is_at_cap(const struct core *c, const struct unit *w)
         return workload_retry_limit(c, w) == RETRY_UNLIMITED && retry_is_at_cap(w->base_seconds, w->cap_seconds, w->attempts);
 }
 
-int64_t workload_deadline(const struct core *c, const struct unit *w)
+static int64_t deadline(const struct core *c, const struct unit *w)
 {
         const struct definition *d = definition_of(c, w);
         switch (w->phase) {
@@ -290,20 +85,11 @@ int64_t workload_deadline(const struct core *c, const struct unit *w)
         }
 }
 
-void unit_deadline_refresh(struct core *c, struct unit_ix ix)
-{
-        int64_t at = workload_deadline(c, unit_at(c, ix));
-        if (MUTANT(deadline_lost_on_restart) && (!c->started || c->in->kind == INPUT_START))
-                return;
-        if (at == HEAP_NEVER)
-                heap_unset(&c->unit_deadlines, ix.v);
-        else
-                heap_set(&c->unit_deadlines, ix.v, at);
-}
+static void look(struct core *c, struct unit_ix ix);
 
 /* ---- what is due --------------------------------------------------------------------------------------------------------------------------- */
 
-void emit_rescheduled(struct core *c, struct unit_ix ix, Pb__Reason__E reason, const char *message)
+static void leave(struct core *c, struct unit_ix ix, Pb__Reason__E reason, const char *message)
 {
         struct unit *w = unit_at(c, ix);
         Pb__Event e = PB__EVENT__INIT;
@@ -418,7 +204,7 @@ static void retry_due(struct core *c, struct unit_ix ix)
         e.message = arena_printf(&c->step, "attempt %d", w->attempts + 1);
         c->stats.retries++;
         emit(c, &e);
-        reconcile(c, ix);
+        look(c, ix);
 }
 
 static void launch_is_overdue(struct core *c, struct unit_ix ix)
@@ -447,11 +233,9 @@ static void launch_is_overdue(struct core *c, struct unit_ix ix)
         fence_ask_again(c, ix);
 }
 
-void decide_workload_deadline(struct core *c, struct unit_ix ix)
+static void due(struct core *c, struct unit_ix ix)
 {
         struct unit *w = unit_at(c, ix);
-        if (!w->id)
-                return;
         Pb__Event e = PB__EVENT__INIT;
         e.workload_id = w->id;
         switch (w->phase) {
@@ -476,7 +260,7 @@ void decide_workload_deadline(struct core *c, struct unit_ix ix)
                 e.message = "finished, and its ttl_seconds are over";
                 emit(c, &e);
                 unit_send(c, ix);
-                mark_dirty(c, ix);
+                unit_mark_dirty(c, ix);
                 break;
         default:
                 break;
@@ -485,9 +269,16 @@ void decide_workload_deadline(struct core *c, struct unit_ix ix)
 
 /* ---- where it goes ------------------------------------------------------------------------------------------------------------------------- */
 
-static void emit_scheduled(struct core *c, struct unit_ix ix, const struct place_result *r, const char *previous)
+static void placed(struct core *c, struct unit_ix ix, const struct place_result *r, Pb__Reason__E leaving, const char *why)
 {
         struct unit *w = unit_at(c, ix);
+        struct node_ix old = w->node;
+        const char *previous = NULL;
+        if (node_ok(old) && old.v != r->node.v) {
+                previous = arena_strdup(&c->step, node_at(c, old)->id);
+                c->stats.actions[4]++;
+                leave(c, ix, leaving, why);
+        }
         Pb__Placement p = PB__PLACEMENT__INIT;
         p.node_id = node_at(c, r->node)->id;
         p.reason = PB__REASON__E__placed;
@@ -510,95 +301,6 @@ static void emit_scheduled(struct core *c, struct unit_ix ix, const struct place
         unit_send(c, ix);
 }
 
-static bool try_place(struct core *c, struct unit_ix ix, Pb__Reason__E leaving, const char *why)
-{
-        struct unit *w = unit_at(c, ix);
-        const struct definition *d = definition_of(c, w);
-        struct node_ix old = w->node;
-        struct place_result r;
-        if (unit_is_pinned(c, w))
-                return false;
-        c->stats.placements++;
-        if (w->holds) /* the nodes are compared as if it were not there */
-                counts_unit_quietly(c, w, -1);
-        nomination_aside(c, ix);
-        if (node_ok(old) && !w->holds && feasible(c, old, d, w->id) == PB__REASON__E__none)
-                r = (struct place_result){ .node = old,
-                                           .candidates = 1,
-                                           .utilisation = ledger_utilisation(&node_at(c, old)->ledger),
-                                           .cost = place_cost(c, old, d) };
-        else
-                r = place(c, d, is_barred(w) ? w->id : NULL, old);
-        if (w->holds)
-                counts_unit_quietly(c, w, 1);
-        nomination_back(c, ix);
-        if (!node_ok(r.node)) {
-                c->stats.placement_failures++;
-                return false;
-        }
-        const char *previous = NULL;
-        waiting_remove(c, ix);
-        if (node_ok(old) && old.v != r.node.v) {
-                previous = arena_strdup(&c->step, node_at(c, old)->id);
-                c->stats.actions[4]++;
-                emit_rescheduled(c, ix, leaving, why);
-        }
-        emit_scheduled(c, ix, &r, previous);
-        return true;
-}
-
-/* The reason that stands in the way on most nodes; of equals the one that was known, then by the order of the list. */
-static Pb__Reason__E main_reason(struct core *c, const struct unit *w, struct node_ix exclude, unsigned known, char **ret_text)
-{
-        uint32_t counts[64] = { 0 };
-        if (unit_is_pinned(c, w)) {
-                *ret_text = arena_printf(&c->step, "pinned to %s: only an operator moves it", node_at(c, w->node)->id);
-                return PB__REASON__E__pinned_to_node;
-        }
-        if (w->holds)
-                counts_unit_quietly(c, w, -1);
-        for (uint32_t i = 0; i < c->nodes.len; i++)
-                if (c->nodes.at[i].id && i != exclude.v)
-                        counts[feasible(c, (struct node_ix){ i }, definition_of(c, w), w->id)]++;
-        if (w->holds)
-                counts_unit_quietly(c, w, 1);
-        uint32_t most = known && known < ARRAY_LEN(counts) ? counts[known] : 0;
-        Pb__Reason__E best = most ? (Pb__Reason__E)known : PB__REASON__E__no_nodes;
-        bool any = false;
-        struct str text = STR_INIT;
-        str_addf(&text, "no suitable node available (");
-        for (unsigned r = 1; r < ARRAY_LEN(counts); r++) {
-                if (!counts[r])
-                        continue;
-                const char *name = json_enum_name(&pb__reason__e__descriptor, (int)r);
-                str_addf(&text, "%s%s: %u", any ? ", " : "", name ? name : "?", counts[r]);
-                any = true;
-                if (counts[r] > most) {
-                        most = counts[r];
-                        best = (Pb__Reason__E)r;
-                }
-        }
-        if (!c->n_nodes)
-                str_adds(&text, "no nodes");
-        str_addc(&text, ')');
-        *ret_text = arena_strdup(&c->step, str_c(&text));
-        str_fini(&text);
-        return best;
-}
-
-Pb__Reason__E why_nowhere(struct core *c, const struct unit *w, char **ret_text)
-{
-        *ret_text = "";
-        if (unit_is_pinned(c, w))
-                return main_reason(c, w, w->node, 0, ret_text);
-        if (w->holds)
-                counts_unit_quietly(c, w, -1);
-        struct place_result r = place(c, definition_of(c, w), is_barred(w) ? w->id : NULL, w->node);
-        if (w->holds)
-                counts_unit_quietly(c, w, 1);
-        return node_ok(r.node) ? PB__REASON__E__none : main_reason(c, w, w->node, 0, ret_text);
-}
-
 static bool is_waiting_reason(unsigned reason)
 {
         return (reason >= PB__REASON__E__no_nodes && reason <= PB__REASON__E__node_returning) ||
@@ -606,52 +308,18 @@ static bool is_waiting_reason(unsigned reason)
                reason == PB__REASON__E__node_unreachable;
 }
 
-/* If it does not fit, nobody of its class does: nothing in its way is its own. */
-static bool stands_for_its_class(const struct core *c, const struct unit *w)
-{
-        return !is_barred(w) && !node_ok(w->node) && !class_of(c, w)->n_nominated && !is_guarded(c, definition_of(c, w));
-}
-
-Pb__Reason__E why_it_waits(struct core *c, const struct unit *w)
-{
-        struct class *k = class_of(c, w);
-        char *text;
-        if (unit_is_pinned(c, w))
-                return PB__REASON__E__pinned_to_node;
-        if (!stands_for_its_class(c, w))
-                return k->reason;
-        if (k->shown_at != c->capacity_change && c->looks_left && c->started) { /* a follower does not know who is there */
-                c->looks_left--;
-                k->shown_at = c->capacity_change;
-                k->shown_reason = (uint8_t)main_reason(c, w, NODE_NONE, w->reason, &text);
-        }
-        bool known = k->shown_at == c->capacity_change && (k->shown_reason != PB__REASON__E__no_nodes || !c->n_nodes);
-        return known ? k->shown_reason : k->reason;
-}
-
-/* Nobody can take it now: it waits in its class's queue. That is an event once; how the reason changes while it waits is derived (why_it_waits). */
-static void wait_for_node(struct core *c, struct unit_ix ix, bool failover)
+/* An event once; how the reason changes while it waits is derived (why_it_waits()). */
+static void waits(struct core *c, struct unit_ix ix, bool failover, char *text)
 {
         struct unit *w = unit_at(c, ix);
-        struct class *k = class_of(c, w);
-        char *text = NULL;
-        bool typical = stands_for_its_class(c, w);
-        if (k->none_at != c->capacity_change || !k->reason || !typical)
-                k->reason = (uint8_t)main_reason(c, w, NODE_NONE, 0, &text);
-        if (typical)
-                k->tried_at = k->none_at = c->capacity_change;
-        waiting_add(c, ix);
-        preempt_wanted(c, w);
         if (failover ? w->action == ACTION_AWAIT_FAILOVER : is_waiting_reason(w->reason))
                 return;
-        if (!text)
-                main_reason(c, w, NODE_NONE, 0, &text);
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__WorkloadPending;
         e.workload_id = w->id;
         e.node_id = failover ? node_at(c, w->node)->id : "";
-        e.reason = k->reason;
-        e.message = text;
+        e.reason = class_of(c, w)->reason;
+        e.message = text ? text : unit_wait_text(c, w);
         if (failover) {
                 e.action = (char *)action_names[ACTION_AWAIT_FAILOVER];
                 c->stats.actions[5]++;
@@ -659,28 +327,17 @@ static void wait_for_node(struct core *c, struct unit_ix ix, bool failover)
         emit(c, &e);
 }
 
-static Pb__Reason__E why_it_leaves(const struct core *c, const struct unit *w, const char **ret_why)
-{
-        bool lost = node_get(c, w->node)->status == PB__NODE_STATUS__E__NotReady;
-        if (!node_evacuates(c, w->node) && taints_drive_out(c, w)) {
-                *ret_why = "its node has a taint that it does not tolerate";
-                return PB__REASON__E__taint_not_tolerated;
-        }
-        *ret_why = lost ? "its node is lost" : "its node is drained";
-        return lost ? PB__REASON__E__node_lost : PB__REASON__E__node_drained;
-}
-
-void evict_workload(struct core *c, struct unit_ix ix)
+static void evict(struct core *c, struct unit_ix ix)
 {
         struct unit *w = unit_at(c, ix);
         const char *why;
         Pb__Reason__E reason = why_it_leaves(c, w, &why);
         if (w->desired == PB__DESIRED_STATE__E__Deleted) {
-                reconcile(c, ix);
+                look(c, ix);
                 return;
         }
         if (w->desired == PB__DESIRED_STATE__E__Stopped) {
-                emit_rescheduled(c, ix, reason, why);
+                leave(c, ix, reason, why);
                 Pb__Event e = PB__EVENT__INIT;
                 e.type = PB__EVENT_TYPE__E__WorkloadStopped;
                 e.workload_id = unit_at(c, ix)->id;
@@ -688,16 +345,11 @@ void evict_workload(struct core *c, struct unit_ix ix)
                 emit(c, &e);
                 return;
         }
-        if (!try_place(c, ix, reason, why))
-                wait_for_node(c, ix, true);
+        if (!unit_place(c, ix, reason, why))
+                unit_wait(c, ix, true);
 }
 
-bool unit_must_leave(const struct core *c, const struct unit *w)
-{
-        return node_evacuates(c, w->node) || (node_get(c, w->node)->n_taints && taints_drive_out(c, w));
-}
-
-void reconcile(struct core *c, struct unit_ix ix)
+static void look(struct core *c, struct unit_ix ix)
 {
         struct unit *w = unit_at(c, ix);
         if (w->desired == PB__DESIRED_STATE__E__Deleted) {
@@ -715,7 +367,7 @@ void reconcile(struct core *c, struct unit_ix ix)
                 return;
         }
         if (w->desired == PB__DESIRED_STATE__E__Stopped && node_ok(w->node) && w->holds && unit_must_leave(c, w)) {
-                evict_workload(c, ix); /* nobody there will say that it has stopped */
+                evict(c, ix); /* nobody there will say that it has stopped */
                 return;
         }
         if (w->phase != PB__PHASE__E__Pending || w->desired != PB__DESIRED_STATE__E__Running || w->waiting)
@@ -729,7 +381,7 @@ void reconcile(struct core *c, struct unit_ix ix)
                 if (node_at(c, w->node)->given_up && node_at(c, w->node)->paced)
                         evict_begin(c, w->node, true); /* when its turn comes */
                 else
-                        evict_workload(c, ix);
+                        evict(c, ix);
                 return;
         }
         if (quota_blocks(c, ix)) {
@@ -739,67 +391,236 @@ void reconcile(struct core *c, struct unit_ix ix)
         const struct class *k = class_of(c, w);
         bool hopeless =
             k->n_waiting && k->none_at == c->capacity_change && stands_for_its_class(c, w); /* those before it found nothing either */
-        if (hopeless || !try_place(c, ix, PB__REASON__E__none, "placed anew"))
-                wait_for_node(c, ix, false);
+        if (hopeless || !unit_place(c, ix, PB__REASON__E__none, "placed anew"))
+                unit_wait(c, ix, false);
 }
 
-bool place_waiting(struct core *c)
+/* ---- what its agent says (C21) ------------------------------------------------------------------------ */
+
+/* What an agent says in an event for people: bounded, since events last. */
+static char *said(struct core *c, const Pb__UnitStatus *u)
 {
-        uint32_t ki = c->waiting_first;
-        while (ki != NONE && !step_is_full(c)) {
-                struct class *k = &c->classes.at[ki];
-                uint32_t next = k->next_waiting;
-                struct unit_ix ix = { k->tried_at != c->capacity_change ? k->first : NONE };
-                uint64_t change = c->capacity_change;
-                bool full = false;
-                k->woken = false;
-                if (MUTANT(class_queue_skipped))
-                        ix = UNIT_NONE;
-                while (unit_ok(ix) && !full) {
-                        struct unit *w = unit_at(c, ix);
-                        struct unit_ix after = w->wait_next;
-                        if (node_ok(w->node) && w->holds && !unit_must_leave(c, w)) {
-                                waiting_remove(c, ix);
-                                mark_dirty(c, ix);
-                                ix = after;
-                                continue;
-                        }
-                        if (quota_blocks(c, ix)) {
-                                wait_for_quota(c, ix);
-                                decision_done(c);
-                                full = step_is_full(c);
-                                ix = after;
-                                continue;
-                        }
-                        if (node_ok(w->node) && w->phase != PB__PHASE__E__Pending && drain_is_full(c, node_at(c, w->node))) {
-                                waiting_remove(c, ix); /* it is tried again when others have gone */
-                                drain_touch(c, w->node);
-                                ix = after;
-                                continue;
-                        }
-                        const char *why = "placed anew"; /* what had finished on its node leaves it for no other reason */
-                        Pb__Reason__E leaving = node_ok(w->node) && w->holds ? why_it_leaves(c, w, &why) : PB__REASON__E__none;
-                        bool placed = try_place(c, ix, leaving, why);
-                        if (!placed && stands_for_its_class(c, unit_at(c, ix))) {
-                                c->classes.at[ki].none_at = c->capacity_change;
-                                break; /* none of its class fits */
-                        }
-                        ix = after;
-                        decision_done(c);
-                        full = step_is_full(c);
-                }
-                k = &c->classes.at[ki];
-                if (!full && !k->woken)
-                        k->tried_at = change;
-                ki = next;
+        size_t len = u && !str_empty(u->message) ? strlen(u->message) : 0;
+        if (len > SAID_MAX) {
+                len = SAID_MAX;
+                while (len > 0 && ((unsigned char)u->message[len] & 0xc0) == 0x80)
+                        len--;
         }
-        return false;
+        return len ? arena_strndup(&c->step, u->message, len) : (char *)"";
 }
 
-void settle(struct core *c, struct unit_ix ix)
+static void emit_status(struct core *c, struct unit_ix ix, Pb__EventType__E type, const Pb__UnitStatus *u, Pb__Reason__E reason,
+                        enum action action)
 {
         struct unit *w = unit_at(c, ix);
-        unit_deadline_refresh(c, ix);
-        if (w->phase == PB__PHASE__E__Pending || w->phase == PB__PHASE__E__Deleting)
-                mark_dirty(c, ix);
+        Pb__WorkloadStatus status = PB__WORKLOAD_STATUS__INIT;
+        if (u) {
+                status.exit_code = u->exit_code;
+                status.signal = u->signal;
+                status.started_at = sane_time(u->started_at); /* agents may say anything, and events last */
+                status.finished_at = sane_time(u->finished_at);
+                status.observed_revision = u->revision_id;
+        }
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = type;
+        e.workload_id = w->id;
+        e.node_id = node_ok(w->node) ? node_at(c, w->node)->id : "";
+        e.status = &status;
+        e.reason = reason;
+        e.action = (char *)action_names[action];
+        if (type == PB__EVENT_TYPE__E__WorkloadStopped)
+                status.failure_reason = e.message = said(c, u); /* that it had to be killed */
+        emit(c, &e);
 }
+
+static void decide_gone_for_good(struct core *c, struct unit_ix ix, const Pb__UnitStatus *u)
+{
+        struct unit *w = unit_at(c, ix);
+        Pb__Event e = PB__EVENT__INIT;
+        e.type = PB__EVENT_TYPE__E__WorkloadDeleted;
+        e.workload_id = arena_strdup(&c->step, w->id);
+        e.node_id = arena_strdup(&c->step, node_at(c, w->node)->id);
+        e.reason = PB__REASON__E__deleted;
+        e.message = said(c, u);
+        emit(c, &e);
+}
+
+static const char *failure_text(struct core *c, const Pb__UnitStatus *u)
+{
+        if (!str_empty(u->message))
+                return u->message;
+        if (u->signal)
+                return arena_printf(&c->step, "killed by signal %lld", (long long)u->signal->value);
+        if (u->exit_code)
+                return arena_printf(&c->step, "exited with code %lld", (long long)u->exit_code->value);
+        return "failed";
+}
+
+/* A unit that should run has ended, one way or another. */
+static void decide_ended(struct core *c, struct unit_ix ix, const Pb__UnitStatus *u, bool complete)
+{
+        struct unit *w = unit_at(c, ix);
+        bool never = definition_of(c, w)->restart == PB__RESTART__E__never;
+        bool open = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating || w->phase == PB__PHASE__E__Running;
+        if (!open)
+                return;                                  /* this end is known already */
+        if (u->reason == PB__REASON__E__lease_expired) { /* that is nobody's failure; its agent is heard again */
+                launch(c, ix, PB__REASON__E__lease_expired, ACTION_APPLY,
+                       "its agent was cut off for longer than its lease, and had stopped it");
+                return;
+        }
+        /* Only a whole list (a Hello) says so, of what ran when the agent went: otherwise a rogue agent
+         * could make a loop without a pause. */
+        if (u->reason == PB__REASON__E__agent_stopped && complete && !never) {
+                launch(c, ix, PB__REASON__E__agent_stopped, ACTION_APPLY, "it was stopped together with its agent");
+                return;
+        }
+        bool clean = u->exit_code && u->exit_code->value == 0 && !u->signal && u->state != PB__ACTUAL_STATE__E__Failed &&
+                     u->reason != PB__REASON__E__agent_stopped;
+        bool known = u->exit_code || u->signal || u->state == PB__ACTUAL_STATE__E__Failed;
+        if (clean && definition_of(c, w)->restart != PB__RESTART__E__always && !MUTANT(job_restarted)) {
+                emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadCompleted, u, PB__REASON__E__exited, ACTION_COMPLETE);
+                return;
+        }
+        if (!known && !never && c->now_ms - w->last_launch_at >= c->opt.launch_grace_ms) { /* e.g. the machine was restarted */
+                launch(c, ix, PB__REASON__E__lost_by_agent, ACTION_APPLY, failure_text(c, u));
+                return;
+        }
+        if (u->reason == PB__REASON__E__runtime_unavailable && !unit_is_pinned(c, w)) {
+                decide_mismatch(c, ix, failure_text(c, u));
+                return;
+        }
+        Pb__Reason__E reason = u->reason   ? u->reason
+                               : u->signal ? PB__REASON__E__killed
+                               : clean     ? PB__REASON__E__exited
+                                           : PB__REASON__E__crashed;
+        decide_failure(c, ix, reason, failure_text(c, u), u); /* also what runs once at most, and nobody knows how it ended */
+}
+
+/* u: what was said of it; NULL: nothing, in a list that names all there is. */
+static void missing(struct core *c, struct unit_ix ix, const Pb__UnitStatus *u)
+{
+        struct unit *w = unit_at(c, ix);
+        switch (w->desired) {
+        case PB__DESIRED_STATE__E__Deleted:
+                decide_gone_for_good(c, ix, u);
+                return;
+        case PB__DESIRED_STATE__E__Stopped:
+                if (w->phase != PB__PHASE__E__Stopped)
+                        emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStopped, NULL, PB__REASON__E__stopped_by_user, ACTION_APPLY_STOPPED);
+                return;
+        default:
+                /* A launch on its way is covered by its deadline; a unit that did run and is not known any more is launched anew. */
+                if (still_listening(c, w))
+                        node_at(c, w->node)->list_at = c->now_ms + silence_limit_ms(c);
+                else if (w->phase != PB__PHASE__E__Running || (u && c->now_ms - w->last_launch_at < c->opt.launch_grace_ms))
+                        return;
+                else if (definition_of(c, w)->restart == PB__RESTART__E__never) /* it did run */
+                        decide_failure(c, ix, PB__REASON__E__lost_by_agent, "the agent does not know it any more", NULL);
+                else
+                        launch(c, ix, PB__REASON__E__lost_by_agent, ACTION_APPLY, "the agent does not know it any more");
+        }
+}
+
+/* It was to move, found no other node, and its own came back in time. */
+static bool stays_after_all(const struct core *c, const struct unit *w)
+{
+        return w->action == ACTION_AWAIT_FAILOVER && !w->waiting && !node_evacuates(c, w->node);
+}
+
+/* Nobody said in time that it started, and it did: it holds nothing there any more. Told once, as what it has done until now may have to be undone. */
+static void remove_given_up(struct core *c, struct unit_ix ix)
+{
+        struct unit *w = unit_at(c, ix);
+        if (!w->late_told) {
+                w->late_told = true;
+                Pb__Event e = PB__EVENT__INIT;
+                e.type = PB__EVENT_TYPE__E__DriftDetected;
+                e.node_id = node_at(c, w->node)->id;
+                e.action = "Delete";
+                e.message = arena_printf(&c->step, "%s: it was given up and started all the same, later; it is stopped there", w->id);
+                notice_of_node(c, w->node, &e);
+                w = unit_at(c, ix);
+        }
+        unit_send_removal(c, w->node, w->id, w->token_epoch, w->token_seq);
+}
+
+/* What has failed so often that it is tried at the cap will most likely fail again: an event for each time that it came up would be written for ever. Until it has lasted it is shown as
+ * running, and nothing is written. What is exclusive says so at once: its lease counts from there. */
+static bool is_yet_to_last(const struct core *c, const struct unit *w)
+{
+        return workload_is_at_cap(c, w) && c->now_ms - w->last_launch_at < RETRY_STEADY_MS && !class_of(c, w)->exclusive;
+}
+
+void unit_has_lasted(struct core *c, struct unit_ix ix)
+{
+        struct unit *w = unit_at(c, ix);
+        Pb__UnitStatus u = PB__UNIT_STATUS__INIT;
+        u.revision_id = w->revision;
+        u.started_at = w->last_launch_at;
+        emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, &u, PB__REASON__E__none, ACTION_NONE);
+}
+
+static void agent_said(struct core *c, struct unit_ix ix, const Pb__UnitStatus *u, bool complete)
+{
+        struct unit *w = unit_at(c, ix);
+        bool stop_wanted = w->desired == PB__DESIRED_STATE__E__Stopped;
+        w->reported = true;
+        w->health = str_eq(u->health, "healthy") ? 1 : str_eq(u->health, "unhealthy") ? 2 : 0;
+        text_set(&w->progress, u->state == PB__ACTUAL_STATE__E__Pending ? u->message : NULL); /* no event: it is only shown */
+        if (w->desired == PB__DESIRED_STATE__E__Deleted && u->state != PB__ACTUAL_STATE__E__Missing) {
+                if (complete)
+                        unit_send(c, ix); /* it should have gone long ago */
+                return;
+        }
+        switch (u->state) {
+        case PB__ACTUAL_STATE__E__Running:
+                if (stop_wanted) {
+                        if (complete)
+                                unit_send(c, ix); /* it should have stopped long ago */
+                } else if (w->phase == PB__PHASE__E__Scheduled && is_yet_to_last(c, w)) {
+                        w->up = true;
+                        unit_deadline_refresh(c, ix);
+                } else if (w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating)
+                        emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, u, PB__REASON__E__none,
+                                    stays_after_all(c, w) ? ACTION_APPLY : ACTION_NONE);
+                else if (w->phase == PB__PHASE__E__Running && stays_after_all(c, w))
+                        emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStarted, u, PB__REASON__E__adopted, ACTION_APPLY);
+                else if (unit_is_finished(w))
+                        remove_given_up(c, ix);
+                break;
+        case PB__ACTUAL_STATE__E__Stopped:
+        case PB__ACTUAL_STATE__E__Failed:
+                if (stop_wanted && w->phase != PB__PHASE__E__Stopped)
+                        emit_status(c, ix, PB__EVENT_TYPE__E__WorkloadStopped, u, PB__REASON__E__stopped_by_user, ACTION_APPLY_STOPPED);
+                else if (w->desired == PB__DESIRED_STATE__E__Running)
+                        decide_ended(c, ix, u, complete);
+                break;
+        case PB__ACTUAL_STATE__E__Unknown:
+        case PB__ACTUAL_STATE__E__Pending:
+                if (stop_wanted && complete && w->phase != PB__PHASE__E__Stopped)
+                        unit_send(c, ix); /* not proved to have stopped */
+                else if (u->state == PB__ACTUAL_STATE__E__Unknown && w->desired == PB__DESIRED_STATE__E__Running)
+                        decide_ended(c, ix, u, complete);
+                break;
+        case PB__ACTUAL_STATE__E__Missing:
+                missing(c, ix, u);
+                break;
+        default:
+                break;
+        }
+}
+
+const struct unit_kind workload_kind = {
+        .name = "workload",
+        .save = save_workload,
+        .look = look,
+        .deadline = deadline,
+        .due = due,
+        .placed = placed,
+        .waits = waits,
+        .evict = evict,
+        .leave = leave,
+        .said = agent_said,
+        .missing = missing,
+};

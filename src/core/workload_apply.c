@@ -280,7 +280,7 @@ void apply_workload_event(struct core *c, const Pb__Event *e)
 {
         struct unit_ix ix = workload_find(c, e->workload_id);
         if (!unit_ok(ix) && (e->type == PB__EVENT_TYPE__E__WorkloadApplied || e->type == PB__EVENT_TYPE__E__WorkloadAdopted)) {
-                ix = unit_add(c, e->workload_id);
+                ix = unit_add(c, UNIT_WORKLOAD, e->workload_id);
                 views_of_new_workload(c, ix);
         }
         must(unit_ok(ix), "W5: an event about a workload names a known one");

@@ -158,16 +158,16 @@ static void update(struct core *c, struct unit_ix ix, const Pb__Workload *asked)
         struct unit *w = unit_at(c, ix);
         bool in_place = node_ok(w->node) && w->holds && fits_in_place(c, w, asked);
         if (node_ok(w->node) && w->holds && !in_place)
-                emit_rescheduled(c, ix, PB__REASON__E__spec_changed, "the new spec does not fit on its node");
+                unit_leave(c, ix, PB__REASON__E__spec_changed, "the new spec does not fit on its node");
         emit_definition(c, PB__EVENT_TYPE__E__WorkloadApplied, asked, asked->revision_id, action_names[ACTION_UPDATED]);
         w = unit_at(c, ix);
         if (w->desired == PB__DESIRED_STATE__E__Running && node_ok(w->node) && w->holds) {
                 launch(c, ix, PB__REASON__E__spec_changed, ACTION_APPLY, "new revision");
                 if (unit_must_leave(c, unit_at(c, ix)))
-                        evict_workload(c, ix);
+                        unit_evict(c, ix);
         } else if (node_ok(w->node) && w->holds)
                 unit_send(c, ix); /* stopped: the agent learns the new spec */
-        mark_dirty(c, ix);
+        unit_mark_dirty(c, ix);
 }
 
 /* Labels, priority, constraints: what runs goes on, also where it would not be placed now (explain says so). Its revision stays that of what was started. */
@@ -183,9 +183,9 @@ static void relabel(struct core *c, struct unit_ix ix, const Pb__Workload *asked
         emit_definition(c, PB__EVENT_TYPE__E__WorkloadRelabelled, asked, arena_strdup(&c->step, w->revision ? w->revision : ""), NULL);
         w = unit_at(c, ix);
         if (node_ok(w->node) && w->holds && w->desired == PB__DESIRED_STATE__E__Running && unit_must_leave(c, w))
-                evict_workload(c, ix); /* it looks for a node as what it is now */
+                unit_evict(c, ix); /* it looks for a node as what it is now */
         else
-                mark_dirty(c, ix);
+                unit_mark_dirty(c, ix);
 }
 
 static int apply_is_allowed(struct core *c, const Pb__ApplyWorkloadRequest *req, const Pb__Workload *asked, struct unit_ix ix)
@@ -253,7 +253,7 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
                 emit_definition(c, PB__EVENT_TYPE__E__WorkloadApplied, asked, asked->revision_id, action_names[ACTION_CREATED]);
                 ix = workload_find(c, asked->id);
                 if (unit_at(c, ix)->desired == PB__DESIRED_STATE__E__Running)
-                        reconcile(c, ix); /* at once, in the same decision */
+                        unit_look(c, ix); /* at once, in the same decision */
                 reply_workload(c, ix, true);
                 return;
         }
@@ -289,7 +289,7 @@ void decide_delete(struct core *c, const Pb__WorkloadRef *req)
                 unit_send(c, ix);
         }
         reply_workload(c, ix, false);
-        mark_dirty(c, ix);
+        unit_mark_dirty(c, ix);
 }
 
 void decide_desired(struct core *c, const Pb__SetDesiredRequest *req)
@@ -329,7 +329,7 @@ void decide_desired(struct core *c, const Pb__SetDesiredRequest *req)
                         c->stats.actions[2]++;
                         unit_send(c, ix);
                 }
-                mark_dirty(c, ix);
+                unit_mark_dirty(c, ix);
         }
         reply_workload(c, ix, false);
 }
@@ -356,7 +356,7 @@ void decide_retry(struct core *c, const Pb__WorkloadRef *req)
                 e.retry = &retry;
                 c->stats.retries++;
                 emit(c, &e);
-                reconcile(c, ix);
+                unit_look(c, ix);
         }
         reply_workload(c, ix, false);
 }

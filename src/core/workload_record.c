@@ -323,7 +323,7 @@ static const char *load(struct core *c, const char *id, const ProtobufCMessage *
         const char *wrong = wrong_workload(c, id, r);
         if (wrong)
                 return wrong;
-        struct unit_ix ix = unit_add(c, r->id);
+        struct unit_ix ix = unit_add(c, UNIT_WORKLOAD, r->id);
         unit_set_definition(c, ix, definition_intern(c, r));
         load_workload_state(c, ix, r);
         struct unit *w = unit_at(c, ix);
