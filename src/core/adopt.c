@@ -341,7 +341,7 @@ static const char *why_not(struct core *c, struct node_ix ix, const struct stran
         bool in_place = unit_ok(old) && unit_at(c, old)->node.v == ix.v && unit_at(c, old)->holds;
         struct amounts others = node_at(c, ix)->ledger.reserved;
         if (in_place)
-                others = amounts_sub(others, class_of(c, unit_at(c, old))->need);
+                others = amounts_sub(others, unit_at(c, old)->held);
         if (!amounts_can_add(others, amounts_of(w->resources)))
                 return "its resources are out of range";
         if (in_place ? !ports_fit_in_place(c, unit_at(c, old), w) : host_port_is_taken(node_at(c, ix), w))

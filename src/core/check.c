@@ -207,7 +207,7 @@ static int check_node(const struct core *c, struct node_ix ix, struct err *err)
                 for (int k = 0; k < 3; k++)
                         on_node[k] += u->phase == on_node_phases[k];
                 if (u->holds)
-                        sum = amounts_add(sum, class_of(c, u)->need);
+                        sum = amounts_add(sum, u->held);
         }
         uint64_t said = 0;
         uint32_t said_count = 0;

@@ -213,6 +213,7 @@ uint32_t definition_intern(struct core *c, const Pb__Workload *w)
                 .type = (uint8_t)w->type,
                 .exclusive = (uint8_t)w->exclusive,
                 .asks = policy_asks(w),
+                .charged = amounts_of(w->resources),
                 .confine = w->confine,
                 .restart = (uint8_t)(w->restart ? w->restart : PB__RESTART__E__always),
                 .ttl_seconds = w->ttl_seconds,

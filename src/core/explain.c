@@ -381,7 +381,7 @@ void read_explain(struct core *c, const Pb__WorkloadRef *req)
         const struct class *k = class_of(c, w);
         bool holds = w->holds;
         if (holds) { /* compare the nodes as if it were not there */
-                ledger_release(&node_at(c, w->node)->ledger, k->need);
+                ledger_release(&node_at(c, w->node)->ledger, w->held);
                 counts_unit_quietly(c, w, -1);
         }
         struct look *looks = arena_new_n(&c->step, struct look, c->n_nodes + 1);
@@ -427,7 +427,7 @@ void read_explain(struct core *c, const Pb__WorkloadRef *req)
         }
         const char *misfit = no_longer_fits(c, w, looks, n);
         if (holds) {
-                ledger_reserve(&node_at(c, w->node)->ledger, k->need);
+                ledger_reserve(&node_at(c, w->node)->ledger, w->held);
                 counts_unit_quietly(c, w, 1);
         }
         Pb__LastFailure failure = PB__LAST_FAILURE__INIT;

@@ -82,7 +82,7 @@ static const char *wrong_application(const struct core *c, const Pb__Event *e, s
         const struct unit *w = unit_get(c, ix);
         if (!ports_fit_in_place(c, w, e->workload))
                 return "a host port is taken there";
-        struct amounts others = amounts_sub(node_get(c, w->node)->ledger.reserved, class_of(c, w)->need);
+        struct amounts others = amounts_sub(node_get(c, w->node)->ledger.reserved, w->held);
         return amounts_can_add(others, amounts_of(e->workload->resources)) ? NULL : "the node's amounts would overflow";
 }
 
@@ -125,7 +125,7 @@ static const char *wrong_catching_up(const struct core *c, const Pb__Event *e, c
         bool in_place = node_ok(w->node) && w->holds;
         struct amounts others = node_get(c, n)->ledger.reserved;
         if (in_place)
-                others = amounts_sub(others, class_of(c, w)->need);
+                others = amounts_sub(others, w->held);
         if (in_place ? !ports_fit_in_place(c, w, e->workload) : host_port_is_taken(node_get(c, n), e->workload))
                 return "a host port is taken there";
         return amounts_can_add(others, amounts_of(e->workload->resources)) ? NULL : "the node's amounts would overflow";

@@ -250,14 +250,14 @@ static bool make_room(struct core *c, struct node_ix n, const struct definition 
         struct victim *all = lower_ones(c, n, k->priority, &count);
         struct amounts room = amounts_add(node_room(node), soon_free(c, node));
         for (size_t i = 0; i < count; i++)
-                room = amounts_add(room, class_of(c, unit_at(c, all[i].w))->need);
+                room = amounts_add(room, unit_at(c, all[i].w)->held);
         if (!amounts_fit(k->need, room) || !ports_can_be_freed(c, node, k->more, all, count))
                 return false;
         ret->node = n;
         ret->n = 0;
         ret->highest = INT32_MIN;
         for (size_t i = 0; i < count; i++) {
-                struct amounts without = amounts_sub(room, class_of(c, unit_at(c, all[i].w))->need);
+                struct amounts without = amounts_sub(room, unit_at(c, all[i].w)->held);
                 if (amounts_fit(k->need, without) && !has_port_of(c, all[i].w, k->more)) {
                         room = without; /* it may stay */
                         continue;

@@ -128,9 +128,9 @@ static struct usage usage_of_resources(const Pb__Resources *r)
         return u;
 }
 
-static struct usage usage_of_class(const struct core *c, const struct unit *w)
+static struct usage usage_of_definition(const struct core *c, const struct unit *w)
 {
-        Pb__Resources r = amounts_to_resources(class_of(c, w)->need);
+        Pb__Resources r = amounts_to_resources(definition_of(c, w)->charged);
         return usage_of_resources(&r);
 }
 
@@ -175,7 +175,7 @@ static void count(struct core *c, struct unit *w, bool counted, bool runs, bool 
                 return;
         uint32_t i = definition_of(c, w)->tenant;
         struct tenant *t = &c->tenants.at[i];
-        struct usage u = usage_of_class(c, w);
+        struct usage u = usage_of_definition(c, w);
         if (w->counted)
                 take(&t->asked, &u, 1, w->counted_runs);
         if (counted)
@@ -258,7 +258,7 @@ static int check_start_in_place(struct core *c, struct unit_ix ix)
         const struct unit *w = unit_at(c, ix);
         if (!w->holds || w->counted_placed)
                 return 0;
-        struct usage more = usage_of_class(c, w);
+        struct usage more = usage_of_definition(c, w);
         more.of[0] = 1;
         return check_usage(c, tenant_of(c, w), &tenant_of(c, w)->placed, &more);
 }
@@ -279,7 +279,7 @@ int quota_allows_apply(struct core *c, struct unit_ix ix, const Pb__Workload *as
         more.of[0] = 1;
         if (unit_ok(ix) && strcmp(tenant_of(c, unit_at(c, ix))->name, tenant_name(asked->tenant)) == 0) {
                 const struct unit *w = unit_at(c, ix);
-                struct usage now = usage_of_class(c, w);
+                struct usage now = usage_of_definition(c, w);
                 for (int d = 1; d < DIMENSIONS; d++)
                         more.of[d] = grows_by(more.of[d], w->counted_runs ? now.of[d] : 0);
                 more.of[0] = 0;
@@ -295,7 +295,7 @@ int quota_allows_run(struct core *c, struct unit_ix ix)
         const struct unit *w = unit_at(c, ix);
         if (w->counted_runs)
                 return 0;
-        struct usage more = usage_of_class(c, w);
+        struct usage more = usage_of_definition(c, w);
         return check_start_in_place(c, ix) < 0 ? -1 : check_tenant(c, tenant_of(c, w)->name, &more);
 }
 
@@ -382,7 +382,7 @@ static int blocked_by(const struct core *c, const struct unit *w)
 {
         if (w->counted_placed)
                 return -1; /* a move */
-        struct usage more = usage_of_class(c, w);
+        struct usage more = usage_of_definition(c, w);
         more.of[0] = 1;
         return exceeded(quota_of(c, tenant_of(c, w)), &tenant_of(c, w)->placed, &more);
 }
@@ -398,7 +398,7 @@ char *quota_detail(struct core *c, const struct unit *w)
         int d = blocked_by(c, w);
         if (d < 0)
                 return "";
-        struct usage more = usage_of_class(c, w);
+        struct usage more = usage_of_definition(c, w);
         more.of[0] = 1;
         return arena_printf(&c->step, "the quota of tenant %s: %s: limit %llu, placed %llu, needs %llu", t->name, dimension_names[d],
                             (unsigned long long)quota_of(c, t)->limit.of[d], (unsigned long long)t->placed.of[d],
@@ -767,7 +767,7 @@ static void recount(const struct core *c, struct usage *asked, struct usage *pla
                 if (!w->id || w->desired == PB__DESIRED_STATE__E__Deleted)
                         continue;
                 uint32_t t = definition_of(c, w)->tenant;
-                struct usage u = usage_of_class(c, w);
+                struct usage u = usage_of_definition(c, w);
                 bool runs = w->desired == PB__DESIRED_STATE__E__Running && !unit_is_finished(w);
                 add(&asked[t], &u, 1, runs);
                 if (runs && w->holds)

@@ -113,7 +113,8 @@ struct definition {
         uint32_t class;
         uint32_t tenant;
         uint8_t type, restart, exclusive;
-        uint8_t asks; /* policy.c */
+        uint8_t asks;           /* policy.c */
+        struct amounts charged; /* to its tenant, for each unit that carries it */
         bool confine;
         int32_t ttl_seconds, stop_grace_seconds;
         uint32_t len;
@@ -157,6 +158,7 @@ struct unit {
         char *lost_node; /* assigned to a node that has since been forgotten: its name, for people */
         uint32_t definition;
         struct node_ix node;
+        struct amounts held; /* in its node's ledger, while `holds`; not what placement looked for, and not what its tenant is charged */
         struct unit_ix node_next, node_prev; /* the node's units */
         struct unit_ix wait_next, wait_prev; /* the class's queue */
         struct unit_ix same_next, same_prev; /* the definition's workloads */
@@ -846,6 +848,8 @@ uint32_t tombstone_find(const struct core *c, struct node_ix n, const char *work
 void tombstone_add(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch, uint64_t seq, struct amounts held,
                    Pb__Reason__E reason, int64_t at);
 void tombstone_remove(struct core *c, uint32_t t);
+/* It leaves its node, where its copy may still be: what it held stays held there. */
+void unit_to_tombstone(struct core *c, struct unit_ix w, Pb__Reason__E reason, int64_t at);
 uint16_t tombstone_count(const struct core *c, const char *workload_id);
 uint32_t tombstones_of(const struct core *c, const char *workload_id); /* the first; then same_next */
 

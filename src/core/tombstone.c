@@ -132,6 +132,24 @@ void tombstone_remove(struct core *c, uint32_t ti)
         *array_push(&c->free_tombstones) = ti;
 }
 
+void unit_to_tombstone(struct core *c, struct unit_ix ix, Pb__Reason__E reason, int64_t at)
+{
+        struct unit *w = unit_at(c, ix);
+        const struct class *k = class_of(c, w);
+        struct node_ix n = w->node;
+        struct amounts held = w->held;
+        bool holds = w->holds;
+        uint64_t said = w->said;
+        w->said = 0; /* what its agent says is of the old copy from now on */
+        unit_unassign(c, ix);
+        tombstone_add(c, n, w->id, w->token_epoch, w->token_seq, held, reason, at);
+        struct tombstone *t = &c->tombstones.at[tombstone_find(c, n, w->id)];
+        t->leased = k->exclusive == PB__EXCLUSIVE__E__movable && !w->unleased;
+        t->said = said;
+        if (holds && k->more)
+                ports_of_tombstone(c, t, k->more->ports, k->more->n_ports);
+}
+
 /* ---- records ------------------------------------------------------------------------------------ */
 
 static const char *name(const struct core *c, uint32_t slot, struct arena *a)

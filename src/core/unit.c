@@ -97,10 +97,13 @@ void unit_hold(struct core *c, struct unit_ix ix, bool hold)
                 return;
         must(node_ok(w->node), "W2: only an assigned workload holds capacity");
         if (hold) {
-                ledger_reserve(&node_at(c, w->node)->ledger, class_of(c, w)->need);
+                w->held = class_of(c, w)->need;
+                ledger_reserve(&node_at(c, w->node)->ledger, w->held);
                 node_at(c, w->node)->drain_finished_at = 0; /* (D2): something is left there after all */
         } else if (!MUTANT(ledger_not_released))
-                ledger_release(&node_at(c, w->node)->ledger, class_of(c, w)->need);
+                ledger_release(&node_at(c, w->node)->ledger, w->held);
+        if (!hold)
+                w->held = (struct amounts){ 0 };
         w->holds = hold;
         node_at(c, w->node)->n_holding += hold ? 1 : -1u;
         counts_unit(c, w, hold ? 1 : -1);

@@ -144,52 +144,22 @@ static void apply_desired(struct core *c, struct unit_ix ix, const Pb__Event *e)
         }
 }
 
-/* What the unit held there stays held by its tombstone. */
-static void leave_tombstone(struct core *c, struct unit_ix ix, struct node_ix n, bool held, Pb__Reason__E reason, int64_t at)
-{
-        const struct unit *w = unit_at(c, ix);
-        const struct class *k = class_of(c, w);
-        tombstone_add(c, n, w->id, w->token_epoch, w->token_seq, held ? k->need : (struct amounts){ 0 }, reason, at);
-        struct tombstone *t = &c->tombstones.at[tombstone_find(c, n, w->id)];
-        t->leased = k->exclusive == PB__EXCLUSIVE__E__movable && !w->unleased;
-        if (held && k->more)
-                ports_of_tombstone(c, t, k->more->ports, k->more->n_ports);
-}
-
 static void apply_deleted(struct core *c, struct unit_ix ix, const Pb__Event *e)
 {
-        struct unit *w = unit_at(c, ix);
-        uint64_t said = w->said;
-        struct node_ix old = w->node;
-        char *id = arena_strdup(&c->step, w->id);
-        bool held = w->holds;
-        w->said = 0;
-        if (e->tombstone) {
-                unit_unassign(c, ix);
-                leave_tombstone(c, ix, old, held, PB__REASON__E__node_lost, e->timestamp);
-        }
-        record_removed(c, RECORD_WORKLOAD, w->id);
-        unit_free(c, ix);
         if (e->tombstone)
-                c->tombstones.at[tombstone_find(c, old, id)].said = said;
-        else if (node_ok(old))
-                drift_unsay(c, old, &said);
+                unit_to_tombstone(c, ix, PB__REASON__E__node_lost, e->timestamp);
+        record_removed(c, RECORD_WORKLOAD, unit_at(c, ix)->id);
+        unit_free(c, ix);
 }
 
 static void apply_rescheduled(struct core *c, struct unit_ix ix, const Pb__Event *e)
 {
         struct unit *w = unit_at(c, ix);
-        struct node_ix old = w->node;
-        bool held = w->holds;
-        uint64_t said = w->said;
-        text_set(&w->previous_node, node_at(c, old)->id);
-        w->said = 0;
-        unit_unassign(c, ix);
-        if (!MUTANT(tombstone_dropped)) {
-                leave_tombstone(c, ix, old, held, e->reason, e->timestamp);
-                c->tombstones.at[tombstone_find(c, old, w->id)].said = said;
-        } else
-                drift_unsay(c, old, &said);
+        text_set(&w->previous_node, node_at(c, w->node)->id);
+        if (MUTANT(tombstone_dropped))
+                unit_unassign(c, ix);
+        else
+                unit_to_tombstone(c, ix, e->reason, e->timestamp);
         if (e->reason == PB__REASON__E__preempted)
                 w->preempted_at = e->timestamp;
         bool stopped = w->desired == PB__DESIRED_STATE__E__Stopped; /* then it wants no node either */

@@ -149,7 +149,7 @@ static bool fits_in_place(const struct core *c, const struct unit *w, const Pb__
                         return false;
         if (!ports_fit_in_place(c, w, asked))
                 return false;
-        struct amounts left = amounts_add(ledger_free(&n->ledger), class_of(c, w)->need);
+        struct amounts left = amounts_add(ledger_free(&n->ledger), w->held);
         return amounts_fit(amounts_of(asked->resources), left);
 }
 
