@@ -334,7 +334,9 @@ int core_check(const struct core *c, struct err *err)
                 return BROKEN(err, "X1", "the counts agree", "");
         if (memcmp(phases, c->by_phase, sizeof(phases)) != 0)
                 return BROKEN(err, "X2", "the phases are counted", "");
-        int r = check_queues(c, err);
+        int r = holds_check(c, err);
+        if (r >= 0)
+                r = check_queues(c, err);
         if (r >= 0)
                 r = brake_check(c, err);
         if (r >= 0)

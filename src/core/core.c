@@ -156,7 +156,7 @@ void core_destroy(struct core *c)
         adopt_fini(c);
         array_fini(&c->lost);
         extras_fini(c);
-        array_fini(&c->nominated);
+        holds_fini(c);
         array_fini(&c->priorities);
         array_fini(&c->drains);
         for (size_t i = 0; i < c->forgets.len; i++) {

@@ -245,9 +245,9 @@ static void next_step(struct core *c, const struct unit *w, Pb__Explanation *x)
         bool lost = node_ok(w->node) && node_at(c, w->node)->status == PB__NODE_STATUS__E__NotReady;
         if (w->waiting && w->over_quota)
                 x->next = "placed as soon as its tenant's quota has room";
-        else if (w->waiting && node_ok(w->nominated))
+        else if (w->waiting && has_hold(w))
                 x->next = arena_printf(&c->step, "placed on %s as soon as the lower priorities that make room there have stopped",
-                                       node_at(c, w->nominated)->id);
+                                       node_at(c, hold_node(c, w))->id);
         else if (w->waiting)
                 x->next = "placed as soon as a node can take it";
         else if (lost && w->holds) {

@@ -88,7 +88,7 @@ void node_free(struct core *c, struct node_ix ix)
         session_set(c, ix, 0);
         map_remove(&c->node_by_id, ix.v);
         heap_unset(&c->node_deadlines, ix.v);
-        nominations_leave(c, ix);
+        holds_leave(c, ix);
         counts_node_gone(c, ix);
         brake_node_gone(c, ix);
         labels_free(n);

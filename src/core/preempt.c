@@ -4,8 +4,8 @@
  *          --> on one node the fewest and lowest of them make room (Rescheduled, reason preempted), the node is kept for the one that waits
  *          --> their copies are proved gone --> it is placed like anybody who waits
  *
- * What is freed is free only when the agent has proved it; until then the room on the node, ports included, is kept for the one who asked (it is nominated), or others would take it piece
- * by piece, and more and more units would have to move for nothing. Nominations are live: after a restart, the copies that are about to go still show where room will be, and nobody moves twice.
+ * What is freed is free only when the agent has proved it; until then the room on the node, ports included, is kept for the one who asked (hold.h), or others would take it piece
+ * by piece, and more and more units would have to move for nothing. Holds are live: after a restart, the copies that are about to go still show where room will be, and nobody moves twice.
  *
  * Which node: the one where the highest of those who must leave is lowest, then where fewest must, then the best one. Who on a node: everybody lower leaves in thought, and comes back as
  * long as the newcomer still fits: the highest priority first, of equals the smallest. So nobody leaves whose leaving does not help.
@@ -70,69 +70,13 @@ static bool moved_lately(const struct core *c, const struct unit *w)
 
 void preempt_wanted(struct core *c, const struct unit *w)
 {
-        if (node_ok(w->nominated) || unit_is_pinned(c, w) || c->opt.preempt_per_minute <= 0 ||
-            !somebody_is_lower(c, class_of(c, w)->priority))
+        if (has_hold(w) || unit_is_pinned(c, w) || c->opt.preempt_per_minute <= 0 || !somebody_is_lower(c, class_of(c, w)->priority))
                 return;
         class_of(c, w)->preempt_sweep = 0;
         round_at(c, moved_lately(c, w) ? c->now_ms + c->opt.pass_ms : c->now_ms);
 }
 
-/* ---- nominations ------------------------------------------------------------------------------------------------------------------------------ */
-
-static void keep_room(struct core *c, struct node_ix n, const struct class *k, bool keep)
-{
-        uint64_t change = c->capacity_change;
-        struct node *node = node_at(c, n);
-        node->kept = keep ? amounts_add(node->kept, k->need) : amounts_sub(node->kept, k->need);
-        if (k->more)
-                ports_keep(node, k->more->ports, k->more->n_ports, keep);
-        columns_update(c, n);
-        c->capacity_change = change;
-}
-
-void nominate(struct core *c, struct unit_ix ix, struct node_ix n)
-{
-        struct unit *w = unit_at(c, ix);
-        if (node_ok(w->nominated)) {
-                keep_room(c, w->nominated, class_of(c, w), false);
-                class_of(c, w)->n_nominated--;
-                for (size_t i = 0; i < c->nominated.len; i++)
-                        if (c->nominated.at[i].v == ix.v) {
-                                c->nominated.at[i] = c->nominated.at[--c->nominated.len];
-                                break;
-                        }
-                c->capacity_change += !node_ok(n); /* the room is for anybody now */
-        }
-        w->nominated = n;
-        if (!node_ok(n))
-                return;
-        w->nominated_at = c->now_ms;
-        keep_room(c, n, class_of(c, w), true);
-        class_of(c, w)->n_nominated++;
-        *array_push(&c->nominated) = ix;
-}
-
-struct node_ix nomination_aside(struct core *c, struct unit_ix ix)
-{
-        struct node_ix n = unit_at(c, ix)->nominated;
-        if (node_ok(n))
-                keep_room(c, n, class_of(c, unit_at(c, ix)), false);
-        return n;
-}
-
-void nomination_back(struct core *c, struct unit_ix ix)
-{
-        struct unit *w = unit_at(c, ix);
-        if (node_ok(w->nominated))
-                keep_room(c, w->nominated, class_of(c, w), true);
-}
-
-void nominations_leave(struct core *c, struct node_ix n)
-{
-        for (size_t i = c->nominated.len; i > 0; i--)
-                if (unit_at(c, c->nominated.at[i - 1])->nominated.v == n.v)
-                        nominate(c, c->nominated.at[i - 1], NODE_NONE);
-}
+/* ---- room that is kept ------------------------------------------------------------------------- */
 
 /* Amounts that are about to be free: of copies that have been told to go, not long ago. */
 static struct amounts soon_free(const struct core *c, const struct node *n)
@@ -144,15 +88,10 @@ static struct amounts soon_free(const struct core *c, const struct node *n)
         return sum;
 }
 
-static void review_nominations(struct core *c)
+static bool is_useful(const struct core *c, const struct hold *h)
 {
-        for (size_t i = c->nominated.len; i > 0; i--) {
-                const struct unit *w = unit_at(c, c->nominated.at[i - 1]);
-                const struct node *n = node_at(c, w->nominated);
-                bool hope = node_takes_units(c, n) && n->n_tombstones && c->now_ms - w->nominated_at < SOON_MS;
-                if (!hope)
-                        nominate(c, c->nominated.at[i - 1], NODE_NONE);
-        }
+        const struct node *n = &c->nodes.at[h->node];
+        return node_takes_units(c, n) && n->n_tombstones;
 }
 
 /* ---- who makes room ---------------------------------------------------------------------------------------------------------------------------- */
@@ -326,7 +265,7 @@ static void move_away(struct core *c, struct unit_ix victim, const struct unit *
 static void take_room(struct core *c, struct unit_ix ix, const struct room *r)
 {
         struct str who = STR_INIT;
-        nominate(c, ix, r->node);
+        hold_for_unit(c, ix, r->node, c->now_ms + SOON_MS);
         for (size_t i = 0; i < r->n; i++) {
                 str_addf(&who, "%s%s", i ? ", " : "", r->victims[i].id);
                 move_away(c, r->victims[i].w, unit_at(c, ix), class_of(c, unit_at(c, ix))->priority);
@@ -366,7 +305,7 @@ static bool preempt_for_class(struct core *c, uint32_t ki, unsigned *looks)
         struct room *r = arena_new(&c->step, struct room);
         for (uint32_t w = c->classes.at[ki].first; w != NONE; w = c->units.at[w].wait_next.v) {
                 struct unit_ix ix = { w };
-                if (node_ok(unit_at(c, ix)->nominated) || moved_lately(c, unit_at(c, ix)))
+                if (has_hold(unit_at(c, ix)) || moved_lately(c, unit_at(c, ix)))
                         continue;
                 if ((*looks)++ == LOOKS_PER_ROUND || step_is_full(c))
                         return false;
@@ -386,7 +325,7 @@ void preempt_some(struct core *c)
         unsigned looks = 0;
         uint32_t before = c->preempt_used;
         bool wanted = false, more = false;
-        review_nominations(c);
+        holds_review(c, is_useful);
         c->preempt_at = INT64_MAX;
         for (uint32_t k = c->waiting_first; k != NONE && !more; k = c->classes.at[k].next_waiting) {
                 if (c->opt.preempt_per_minute <= 0 || !somebody_is_lower(c, c->classes.at[k].priority))
@@ -401,6 +340,6 @@ void preempt_some(struct core *c)
         c->preempt_sweep += !more;
         if (more && c->preempt_used != before)
                 c->preempt_at = c->now_ms + 1000;
-        else if (wanted || more || c->nominated.len)
+        else if (wanted || more || c->holds.len > c->free_holds.len)
                 c->preempt_at = c->now_ms + c->opt.pass_ms;
 }

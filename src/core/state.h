@@ -24,6 +24,7 @@
 #include "core/brake.h"
 #include "core/constraints.h"
 #include "core/core.h"
+#include "core/hold.h"
 #include "core/ledger.h"
 #include "core/place_tree.h"
 #include "core/record.h"
@@ -87,7 +88,7 @@ struct class
         struct str key;           /* what the map compares */
         /* pending workloads, first come first served */
         uint32_t first, last, n_waiting;
-        uint32_t n_nominated;   /* those for whom room is kept somewhere */
+        uint32_t n_holds;       /* those for whom room is kept somewhere */
         uint64_t preempt_sweep; /* the last in which it had its look at whether others can make room, + 1 */
         uint8_t reason;         /* why its last placement failed */
         uint64_t tried_at;      /* value of capacity_change when the whole queue was last found not to fit */
@@ -159,11 +160,10 @@ struct unit {
         uint32_t definition;
         struct node_ix node;
         struct amounts held; /* in its node's ledger, while `holds`; not what placement looked for, and not what its tenant is charged */
-        struct unit_ix node_next, node_prev; /* the node's units */
-        struct unit_ix wait_next, wait_prev; /* the class's queue */
-        struct unit_ix same_next, same_prev; /* the definition's workloads */
-        struct node_ix nominated;            /* live: where room is kept for it; see preempt.c */
-        int64_t nominated_at;
+        struct unit_ix node_next, node_prev;  /* the node's units */
+        struct unit_ix wait_next, wait_prev;  /* the class's queue */
+        struct unit_ix same_next, same_prev;  /* the definition's workloads */
+        uint32_t hold;                        /* live: room that is kept for it, see hold.h; NONE: none */
         int64_t preempted_at;                 /* when it last made room for a higher priority */
         uint64_t token_epoch, token_seq, seq; /* seq: of the last event about it */
         int64_t created_at, updated_at, last_updated, last_action_at, last_launch_at, started_at, finished_at, next_retry_at, placed_at;
@@ -334,7 +334,7 @@ struct node {
         int64_t status_at, registered_at, stored_heartbeat;
         uint64_t seq;
         struct ledger ledger;
-        struct amounts kept;           /* live: for those who are nominated */
+        struct amounts kept;           /* live: by holds */
         ARRAY(uint32_t) kept_ports;    /* the same */
         uint64_t label_bits;           /* derived: of the pairs in core.bits */
         ARRAY(struct held_port) ports; /* derived: host ports of units and tombstones, sorted */
@@ -538,7 +538,8 @@ struct core {
         uint32_t looks_left;               /* how often the reader that is being answered may still look at all nodes */
         uint64_t capacity_change;          /* grows whenever something may fit that did not */
         uint32_t waiting_first;            /* list of classes with somebody waiting, the highest priority first */
-        ARRAY(struct unit_ix) nominated;
+        ARRAY(struct hold) holds;
+        ARRAY(uint32_t) free_holds;
         int64_t preempt_at, preempt_since; /* when to look again whether lower priorities can make room; when the minute began */
         uint32_t preempt_used;
         uint64_t preempt_sweep; /* how often every class that waits has had its look */
@@ -931,13 +932,8 @@ char *feasible_detail(const struct core *c, struct node_ix n, const struct defin
 
 /* preempt.c */
 void preempt_some(struct core *c);
-void preempt_wanted(struct core *c, const struct unit *w);         /* it waits: can lower priorities make room? */
-void priority_count(struct core *c, int32_t priority, int by);     /* a unit of it begins or ceases to hold a place */
-void nominate(struct core *c, struct unit_ix w, struct node_ix n); /* NODE_NONE: no more */
-/* What is kept for it is left aside while it looks for a place itself; gives the node. Then back again, unless it found one. */
-struct node_ix nomination_aside(struct core *c, struct unit_ix w);
-void nomination_back(struct core *c, struct unit_ix w);
-void nominations_leave(struct core *c, struct node_ix n);
+void preempt_wanted(struct core *c, const struct unit *w);     /* it waits: can lower priorities make room? */
+void priority_count(struct core *c, int32_t priority, int by); /* a unit of it begins or ceases to hold a place */
 
 /* explain_constraints.c: what stands in the way on this node, and what would have to change; for the reasons of constraints.h. */
 char *constraints_detail(const struct core *c, struct node_ix n, const struct definition *d, Pb__Reason__E reason, struct arena *a);

@@ -36,7 +36,7 @@ struct unit_ix unit_add(struct core *c, enum unit_kind_id kind, const char *id)
                                         .wait_prev = UNIT_NONE,
                                         .same_next = UNIT_NONE,
                                         .same_prev = UNIT_NONE,
-                                        .nominated = NODE_NONE };
+                                        .hold = NONE };
         map_put(&c->unit_by_id, w.v);
         order_add(&c->workloads_in_order, w.v);
         unit_at(c, w)->tombs = tombstone_count(c, id);

@@ -59,8 +59,7 @@ void waiting_remove(struct core *c, struct unit_ix ix)
         uint32_t ki = definition_of(c, w)->class;
         struct class *k = &c->classes.at[ki];
         w->waiting = false;
-        if (node_ok(w->nominated))
-                nominate(c, ix, NODE_NONE);
+        hold_drop(c, ix);
         if (unit_ok(w->wait_prev))
                 unit_at(c, w->wait_prev)->wait_next = w->wait_next;
         else
@@ -92,7 +91,7 @@ bool unit_place(struct core *c, struct unit_ix ix, Pb__Reason__E leaving, const 
         c->stats.placements++;
         if (w->holds) /* the nodes are compared as if it were not there */
                 counts_unit_quietly(c, w, -1);
-        nomination_aside(c, ix);
+        hold_aside(c, ix, true);
         if (node_ok(old) && !w->holds && feasible(c, old, d, w->id) == PB__REASON__E__none)
                 r = (struct place_result){ .node = old,
                                            .candidates = 1,
@@ -102,7 +101,7 @@ bool unit_place(struct core *c, struct unit_ix ix, Pb__Reason__E leaving, const 
                 r = place(c, d, is_barred(w) ? w->id : NULL, old);
         if (w->holds)
                 counts_unit_quietly(c, w, 1);
-        nomination_back(c, ix);
+        hold_aside(c, ix, false);
         if (!node_ok(r.node)) {
                 c->stats.placement_failures++;
                 return false;
@@ -174,7 +173,7 @@ char *unit_wait_text(struct core *c, const struct unit *w)
 /* If it does not fit, nobody of its class does: nothing in its way is its own. */
 bool stands_for_its_class(const struct core *c, const struct unit *w)
 {
-        return !is_barred(w) && !node_ok(w->node) && !class_of(c, w)->n_nominated && !is_guarded(c, definition_of(c, w));
+        return !is_barred(w) && !node_ok(w->node) && !class_of(c, w)->n_holds && !is_guarded(c, definition_of(c, w));
 }
 
 Pb__Reason__E why_it_waits(struct core *c, const struct unit *w)
