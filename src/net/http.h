@@ -36,7 +36,7 @@ struct http_server_options {
         int64_t header_timeout_ms; /* from the first byte (or the connect) to the end of the headers: 10 s -> 408 */
         int64_t body_timeout_ms;   /* from there to the end of the body: 30 s -> 408 */
         int64_t idle_timeout_ms;   /* between requests on a kept connection, once the last answer is out: 75 s */
-        int64_t write_timeout_ms;  /* no byte taken by the client for this long (or a quarter more): 30 s */
+        int64_t write_timeout_ms;  /* less than 16 KiB of what waits taken by the client in this long (or a quarter more): 30 s */
         int64_t comment_ms;        /* an SSE stream that was silent for this long gets a comment line: 15 s; -1: never */
         /* After each answer (also of streams, at their end), for logs and metrics. route: the pattern, "" if none matched. */
         void (*on_done)(const struct http_request *req, const char *route, int status, int64_t took_us, void *ctx);

@@ -264,6 +264,29 @@ static void slow_reader_is_not_one_that_never_reads(void **state)
         rig_stop(&r);
 }
 
+/* A little now and then holds the connection and the whole answer for as long as it likes. R: A11 A13 */
+static void reader_of_next_to_nothing_is_dropped(void **state)
+{
+        enum { WRITE_MS = 1000, TICK_MS = 50, TICK_BYTES = 512 };
+        struct rig r;
+        char piece[TICK_BYTES];
+        (void)state;
+
+        rig_start(&r, &(struct http_server_options){ .write_timeout_ms = WRITE_MS });
+        int fd = dial_with_buffer(&r, 1); /* the least there is: what it reads is acknowledged soon */
+        int64_t begun = clock_mono_ns(), end = begun + 8 * WRITE_MS * INT64_C(1000000);
+        say(&r, fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, r.done == 1);
+        while (http_server_connections(r.server) > 0 && clock_mono_ns() < end) {
+                (void)!recv(fd, piece, sizeof(piece), MSG_DONTWAIT);
+                settle_ms(r.base, TICK_MS);
+        }
+        assert_int_equal(http_server_connections(r.server), 0);
+        assert_true(clock_mono_ns() - begun >= WRITE_MS * INT64_C(1000000));
+        close(fd);
+        rig_stop(&r);
+}
+
 static void drained(struct http_request *req, void *ctx)
 {
         struct rig *r = ctx;
@@ -475,6 +498,7 @@ int main(void)
                 cmocka_unit_test(head_of_a_stream_ends_with_its_header),
                 cmocka_unit_test(client_that_never_reads_is_dropped),
                 cmocka_unit_test(slow_reader_is_not_one_that_never_reads),
+                cmocka_unit_test(reader_of_next_to_nothing_is_dropped),
                 cmocka_unit_test(writers_hear_when_there_is_room),
                 cmocka_unit_test(https_is_spoken),
                 cmocka_unit_test(https_slow_reader_is_not_one_that_never_reads),

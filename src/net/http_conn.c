@@ -33,10 +33,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* TURN_CONNS: connections of a kind that are served in one turn of the loop. WRITE_LOOKS: at a client that does not read, within the write timeout */
+/* TURN_CONNS: connections of a kind that are served in one turn of the loop. WRITE_LOOKS: at a client that does not read,
+ * within the write timeout; SLOWEST_BYTES: what it has to take meanwhile, 550 bytes a second by default */
 enum {
         TURN_CONNS = 96,
         WRITE_LOOKS = 4,
+        SLOWEST_BYTES = 16 * 1024,
         LINGER_MS = 2000,
         READ_AHEAD_BYTES = 64 * 1024,
         PIPELINE_MAX = 16,
@@ -691,18 +693,19 @@ static void on_write(struct bufferevent *bev, void *arg)
 }
 
 /* libevent knows of progress only when the socket is writable again, and for that a third of its buffer, of megabytes, must be free: with a slow reader it takes minutes.
- * So what the client's side has acknowledged is looked at; it is not one that takes nothing until that was the same for the whole timeout. */
+ * So what the client's side has acknowledged is looked at. Whoever takes next to nothing for the whole timeout is one that takes nothing:
+ * a byte now and then would hold the connection, and all of the answer, for ever. */
 static bool takes_nothing(struct http_conn *conn)
 {
         struct tcp_info info = { 0 };
         socklen_t len = sizeof(info);
         bool known = getsockopt(bufferevent_getfd(conn->bev), IPPROTO_TCP, TCP_INFO, &info, &len) == 0;
 
-        if (known && info.tcpi_bytes_acked != conn->acked_bytes)
+        if (known && info.tcpi_bytes_acked - conn->acked_bytes >= SLOWEST_BYTES) {
                 conn->same_looks = 0;
-        else
+                conn->acked_bytes = info.tcpi_bytes_acked;
+        } else
                 conn->same_looks++;
-        conn->acked_bytes = info.tcpi_bytes_acked;
         return conn->same_looks >= WRITE_LOOKS;
 }
 

@@ -109,9 +109,8 @@ struct http_conn {
         int64_t body_left; /* of the body or of this chunk; -1: a chunk's size comes next; -2: the trailer does */
         unsigned trailer_lines;
         bool reads, is_secure, keep_alive, linger, drop_due, gone, in_process;
-        uint64_t
-            acked_bytes; /* by the client's side, when it was looked at last because it took nothing, and how often that was the same */
-        unsigned same_looks;
+        uint64_t acked_bytes; /* by the client's side, when a look at a slow one last found that it takes something ... */
+        unsigned same_looks;  /* ... and how many looks since then did not */
         bool eof; /* the client sends no more; it may still read */
         enum http_turn turn;
         bool waits_turn;

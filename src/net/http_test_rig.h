@@ -128,15 +128,22 @@ static inline void rig_stop(struct rig *r)
 
 /* ---------- a client ---------- */
 
-static inline int dial(const struct rig *r)
+/* bytes: of its buffer for what it has not read yet; 0: as the kernel has it. */
+static inline int dial_with_buffer(const struct rig *r, int bytes)
 {
         struct sockaddr_in sa = { .sin_family = AF_INET,
                                   .sin_port = htons(http_server_port(r->server)),
                                   .sin_addr = { htonl(INADDR_LOOPBACK) } };
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (bytes)
+                assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)), 0);
         assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
         fd_nonblock(fd);
         return fd;
+}
+static inline int dial(const struct rig *r)
+{
+        return dial_with_buffer(r, 0);
 }
 
 static inline void say_n(struct rig *r, int fd, const char *text, size_t len)
