@@ -124,6 +124,9 @@ struct grpc_server_options {
         int64_t keepalive_ms;               /* PING after this much silence: 30 s; -1: never */
         int64_t keepalive_timeout_ms;       /* and close without an answer: 10 s */
         int64_t first_message_ms;           /* see grpc_method: 30 s */
+        /* Strangers: connections on which no call was let in yet (grpc_call_let_in). 0: no bound */
+        int64_t stranger_ms;             /* GOAWAY after this long, and the end keepalive_timeout_ms later */
+        uint32_t max_strangers_per_peer; /* from one address; more are closed at once */
 };
 
 struct grpc_method {
@@ -156,6 +159,8 @@ uint16_t grpc_server_port(const struct grpc_server *server);
 /* path: "/berth.v1.Agent/Connect". Copied. Unknown paths get UNIMPLEMENTED. At most 256 methods. */
 int grpc_server_add(struct grpc_server *server, const char *path, const struct grpc_method *method, struct err *err);
 struct grpc_call *grpc_server_call(struct grpc_server *server, uint64_t call_id); /* NULL: ended */
+/* Whoever calls is known: its connection is no stranger's any more, and may be idle for as long as its peer answers PINGs. */
+void grpc_call_let_in(struct grpc_call *call);
 /* Stop listening, say GOAWAY, let running calls finish. done is called once from the loop when nothing is left, or after
  * deadline_ms when the rest has been cancelled. Then destroy the server (also from inside done). */
 void grpc_server_drain(struct grpc_server *server, int64_t deadline_ms, void (*done)(void *ctx), void *ctx);

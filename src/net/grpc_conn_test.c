@@ -272,6 +272,125 @@ static void connections_are_limited(void **state)
         rig_stop(&r);
 }
 
+static uint32_t connections(const struct rig *r)
+{
+        struct grpc_server_stats stats;
+        grpc_server_get_stats(r->server, &stats);
+        return stats.connections;
+}
+
+/* Whatever they do: be silent and answer PINGs, make calls that are refused, hold one open, send a byte now and then. R: A11 A13 */
+static void strangers_have_an_end(void **state)
+{
+        enum { STRANGER_MS = 150 };
+        static const char greeting[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+        struct rig r;
+        struct probe p = { 0 };
+        (void)state;
+
+        rig_start(&r,
+                  &(struct grpc_server_options){
+                      .stranger_ms = STRANGER_MS, .keepalive_ms = 40, .keepalive_timeout_ms = 100, .first_message_ms = 60000 },
+                  NULL);
+        int64_t begun = mono_ms();
+        grpc_channel_connect(r.channel);
+        UNTIL(r.base, grpc_channel_state(r.channel) == GRPC_CHANNEL_READY);
+        UNTIL(r.base, grpc_channel_state(r.channel) != GRPC_CHANNEL_READY && connections(&r) == 0);
+        assert_true(mono_ms() - begun >= STRANGER_MS);
+
+        begun = mono_ms(); /* calls that are not let in */
+        do {
+                probe_unary(&p, r.channel, SERVICE "Echo", "x", NULL);
+                UNTIL(r.base, p.closed);
+                assert_int_equal(p.status, GRPC_OK);
+                probe_fini(&p);
+                settle_ms(r.base, 10);
+                assert_true(mono_ms() - begun < 10000);
+        } while (grpc_channel_state(r.channel) == GRPC_CHANNEL_READY); /* until it is told to go */
+        assert_true(mono_ms() - begun >= STRANGER_MS);
+        UNTIL(r.base, connections(&r) == 0);
+
+        probe_call(&p, r.channel, SERVICE "Hang", NULL);
+        UNTIL(r.base, p.closed);
+        assert_int_equal(p.status, GRPC_UNAVAILABLE);
+        UNTIL(r.base, connections(&r) == 0);
+        probe_fini(&p);
+
+        int fd = raw_connect(&r);
+        assert_int_equal(send(fd, greeting, sizeof(greeting) - 1, 0), sizeof(greeting) - 1);
+        begun = mono_ms();
+        while (!is_closed(fd)) { /* of a frame that never ends */
+                (void)!send(fd, "\x00", 1, MSG_NOSIGNAL);
+                settle_ms(r.base, 20);
+                assert_true(mono_ms() - begun < 10000);
+        }
+        close(fd);
+        rig_stop(&r);
+}
+
+/* R: A11 */
+static void who_was_let_in_may_be_idle(void **state)
+{
+        enum { STRANGER_MS = 60 };
+        struct rig r;
+        struct probe p = { 0 }, stream = { 0 };
+        (void)state;
+
+        rig_start(&r, &(struct grpc_server_options){ .stranger_ms = STRANGER_MS, .keepalive_ms = 20, .keepalive_timeout_ms = 5000 }, NULL);
+        r.service.lets_in = true;
+        probe_unary(&p, r.channel, SERVICE "Echo", "x", NULL);
+        UNTIL(r.base, p.closed);
+        settle_ms(r.base, 6 * STRANGER_MS);
+        assert_int_equal(grpc_channel_state(r.channel), GRPC_CHANNEL_READY);
+        assert_int_equal(connections(&r), 1);
+        probe_call(&stream, r.channel, SERVICE "Chat", NULL); /* nor does a stream end */
+        grpc_call_send(stream.call, "one", 3);
+        UNTIL(r.base, stream.n == 1);
+        settle_ms(r.base, 6 * STRANGER_MS);
+        assert_false(stream.closed);
+        grpc_call_cancel(stream.call);
+        UNTIL(r.base, stream.closed);
+        probe_fini(&p);
+        probe_fini(&stream);
+        rig_stop(&r);
+}
+
+/* R: A11 A13 */
+static void one_address_has_a_part_of_the_connections_of_strangers(void **state)
+{
+        struct rig r;
+        struct probe p = { 0 };
+        struct grpc_server_stats stats;
+        int fds[3];
+        (void)state;
+
+        rig_start(&r, &(struct grpc_server_options){ .max_strangers_per_peer = 2 }, NULL);
+        r.service.lets_in = true;
+        for (int i = 0; i < 3; i++) {
+                probe_unary(&p, r.channel, SERVICE "Echo", "x", NULL); /* one that was let in counts no more */
+                UNTIL(r.base, p.closed);
+                assert_int_equal(p.status, GRPC_OK);
+                probe_fini(&p);
+                fds[i] = raw_connect(&r);
+                settle_ms(r.base, 5);
+        }
+        UNTIL(r.base, is_closed(fds[2]));
+        assert_false(is_closed(fds[0]));
+        grpc_server_get_stats(r.server, &stats);
+        assert_int_equal(stats.connections, 3);
+        assert_int_equal(stats.connections_refused_total, 1);
+        close(fds[0]); /* who has gone makes room */
+        UNTIL(r.base, connections(&r) == 2);
+        close(fds[2]);
+        fds[2] = raw_connect(&r);
+        UNTIL(r.base, connections(&r) == 3);
+        settle_ms(r.base, 20);
+        assert_false(is_closed(fds[2]));
+        close(fds[1]);
+        close(fds[2]);
+        rig_stop(&r);
+}
+
 /* Headers of a request to Hang, compressed without a table. */
 static size_t hang_headers(uint8_t *buf, size_t size)
 {
@@ -518,6 +637,9 @@ int main(void)
                 cmocka_unit_test(client_notices_a_server_that_stopped_answering),
                 cmocka_unit_test(a_client_of_a_server_that_hangs_goes_on_to_the_next),
                 cmocka_unit_test(connections_are_limited),
+                cmocka_unit_test(strangers_have_an_end),
+                cmocka_unit_test(who_was_let_in_may_be_idle),
+                cmocka_unit_test(one_address_has_a_part_of_the_connections_of_strangers),
                 cmocka_unit_test(answers_that_are_not_grpc_get_a_status),
                 cmocka_unit_test(names_that_are_not_known_are_unavailable),
                 cmocka_unit_test(rapid_reset_is_cut_off),

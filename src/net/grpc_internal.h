@@ -42,6 +42,7 @@ struct grpc_host {
         uint32_t max_streams;
         int64_t keepalive_ms, keepalive_timeout_ms;
         int64_t first_message_ms;       /* server */
+        int64_t stranger_ms;            /* server; 0: no bound */
         struct grpc_expected *expected; /* server: see grpc_expect.c */
         char *node_id;                  /* channel: see grpc_channel_options */
         bool to_server;                 /* the same */
@@ -160,6 +161,8 @@ struct grpc_conn {
         char peer[ADDR_TEXT_MAX];
         struct tls_identity *identity;
         size_t intake_bytes; /* what is set: see the host's */
+        uint32_t place;      /* server: in the crowd, while it is a stranger's */
+        bool is_known;       /* server: somebody was let in on it */
         bool is_server, is_ready, is_secure, ping_pending, has_read, goaway_pending, goaway_final, peer_goaway, has_starved, will_flush;
         bool gone; /* freed as soon as nobody is inside it */
         unsigned busy;

@@ -9,6 +9,7 @@
  */
 #include "base/log.h"
 #include "base/mem.h"
+#include "net/crowd.h"
 #include "net/grpc_internal.h"
 #include "net/handshakes.h"
 #include "net/turn.h"
@@ -40,6 +41,7 @@ struct grpc_server {
         int64_t handshake_timeout_ms;
         struct grpc_conn *conns;
         ARRAY(struct method_row) methods;
+        struct crowd strangers;
         uint64_t connections_total, refused_total;
         bool is_draining, deadline_over;
         void (*drained)(void *ctx);
@@ -133,8 +135,20 @@ static void on_gone(struct grpc_conn *conn, const struct err *why)
         if (conn->next)
                 conn->next->prev = conn->prev;
         server->n_conns--;
+        if (!conn->is_known)
+                crowd_leave(&server->strangers, conn->place);
         log_debug("gRPC connection closed", LOG_S("peer", conn->peer), LOG_E(why));
         check_drained(server);
+}
+
+void grpc_call_let_in(struct grpc_call *call)
+{
+        struct grpc_conn *conn = call->conn;
+
+        if (!conn || conn->is_known)
+                return;
+        conn->is_known = true;
+        crowd_leave(&conn->host->server->strangers, conn->place);
 }
 
 static const struct grpc_conn_hooks server_hooks = { .request = on_request, .gone = on_gone };
@@ -142,16 +156,19 @@ static const struct grpc_conn_hooks server_hooks = { .request = on_request, .gon
 static void begin(int fd, const struct sockaddr *sa, int64_t left_ms, void *arg)
 {
         struct grpc_server *server = arg;
+        struct grpc_conn *conn = NULL;
         struct err err;
         SSL *ssl = NULL;
 
-        if (server->tls && !(ssl = tls_new_ssl(server->tls, "h2", NULL, &err))) {
+        if (server->tls && !(ssl = tls_new_ssl(server->tls, "h2", NULL, &err)))
                 close(fd);
+        else
+                conn = grpc_conn_new(&server->host, &server_hooks, fd, ssl, true, sa, left_ms, &err);
+        if (!conn) {
+                crowd_leave(&server->strangers, crowd_place(&server->strangers, sa));
                 return;
         }
-        struct grpc_conn *conn = grpc_conn_new(&server->host, &server_hooks, fd, ssl, true, sa, left_ms, &err);
-        if (!conn)
-                return;
+        conn->place = crowd_place(&server->strangers, sa);
         conn->next = server->conns;
         if (server->conns)
                 server->conns->prev = conn;
@@ -164,9 +181,14 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
 {
         struct grpc_server *server = arg;
 
-        if (server->n_conns + handshakes_waiting(server->handshakes) >= server->max_connections) {
+        bool full = server->n_conns + handshakes_waiting(server->handshakes) >= server->max_connections;
+        if (full || !crowd_enter(&server->strangers, crowd_place(&server->strangers, sa))) {
+                char peer[ADDR_TEXT_MAX];
                 if (server->refused_total++ % 1000 == 0)
-                        log_warn("too many gRPC connections, refusing more", LOG_I("limit", server->max_connections));
+                        log_warn("too many gRPC connections, refusing more",
+                                 LOG_I("limit", full ? server->max_connections : server->strangers.max),
+                                 LOG_S("of", full ? "all" : "one address on which nobody was let in"),
+                                 LOG_S("peer", addr_format(sa, peer)));
                 close(fd);
         } else if (server->handshakes)
                 handshakes_add(server->handshakes, fd, sa, len);
@@ -323,6 +345,8 @@ int grpc_server_create(struct event_base *base, const struct grpc_server_options
         s->host.keepalive_ms = OR_DEFAULT(o->keepalive_ms, 30000);
         s->host.keepalive_timeout_ms = OR_DEFAULT(o->keepalive_timeout_ms, 10000);
         s->host.first_message_ms = OR_DEFAULT(o->first_message_ms, 30000);
+        s->host.stranger_ms = o->stranger_ms;
+        crowd_init(&s->strangers, o->max_strangers_per_peer);
         s->max_connections = OR_DEFAULT(o->max_connections, 20000);
         s->handshake_timeout_ms = OR_DEFAULT(o->handshake_timeout_ms, 10000);
         s->tls = tls_ref(o->tls);
@@ -333,6 +357,8 @@ int grpc_server_create(struct event_base *base, const struct grpc_server_options
                 return r;
         if (s->tls && !(s->handshakes = handshakes_create(base, s->handshake_timeout_ms, begin, s)))
                 return err_set(err, ERR_NOMEM, .msg = "no memory for the gRPC server");
+        if (s->handshakes)
+                handshakes_count(s->handshakes, &s->strangers);
         s->accept_timer = evtimer_new(base, on_accept_timer, s);
         s->drain_timer = evtimer_new(base, on_drain_timer, s);
         int fd = addr_listen(o->address, "gRPC", BACKLOG, &s->port, err);

@@ -243,16 +243,32 @@ static void headers_received(struct grpc_conn *conn, const nghttp2_frame *frame,
                 call->on.on_start(call);
 }
 
+/* A connection on which nobody was let in has an end, whatever its peer sends. */
+static int64_t stranger_left_ms(const struct grpc_conn *conn)
+{
+        int64_t ms = conn->host->stranger_ms;
+        return ms > 0 && !conn->is_known ? conn->opened_at_ms + ms - mono_ms() : INT64_MAX;
+}
+
+/* After this long (not positive: never), or when a stranger's time is up. */
+static void arm(struct grpc_conn *conn, int64_t ms)
+{
+        int64_t left = stranger_left_ms(conn);
+        if (ms <= 0 || left < ms)
+                ms = left;
+        if (ms == INT64_MAX)
+                return;
+        struct timeval tv = ms_timeval(ms);
+        event_add(conn->timer, &tv);
+}
+
 static void settings_received(struct grpc_conn *conn)
 {
         if (conn->is_ready)
                 return;
         conn->is_ready = true;
         event_del(conn->timer);
-        if (conn->host->keepalive_ms > 0) {
-                struct timeval tv = ms_timeval(conn->host->keepalive_ms);
-                event_add(conn->timer, &tv);
-        }
+        arm(conn, conn->host->keepalive_ms);
         if (conn->hooks->ready)
                 conn->hooks->ready(conn);
 }
@@ -535,6 +551,16 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
                 end_with(conn, ERR_UNAVAILABLE, "the handshake took too long", NULL);
                 return;
         }
+        if (stranger_left_ms(conn) <= 0) {
+                if (conn->goaway_pending || conn->goaway_final) {
+                        end_with(conn, ERR_UNAVAILABLE, "nobody was let in on this connection", NULL);
+                        return;
+                }
+                struct timeval last_words = ms_timeval(host->keepalive_timeout_ms);
+                grpc_conn_goaway(conn);
+                event_add(conn->timer, &last_words);
+                return;
+        }
         int64_t next_ms = host->keepalive_ms;
         if (conn->has_read)
                 conn->ping_pending = false;
@@ -548,8 +574,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
                 next_ms = host->keepalive_timeout_ms;
         }
         conn->has_read = false;
-        struct timeval tv = ms_timeval(next_ms);
-        event_add(conn->timer, &tv);
+        arm(conn, next_ms);
 }
 
 void grpc_conn_goaway(struct grpc_conn *conn)

@@ -7,6 +7,7 @@
 #include "net/handshakes.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "net/crowd.h"
 #include <event2/event.h>
 #include <event2/event_struct.h>
 #include <poll.h>
@@ -29,6 +30,7 @@ struct list {
 struct handshakes {
         struct event_base *base;
         struct event *turn;
+        struct crowd *crowd; /* may be NULL */
         int64_t timeout_ms;
         uint32_t n;
         struct list silent, line;
@@ -70,10 +72,18 @@ static int release(struct list *l, struct greeter *g)
         return fd;
 }
 
+static void close_one(struct list *l, struct greeter *g)
+{
+        struct crowd *crowd = g->h->crowd;
+        if (crowd)
+                crowd_leave(crowd, crowd_place(crowd, (struct sockaddr *)&g->peer));
+        close(release(l, g));
+}
+
 static void close_list(struct list *l)
 {
         while (l->first)
-                close(release(l, l->first));
+                close_one(l, l->first);
 }
 
 static void arm_turn(struct handshakes *h)
@@ -89,7 +99,7 @@ static void on_first_bytes(evutil_socket_t fd, short what, void *arg)
 
         if (what & EV_TIMEOUT) {
                 (void)fd;
-                close(release(&h->silent, g));
+                close_one(&h->silent, g);
                 return;
         }
         g->spoke_ns = clock_mono_ns();
@@ -116,11 +126,10 @@ static void on_turn(evutil_socket_t unused_fd, short what, void *arg)
                 struct greeter *g = h->line.first;
                 struct sockaddr_storage peer = g->peer;
                 int64_t left_ms = h->timeout_ms - (g->spoke_ns - g->came_ns) / 1000000;
-                int fd = release(&h->line, g);
-                if (has_left(fd))
-                        close(fd);
+                if (has_left(g->fd))
+                        close_one(&h->line, g);
                 else
-                        h->begin(fd, (struct sockaddr *)&peer, left_ms > 1 ? left_ms : 1, h->ctx);
+                        h->begin(release(&h->line, g), (struct sockaddr *)&peer, left_ms > 1 ? left_ms : 1, h->ctx);
         }
         if (h->line.first)
                 arm_turn(h);
@@ -138,6 +147,11 @@ struct handshakes *handshakes_create(struct event_base *base, int64_t timeout_ms
                 return NULL;
         }
         return h;
+}
+
+void handshakes_count(struct handshakes *h, struct crowd *crowd)
+{
+        h->crowd = crowd;
 }
 
 void handshakes_close_all(struct handshakes *h)
@@ -165,13 +179,10 @@ void handshakes_add(struct handshakes *h, int fd, const struct sockaddr *peer, i
 
         *g = (struct greeter){ .h = h, .fd = fd, .came_ns = clock_mono_ns() };
         memcpy(&g->peer, peer, (size_t)len < sizeof(g->peer) ? (size_t)len : sizeof(g->peer));
-        if (event_assign(&g->event, h->base, fd, EV_READ, on_first_bytes, g) < 0 || event_add(&g->event, &patience) < 0) {
-                close(fd);
-                mem_free(g);
-                return;
-        }
         append(&h->silent, g);
         h->n++;
+        if (event_assign(&g->event, h->base, fd, EV_READ, on_first_bytes, g) < 0 || event_add(&g->event, &patience) < 0)
+                close_one(&h->silent, g);
 }
 
 uint32_t handshakes_waiting(const struct handshakes *h)

@@ -17,12 +17,15 @@
 
 #define HANDSHAKES_PER_TURN 4
 
+struct crowd;
 struct event_base;
 struct handshakes;
 
 /* begin: the socket (the callee's now) whose handshake is to begin, and how much of timeout_ms is left for it. NULL: no memory. */
 struct handshakes *handshakes_create(struct event_base *base, int64_t timeout_ms,
                                      void (*begin)(int fd, const struct sockaddr *peer, int64_t left_ms, void *ctx), void *ctx);
+/* Whoever is added has entered this crowd (crowd.h), and leaves it when its socket is closed here. */
+void handshakes_count(struct handshakes *h, struct crowd *crowd);
 void handshakes_destroy(struct handshakes *h); /* closes all that wait. NULL is fine */
 /* Takes an accepted socket. Without memory it is closed. */
 void handshakes_add(struct handshakes *h, int fd, const struct sockaddr *peer, int len);

@@ -1,4 +1,5 @@
 /* net/handshakes_test.c: a crowd of newcomers, turn by turn. R: A11 */
+#include "net/crowd.h"
 #include "net/handshakes.h"
 #include <errno.h>
 #include <event2/event.h>
@@ -15,6 +16,7 @@ enum { CROWD = 30 };
 struct rig {
         struct event_base *base;
         struct handshakes *h;
+        struct crowd crowd;
         int ours[CROWD], theirs[CROWD]; /* our end is what was accepted */
         int begun[CROWD], n_begun;
         int64_t left_ms;
@@ -33,12 +35,15 @@ static void rig_start(struct rig *r, int64_t timeout_ms, int crowd)
         *r = (struct rig){ .base = event_base_new() };
         r->h = handshakes_create(r->base, timeout_ms, begin, r);
         assert_non_null(r->h);
+        crowd_init(&r->crowd, CROWD);
+        handshakes_count(r->h, &r->crowd);
         for (int i = 0; i < crowd; i++) {
                 int pair[2];
                 struct sockaddr peer = { .sa_family = AF_UNIX };
                 assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
                 r->ours[i] = pair[0];
                 r->theirs[i] = pair[1];
+                assert_true(crowd_enter(&r->crowd, crowd_place(&r->crowd, &peer)));
                 handshakes_add(r->h, pair[0], &peer, sizeof(peer));
         }
         assert_int_equal(handshakes_waiting(r->h), crowd);
@@ -47,6 +52,8 @@ static void rig_start(struct rig *r, int64_t timeout_ms, int crowd)
 static void rig_stop(struct rig *r, int crowd)
 {
         handshakes_destroy(r->h);
+        /* who has begun is counted by others from then on; nobody else is left */
+        assert_int_equal(r->crowd.n[crowd_place(&r->crowd, &(struct sockaddr){ .sa_family = AF_UNIX })], r->n_begun);
         for (int i = 0; i < r->n_begun; i++)
                 close(r->begun[i]);
         for (int i = 0; i < crowd; i++)

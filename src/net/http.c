@@ -30,9 +30,12 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
 {
         struct http_server *s = arg;
 
-        if (s->n_conns + handshakes_waiting(s->handshakes) >= s->o.max_connections) {
+        bool full = s->n_conns + handshakes_waiting(s->handshakes) >= s->o.max_connections;
+        if (full || !crowd_enter(&s->crowd, crowd_place(&s->crowd, sa))) {
+                char peer[ADDR_TEXT_MAX];
                 if (s->refused_total++ % 1000 == 0)
-                        log_warn("too many HTTP connections, refusing more", LOG_I("limit", s->o.max_connections));
+                        log_warn("too many HTTP connections, refusing more", LOG_I("limit", full ? s->o.max_connections : s->crowd.max),
+                                 LOG_S("of", full ? "all" : "one address"), LOG_S("peer", addr_format(sa, peer)));
                 close(fd);
                 return;
         }
@@ -169,6 +172,9 @@ int http_server_create(struct event_base *base, const struct http_server_options
         s->tls = tls_ref(options->tls);
         if (s->tls && !(s->handshakes = handshakes_create(base, s->o.header_timeout_ms, begin, s)))
                 return err_set(err, ERR_NOMEM, .msg = "no memory for the HTTP server");
+        crowd_init(&s->crowd, s->o.max_per_peer);
+        if (s->handshakes)
+                handshakes_count(s->handshakes, &s->crowd);
         rng_seed_system(&s->rng);
         s->spare_requests = MEM_POOL(struct http_request, HTTP_SPARE_REQUESTS);
         s->scratch = mem_bytes(HTTP_SCRATCH_BYTES);

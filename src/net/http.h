@@ -33,6 +33,7 @@ struct http_server_options {
         size_t max_header_bytes;   /* request line and headers: 16 KiB -> 431 (or 414) */
         size_t max_queued_bytes;   /* per stream: 1 MiB; see (3) */
         uint32_t max_connections;  /* 20,000; more are closed at once */
+        uint32_t max_per_peer;     /* of them from one address; 0: all */
         int64_t header_timeout_ms; /* from the first byte (or the connect) to the end of the headers: 10 s -> 408 */
         int64_t body_timeout_ms;   /* from there to the end of the body: 30 s -> 408 */
         int64_t idle_timeout_ms;   /* between requests on a kept connection, once the last answer is out: 75 s */

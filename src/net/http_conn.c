@@ -175,6 +175,7 @@ void http_conn_end(struct http_conn *conn)
         if (conn->next)
                 conn->next->prev = conn->prev;
         server->n_conns--;
+        crowd_leave(&server->crowd, conn->place);
         http_server_conn_gone(server);
         leave(conn);
 }
@@ -786,6 +787,7 @@ void http_conn_begin(struct http_server *server, int fd, const struct sockaddr *
         SSL *ssl = NULL;
 
         conn->server = server;
+        conn->place = crowd_place(&server->crowd, sa);
         addr_format(sa, conn->peer);
         if (server->tls && !(ssl = tls_new_ssl(server->tls, "http/1.1", NULL, NULL)))
                 goto fail;
@@ -823,5 +825,6 @@ void http_conn_begin(struct http_server *server, int fd, const struct sockaddr *
 fail:
         if (fd >= 0)
                 close(fd);
+        crowd_leave(&server->crowd, conn->place);
         conn_free(conn);
 }

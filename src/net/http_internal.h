@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "net/addr.h"
+#include "net/crowd.h"
 #include "net/http.h"
 #include "net/http_route.h"
 #include "net/slots.h"
@@ -43,6 +44,7 @@ struct http_server {
         struct rng rng;
         struct http_conn *conns;
         uint32_t n_conns;
+        struct crowd crowd;
         /* New connections, and those that write, take turns, so that those that read are served between them: see http_conn.c. */
         struct http_turns {
                 struct http_conn *first, *last; /* they have something to be read, and wait for their turn */
@@ -97,6 +99,7 @@ enum http_conn_state {
 struct http_conn {
         struct http_server *server;
         struct http_conn *next, *prev;
+        uint32_t place; /* in the crowd */
         struct bufferevent *bev;
         struct ssl_st *ssl; /* owned by bev */
         struct event *timer, *wake;
@@ -111,7 +114,7 @@ struct http_conn {
         bool reads, is_secure, keep_alive, linger, drop_due, gone, in_process;
         uint64_t acked_bytes; /* by the client's side, when a look at a slow one last found that it takes something ... */
         unsigned same_looks;  /* ... and how many looks since then did not */
-        bool eof; /* the client sends no more; it may still read */
+        bool eof;             /* the client sends no more; it may still read */
         enum http_turn turn;
         bool waits_turn;
         struct http_conn *turn_next, *turn_prev;

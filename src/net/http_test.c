@@ -425,6 +425,30 @@ static void many_idle_connections_are_cheap_and_limited(void **state)
         rig_stop(&r);
 }
 
+/* R: A11 A13 */
+static void one_address_has_a_part_of_the_connections(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT;
+        int fds[3];
+        (void)state;
+
+        rig_start(&r, &(struct http_server_options){ .max_per_peer = 2 });
+        for (int i = 0; i < 3; i++) {
+                fds[i] = dial(&r);
+                settle_ms(r.base, 5);
+        }
+        UNTIL(r.base, hear(fds[2], &out));
+        close(fds[2]);
+        close(fds[0]); /* who has gone makes room */
+        UNTIL(r.base, http_server_connections(r.server) == 1);
+        ask(&r, "GET /show/1 HTTP/1.1\r\n" CLOSE "\r\n", &out);
+        assert_has(&out, "id=1");
+        close(fds[1]);
+        str_fini(&out);
+        rig_stop(&r);
+}
+
 static void port_in_use_is_said_clearly(void **state)
 {
         struct rig r;
@@ -501,6 +525,7 @@ int main(void)
                 cmocka_unit_test(drain_sends_what_waits),
                 cmocka_unit_test(drain_ends_at_its_deadline),
                 cmocka_unit_test(many_idle_connections_are_cheap_and_limited),
+                cmocka_unit_test(one_address_has_a_part_of_the_connections),
                 cmocka_unit_test(port_in_use_is_said_clearly),
                 cmocka_unit_test(listening_socket_has_no_nagle),
                 cmocka_unit_test(random_bytes_never_hurt),

@@ -122,6 +122,7 @@ struct test_service {
         size_t most_queued;
         char seen_uri[128], seen_cn[64], seen_peer[64];
         int64_t seen_remaining_ms;
+        bool lets_in; /* whoever calls */
 };
 #define SERVICE "/berth.test.Test/"
 /* Echo, Sum, Count, Chat, Hang, Fail, Meta under SERVICE. */

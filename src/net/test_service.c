@@ -22,6 +22,8 @@ static void on_start(struct grpc_call *call)
         const struct tls_identity *id = grpc_call_identity(call);
 
         service->started++;
+        if (service->lets_in)
+                grpc_call_let_in(call);
         service->last = call;
         service->last_id = grpc_call_id(call);
         service->seen_remaining_ms = grpc_call_remaining_ms(call);

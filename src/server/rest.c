@@ -390,6 +390,7 @@ int rest_open(struct io *io, struct err *err)
                 .max_body_bytes = opt->max_body_bytes,
                 .max_queued_bytes = 4 * 1024 * 1024,
                 .max_connections = opt->max_connections,
+                .max_per_peer = (opt->max_connections + 1) / 2,
                 .on_done = on_done,
                 .ctx = io,
         };

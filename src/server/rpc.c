@@ -12,6 +12,7 @@
 
 #define GRPC_MESSAGE_BYTES (4 * 1024 * 1024)
 #define REFLECTION_MESSAGE_BYTES 16384
+#define STRANGER_MS 30000                      /* in which somebody must be let in on a connection */
 #define STRANGER_MESSAGE_MS 5000               /* in which the message must be there, of those who need not say who they are */
 #define AGENT_MESSAGE_MS 60000                 /* of a hello, which can be large */
 #define AGENT_MESSAGE_BYTES (32 * 1024 * 1024) /* a hello lists everything that a node holds */
@@ -176,9 +177,13 @@ static void guarded_start(struct grpc_call *call)
         struct err err = { 0 };
         if (access_check(door->io->access, door->op, &shown, &who, &err) < 0)
                 grpc_finish_err(call, &err, grpc_call_header(call, "x-request-id", NULL));
-        else if (door->op->kind == OP_AGENT) {
-                access_guard_grpc(door->io->access, call, &shown);
-                door->start(call);
+        else {
+                if (door->op->needs != NEEDS_NOTHING)
+                        grpc_call_let_in(call);
+                if (door->op->kind == OP_AGENT) {
+                        access_guard_grpc(door->io->access, call, &shown);
+                        door->start(call);
+                }
         }
 }
 
@@ -270,6 +275,8 @@ int rpc_open(struct io *io, struct err *err)
                 .max_queued_bytes = opt->agent_queue_bytes + 2 * PLAN_MESSAGE_BYTES,
                 .max_connection_queued_bytes = 2 * opt->agent_queue_bytes + 4 * PLAN_MESSAGE_BYTES,
                 .max_connections = opt->max_agents + 1000,
+                .max_strangers_per_peer = (opt->max_agents + 1000) / 2, /* agents behind one address come back all at once */
+                .stranger_ms = STRANGER_MS,
         };
         int r = grpc_server_create(io->base, &o, &io->grpc, err);
         if (r < 0)

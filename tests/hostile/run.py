@@ -330,9 +330,12 @@ class Slow:
             s.sendall(data)
             add(name, s, limit)
         self.drips = []
-        for name, data, limit in [("one byte of headers every second", b"GET / HTTP/1.1\r\nHost: x\r\n", 12),
-                                  ("one byte of a body every second", http("PUT", "/v1/workloads/a", ["Content-Length: 100000"]), 33)]:
-            s = connect(c.address)
+        greeting = PREFACE + h2(SETTINGS, 0, 0)
+        for name, address, data, limit in [
+                ("one byte of headers every second", c.address, b"GET / HTTP/1.1\r\nHost: x\r\n", 12),
+                ("one byte of a body every second", c.address, http("PUT", "/v1/workloads/a", ["Content-Length: 100000"]), 33),
+                ("one byte of a frame every second", c.grpc_address, greeting + h2(0xfe, 0, 0, b"a" * 16000)[:9], 43)]:
+            s = connect(address)
             s.sendall(data)
             add(name, s, limit)
             self.drips.append(s)
@@ -365,7 +368,7 @@ class Slow:
             self.stop.wait(0.05)
 
     def judge(self):
-        deadline = self.began + 36
+        deadline = self.began + 46
         while len(self.ended) < len(self.cases) and time.monotonic() < deadline:
             time.sleep(0.1)
         self.stop.set()
@@ -376,6 +379,8 @@ class Slow:
             s.close()
         self.c.note("slow clients were cut off after " + ", ".join(f"{self.ended.get(name, 0):.0f} s" for name, _, _ in self.cases))
         must(not late, "; ".join(late))
+        with open(os.path.join(self.c.dir, "node-1.log")) as f:
+            must(f.read().count("msg=connected") == 1, "the agent's connection, which is no stranger's, went on")
 
 
 def slow_tls(directory, note):
@@ -525,7 +530,7 @@ def main():
             if not run.attack(c, bystander, name, fn, grows_mb, seconds):
                 break
         if slow and c.server.alive():
-            run.attack(c, bystander, "slow clients", lambda _: slow.judge(), 24, 40)
+            run.attack(c, bystander, "slow clients", lambda _: slow.judge(), 24, 50)
         if slow:
             tls_thread.join()
             run.result("slow tls", tls_problems, "; ".join(tls_notes))
