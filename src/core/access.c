@@ -12,9 +12,14 @@
  *   (K1) A token is found by its name and by its hash, and no two have the same.
  *   (K2) A join token has been used by at most one node with one key, and a used one stays used over restarts.
  */
+#include "core/access.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "core/admission.h"
+#include "core/node.h"
+#include "core/notice.h"
 #include "core/state.h"
+#include "core/step.h"
 #include "model/pb.h"
 #include "model/validate.h"
 #include <stdlib.h>

@@ -15,8 +15,15 @@
  *   (X2) A key that was revoked never becomes one that is admitted.
  *   (X3) What a node's record says of its labels and amounts never exceeds what operators allow.
  */
+#include "core/admission.h"
 #include "base/mem.h"
+#include "core/access.h"
+#include "core/evict.h"
+#include "core/node.h"
+#include "core/place.h"
+#include "core/read.h"
 #include "core/state.h"
+#include "core/step.h"
 #include "model/pb.h"
 #include "model/validate.h"
 #include <stdlib.h>

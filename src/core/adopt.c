@@ -17,8 +17,21 @@
  *
  * Invariant (A7): an adopted workload has the token that its agent said; it is of a past epoch, or of a past event of this one.
  */
+#include "core/adopt.h"
 #include "base/mutant.h"
+#include "core/admission.h"
+#include "core/claims.h"
+#include "core/definitions.h"
+#include "core/drift.h"
+#include "core/fence.h"
+#include "core/node.h"
+#include "core/orders.h"
+#include "core/read.h"
+#include "core/restore.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/tombstone.h"
+#include "core/workload.h"
 #include "model/validate.h"
 #include <string.h>
 

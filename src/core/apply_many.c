@@ -4,7 +4,11 @@
  * input is being decided, c->many collects what would have been said to a caller who had sent them one by one; all of it is one reply, which is given
  * last and so leaves with the last of their commits or after it.
  */
+#include "core/policy.h"
+#include "core/read.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/workload.h"
 #include <string.h>
 
 struct many {

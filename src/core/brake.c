@@ -2,7 +2,11 @@
 #include "core/brake.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "core/definitions.h"
+#include "core/evict.h"
+#include "core/node.h"
 #include "core/state.h"
+#include "core/step.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,8 +2,20 @@
  *
  * Slow on purpose (everything is derived anew): for fsck, the simulator and debug builds, never for the ring.
  */
+#include "core/check.h"
 #include "base/mem.h"
+#include "core/access.h"
+#include "core/admission.h"
+#include "core/definitions.h"
+#include "core/drain.h"
+#include "core/drift.h"
+#include "core/place.h"
+#include "core/policy.h"
+#include "core/rules.h"
 #include "core/state.h"
+#include "core/tombstone.h"
+#include "core/webhook.h"
+#include "core/workload.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,6 +3,9 @@
  * Slow on purpose, and plain: labels are compared as texts, domains are read from the nodes' labels.
  */
 #include "base/mem.h"
+#include "core/check.h"
+#include "core/definitions.h"
+#include "core/feasible.h"
 #include "core/state.h"
 #include <stdlib.h>
 #include <string.h>

@@ -11,8 +11,13 @@
  *
  * What needs no proof: that a copy is gone from its own node.
  */
+#include "core/claims.h"
 #include "base/mem.h"
+#include "core/notice.h"
+#include "core/restore.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/workload.h"
 #include "model/pb.h"
 #include <string.h>
 

@@ -3,7 +3,11 @@
  * One record, /meta/cluster. Other concerns keep what they must not forget in it: the times of leases
  * (fence.c), what a restore forgot (restore.c), an operator's word on evictions (evict.c).
  */
+#include "core/cluster.h"
+#include "core/notice.h"
+#include "core/restore.h"
 #include "core/state.h"
+#include "core/step.h"
 #include "model/pb.h"
 
 void cluster_changed(struct core *c)

@@ -4,7 +4,15 @@
  * is its place. What follows from it (deadlines, alerts of rules that are gone) is made anew here.
  */
 #include "model/config.h"
+#include "core/admission.h"
+#include "core/config.h"
+#include "core/fence.h"
+#include "core/node.h"
+#include "core/place.h"
+#include "core/policy.h"
+#include "core/rules.h"
 #include "core/state.h"
+#include "core/step.h"
 #include "model/pb.h"
 
 void core_options_from(const Pb__ServerConfig *f, struct core_options *opt)

@@ -11,6 +11,8 @@
 #include "core/constraints.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "core/definitions.h"
+#include "core/feasible.h"
 #include "core/state.h"
 #include <stdlib.h>
 #include <string.h>

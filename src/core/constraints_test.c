@@ -5,7 +5,10 @@
  */
 #include "base/mem.h"
 #include "core/core_testlib.h"
+#include "core/definitions.h"
+#include "core/feasible.h"
 #include "core/state.h"
+#include "core/tombstone.h"
 #include "model/validate.h"
 
 /* ---- building ------------------------------------------------------------------------------------------------------------------------------ */

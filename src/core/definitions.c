@@ -3,7 +3,11 @@
  * 100,000 workloads of one app share one definition. A record is packed as "state fields" followed by the definition's bytes: a packed
  * protobuf message may be written in pieces, so nothing is unpacked to write a record.
  */
+#include "core/definitions.h"
 #include "base/mem.h"
+#include "core/place.h"
+#include "core/policy.h"
+#include "core/quota.h"
 #include "core/state.h"
 #include "model/pb.h"
 #include <string.h>

@@ -14,8 +14,14 @@
  *   (D3) While a drain has a deadline to come, the node's deadline is armed no later.
  *   (D4) Only what is finished leaves a node because it is forgotten, and one decision takes a bounded number of them.
  */
+#include "core/drain.h"
 #include "base/mutant.h"
+#include "core/fence.h"
+#include "core/node.h"
+#include "core/read.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/workload.h"
 #include <string.h>
 
 #define ROUND 64          /* units that one look at a draining node takes on */

@@ -9,9 +9,16 @@
  *   - anything else is told of once, left alone and offered for adoption (adopt.c), or handled as core_options.strangers says. Nothing is removed on an unsure store: only what
  *     this very store, at this epoch, has given its token to, and only from an agent that says it belongs to this cluster.
  */
+#include "core/drift.h"
 #include "base/mutant.h"
 #include "base/unit_hash.h"
+#include "core/adopt.h"
+#include "core/notice.h"
+#include "core/orders.h"
+#include "core/restore.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/workload.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,18 @@
 /* core/event.c: see event.h. */
 #include "core/event.h"
+#include "core/access.h"
+#include "core/admission.h"
+#include "core/cluster.h"
+#include "core/evict.h"
+#include "core/fold.h"
+#include "core/node.h"
+#include "core/notice.h"
+#include "core/policy.h"
+#include "core/restore.h"
+#include "core/rules.h"
 #include "core/state.h"
+#include "core/webhook.h"
+#include "core/workload.h"
 
 static const char *wrong_record(struct core *c, const Pb__Event *e)
 {

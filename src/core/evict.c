@@ -5,8 +5,13 @@
  *
  * A node that returns takes itself out of both: what has not left stays. So a switch that flaps moves little.
  */
+#include "core/evict.h"
 #include "base/mutant.h"
+#include "core/fold.h"
+#include "core/node.h"
+#include "core/read.h"
 #include "core/state.h"
+#include "core/step.h"
 
 #define PACED_NODES 1024 /* looked at in one step: most have nothing left when they are many */
 #define UNIT_COST 1000   /* credit is in thousandths of a unit: rate times milliseconds */

@@ -4,10 +4,20 @@
  * reasons, then the smallest shortfall. What would make it fit is exact, not guessed: a node with a single reason in its way would take the unit
  * if just that were different.
  */
+#include "core/explain.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "core/definitions.h"
+#include "core/feasible.h"
+#include "core/notice.h"
+#include "core/place.h"
+#include "core/policy.h"
+#include "core/quota.h"
+#include "core/read.h"
 #include "core/retry.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/workload.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
 /* core/explain_constraints.c: taints, ports and neighbours in words: what stands in the way on a node, and what would have to change (A8). */
+#include "core/explain.h"
 #include "core/state.h"
 #include "model/json.h"
 #include <string.h>

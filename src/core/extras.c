@@ -3,6 +3,7 @@
  * While servers of two versions work together, the older one may lead for a while and write records anew. What it does not know it keeps, byte for byte, and writes again with the
  * record; when the record goes, it goes. Usually there is nothing of the kind, and this costs nothing.
  */
+#include "core/extras.h"
 #include "base/mem.h"
 #include "core/state.h"
 #include <string.h>

@@ -3,8 +3,13 @@
  * The order is that of C14: liveness and the operator's wish first, then labels and taints, type, cpu, memory, disk; then ports and neighbours (constraints.c). feasible() gives the first reason,
  * feasible_all() every one, so that "what would have to change" can be answered exactly.
  */
+#include "core/feasible.h"
 #include "base/mutant.h"
+#include "core/definitions.h"
+#include "core/drift.h"
+#include "core/fence.h"
 #include "core/state.h"
+#include "core/tombstone.h"
 #include <string.h>
 
 #define BIT(r) (UINT64_C(1) << PB__REASON__E__##r)

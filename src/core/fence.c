@@ -13,9 +13,22 @@
  *   (F3) A copy from before a workload became exclusive and movable has no lease: it is waited for until it is proved gone.
  *   (F4) The wait is never shorter than what any lease that may still hold was given for: it is on record, and lowered only after it has passed.
  */
+#include "core/fence.h"
 #include "base/clock.h"
 #include "base/mutant.h"
+#include "core/admission.h"
+#include "core/claims.h"
+#include "core/drift.h"
+#include "core/evict.h"
+#include "core/node.h"
+#include "core/notice.h"
+#include "core/orders.h"
+#include "core/read.h"
+#include "core/restore.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/tombstone.h"
+#include "core/workload.h"
 #include <string.h>
 
 /* Lost to clocks, rounded up; the rest is what C34 names. */

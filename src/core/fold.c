@@ -3,8 +3,16 @@
  * An event that the core has just decided is right by construction. One that was read back may be damaged, or of a newer berth: everything that apply_event() takes
  * for granted is looked at first, so that a bad event is an error with a sentence and leaves the state as it was.
  */
+#include "core/fold.h"
+#include "core/drain.h"
 #include "core/event.h"
+#include "core/node.h"
+#include "core/notice.h"
+#include "core/restore.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/tombstone.h"
+#include "core/workload.h"
 
 /* Whatever the event is about. */
 static const char *wrong_values(const Pb__Event *e)

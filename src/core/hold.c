@@ -1,6 +1,7 @@
 /* core/hold.c: see hold.h. */
 #include "core/hold.h"
 #include "base/mem.h"
+#include "core/place.h"
 #include "core/state.h"
 
 bool has_hold(const struct unit *w)

@@ -10,9 +10,27 @@
  *   (N2) A node that returns takes nothing new while copies that were moved away from it are not proved gone.
  *   (N3) A heartbeat never changes the operator's wish.
  */
+#include "core/node.h"
 #include "base/clock.h"
 #include "base/mutant.h"
+#include "core/admission.h"
+#include "core/adopt.h"
+#include "core/claims.h"
+#include "core/definitions.h"
+#include "core/drain.h"
+#include "core/drift.h"
+#include "core/evict.h"
+#include "core/fence.h"
+#include "core/notice.h"
+#include "core/orders.h"
+#include "core/place.h"
+#include "core/read.h"
+#include "core/report.h"
+#include "core/rules.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/tombstone.h"
+#include "core/workload.h"
 #include "model/json.h"
 #include <string.h>
 

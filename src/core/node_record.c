@@ -2,7 +2,13 @@
  *
  * live = true gives the API's view, which adds what is never stored: heartbeats, usage, connections.
  */
+#include "core/admission.h"
+#include "core/drain.h"
+#include "core/node.h"
+#include "core/place.h"
+#include "core/rules.h"
 #include "core/state.h"
+#include "core/step.h"
 #include "model/pb.h"
 #include <string.h>
 

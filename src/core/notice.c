@@ -11,8 +11,10 @@
  *   (N1) At most NOTICE_KEYS buckets; those who find none share one.
  *   (N2) sum_at is set exactly while something is counted that was not told of.
  */
+#include "core/notice.h"
 #include "base/mem.h"
 #include "core/state.h"
+#include "core/step.h"
 #include "model/json.h"
 #include <stdio.h>
 #include <string.h>

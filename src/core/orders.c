@@ -4,9 +4,15 @@
  * as "Deleted". Changes are sent as they are decided; the whole plan is sent whenever the agent connects. A
  * unit that the plan does not mention is never touched by the agent.
  */
+#include "core/orders.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "core/fence.h"
+#include "core/node.h"
+#include "core/restore.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/tombstone.h"
 #include "model/pb.h"
 #include <string.h>
 

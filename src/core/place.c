@@ -11,7 +11,9 @@
  *
  * Invariant (P2): the choice is exactly the minimum by (cost, id) over all nodes for which feasible() gives no reason.
  */
+#include "core/place.h"
 #include "base/mutant.h"
+#include "core/feasible.h"
 #include "core/state.h"
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,12 @@
  */
 #include "base/mem.h"
 #include "core/core_testlib.h"
+#include "core/definitions.h"
+#include "core/feasible.h"
+#include "core/node.h"
+#include "core/place.h"
 #include "core/state.h"
+#include "core/tombstone.h"
 
 struct world {
         struct core *c;

@@ -15,7 +15,10 @@
  * The copy is used up: afterwards the core can only be destroyed. The server gives it a forked child's (server/plans.c).
  */
 #include "base/mem.h"
+#include "core/node.h"
+#include "core/read.h"
 #include "core/state.h"
+#include "core/workload.h"
 #include "model/pb.h"
 #include <string.h>
 

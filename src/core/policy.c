@@ -4,7 +4,9 @@
  * restarts, moves and retries. Applying the same definition once more changes nothing and asks nothing. The policy is the configuration's,
  * and live like all of it; a core that was given none (tests, the simulator) allows everything.
  */
+#include "core/policy.h"
 #include "core/state.h"
+#include "core/step.h"
 #include "model/pb.h"
 #include "model/powers.h"
 

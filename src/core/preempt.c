@@ -15,8 +15,14 @@
  *
  * Invariant (P7): who makes room has a strictly lower priority than the one it makes room for.
  */
+#include "core/preempt.h"
 #include "base/mutant.h"
+#include "core/feasible.h"
+#include "core/fence.h"
+#include "core/place.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/workload.h"
 #include <stdlib.h>
 #include <string.h>
 

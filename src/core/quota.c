@@ -15,9 +15,14 @@
  *
  * Limits of 0 mean no limit. A tenant without a quota of its own has the default one of the configuration.
  */
+#include "core/quota.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "core/policy.h"
+#include "core/read.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/workload.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,8 +4,17 @@
  * exactly once, also after a restart and on another replica. A read looks at a bounded number of
  * workloads: a page may be short, or even empty, and still have a next_cursor.
  */
+#include "core/read.h"
 #include "base/mem.h"
+#include "core/claims.h"
+#include "core/evict.h"
+#include "core/node.h"
+#include "core/notice.h"
+#include "core/place.h"
+#include "core/policy.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/workload.h"
 #include "model/selector.h"
 #include "model/validate.h"
 #include <string.h>

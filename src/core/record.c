@@ -1,6 +1,7 @@
 /* core/record.c: see record.h. */
 #include "core/record.h"
 #include "base/mem.h"
+#include "core/extras.h"
 #include "core/state.h"
 #include "model/pb.h"
 #include <stdlib.h>

@@ -4,8 +4,16 @@
  * is already being replaced. What follows for a unit is its kind's policy (unit.h); what it says of copies
  * that the records do not place there is drift.c's and claims.c's.
  */
+#include "core/report.h"
 #include "base/mutant.h"
+#include "core/claims.h"
+#include "core/drift.h"
+#include "core/fence.h"
+#include "core/orders.h"
+#include "core/restore.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/tombstone.h"
 #include <string.h>
 
 /* An old copy is proved gone: what waited for that goes on. */

@@ -6,7 +6,11 @@
  *
  * Invariant (E1): epochs only grow, and the spans are in order and end at or before the present epoch.
  */
+#include "core/restore.h"
+#include "core/node.h"
+#include "core/orders.h"
 #include "core/state.h"
+#include "core/step.h"
 #include <string.h>
 
 #define LOST_MAX 64 /* restores that are told apart; the oldest two become one that covers both */

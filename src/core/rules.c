@@ -13,9 +13,15 @@
  *   (U1) At most one alert per rule and subject; between two AlertRaised of a pair there is an AlertCleared.
  *   (U2) An entry that is neither raised nor waits for a time does not exist; one that waits has a deadline.
  */
+#include "core/rules.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "core/node.h"
+#include "core/read.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/webhook.h"
+#include "core/workload.h"
 #include "model/config.h"
 #include "model/json.h"
 #include "model/pb.h"

@@ -6,7 +6,11 @@
  */
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "core/evict.h"
+#include "core/node.h"
+#include "core/read.h"
 #include "core/state.h"
+#include "core/step.h"
 #include <string.h>
 
 bool tolerates(const struct constraints *k, const struct taint *t)

@@ -2,8 +2,14 @@
  *
  * A tombstone holds the capacity and the ports of its copy until its node has said that the copy is gone.
  */
+#include "core/tombstone.h"
 #include "base/mem.h"
+#include "core/drain.h"
+#include "core/drift.h"
+#include "core/node.h"
+#include "core/place.h"
 #include "core/state.h"
+#include "core/workload.h"
 #include "model/pb.h"
 #include <string.h>
 

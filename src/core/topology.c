@@ -9,6 +9,7 @@
  */
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "core/definitions.h"
 #include "core/state.h"
 #include <string.h>
 

@@ -5,7 +5,10 @@
  *   - anything else is refused: the record is put back as it follows from the events (or removed, if it should not be there), and an event says so;
  *   - kinds of records that nobody edits with sense (alerts, the outbox, tokens, admissions) are reported, and left as they are until they are written next.
  */
+#include "core/access.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/workload.h"
 
 enum outcome { LEFT, PUT_BACK, REMOVED, TAKEN_OVER };
 static const char *const outcome_names[] = { "left", "put-back", "removed", "taken-over" };

@@ -2,7 +2,17 @@
 #include "core/unit.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "core/definitions.h"
+#include "core/drain.h"
+#include "core/drift.h"
+#include "core/node.h"
+#include "core/place.h"
+#include "core/preempt.h"
+#include "core/quota.h"
+#include "core/rules.h"
 #include "core/state.h"
+#include "core/tombstone.h"
+#include "core/workload.h"
 #include <string.h>
 
 static const struct unit_kind *const kinds[UNIT_KINDS] = { [UNIT_WORKLOAD] = &workload_kind };

@@ -4,7 +4,11 @@
  * from the records that are in the store. It is never stepped: it decides nothing, and has no deadlines. What no record holds (who is connected, when a node was heard last, what it uses) is
  * taken over from the live core: such facts wait for no commit.
  */
+#include "core/node.h"
+#include "core/place.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/workload.h"
 
 static void take_over_node(struct core *view, struct node_ix ix, const struct node *from)
 {

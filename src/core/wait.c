@@ -4,8 +4,18 @@
  * one queue, first come first served; classes with somebody waiting are in a list, the highest priority
  * first. A queue is looked at when something may fit that did not (capacity_change), and not before.
  */
+#include "core/wait.h"
 #include "base/mutant.h"
+#include "core/drain.h"
+#include "core/feasible.h"
+#include "core/fence.h"
+#include "core/node.h"
+#include "core/place.h"
+#include "core/policy.h"
+#include "core/preempt.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/workload.h"
 #include "model/json.h"
 #include <string.h>
 

@@ -8,10 +8,12 @@
  *   (H1) An entry leaves the outbox only with WebhookDelivered, or with a WebhookFailed that has no next time.
  *   (H2) At most WEBHOOKS_IN_FLIGHT are with the server at once; each of the others has a deadline.
  */
+#include "core/webhook.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "core/retry.h"
 #include "core/state.h"
+#include "core/step.h"
 #include "model/json.h"
 #include <stdlib.h>
 #include <string.h>

@@ -13,9 +13,20 @@
  *   (W3) Its token grows with every launch; nothing is launched without an event.
  *   (W4) It waits in its class's queue exactly while it wants a (new) node and has found none.
  */
+#include "core/workload.h"
 #include "base/mutant.h"
+#include "core/evict.h"
+#include "core/fence.h"
+#include "core/node.h"
+#include "core/notice.h"
+#include "core/orders.h"
+#include "core/place.h"
+#include "core/policy.h"
+#include "core/restore.h"
 #include "core/retry.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/wait.h"
 #include "model/json.h"
 #include <string.h>
 

@@ -3,8 +3,16 @@
  * Everything here follows from the event and the state before it, so that a fold of stored events gives the same again: no options, no clock but the event's.
  */
 #include "base/mutant.h"
+#include "core/definitions.h"
+#include "core/drain.h"
+#include "core/node.h"
+#include "core/notice.h"
+#include "core/quota.h"
 #include "core/retry.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/tombstone.h"
+#include "core/workload.h"
 
 static void take_action(struct unit *w, const Pb__Event *e)
 {

@@ -4,8 +4,17 @@
  * from a silent node.
  */
 #include "base/mutant.h"
+#include "core/definitions.h"
+#include "core/node.h"
+#include "core/notice.h"
+#include "core/quota.h"
+#include "core/read.h"
 #include "core/retry.h"
+#include "core/rules.h"
 #include "core/state.h"
+#include "core/step.h"
+#include "core/tombstone.h"
+#include "core/workload.h"
 #include "model/json.h"
 #include "model/pb.h"
 #include <string.h>
