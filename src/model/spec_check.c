@@ -45,9 +45,13 @@ static int check_strangers(const Pb__Workload *w, const struct path_step *spec, 
                 return fail(err, spec, "pull", "is for containers", "leave it out, or change type");
         if (s->n_capabilities && w->type == PB__WORKLOAD_TYPE__E__vm)
                 return fail(err, spec, "capabilities", "are for processes and containers", NULL);
-        for (size_t i = 0; i < s->n_capabilities; i++)
+        for (size_t i = 0; i < s->n_capabilities; i++) {
+                struct path_step list = { .up = spec, .name = "capabilities", .name_len = 12 }, one = { .up = &list, .index = i };
                 if (str_eq(s->capabilities[i], "ALL"))
-                        return fail(err, spec, "capabilities", "must be named one by one", "or say privileged");
+                        return fail(err, &one, "", "ALL is not taken here: capabilities are named one by one",
+                                    container ? "all of them, and more: privileged"
+                                              : "a process has all of them as root, where the policy allows root_processes");
+        }
         for (size_t i = 0; pod && i < ARRAY_LEN(not_pod); i++)
                 if (not_pod[i].given)
                         return fail(err, spec, not_pod[i].field, "excludes pod", "say it in the pod itself");

@@ -168,6 +168,18 @@ static void each_type_needs_its_own_fields(void **state)
                     "grace_seconds\":3,\"default_resources\":true}");
 }
 
+/* R: A14. Each that is given stands there by name; "all of them" is another wish, which each type says in its own way. */
+static void capabilities_are_named_one_by_one(void **state)
+{
+        (void)state;
+        refuses(WORKLOAD, "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"capabilities\":[\"NET_RAW\",\"ALL\"]}}", "spec.capabilities[1]",
+                "root_processes");
+        refuses(WORKLOAD, "{\"id\":\"a\",\"spec\":{\"image\":\"x\",\"capabilities\":[\"ALL\"]},\"type\":\"container\"}",
+                "spec.capabilities[0]", "privileged");
+        refuses(WORKLOAD, "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"capabilities\":[\"EVERYTHING\"]}}", "spec.capabilities[0]",
+                "must be the name of a capability");
+}
+
 /* R: A11 */
 static void a_spec_is_at_most_256_kib(void **state)
 {
@@ -397,6 +409,7 @@ int main(void)
                 cmocka_unit_test(what_belongs_to_the_server_is_dropped),
                 cmocka_unit_test(a_revision_of_the_users_own_stays),
                 cmocka_unit_test(each_type_needs_its_own_fields),
+                cmocka_unit_test(capabilities_are_named_one_by_one),
                 cmocka_unit_test(a_spec_is_at_most_256_kib),
                 cmocka_unit_test(ids_are_safe_as_file_names_and_in_urls),
                 cmocka_unit_test(labels_are_as_in_kubernetes),

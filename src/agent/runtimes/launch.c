@@ -95,6 +95,19 @@ static int find_own_user(const Pb__Spec *spec, const char *dir, struct launch *l
         return 0;
 }
 
+static int find_capabilities(const Pb__Spec *spec, struct launch *l, struct err *err)
+{
+        for (size_t i = 0; i < spec->n_capabilities; i++) {
+                int number = capability_number(spec->capabilities[i]);
+
+                if (number < 0)
+                        return err_set(err, ERR_FAILED, .msg = fmt("there is no capability %s", spec->capabilities[i]),
+                                       .path = "spec.capabilities", .hint = "name them one by one, without CAP_: NET_ADMIN");
+                l->capabilities |= UINT64_C(1) << number;
+        }
+        return 0;
+}
+
 int launch_prepare(const Pb__PlanUnit *unit, const char *node_id, const char *dir, const char *const *argv, struct launch *ret,
                    struct err *err)
 {
@@ -115,13 +128,12 @@ int launch_prepare(const Pb__PlanUnit *unit, const char *node_id, const char *di
         l.confine = unit->workload->confine;
         if (r == 0 && l.confine)
                 r = find_own_user(spec, dir, &l, &own, err);
+        if (r == 0)
+                r = find_capabilities(spec, &l, err);
         if (r < 0) {
                 launch_fini(&l);
                 return r;
         }
-        for (size_t i = 0; i < spec->n_capabilities; i++)
-                if (capability_number(spec->capabilities[i]) >= 0)
-                        l.capabilities |= UINT64_C(1) << capability_number(spec->capabilities[i]);
         add_env(&env, "PATH", LAUNCH_PATH);
         add_env(&env, "HOME", own ? fmt("%s/home", dir) : pw && pw->pw_dir ? pw->pw_dir : "/");
         add_env(&env, "USER", own ? l.user_name : pw ? pw->pw_name : "");

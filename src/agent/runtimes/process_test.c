@@ -403,6 +403,13 @@ static void starts_that_fail_say_why(void **state)
         s = await(&r, RUNTIME_START_FAILED, "a");
         assert_non_null(strstr(s.message, "user nobody-of-that-name does not exist"));
         def_init(&d, "true");
+        char *capabilities[] = { (char *)(uintptr_t) "ALL" }; /* never in silence without what it asks for. R: A14 */
+        d.spec.capabilities = capabilities;
+        d.spec.n_capabilities = 1;
+        launch_def(&r, "a", &d);
+        s = await(&r, RUNTIME_START_FAILED, "a");
+        assert_non_null(strstr(s.message, "there is no capability ALL"));
+        def_init(&d, "true");
         d.w.type = PB__WORKLOAD_TYPE__E__vm;
         launch_def(&r, "b", &d);
         s = await(&r, RUNTIME_START_FAILED, "b");
