@@ -11,6 +11,7 @@
 #include "agent.pb-c.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/wire.h"
 #include "model/pb.h"
 #include "net/grpc.h"
 #include <event2/event.h>
@@ -67,33 +68,15 @@ static void on_beat(evutil_socket_t fd, short what, void *ctx)
         send_message(n, &m);
 }
 
-static const uint8_t *take_varint(const uint8_t *at, const uint8_t *end, uint64_t *ret)
-{
-        *ret = 0;
-        for (unsigned shift = 0; at && at < end && shift < 64; shift += 7) {
-                uint8_t b = *at++;
-                *ret |= (uint64_t)(b & 0x7f) << shift;
-                if (!(b & 0x80))
-                        return at;
-        }
-        return NULL;
-}
-
 /* A plan begins with its cursor, and no more of it is looked at: unpacking units would be an agent's work. False: it is something else. */
 static bool take_cursor(struct node *n, const uint8_t *at, size_t len)
 {
         enum { PLAN = 2 << 3 | 2, CURSOR = 1 << 3 | 2, EPOCH = 1 << 3, SEQ = 2 << 3 };
         const uint8_t *end = at + len;
         uint64_t tag = 0, size = 0, epoch = 0, seq = 0;
-        at = take_varint(at, end, &tag);
-        at = tag == PLAN ? take_varint(at, end, &size) : NULL;
-        at = take_varint(at, end, &tag);
-        at = tag == CURSOR ? take_varint(at, end, &size) : NULL;
-        at = take_varint(at, end, &tag);
-        at = tag == EPOCH ? take_varint(at, end, &epoch) : NULL;
-        at = take_varint(at, end, &tag);
-        at = tag == SEQ ? take_varint(at, end, &seq) : NULL;
-        if (!at)
+        if (!varint_take(&at, end, &tag) || tag != PLAN || !varint_take(&at, end, &size) || !varint_take(&at, end, &tag) || tag != CURSOR ||
+            !varint_take(&at, end, &size) || !varint_take(&at, end, &tag) || tag != EPOCH || !varint_take(&at, end, &epoch) ||
+            !varint_take(&at, end, &tag) || tag != SEQ || !varint_take(&at, end, &seq))
                 return false;
         n->epoch = epoch;
         n->seq = seq;

@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/mutant.h"
 #include "base/str.h"
+#include "base/wire.h"
 #include "model/pb.h"
 #include <stdlib.h>
 #include <string.h>
@@ -337,22 +338,11 @@ static void build_messages(struct builder *b)
 
 /* ---- records ---- */
 
-static size_t put_field_head(uint8_t *p, unsigned field, size_t len)
-{
-        size_t n = 0;
-
-        p[n++] = (uint8_t)(field << 3 | 2);
-        for (; len >= 0x80; len >>= 7)
-                p[n++] = (uint8_t)(len | 0x80);
-        p[n++] = (uint8_t)len;
-        return n;
-}
-
 /* A field that is packed already, as it stands in the message around it. */
 static void *as_field(struct arena *a, unsigned field, const void *data, size_t len, size_t *ret_len)
 {
-        uint8_t *p = arena_alloc(a, len + 12);
-        size_t n = put_field_head(p, field, len);
+        uint8_t *p = arena_alloc(a, len + WIRE_HEAD_MAX);
+        size_t n = wire_put_head(p, field, len);
 
         memcpy(p + n, data, len);
         *ret_len = n + len;

@@ -9,7 +9,6 @@
 #include "core/state.h"
 #include "core/step.h"
 #include "core/workload.h"
-#include <string.h>
 
 struct many {
         Pb__ApplyResult **results; /* in c->step */

@@ -5,6 +5,7 @@
  */
 #include "core/extras.h"
 #include "base/mem.h"
+#include "base/wire.h"
 #include "core/state.h"
 #include <string.h>
 
@@ -14,13 +15,6 @@ static struct map_key extra_key(const void *ctx, uint32_t i)
         return (struct map_key){ c->extras.at[i].key, strlen(c->extras.at[i].key) };
 }
 
-static void put_varint(struct str *out, uint64_t v)
-{
-        for (; v > 127; v >>= 7)
-                str_addc(out, (char)(v | 128));
-        str_addc(out, (char)v);
-}
-
 void extras_keep(struct core *c, const char *key, const ProtobufCMessage *m)
 {
         if (!m || !m->n_unknown_fields)
@@ -28,7 +22,8 @@ void extras_keep(struct core *c, const char *key, const ProtobufCMessage *m)
         struct str bytes = STR_INIT;
         for (unsigned i = 0; i < m->n_unknown_fields; i++) {
                 const ProtobufCMessageUnknownField *f = &m->unknown_fields[i];
-                put_varint(&bytes, (uint64_t)f->tag << 3 | (unsigned)f->wire_type);
+                uint8_t tag[VARINT_MAX];
+                str_add(&bytes, tag, varint_put(tag, (uint64_t)f->tag << 3 | (unsigned)f->wire_type));
                 str_add(&bytes, f->data, f->len); /* with its length, if it has one */
         }
         extras_drop(c, key);

@@ -7,6 +7,7 @@
 #include "core/orders.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "base/wire.h"
 #include "core/fence.h"
 #include "core/node.h"
 #include "core/restore.h"
@@ -20,17 +21,6 @@ static void order_sent(struct core *c, struct node_ix n)
 {
         node_at(c, n)->sent_seq = c->head;
         node_at(c, n)->sent_epoch = c->epoch;
-}
-
-static size_t put_varint(unsigned char *p, uint64_t v)
-{
-        size_t n = 0;
-        do {
-                p[n] = (unsigned char)((v & 127) | (v > 127 ? 128 : 0));
-                v >>= 7;
-                n++;
-        } while (v);
-        return n;
 }
 
 /* Whatever leaves for one of berth's own agents carries a warrant (A13). Foreign ones could not keep it. */
@@ -63,16 +53,14 @@ static void *pack_unit(struct core *c, const struct unit *w, size_t *ret_len)
         bool with_spec = w->desired != PB__DESIRED_STATE__E__Deleted;
         if (!with_spec)
                 return pb_pack_arena(c->out.memory, &unit.base, ret_len);
-        size_t inner, n = 0;
+        size_t inner, n;
         void *workload = pb_pack_before(&c->step, &head.base, d->data, d->len, &inner);
         unsigned char *field = arena_alloc(&c->step, inner + 32 + WARRANT_BYTES);
-        field[n++] = 4 << 3 | 2; /* PlanUnit.workload, length-delimited */
-        n += put_varint(field + n, inner);
+        n = wire_put_head(field, 4, inner); /* PlanUnit.workload */
         memcpy(field + n, workload, inner);
         n += inner;
-        if (warrant_of(c, w, workload, inner, field + n + 2)) {
-                field[n++] = 5 << 3 | 2; /* PlanUnit.warrant */
-                field[n++] = WARRANT_BYTES;
+        if (warrant_of(c, w, workload, inner, field + n + 2)) {  /* behind a tag and a length of one byte each */
+                n += wire_put_head(field + n, 5, WARRANT_BYTES); /* PlanUnit.warrant */
                 n += WARRANT_BYTES;
         }
         return pb_pack_before(c->out.memory, &unit.base, field, n, ret_len);

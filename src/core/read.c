@@ -6,6 +6,7 @@
  */
 #include "core/read.h"
 #include "base/mem.h"
+#include "base/wire.h"
 #include "core/claims.h"
 #include "core/evict.h"
 #include "core/node.h"
@@ -136,11 +137,8 @@ void decide_exec(struct core *c, const Pb__ExecNote *note)
 
 static void add_field(struct str *out, unsigned number, const void *data, size_t len)
 {
-        uint64_t v = len;
-        str_addc(out, (char)(number << 3 | 2));
-        for (; v > 127; v >>= 7)
-                str_addc(out, (char)((v & 127) | 128));
-        str_addc(out, (char)v);
+        uint8_t head[WIRE_HEAD_MAX];
+        str_add(out, head, wire_put_head(head, number, len));
         str_add(out, data, len);
 }
 

@@ -3,6 +3,7 @@
  * A message is scanned once for which fields are where, and they are written in the descriptor's order, each from its bytes. What our own packing never writes is not known here, and
  * is left to those who unpack: fields that this program does not know, that are there twice or in pieces, or that are zero and yet there; the kinds that no record has.
  */
+#include "base/wire.h"
 #include "model/json.h"
 #include "model/json_private.h"
 #include "records.pb-c.h"
@@ -24,17 +25,7 @@ struct place {
 
 static inline bool take_varint(struct bytes *b, uint64_t *ret)
 {
-        uint64_t v = 0;
-
-        for (unsigned shift = 0; shift < 64 && b->at < b->end; shift += 7) {
-                uint8_t c = *b->at++;
-                v |= (uint64_t)(c & 0x7f) << shift;
-                if (c < 0x80) {
-                        *ret = v;
-                        return true;
-                }
-        }
-        return false;
+        return varint_take(&b->at, b->end, ret);
 }
 
 static inline bool take_length(struct bytes *b, struct bytes *ret)

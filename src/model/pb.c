@@ -1,6 +1,7 @@
 /* model/pb.c: see pb.h. */
 #include "model/pb.h"
 #include "base/mem.h"
+#include "base/wire.h"
 #include "model/json_private.h"
 #include "model/path.h"
 #include "model/shape.h"
@@ -32,22 +33,6 @@ static int scan_fail(struct scan *s, const struct path_step *at, const char *wha
         return err_set(s->err, ERR_INVALID, .msg = path[0] ? fmt("%s: %s", path, what) : fmt("the message: %s", what), .path = path);
 }
 
-static int scan_varint(const uint8_t **p, const uint8_t *end, uint64_t *ret)
-{
-        uint64_t v = 0;
-
-        for (unsigned shift = 0; shift < 70 && *p < end; shift += 7) {
-                uint8_t b = *(*p)++;
-                if (shift < 64)
-                        v |= (uint64_t)(b & 0x7f) << shift;
-                if (!(b & 0x80)) {
-                        *ret = v;
-                        return 0;
-                }
-        }
-        return -1;
-}
-
 static unsigned wire_type_of(ProtobufCType type)
 {
         switch (type) {
@@ -75,35 +60,20 @@ static int scan_message(struct scan *s, const ProtobufCMessageDescriptor *type, 
 static int scan_field(struct scan *s, const ProtobufCFieldDescriptor *d, unsigned wire, const uint8_t **p, const uint8_t *end,
                       const struct path_step *at)
 {
-        uint64_t v = 0;
-        const uint8_t *from;
+        struct wire_value v;
 
-        switch (wire) {
-        case PROTOBUF_C_WIRE_TYPE_VARINT:
-                if (scan_varint(p, end, &v) < 0)
-                        return scan_fail(s, at, "the packed form is cut off");
-                break;
-        case PROTOBUF_C_WIRE_TYPE_64BIT:
-        case PROTOBUF_C_WIRE_TYPE_32BIT:
-                if (end - *p < (wire == PROTOBUF_C_WIRE_TYPE_64BIT ? 8 : 4))
-                        return scan_fail(s, at, "the packed form is cut off");
-                *p += wire == PROTOBUF_C_WIRE_TYPE_64BIT ? 8 : 4;
-                break;
-        case PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED:
-                if (scan_varint(p, end, &v) < 0 || v > (uint64_t)(end - *p))
-                        return scan_fail(s, at, "the packed form is cut off");
-                from = *p;
-                *p += v;
-                if (d && d->type == PROTOBUF_C_TYPE_STRING && !str_is_utf8((const char *)from, v))
-                        return scan_fail(s, at, "expected UTF-8 text without NUL");
-                if (d && d->type == PROTOBUF_C_TYPE_MESSAGE)
-                        return scan_message(s, d->descriptor, from, *p, at);
-                break;
-        default:
+        if (wire != WIRE_TYPE_VARINT && wire != WIRE_TYPE_64BIT && wire != WIRE_TYPE_BYTES && wire != WIRE_TYPE_32BIT)
                 return scan_fail(s, at, "unknown wire type");
+        if (!wire_take(p, end, wire, &v))
+                return scan_fail(s, at, "the packed form is cut off");
+        if (d && wire == WIRE_TYPE_BYTES) {
+                if (d->type == PROTOBUF_C_TYPE_STRING && !str_is_utf8((const char *)v.at, v.n))
+                        return scan_fail(s, at, "expected UTF-8 text without NUL");
+                if (d->type == PROTOBUF_C_TYPE_MESSAGE)
+                        return scan_message(s, d->descriptor, v.at, *p, at);
         }
         if (d && d->type == PROTOBUF_C_TYPE_ENUM && d->label != PROTOBUF_C_LABEL_REPEATED && wire == PROTOBUF_C_WIRE_TYPE_VARINT &&
-            (int64_t)v != (int32_t)v)
+            (int64_t)v.n != (int32_t)v.n)
                 return scan_fail(s, at, "the value is out of range");
         return 0;
 }
@@ -125,7 +95,7 @@ static int scan_message(struct scan *s, const ProtobufCMessageDescriptor *type, 
                 uint64_t tag;
                 int rc;
 
-                if (scan_varint(&p, end, &tag) < 0 || tag >> 3 == 0 || tag >> 32 != 0)
+                if (!varint_take(&p, end, &tag) || tag >> 3 == 0 || tag >> 32 != 0)
                         return scan_fail(s, at, "the packed form is broken");
                 d = protobuf_c_message_descriptor_get_field(type, (unsigned)(tag >> 3));
                 step.name = d ? d->name : "unknown";

@@ -8,6 +8,7 @@
  */
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/wire.h"
 #include "model/pb.h"
 #include "model/shape.h"
 #include <string.h>
@@ -35,15 +36,12 @@ static inline bool put_varint(struct writer *w, uint64_t v)
                 *--w->at = (uint8_t)v;
                 return true;
         }
-        unsigned n = (unsigned)(70 - __builtin_clzll(v | 1)) / 7; /* seven bits in each byte */
+        size_t n = varint_size(v);
 
         if ((size_t)(w->at - w->first) < n)
                 return false;
         w->at -= n;
-        uint8_t *p = w->at;
-        for (; v >= 0x80; v >>= 7)
-                *p++ = (uint8_t)(v | 0x80);
-        *p = (uint8_t)v;
+        varint_put(w->at, v);
         return true;
 }
 

@@ -2,6 +2,7 @@
 #include "model/redact.h"
 
 #include "base/arena.h"
+#include "base/wire.h"
 #include "model/pb.h"
 #include "model/shape.h"
 #include "records.pb-c.h"
@@ -26,31 +27,6 @@ bool redact_concerns(enum redact_level level, const ProtobufCMessageDescriptor *
         return (hides & 1u << RULE_FOR_ADMINS) || (level >= REDACT_VALUES && (hides & 1u << RULE_FOR_OPERATORS));
 }
 
-static bool take_varint(const uint8_t **p, const uint8_t *end, uint64_t *ret)
-{
-        uint64_t v = 0;
-        for (unsigned shift = 0; shift < 64 && *p < end; shift += 7) {
-                uint8_t b = *(*p)++;
-                v |= (uint64_t)(b & 0x7f) << shift;
-                if (b < 0x80) {
-                        *ret = v;
-                        return true;
-                }
-        }
-        return false;
-}
-
-static bool skip(const uint8_t **p, const uint8_t *end, unsigned wire)
-{
-        uint64_t n = wire == 1 ? 8 : wire == 5 ? 4 : 0;
-        if (wire == 0)
-                return take_varint(p, end, &n);
-        if ((wire != 1 && wire != 2 && wire != 5) || (wire == 2 && !take_varint(p, end, &n)) || n > (uint64_t)(end - *p))
-                return false;
-        *p += n;
-        return true;
-}
-
 bool redact_finds(enum redact_level level, const ProtobufCMessageDescriptor *type, const void *data, size_t len)
 {
         if (!redact_concerns(level, type))
@@ -58,7 +34,8 @@ bool redact_finds(enum redact_level level, const ProtobufCMessageDescriptor *typ
         const struct shape *s = shape_of(type);
         for (const uint8_t *p = data, *end = p + len; p < end;) {
                 uint64_t tag;
-                if (!take_varint(&p, end, &tag) || !skip(&p, end, tag & 7))
+                struct wire_value value;
+                if (!varint_take(&p, end, &tag) || !wire_take(&p, end, tag & 7, &value))
                         return true;
                 unsigned i = 0;
                 while (i < s->n_fields && s->fields[i].field->id != tag >> 3)

@@ -2,25 +2,12 @@
 #include "server/filter.h"
 
 #include "base/str.h"
+#include "base/wire.h"
 #include "model/json.h"
 #include <stdio.h>
 #include <string.h>
 
 enum { FIELD_SEQ = 1, FIELD_TYPE = 2, FIELD_WORKLOAD_ID = 4, FIELD_NODE_ID = 5, FIELD_PREV = 11, FIELD_RULE = 25 };
-
-static bool varint(const uint8_t **p, const uint8_t *end, uint64_t *ret)
-{
-        uint64_t v = 0;
-        for (unsigned shift = 0; shift < 64 && *p < end; shift += 7) {
-                uint8_t b = *(*p)++;
-                v |= (uint64_t)(b & 0x7f) << shift;
-                if (!(b & 0x80)) {
-                        *ret = v;
-                        return true;
-                }
-        }
-        return false;
-}
 
 static void take_text(struct event_peek *ret, uint64_t field, const uint8_t *p, size_t n)
 {
@@ -50,7 +37,7 @@ uint32_t event_type(const void *data, size_t len)
 {
         const uint8_t *p = data, *end = p + len;
         uint64_t tag, v;
-        while (varint(&p, end, &tag) && (tag & 7) == 0 && varint(&p, end, &v))
+        while (varint_take(&p, end, &tag) && (tag & 7) == WIRE_TYPE_VARINT && varint_take(&p, end, &v))
                 if (tag >> 3 == FIELD_TYPE)
                         return (uint32_t)v;
         struct event_peek peek; /* not as we write it */
@@ -62,34 +49,14 @@ bool event_peek(const void *data, size_t len, struct event_peek *ret)
         const uint8_t *p = data, *end = p + len;
         *ret = (struct event_peek){ 0 };
         while (p < end) {
-                uint64_t tag, v;
-                if (!varint(&p, end, &tag))
+                uint64_t tag;
+                struct wire_value v;
+                if (!varint_take(&p, end, &tag) || !wire_take(&p, end, tag & 7, &v))
                         return false;
-                switch (tag & 7) {
-                case 0:
-                        if (!varint(&p, end, &v))
-                                return false;
-                        take_number(ret, tag >> 3, v);
-                        break;
-                case 1:
-                        if (end - p < 8)
-                                return false;
-                        p += 8;
-                        break;
-                case 2:
-                        if (!varint(&p, end, &v) || v > (uint64_t)(end - p))
-                                return false;
-                        take_text(ret, tag >> 3, p, (size_t)v);
-                        p += v;
-                        break;
-                case 5:
-                        if (end - p < 4)
-                                return false;
-                        p += 4;
-                        break;
-                default:
-                        return false;
-                }
+                if ((tag & 7) == WIRE_TYPE_VARINT)
+                        take_number(ret, tag >> 3, v.n);
+                else if ((tag & 7) == WIRE_TYPE_BYTES)
+                        take_text(ret, tag >> 3, v.at, (size_t)v.n);
         }
         return true;
 }

@@ -10,6 +10,7 @@
 #include "server/reflection.h"
 
 #include "base/arena.h"
+#include "base/wire.h"
 #include "model/pb.h"
 #include "net/grpc.h"
 #include "reflection_v1.pb-c.h"
@@ -25,47 +26,17 @@ struct slice {
 
 /* ---- packed messages ------------------------------------------------------------------------------------------------------------------------- */
 
-static uint64_t varint(struct slice *s)
-{
-        uint64_t v = 0;
-        for (unsigned shift = 0; s->len > 0 && shift < 64; shift += 7) {
-                unsigned char c = *s->at++;
-                s->len--;
-                v |= (uint64_t)(c & 127) << shift;
-                if (c < 128)
-                        break;
-        }
-        return v;
-}
-
 /* The next field of a message; false at its end. Value is what is inside for those with a length, else empty. */
 static bool next_field(struct slice *m, unsigned *ret_field, struct slice *ret_value)
 {
-        if (m->len == 0)
+        const uint8_t *p = m->at, *end = p + m->len;
+        uint64_t tag;
+        struct wire_value v;
+        if (!varint_take(&p, end, &tag) || !wire_take(&p, end, tag & 7, &v))
                 return false;
-        uint64_t tag = varint(m), n = 0;
         *ret_field = (unsigned)(tag >> 3);
-        *ret_value = (struct slice){ 0 };
-        switch (tag & 7) {
-        case 0:
-                varint(m);
-                return true;
-        case 1:
-                n = 8;
-                break;
-        case 2:
-                n = varint(m);
-                break;
-        default:
-                n = 4;
-                break;
-        }
-        if (n > m->len)
-                n = m->len;
-        if ((tag & 7) == 2)
-                *ret_value = (struct slice){ m->at, n };
-        m->at += n;
-        m->len -= n;
+        *ret_value = (tag & 7) == WIRE_TYPE_BYTES ? (struct slice){ v.at, v.n } : (struct slice){ 0 };
+        *m = (struct slice){ p, (size_t)(end - p) };
         return true;
 }
 

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "base/wire.h"
 #include "model/pb.h"
 #include "model/validate.h"
 #include "net/grpc.h"
@@ -496,34 +497,18 @@ bool sessions_gives_credit(const struct sessions *s, uint64_t session)
 
 /* Plans are put together from units that the core has packed already: ten thousand agents after a restart cost no unpacking here. The field numbers
  * are those of agent.proto: ServerMessage.plan = 2; Plan: cursor = 1 { epoch = 1, seq = 2 }, complete = 2, last = 3, units = 4. */
-static size_t put_varint(uint8_t *p, uint64_t v)
-{
-        size_t n = 0;
-        for (; v >= 0x80; v >>= 7)
-                p[n++] = (uint8_t)(v | 0x80);
-        p[n++] = (uint8_t)v;
-        return n;
-}
-
 static size_t put_number(uint8_t *p, unsigned field, uint64_t v)
 {
         if (v == 0)
                 return 0;
         p[0] = (uint8_t)(field << 3);
-        return 1 + put_varint(p + 1, v);
-}
-
-/* What stands before a field with so many bytes. */
-static size_t put_field_head(uint8_t *p, unsigned field, size_t len)
-{
-        p[0] = (uint8_t)(field << 3 | 2);
-        return 1 + put_varint(p + 1, len);
+        return 1 + varint_put(p + 1, v);
 }
 
 void plan_add_unit(struct str *units, const void *unit, size_t len)
 {
-        uint8_t head[16];
-        size_t n = put_field_head(head, 4, len);
+        uint8_t head[WIRE_HEAD_MAX];
+        size_t n = wire_put_head(head, 4, len);
         str_reserve(units, n + len + 1);
         str_add(units, head, n);
         str_add(units, unit, len);
@@ -531,15 +516,15 @@ void plan_add_unit(struct str *units, const void *unit, size_t len)
 
 void plan_message(struct str *out, uint64_t epoch, uint64_t seq, bool complete, bool last, const void *units, size_t len)
 {
-        uint8_t cursor[24], plan[48], head[16];
+        uint8_t cursor[24], plan[48], head[WIRE_HEAD_MAX];
         size_t n_cursor = put_number(cursor, 1, epoch), n_plan, n_head;
         n_cursor += put_number(cursor + n_cursor, 2, seq);
-        n_plan = put_field_head(plan, 1, n_cursor);
+        n_plan = wire_put_head(plan, 1, n_cursor);
         memcpy(plan + n_plan, cursor, n_cursor);
         n_plan += n_cursor;
         n_plan += put_number(plan + n_plan, 2, complete);
         n_plan += put_number(plan + n_plan, 3, last);
-        n_head = put_field_head(head, 2, n_plan + len);
+        n_head = wire_put_head(head, 2, n_plan + len);
         str_reserve(out, n_head + n_plan + len + 1);
         str_add(out, head, n_head);
         str_add(out, plan, n_plan);

@@ -17,6 +17,7 @@
  */
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/wire.h"
 #include "store/etcd_store.h"
 #include <string.h>
 
@@ -31,16 +32,6 @@ static struct etcd_link *link_at(struct etcd_chain *c, size_t i)
 
 /* Operations are packed straight from the batch: by way of protobuf-c's structures each would be copied three times, and this is most of what a server does for a commit.
  * TxnRequest{success: 2}, RequestOp{request_put: 2, request_delete_range: 3, request_txn: 4}, PutRequest{key: 1, value: 2}, DeleteRangeRequest{key: 1}. */
-#define TAG_BYTES(number) ((char)((number) << 3 | 2))
-
-static size_t varint_size(size_t v)
-{
-        size_t n = 1;
-        while (v >>= 7)
-                n++;
-        return n;
-}
-
 /* Into room that was made before. */
 static void put_bytes(struct str *out, const void *data, size_t len)
 {
@@ -48,18 +39,15 @@ static void put_bytes(struct str *out, const void *data, size_t len)
         out->len += len;
 }
 
-static void put_field(struct str *out, int number, size_t len)
+static void put_field(struct str *out, uint32_t number, size_t len)
 {
-        out->buf[out->len++] = TAG_BYTES(number);
-        for (; len >= 0x80; len >>= 7)
-                out->buf[out->len++] = (char)(len | 0x80);
-        out->buf[out->len++] = (char)len;
+        out->len += wire_put_head((uint8_t *)out->buf + out->len, number, len);
 }
 
 /* A field of bytes whose content the caller adds. */
-static void add_field(struct str *out, int number, size_t len)
+static void add_field(struct str *out, uint32_t number, size_t len)
 {
-        str_reserve(out, 11);
+        str_reserve(out, WIRE_HEAD_MAX);
         put_field(out, number, len);
 }
 
