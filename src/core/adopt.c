@@ -317,10 +317,17 @@ static const char *why_not_over(struct core *c, struct node_ix ix, const struct 
         token.epoch = s->token_epoch;
         token.seq = s->token_seq;
         u.token = &token;
-        u.state = PB__ACTUAL_STATE__E__Running;
+        u.state = s->state;
         const struct unit *w = unit_at(c, old);
+        bool newer_start = order_is_newer(w, s->token_epoch, s->token_seq);
         if (!unit_is_ahead(c, w, &u))
-                return "a workload of this name exists";
+                return newer_start && node_ok(w->node) && token_is_lost(c, s->token_epoch, s->token_seq)
+                           ? arena_printf(&c->step,
+                                          "a newer start was ordered on node %s; to keep this copy instead delete the workload first",
+                                          node_at(c, w->node)->id)
+                           : "a workload of this name exists";
+        if (newer_start && s->verdict != VERDICT_WARRANTED)
+                return "a newer start was ordered since, and this copy has no warrant";
         if (w->node.v != ix.v && w->desired == PB__DESIRED_STATE__E__Deleted)
                 return "the workload of this name is being deleted";
         if (w->node.v != ix.v && s->verdict != VERDICT_WARRANTED && holder_is_healthy(c, w))
@@ -373,8 +380,10 @@ static const char *adopt_unit(struct core *c, struct node_ix ix, const struct st
                 fencing_needed(c);
         struct unit_ix old = workload_find(c, s->id);
         bool was_known = unit_ok(old);
+        bool anew = was_known && order_is_newer(unit_at(c, old), s->token_epoch, s->token_seq);
         if (was_known && node_ok(unit_at(c, old)->node) && unit_at(c, old)->node.v != ix.v)
-                unit_leave(c, old, PB__REASON__E__node_lost, "a newer copy than the restored records know runs elsewhere");
+                unit_leave(c, old, anew ? PB__REASON__E__adopted : PB__REASON__E__node_lost,
+                           "a newer copy than the restored records know runs elsewhere");
         Pb__Workload view;
         definition_view(w, &view);
         view.id = s->id;
@@ -402,7 +411,11 @@ static const char *adopt_unit(struct core *c, struct node_ix ix, const struct st
         if (stranger_find(node_at(c, ix), e.workload_id))
                 unit_at(c, w_ix)->said = stranger_drop(c, node_at(c, ix), e.workload_id);
         unit_at(c, w_ix)->behind = unit_at(c, w_ix)->claimed = unit_at(c, w_ix)->word = false;
-        unit_send(c, w_ix); /* confirms it: same token, same revision, so its agent does nothing */
+        if (anew) /* what it replaces had a greater token, and whoever compares tokens has seen that */
+                launch(c, w_ix, PB__REASON__E__adopted, ACTION_ADOPT,
+                       "an older copy had been started meanwhile: its token must be greater");
+        else
+                unit_send(c, w_ix); /* confirms it: same token, same revision, so its agent does nothing */
         return NULL;
 }
 
@@ -451,8 +464,11 @@ static void leave_alone(struct core *c, struct node_ix ix, const char *id)
         struct unit_ix w = workload_find(c, id);
         if (s)
                 s->refused = true;
-        else if (unit_ok(w) && unit_at(c, w)->node.v == ix.v)
+        else if (unit_ok(w) && unit_at(c, w)->node.v == ix.v) {
                 unit_at(c, w)->claimed = true;
+                if (unit_is_in_plan(unit_at(c, w)))
+                        unit_send(c, w); /* what is on record counts */
+        }
 }
 
 /* One unit as its agent describes it. */

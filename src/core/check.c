@@ -102,6 +102,8 @@ static void dump_workload(const struct core *c, const struct unit *w, struct str
                 str_addf(out, " deadline=%lld", (long long)deadline);
         if (w->unleased)
                 str_adds(out, " unleased");
+        if (w->origin_seq)
+                str_addf(out, " origin=%llu.%llu", (unsigned long long)w->origin_epoch, (unsigned long long)w->origin_seq);
         str_addf(out, " tombs=%u failure=%s error=%s observed=%s\n", w->tombs, text(w->failure), text(w->last_error), text(w->observed));
 }
 

@@ -7,7 +7,7 @@
  *                                                     '-> else:      left alone, told (ClaimRefused), and adopted by an operator's word only
  *
  * Weights, lightest first: a claim; the report of the node that holds the unit by the records; a valid warrant with a greater token than the record's. Of two valid warrants the greater
- * token wins, in whatever order they come.
+ * token wins, in whatever order they come, and whatever the server has launched by itself meanwhile (restore.c).
  *
  * What needs no proof: that a copy is gone from its own node.
  */

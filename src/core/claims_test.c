@@ -213,6 +213,264 @@ static void of_two_valid_warrants_the_greater_token_wins_also_when_it_comes_late
         }
 }
 
+/* n2 had the smaller of two forgotten tokens and was heard first: "a" is there. The greater one
+ * comes later, from n1. */
+#define GREATER (LOST + 20)
+
+static void smaller_is_adopted(struct rig *r)
+{
+        begin(r, STRANGERS_KEEP);
+        rig_restored(r);
+        comes_back(r, "n2", claim(r, "a", LOST));
+        Pb__HeldUnit *h = rig_held(r, "n2", definition(r, "a", "smaller", LOST), true);
+        rig_describe(r, "n2", 1, &h);
+        assert_string_equal(rig_get(r, "a")->assigned_node, "n2");
+}
+
+/* The server orders a newer start by itself. */
+static void is_launched_anew(struct rig *r)
+{
+        rig_exits(r, "a", 1);
+        rig_advance_alive(r, 6000);
+        assert_phase(r, "a", Scheduled);
+        assert_true(rig_get(r, "a")->token->epoch > 1);
+        rig_runs(r, "a");
+}
+
+static void greater_comes(struct rig *r, Pb__Workload *w, bool warranted)
+{
+        rig_mark(r);
+        comes_back(r, "n1", claim(r, "a", GREATER));
+        if (rig_sent_count(r, EFFECT_DESCRIBE)) {
+                Pb__HeldUnit *h = rig_held(r, "n1", w ? w : definition(r, "a", "greater", GREATER), warranted);
+                rig_describe(r, "n1", 1, &h);
+        }
+}
+
+/* R: A13 A5 C34: the greater one wins, also over an order that goes back to the smaller one; and
+ * gets the greatest token of all. */
+static void the_greater_warrant_wins_also_over_a_newer_start_of_the_smaller_one(void **state)
+{
+        (void)state;
+        enum { RUNS, SERVER_RESTARTED, MOVED, WAITS, HOW };
+        for (int how = 0; how < HOW; how++) {
+                struct rig r;
+                smaller_is_adopted(&r);
+                is_launched_anew(&r);
+                uint64_t seq = rig_get(&r, "a")->token->seq, epoch = rig_get(&r, "a")->token->epoch;
+                const char *holder = "n2";
+                if (how == SERVER_RESTARTED) {
+                        Pb__UnitStatus *u = rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Running);
+                        rig_restart(&r);
+                        comes_back(&r, "n2", u);
+                }
+                if (how == MOVED) {
+                        rig_hello(&r, "n3", 4000, 4096, 10, NULL);
+                        rig_wish(&r, "n2", PB__NODE_WISH__E__draining);
+                        rig_is_gone(&r, "a", "n2");
+                        holder = "n3";
+                        rig_runs(&r, "a");
+                        seq = rig_get(&r, "a")->token->seq;
+                }
+                if (how == WAITS) {
+                        rig_wish(&r, "n2", PB__NODE_WISH__E__cordoned);
+                        rig_gone(&r, "n2");
+                        rig_advance(&r, 95000);
+                        holder = NULL;
+                        rig_hello(&r, "n4", 10, 10, 1, NULL); /* too small: it has nowhere to go */
+                        rig_advance_alive(&r, 1000);
+                }
+                if (holder)
+                        assert_string_equal(rig_get(&r, "a")->assigned_node, holder);
+                greater_comes(&r, NULL, true);
+                Pb__Workload *a = rig_get(&r, "a");
+                assert_string_equal(a->assigned_node, "n1");
+                assert_string_equal(a->revision_id, "greater");
+                assert_int_equal(a->token->epoch, epoch); /* greater than what ran elsewhere: what compares tokens takes it */
+                assert_true(a->token->seq > seq);
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadAdopted), 1);
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadLaunched), 1);
+                rig_check_replay(&r);
+                if (holder) {
+                        assert_int_equal(rig_sent(&r, holder, "a")->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
+                        assert_int_equal(rig_sent(&r, holder, "a")->unit->token->seq, seq);
+                        assert_null(rig_sent(&r, "n1", "a")); /* it runs on as it is until the other one is proved gone */
+                        rig_is_gone(&r, "a", holder);
+                }
+                struct rig_effect *told = rig_sent(&r, "n1", "a");
+                assert_int_equal(told->unit->token->seq, a->token->seq);
+                assert_string_equal(told->unit->workload->revision_id, "greater");
+                rig_runs(&r, "a");
+                assert_phase(&r, "a", Running);
+                assert_int_equal(rig_node(&r, "n1")->n_strangers, 0);
+                rig_check_replay(&r);
+                rig_restart(&r);
+                rig_check_replay(&r);
+                rig_fini(&r);
+        }
+}
+
+/* R: A13 A5: the newer start was ordered on the very node that runs the greater one, before it was
+ * heard. */
+static void a_retry_from_before_the_backup_does_not_replace_what_was_started_since(void **state)
+{
+        (void)state;
+        for (int warranted = 0; warranted < 2; warranted++) {
+                struct rig r;
+                begin(&r, STRANGERS_KEEP);
+                rig_exits(&r, "a", 1); /* in the backup it waits for its next attempt */
+                rig_restored(&r);
+                rig_advance(&r, 6000);
+                assert_string_equal(rig_get(&r, "a")->assigned_node, "n1");
+                uint64_t seq = rig_get(&r, "a")->token->seq;
+                assert_true(rig_get(&r, "a")->token->epoch > 1);
+                greater_comes(&r, NULL, warranted);
+                struct rig_effect *told = rig_sent(&r, "n1", "a");
+                assert_int_equal(told->unit->token->seq > seq, warranted);
+                assert_int_equal(strcmp(told->unit->workload->revision_id, "greater") == 0, warranted);
+                size_t orders = 0;
+                for (size_t i = r.effect_mark; i < r.effects.len; i++)
+                        orders += r.effects.at[i].kind == EFFECT_PLAN_UNIT;
+                assert_int_equal(orders, 1); /* nothing was sent before that was known */
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__ClaimRefused), !warranted);
+                rig_runs(&r, "a");
+                assert_phase(&r, "a", Running);
+                rig_check_replay(&r);
+                rig_fini(&r);
+        }
+}
+
+/* R: A13 A5: whatever somebody has asked for since the restore is newer than all that it forgot. */
+static void what_was_asked_for_since_the_restore_stands(void **state)
+{
+        (void)state;
+        enum { CHANGED, STOPPED_AND_STARTED, RELABELLED, WAITING, NEW, HOW };
+        for (int how = 0; how < HOW; how++) {
+                struct rig r;
+                Pb__Workload *w;
+                if (how == WAITING || how == NEW) {
+                        begin(&r, STRANGERS_KEEP);
+                        if (how == NEW)
+                                rig_delete(&r, "a"), rig_is_gone(&r, "a", "n1");
+                        rig_wish(&r, "n2", PB__NODE_WISH__E__cordoned);
+                        rig_wish(&r, "n1", PB__NODE_WISH__E__cordoned);
+                        if (how == WAITING)
+                                rig_exits(&r, "a", 1);
+                        rig_restored(&r);
+                        w = rig_workload(&r, "a", 100000, 100); /* more than any node has */
+                } else {
+                        smaller_is_adopted(&r);
+                        w = rig_workload(&r, "a", 700, 100);
+                }
+                if (how == RELABELLED) {
+                        w = rig_workload(&r, "a", 500, 200);
+                        rig_label(&r, w, "x", "y");
+                }
+                if (how == STOPPED_AND_STARTED) {
+                        rig_stop(&r, "a");
+                        rig_report(&r, "n2", rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Stopped));
+                        rig_start(&r, "a");
+                } else
+                        assert_refused(rig_apply(&r, w), ERR_OK);
+                if (how != WAITING && how != NEW) {
+                        rig_runs(&r, "a");
+                        is_launched_anew(&r);
+                }
+                rig_restart(&r);
+                greater_comes(&r, NULL, true);
+                assert_string_not_equal(rig_get(&r, "a")->revision_id, "greater");
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadAdopted), 0);
+                rig_check_replay(&r);
+                rig_fini(&r);
+        }
+}
+
+/* R: A13 C34: an exclusive unit was started elsewhere only when nothing of it could run any more,
+ * and a job runs once. Both are left alone, and an operator sees and decides. */
+static void what_must_not_run_twice_or_again_is_left_to_an_operator(void **state)
+{
+        (void)state;
+        for (int job = 0; job < 2; job++) {
+                struct rig r;
+                begin(&r, STRANGERS_KEEP);
+                rig_restored(&r);
+                Pb__Workload *small = definition(&r, "a", "smaller", LOST), *great = definition(&r, "a", "greater", GREATER);
+                if (job)
+                        small->restart = great->restart = PB__RESTART__E__never;
+                else
+                        small->exclusive = great->exclusive = PB__EXCLUSIVE__E__pinned;
+                comes_back(&r, "n2", claim(&r, "a", LOST));
+                Pb__HeldUnit *h = rig_held(&r, "n2", small, true);
+                rig_describe(&r, "n2", 1, &h);
+                rig_exits(&r, "a", 1);
+                if (job)
+                        rig_retry(&r, "a");
+                else {
+                        Pb__NodeRef q = PB__NODE_REF__INIT;
+                        q.id = "n1";
+                        rig_advance_alive(&r, 95000);
+                        assert_refused(rig_ask(&r, INPUT_NODE_FENCE, &q), ERR_OK); /* an operator was sure that it is off */
+                        rig_advance_alive(&r, 50000);
+                }
+                rig_runs(&r, "a");
+                assert_true(rig_get(&r, "a")->token->epoch > 1);
+                greater_comes(&r, great, true);
+                assert_string_equal(rig_get(&r, "a")->assigned_node, "n2");
+                assert_string_equal(rig_get(&r, "a")->revision_id, "smaller");
+                assert_phase(&r, "a", Running);
+                assert_null(rig_sent(&r, "n1", "a"));
+                assert_null(rig_sent(&r, "n2", "a"));
+                /* It is told, shown, and not taken by mistake. */
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__UnitUnknown), 1);
+                assert_string_equal(rig_node(&r, "n1")->strangers[0], "a");
+                Pb__AdoptRequest q = PB__ADOPT_REQUEST__INIT;
+                q.id = "n1";
+                rig_mark(&r);
+                assert_null(rig_try(&r, INPUT_ADOPT, &q));
+                answer(&r, "n1", rig_held(&r, "n1", great, true));
+                Pb__AdoptResponse *a = (Pb__AdoptResponse *)r.replies.at[r.replies.len - 1].msg;
+                assert_int_equal(a->n_refused, 1);
+                assert_non_null(
+                    strstr(a->refused[0], "a newer start was ordered on node n2; to keep this copy instead delete the workload first"));
+                if (!job) { /* it does not start again while that one says that it runs */
+                        rig_exits(&r, "a", 1);
+                        rig_mark(&r);
+                        rig_advance_alive(&r, 25000);
+                        assert_phase(&r, "a", Scheduled);
+                        assert_null(rig_sent(&r, "n2", "a"));
+                        assert_non_null(strstr(rig_explain(&r, "a")->summary, "n1"));
+                }
+                /* As it says. */
+                rig_delete(&r, "a");
+                rig_is_gone(&r, "a", "n2");
+                assert_null(rig_get(&r, "a"));
+                rig_mark(&r);
+                assert_null(rig_try(&r, INPUT_ADOPT, &q));
+                answer(&r, "n1", rig_held(&r, "n1", great, true));
+                assert_string_equal(rig_get(&r, "a")->assigned_node, "n1");
+                assert_string_equal(rig_get(&r, "a")->revision_id, "greater");
+                assert_phase(&r, "a", Running);
+                rig_check_replay(&r);
+                rig_fini(&r);
+        }
+}
+
+/* R: A13: without a warrant nothing follows, whatever was launched since. */
+static void a_newer_start_is_not_taken_away_by_a_claim(void **state)
+{
+        (void)state;
+        struct rig r;
+        smaller_is_adopted(&r);
+        is_launched_anew(&r);
+        greater_comes(&r, NULL, false);
+        assert_string_equal(rig_get(&r, "a")->assigned_node, "n2");
+        assert_phase(&r, "a", Running);
+        assert_null(rig_sent(&r, "n2", "a"));
+        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__ClaimRefused), 1);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 /* R: A13 C34: a claim must not keep an exclusive workload of others from starting. */
 static void a_claim_holds_back_no_exclusive_workload_of_others(void **state)
 {
@@ -332,6 +590,11 @@ int main(void)
                 cmocka_unit_test(an_agent_without_warrants_is_adopted_from_by_an_operators_word),
                 cmocka_unit_test(a_healthy_holder_weighs_more_than_an_operators_word_for_a_claim),
                 cmocka_unit_test(of_two_valid_warrants_the_greater_token_wins_also_when_it_comes_later),
+                cmocka_unit_test(the_greater_warrant_wins_also_over_a_newer_start_of_the_smaller_one),
+                cmocka_unit_test(a_retry_from_before_the_backup_does_not_replace_what_was_started_since),
+                cmocka_unit_test(what_was_asked_for_since_the_restore_stands),
+                cmocka_unit_test(what_must_not_run_twice_or_again_is_left_to_an_operator),
+                cmocka_unit_test(a_newer_start_is_not_taken_away_by_a_claim),
                 cmocka_unit_test(a_claim_holds_back_no_exclusive_workload_of_others),
                 cmocka_unit_test(what_leaves_for_an_agent_carries_a_warrant_for_that_agent),
                 cmocka_unit_test(nothing_of_a_foreign_agent_is_ever_adopted),

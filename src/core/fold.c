@@ -128,6 +128,7 @@ static const char *wrong_catching_up(const struct core *c, const Pb__Event *e, c
 {
         Pb__UnitStatus u = PB__UNIT_STATUS__INIT;
         u.token = e->token;
+        u.state = PB__ACTUAL_STATE__E__Running;
         if (!unit_is_ahead(c, w, &u) || (node_ok(w->node) && w->node.v != n.v))
                 return "the adopted workload is known";
         bool in_place = node_ok(w->node) && w->holds;

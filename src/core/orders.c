@@ -130,9 +130,9 @@ void plan_send(struct core *c, struct node_ix ix)
         effect_add(c, EFFECT_PLAN_BEGIN, n->session, 0, NULL, 0);
         for (uint32_t t = MUTANT(tombstone_not_planned) ? NONE : n->tombstones; t != NONE; t = c->tombstones.at[t].next)
                 unit_send_removal(c, ix, c->tombstones.at[t].workload_id, c->tombstones.at[t].token_epoch, c->tombstones.at[t].token_seq);
-        for (struct unit_ix w = n->units; unit_ok(w); w = unit_at(c, w)->node_next) {
-                if (unit_is_in_plan(unit_at(c, w)))
+        /* What the node says that it runs newer than the record is asked for: an order of today would replace it. */
+        for (struct unit_ix w = n->units; unit_ok(w); w = unit_at(c, w)->node_next)
+                if (unit_is_in_plan(unit_at(c, w)) && !unit_at(c, w)->behind)
                         unit_send(c, w);
-        }
         effect_add(c, EFFECT_PLAN_END, n->session, 0, NULL, 0);
 }

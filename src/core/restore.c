@@ -4,7 +4,16 @@
  * than every epoch that the lost state can have had, and notes the span of tokens that were given out and forgotten: those behind the backup's head, up to the new epoch. Every launch from then on
  * beats what agents have; and nothing that carries a token of such a span is ever taken for an old copy: it is newer than the record, not older.
  *
- * Invariant (E1): epochs only grow, and the spans are in order and end at or before the present epoch.
+ * A copy with a forgotten token is compared with what the record's definition goes back to (its
+ * origin), not only with its last order. The server launches what has failed or was lost as it knows
+ * it, before it has heard of the newer copy: such an order is no newer wish, and the newer copy wins
+ * all the same. It is launched once more for it, so that the greatest token is that of the copy that
+ * stays. What somebody has asked for since the restore is newer than everything that it forgot.
+ *
+ * Invariants:
+ *   (E1) Epochs only grow, and the spans are in order and end at or before the present epoch.
+ *   (E2) A workload's origin is the event of a wish since the last restore, or the token of the copy
+ *        that was adopted since; none: the wish is older than every restore since.
  */
 #include "core/restore.h"
 #include "core/node.h"
@@ -27,11 +36,36 @@ bool token_is_lost(const struct core *c, uint64_t epoch, uint64_t seq)
 
 /* ---- agents that are ahead ----------------------------------------------------------------------------------------------------------------- */
 
-/* What its node runs of it was ordered by the state that is lost, and nothing newer has been ordered since. */
+static bool is_less(uint64_t epoch, uint64_t seq, uint64_t than_epoch, uint64_t than_seq)
+{
+        return epoch < than_epoch || (epoch == than_epoch && seq < than_seq);
+}
+
+bool order_is_newer(const struct unit *w, uint64_t epoch, uint64_t seq)
+{
+        return !is_less(w->token_epoch, w->token_seq, epoch, seq);
+}
+
+/* Its next launch may replace a copy that runs: that of an exclusive one was ordered only when no
+ * earlier copy could run any more (docs/fencing.md), so a node that says otherwise is not believed;
+ * and a job would run again. */
+static bool may_be_launched_over(const struct core *c, const struct unit *w)
+{
+        return !class_of(c, w)->exclusive && definition_of(c, w)->restart != PB__RESTART__E__never;
+}
+
+/* What its node runs of it was ordered by the state that is lost, later than anything that the
+ * record goes back to. */
 bool unit_is_ahead(const struct core *c, const struct unit *w, const Pb__UnitStatus *u)
 {
-        return c->lost.len && u->token && u->state != PB__ACTUAL_STATE__E__Missing && token_is_lost(c, u->token->epoch, u->token->seq) &&
-               (w->token_epoch < u->token->epoch || (w->token_epoch == u->token->epoch && w->token_seq < u->token->seq));
+        if (!c->lost.len || !u->token || u->state == PB__ACTUAL_STATE__E__Missing || !token_is_lost(c, u->token->epoch, u->token->seq))
+                return false;
+        bool runs = w->desired == PB__DESIRED_STATE__E__Running;
+        if (runs && !is_less(w->origin_epoch, w->origin_seq, u->token->epoch, u->token->seq))
+                return false;
+        if (!order_is_newer(w, u->token->epoch, u->token->seq))
+                return true;
+        return runs && u->state == PB__ACTUAL_STATE__E__Running && may_be_launched_over(c, w);
 }
 
 /* It is on its own node. What the record wants is older than what runs, so the record follows: the definition is asked for (adopt.c). Unless somebody has asked since the restore for it to stop or to

@@ -12,6 +12,8 @@ void lost_record(const struct core *c, struct arena *a, Pb__Cluster *r);
 #define EPOCH_MAX (UINT64_C(1) << 62)
 #define EPOCH_KEPT_MAX (EPOCH_MAX + UINT32_MAX) /* in records: it grew since */
 bool lost_is_sane(const Pb__Cluster *m);
+/* Has the server ordered a newer start of it than this copy? */
+bool order_is_newer(const struct unit *w, uint64_t epoch, uint64_t seq);
 bool unit_is_ahead(const struct core *c, const struct unit *w, const Pb__UnitStatus *u);
 void decide_ahead(struct core *c, struct unit_ix ix, const Pb__UnitStatus *u);
 bool order_is_doubtful(const struct core *c, const struct unit *w);

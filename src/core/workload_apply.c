@@ -152,6 +152,15 @@ static void apply_desired(struct core *c, struct unit_ix ix, const Pb__Event *e)
         }
 }
 
+/* (E2) Only what a restore can be followed by; before the first one nothing is forgotten. */
+static void goes_back_to(const struct core *c, struct unit *w, uint64_t epoch, uint64_t seq)
+{
+        if (!c->lost.len)
+                return;
+        w->origin_epoch = epoch;
+        w->origin_seq = seq;
+}
+
 static void apply_deleted(struct core *c, struct unit_ix ix, const Pb__Event *e)
 {
         if (e->tombstone)
@@ -271,9 +280,11 @@ void apply_workload_event(struct core *c, const Pb__Event *e)
         switch (e->type) {
         case PB__EVENT_TYPE__E__WorkloadApplied:
                 apply_applied(c, ix, e);
+                goes_back_to(c, w, c->epoch, e->seq);
                 break;
         case PB__EVENT_TYPE__E__WorkloadAdopted:
                 apply_adopted(c, ix, e);
+                goes_back_to(c, w, e->token->epoch, e->token->seq);
                 break;
         case PB__EVENT_TYPE__E__WorkloadFenced:
                 w->token_epoch = e->token->epoch;
@@ -281,9 +292,11 @@ void apply_workload_event(struct core *c, const Pb__Event *e)
                 break;
         case PB__EVENT_TYPE__E__WorkloadRelabelled:
                 apply_relabelled(c, ix, e);
+                goes_back_to(c, w, c->epoch, e->seq);
                 break;
         case PB__EVENT_TYPE__E__WorkloadDesired:
                 apply_desired(c, ix, e);
+                goes_back_to(c, w, c->epoch, e->seq);
                 break;
         case PB__EVENT_TYPE__E__WorkloadDeleting:
                 waiting_remove(c, ix);

@@ -55,7 +55,7 @@ void *workload_record(struct core *c, const struct unit *w, bool live, struct ar
         Pb__Metadata meta = PB__METADATA__INIT;
         Pb__Retry retry = PB__RETRY__INIT;
         Pb__Placement placement = PB__PLACEMENT__INIT;
-        Pb__Token token = PB__TOKEN__INIT;
+        Pb__Token token = PB__TOKEN__INIT, origin = PB__TOKEN__INIT;
         Pb__Workload r = PB__WORKLOAD__INIT;
         Pb__Reason__E now;
         r.id = w->id;
@@ -108,6 +108,11 @@ void *workload_record(struct core *c, const struct unit *w, bool live, struct ar
         meta.last_action_at = w->last_action_at;
         meta.last_launch_at = w->last_launch_at;
         meta.last_error = w->last_error;
+        if (w->origin_seq && !live) {
+                origin.epoch = w->origin_epoch;
+                origin.seq = w->origin_seq;
+                meta.origin = &origin;
+        }
         r.metadata = &meta;
         if (w->placed_at) {
                 placement.node_id = r.assigned_node;
@@ -255,6 +260,10 @@ static void load_workload_state(struct core *c, struct unit_ix ix, const Pb__Wor
         w->last_launch_at = m->last_launch_at;
         w->action = (uint8_t)action_parse(m->last_action);
         text_set(&w->last_error, m->last_error);
+        if (m->origin) {
+                w->origin_epoch = m->origin->epoch;
+                w->origin_seq = m->origin->seq;
+        }
         load_retry(c, w, r->retry);
         if (r->placement) {
                 w->placed_at = r->placement->placed_at;
