@@ -29,10 +29,17 @@ bool policy_allows_apply(struct core *c, const Pb__Workload *asked)
         bool own = policy && !str_empty(policy->tenant);
         const char *key = own ? arena_printf(&c->step, "tenant_policies (tenant %s): %s", policy->tenant, power_name(no->power))
                               : arena_printf(&c->step, "policy.%s", power_name(no->power));
-        err_set(&err, ERR_DENIED,
-                .msg = fmt("the policy of this cluster does not allow %s%s%s", power_name(no->power), no->what[0] ? " " : "", no->what),
-                .detail = fmt("workload %s asks for it (%s)", asked->id, no->where),
-                .hint = fmt("leave it out, or have %s changed in the server's configuration", key), .path = no->where);
+        if (no->variable)
+                err_set(&err, ERR_DENIED,
+                        .msg = fmt("the policy cannot judge %s: what an agent would put in for a variable is not known", no->what),
+                        .detail = fmt("workload %s has it in %s", asked->id, no->where),
+                        .hint = fmt("write the value out, or have %s changed in the server's configuration", key), .path = no->where);
+        else
+                err_set(
+                    &err, ERR_DENIED,
+                    .msg = fmt("the policy of this cluster does not allow %s%s%s", power_name(no->power), no->what[0] ? " " : "", no->what),
+                    .detail = fmt("workload %s asks for it (%s)", asked->id, no->where),
+                    .hint = fmt("leave it out, or have %s changed in the server's configuration", key), .path = no->where);
         reply_error(c, &err);
         return false;
 }

@@ -56,6 +56,30 @@ static void a_process_is_confined_unless_root_is_allowed(void **state)
         rig_fini(&r);
 }
 
+/* An agent that is called expands variables of a Compose file, after the policy was asked. */
+static void variables_where_the_policy_looks_are_refused_with_a_sentence(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_config(&r, "policy: {host_paths: [/srv]}\n");
+        Pb__Workload *w = rig_workload(&r, "a", 100, 10);
+        w->type = PB__WORKLOAD_TYPE__E__compose;
+        w->spec = (Pb__Spec *)pb_new(&r.memory, &pb__spec__descriptor);
+        pb_map_set(&r.memory, &w->spec->base, "env", "NET", "host");
+        w->spec->compose = "services: {web: {image: i, network_mode: $NET}}";
+        const struct rig_reply *reply = rig_apply(&r, w);
+        assert_refused(reply, ERR_DENIED);
+        assert_string_equal(reply->err.msg, "the policy cannot judge $NET: what an agent would put in for a variable is not known");
+        assert_string_equal(reply->err.path, "spec.compose: services.web.network_mode");
+        assert_string_equal(reply->err.hint, "write the value out, or have policy.host_network changed in the server's configuration");
+        w->spec->compose = "services: {web: {image: i, volumes: [\"/srv${X}:/x\"]}}";
+        assert_refused(rig_apply(&r, w), ERR_DENIED);
+        w->spec->compose = "services: {web: {image: i, network_mode: bridge, volumes: [\"/srv/x:/x\"], command: \"echo $X\"}}";
+        assert_applied(rig_apply(&r, w));
+        rig_fini(&r);
+}
+
 static void what_is_on_record_goes_on_and_is_listed(void **state)
 {
         (void)state;
@@ -91,6 +115,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(what_is_not_allowed_is_refused_and_changes_nothing),
                 cmocka_unit_test(a_process_is_confined_unless_root_is_allowed),
+                cmocka_unit_test(variables_where_the_policy_looks_are_refused_with_a_sentence),
                 cmocka_unit_test(what_is_on_record_goes_on_and_is_listed),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -238,8 +238,9 @@ static int read_member(struct reader *r, const struct yaml_node *n, Pb__Spec *sp
                 return read_text(r, n, &spec->network);
         if (str_eq(key, "privileged")) {
                 spec->privileged = n->kind == YAML_TEXT && str_eq(n->text, "true");
-                return spec->privileged || (n->kind == YAML_TEXT && str_eq(n->text, "false")) ? 0
-                                                                                              : fail(r, n, "expected true or false", NULL);
+                return spec->privileged || (n->kind == YAML_TEXT && str_eq(n->text, "false"))
+                           ? 0
+                           : fail(r, n, "expected true or false", "berth puts in no variables: write the value out");
         }
         near = str_suggest(key, known);
         return fail(r, n, near ? fmt("berth does not know this key, did you mean %s", near) : "berth does not know this key",

@@ -83,7 +83,14 @@ struct looking {
 
 static void ask(struct looking *l, enum power power, const char *what, const char *where)
 {
-        *array_push(&l->found) = (struct power_asked){ power, what ? what : "", where };
+        *array_push(&l->found) = (struct power_asked){ .power = power, .what = what ? what : "", .where = where };
+}
+
+/* An engine would put something in for a variable there. "$$" is none, but not worth a rule of its own. */
+static void ask_if_variable(struct looking *l, enum power power, const char *what, const char *where)
+{
+        if (!str_empty(what) && strchr(what, '$'))
+                *array_push(&l->found) = (struct power_asked){ .power = power, .what = what, .where = where, .variable = true };
 }
 
 static bool is_root(const char *user)
@@ -110,6 +117,18 @@ static void look_at_spec(struct looking *l, const Pb__Spec *s, const char *prefi
                 ask(l, POWER_HOST_PATHS, s->volumes[i]->host_path, arena_printf(l->arena, "%s.volumes[%zu]", prefix, i));
 }
 
+/* First, so that a refusal speaks of the variable. */
+static void look_at_variables(struct looking *l, const Pb__Spec *s, const char *prefix)
+{
+        ask_if_variable(l, POWER_HOST_NETWORK, s->network, arena_printf(l->arena, "%s.network_mode", prefix));
+        for (size_t i = 0; i < s->n_volumes; i++) {
+                const char *where = arena_printf(l->arena, "%s.volumes[%zu]", prefix, i);
+
+                ask_if_variable(l, POWER_HOST_PATHS, s->volumes[i]->host_path, where);
+                ask_if_variable(l, POWER_HOST_PATHS, s->volumes[i]->container_path, where); /* "/x:MODE" */
+        }
+}
+
 static void look_at_compose(struct looking *l, const char *text)
 {
         struct compose file;
@@ -119,8 +138,12 @@ static void look_at_compose(struct looking *l, const char *text)
                         ask(l, (enum power)p, NULL, "spec.compose");
                 return;
         }
-        for (size_t i = 0; i < file.n_services; i++)
-                look_at_spec(l, file.services[i].spec, arena_printf(l->arena, "spec.compose: services.%s", file.services[i].name));
+        for (size_t i = 0; i < file.n_services; i++) {
+                const char *prefix = arena_printf(l->arena, "spec.compose: services.%s", file.services[i].name);
+
+                look_at_variables(l, file.services[i].spec, prefix);
+                look_at_spec(l, file.services[i].spec, prefix);
+        }
 }
 
 static bool is_true(const struct yaml_node *n)
@@ -247,7 +270,7 @@ static bool is_allowed(const Pb__Policy *p, const struct power_asked *a)
         case POWER_HOST_NETWORK:
                 return p->host_network;
         case POWER_HOST_PATHS:
-                return path_is_allowed(p, a->what);
+                return path_is_allowed(p, a->variable ? "" : a->what);
         case POWER_ROOT_PROCESSES:
                 return p->root_processes;
         default:

@@ -6,7 +6,8 @@
  *      host_paths       files of the node in a container
  *      root_processes   a process with the rights of the agent, which usually is root. Root inside a container is no power.
  *
- * What cannot be read asks for everything: a policy is never got around by a text that only the engine understands.
+ * What cannot be read asks for everything: a policy is never got around by a text that only the engine understands. So do variables
+ * in a Compose file: berth puts nothing in for them, but agents that are called (push.h) give the file to an engine that does.
  */
 #ifndef BERTH_MODEL_POWERS_H
 #define BERTH_MODEL_POWERS_H
@@ -26,6 +27,7 @@ struct power_asked {
         enum power power;
         const char *what;  /* NET_ADMIN, /etc; "": there is nothing to say */
         const char *where; /* "spec.privileged" */
+        bool variable;     /* what has a $: only a policy that allows whatever it becomes allows it */
 };
 struct powers {
         struct power_asked *at;

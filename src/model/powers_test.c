@@ -128,9 +128,49 @@ static void services_are_looked_at_one_by_one(void **state)
                             "privileged host_network host_paths:/etc ");
 }
 
+/* berth puts in no values, but an agent that is called gives the file to its engine, which does. */
+static void variables_ask_for_whatever_they_could_become(void **state)
+{
+        static const char *const rows[][2] = {
+                { "network_mode: \"${NET-host}\"", "host_network:${NET-host} " },
+                { "network_mode: $NET", "host_network:$NET " },
+                { "volumes: [\"/srv/${X-../etc}:/x\"]", "host_paths:/srv/${X-../etc} host_paths:/srv/${X-../etc} " },
+                { "volumes: [\"/srv/$X:/x\"]", "host_paths:/srv/$X host_paths:/srv/$X " },
+                { "volumes: [\"/srv/a:/x$MODE\"]", "host_paths:/x$MODE host_paths:/srv/a " },
+                { "environment: {A: $B}, command: \"echo ${C}\"", "" }, /* no policy is about these */
+        };
+        Pb__Policy p = PB__POLICY__INIT;
+        char *paths[] = { (char *)(uintptr_t) "/srv" };
+
+        (void)state;
+        p.host_paths = paths;
+        p.n_host_paths = 1;
+        for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+                Pb__Workload *w = workload(PB__WORKLOAD_TYPE__E__compose);
+                struct powers powers;
+
+                w->spec->compose = arena_printf(&arena, "services: {a: {image: i, %s}}", rows[i][0]);
+                assert_string_equal(asked(w), rows[i][1]);
+                powers_of(&arena, w, &powers);
+                const struct power_asked *no = powers_refused(&p, &powers); /* below /srv, as it is written */
+                assert_int_equal(no != NULL, rows[i][1][0] != '\0');
+                assert_true(!no || no->variable);
+        }
+        p.host_network = true;
+        paths[0] = (char *)(uintptr_t) "/";
+        for (size_t i = 0; i < ARRAY_LEN(rows); i++) { /* whatever it becomes */
+                Pb__Workload *w = workload(PB__WORKLOAD_TYPE__E__compose);
+                struct powers powers;
+
+                w->spec->compose = arena_printf(&arena, "services: {a: {image: i, %s}}", rows[i][0]);
+                powers_of(&arena, w, &powers);
+                assert_null(powers_refused(&p, &powers));
+        }
+}
+
 static bool allows(const Pb__Policy *p, enum power power, const char *what)
 {
-        struct power_asked one = { power, what, "" };
+        struct power_asked one = { .power = power, .what = what, .where = "" };
 
         return !powers_refused(p, &(struct powers){ &one, 1 });
 }
@@ -191,6 +231,7 @@ int main(void)
                 cmocka_unit_test_teardown(pods_are_looked_through_in_every_corner, clean),
                 cmocka_unit_test_teardown(what_cannot_be_read_asks_for_everything, clean),
                 cmocka_unit_test_teardown(services_are_looked_at_one_by_one, clean),
+                cmocka_unit_test_teardown(variables_ask_for_whatever_they_could_become, clean),
                 cmocka_unit_test_teardown(a_policy_allows_what_it_names_and_nothing_else, clean),
                 cmocka_unit_test_teardown(words_make_a_policy, clean),
         };
