@@ -181,7 +181,7 @@ static void run_checkpoint(struct load *l)
                 int64_t before_ns = clock_mono_ns();
                 commit_batch(l, 128);
                 n++;
-                removed = store_prune(l->s, 1000, 4096, &err);
+                removed = store_prune(l->s, STORE_KEEP_LOG(1000), 4096, NULL, &err);
                 if (removed < 0)
                         die("prune", &err);
                 double ms = (double)(clock_mono_ns() - before_ns) / 1e6;

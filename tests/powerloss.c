@@ -186,7 +186,7 @@ static int keep_house(struct store *s, size_t batch, struct err *err)
                 return 0;
         int r = store_checkpoint(s, err);
         if (r == 0)
-                r = store_prune(s, KEEP_EVENTS, 300, err) < 0 ? -1 : 0;
+                r = store_prune(s, STORE_KEEP_LOG(KEEP_EVENTS), 300, NULL, err) < 0 ? -1 : 0;
         return r;
 }
 

@@ -19,6 +19,7 @@
         X(commit_resent_refused, "a commit that went through is not recognised when it is sent again")                                     \
         X(commit_applied_twice, "a commit that is sent again appends its events again")                                                    \
         X(synchronous_off, "commits are not synced to the disk")                                                                           \
+        X(audit_not_kept, "an audit event that leaves the log is gone")                                                                    \
         X(read_log_not_synced, "a restarted server tells what a power failure may still take back")                                        \
         X(etcd_leader_not_compared, "a commit to etcd does not compare who leads")                                                         \
         X(etcd_commit_not_fenced, "a commit to etcd compares neither who leads nor the head")                                              \

@@ -89,7 +89,7 @@ static const struct opt rows[] = {
         OPT(T, OPT_INT, preemptions, .name = "preemptions", .arg = "N", .env = "BERTH_PREEMPTIONS", .min = 0, .max = 1000000,
             .help = "units a minute that may make room for higher priorities (60)"),
         OPT(T, OPT_INT, keep_events, .name = "keep-events", .arg = "N", .env = "BERTH_KEEP_EVENTS",
-            .help = "older events are removed (1000000; 0: all are kept)"),
+            .help = "older events leave the log (1000000; 0: none); audit events are kept longer"),
         OPT(T, OPT_INT, max_nodes, .name = "max-nodes", .arg = "N", .env = "BERTH_MAX_NODES", .min = 1, .max = 1000000,
             .help = "limit (100000)"),
         OPT(T, OPT_INT, max_workloads, .name = "max-workloads", .arg = "N", .env = "BERTH_MAX_WORKLOADS", .min = 1, .max = 10000000,
@@ -273,8 +273,7 @@ static void fill(const Pb__ServerConfig *c, struct server_options *o)
         o->advertise_http = text_or(c->advertise_http, NULL);
         o->advertise_grpc = text_or(c->advertise_grpc, NULL);
         o->core.version = BERTH_VERSION;
-        if (c->keep_events)
-                o->keep_events = (uint64_t)c->keep_events->value;
+        retention_from(c, o->retention);
         o->request_timeout_ms = config_duration_ms(c->request_timeout, o->request_timeout_ms);
         o->shutdown_ms = config_duration_ms(c->shutdown_timeout, o->shutdown_ms);
         o->tls_cert = c->tls ? text_or(c->tls->cert, NULL) : NULL;

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "model/event.h"
 #include "model/manifest.h"
 #include "model/rules.h"
 #include "model/validate.h"
@@ -106,6 +107,33 @@ static void check_range(struct check *k, const char *path, const char *text, int
                 problem(k, path, what, NULL);
 }
 
+#define EVENTS_MAX INT64_C(1000000000000)
+#define AGE_MAX_MS (36500 * INT64_C(86400000))
+
+static void check_events(struct check *k, const char *path, const Pb__IntValue *n)
+{
+        if (n && (n->value < 0 || n->value > EVENTS_MAX))
+                problem(k, path, fmt("must be between 0 and %lld", (long long)EVENTS_MAX), "0: any number");
+}
+
+static void check_retention(struct check *k, const Pb__ServerConfig *c)
+{
+        const Pb__EventRetention *r = c->retention;
+        check_events(k, "keep_events", c->keep_events);
+        for (int i = 0; r && i < EVENT_CLASSES; i++) {
+                const char *name = event_class_name((enum event_class)i);
+                const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(&pb__event_retention__descriptor, name);
+                const Pb__EventKeep *keep = f ? *(Pb__EventKeep *const *)((const char *)r + f->offset) : NULL;
+                int64_t age_ms = keep ? config_duration_ms(keep->age, 0) : 0;
+                if (keep)
+                        check_events(k, fmt("retention.%s.events", name), keep->events);
+                if (age_ms != 0 && (age_ms < 1000 || age_ms > AGE_MAX_MS))
+                        problem(k, fmt("retention.%s.age", name), "must be between 1s and 36500d", "0s: of any age");
+        }
+        if (c->keep_events && r && r->lifecycle && r->lifecycle->events)
+                problem(k, "retention.lifecycle.events", "is given beside keep_events", "they are the same: give one of the two");
+}
+
 static void check_all(struct check *k, Pb__ServerConfig *c)
 {
         Pb__ServerConfig top = *c;
@@ -132,6 +160,7 @@ static void check_all(struct check *k, Pb__ServerConfig *c)
                         problem(k, "clock_drift_percent", "must be between 0 and 50", NULL);
                 check_range(k, "pass", c->pass, 100, INT64_MAX, "must be at least 100ms");
         }
+        check_retention(k, c);
         if (c->tls && str_empty(c->tls->cert) != str_empty(c->tls->key))
                 problem(k, "tls", "needs both cert and key", NULL);
         if (!str_empty(c->auth) && !str_eq(c->auth, "token") && !str_eq(c->auth, "none"))

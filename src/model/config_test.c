@@ -1,6 +1,7 @@
 /* model/config_test.c: the configuration file: what it gives, and how its mistakes are told. */
 #include "base/str.h"
 #include "model/config.h"
+#include "model/event.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -88,6 +89,46 @@ static void every_mistake_is_told_with_its_line_and_path(void **state)
         arena_fini(&a);
 }
 
+/* R: C29 A14 */
+static void each_class_of_events_has_its_retention(void **state)
+{
+        (void)state;
+        struct arena a = ARENA_INIT;
+        struct str told = STR_INIT;
+        struct err err = { 0 };
+        Pb__ServerConfig *c = read_ok(&a, "retention:\n"
+                                          "  lifecycle: {events: 5000, age: 90d}\n"
+                                          "  audit: {events: 0, age: 0s}\n");
+        assert_int_equal(c->retention->lifecycle->events->value, 5000);
+        assert_int_equal(config_duration_ms(c->retention->lifecycle->age, 1), 90 * INT64_C(86400000));
+        assert_int_equal(c->retention->audit->events->value, 0);
+        assert_int_equal(config_duration_ms(c->retention->audit->age, 1), 0);
+        assert_null(c->keep_events);
+        for (int i = 0; i < EVENT_CLASSES; i++) /* a new class has its key */
+                assert_non_null(protobuf_c_message_descriptor_get_field_by_name(&pb__event_retention__descriptor,
+                                                                                event_class_name((enum event_class)i)));
+        static const char text[] = "keep_events: 100\n"                      /* 1 */
+                                   "retention:\n"                            /* 2 */
+                                   "  lifecycle: {events: 100, age: 10ms}\n" /* 3 */
+                                   "  audit:\n"                              /* 4 */
+                                   "    events: -1\n"                        /* 5 */
+                                   "    age: 40000d\n";                      /* 6 */
+        assert_int_equal(config_read("f.yaml", text, strlen(text), &a, &c, collect, &told, &err), -ERR_INVALID);
+        static const char *const want[] = { "f.yaml:3: retention.lifecycle.events: is given beside keep_events",
+                                            "f.yaml:3: retention.lifecycle.age: must be between 1s and",
+                                            "f.yaml:5: retention.audit.events: must be between 0 and",
+                                            "f.yaml:6: retention.audit.age: must be between 1s and" };
+        for (size_t i = 0; i < ARRAY_LEN(want); i++)
+                if (!strstr(str_c(&told), want[i]))
+                        fail_msg("missing: %s in\n%s", want[i], str_c(&told));
+        static const char *const more[] = { "keep_events: -5\n", "retention: {audit: {age: soon}}\n",
+                                            "retention: {permits: {events: 1}}\n" };
+        for (size_t i = 0; i < ARRAY_LEN(more); i++)
+                assert_true(config_read("f.yaml", more[i], strlen(more[i]), &a, &c, NULL, NULL, &err) < 0);
+        str_fini(&told);
+        arena_fini(&a);
+}
+
 /* R: C30 */
 static void urls_have_their_parts(void **state)
 {
@@ -119,6 +160,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_file_becomes_a_configuration),
                 cmocka_unit_test(every_mistake_is_told_with_its_line_and_path),
+                cmocka_unit_test(each_class_of_events_has_its_retention),
                 cmocka_unit_test(urls_have_their_parts),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -208,6 +208,7 @@ static const struct rule rules[] = {
         { "ServerConfig", "agent_networks", .text = RULE_TOKEN, .max_items = 256, .max_len = 64 },
         { "ServerConfig", "allowed_hosts", .text = RULE_TOKEN, .max_items = 256, .max_len = 253 },
         { "ServerConfig", "operator_labels", .text = RULE_TOKEN, .max_items = 256, .max_len = 317 },
+        { "EventKeep", "age", .text = RULE_DURATION, .max_len = 32 },
         { "Signing", "cfssl", .text = RULE_URL, .max_len = 1024 },
         { "Signing", "valid", .text = RULE_DURATION, .max_len = 32 },
         { "ServerConfig", "http", .text = RULE_TOKEN, .max_len = 300 },

@@ -5,6 +5,7 @@
  * and health says degraded (C35). A commit that finds another head is the end of this server's lead: somebody else writes to this store, and what this process holds in
  * memory is no longer true. On a shared store it follows from then on (follow.c); the embedded one has no other, and the process ends.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/mutant.h"
@@ -20,6 +21,7 @@
 #define RETRY_MIN_MS 50
 #define RETRY_MAX_MS 1000
 #define PRUNE_EVERY_MS 1000 /* how often retention is looked at */
+#define PRUNE_BUSY_MS 10000 /* and at what is too old, while commits go on without a pause */
 #define PRUNE_LOOKS 15      /* without a change, before it is left alone until the next commit: an idle server does nothing (A6) */
 #define PRUNE_CHUNK 4096    /* events per call: a few milliseconds */
 #define BAD_RECORDS_LOGGED 20
@@ -32,6 +34,7 @@ struct commits {
         int64_t prune_at_ms;
         int idle_looks;
         bool overdue;
+        bool ages; /* something becomes too old with time, without any commit */
         /* at the store, or about to be: a ring, oldest at `first` */
         struct core_batch *under_way[STORE_IN_FLIGHT_MAX];
         int64_t since_ns[STORE_IN_FLIGHT_MAX];
@@ -315,32 +318,54 @@ static bool settle(struct commits *c)
 
 /* ---- retention ----------------------------------------------------------------------------------------------------------------------------- */
 
+static struct store_retention retention(const struct commits *c)
+{
+        struct store_retention keep = { .now_ms = clock_wall_ms() };
+        for (int i = 0; i < EVENT_CLASSES; i++)
+                keep.of[i] = (struct store_keep){ atomic_load(&c->s->retention[i].events), atomic_load(&c->s->retention[i].age_ms) };
+        return keep;
+}
+
 /* How long the thread may sleep before it looks at retention again; -1: until the next commit. */
 static int64_t prune_in_ms(const struct commits *c)
 {
-        if (c->idle_looks >= PRUNE_LOOKS)
+        if (c->idle_looks >= PRUNE_LOOKS && !c->ages)
                 return -1;
         int64_t left = c->prune_at_ms - mono_ms();
         return left > 0 ? left : 0;
+}
+
+static void tell_kept(struct commits *c)
+{
+        struct store_stats stats = store_stats(c->store);
+        atomic_store(&c->s->metrics.first_event, c->first_seq);
+        for (int i = 0; i < EVENT_CLASSES; i++)
+                atomic_store(&c->s->metrics.kept[i], (uint64_t)(stats.kept[i] + 1));
 }
 
 /* One chunk. Returns true if there is probably more to remove. */
 static bool prune(struct commits *c)
 {
         struct err err = { 0 };
-        uint64_t keep = atomic_load(&c->s->keep_events);
-        int64_t n = keep > 0 ? store_prune(c->store, keep, PRUNE_CHUNK, &err) : 0;
+        struct store_retention keep = retention(c);
+        struct store_pruned done = { 0 };
+        int64_t n = store_prune(c->store, &keep, PRUNE_CHUNK, &done, &err), again_ms = store_prune_again_ms(&keep);
         if (n < 0)
                 log_warn("old events could not be removed", LOG_E(&err));
         c->prune_at_ms = mono_ms() + PRUNE_EVERY_MS;
-        if (n <= 0) {
-                c->idle_looks++;
-                return false;
+        c->ages = again_ms > 0;
+        c->first_seq += done.left;
+        count_n(&c->s->metrics.pruned_events, done.removed);
+        tell_kept(c);
+        if (n > 0) {
+                c->idle_looks = 0;
+                return true;
         }
-        c->idle_looks = 0;
-        c->first_seq += (uint64_t)n;
-        count_n(&c->s->metrics.pruned_events, (uint64_t)n);
-        return true;
+        if (++c->idle_looks == PRUNE_LOOKS && c->ages)
+                c->prune_at_ms = mono_ms() + again_ms; /* the next ones are as many again: a checkpoint takes its time */
+        else if (c->idle_looks > PRUNE_LOOKS && c->ages)
+                c->idle_looks = 0;
+        return false;
 }
 
 /* Space that is unused goes back to the file system while nobody waits for a commit; a busy server uses it again anyway. */
@@ -356,12 +381,12 @@ static bool shrink(struct commits *c)
 /* A server that is never idle must prune all the same, or the store grows for ever. */
 static void prune_while_busy(struct commits *c)
 {
-        uint64_t keep = atomic_load(&c->s->keep_events), head = atomic_load(&c->s->committed);
+        uint64_t most = atomic_load(&c->s->retention[EVENT_LIFECYCLE].events), head = atomic_load(&c->s->committed);
+        int64_t now_ms = mono_ms();
+        bool by_age = c->ages && now_ms >= c->prune_at_ms + PRUNE_BUSY_MS;
         c->idle_looks = 0;
-        if (keep > 0 && (c->overdue || mono_ms() >= c->prune_at_ms) && head - c->first_seq > 2 * keep)
+        if (c->overdue || by_age || (most > 0 && now_ms >= c->prune_at_ms && head - c->first_seq > 2 * most))
                 c->overdue = prune(c);
-        else
-                c->overdue = false;
 }
 
 /* ---- what others have done to the records -------------------------------------------------------------------------------------------------- */
@@ -434,6 +459,8 @@ static void run(struct commits *c)
                 int64_t wait = wait_ms(c);
                 if (wait != 0)
                         gate_wait(&s->store_gate, wait);
+                if (atomic_exchange(&s->retention_changed, false))
+                        c->prune_at_ms = c->idle_looks = 0;
                 if (c->n == 0 && !c->broken && prune_in_ms(c) == 0)
                         /* idle: chunk after chunk, but a commit never waits for more than one */
                         while (queue_len(s->store_queue) == 0 && !queue_is_closed(s->store_queue) && (prune(c) || shrink(c)))

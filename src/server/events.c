@@ -48,10 +48,11 @@ struct subscriber {
         struct event_filter filter;
         enum redact_level level; /* what it may not see */
         struct arena memory;
-        uint64_t cursor; /* (V1): everything up to here has been sent or did not match */
-        bool reading;    /* the reader thread has a job of ours */
-        bool waiting;    /* for the client or for the reader's queue; the timer looks again */
-        bool whole;      /* asked for everything that is kept: what was pruned before is no gap */
+        uint64_t cursor;   /* (V1): everything up to here has been sent or did not match */
+        bool reading;      /* the reader thread has a job of ours */
+        bool waiting;      /* for the client or for the reader's queue; the timer looks again */
+        bool whole;        /* asked for everything that is kept, and is still below the log: what is missing there is no gap */
+        uint64_t gap_from; /* below the log: from here on some events are no longer kept, and it was not told yet; 0: no such gap */
         struct history_waiter *waiter;
         char request_id[64], actor[65];
 };
@@ -336,10 +337,14 @@ static void fetch(struct events *e, struct subscriber *sub)
                 wait_for_room(e, sub);
 }
 
-/* Tells the client that a range is gone for good. */
-static int send_gap(struct subscriber *sub, uint64_t from, uint64_t to)
+/* Tells the client that a range is gone for good, but for what was sent of it: its end is where
+ * the client goes on. */
+static int send_gap(struct subscriber *sub, uint64_t to)
 {
-        const char *text = fmt("events %llu to %llu are no longer kept", (unsigned long long)from, (unsigned long long)to);
+        uint64_t from = sub->gap_from;
+        const char *text = fmt("events %llu to %llu are no longer kept%s", (unsigned long long)from, (unsigned long long)to,
+                               sub->cursor >= from ? ", but for those before this" : "");
+        sub->gap_from = 0;
         if (sub->sink.http) {
                 const char *json =
                     fmt("{\"from\":%llu,\"to\":%llu,\"message\":\"%s\"}", (unsigned long long)from, (unsigned long long)to, text);
@@ -372,21 +377,26 @@ void events_history(struct events *e, struct history_job *job)
         }
         /* no event is left (first is 0): everything up to the released head has been pruned */
         uint64_t first = job->first ? job->first : e->head + 1;
-        if (sub->cursor + 1 < first && sub->cursor < e->head) {
-                if (!(sub->whole && sub->cursor == 0))
-                        r = send_gap(sub, sub->cursor + 1, first - 1);
-                sub->cursor = first - 1;
-        }
+        if (sub->cursor + 1 < first && sub->cursor < e->head && !sub->whole && !sub->gap_from)
+                sub->gap_from = sub->cursor + 1;
         for (size_t i = 0; i < job->items.len && r >= 0; i++) {
                 const struct history_item *it = &job->items.at[i];
                 if (it->len == 0)
                         continue;
-                r = sink_send_event(&sub->sink, it->seq, type_name(it->type), job->body.buf + it->at, it->len);
+                if (sub->gap_from && it->seq >= first)
+                        r = send_gap(sub, first - 1);
+                if (r >= 0)
+                        r = sink_send_event(&sub->sink, it->seq, type_name(it->type), job->body.buf + it->at, it->len);
+                sub->cursor = it->seq;
                 count(&e->s->metrics.events_sent);
         }
         uint64_t upto = job->end ? job->before - 1 : job->scanned;
+        if (sub->gap_from && upto >= first - 1 && r >= 0)
+                r = send_gap(sub, first - 1);
         if (upto > sub->cursor)
                 sub->cursor = upto;
+        if (sub->cursor >= first)
+                sub->whole = false;
         history_job_free(job);
         if (r >= 0)
                 pump(e, sub);

@@ -74,7 +74,7 @@ Pb__ServerFacts *server_facts(struct io *io, struct arena *memory)
         f->open = !s->opt.auth;
         f->bad_records = (int64_t)counted(&s->metrics.bad_records);
         f->records_touched = (int64_t)counted(&s->metrics.records_touched);
-        f->keep_events = (int64_t)s->opt.keep_events;
+        f->keep_events = (int64_t)atomic_load(&s->retention[EVENT_LIFECYCLE].events);
         f->inputs_refused = (int64_t)counted(&s->metrics.inputs_refused);
         f->calls = (int32_t)calls_len(io->calls);
         f->calls_limit = (int32_t)s->opt.max_calls;

@@ -1,65 +1,10 @@
-/* server/filter.c: the top level of a packed Pb__Event, read field by field; nested messages are skipped by their length. */
+/* server/filter.c: see filter.h. */
 #include "server/filter.h"
 
 #include "base/str.h"
-#include "base/wire.h"
 #include "model/json.h"
 #include <stdio.h>
 #include <string.h>
-
-enum { FIELD_SEQ = 1, FIELD_TYPE = 2, FIELD_WORKLOAD_ID = 4, FIELD_NODE_ID = 5, FIELD_PREV = 11, FIELD_RULE = 25 };
-
-static void take_text(struct event_peek *ret, uint64_t field, const uint8_t *p, size_t n)
-{
-        if (field == FIELD_WORKLOAD_ID) {
-                ret->workload = (const char *)p;
-                ret->workload_len = n;
-        } else if (field == FIELD_NODE_ID) {
-                ret->node = (const char *)p;
-                ret->node_len = n;
-        } else if (field == FIELD_RULE) {
-                ret->rule = (const char *)p;
-                ret->rule_len = n;
-        }
-}
-
-static void take_number(struct event_peek *ret, uint64_t field, uint64_t v)
-{
-        if (field == FIELD_SEQ)
-                ret->seq = v;
-        else if (field == FIELD_TYPE)
-                ret->type = (uint32_t)v;
-        else if (field == FIELD_PREV)
-                ret->prev = v;
-}
-
-uint32_t event_type(const void *data, size_t len)
-{
-        const uint8_t *p = data, *end = p + len;
-        uint64_t tag, v;
-        while (varint_take(&p, end, &tag) && (tag & 7) == WIRE_TYPE_VARINT && varint_take(&p, end, &v))
-                if (tag >> 3 == FIELD_TYPE)
-                        return (uint32_t)v;
-        struct event_peek peek; /* not as we write it */
-        return event_peek(data, len, &peek) ? peek.type : 0;
-}
-
-bool event_peek(const void *data, size_t len, struct event_peek *ret)
-{
-        const uint8_t *p = data, *end = p + len;
-        *ret = (struct event_peek){ 0 };
-        while (p < end) {
-                uint64_t tag;
-                struct wire_value v;
-                if (!varint_take(&p, end, &tag) || !wire_take(&p, end, tag & 7, &v))
-                        return false;
-                if ((tag & 7) == WIRE_TYPE_VARINT)
-                        take_number(ret, tag >> 3, v.n);
-                else if ((tag & 7) == WIRE_TYPE_BYTES)
-                        take_text(ret, tag >> 3, v.at, (size_t)v.n);
-        }
-        return true;
-}
 
 static bool same(const char *want, const char *text, size_t len)
 {

@@ -26,44 +26,6 @@ static void make(struct str *out, uint64_t seq, Pb__EventType__E type, const cha
 }
 
 /* R: C29 */
-static void peek_sees_what_unpacking_sees(void **state)
-{
-        struct str s = STR_INIT;
-        struct event_peek p;
-        (void)state;
-        make(&s, 70000000000, PB__EVENT_TYPE__E__WorkloadScheduled, "web", "n1", 300);
-        assert_true(event_peek(s.buf, s.len, &p));
-        assert_int_equal(p.seq, 70000000000);
-        assert_int_equal(p.type, PB__EVENT_TYPE__E__WorkloadScheduled);
-        assert_int_equal(p.prev, 300);
-        assert_int_equal(p.workload_len, 3);
-        assert_memory_equal(p.workload, "web", 3);
-        assert_int_equal(p.node_len, 2);
-        assert_memory_equal(p.node, "n1", 2);
-        assert_int_equal(event_type(s.buf, s.len), p.type);
-        assert_int_equal(event_type(s.buf, 7), 0);               /* ends within it */
-        assert_int_equal(event_type("\x22\x01w\x10\x05", 5), 5); /* not in our order */
-        assert_int_equal(event_type("", 0), 0);
-        str_fini(&s);
-}
-
-/* R: A9 */
-static void peek_refuses_what_is_cut_short(void **state)
-{
-        struct str s = STR_INIT;
-        struct event_peek p;
-        size_t refused = 0;
-        (void)state;
-        make(&s, 5, PB__EVENT_TYPE__E__NodeLost, "", "n1", 1);
-        for (size_t n = 0; n < s.len; n++)
-                refused += !event_peek(s.buf, n, &p);
-        assert_true(refused > s.len / 2);
-        const unsigned char junk[] = { 0x0f, 0xff, 0xff };
-        assert_false(event_peek(junk, sizeof(junk), &p));
-        str_fini(&s);
-}
-
-/* R: C29 */
 static void every_type_of_event_can_be_asked_for(void **state)
 {
         const ProtobufCEnumDescriptor *d = &pb__event_type__e__descriptor;
@@ -181,7 +143,6 @@ static void a_mistyped_type_gets_a_suggestion(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(peek_sees_what_unpacking_sees),          cmocka_unit_test(peek_refuses_what_is_cut_short),
                 cmocka_unit_test(types_beyond_64_have_bits_of_their_own), cmocka_unit_test(a_copy_of_a_filter_shares_nothing_with_it),
                 cmocka_unit_test(every_type_of_event_can_be_asked_for),   cmocka_unit_test(filters_by_type_workload_and_node),
                 cmocka_unit_test(a_mistyped_type_gets_a_suggestion),

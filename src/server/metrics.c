@@ -280,6 +280,19 @@ static void render_process(struct str *out, const struct metrics_now *now)
         str_addf(out, "process_start_time_seconds %.3f\n", now->start_time_seconds);
 }
 
+/* What a server that does not lead does not know is left out. */
+static void render_kept(struct str *out, const struct metrics *m, const struct metrics_now *now)
+{
+        uint64_t first = counted(&m->first_event);
+        family(out, "berth_log_events", "gauge", "Events in the log, of all classes.");
+        if (now->leads && first)
+                sample(out, "berth_log_events", NULL, NULL, now->head >= first ? now->head - first + 1 : 0);
+        family(out, "berth_kept_events", "gauge", "Events that have left the log and are kept, by class.");
+        for (int i = EVENT_LIFECYCLE + 1; now->leads && i < EVENT_CLASSES; i++)
+                if (counted(&m->kept[i]))
+                        sample(out, "berth_kept_events", "class", event_class_name((enum event_class)i), counted(&m->kept[i]) - 1);
+}
+
 void metrics_render(struct metrics *m, const struct metrics_now *now, struct str *out)
 {
         family(out, "berth_build_info", "gauge", "Always 1; the version is in the label.");
@@ -309,6 +322,7 @@ void metrics_render(struct metrics *m, const struct metrics_now *now, struct str
         one(out, "berth_forwarded_total", "counter", "Calls passed on to the leader.", now->forwarded);
         one(out, "berth_bad_records_total", "counter", "Stored records that could not be loaded.", counted(&m->bad_records));
         one(out, "berth_pruned_events_total", "counter", "Events removed by retention.", counted(&m->pruned_events));
+        render_kept(out, m, now);
 
         family(out, "berth_queue_depth", "gauge", "Messages that wait for a thread.");
         sample(out, "berth_queue_depth", "queue", "ring", now->ring_queue);

@@ -8,6 +8,7 @@
 
 #include "base/str.h"
 #include "core/core.h"
+#include "model/event.h"
 #include <stdatomic.h>
 
 struct tls;
@@ -46,6 +47,8 @@ struct metrics {
         struct histogram placement, reconcile, rpc; /* one placement; a turn that decided or looked for something; one gRPC call */
         counter access_refused[METRICS_REFUSALS];   /* by enum access_refusal */
         counter writes[METRICS_WRITES];
+        counter first_event;                                                /* of the log; 0: not known */
+        counter kept[EVENT_CLASSES];                                        /* + 1: events kept apart; 0: not known */
         struct histogram agent_rpc[METRICS_AGENT_RPCS][METRICS_GRPC_CODES]; /* calls to agents (metrics_agents.c) */
 };
 void metrics_init(struct metrics *m);

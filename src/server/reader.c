@@ -136,11 +136,40 @@ static int take_hop(void *ctx, const struct store_event *ev, struct err *err)
         return 0;
 }
 
+struct sequences {
+        ARRAY(uint64_t) at;
+};
+
+/* The chain goes through events that have left the log. What is kept below it is found by
+ * looking at all of it. */
+struct below {
+        struct scan *scan;
+        struct sequences *found;
+        uint64_t seen; /* the last one looked at */
+        size_t looked;
+};
+
+static int look_below(void *ctx, const struct store_event *ev, struct err *err)
+{
+        struct below *b = ctx;
+        const struct history_job *job = b->scan->job;
+        struct event_peek peek;
+        if (b->looked % LOOK_UP_EVENTS == 0 && is_over(job, err))
+                return -(int)err->code;
+        if (ev->seq <= job->since || b->looked >= HISTORY_SCAN_MAX)
+                return 1;
+        b->seen = ev->seq;
+        b->looked++;
+        if (event_peek(ev->data, ev->len, &peek) && event_matches(&job->filter, &peek))
+                *array_push(&b->found->at) = ev->seq;
+        return job->newest_first && b->found->at.len > job->limit;
+}
+
 /* From the newest event of a workload backwards. -ERR_LIMIT: the chain is too long to be followed. What of it was found backwards is a page by itself. */
 static int by_chain(struct store_reader *reader, struct scan *s, struct err *err)
 {
         struct history_job *job = s->job;
-        ARRAY(uint64_t) seqs = { 0 };
+        struct sequences found = { 0 };
         struct hop hop = { .scan = s };
         size_t most = job->hops ? job->hops : HISTORY_CHAIN_MAX;
         bool cut = false; /* there is more of it, and what is found so far will do */
@@ -151,8 +180,15 @@ static int by_chain(struct store_reader *reader, struct scan *s, struct err *err
                 hop.matches = false;
                 struct err gone = { 0 };
                 r = is_over(job, err) ? -(int)err->code : store_reader_event(reader, seq, take_hop, &hop, &gone);
-                if (r == -ERR_NOT_FOUND) {
-                        r = 0; /* pruned: the chain ends here */
+                if (r == -ERR_NOT_FOUND) { /* pruned: the chain ends here */
+                        struct below below = { s, &found, 0, 0 };
+                        r = store_reader_events(reader, job->before && job->before < seq ? job->before : seq, true, look_below, &below,
+                                                err);
+                        if (r == 1 && below.looked >= HISTORY_SCAN_MAX) {
+                                cut = job->newest_first;
+                                seq = below.seen;
+                        }
+                        r = r < 0 ? r : below.looked < HISTORY_SCAN_MAX || cut ? 0 : -ERR_LIMIT;
                         break;
                 }
                 if (r < 0) {
@@ -161,11 +197,11 @@ static int by_chain(struct store_reader *reader, struct scan *s, struct err *err
                         break;
                 }
                 if ((job->before == 0 || seq < job->before) && hop.matches)
-                        *array_push(&seqs) = seq;
-                if (hop.prev >= seq || (job->newest_first && seqs.len > job->limit))
+                        *array_push(&found.at) = seq;
+                if (hop.prev >= seq || (job->newest_first && found.at.len > job->limit))
                         break;
                 if (++s->looked >= most) {
-                        cut = job->newest_first && seqs.len > 0;
+                        cut = job->newest_first && found.at.len > 0;
                         r = cut ? 0 : -ERR_LIMIT;
                         break;
                 }
@@ -173,14 +209,14 @@ static int by_chain(struct store_reader *reader, struct scan *s, struct err *err
         }
         hop.keep = true;
         size_t i = 0;
-        for (; r >= 0 && i < seqs.len && s->found.len < job->limit && s->bytes < HISTORY_BYTES_MAX; i++) {
-                job->scanned = seqs.at[job->newest_first ? i : seqs.len - 1 - i];
+        for (; r >= 0 && i < found.at.len && s->found.len < job->limit && s->bytes < HISTORY_BYTES_MAX; i++) {
+                job->scanned = found.at.at[job->newest_first ? i : found.at.len - 1 - i];
                 r = store_reader_event(reader, job->scanned, take_hop, &hop, err);
         }
-        s->full = i < seqs.len || cut;
-        if (cut && i == seqs.len)
+        s->full = i < found.at.len || cut;
+        if (cut && i == found.at.len)
                 job->scanned = seq;
-        array_fini(&seqs);
+        array_fini(&found.at);
         return r < 0 ? r : 0;
 }
 

@@ -19,8 +19,9 @@ struct fixture {
         uint64_t last[3]; /* newest event of w0, w1, w2 */
 };
 
-/* Event n is about workload w(n % 3); every tenth names no workload. */
-static void fill(struct fixture *f)
+/* Event n is about workload w(n % 3); every tenth names no workload. With audits every seventh
+ * is one. */
+static void fill(struct fixture *f, bool audits)
 {
         for (uint64_t n = 1; n <= EVENTS; n++) {
                 Pb__Event e = PB__EVENT__INIT;
@@ -28,6 +29,8 @@ static void fill(struct fixture *f)
                 snprintf(id, sizeof(id), "w%d", (int)(n % 3));
                 e.seq = n;
                 e.type = n % 2 ? PB__EVENT_TYPE__E__WorkloadScheduled : PB__EVENT_TYPE__E__WorkloadStarted;
+                if (audits && n % 7 == 0)
+                        e.type = PB__EVENT_TYPE__E__WorkloadExec;
                 if (n % 10) {
                         e.workload_id = id;
                         e.prev = f->last[n % 3];
@@ -50,7 +53,20 @@ static int setup(void **state)
         struct fixture *f = mem_must(sizeof(*f));
         assert_int_equal(store_open("memory:", true, &f->store, NULL), 0);
         assert_int_equal(store_reader_open(f->store, &f->reader, NULL), 0);
-        fill(f);
+        fill(f, false);
+        *state = f;
+        return 0;
+}
+
+/* The log begins with 101; below it only the audits are left. */
+static int setup_pruned(void **state)
+{
+        struct fixture *f = mem_must(sizeof(*f));
+        assert_int_equal(store_open("memory:", true, &f->store, NULL), 0);
+        assert_int_equal(store_reader_open(f->store, &f->reader, NULL), 0);
+        fill(f, true);
+        assert_int_equal(store_checkpoint(f->store, NULL), 0);
+        assert_int_equal(store_prune(f->store, STORE_KEEP_LOG(EVENTS - 100), 1000, NULL, NULL), 100);
         *state = f;
         return 0;
 }
@@ -149,6 +165,36 @@ static void a_chain_gives_what_a_scan_gives(void **state)
         arena_fini(&arena);
 }
 
+/* R: C29 A14 */
+static void what_is_kept_below_the_log_belongs_to_a_workloads_history(void **state)
+{
+        struct fixture *f = *state;
+        struct arena arena = ARENA_INIT;
+        for (int backwards = 0; backwards < 2; backwards++)
+                for (uint32_t limit = 3; limit <= 1000; limit *= 7) {
+                        struct history_job want = { .filter.workload = "w1", .limit = limit, .newest_first = backwards };
+                        size_t seen = 0, below = 0;
+                        for (int page = 0; page < 2 * EVENTS; page++) {
+                                want.chain = 0;
+                                Pb__ListEventsResponse *scan = list(f, &arena, want);
+                                want.chain = f->last[1];
+                                Pb__ListEventsResponse *chain = list(f, &arena, want);
+                                assert_int_equal(scan->n_items, chain->n_items);
+                                for (size_t i = 0; i < scan->n_items; i++) {
+                                        assert_int_equal(scan->items[i]->seq, chain->items[i]->seq);
+                                        below += chain->items[i]->seq <= 100;
+                                }
+                                seen += chain->n_items;
+                                if (chain->n_items < limit)
+                                        break;
+                                *(backwards ? &want.before : &want.since) = chain->next_since;
+                        }
+                        assert_int_equal(below, 4); /* 7, 28, 49 and 91: 70 names no workload */
+                        assert_int_equal(seen, 4 + 60);
+                }
+        arena_fini(&arena);
+}
+
 /* R: C29 */
 static void a_chunk_is_cut_at_the_released_head(void **state)
 {
@@ -236,6 +282,7 @@ int main(void)
                 T(a_chain_that_is_cut_goes_on_where_it_was),
                 T(a_job_ends_with_its_deadline_and_with_whoever_waits),
                 T(a_chunk_is_cut_at_the_released_head),
+                cmocka_unit_test_setup_teardown(what_is_kept_below_the_log_belongs_to_a_workloads_history, setup_pruned, teardown),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

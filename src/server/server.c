@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/config.h"
 #include "model/pb.h"
 #include "server/access.h"
 #include "server/plans.h"
@@ -40,7 +41,7 @@ void server_options_default(struct server_options *opt)
                 .http_address = "127.0.0.1:8084",
                 .grpc_address = "127.0.0.1:8085",
                 .log_level = LOG_INFO,
-                .keep_events = 1000000,
+                .retention = { [EVENT_LIFECYCLE] = { .events = 1000000 }, [EVENT_AUDIT] = { .events = 100000 } },
                 .request_timeout_ms = 10000,
                 .shutdown_ms = 10000,
                 .max_inputs = 2048,
@@ -56,6 +57,34 @@ void server_options_default(struct server_options *opt)
                 .relay_queue_bytes = 16u * 1024 * 1024,
         };
         core_options_default(&opt->core);
+}
+
+void retention_from(const Pb__ServerConfig *config, struct store_keep ret[EVENT_CLASSES])
+{
+        struct server_options defaults;
+        const Pb__EventRetention *given = config->retention;
+        server_options_default(&defaults);
+        memcpy(ret, defaults.retention, sizeof(defaults.retention));
+        for (int i = 0; given && i < EVENT_CLASSES; i++) {
+                const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(&pb__event_retention__descriptor,
+                                                                                                    event_class_name((enum event_class)i));
+                must(f, "every class of events has a key below retention");
+                const Pb__EventKeep *keep = *(Pb__EventKeep *const *)((const char *)given + f->offset);
+                if (keep && keep->events)
+                        ret[i].events = (uint64_t)keep->events->value;
+                if (keep)
+                        ret[i].age_ms = config_duration_ms(keep->age, ret[i].age_ms);
+        }
+        if (config->keep_events)
+                ret[EVENT_LIFECYCLE].events = (uint64_t)config->keep_events->value;
+}
+
+static void set_retention(struct server *s, const struct store_keep keep[EVENT_CLASSES])
+{
+        for (int i = 0; i < EVENT_CLASSES; i++) {
+                atomic_store(&s->retention[i].events, keep[i].events);
+                atomic_store(&s->retention[i].age_ms, keep[i].age_ms);
+        }
 }
 
 /* ---- what the threads share --------------------------------------------------------------------------------------------------------------------- */
@@ -373,7 +402,7 @@ static void copy_options(struct server *s, const struct server_options *opt)
         s->opt.cfssl_profile = copy(s, opt->cfssl_profile);
         s->opt.core.version = BERTH_VERSION;
         s->config = opt->config ? (const Pb__ServerConfig *)pb_clone(&s->memory, &opt->config->base) : NULL;
-        atomic_store(&s->keep_events, opt->keep_events);
+        set_retention(s, opt->retention);
 }
 
 static char *address_file(const struct server *s)
@@ -587,7 +616,16 @@ void server_free(struct server *s)
 
 /* ---- another configuration ---------------------------------------------------------------------------------------------------------------------- */
 
-#define CONFIG_AT_START 20 /* fields of ServerConfig from this number on are read at the start only */
+#define CONFIG_AT_START 20 /* fields of ServerConfig from this number on are read at the start only, but for a few */
+
+static bool needs_a_restart(const ProtobufCFieldDescriptor *f)
+{
+        static const char *const later[] = { "evict_per_second", "operator_labels", "policy", "retention", "tenant_policies" };
+        for (size_t i = 0; i < ARRAY_LEN(later); i++)
+                if (str_eq(f->name, later[i]))
+                        return false;
+        return f->id >= CONFIG_AT_START || str_eq(f->name, "placement");
+}
 
 static bool same_field(const ProtobufCFieldDescriptor *f, const Pb__ServerConfig *a, const Pb__ServerConfig *b)
 {
@@ -609,8 +647,7 @@ static void say_what_needs_a_restart(const struct server *s, const Pb__ServerCon
         static const Pb__ServerConfig none = PB__SERVER_CONFIG__INIT;
         const ProtobufCMessageDescriptor *d = &pb__server_config__descriptor;
         for (unsigned i = 0; i < d->n_fields; i++)
-                if ((d->fields[i].id >= CONFIG_AT_START || str_eq(d->fields[i].name, "placement")) &&
-                    !same_field(&d->fields[i], s->config ? s->config : &none, config))
+                if (needs_a_restart(&d->fields[i]) && !same_field(&d->fields[i], s->config ? s->config : &none, config))
                         log_warn("a changed setting is read at the start only: restart the server to use it",
                                  LOG_S("key", d->fields[i].name));
 }
@@ -619,8 +656,11 @@ void server_reconfigure(struct server *s, const Pb__ServerConfig *config)
 {
         enum log_level level;
         say_what_needs_a_restart(s, config);
-        if (config->keep_events)
-                atomic_store(&s->keep_events, (uint64_t)config->keep_events->value);
+        struct store_keep retention[EVENT_CLASSES];
+        retention_from(config, retention);
+        set_retention(s, retention);
+        atomic_store(&s->retention_changed, true);
+        gate_open(&s->store_gate);
         if (!str_empty(config->log_level) && log_level_parse(config->log_level, &level) == 0)
                 log_set_level(level);
         struct io_msg *to_io = mem_must(sizeof(*to_io));

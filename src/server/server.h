@@ -25,6 +25,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "core/core.h"
+#include "store/store.h"
 
 struct server;
 
@@ -58,7 +59,8 @@ struct server_options {
         enum log_level log_level;
         enum log_format log_format;
 
-        uint64_t keep_events;          /* 1,000,000: older ones are removed in the background; 0: all are kept */
+        struct store_keep
+            retention[EVENT_CLASSES];  /* what leaves the log and what is kept apart, in the background: 1,000,000 and 100,000 events */
         int64_t request_timeout_ms;    /* 10,000: a call that the ring has not answered by then fails with a retryable error */
         int64_t shutdown_ms;           /* 10,000: how long calls under way may take after a stop */
         uint32_t max_inputs;           /* 2,048 changes (and as many reads) waiting for the ring; beyond: 429 with Retry-After */
@@ -73,6 +75,8 @@ struct server_options {
         size_t relay_queue_bytes;      /* 4 MiB waiting for one reader of logs or exec; beyond: that relay is ended */
 };
 void server_options_default(struct server_options *opt);
+/* What a configuration says, over the defaults. */
+void retention_from(const Pb__ServerConfig *config, struct store_keep ret[EVENT_CLASSES]);
 
 /* Opens and loads the store, starts the threads, listens. 0 when it serves. On failure nothing is left running.
  * -ERR_CONFLICT: the store is in use by another process, or was written by a newer berth; -ERR_UNAVAILABLE: an address is in use. */

@@ -473,7 +473,7 @@ static void old_events_are_dropped_and_a_stream_says_so(void **state)
 {
         struct fixture *f = *state;
         server_end(f);
-        f->opt.keep_events = 20;
+        f->opt.retention[EVENT_LIFECYCLE].events = 20;
         server_begin(f);
         for (int i = 0; i < 60; i++)
                 expect_status(f, "POST", "/workloads", fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
@@ -503,6 +503,56 @@ static void old_events_are_dropped_and_a_stream_says_so(void **state)
         assert_true(http_read_until(fd, &text, "\"workload_id\":\"a59\"", 5000));
         assert_null(strstr(str_c(&text), "event: gap"));
         close(fd);
+        str_fini(&text);
+}
+
+/* What is kept of an audit comes in its place, and the gap behind it; then it goes on with the
+ * log. */
+/* R: A14 C29 */
+static void a_stream_has_what_is_kept_below_the_log(void **state)
+{
+        struct fixture *f = *state;
+        struct str text = STR_INIT;
+        server_end(f);
+        f->opt.retention[EVENT_LIFECYCLE].events = 20;
+        server_begin(f);
+        expect_status(f, "POST", "/workloads", "{\"id\":\"first\",\"spec\":{\"command\":[\"x\"]}}", 201);
+        uint64_t before = head_of(f);
+        expect_status(f, "POST", "/v1/tokens", "{\"name\":\"ann\",\"role\":\"viewer\"}", 201);
+        uint64_t audit = head_of(f);
+        assert_int_equal(audit, before + 1);
+        for (int i = 0; i < 60; i++)
+                expect_status(f, "POST", "/workloads", fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
+        bool kept = false;
+        for (int i = 0; i < 100 && !kept; i++) {
+                struct http_answer a = expect_http(f, "GET", "/metrics", "", NULL, 200);
+                kept = strstr(str_c(&a.body), "berth_kept_events{class=\"audit\"} ") &&
+                       !strstr(str_c(&a.body), "berth_kept_events{class=\"audit\"} 0\n");
+                http_answer_fini(&a);
+                usleep(100000);
+        }
+        assert_true(kept);
+        server_end(f);
+        server_begin(f);
+        int fd = http_open(f->http, fmt("/events/stream?since=%llu", (unsigned long long)before - 1), "");
+        assert_true(http_read_until(fd, &text, "\"workload_id\":\"a59\"", 5000));
+        close(fd);
+        const char *token = strstr(str_c(&text), "event: TokenCreated"), *gap = strstr(str_c(&text), "event: gap"),
+                   *log = strstr(str_c(&text), "event: WorkloadApplied");
+        assert_non_null(token);
+        assert_true(gap && log && token < gap && gap < log);
+        assert_non_null(strstr(gap, fmt("{\"from\":%llu,", (unsigned long long)before)));
+        /* whoever had seen the audit goes on behind it */
+        str_clear(&text);
+        fd = http_open(f->http, fmt("/events/stream?since=%llu", (unsigned long long)audit), "");
+        assert_true(http_read_until(fd, &text, "\"workload_id\":\"a59\"", 5000));
+        close(fd);
+        assert_null(strstr(str_c(&text), "TokenCreated"));
+        assert_non_null(strstr(str_c(&text), "event: gap"));
+        /* and a list has it too */
+        struct http_answer r = expect_http(f, "GET", "/events?type=TokenCreated", "", NULL, 200);
+        assert_non_null(strstr(str_c(&r.body), "\"name\":\"ann\""));
+        http_answer_fini(&r);
         str_fini(&text);
 }
 
@@ -913,6 +963,7 @@ int main(void)
                 T(a_store_that_is_away_refuses_changes_and_goes_on_showing_what_is_committed),
                 T(no_node_is_lost_because_the_store_was_away),
                 T(old_events_are_dropped_and_a_stream_says_so),
+                T(a_stream_has_what_is_kept_below_the_log),
                 T(many_workloads_in_one_call_have_a_result_each),
                 T(a_large_call_is_few_commits),
                 T(many_in_one_call_cannot_pass_a_limit),

@@ -118,7 +118,11 @@ struct server {
         struct metrics metrics;
         int64_t started_ms;             /* Unix */
         const Pb__ServerConfig *config; /* as of the start; in `memory`. Later ones go through the queues */
-        _Atomic uint64_t keep_events;
+        struct {
+                _Atomic uint64_t events;
+                _Atomic int64_t age_ms;
+        } retention[EVENT_CLASSES]; /* as struct store_keep */
+        _Atomic bool retention_changed;
 
         struct queue *ring_queue;   /* struct ring_msg */
         struct queue *read_queue;   /* struct ring_msg that only reads: the ring takes these first (A11) */

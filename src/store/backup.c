@@ -134,6 +134,12 @@ static int add_records(struct writing *w, struct store *from, char kind, uint64_
         return kind == 'C' ? store_load_checkpoint(from, add_record, w, NULL, err) : store_load(from, add_record, w, NULL, err);
 }
 
+static int take_seq(void *ctx, const struct store_event *e, struct err *err _unused_)
+{
+        *(uint64_t *)ctx = e->seq;
+        return 1;
+}
+
 static int ignore_record(void *ctx _unused_, const struct store_record *r _unused_, struct err *err _unused_)
 {
         return 0;
@@ -144,18 +150,24 @@ static int write_all(struct writing *w, struct store *from, struct err *err)
         _cleanup_(store_reader_closep) struct store_reader *reader = NULL;
         Pb__BackupHead head = PB__BACKUP_HEAD__INIT;
         Pb__BackupEnd end = PB__BACKUP_END__INIT;
+        uint64_t first = 0;
         int r = store_load_checkpoint(from, ignore_record, NULL, &w->facts.checkpoint, err);
         if (r == 0)
                 r = store_reader_open(from, &reader, err);
+        if (r == 0)
+                r = store_reader_events(reader, 0, false, take_seq, &first, err);
         if (r < 0)
                 return r;
+        uint64_t floor = store_reader_first(reader);
+        bool sparse = first && first < floor;
+        head.floor = sparse ? floor : 0;
         head.schema = w->facts.schema;
         head.berth_version = w->facts.version;
         head.made_at = w->facts.made_at;
         head.head = w->facts.head;
         head.checkpoint = w->facts.checkpoint;
         head.store = w->facts.store;
-        str_adds(&w->buffer, BACKUP_MAGIC);
+        str_adds(&w->buffer, sparse ? BACKUP_MAGIC_SPARSE : BACKUP_MAGIC);
         r = add_message(w, 'H', &head.base, err);
         w->count = &w->facts.events;
         if (r == 0)

@@ -2,10 +2,10 @@
  *
  * The file:
  *
- *      "berth backup 1\n"
+ *      "berth backup 1\n"     or 2, if events are kept apart from the log (store.h): a berth that does not know them refuses it with a sentence
  *      frames: kind (1 byte), length of what follows (4 bytes, least significant first), that many bytes
  *              'H'  Pb__BackupHead                                            once, first
- *              'E'  sequence (8 bytes, least significant first), packed event  in order, without a gap
+ *              'E'  sequence (8 bytes, least significant first), packed event  in order, without a gap; form 2: from Pb__BackupHead.floor on
  *              'C'  key, a zero byte, packed record: of the checkpoint         ordered by key
  *              'R'  key, a zero byte, packed record: at the head               ordered by key
  *              'Z'  Pb__BackupEnd                                             once
@@ -19,6 +19,7 @@
 #include "store/store_ops.h"
 
 #define BACKUP_MAGIC "berth backup 1\n"
+#define BACKUP_MAGIC_SPARSE "berth backup 2\n"
 #define BACKUP_MAGIC_ANY "berth backup "
 #define BACKUP_SUM_BYTES 32
 #define BACKUP_FRAME_BYTES 5               /* kind and length */

@@ -21,7 +21,9 @@ struct backup_store {
         FILE *file;
         struct str frame;  /* the last one read */
         off_t sections[3]; /* where E, C and R begin */
-        uint64_t first;    /* the first event's sequence; 0: there is none */
+        bool sparse;       /* form 2: events may have gaps below the floor */
+        uint64_t floor;    /* the log's first event; 0: not seen yet, or there is none */
+        uint64_t last;     /* the last event's sequence; 0: there is none */
         EVP_MD_CTX *sum;   /* while it is checked */
         off_t left;        /* bytes not read yet, without the checksum */
 };
@@ -104,10 +106,12 @@ static int check_magic(struct backup_store *s, struct err *err)
         if (s->left < (off_t)sizeof(magic) || take_bytes(s, magic, sizeof(magic), NULL) < 0 || memcmp(magic, BACKUP_MAGIC_ANY, any) != 0)
                 return err_set(err, ERR_CORRUPT, .msg = "the file is no backup of berth",
                                .hint = "give a file that `berth backup` made; a store itself is opened with --store");
-        return memcmp(magic, BACKUP_MAGIC, sizeof(magic)) == 0
+        s->sparse = memcmp(magic, BACKUP_MAGIC_SPARSE, sizeof(magic)) == 0;
+        return s->sparse || memcmp(magic, BACKUP_MAGIC, sizeof(magic)) == 0
                    ? 0
                    : err_set(err, ERR_CONFLICT, .msg = "the backup was made by a newer berth",
-                             .detail = fmt("its form is %.1s, this binary knows 1", magic + any), .hint = "restore it with that version");
+                             .detail = fmt("its form is %.1s, this binary knows 1 and 2", magic + any),
+                             .hint = "restore it with that version");
 }
 
 static int check_head(struct backup_store *s, struct err *err)
@@ -117,12 +121,13 @@ static int check_head(struct backup_store *s, struct err *err)
         if (r < 0)
                 return r;
         Pb__BackupHead *h = kind == 'H' ? pb__backup_head__unpack(NULL, s->frame.len, (const uint8_t *)s->frame.buf) : NULL;
-        if (!h || h->head > INT64_MAX || h->checkpoint > h->head || h->schema < 1)
+        if (!h || h->head > INT64_MAX || h->checkpoint > h->head || h->schema < 1 || (s->sparse && (h->floor == 0 || h->floor > h->head)))
                 r = damaged(err, "the backup is damaged", "its head makes no sense");
         else if (h->schema > STORE_SCHEMA)
                 r = store_err_newer(err, h->schema);
         else {
                 struct backup_facts *f = &s->facts;
+                s->floor = s->sparse ? h->floor : 0;
                 f->head = h->head;
                 f->checkpoint = h->checkpoint;
                 f->schema = h->schema;
@@ -141,7 +146,7 @@ static int check_end(struct backup_store *s, struct err *err)
         Pb__BackupEnd *e = pb__backup_end__unpack(NULL, s->frame.len, (const uint8_t *)s->frame.buf);
         int r = 0;
         if (!e || e->events != f->events || e->checkpoint_records != f->checkpoint_records || e->records != f->records ||
-            (f->head && (!s->first || s->first + f->events - 1 != f->head || s->first > f->checkpoint + 1)))
+            (f->head && (!s->floor || s->last != f->head || s->floor > f->checkpoint + 1)))
                 r = damaged(err, "the backup is damaged", "its parts are not as many as its end says");
         else {
                 f->epoch = e->epoch;
@@ -157,10 +162,14 @@ static int check_end(struct backup_store *s, struct err *err)
 static int check_event(struct backup_store *s)
 {
         struct store_event e;
-        if (!frame_event(s, &e) || e.seq == 0 || (s->first && e.seq != s->first + s->facts.events))
+        if (!frame_event(s, &e) || e.seq == 0)
                 return -1;
-        if (!s->first)
-                s->first = e.seq;
+        if (!s->floor)
+                s->floor = e.seq; /* the log is all there is */
+        /* the floor itself is there, and from it on each follows the one before */
+        if (e.seq <= s->last || (e.seq > s->floor && e.seq != s->last + 1))
+                return -1;
+        s->last = e.seq;
         s->facts.events++;
         return 0;
 }
@@ -386,7 +395,7 @@ static int reader_records(struct store_reader *base, store_record_fn fn, void *c
 
 static uint64_t reader_first(struct store_reader *base)
 {
-        return ((struct backup_reader *)base)->s->first;
+        return ((struct backup_reader *)base)->s->floor;
 }
 
 /* Proved when it was opened. */

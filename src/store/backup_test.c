@@ -83,8 +83,10 @@ static void commit_one(struct fixture *f, int i)
         char key[64], text[32];
         snprintf(key, sizeof(key), "/workloads/w%06d", i % 50);
         snprintf(text, sizeof(text), "%d", i);
-        e.data = text;
-        e.len = strlen(text);
+        char event[64];
+        /* some are of a class of their own: their type stands at the front, and their time */
+        e.len = (size_t)snprintf(event, sizeof(event), "%s%s", i % 20 == 3 ? "\x10\x4a\x18\x01" : "", text);
+        e.data = event;
         r[0] = (struct store_record){ key, text, strlen(text) };
         r[1] = (struct store_record){ "/quotas/count", text, strlen(text) };
         OK(f, store_commit(f->s, &(struct store_batch){ head, head + 1, &e, 1, r, 2 }, &f->err));
@@ -128,6 +130,16 @@ static char *contents(struct fixture *f, struct store *s)
         return str_take(&out);
 }
 
+static bool begins_with(const char *file, const char *text)
+{
+        char front[64] = { 0 };
+        FILE *h = fopen(file, "r");
+        assert_non_null(h);
+        assert_true(fread(front, 1, strlen(text), h) == strlen(text));
+        fclose(h);
+        return strcmp(front, text) == 0;
+}
+
 static void back_up(struct fixture *f)
 {
         struct store *moment;
@@ -144,7 +156,7 @@ static void fill(struct fixture *f)
         for (int i = 1; i <= 60; i++)
                 commit_one(f, i);
         OK(f, store_checkpoint(f->s, &f->err));
-        while (store_prune(f->s, 30, 1000, &f->err) > 0) {
+        while (store_prune(f->s, STORE_KEEP_LOG(30), 1000, NULL, &f->err) > 0) {
         }
         for (int i = 61; i <= 100; i++)
                 commit_one(f, i);
@@ -169,6 +181,12 @@ static void a_backup_holds_everything_and_goes_into_either_store(void **state)
         _cleanup_(mem_freep) char *in_file = contents(f, file);
         assert_string_equal(in_file, was);
         assert_int_equal(store_integrity(file, &f->err), 0);
+        assert_true(begins_with(f->file, "berth backup 2\n")); /* which a berth from before refuses with a sentence */
+        assert_non_null(strstr(was, "\n4=\x10\x4a\x18\x01"
+                                    "3\n")); /* kept apart: R: A14 */
+        assert_non_null(strstr(was, "\n24=\x10\x4a\x18\x01"
+                                    "23\n32=31\n33=32\n"));
+        assert_null(strstr(was, "\n5=4\n"));
 
         OK(f, store_restore_open(f->other, false, &to, &f->err));
         OK(f, store_copy(file, to, NULL, NULL, &f->err));
@@ -207,7 +225,7 @@ static void a_moment_does_not_move_while_the_store_does(void **state)
         for (int i = 101; i <= 150; i++)
                 commit_one(f, i);
         OK(f, store_checkpoint(f->s, &f->err));
-        while (store_prune(f->s, 10, 1000, &f->err) > 0) {
+        while (store_prune(f->s, STORE_KEEP_LOG(10), 1000, NULL, &f->err) > 0) {
         }
         _cleanup_(mem_freep) char *after = contents(f, moment);
         assert_string_equal(after, before);
@@ -254,6 +272,7 @@ static void each_changed_byte_and_each_missing_end_is_found(void **state)
         back_up(f);
         assert_int_equal(stat(f->file, &st), 0);
         assert_int_equal(st.st_mode & 0777, 0600);
+        assert_true(begins_with(f->file, "berth backup 1\n")); /* nothing is kept apart: any berth reads it */
         for (long at = 0; at < st.st_size; at++) {
                 damage(f->file, at, 1 << (at % 8));
                 int r = open_file(f, &file);
@@ -269,11 +288,31 @@ static void each_changed_byte_and_each_missing_end_is_found(void **state)
                 assert_int_equal(open_file(f, &file), -ERR_CORRUPT);
         }
         FILE *h = fopen(f->file, "w");
-        fprintf(h, "berth backup 2\n%80s", "");
+        fprintf(h, "berth backup 3\n%80s", "");
         fclose(h);
         assert_int_equal(open_file(f, &file), -ERR_CONFLICT); /* of a newer berth */
         (void)unlink(f->file);
         assert_int_equal(open_file(f, &file), -ERR_NOT_FOUND);
+}
+
+/* R: A5 A14 */
+static void a_backup_with_events_that_are_kept_apart_is_checked_as_well(void **state)
+{
+        struct fixture *f = *state;
+        struct store *file;
+        struct stat st;
+        fill(f);
+        back_up(f);
+        assert_int_equal(stat(f->file, &st), 0);
+        for (long at = 0; at < st.st_size; at += at < 400 ? 1 : 13) {
+                damage(f->file, at, 1 << (at % 8));
+                int r = open_file(f, &file);
+                if (r != -ERR_CORRUPT && r != -ERR_CONFLICT)
+                        fail_msg("byte %ld changed: %d", at, r);
+                damage(f->file, at, 1 << (at % 8));
+        }
+        OK(f, open_file(f, &file));
+        store_close(file);
 }
 
 /* R: A5 */
@@ -343,6 +382,7 @@ int main(void)
                 BOTH(a_backup_holds_everything_and_goes_into_either_store),
                 BOTH(a_moment_does_not_move_while_the_store_does),
                 BOTH(each_changed_byte_and_each_missing_end_is_found),
+                BOTH(a_backup_with_events_that_are_kept_apart_is_checked_as_well),
                 BOTH(a_restore_goes_only_where_nothing_is_or_keeps_it_aside),
                 cmocka_unit_test_setup_teardown(a_folder_that_is_not_there_is_named_with_what_to_do, setup_sqlite, teardown),
         };

@@ -7,6 +7,9 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "events.pb-c.h"
+#include "model/event.h"
+#include "model/pb.h"
 #include "store/etcd_testkit.h"
 #include "store/memory.h"
 #include "store/store.h"
@@ -651,14 +654,14 @@ static void prune_keeps_the_newest_and_what_follows_the_checkpoint(void **state)
         assert_int_equal(commit(f, 50, 10, "e", (struct store_record[]){ put("/c", "2"), removal("/a") }, 2), 0);
         checkpoint_is(f, 50, "/a=1 /b=1 ");
 
-        assert_int_equal(store_prune(f->s, 100, 1000, &f->err), 0);
+        assert_int_equal(store_prune(f->s, STORE_KEEP_LOG(100), 1000, NULL, &f->err), 0);
         assert_int_equal(first_event(f), 1);
-        assert_int_equal(store_prune(f->s, 40, 0, &f->err), 0);
-        assert_int_equal(store_prune(f->s, 40, 15, &f->err), 15);
+        assert_int_equal(store_prune(f->s, STORE_KEEP_LOG(40), 0, NULL, &f->err), 0);
+        assert_int_equal(store_prune(f->s, STORE_KEEP_LOG(40), 15, NULL, &f->err), 15);
         assert_int_equal(first_event(f), 16);
-        assert_int_equal(store_prune(f->s, 40, 15, &f->err), 5);
+        assert_int_equal(store_prune(f->s, STORE_KEEP_LOG(40), 15, NULL, &f->err), 5);
         assert_int_equal(first_event(f), 21);
-        assert_int_equal(store_prune(f->s, 40, 15, &f->err), 0);
+        assert_int_equal(store_prune(f->s, STORE_KEEP_LOG(40), 15, NULL, &f->err), 0);
         assert_int_equal(store_integrity(f->s, &f->err), 0);
         events_are(f, 57, false, "58:e58 59:e59 60:e60 ");
         events_are(f, 23, true, "22:e22 21:e21 ");
@@ -701,7 +704,7 @@ static void prune_takes_its_checkpoint_by_itself(void **state)
                 assert_int_equal(commit(f, head, 64, "e", &record, 1), 0);
         int64_t removed = 0, deadline_ns = clock_mono_ns() + 20000000000LL;
         while (removed < 540 && clock_mono_ns() < deadline_ns) {
-                int64_t n = store_prune(f->s, 100, 200, &f->err);
+                int64_t n = store_prune(f->s, STORE_KEEP_LOG(100), 200, NULL, &f->err);
                 assert_true(n >= 0 && n <= 200);
                 removed += n;
                 if (n == 0)
@@ -709,11 +712,11 @@ static void prune_takes_its_checkpoint_by_itself(void **state)
         }
         assert_int_equal(removed, 540);
         assert_int_equal(first_event(f), 541);
-        assert_int_equal(store_prune(f->s, 100, 200, &f->err), 0);
+        assert_int_equal(store_prune(f->s, STORE_KEEP_LOG(100), 200, NULL, &f->err), 0);
         checkpoint_is(f, 640, "/a=1 ");
         /* a few more events do not buy another copy of everything */
         assert_int_equal(commit(f, 640, 20, "e", NULL, 0), 0);
-        assert_true(store_prune(f->s, 100, 200, &f->err) >= 0);
+        assert_true(store_prune(f->s, STORE_KEEP_LOG(100), 200, NULL, &f->err) >= 0);
         checkpoint_is(f, 640, "/a=1 ");
 }
 
@@ -722,12 +725,323 @@ static void last_event_is_never_pruned(void **state)
         struct fixture *f = *state;
         assert_int_equal(commit(f, 0, 10, "e", NULL, 0), 0);
         assert_int_equal(store_checkpoint(f->s, &f->err), 0);
-        assert_int_equal(store_prune(f->s, 0, 1000, &f->err), 9);
-        assert_int_equal(store_prune(f->s, 0, 1000, &f->err), 0);
+        assert_int_equal(store_prune(f->s, STORE_KEEP_LOG(1), 1000, NULL, &f->err), 9);
+        assert_int_equal(store_prune(f->s, STORE_KEEP_LOG(1), 1000, NULL, &f->err), 0);
         assert_int_equal(first_event(f), 10);
         reopen(f);
         records_are(f, 10, "");
         assert_int_equal(commit(f, 9, 1, "e", NULL, 0), 0); /* S3 still works */
+}
+
+/* ---- classes of events ---- */
+
+#define EXEC PB__EVENT_TYPE__E__WorkloadExec
+#define STARTED PB__EVENT_TYPE__E__WorkloadStarted
+#define T0 INT64_C(1771286400000) /* when the first event happened; each comes a second after the one before */
+
+/* Real events this time: n after the head, those in `audits` (ended by 0) are of a class of
+ * their own. */
+static void commit_real(struct fixture *f, size_t n, const uint64_t *audits)
+{
+        struct arena a = ARENA_INIT;
+        for (uint64_t head = store_head(f->s), end = head + n; head < end;) {
+                struct store_event events[64];
+                size_t k = 0;
+                for (; k < ARRAY_LEN(events) && head + k < end; k++) {
+                        uint64_t seq = head + 1 + k;
+                        Pb__Event e = PB__EVENT__INIT;
+                        e.seq = seq;
+                        e.type = STARTED;
+                        for (const uint64_t *p = audits; p && *p; p++)
+                                if (*p == seq)
+                                        e.type = EXEC;
+                        e.timestamp = T0 + (int64_t)seq * 1000;
+                        e.workload_id = (char *)"w";
+                        events[k].seq = seq;
+                        events[k].data = pb_pack_arena(&a, &e.base, &events[k].len);
+                }
+                struct store_batch batch = { head, head + k, events, k, NULL, 0 };
+                int r = store_commit(f->s, &batch, &f->err);
+                if (r < 0)
+                        fail_msg("commit: %s", err_line(&f->err));
+                head += k;
+                arena_reset(&a);
+        }
+        arena_fini(&a);
+}
+
+static struct store_retention keeping(uint64_t log, uint64_t audit)
+{
+        return (struct store_retention){ .now_ms = T0 + INT64_C(1000000000),
+                                         .of = { [EVENT_LIFECYCLE].events = log, [EVENT_AUDIT].events = audit } };
+}
+
+/* Until there is nothing more to do; a checkpoint may be on its way. */
+static struct store_pruned prune_all(struct fixture *f, const struct store_retention *keep)
+{
+        struct store_pruned all = { 0 }, some;
+        int64_t n;
+        while ((n = store_prune(f->s, keep, 50, &some, &f->err)) > 0) {
+                assert_true(n <= 50);
+                all.left += some.left;
+                all.removed += some.removed;
+        }
+        if (n < 0)
+                fail_msg("prune: %s", err_line(&f->err));
+        return all;
+}
+
+static int print_seq(void *ctx, const struct store_event *e, struct err *err _unused_)
+{
+        struct event_peek p;
+        assert_true(event_peek(e->data, e->len, &p));
+        assert_int_equal(p.seq, e->seq); /* as it was given */
+        str_addf(ctx, "%llu%s ", (unsigned long long)e->seq, p.type == EXEC ? "!" : "");
+        return 0;
+}
+
+static void sequences_are(struct fixture *f, uint64_t since, bool backwards, const char *expected)
+{
+        _cleanup_(str_finip) struct str text = STR_INIT;
+        _cleanup_(store_reader_closep) struct store_reader *r = NULL;
+        assert_int_equal(store_reader_open(f->s, &r, &f->err), 0);
+        assert_int_equal(store_reader_events(r, since, backwards, print_seq, &text, &f->err), 0);
+        assert_string_equal(str_c(&text), expected);
+}
+
+/* R: A14 C29 */
+static void audit_events_outlive_a_flood_of_others(void **state)
+{
+        struct fixture *f = *state;
+        const uint64_t audits[] = { 5, 6, 90, 196, 0 };
+        struct store_retention keep = keeping(5, 100);
+        commit_real(f, 200, audits);
+        assert_int_equal(store_checkpoint(f->s, &f->err), 0);
+        struct store_pruned done = prune_all(f, &keep);
+        assert_int_equal(done.left, 195);
+        assert_int_equal(done.removed, 192);
+        assert_int_equal(store_stats(f->s).kept[EVENT_AUDIT], 3);
+        for (int i = 0; i < 2; i++) {
+                sequences_are(f, 0, false, "5! 6! 90! 196! 197 198 199 200 ");
+                sequences_are(f, 5, false, "6! 90! 196! 197 198 199 200 ");
+                sequences_are(f, 89, false, "90! 196! 197 198 199 200 ");
+                sequences_are(f, 198, false, "199 200 ");
+                sequences_are(f, 200, false, "");
+                sequences_are(f, 0, true, "200 199 198 197 196! 90! 6! 5! ");
+                sequences_are(f, 91, true, "90! 6! 5! ");
+                sequences_are(f, 6, true, "5! ");
+                sequences_are(f, 5, true, "");
+                assert_int_equal(first_event(f), 196);
+                assert_int_equal(store_integrity(f->s, &f->err), 0);
+                _cleanup_(store_reader_closep) struct store_reader *r = NULL;
+                _cleanup_(str_finip) struct str text = STR_INIT;
+                uint64_t at = 6;
+                assert_int_equal(store_reader_open(f->s, &r, &f->err), 0);
+                assert_int_equal(store_reader_event(r, 90, print_seq, &text, &f->err), 0);
+                assert_string_equal(str_c(&text), "90! ");
+                assert_int_equal(store_reader_event(r, 91, print_seq, &text, &f->err), -ERR_NOT_FOUND);
+                assert_int_equal(store_reader_events(r, 0, false, stop_at, &at, &f->err), 42);
+                assert_int_equal(store_reader_events(r, 0, true, fail_at, &at, &f->err), -ERR_CANCELLED);
+                store_reader_close(TAKE_PTR(r));
+                reopen(f);
+        }
+        commit_real(f, 200, NULL);
+        assert_int_equal(store_checkpoint(f->s, &f->err), 0);
+        assert_int_equal(prune_all(f, &keep).removed, 199); /* 196 to 395 without 196 */
+        sequences_are(f, 0, false, "5! 6! 90! 196! 396 397 398 399 400 ");
+        assert_int_equal(store_prune(f->s, &keep, 50, NULL, &f->err), 0);
+        assert_int_equal(store_integrity(f->s, &f->err), 0);
+}
+
+/* R: A14 C29 */
+static void a_class_loses_its_own_oldest_only(void **state)
+{
+        struct fixture *f = *state;
+        uint64_t audits[151] = { 0 };
+        for (size_t i = 0; i < 150; i++)
+                audits[i] = 2 * i + 1; /* every other one */
+        struct store_retention keep = keeping(10, 4);
+        commit_real(f, 300, audits);
+        assert_int_equal(store_checkpoint(f->s, &f->err), 0);
+        assert_int_equal(prune_all(f, &keep).removed, 286);
+        sequences_are(f, 0, false, "283! 285! 287! 289! 291! 292 293! 294 295! 296 297! 298 299! 300 ");
+        assert_int_equal(store_stats(f->s).kept[EVENT_AUDIT], 4);
+        reopen(f);
+        keep.of[EVENT_AUDIT].events = 2; /* counted anew */
+        assert_int_equal(prune_all(f, &keep).removed, 2);
+        sequences_are(f, 290, true, "289! 287! ");
+        assert_int_equal(store_stats(f->s).kept[EVENT_AUDIT], 2);
+        assert_int_equal(store_integrity(f->s, &f->err), 0);
+}
+
+/* Waits for a checkpoint that prune takes by itself. */
+static void prune_until_first_is(struct fixture *f, const struct store_retention *keep, uint64_t first)
+{
+        int64_t deadline_ns = clock_mono_ns() + 20000000000LL;
+        while (first_event(f) != first && clock_mono_ns() < deadline_ns) {
+                assert_true(store_prune(f->s, keep, 1000, NULL, &f->err) >= 0);
+                sched_yield();
+        }
+        assert_int_equal(first_event(f), first);
+}
+
+/* R: C29 */
+static void what_is_too_old_goes_by_its_class(void **state)
+{
+        struct fixture *f = *state;
+        const uint64_t audits[] = { 3, 40, 95, 0 };
+        commit_real(f, 100, audits);
+        struct store_retention keep = { .of = { [EVENT_LIFECYCLE].age_ms = 100000, [EVENT_AUDIT].age_ms = 1000000 } };
+        keep.now_ms = T0 + 101 * 1000;
+        assert_int_equal(store_prune(f->s, &keep, 1000, NULL, &f->err), 0); /* the first one is exactly that old */
+        assert_int_equal(store_prune_again_ms(&keep), 12500);
+        keep.now_ms = T0 + 191 * 1000;
+        prune_until_first_is(f, &keep, 91); /* without any other event: it takes a checkpoint for it */
+        sequences_are(f, 0, false, "3! 40! 91 92 93 94 95! 96 97 98 99 100 ");
+        keep.now_ms = T0 + 5000 * 1000;
+        prune_until_first_is(f, &keep, 100); /* the last one stays, whatever its age */
+        while (store_prune(f->s, &keep, 1000, NULL, &f->err) > 0)
+                ;
+        sequences_are(f, 0, false, "100 "); /* 95 was too old when it left */
+        assert_int_equal(store_prune(f->s, &keep, 1000, NULL, &f->err), 0);
+        assert_int_equal(store_integrity(f->s, &f->err), 0);
+}
+
+/* R: A14 */
+static void what_is_kept_apart_goes_at_its_age_without_any_commit(void **state)
+{
+        struct fixture *f = *state;
+        const uint64_t audits[] = { 3, 40, 0 };
+        commit_real(f, 100, audits);
+        assert_int_equal(store_checkpoint(f->s, &f->err), 0);
+        struct store_retention keep = keeping(10, 0);
+        keep.of[EVENT_AUDIT].age_ms = 1000000;
+        keep.now_ms = T0 + 900 * 1000;
+        assert_int_equal(prune_all(f, &keep).removed, 88);
+        sequences_are(f, 91, true, "40! 3! ");
+        keep.now_ms = T0 + 1030 * 1000;
+        assert_int_equal(prune_all(f, &keep).removed, 1);
+        sequences_are(f, 91, true, "40! ");
+        keep.now_ms += 20 * 1000; /* old enough, and not looked at yet: an eighth of its age has not passed */
+        assert_int_equal(prune_all(f, &keep).removed, 0);
+        keep.now_ms += 125 * 1000;
+        assert_int_equal(prune_all(f, &keep).removed, 1);
+        sequences_are(f, 91, true, "");
+}
+
+struct reading {
+        struct fixture *f;
+        const struct store_retention *keep;
+        uint64_t prune_at, last;
+        struct str audits;
+};
+
+static int prune_while_reading(void *ctx, const struct store_event *e, struct err *err)
+{
+        struct reading *r = ctx;
+        assert_true(e->seq > r->last);
+        r->last = e->seq;
+        if (event_class_of(event_type(e->data, e->len)) == EVENT_AUDIT)
+                print_seq(&r->audits, e, err);
+        if (e->seq == r->prune_at)
+                (void)prune_all(r->f, r->keep);
+        return 0;
+}
+
+/* R: C29 A14 (S7) */
+static void what_leaves_the_log_while_it_is_read_is_read_all_the_same(void **state)
+{
+        struct fixture *f = *state;
+        const uint64_t audits[] = { 5, 100, 101, 700, 1500, 1999, 0 };
+        struct store_retention keep = keeping(10, 100);
+        struct reading reading = { .f = f, .keep = &keep, .prune_at = 100 };
+        commit_real(f, 2000, audits);
+        assert_int_equal(store_checkpoint(f->s, &f->err), 0);
+        _cleanup_(store_reader_closep) struct store_reader *r = NULL;
+        assert_int_equal(store_reader_open(f->s, &r, &f->err), 0);
+        assert_int_equal(store_reader_events(r, 0, false, prune_while_reading, &reading, &f->err), 0);
+        assert_int_equal(reading.last, 2000);
+        assert_string_equal(str_c(&reading.audits), "5! 100! 101! 700! 1500! 1999! ");
+        assert_int_equal(first_event(f), 1991);
+        str_fini(&reading.audits);
+}
+
+/* More than a page of them, between others that go. */
+/* R: C29 A14 */
+static void random_prunes_agree_with_a_model(void **state)
+{
+        struct fixture *f = *state;
+        struct rng rng;
+        rng_seed(&rng, 5);
+        struct store_retention keep = keeping(100, 170);
+        ARRAY(uint64_t) audits = { 0 };
+        for (int round = 0; round < 12; round++) {
+                uint64_t batch[200], head = store_head(f->s);
+                size_t n = 50 + (size_t)rng_below(&rng, 140), k = 0;
+                for (uint64_t seq = head + 1; seq <= head + n; seq++)
+                        if (rng_chance(&rng, 400000)) {
+                                batch[k++] = seq;
+                                *array_push(&audits) = seq;
+                        }
+                batch[k] = 0;
+                commit_real(f, n, batch);
+                if (rng_chance(&rng, 700000))
+                        assert_int_equal(store_checkpoint(f->s, &f->err), 0);
+                if (rng_chance(&rng, 300000))
+                        reopen(f);
+                (void)prune_all(f, &keep);
+                assert_int_equal(store_integrity(f->s, &f->err), 0);
+                /* of the audits below the floor the newest 170, and then the log */
+                uint64_t first = first_event(f);
+                size_t below = 0;
+                while (below < audits.len && audits.at[below] < first)
+                        below++;
+                _cleanup_(str_finip) struct str forward = STR_INIT, text = STR_INIT;
+                for (size_t i = below > 170 ? below - 170 : 0; i < below; i++)
+                        str_addf(&forward, "%llu! ", (unsigned long long)audits.at[i]);
+                for (uint64_t seq = first, i = below; seq <= store_head(f->s); seq++) {
+                        bool audit = i < audits.len && audits.at[i] == seq;
+                        str_addf(&forward, "%llu%s ", (unsigned long long)seq, audit ? "!" : "");
+                        i += audit;
+                }
+                sequences_are(f, 0, false, str_c(&forward));
+        }
+        assert_true(store_stats(f->s).kept[EVENT_AUDIT] > 128);
+        array_fini(&audits);
+}
+
+/* R: A14 A10 */
+static void a_copy_has_what_is_kept_apart(void **state)
+{
+        struct fixture *f = *state, other = { .factory = f->factory };
+        const uint64_t audits[] = { 5, 6, 90, 196, 0 };
+        struct store_retention keep = keeping(5, 100);
+        commit_real(f, 199, audits);
+        assert_int_equal(store_checkpoint(f->s, &f->err), 0);
+        commit_real(f, 1, audits);
+        (void)prune_all(f, &keep);
+        struct memory_disk *disk = memory_disk_create();
+        struct store *middle = NULL;
+        assert_int_equal(memory_open(disk, &middle, &f->err), 0);
+        if (store_copy(f->s, middle, NULL, NULL, &f->err) < 0)
+                fail_msg("copy: %s", err_line(&f->err));
+        other.factory->make(&other);
+        assert_int_equal(other.factory->open(&other, &other.s, &other.err), 0);
+        if (store_copy(middle, other.s, NULL, NULL, &f->err) < 0)
+                fail_msg("copy back: %s", err_line(&f->err));
+        sequences_are(&other, 0, false, "5! 6! 90! 196! 197 198 199 200 ");
+        checkpoint_is(&other, 199, "");
+        assert_int_equal(first_event(&other), 196);
+        assert_int_equal(store_integrity(other.s, &f->err), 0);
+        reopen(&other);
+        keep.of[EVENT_AUDIT].events = 1;
+        assert_int_equal(prune_all(&other, &keep).removed, 2);
+        commit_real(&other, 1, NULL);
+        sequences_are(&other, 197, true, "196! 90! ");
+        store_close(other.s);
+        other.factory->clean(&other);
+        store_close(middle);
+        memory_disk_destroy(disk);
 }
 
 /* ---- opening ---- */
@@ -851,7 +1165,7 @@ static void random_batches_agree_with_a_model(void **state)
                 if (rng_chance(&rng, 50000))
                         assert_int_equal(store_checkpoint(f->s, &f->err), 0);
                 if (rng_chance(&rng, 100000))
-                        assert_true(store_prune(f->s, 20, 10, &f->err) >= 0);
+                        assert_true(store_prune(f->s, STORE_KEEP_LOG(20), 10, NULL, &f->err) >= 0);
         }
         _cleanup_(str_finip) struct str expected = STR_INIT;
         for (int k = 0; k < 40; k++)
@@ -869,7 +1183,7 @@ static void a_copy_is_the_same_store(void **state)
         assert_int_equal(commit(f, 0, 30, "e", (struct store_record[]){ put("/a", "1"), put("/b", "1"), put("/gone", "1") }, 3), 0);
         assert_int_equal(store_checkpoint(f->s, &f->err), 0);
         assert_int_equal(commit(f, 30, 20, "e", (struct store_record[]){ put("/b", "2"), removal("/gone"), put("/c", "2") }, 3), 0);
-        assert_int_equal(store_prune(f->s, 25, 10, &f->err), 10);
+        assert_int_equal(store_prune(f->s, STORE_KEEP_LOG(25), 10, NULL, &f->err), 10);
         struct memory_disk *disk = memory_disk_create();
         struct store *middle = NULL;
         assert_int_equal(memory_open(disk, &middle, &f->err), 0);
@@ -926,6 +1240,13 @@ static const struct {
         T(newer_checkpoint_replaces_the_older),
         T(prune_takes_its_checkpoint_by_itself),
         T(last_event_is_never_pruned),
+        T(audit_events_outlive_a_flood_of_others),
+        T(a_class_loses_its_own_oldest_only),
+        T(what_is_too_old_goes_by_its_class),
+        T(what_is_kept_apart_goes_at_its_age_without_any_commit),
+        T(what_leaves_the_log_while_it_is_read_is_read_all_the_same),
+        T(random_prunes_agree_with_a_model),
+        T(a_copy_has_what_is_kept_apart),
         T(newer_schema_is_refused_with_a_sentence),
         T(second_opener_is_refused_while_the_first_lives),
         SHARED(second_process_is_refused_while_the_first_lives),

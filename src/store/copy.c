@@ -1,6 +1,6 @@
 /* store/copy.c: one store into another, of whatever kind: events, records, checkpoint and head.
  *
- * In the order in which they came about, so that the copy keeps the promises of a store at its end: events up to the checkpoint, its records, the checkpoint itself, the events since,
+ * In the order in which they came about, so that the copy keeps the promises of a store at its end: what is kept apart, events of the log up to the checkpoint, its records, the checkpoint itself, the events since,
  * and then what the records became. Batches are as large as the target takes.
  */
 #include "base/arena.h"
@@ -12,6 +12,8 @@
 #include <string.h>
 
 #define TOLD_EVERY 10000
+#define KEPT_AT_ONCE 1000
+#define KEPT_BYTES (1u << 20)
 
 struct copying {
         struct store *to;
@@ -73,6 +75,27 @@ static int add_event(void *ctx, const struct store_event *e, struct err *err)
         return r;
 }
 
+static int flush_kept(struct copying *c, struct err *err)
+{
+        int r = store_keep_apart(c->to, c->events.at, c->events.len, err);
+        c->copied += c->events.len;
+        array_clear(&c->events);
+        arena_reset(&c->memory);
+        c->bytes = 0;
+        return r;
+}
+
+/* Below the log's floor, which is `until`. */
+static int add_kept(void *ctx, const struct store_event *e, struct err *err)
+{
+        struct copying *c = ctx;
+        if (e->seq >= c->until)
+                return 1;
+        *array_push(&c->events) = (struct store_event){ e->seq, copy_of(c, e->data, e->len), e->len };
+        c->bytes += e->len;
+        return c->events.len < KEPT_AT_ONCE && c->bytes < KEPT_BYTES ? 0 : flush_kept(c, err);
+}
+
 static int add_record(struct copying *c, const char *key, const void *data, size_t len, struct err *err)
 {
         int r = make_room(c, strlen(key) + len, err);
@@ -105,7 +128,12 @@ static int take_record(void *ctx, const struct store_record *record, struct err 
 static int copy_all(struct store *from, struct copying *c, struct store_reader *reader, struct err *err)
 {
         uint64_t checkpoint = 0, head = store_head(from), first = store_reader_first(reader);
-        int r = store_seed(c->to, first ? first - 1 : head, err);
+        c->until = first ? first : head + 1;
+        int r = store_reader_events(reader, 0, false, add_kept, c, err);
+        if (r >= 0)
+                r = flush_kept(c, err);
+        if (r == 0)
+                r = store_seed(c->to, first ? first - 1 : head, err);
         if (r < 0)
                 return r;
         /* The checkpoint's sequence comes with its records, which are put after the events before it: read it twice. */
@@ -119,7 +147,7 @@ static int copy_all(struct store *from, struct copying *c, struct store_reader *
         arena_fini(&nothing.memory);
         c->until = checkpoint;
         if (r == 0)
-                r = store_reader_events(reader, 0, false, add_event, c, err);
+                r = store_reader_events(reader, store_head(c->to), false, add_event, c, err);
         if (r >= 0)
                 r = flush(c, err);
         if (r == 0 && checkpoint) {

@@ -8,6 +8,7 @@
  *      <prefix>/meta/schema          schema, decimal
  *      <prefix>/meta/checkpoint...   see etcd_keep.c
  *      <prefix>/events/<20 digits>   one event, JSON
+ *      <prefix>/events/+<class>/...  events that left the log and are kept apart, likewise
  *      <prefix>/...                  records, JSON (etcd_codec.h)
  *
  * Several commits are under way at a time: etcd_chain.c.
@@ -46,6 +47,16 @@ char *etcd_key(const struct etcd_store *s, struct arena *a, const char *key)
 char *etcd_event_key(const struct etcd_store *s, struct arena *a, uint64_t seq)
 {
         return arena_printf(a, "%s/events/%0*llu", s->prefix, ETCD_SEQ_DIGITS, (unsigned long long)seq);
+}
+
+char *etcd_kept_key(const struct etcd_store *s, struct arena *a, enum event_class class, uint64_t seq)
+{
+        return arena_printf(a, "%s/events/+%s/%0*llu", s->prefix, event_class_name(class), ETCD_SEQ_DIGITS, (unsigned long long)seq);
+}
+
+char *etcd_kept_end(const struct etcd_store *s, struct arena *a, enum event_class class)
+{
+        return arena_printf(a, "%s/events/+%s0", s->prefix, event_class_name(class)); /* '0' comes after '/' */
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------------------------------------------- */
@@ -384,6 +395,7 @@ static int lead(struct store *base, const char *who, int64_t ttl_seconds, int64_
         struct etcd_store *s = etcd_self(base);
         int64_t lease, end_ns = clock_mono_ns() + wait_ms * 1000000;
         unlead(base);
+        store_kept_unknown(base);
         s->chain.unsure_head = 0;
         if (s->old_revision)
                 remove_own_key(s);
@@ -647,6 +659,9 @@ const struct store_ops etcd_ops = {
         .take_back = etcd_take_back,
         .seed = seed,
         .prune = etcd_prune,
+        .kept_put = etcd_kept_put,
+        .kept_count = etcd_kept_count,
+        .kept_remove = etcd_kept_remove,
         .checkpoint = etcd_checkpoint,
         .load_checkpoint = etcd_load_checkpoint,
         .integrity = etcd_integrity,
@@ -656,6 +671,7 @@ const struct store_ops etcd_ops = {
         .reader_event = etcd_reader_event,
         .reader_records = etcd_reader_records,
         .reader_first = etcd_reader_first,
+        .reader_kept = etcd_reader_kept,
         .lead = lead,
         .leads_until_ns = etcd_leads_until_ns,
         .lead_is_over = etcd_lead_is_over,

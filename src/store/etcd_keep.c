@@ -1,8 +1,8 @@
 /* store/etcd_keep.c: checkpoints of the state, letting old events go, and compaction.
  *
  * A checkpoint is all records as of one sequence, packed into chunks under <prefix>/meta/checkpoint-<slot>/<number>, each put in a transaction of its own
- * that compares the leadership. The last transaction names slot, chunks and sequence in <prefix>/meta/checkpoint; until then the one before stays valid. Events are removed
- * by ranges up to the checkpoint. etcd keeps every old value until it is compacted: berth asks for that itself, some minutes behind, so that nobody need configure it.
+ * that compares the leadership. The last transaction names slot, chunks and sequence in <prefix>/meta/checkpoint; until then the one before stays valid. Events leave the log
+ * by ranges up to the checkpoint, in one transaction with what is kept apart of them, a page at a time. etcd keeps every old value until it is compacted: berth asks for that itself, some minutes behind, so that nobody need configure it.
  *
  * A chunk is a row of (length of key, key, length of value, value), lengths as 4 bytes, least significant first; values as they are in etcd.
  */
@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define CHUNK_BYTES (256u << 10)
+#define REMOVE_MAX 1024 /* events in one transaction */
 #define COMPACT_EVERY_NS (60 * 1000000000LL)
 
 /* ---- the valid checkpoint ------------------------------------------------------------------------------------------------------------------ */
@@ -227,54 +228,151 @@ static int count_records(struct etcd_store *s, uint64_t *ret, struct err *err)
         return e;
 }
 
-int64_t etcd_prune(struct store *base, uint64_t keep_events, uint64_t max_remove, struct err *err)
+/* The oldest events of the log, and what is to become of them. */
+static int move_oldest(struct etcd_store *s, const struct store_retention *keep, uint64_t max_remove, struct arena *a,
+                       struct store_left *ret, struct err *err)
+{
+        struct etcd_ops o = { .arena = a, .cap = ETCD_TXN_OPS, .ops = arena_new_n(a, Etcd__RequestOp *, ETCD_TXN_OPS) };
+        struct store_left n = { 0 };
+        uint64_t first = 0, last = 0;
+        Etcd__RangeResponse *page = NULL;
+        int r = etcd_oldest_events(s, (int64_t)(max_remove < REMOVE_MAX ? max_remove : REMOVE_MAX), a, &page, err);
+        for (size_t i = 0; r == 0 && i < page->n_kvs && o.n < ETCD_TXN_OPS - 1 && o.values.len < CHUNK_BYTES; i++) {
+                const Etcd__KeyValue *kv = page->kvs[i];
+                struct store_event e = { 0 };
+                enum event_class class;
+                if (!etcd_seq_of(kv, &e.seq))
+                        continue;
+                etcd_decode(a, "/events/", kv->value.data, kv->value.len, &e.data, &e.len);
+                if (!store_leaves(keep, s->base.head, s->checkpoint_seq, &e, &class))
+                        break;
+                first = n.left++ ? first : e.seq;
+                last = e.seq;
+                if (class == EVENT_LIFECYCLE)
+                        continue;
+                etcd_ops_put(&o, etcd_kept_key(s, a, class, e.seq), kv->value.data, kv->value.len);
+                n.kept[class]++;
+        }
+        if (r == 0 && n.left) {
+                etcd_ops_delete(&o, etcd_event_key(s, a, first), etcd_event_key(s, a, last + 1));
+                r = led_txn(s, &o, a, err);
+        }
+        etcd_ops_fini(&o);
+        if (r == 0)
+                *ret = n;
+        return r;
+}
+
+int etcd_prune(struct store *base, const struct store_retention *keep, uint64_t max_remove, struct store_left *ret, struct err *err)
 {
         struct etcd_store *s = etcd_self(base);
         struct checkpoint c;
-        uint64_t head = base->head, records = 0, first = 0;
+        uint64_t records = 0;
         int r = s->checkpoint_known ? 0 : read_checkpoint(s, &c, err);
         etcd_compact_now_and_then(s);
-        if (r < 0)
-                return r;
-        if (store_prune_wants_checkpoint(head, s->checkpoint_seq, keep_events, 0)) {
+        if (r == 0 && store_wants_checkpoint(base, keep, s->checkpoint_seq, 0)) {
                 r = count_records(s, &records, err);
-                if (r == 0 && store_prune_wants_checkpoint(head, s->checkpoint_seq, keep_events, records))
+                if (r == 0 && store_wants_checkpoint(base, keep, s->checkpoint_seq, records))
                         r = etcd_checkpoint(base, err);
-                if (r < 0)
-                        return r;
         }
-        uint64_t limit = store_prune_limit(head, s->checkpoint_seq, keep_events);
-        if (limit == 0 || max_remove == 0)
-                return 0;
-        r = etcd_first_event(s, &first, err);
-        if (r < 0)
+        if (r < 0 || store_prune_limit(keep, base->head, s->checkpoint_seq) == 0)
                 return r;
-        if (first == 0 || first > limit)
-                return 0;
-        if (limit - first >= max_remove)
-                limit = first + max_remove - 1;
         struct arena a = ARENA_INIT;
-        struct etcd_ops o = { .arena = &a, .cap = 1, .ops = arena_new_n(&a, Etcd__RequestOp *, 1) };
-        etcd_ops_delete(&o, etcd_event_key(s, &a, first), etcd_event_key(s, &a, limit + 1));
-        r = led_txn(s, &o, &a, err);
-        etcd_ops_fini(&o);
+        r = move_oldest(s, keep, max_remove, &a, ret, err);
         arena_fini(&a);
-        return r < 0 ? r : (int64_t)(limit - first + 1);
+        return r;
+}
+
+/* ---- what is kept apart ---------------------------------------------------------------------- */
+
+int etcd_kept_put(struct store *base, const struct store_kept *events, size_t n, struct err *err)
+{
+        struct etcd_store *s = etcd_self(base);
+        struct arena a = ARENA_INIT, scratch = ARENA_INIT;
+        struct str value = STR_INIT;
+        int r = 0;
+        for (size_t i = 0; r == 0 && i < n;) {
+                struct etcd_ops o = { .arena = &a, .cap = ETCD_TXN_OPS, .ops = arena_new_n(&a, Etcd__RequestOp *, ETCD_TXN_OPS) };
+                for (; i < n && o.n < ETCD_TXN_OPS && o.values.len < CHUNK_BYTES; i++) {
+                        str_clear(&value);
+                        etcd_encode(&value, "/events/", events[i].event.data, events[i].event.len, &scratch);
+                        etcd_ops_put(&o, etcd_kept_key(s, &a, events[i].class, events[i].event.seq), str_c(&value), value.len);
+                }
+                r = led_txn(s, &o, &a, err);
+                etcd_ops_fini(&o);
+                arena_reset(&a);
+        }
+        str_fini(&value);
+        arena_fini(&scratch);
+        arena_fini(&a);
+        return r;
+}
+
+/* Of a class: how many there are, and the keys of the oldest `limit` of them (0: of none). */
+static int kept_keys(struct etcd_store *s, enum event_class class, uint64_t limit, struct arena *a, Etcd__RangeResponse **ret,
+                     struct err *err)
+{
+        Etcd__RangeRequest r = ETCD__RANGE_REQUEST__INIT;
+        ProtobufCMessage *m = NULL;
+        r.key = etcd_bytes(etcd_kept_key(s, a, class, 0));
+        r.range_end = etcd_bytes(etcd_kept_end(s, a, class));
+        r.count_only = limit == 0;
+        r.keys_only = limit > 0;
+        r.limit = (int64_t)limit;
+        int e = etcd_call(s->client, "/etcdserverpb.KV/Range", &r.base, &etcd__range_response__descriptor, ETCD_CALL_MS, a, &m, err);
+        *ret = (Etcd__RangeResponse *)m;
+        return e;
+}
+
+int etcd_kept_count(struct store *base, enum event_class class, uint64_t *ret, struct err *err)
+{
+        struct arena a = ARENA_INIT;
+        Etcd__RangeResponse *found;
+        int r = kept_keys(etcd_self(base), class, 0, &a, &found, err);
+        if (r == 0)
+                *ret = (uint64_t)found->count;
+        arena_fini(&a);
+        return r;
+}
+
+int64_t etcd_kept_remove(struct store *base, enum event_class class, uint64_t n, struct err *err)
+{
+        struct etcd_store *s = etcd_self(base);
+        struct arena a = ARENA_INIT;
+        Etcd__RangeResponse *found;
+        uint64_t last = 0;
+        int64_t removed = 0;
+        int r = kept_keys(s, class, n < REMOVE_MAX ? n : REMOVE_MAX, &a, &found, err);
+        if (r == 0 && found->n_kvs && etcd_seq_of(found->kvs[found->n_kvs - 1], &last)) {
+                struct etcd_ops o = { .arena = &a, .cap = 1, .ops = arena_new_n(&a, Etcd__RequestOp *, 1) };
+                etcd_ops_delete(&o, etcd_kept_key(s, &a, class, 0), etcd_kept_key(s, &a, class, last + 1));
+                r = led_txn(s, &o, &a, err);
+                removed = (int64_t)found->n_kvs;
+                etcd_ops_fini(&o);
+        }
+        arena_fini(&a);
+        return r < 0 ? r : removed;
 }
 
 struct looking {
-        uint64_t next;
+        uint64_t next, floor;
 };
 
 static int look_at(void *ctx, const struct store_event *e, struct err *err)
 {
         struct looking *l = ctx;
-        if (l->next && e->seq != l->next)
+        if (l->next && e->seq != l->next && e->seq > l->floor)
                 return err_set(err, ERR_CORRUPT, .msg = "the store lost events",
                                .detail = fmt("%llu follows %llu", (unsigned long long)e->seq, (unsigned long long)(l->next - 1)),
                                .hint = "restore a backup");
         l->next = e->seq + 1;
         return 0;
+}
+
+static int look_at_kept(void *ctx _unused_, const struct store_event *e, struct err *err)
+{
+        return err_set(err, ERR_CORRUPT, .msg = "an event that is kept apart is not older than the store's log",
+                       .detail = fmt("sequence %llu", (unsigned long long)e->seq), .hint = "restore a backup");
 }
 
 int etcd_integrity(struct store *base, struct err *err)
@@ -289,8 +387,11 @@ int etcd_integrity(struct store *base, struct err *err)
                 r = etcd_first_event(s, &first, err);
         if (r < 0)
                 return r;
+        l.floor = first;
         (void)etcd_reader_open(base, &reader, err);
-        r = etcd_reader_events(reader, 0, false, look_at, &l, err);
+        r = store_reader_events(reader, 0, false, look_at, &l, err);
+        for (int i = EVENT_LIFECYCLE + 1; r == 0 && i < EVENT_CLASSES; i++)
+                r = etcd_reader_kept(reader, (enum event_class)i, first ? first - 1 : base->head, false, 1, look_at_kept, NULL, err);
         etcd_reader_close(reader);
         if (r < 0)
                 return r;

@@ -225,22 +225,20 @@ void etcd_reader_close(struct store_reader *base)
         mem_free(base);
 }
 
-static bool seq_of(const struct etcd_store *s, const Etcd__KeyValue *kv, uint64_t *ret)
+bool etcd_seq_of(const Etcd__KeyValue *kv, uint64_t *ret)
 {
         char digits[ETCD_SEQ_DIGITS + 1];
-        size_t skip = strlen(s->prefix) + strlen("/events/");
-        if (kv->key.len != skip + ETCD_SEQ_DIGITS)
+        if (kv->key.len <= ETCD_SEQ_DIGITS || kv->key.data[kv->key.len - ETCD_SEQ_DIGITS - 1] != '/')
                 return false;
-        memcpy(digits, kv->key.data + skip, ETCD_SEQ_DIGITS);
+        memcpy(digits, kv->key.data + kv->key.len - ETCD_SEQ_DIGITS, ETCD_SEQ_DIGITS);
         digits[ETCD_SEQ_DIGITS] = 0;
         return str_parse_u64(digits, ret) == 0;
 }
 
-static int give_event(struct etcd_store *s, const Etcd__KeyValue *kv, struct arena *a, store_event_fn fn, void *ctx, uint64_t *seq,
-                      struct err *err)
+static int give_event(const Etcd__KeyValue *kv, struct arena *a, store_event_fn fn, void *ctx, uint64_t *seq, struct err *err)
 {
         struct store_event e = { 0 };
-        if (!seq_of(s, kv, &e.seq))
+        if (!etcd_seq_of(kv, &e.seq))
                 return 0;
         *seq = e.seq;
         etcd_decode(a, "/events/", kv->value.data, kv->value.len, &e.data, &e.len);
@@ -267,7 +265,7 @@ int etcd_reader_events(struct store_reader *base, uint64_t since, bool backwards
                         break;
                 more = page->more && page->n_kvs;
                 for (size_t i = 0; i < page->n_kvs && r == 0; i++)
-                        r = give_event(s, page->kvs[i], &a, fn, ctx, &since, err);
+                        r = give_event(page->kvs[i], &a, fn, ctx, &since, err);
                 arena_reset(&a);
         }
         arena_fini(&a);
@@ -281,7 +279,7 @@ int etcd_reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn
         const Etcd__KeyValue *kv;
         int r = etcd_get(s, etcd_event_key(s, &a, seq), NULL, &a, &kv, err);
         if (r == 0)
-                r = kv ? give_event(s, kv, &a, fn, ctx, &seq, err) : store_err_no_event(err, seq);
+                r = kv ? give_event(kv, &a, fn, ctx, &seq, err) : store_err_no_event(err, seq);
         arena_fini(&a);
         return r;
 }
@@ -316,6 +314,36 @@ int etcd_reader_records(struct store_reader *base, store_record_fn fn, void *ctx
         return r;
 }
 
+int etcd_reader_kept(struct store_reader *base, enum event_class class, uint64_t since, bool backwards, size_t max, store_event_fn fn,
+                     void *ctx, struct err *err)
+{
+        struct etcd_store *s = ((struct etcd_reader *)base)->s;
+        struct arena a = ARENA_INIT;
+        Etcd__RangeResponse *page;
+        int64_t now = 0;
+        uint64_t seq;
+        char *from = etcd_kept_key(s, &a, class, backwards ? 0 : since + 1);
+        char *end = backwards && since ? etcd_kept_key(s, &a, class, since) : etcd_kept_end(s, &a, class);
+        int r = etcd_range(s, from, strlen(from), end, strlen(end), (int64_t)max, backwards, &now, &a, &page, err);
+        for (size_t i = 0; r == 0 && i < page->n_kvs; i++)
+                r = give_event(page->kvs[i], &a, fn, ctx, &seq, err);
+        arena_fini(&a);
+        return r;
+}
+
+int etcd_oldest_events(struct etcd_store *s, int64_t max, struct arena *a, Etcd__RangeResponse **ret, struct err *err)
+{
+        int64_t now = 0, usual = s->oldest_page ? s->oldest_page : ETCD_PAGE;
+        struct pages pages = { .limit = max < usual ? max : usual, .answered = true };
+        struct segment g = { .end = etcd_key(s, a, "/events0") };
+        g.end_len = strlen(g.end);
+        g.from_len = (size_t)snprintf(g.from, sizeof(g.from), "%s", etcd_event_key(s, a, 0));
+        int r = page_read(s, &pages, &g, false, &now, a, ret, err);
+        if (r == 0)
+                s->oldest_page = pages.limit;
+        return r;
+}
+
 int etcd_first_event(struct etcd_store *s, uint64_t *ret_seq, struct err *err)
 {
         struct arena a = ARENA_INIT;
@@ -324,7 +352,7 @@ int etcd_first_event(struct etcd_store *s, uint64_t *ret_seq, struct err *err)
         char *from = etcd_event_key(s, &a, 0), *end = etcd_key(s, &a, "/events0");
         int r = etcd_range(s, from, strlen(from), end, strlen(end), 1, false, &now, &a, &page, err);
         *ret_seq = 0;
-        if (r == 0 && page->n_kvs && !seq_of(s, page->kvs[0], ret_seq))
+        if (r == 0 && page->n_kvs && !etcd_seq_of(page->kvs[0], ret_seq))
                 *ret_seq = 0;
         arena_fini(&a);
         return r;

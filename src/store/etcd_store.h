@@ -125,6 +125,7 @@ struct etcd_store {
         struct etcd_request *compaction; /* under way, or done */
         uint64_t checkpoint_seq;
         bool checkpoint_known;
+        int64_t oldest_page; /* how many events etcd_oldest_events() asks for */
 };
 
 /* Where our keys are, in order and apart from events: the whole prefix, or, without one, what berth writes itself: others may keep theirs in the same etcd, and those are neither read nor told,
@@ -138,6 +139,11 @@ ProtobufCBinaryData etcd_bytes(const char *text);
 /* prefix + key, in the arena. */
 char *etcd_key(const struct etcd_store *s, struct arena *a, const char *key);
 char *etcd_event_key(const struct etcd_store *s, struct arena *a, uint64_t seq);
+/* Events that are kept apart: below /events/, so that a restore of any berth removes them with
+ * the others, and before all digits, so that one that does not know them never comes across
+ * them. */
+char *etcd_kept_key(const struct etcd_store *s, struct arena *a, enum event_class class, uint64_t seq);
+char *etcd_kept_end(const struct etcd_store *s, struct arena *a, enum event_class class);
 
 /* One page of [from, end): kvs in key order (or backwards). revision 0: now, and *revision becomes that of the answer. */
 int etcd_range(struct etcd_store *s, const char *from, size_t from_len, const char *end, size_t end_len, int64_t limit, bool backwards,
@@ -216,13 +222,20 @@ void etcd_strange(struct store *base, store_strange_fn fn, void *ctx);
 
 /* etcd_keep.c */
 void etcd_compact_now_and_then(struct etcd_store *s);
-int64_t etcd_prune(struct store *base, uint64_t keep_events, uint64_t max_remove, struct err *err);
+int etcd_prune(struct store *base, const struct store_retention *keep, uint64_t max_remove, struct store_left *ret, struct err *err);
+int etcd_kept_put(struct store *base, const struct store_kept *events, size_t n, struct err *err);
+int etcd_kept_count(struct store *base, enum event_class class, uint64_t *ret, struct err *err);
+int64_t etcd_kept_remove(struct store *base, enum event_class class, uint64_t n, struct err *err);
 int etcd_checkpoint(struct store *base, struct err *err);
 int etcd_load_checkpoint(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_seq, struct err *err);
 int etcd_integrity(struct store *base, struct err *err);
 /* Calls fn for every stored value of a record (undecoded) at one revision; *ret_head is the head there. If it takes long a line in the log says this about once a second, and how far it is. */
 typedef int (*etcd_value_fn)(void *ctx, const char *key, const Etcd__KeyValue *kv, struct err *err);
 int etcd_each_record(struct etcd_store *s, const char *says_or_null, etcd_value_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
+/* One page of the log's oldest events, up to max of them, in the arena. */
+int etcd_oldest_events(struct etcd_store *s, int64_t max, struct arena *a, Etcd__RangeResponse **ret, struct err *err);
+/* The sequence at the end of an event's key. */
+bool etcd_seq_of(const Etcd__KeyValue *kv, uint64_t *ret);
 int etcd_first_event(struct etcd_store *s, uint64_t *ret_seq, struct err *err);
 
 /* etcd_restore.c */
@@ -241,5 +254,7 @@ int etcd_reader_events(struct store_reader *base, uint64_t since, bool backwards
 int etcd_reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn, void *ctx, struct err *err);
 int etcd_reader_records(struct store_reader *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
 uint64_t etcd_reader_first(struct store_reader *base);
+int etcd_reader_kept(struct store_reader *base, enum event_class class, uint64_t since, bool backwards, size_t max, store_event_fn fn,
+                     void *ctx, struct err *err);
 
 #endif

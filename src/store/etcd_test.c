@@ -552,6 +552,49 @@ static void how_many_may_be_under_way_is_checked(void **state)
         assert_int_equal(store_limits(f->s).in_flight, 4);
 }
 
+static int count_keys(const char *from, const char *end)
+{
+        _cleanup_(str_finip) struct str line = STR_INIT;
+        char text[32] = "";
+        str_addf(&line, "ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:%d get %s %s --keys-only | grep -c /", etcd.port, from, end);
+        FILE *p = popen(str_c(&line), "r");
+        assert_non_null(p);
+        assert_non_null(fgets(text, sizeof(text), p));
+        (void)pclose(p);
+        return atoi(text);
+}
+
+/* It reads events from /events/0... on, and records around /events/: what is kept apart is in
+ * neither, and what it removes before a restore has it all. */
+/* R: A10 A14 */
+static void a_berth_from_before_never_comes_across_what_is_kept_apart(void **state)
+{
+        struct fixture *f = *state;
+        char from[3][64], end[2][64];
+        for (uint64_t seq = 1; seq <= 40; seq++) {
+                struct store_event e = { seq, seq % 9 == 0 ? "\x10\x4a\x18\x01" : "\x10\x11\x18\x01", 4 };
+                assert_int_equal(store_commit(f->s, &(struct store_batch){ seq - 1, seq, &e, 1, NULL, 0 }, &f->err), 0);
+        }
+        assert_int_equal(store_checkpoint(f->s, &f->err), 0);
+        for (int64_t left = 34, n; left > 0; left -= n)
+                assert_true((n = store_prune(f->s, STORE_KEEP_LOG(6), 100, NULL, &f->err)) > 0);
+        snprintf(from[0], sizeof(from[0]), "%s/", f->prefix);
+        snprintf(from[1], sizeof(from[1]), "%s/events/", f->prefix);
+        snprintf(from[2], sizeof(from[2]), "%s/events/%020d", f->prefix, 0);
+        snprintf(end[0], sizeof(end[0]), "%s/events0", f->prefix);
+        snprintf(end[1], sizeof(end[1]), "%s0", f->prefix);
+        int records = count_keys(from[0], from[1]) + count_keys(end[0], end[1]);
+        assert_int_equal(count_keys(from[2], end[0]), 6);
+        assert_int_equal(count_keys(from[1], from[2]), 3);
+        assert_int_equal(count_keys(from[0], end[1]), records + 6 + 3);
+        store_close(f->s);
+        f->s = NULL;
+        struct store *to;
+        assert_int_equal(store_restore_open(fmt("etcd://127.0.0.1:%d%s", etcd.port, f->prefix), true, &to, &f->err), 0);
+        assert_int_equal(count_keys(from[1], end[0]), 0);
+        assert_int_equal(store_restore_done(to, NULL, &f->err), 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -567,6 +610,7 @@ int main(void)
                 T(many_records_of_all_sizes_are_read_back_whole),
                 T(a_load_that_takes_long_says_how_far_it_is),
                 T(how_many_may_be_under_way_is_checked),
+                T(a_berth_from_before_never_comes_across_what_is_kept_apart),
 #undef T
 #define T(name) cmocka_unit_test_setup_teardown(name, setup_default, teardown)
                 T(the_next_one_leaves_when_the_one_before_has_ended),

@@ -27,6 +27,12 @@ struct memory_record {
         struct memory_blob value;
 };
 
+struct memory_kept {
+        uint64_t seq;
+        enum event_class class;
+        struct memory_blob event;
+};
+
 struct memory_disk {
         pthread_mutex_t lock;
         bool open, away;
@@ -34,6 +40,7 @@ struct memory_disk {
         uint64_t head, first; /* first: sequence of events.at[skip] */
         ARRAY(struct memory_blob) events;
         size_t skip;
+        ARRAY(struct memory_kept) kept; /* events that left the log, of all classes, in order */
         ARRAY(struct memory_record) records;
         struct map by_key;
         uint64_t checkpoint_seq;
@@ -51,7 +58,7 @@ struct memory_store {
 struct memory_reader {
         struct store_reader base;
         struct memory_disk *disk;
-        struct str buf;
+        struct str buf, kept_buf; /* two: what is kept apart is read while an event of the log is being given */
 };
 
 static struct memory_store *self(struct store *s)
@@ -115,6 +122,9 @@ void memory_disk_destroy(struct memory_disk *d)
         for (size_t i = d->skip; i < d->events.len; i++)
                 mem_free(d->events.at[i].data);
         array_fini(&d->events);
+        for (size_t i = 0; i < d->kept.len; i++)
+                mem_free(d->kept.at[i].event.data);
+        array_fini(&d->kept);
         for (size_t i = 0; i < d->records.len; i++) {
                 mem_free(d->records.at[i].key);
                 mem_free(d->records.at[i].value.data);
@@ -369,18 +379,27 @@ static int load_checkpoint(struct store *base, store_record_fn fn, void *ctx, ui
         return 0;
 }
 
-static int64_t prune(struct store *base, uint64_t keep_events, uint64_t max_remove, struct err *err)
+static int prune(struct store *base, const struct store_retention *keep, uint64_t max_remove, struct store_left *ret, struct err *err)
 {
         struct memory_disk *d = self(base)->disk;
-        if (store_prune_wants_checkpoint(d->head, d->checkpoint_seq, keep_events, d->records.len)) {
+        if (store_wants_checkpoint(base, keep, d->checkpoint_seq, d->records.len)) {
                 int r = checkpoint(base, err);
                 if (r < 0)
                         return r;
         }
         pthread_mutex_lock(&d->lock);
-        uint64_t limit = store_prune_limit(d->head, d->checkpoint_seq, keep_events), n = 0;
-        for (; !d->away && n < max_remove && d->first <= limit; n++, d->first++, d->skip++)
-                mem_free(TAKE_PTR(d->events.at[d->skip].data));
+        for (; !d->away && ret->left < max_remove && d->first < d->head; ret->left++, d->first++, d->skip++) {
+                struct memory_blob *b = &d->events.at[d->skip];
+                enum event_class class;
+                if (!store_leaves(keep, d->head, d->checkpoint_seq, &(struct store_event){ d->first, b->data, b->len }, &class))
+                        break;
+                if (class == EVENT_LIFECYCLE)
+                        mem_free(b->data);
+                else
+                        *array_push(&d->kept) = (struct memory_kept){ d->first, class, *b };
+                b->data = NULL;
+                ret->kept[class] += class != EVENT_LIFECYCLE;
+        }
         if (d->skip > 1024 && d->skip > d->events.len / 2) {
                 memmove(d->events.at, d->events.at + d->skip, (d->events.len - d->skip) * sizeof(*d->events.at));
                 d->events.len -= d->skip;
@@ -388,7 +407,53 @@ static int64_t prune(struct store *base, uint64_t keep_events, uint64_t max_remo
         }
         bool away = d->away;
         pthread_mutex_unlock(&d->lock);
-        return away ? err_away(err) : (int64_t)n;
+        return away ? err_away(err) : 0;
+}
+
+/* ---- what is kept apart ---- */
+
+static int kept_put(struct store *base, const struct store_kept *events, size_t n, struct err *err)
+{
+        struct memory_disk *d = self(base)->disk;
+        if (is_away(d))
+                return err_away(err);
+        pthread_mutex_lock(&d->lock);
+        for (size_t i = 0; i < n; i++)
+                *array_push(&d->kept) =
+                    (struct memory_kept){ events[i].event.seq, events[i].class, blob_copy(events[i].event.data, events[i].event.len) };
+        pthread_mutex_unlock(&d->lock);
+        return 0;
+}
+
+static int kept_count(struct store *base, enum event_class class, uint64_t *ret, struct err *err)
+{
+        struct memory_disk *d = self(base)->disk;
+        if (is_away(d))
+                return err_away(err);
+        *ret = 0;
+        for (size_t i = 0; i < d->kept.len; i++)
+                *ret += d->kept.at[i].class == class;
+        return 0;
+}
+
+static int64_t kept_remove(struct store *base, enum event_class class, uint64_t n, struct err *err)
+{
+        struct memory_disk *d = self(base)->disk;
+        size_t left = 0;
+        uint64_t removed = 0;
+        if (is_away(d))
+                return err_away(err);
+        pthread_mutex_lock(&d->lock);
+        for (size_t i = 0; i < d->kept.len; i++) {
+                if (d->kept.at[i].class == class && removed < n) {
+                        mem_free(d->kept.at[i].event.data);
+                        removed++;
+                } else
+                        d->kept.at[left++] = d->kept.at[i];
+        }
+        d->kept.len = left;
+        pthread_mutex_unlock(&d->lock);
+        return (int64_t)removed;
 }
 
 static int integrity(struct store *base, struct err *err)
@@ -396,6 +461,8 @@ static int integrity(struct store *base, struct err *err)
         struct memory_disk *d = self(base)->disk;
         if (d->first + (d->events.len - d->skip) != d->head + 1 || d->checkpoint_seq + 1 < d->first)
                 return err_set(err, ERR_CORRUPT, .msg = "the store in memory lost events");
+        if (d->kept.len && d->kept.at[d->kept.len - 1].seq >= d->first)
+                return err_set(err, ERR_CORRUPT, .msg = "the store in memory keeps events apart that are in its log");
         return 0;
 }
 
@@ -414,6 +481,7 @@ static void reader_close(struct store_reader *base)
 {
         struct memory_reader *r = (struct memory_reader *)base;
         str_fini(&r->buf);
+        str_fini(&r->kept_buf);
         mem_free(r);
 }
 
@@ -471,6 +539,41 @@ static int reader_event(struct store_reader *base, uint64_t seq, store_event_fn 
         return fn(ctx, &e, err);
 }
 
+/* Copies the next one of this class after (or before) *at: 1; 0 if there is none. */
+static int fetch_kept(struct memory_reader *r, enum event_class class, bool backwards, uint64_t *at, struct err *err)
+{
+        struct memory_disk *d = r->disk;
+        const struct memory_kept *found = NULL;
+        pthread_mutex_lock(&d->lock);
+        bool away = d->away;
+        for (size_t i = 0; i < d->kept.len; i++) {
+                const struct memory_kept *k = &d->kept.at[i];
+                if (k->class != class || (backwards ? k->seq >= *at : k->seq <= *at))
+                        continue;
+                found = k;
+                if (!backwards)
+                        break;
+        }
+        if (found) {
+                *at = found->seq;
+                str_clear(&r->kept_buf);
+                str_add(&r->kept_buf, found->event.data, found->event.len);
+        }
+        pthread_mutex_unlock(&d->lock);
+        return away ? err_away(err) : found != NULL;
+}
+
+static int reader_kept(struct store_reader *base, enum event_class class, uint64_t since, bool backwards, size_t max, store_event_fn fn,
+                       void *ctx, struct err *err)
+{
+        struct memory_reader *r = (struct memory_reader *)base;
+        uint64_t at = backwards && since == 0 ? UINT64_MAX : since;
+        int found = 0, rc = 0;
+        for (size_t i = 0; i < max && rc == 0 && (found = fetch_kept(r, class, backwards, &at, err)) > 0; i++)
+                rc = fn(ctx, &(struct store_event){ at, str_c(&r->kept_buf), r->kept_buf.len }, err);
+        return found < 0 ? found : rc;
+}
+
 /* A copy under the lock: the store's own thread may commit while fn runs. */
 static int reader_records(struct store_reader *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
 {
@@ -513,6 +616,9 @@ const struct store_ops memory_ops = {
         .commit = commit,
         .seed = seed,
         .prune = prune,
+        .kept_put = kept_put,
+        .kept_count = kept_count,
+        .kept_remove = kept_remove,
         .checkpoint = checkpoint,
         .load_checkpoint = load_checkpoint,
         .integrity = integrity,
@@ -522,4 +628,5 @@ const struct store_ops memory_ops = {
         .reader_event = reader_event,
         .reader_records = reader_records,
         .reader_first = reader_first,
+        .reader_kept = reader_kept,
 };

@@ -81,7 +81,7 @@ static void away_fails_everything_until_it_is_back(void **state)
         assert_int_equal(commit(f, 1), -ERR_UNAVAILABLE);
         assert_int_equal(store_load(f->s, ignore_record, NULL, NULL, &f->err), -ERR_UNAVAILABLE);
         assert_int_equal(store_checkpoint(f->s, &f->err), -ERR_UNAVAILABLE);
-        assert_int_equal(store_prune(f->s, 1, 1, &f->err), -ERR_UNAVAILABLE);
+        assert_int_equal(store_prune(f->s, STORE_KEEP_LOG(1), 1, NULL, &f->err), -ERR_UNAVAILABLE);
         memory_set_away(f->disk, false);
         assert_int_equal(commit(f, 1), 0);
 }

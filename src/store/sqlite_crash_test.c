@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "events.pb-c.h"
 #include "store/lossy_vfs.h"
 #include "store/sqlite_store.h"
 #include "store/store.h"
@@ -31,7 +32,10 @@
 #define KEYS (4 * BATCH_MAX + 100)
 #define LARGE_BYTES 2400
 
-struct op { /* what an event says; a record's value is that event's sequence */
+#define AUDITED(seq) ((seq) % 50 == 7) /* kept for ever, whatever happens to the others */
+
+struct op {               /* what an event says; a record's value is that event's sequence */
+        uint8_t front[4]; /* of a packed event: type and time */
         uint64_t batch_end;
         uint32_t key;
         bool remove;
@@ -55,8 +59,9 @@ static int commit_random(struct store *s, struct rng *rng, uint64_t *head)
         uint32_t key = (uint32_t)rng_below(rng, KEYS);
         for (size_t i = 0; i < n; i++) {
                 key = (key + 1 + (uint32_t)rng_below(rng, 4)) % KEYS; /* BATCH_MAX steps of at most 4: never round to the same key */
-                ops[i].op = (struct op){ *head + n, key, rng_chance(rng, 300000) };
                 values[i] = *head + 1 + i;
+                uint8_t type = AUDITED(values[i]) ? PB__EVENT_TYPE__E__WorkloadExec : PB__EVENT_TYPE__E__WorkloadStarted;
+                ops[i].op = (struct op){ { 2 << 3, type, 3 << 3, 1 }, *head + n, key, rng_chance(rng, 300000) };
                 snprintf(keys[i], sizeof(keys[i]), "/k/%04u", key);
                 events[i] = (struct store_event){ values[i], &ops[i], is_large ? sizeof(ops[i]) : sizeof(ops[i].op) };
                 bool remove = ops[i].op.remove;
@@ -81,7 +86,7 @@ static void child_main(const char *path, uint64_t seed, int report_fd)
         for (;;) {
                 if (commit_random(s, &rng, &head) < 0 || write(report_fd, &head, sizeof(head)) != sizeof(head))
                         _exit(2);
-                if (rng_chance(&rng, 100000) && store_prune(s, 400, 300, NULL) < 0)
+                if (rng_chance(&rng, 100000) && store_prune(s, STORE_KEEP_LOG(400), 300, NULL, NULL) < 0)
                         _exit(3);
         }
 }
@@ -115,19 +120,31 @@ static int fold_event(void *ctx, const struct store_event *e, struct err *err _u
         return 0;
 }
 
+static int follow_audits(void *ctx, const struct store_event *e, struct err *err _unused_)
+{
+        uint64_t *next = ctx;
+        if (AUDITED(e->seq)) {
+                assert_int_equal(e->seq, *next);
+                *next += 50;
+        }
+        return 0;
+}
+
 static uint64_t check(const char *path, uint64_t acknowledged, int round)
 {
         struct store *s = NULL;
         struct store_reader *reader = NULL;
         struct err err = { 0 };
         struct fold records = { 0 }, folded = { 0 };
-        uint64_t head = 0;
+        uint64_t head = 0, audit = 7;
         if (store_open(path, false, &s, &err) < 0 || store_load(s, fold_record, &records, &head, &err) < 0 ||
             store_load_checkpoint(s, fold_record, &folded, &folded.at, &err) < 0 || store_integrity(s, &err) < 0 ||
-            store_reader_open(s, &reader, &err) < 0 || store_reader_events(reader, folded.at, false, fold_event, &folded, &err) < 0)
+            store_reader_open(s, &reader, &err) < 0 || store_reader_events(reader, folded.at, false, fold_event, &folded, &err) < 0 ||
+            store_reader_events(reader, 0, false, follow_audits, &audit, &err) < 0)
                 fail_msg("round %d: %s", round, err_line(&err));
         assert_true(head >= acknowledged);
         assert_int_equal(folded.at, head);
+        assert_true(audit > head); /* each one is there, in the log or apart from it. R: A14 */
         if (folded.batch_end)
                 assert_int_equal(folded.batch_end, head);
         assert_memory_equal(records.values, folded.values, sizeof(records.values));
@@ -213,7 +230,7 @@ static uint64_t run_until_dead(const char *url, struct rng *rng, uint64_t acknow
                 acknowledged = head;
                 look_at_log(url);
                 if (rng_chance(rng, 200000))
-                        store_prune(s, 400, 300, NULL);
+                        store_prune(s, STORE_KEEP_LOG(400), 300, NULL, NULL);
                 if (rng_chance(rng, 20000))
                         store_checkpoint(s, NULL);
         }

@@ -6,7 +6,8 @@
  * copy clears first. The thread holds the lock for a few milliseconds at a time and then stands aside for as long as it held it, so commits get their turn.
  *
  * Invariants:
- *   (1) Events after the valid checkpoint's sequence are never removed; nor is the event at that sequence, nor the last one.
+ *   (1) Events after the valid checkpoint's sequence never leave the log; nor does the event at that
+ *       sequence, nor the last one.
  *   (2) A checkpoint is valid only when all of its rows are durable.
  */
 #include "base/clock.h"
@@ -20,8 +21,9 @@
 #define CHUNK_ROWS 512
 #define CHUNK_BYTES (512u << 10)
 #define MAX_PAUSE_NS (5 * 1000000LL)
-/* What one prune removes at most, whatever was allowed: about 3 ms. */
+/* What one prune reads and removes at most, whatever was allowed: about 5 ms. */
 #define MAX_REMOVE 4096
+#define MAX_REMOVE_BYTES (1u << 20)
 
 static struct sqlite_store *self(struct store *s)
 {
@@ -242,42 +244,147 @@ int sqlite_checkpoint(struct store *base, struct err *err)
 
 /* ---- prune ---- */
 
-static int64_t remove_events(struct sqlite_store *s, uint64_t limit, uint64_t max_remove, struct err *err)
+/* What is decided while the oldest events are read. */
+struct leaving {
+        uint64_t first, last; /* of those that leave */
+        ARRAY(struct store_kept) kept;
+        struct store_left n;
+};
+
+static int read_leaving(struct sqlite_store *s, const struct store_retention *keep, uint64_t limit, uint64_t max, struct leaving *l,
+                        struct err *err)
 {
-        sqlite3_stmt *q = s->q[Q_EVENT_FIRST];
-        uint64_t first = sqlite3_step(q) == SQLITE_ROW ? (uint64_t)sqlite3_column_int64(q, 0) : 0;
-        sqlite3_reset(q);
-        if (first == 0 || first > limit || max_remove == 0)
-                return 0;
-        if (max_remove > MAX_REMOVE)
-                max_remove = MAX_REMOVE;
-        uint64_t last = limit - first >= max_remove ? first + max_remove - 1 : limit;
+        sqlite3_stmt *q = s->q[Q_EVENTS_OLDEST];
+        size_t bytes = 0;
+        int rc = SQLITE_DONE;
+        sqlite3_bind_int64(q, 1, (int64_t)limit);
+        sqlite3_bind_int64(q, 2, (int64_t)(max < MAX_REMOVE ? max : MAX_REMOVE));
+        while (bytes < MAX_REMOVE_BYTES && (rc = sqlite3_step(q)) == SQLITE_ROW) {
+                const void *data = sqlite3_column_blob(q, 1);
+                struct store_event e = { (uint64_t)sqlite3_column_int64(q, 0), data ? data : "", (size_t)sqlite3_column_bytes(q, 1) };
+                enum event_class class;
+                if (!store_leaves(keep, s->base.head, s->checkpoint_seq, &e, &class))
+                        break;
+                bytes += e.len;
+                if (!l->n.left++)
+                        l->first = e.seq;
+                l->last = e.seq;
+                if (class == EVENT_LIFECYCLE)
+                        continue;
+                *array_push(&l->kept) = (struct store_kept){ { e.seq, NULL, 0 }, class };
+                l->n.kept[class]++;
+        }
+        int reset_rc = sqlite3_reset(q);
+        return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : sqlite_err(s->db, reset_rc ? reset_rc : rc, "reading old events", err);
+}
+
+static const char kept_table[] = "CREATE TABLE IF NOT EXISTS kept(seq INTEGER PRIMARY KEY, class INTEGER NOT NULL, data BLOB NOT NULL);"
+                                 "CREATE INDEX IF NOT EXISTS kept_by_class ON kept(class, seq);";
+
+/* In a transaction. An event without data is still in the log. */
+static int put_kept(struct sqlite_store *s, const struct store_kept *events, size_t n, struct err *err)
+{
+        _cleanup_(sqlite_finalizep) sqlite3_stmt *move = NULL, *put = NULL;
+        int r = 0, rc = n && !s->has_kept ? sqlite3_exec(s->db, kept_table, NULL, NULL, NULL) : SQLITE_OK;
+        if (rc == SQLITE_OK && n) {
+                r = sqlite_prepare(s->db, "INSERT OR REPLACE INTO kept SELECT seq, ?2, data FROM events WHERE seq = ?1", &move, err);
+                if (r == 0)
+                        r = sqlite_prepare(s->db, "INSERT OR REPLACE INTO kept VALUES(?1, ?2, ?3)", &put, err);
+        }
+        for (size_t i = 0; r == 0 && rc == SQLITE_OK && i < n; i++) {
+                sqlite3_stmt *q = events[i].event.data ? put : move;
+                sqlite3_bind_int64(q, 1, (int64_t)events[i].event.seq);
+                sqlite3_bind_int(q, 2, events[i].class);
+                if (events[i].event.data)
+                        sqlite3_bind_blob64(q, 3, events[i].event.data, events[i].event.len, SQLITE_STATIC);
+                rc = sqlite3_step(q);
+                sqlite3_reset(q);
+                rc = rc == SQLITE_DONE ? SQLITE_OK : rc;
+        }
+        return rc == SQLITE_OK ? r : sqlite_err(s->db, rc, "keeping events apart", err);
+}
+
+static int move_leaving(struct sqlite_store *s, const struct leaving *l, struct err *err)
+{
         int r = sqlite_begin(s, err);
         if (r < 0)
                 return r;
-        sqlite3_bind_int64(s->q[Q_EVENT_REMOVE], 1, (int64_t)first);
-        sqlite3_bind_int64(s->q[Q_EVENT_REMOVE], 2, (int64_t)last);
-        r = sqlite_run(s, Q_EVENT_REMOVE, "removing old events", err);
-        int64_t n = sqlite3_changes(s->db);
+        r = put_kept(s, l->kept.at, l->kept.len, err);
+        if (r == 0) {
+                sqlite3_bind_int64(s->q[Q_EVENT_REMOVE], 1, (int64_t)l->first);
+                sqlite3_bind_int64(s->q[Q_EVENT_REMOVE], 2, (int64_t)l->last);
+                r = sqlite_run(s, Q_EVENT_REMOVE, "removing old events", err);
+        }
         r = finish(s, r, err);
-        return r < 0 ? r : n;
+        if (r == 0 && l->kept.len)
+                s->has_kept = true;
+        return r;
 }
 
-int64_t sqlite_prune(struct store *base, uint64_t keep_events, uint64_t max_remove, struct err *err)
+int sqlite_prune(struct store *base, const struct store_retention *keep, uint64_t max_remove, struct store_left *ret, struct err *err)
 {
         struct sqlite_store *s = self(base);
+        struct leaving l = { 0 };
         if (s->copier_started && s->copier_done)
                 copier_join(s);
         pthread_mutex_lock(&s->lock);
         uint64_t seq = s->checkpoint_seq, n_records = s->index_ready ? s->index.len : 0;
-        int64_t n = remove_events(s, store_prune_limit(base->head, seq, keep_events), max_remove, err);
+        uint64_t limit = store_prune_limit(keep, base->head, seq);
+        int r = limit ? read_leaving(s, keep, limit, max_remove, &l, err) : 0;
+        if (r == 0 && l.n.left)
+                r = move_leaving(s, &l, err);
         pthread_mutex_unlock(&s->lock);
-        if (n < 0)
-                return n;
-        if (!s->copier_started && store_prune_wants_checkpoint(base->head, seq, keep_events, n_records)) {
-                int r = copier_start(s, err);
-                if (r < 0)
-                        return r;
+        array_fini(&l.kept);
+        if (r < 0)
+                return r;
+        *ret = l.n;
+        return !s->copier_started && store_wants_checkpoint(base, keep, seq, n_records) ? copier_start(s, err) : 0;
+}
+
+/* ---- what is kept apart ---- */
+
+int sqlite_kept_put(struct store *base, const struct store_kept *events, size_t n, struct err *err)
+{
+        struct sqlite_store *s = self(base);
+        pthread_mutex_lock(&s->lock);
+        int r = sqlite_begin(s, err);
+        if (r == 0)
+                r = finish(s, put_kept(s, events, n, err), err);
+        if (r == 0)
+                s->has_kept = true;
+        pthread_mutex_unlock(&s->lock);
+        return r;
+}
+
+int sqlite_kept_count(struct store *base, enum event_class class, uint64_t *ret, struct err *err)
+{
+        struct sqlite_store *s = self(base);
+        int64_t n = 0;
+        pthread_mutex_lock(&s->lock);
+        int r = s->has_kept ? sqlite_number(s->db, fmt("SELECT count(*) FROM kept WHERE class = %d", class), 0, &n, err) : 0;
+        pthread_mutex_unlock(&s->lock);
+        *ret = (uint64_t)n;
+        return r;
+}
+
+int64_t sqlite_kept_remove(struct store *base, enum event_class class, uint64_t n, struct err *err)
+{
+        struct sqlite_store *s = self(base);
+        _cleanup_(sqlite_finalizep) sqlite3_stmt *q = NULL;
+        pthread_mutex_lock(&s->lock);
+        int r =
+            sqlite_prepare(s->db, "DELETE FROM kept WHERE seq IN (SELECT seq FROM kept WHERE class = ?1 ORDER BY seq LIMIT ?2)", &q, err);
+        if (r == 0)
+                r = sqlite_begin(s, err);
+        int64_t removed = 0;
+        if (r == 0) {
+                sqlite3_bind_int(q, 1, class);
+                sqlite3_bind_int64(q, 2, (int64_t)(n < MAX_REMOVE ? n : MAX_REMOVE));
+                int rc = sqlite3_step(q);
+                removed = sqlite3_changes(s->db);
+                sqlite3_reset(q);
+                r = finish(s, rc == SQLITE_DONE ? 0 : sqlite_err(s->db, rc, "removing events that were kept apart", err), err);
         }
-        return n;
+        pthread_mutex_unlock(&s->lock);
+        return r < 0 ? r : removed;
 }

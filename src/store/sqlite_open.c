@@ -63,6 +63,7 @@ static const char *const statements[_Q_MAX] = {
             "INSERT OR FAIL INTO events SELECT id, data FROM batch_rows", /* OR FAIL: no copies of pages for taking back half a statement; the whole transaction is */
         [Q_EVENT_GET] = "SELECT data FROM events WHERE seq = ?1",
         [Q_EVENT_FIRST] = "SELECT min(seq) FROM events",
+        [Q_EVENTS_OLDEST] = "SELECT seq, data FROM events WHERE seq <= ?1 ORDER BY seq LIMIT ?2",
         [Q_EVENT_REMOVE] = "DELETE FROM events WHERE seq BETWEEN ?1 AND ?2",
         [Q_RECORDS_PUT] = "INSERT OR FAIL INTO records SELECT id, key, data FROM batch_rows",
         [Q_RECORD_REPLACE] = "UPDATE records SET data = ?3 WHERE id = ?1 AND key = ?2",
@@ -153,6 +154,8 @@ static int read_state(struct sqlite_store *s, struct err *err)
                 r = sqlite_meta_get(s, "checkpoint_slot", -1, &slot, err);
         if (r == 0)
                 r = sqlite_number(s->db, "SELECT max(seq) FROM events", 0, &last, err);
+        if (r == 0)
+                r = sqlite_has_kept(s->db, &s->has_kept, err);
         if (r < 0)
                 return r;
         if (head < 0 || last != head || seq < 0 || seq > head || slot < -1 || slot > 1)
@@ -363,6 +366,9 @@ const struct store_ops sqlite_ops = {
         .commit = sqlite_commit,
         .seed = sqlite_seed,
         .prune = sqlite_prune,
+        .kept_put = sqlite_kept_put,
+        .kept_count = sqlite_kept_count,
+        .kept_remove = sqlite_kept_remove,
         .shrink = sqlite_shrink,
         .checkpoint = sqlite_checkpoint,
         .load_checkpoint = sqlite_load_checkpoint,
@@ -373,6 +379,7 @@ const struct store_ops sqlite_ops = {
         .reader_event = sqlite_reader_event,
         .reader_records = sqlite_reader_records,
         .reader_first = sqlite_reader_first,
+        .reader_kept = sqlite_reader_kept,
         .open_moment = open_moment,
         .restore_open = sqlite_restore_open,
         .restore_done = sqlite_restore_done,
@@ -390,4 +397,5 @@ const struct store_ops sqlite_moment_ops = {
         .reader_event = sqlite_reader_event,
         .reader_records = sqlite_reader_records,
         .reader_first = sqlite_reader_first,
+        .reader_kept = sqlite_reader_kept,
 };

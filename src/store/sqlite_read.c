@@ -286,7 +286,7 @@ int sqlite_integrity(struct store *base, struct err *err)
         struct sqlite_store *s = self(base);
         _cleanup_(rows_fini) struct rows rows = { 0 };
         _cleanup_(view_close) struct view v = { 0 };
-        int64_t head, first = 0, last = 0, count = 0, seq = 0;
+        int64_t head, first = 0, last = 0, count = 0, seq = 0, kept_first = 0, kept_last = 0;
         int r = view_open(s, &v, &head, err);
         if (r == 0)
                 r = integrity_pages(v.db, err);
@@ -298,6 +298,13 @@ int sqlite_integrity(struct store *base, struct err *err)
                 r = sqlite_number(v.db, "SELECT count(*) FROM events", 0, &count, err);
         if (r == 0)
                 r = sqlite_number(v.db, "SELECT value FROM meta WHERE key = 'checkpoint_seq'", 0, &seq, err);
+        bool has_kept = false;
+        if (r == 0)
+                r = sqlite_has_kept(v.db, &has_kept, err);
+        if (r == 0 && has_kept)
+                r = sqlite_number(v.db, "SELECT min(seq) FROM kept", 0, &kept_first, err);
+        if (r == 0 && has_kept)
+                r = sqlite_number(v.db, "SELECT max(seq) FROM kept", 0, &kept_last, err);
         if (r < 0)
                 return r;
         const char *facts = fmt("head %lld, %lld events from %lld to %lld, checkpoint at %lld", (long long)head, (long long)count,
@@ -310,6 +317,10 @@ int sqlite_integrity(struct store *base, struct err *err)
         if (seq > head || first > seq + 1)
                 return err_set(err, ERR_CORRUPT, .msg = "events since the store's checkpoint are missing", .detail = facts,
                                .hint = "restore a backup");
+        if (kept_first < 0 || kept_last > head || (count > 0 && kept_last >= first))
+                return err_set(err, ERR_CORRUPT, .msg = "events that are kept apart are not older than the store's log",
+                               .detail = fmt("from %lld to %lld; %s", (long long)kept_first, (long long)kept_last, facts),
+                               .hint = "restore a backup");
         return read_rows(v.db, "records", &rows, err);
 }
 
@@ -319,6 +330,7 @@ struct sqlite_reader {
         struct store_reader base;
         struct view v;
         sqlite3_stmt *forward, *backward, *one, *first;
+        sqlite3_stmt *kept_forward, *kept_backward; /* NULL: the table was not needed yet, or is not there */
 };
 
 static void reader_destroy(struct sqlite_reader *r)
@@ -327,6 +339,8 @@ static void reader_destroy(struct sqlite_reader *r)
         sqlite3_finalize(r->backward);
         sqlite3_finalize(r->one);
         sqlite3_finalize(r->first);
+        sqlite3_finalize(r->kept_forward);
+        sqlite3_finalize(r->kept_backward);
         view_close(&r->v);
         mem_free(r);
 }
@@ -421,6 +435,41 @@ int sqlite_reader_event(struct store_reader *base, uint64_t seq, store_event_fn 
         }
         sqlite3_reset(reader->one);
         return r;
+}
+
+int sqlite_has_kept(sqlite3 *db, bool *ret, struct err *err)
+{
+        int64_t n = 0;
+        int r = sqlite_number(db, "SELECT count(*) FROM sqlite_schema WHERE name = 'kept'", 0, &n, err);
+        *ret = n > 0;
+        return r;
+}
+
+int sqlite_reader_kept(struct store_reader *base, enum event_class class, uint64_t since, bool backwards, size_t max, store_event_fn fn,
+                       void *ctx, struct err *err)
+{
+        static const char *const sql[] = { "SELECT seq, data FROM kept WHERE class = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
+                                           "SELECT seq, data FROM kept WHERE class = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3" };
+        struct sqlite_reader *reader = (struct sqlite_reader *)base;
+        sqlite3_stmt **q = backwards ? &reader->kept_backward : &reader->kept_forward;
+        bool there = true;
+        int r = *q ? 0 : sqlite_has_kept(reader->v.db, &there, err), rc, stop = 0;
+        if (r == 0 && there && !*q)
+                r = sqlite_prepare(reader->v.db, sql[backwards], q, err);
+        if (r < 0 || !there)
+                return r;
+        sqlite3_bind_int(*q, 1, class);
+        sqlite3_bind_int64(*q, 2, backwards && since == 0 ? INT64_MAX : (int64_t)since);
+        sqlite3_bind_int64(*q, 3, (int64_t)max);
+        while ((rc = sqlite3_step(*q)) == SQLITE_ROW) {
+                struct store_event event = { .seq = (uint64_t)sqlite3_column_int64(*q, 0) };
+                event.data = column_data(*q, 1, &event.len);
+                stop = fn(ctx, &event, err);
+                if (stop != 0)
+                        break;
+        }
+        sqlite3_reset(*q);
+        return stop != 0 || rc == SQLITE_DONE ? stop : sqlite_err(reader->v.db, rc, "reading events that are kept apart", err);
 }
 
 uint64_t sqlite_reader_first(struct store_reader *base)

@@ -34,6 +34,7 @@ enum sqlite_statement {
         Q_EVENTS_PUT,
         Q_EVENT_GET,
         Q_EVENT_FIRST,
+        Q_EVENTS_OLDEST,
         Q_EVENT_REMOVE,
         Q_RECORDS_PUT,
         Q_RECORD_REPLACE,
@@ -67,6 +68,8 @@ struct sqlite_store {
         bool index_ready;
         int64_t next_id, data_version;
         ARRAY(struct index_change) changes;
+
+        bool has_kept; /* the table of events that are kept apart is there: it is made for the first of them */
 
         /* The last whole checkpoint; slot -1: none was ever taken. Changed under lock. */
         uint64_t checkpoint_seq;
@@ -123,11 +126,17 @@ int sqlite_reader_events(struct store_reader *base, uint64_t since, bool backwar
 int sqlite_reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn, void *ctx, struct err *err);
 int sqlite_reader_records(struct store_reader *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
 uint64_t sqlite_reader_first(struct store_reader *base);
+int sqlite_has_kept(sqlite3 *db, bool *ret, struct err *err); /* the table of events that are kept apart is there */
+int sqlite_reader_kept(struct store_reader *base, enum event_class class, uint64_t since, bool backwards, size_t max, store_event_fn fn,
+                       void *ctx, struct err *err);
 
 /* sqlite_keep.c */
 int sqlite_shrink(struct store *base, struct err *err);
 int sqlite_make_shrinkable(struct sqlite_store *s, struct err *err);
-int64_t sqlite_prune(struct store *base, uint64_t keep_events, uint64_t max_remove, struct err *err);
+int sqlite_prune(struct store *base, const struct store_retention *keep, uint64_t max_remove, struct store_left *ret, struct err *err);
+int sqlite_kept_put(struct store *base, const struct store_kept *events, size_t n, struct err *err);
+int sqlite_kept_count(struct store *base, enum event_class class, uint64_t *ret, struct err *err);
+int64_t sqlite_kept_remove(struct store *base, enum event_class class, uint64_t n, struct err *err);
 int sqlite_checkpoint(struct store *base, struct err *err);
 void sqlite_keep_stop(struct sqlite_store *s);
 

@@ -257,6 +257,58 @@ static void integrity_names_what_is_wrong(void **state)
         assert_int_equal(store_open(f->path, true, &s, &f->err), -ERR_CORRUPT);
 }
 
+static int64_t number(const char *path, const char *query)
+{
+        sqlite3 *db;
+        sqlite3_stmt *q;
+        assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+        assert_int_equal(sqlite3_prepare_v2(db, query, -1, &q, NULL), SQLITE_OK);
+        assert_int_equal(sqlite3_step(q), SQLITE_ROW);
+        int64_t n = sqlite3_column_int64(q, 0);
+        sqlite3_finalize(q);
+        sqlite3_close(db);
+        return n;
+}
+
+/* Events that are kept apart are in a table that it does not look at: the schema is the same,
+ * and its log has no gap. */
+/* R: A10 A14 */
+static void a_berth_from_before_finds_the_store_as_it_knows_it(void **state)
+{
+        struct fixture *f = *state;
+        struct store *s = open_it(f);
+        const char *tables = "SELECT count(*) FROM sqlite_schema WHERE type = 'table'";
+        for (uint64_t seq = 1; seq <= 40; seq++) {
+                struct store_event e = { seq, seq % 9 == 0 ? "\x10\x4a\x18\x01" : "\x10\x11\x18\x01", 4 };
+                assert_int_equal(store_commit(s, &(struct store_batch){ seq - 1, seq, &e, 1, NULL, 0 }, &f->err), 0);
+                if (seq == 7) {
+                        assert_int_equal(store_checkpoint(s, &f->err), 0);
+                        assert_int_equal(store_prune(s, STORE_KEEP_LOG(2), 100, NULL, &f->err), 5);
+                        assert_int_equal(number(f->path, tables), 5); /* nothing had to be kept yet */
+                }
+        }
+        assert_int_equal(store_checkpoint(s, &f->err), 0);
+        assert_int_equal(store_prune(s, STORE_KEEP_LOG(6), 100, NULL, &f->err), 29);
+        store_close(s);
+        assert_int_equal(number(f->path, "PRAGMA user_version"), 1);
+        assert_int_equal(number(f->path, tables), 6);
+        assert_int_equal(number(f->path, "SELECT count(*) FROM kept"), 3);
+        assert_int_equal(number(f->path, "SELECT min(seq) FROM events"), 35);
+        assert_int_equal(number(f->path, "SELECT max(seq) - min(seq) + 1 - count(*) FROM events"), 0);
+        /* and what it does to it: it prunes its log, and the other events stay */
+        sql(f->path, "DELETE FROM events WHERE seq < 38");
+        s = open_it(f);
+        assert_int_equal(store_integrity(s, &f->err), 0);
+        assert_int_equal(store_prune(s, STORE_KEEP_LOG(2), 100, NULL, &f->err), 1);
+        assert_int_equal(store_stats(s).kept[EVENT_AUDIT], 3);
+        store_close(s);
+        sql(f->path, "UPDATE kept SET seq = 39 WHERE seq = 9");
+        s = open_it(f);
+        assert_int_equal(store_integrity(s, &f->err), -ERR_CORRUPT);
+        assert_non_null(strstr(f->err.msg, "kept apart"));
+        store_close(s);
+}
+
 /* Somebody edits the file with the sqlite3 shell while the server runs: rows are found again, none is written twice. */
 static void foreign_writes_are_noticed(void **state)
 {
@@ -416,7 +468,8 @@ static void checkpoint_beside_commits_is_of_one_moment(void **state)
                         fail_msg("commit: %s", err_line(&f->err));
                 head++;
                 if (head % 8 == 0)
-                        assert_true(store_prune(s, 2, 100, &f->err) >= 0); /* wants a checkpoint only once in 200 events */
+                        assert_true(store_prune(s, STORE_KEEP_LOG(2), 100, NULL, &f->err) >=
+                                    0); /* wants a checkpoint only once in 200 events */
                 if (head % 250 == 0) {
                         sched_yield();
                         uint64_t moment = 0;
@@ -451,12 +504,12 @@ static void close_gives_up_a_checkpoint_half_way(void **state)
                 assert_int_equal(store_commit(s, &(struct store_batch){ head, head + 1000, events, 1000, records, 1000 }, &f->err), 0);
                 head += 1000;
         }
-        assert_true(store_prune(s, 1, 1, &f->err) >= 0); /* not worth it yet: 8,000 events for 8,001 records */
+        assert_true(store_prune(s, STORE_KEEP_LOG(1), 1, NULL, &f->err) >= 0); /* not worth it yet: 8,000 events for 8,001 records */
         assert_int_equal(commit(s, head++, 10, NULL), 0);
         assert_int_equal(commit(s, head++, 10, NULL), 0);
         assert_int_equal(commit(s, head++, 10, NULL), 0);
         assert_int_equal(commit(s, head++, 10, NULL), 0);
-        assert_true(store_prune(s, 1, 1, &f->err) >= 0);
+        assert_true(store_prune(s, STORE_KEEP_LOG(1), 1, NULL, &f->err) >= 0);
         store_close(s);
         s = open_it(f);
         assert_int_equal(store_load_checkpoint(s, count, &n, &seq, &f->err), 0);
@@ -559,6 +612,7 @@ int main(void)
                 cmocka_unit_test_setup_teardown(other_files_are_refused_and_left_alone, setup, teardown),
                 cmocka_unit_test_setup_teardown(damage_is_reported_as_such, setup, teardown),
                 cmocka_unit_test_setup_teardown(integrity_names_what_is_wrong, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_berth_from_before_finds_the_store_as_it_knows_it, setup, teardown),
                 cmocka_unit_test_setup_teardown(foreign_writes_are_noticed, setup, teardown),
                 cmocka_unit_test_setup_teardown(database_held_by_another_program_is_waited_for_and_then_reported, setup, teardown),
                 cmocka_unit_test_setup_teardown(failed_write_is_reported_and_the_batch_can_be_sent_again, setup, teardown),

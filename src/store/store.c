@@ -71,6 +71,7 @@ int store_restore_open(const char *url, bool force, struct store **ret_store, st
 
 static void scratch_free(struct store *s)
 {
+        store_reader_close(TAKE_PTR(s->reader));
         mem_free(s->hashes);
         mem_free(s->slots);
         s->hashes = NULL;
@@ -99,9 +100,12 @@ struct store_limits store_limits(const struct store *s)
 
 struct store_stats store_stats(struct store *s)
 {
-        return (struct store_stats){
+        struct store_stats stats = {
                 .commits = s->commits, .events = s->events, .records = s->records, .bytes = s->bytes, .last_commit_us = s->last_commit_us
         };
+        for (int i = 0; i < EVENT_CLASSES; i++)
+                stats.kept[i] = s->kept[i] - 1;
+        return stats;
 }
 
 uint64_t store_head(struct store *s)
@@ -226,7 +230,7 @@ void store_remember_end(struct store *s, uint64_t head)
 
 /* ---- commit ---- */
 
-static int only_read(struct err *err)
+int store_err_only_read(struct err *err)
 {
         return err_set(err, ERR_CONFLICT, .msg = "this store is only read", .hint = "nothing was changed");
 }
@@ -305,7 +309,7 @@ static int check_batch(struct store *s, const struct store_batch *batch, size_t 
 {
         size_t ops = batch->n_events + batch->n_records;
         if (!s->ops->commit && !s->ops->submit)
-                return only_read(err);
+                return store_err_only_read(err);
         if (ops > s->limits.max_ops)
                 return err_set(err, ERR_LIMIT, .msg = "a batch is too large for the store",
                                .detail = fmt("%zu operations, the limit is %zu", ops, s->limits.max_ops));
@@ -417,16 +421,10 @@ int store_commit(struct store *s, const struct store_batch *batch, struct err *e
 int store_seed(struct store *s, uint64_t head, struct err *err)
 {
         if (!s->ops->seed)
-                return only_read(err);
+                return store_err_only_read(err);
         if (s->head != 0 || head > INT64_MAX)
-                return err_set(err, ERR_CONFLICT, .msg = "the store is not empty",
-                               .detail = fmt("its head is %llu", (unsigned long long)s->head), .hint = "copy into a new one");
+                return store_err_in_use(err, s->head);
         return head ? s->ops->seed(s, head, err) : 0;
-}
-
-int64_t store_prune(struct store *s, uint64_t keep_events, uint64_t max_remove, struct err *err)
-{
-        return !s->ops->prune ? only_read(err) : s->ops->prune(s, keep_events, max_remove, err);
 }
 
 int store_shrink(struct store *s, struct err *err)
@@ -436,7 +434,7 @@ int store_shrink(struct store *s, struct err *err)
 
 int store_checkpoint(struct store *s, struct err *err)
 {
-        return !s->ops->checkpoint ? only_read(err) : s->ops->checkpoint(s, err);
+        return !s->ops->checkpoint ? store_err_only_read(err) : s->ops->checkpoint(s, err);
 }
 
 int store_load_checkpoint(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_seq, struct err *err)
@@ -460,20 +458,6 @@ void store_reader_close(struct store_reader *r)
                 r->ops->reader_close(r);
 }
 
-int store_reader_events(struct store_reader *r, uint64_t since, bool backwards, store_event_fn fn, void *ctx, struct err *err)
-{
-        if (since > INT64_MAX) /* sequences fit into 63 bits: beyond them is the end */
-                since = INT64_MAX;
-        return r->ops->reader_events(r, since, backwards, fn, ctx, err);
-}
-
-int store_reader_event(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx, struct err *err)
-{
-        if (seq == 0 || seq > INT64_MAX)
-                return store_err_no_event(err, seq);
-        return r->ops->reader_event(r, seq, fn, ctx, err);
-}
-
 int store_reader_records(struct store_reader *r, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
 {
         return r->ops->reader_records(r, fn, ctx, ret_head, err);
@@ -491,6 +475,12 @@ int store_err_conflict(struct err *err, uint64_t expected, uint64_t head)
         return err_set(err, ERR_CONFLICT, .msg = "the store's head is not where it was left",
                        .detail = fmt("expected %llu, found %llu", (unsigned long long)expected, (unsigned long long)head),
                        .hint = "another process wrote to the store; load it again");
+}
+
+int store_err_in_use(struct err *err, uint64_t head)
+{
+        return err_set(err, ERR_CONFLICT, .msg = "the store is not empty", .detail = fmt("its head is %llu", (unsigned long long)head),
+                       .hint = "copy into a new one");
 }
 
 int store_err_newer(struct err *err, int schema)
@@ -511,23 +501,4 @@ int store_err_no_event(struct err *err, uint64_t seq)
 {
         return err_set(err, ERR_NOT_FOUND, .msg = "no such event", .detail = fmt("sequence %llu", (unsigned long long)seq),
                        .hint = "it may have been removed by retention");
-}
-
-uint64_t store_prune_limit(uint64_t head, uint64_t checkpoint_seq, uint64_t keep_events)
-{
-        if (keep_events == 0)
-                keep_events = 1;
-        if (checkpoint_seq <= 1 || head <= keep_events)
-                return 0;
-        uint64_t by_count = head - keep_events;
-        return by_count < checkpoint_seq ? by_count : checkpoint_seq - 1;
-}
-
-bool store_prune_wants_checkpoint(uint64_t head, uint64_t checkpoint_seq, uint64_t keep_events, uint64_t n_records)
-{
-        uint64_t now = store_prune_limit(head, checkpoint_seq, keep_events), then = store_prune_limit(head, head, keep_events);
-        if (then <= now)
-                return false;
-        uint64_t gain = then - now;
-        return gain >= keep_events / 2 && gain >= n_records;
 }

@@ -1,7 +1,14 @@
 /* store/store.h: where events and records are kept for good.
  *
- * A store holds events in one total order (by sequence, from 1, without gaps above the pruned prefix), records by key, and the head:
- * the sequence of the last event. One commit appends events and puts or removes records, atomically, if the head is the expected one.
+ * A store holds events in one total order (by sequence, from 1), records by key, and the head:
+ * the sequence of the last event. One commit appends events and puts or removes records,
+ * atomically, if the head is the expected one.
+ *
+ * The newest events are the log: from its first one, the floor, up to the head, without a gap.
+ * Whoever folds or follows needs only that. What has left the log (store_prune()) is gone, or
+ * kept apart if its class (model/event.h) has a retention of its own: below the floor events are
+ * therefore sparse. A berth from before that knows nothing of what is kept apart, and has a log
+ * as it knows it.
  *
  * Invariants, which the conformance suite proves of every store:
  *   (S1) After store_commit() has returned 0 the batch is durable: it survives power loss.
@@ -11,6 +18,8 @@
  *   (S4) Events come back by sequence, exactly as they were given.
  *   (S5) A second process that opens the same store for writing is refused.
  *   (S6) Batches that are under way together settle in the order in which they were submitted, and one is in the store only if all before it are.
+ *   (S7) Readers see the log and what is kept apart as one row, also while events leave the log: none
+ *        twice, none left out.
  *
  * Threads: one thread opens, loads and commits (the store thread). A reader has a handle of its own and may live on another thread.
  * Keys are like "/workloads/hello"; values are packed protobuf. See design notes in store/README.md.
@@ -21,6 +30,7 @@
 #include "base/commit.h"
 #include "base/err.h"
 #include "base/macros.h"
+#include "model/event.h"
 
 #define STORE_SCHEMA 1
 
@@ -43,6 +53,7 @@ struct store_limits {
 struct store_stats {
         uint64_t commits, events, records, bytes;
         int64_t last_commit_us;
+        int64_t kept[EVENT_CLASSES]; /* events that are kept apart; -1: not known before store_prune() has looked */
 };
 
 /* url: "sqlite:/path/file.db", a bare path (the same), "etcd://host:2379,host:2379[/prefix][?ca=FILE&cert=FILE&key=FILE&user=NAME&password-file=FILE&in-flight=N]", or
@@ -146,7 +157,8 @@ int store_settle(struct store *s, int64_t wait_ms, struct err *err);
 size_t store_in_flight(const struct store *s);
 void store_on_settled(struct store *s, void (*fn)(void *ctx), void *ctx);
 
-/* Only on a store without events: the next event is head + 1. For copies of stores whose first events were pruned. */
+/* Only on a store whose log is empty: the next event is head + 1. For copies of stores whose log
+ * does not begin with 1. */
 int store_seed(struct store *s, uint64_t head, struct err *err);
 /* Everything in `from` (events, records, checkpoint, head) into the empty store `to`, of whatever kind. progress (may be NULL) is called now and then with how many events and
  * records were copied. Interrupted, `to` is no store to start a server on; remove it and copy again. */
@@ -171,21 +183,54 @@ const struct backup_facts *store_backup_facts(const struct store *s);
 int store_restore_open(const char *url, bool force, struct store **ret_store, struct err *err);
 int store_restore_done(struct store *s, char **ret_aside, struct err *err); /* closes it, whatever happens */
 
-/* Take a checkpoint (sequence, copy of all records) and remove events that are older than both it and the newest keep_events. At most
- * max_remove events per call, so that commits are not held up; returns how many were removed, or < 0. Call it again while it returns > 0; 0: nothing to
- * do now. The checkpoint is taken in the background and only when it is worth it (it lets at least keep_events / 2 events go, and no fewer than there are
- * records to copy), so the first call may return 0 and a later one remove: calling every few seconds is cheap and, with nothing new, writes nothing.
- * The newest event always stays. store_checkpoint() takes one now and waits for it. */
-int64_t store_prune(struct store *s, uint64_t keep_events, uint64_t max_remove, struct err *err);
+/* ---- retention ---- */
+
+struct store_keep {
+        uint64_t events; /* the newest; 0: any number */
+        int64_t age_ms;  /* none that is older; 0: of any age */
+};
+struct store_retention {
+        int64_t now_ms; /* by the clock that events are stamped with */
+        /* EVENT_LIFECYCLE is the log, events of all classes: how many it has, how old they may
+         * be. The others: what is kept apart of their class beyond the log. */
+        struct store_keep of[EVENT_CLASSES];
+};
+/* The newest n in the log, and everything that is kept apart. */
+#define STORE_KEEP_LOG(n) (&(const struct store_retention){ .of[EVENT_LIFECYCLE].events = (n) })
+
+struct store_pruned {
+        uint64_t left;    /* events that left the log */
+        uint64_t removed; /* events that are gone: from the log, or from what was kept apart */
+};
+/* Lets events go that retention does not ask for. From the log only those before the checkpoint
+ * (a sequence, and a copy of all records as of it): a new one is taken in the background, when
+ * it is worth it, that is, when it lets at least half as many events go as the log may have, and
+ * no fewer than there are records to copy; for events that are too old, every age / 8 (a day at
+ * the most). So the first call may do nothing and a later one something: calling every few
+ * seconds is cheap and, with nothing new, writes nothing. The newest event always stays.
+ *
+ * Returns how many events left the log or were removed, max_remove at the most, so that commits
+ * are not held up; call it again while that is more than 0. 0: nothing to do now. ret_or_null:
+ * which of the two they did; what was kept apart has left and is not removed. */
+int64_t store_prune(struct store *s, const struct store_retention *keep, uint64_t max_remove, struct store_pruned *ret_or_null,
+                    struct err *err);
+/* How long nothing becomes too old that is not already: whoever has nothing else to do calls
+ * store_prune() again then. 0: nothing ever. */
+int64_t store_prune_again_ms(const struct store_retention *keep);
+/* Copies only: events below the floor that is to be, in order, each by its class. Before
+ * store_seed(). */
+int store_keep_apart(struct store *s, const struct store_event *events, size_t n, struct err *err);
 /* Gives space that is not used any more back to the file system, a few milliseconds' worth per call, once a third of the store is unused; 1: there is more
  * to do, 0: nothing to do now (and nothing was written), or < 0. */
 int store_shrink(struct store *s, struct err *err);
-int store_checkpoint(struct store *s, struct err *err);
+int store_checkpoint(struct store *s, struct err *err); /* takes one now and waits for it */
 /* The newest checkpoint's records and its sequence (0 and no records if none was ever taken and no event was pruned). */
 int store_load_checkpoint(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_seq, struct err *err);
 
-/* Is the store sound in itself: the file's structure, no gap between events, head = last event, no key twice, and events since the checkpoint
- * complete, so that records = fold(checkpoint, events since) can be checked by the caller (`berth fsck`). Reads everything. -ERR_CORRUPT says what. */
+/* Is the store sound in itself: the file's structure, no gap in the log, what is kept apart
+ * below its floor, head = last event, no key twice, and events since the checkpoint complete, so
+ * that records = fold(checkpoint, events since) can be checked by the caller (`berth fsck`).
+ * Reads everything. -ERR_CORRUPT says what. */
 int store_integrity(struct store *s, struct err *err);
 
 int store_reader_open(struct store *s, struct store_reader **ret_reader,
@@ -203,6 +248,6 @@ int store_reader_events(struct store_reader *r, uint64_t since, bool backwards, 
 int store_reader_event(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx, struct err *err); /* -ERR_NOT_FOUND */
 /* All records as they are committed, of one moment, in any order, and the head of that moment. */
 int store_reader_records(struct store_reader *r, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
-uint64_t store_reader_first(struct store_reader *r); /* smallest sequence still kept; 0: none */
+uint64_t store_reader_first(struct store_reader *r); /* the log's floor; 0: there is no event */
 
 #endif

@@ -11,7 +11,18 @@
 
 #define STORE_MAX_KEY_BYTES 1024
 
-/* commit, seed, prune and checkpoint are NULL in a store that is only read. */
+/* One that is kept apart; never of EVENT_LIFECYCLE. */
+struct store_kept {
+        struct store_event event;
+        enum event_class class;
+};
+
+/* What a prune did. */
+struct store_left {
+        uint64_t left, kept[EVENT_CLASSES];
+};
+
+/* commit, seed, prune, kept_put and checkpoint are NULL in a store that is only read. */
 struct store_ops {
         const char *scheme; /* what stands before the colon of an url */
 
@@ -26,7 +37,13 @@ struct store_ops {
         int (*settle)(struct store *s, int64_t wait_ms, struct err *err);
         void (*take_back)(struct store *s);
         int (*seed)(struct store *s, uint64_t head, struct err *err); /* called only while head is 0 */
-        int64_t (*prune)(struct store *s, uint64_t keep_events, uint64_t max_remove, struct err *err);
+        /* The oldest events of the log leave it, as far as store_leaves() says, in one
+         * transaction with what is kept apart of them; asks store_wants_checkpoint() as well.
+         * ret: how many left, and how many of them were kept apart. */
+        int (*prune)(struct store *s, const struct store_retention *keep, uint64_t max_remove, struct store_left *ret, struct err *err);
+        int (*kept_put)(struct store *s, const struct store_kept *events, size_t n, struct err *err);
+        int (*kept_count)(struct store *s, enum event_class class, uint64_t *ret, struct err *err);
+        int64_t (*kept_remove)(struct store *s, enum event_class class, uint64_t n, struct err *err); /* the oldest; some of them will do */
         int (*shrink)(struct store *s, struct err *err); /* NULL: space is the engine's own concern */
         int (*checkpoint)(struct store *s, struct err *err);
         int (*load_checkpoint)(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_seq, struct err *err);
@@ -38,6 +55,10 @@ struct store_ops {
         int (*reader_event)(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx, struct err *err);
         int (*reader_records)(struct store_reader *r, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
         uint64_t (*reader_first)(struct store_reader *r);
+        /* Of the events that are kept apart, up to max of this class: as reader_events, but for
+         * the end. NULL: reader_events has them all. */
+        int (*reader_kept)(struct store_reader *r, enum event_class class, uint64_t since, bool backwards, size_t max, store_event_fn fn,
+                           void *ctx, struct err *err);
 
         /* NULL: led by whoever has it open. */
         int (*lead)(struct store *s, const char *who, int64_t ttl_seconds, int64_t wait_ms, struct err *err);
@@ -78,6 +99,11 @@ struct store {
         _Atomic uint64_t commits, events, records, bytes;
         _Atomic int64_t last_commit_us;
 
+        _Atomic int64_t kept[EVENT_CLASSES]; /* + 1: how many are kept apart; 0: not known */
+        int64_t checkpoint_again_ms;         /* when age may ask for another checkpoint */
+        int64_t kept_again_ms;               /* and when the age of what is kept apart is looked at */
+        struct store_reader *reader;         /* for that; NULL: not needed yet */
+
         /* scratch: the keys of the batch that was checked last */
         uint64_t *hashes;
         uint32_t *slots;
@@ -100,14 +126,24 @@ extern const struct store_ops sqlite_ops, memory_ops, etcd_ops, backup_ops;
 
 /* Words that every store uses alike. */
 int store_err_conflict(struct err *err, uint64_t expected, uint64_t head);
+int store_err_only_read(struct err *err);
+int store_err_in_use(struct err *err, uint64_t head);
 int store_err_newer(struct err *err, int schema);
 int store_err_no_event(struct err *err, uint64_t seq);
 int store_err_not_empty(struct err *err, const char *where, uint64_t head);
 
-/* Which events a prune may remove: all up to the returned sequence. Never the last event, nor the checkpoint's own: what follows the
- * checkpoint must be there to be folded, and the last event tells whether a batch had gone through (S3). */
-uint64_t store_prune_limit(uint64_t head, uint64_t checkpoint_seq, uint64_t keep_events);
-/* Whether a new checkpoint is worth its copy of n_records: one record is copied per event that it lets go, at most. */
-bool store_prune_wants_checkpoint(uint64_t head, uint64_t checkpoint_seq, uint64_t keep_events, uint64_t n_records);
+/* Whether this event, the oldest of the log, leaves it, and whether it is kept apart then
+ * (*ret_class is another one than EVENT_LIFECYCLE). Never the last event, nor the checkpoint's
+ * own: what follows the checkpoint must be there to be folded, and the last event tells whether
+ * a batch had gone through (S3). */
+bool store_leaves(const struct store_retention *keep, uint64_t head, uint64_t checkpoint_seq, const struct store_event *e,
+                  enum event_class *ret_class);
+/* Up to which sequence that may be so. 0: no event leaves now, and none need be read. */
+uint64_t store_prune_limit(const struct store_retention *keep, uint64_t head, uint64_t checkpoint_seq);
+/* Whether a new checkpoint is worth its copy of n_records: one record is copied per event that
+ * it lets go, at most; or whether it is time for one because of the log's age. */
+bool store_wants_checkpoint(struct store *s, const struct store_retention *keep, uint64_t checkpoint_seq, uint64_t n_records);
+/* What is kept apart may have been changed by others, or by something of unknown outcome. */
+void store_kept_unknown(struct store *s);
 
 #endif

@@ -1,6 +1,7 @@
 """Who ran what and who read what is an event; and nobody can flood the events (issue line A6)."""
 import os
 import resource
+import signal
 import threading
 import unittest
 
@@ -11,8 +12,8 @@ from test_access import Access
 
 
 class Audit(Access):
-    def with_node(self):
-        c = self.safe()
+    def with_node(self, **kw):
+        c = self.safe(**kw)
         node = os.path.join(c.dir, "node.token")
         with open(node, "w") as f:
             f.write(self.token(c, "n1", "--role", "node"))
@@ -51,6 +52,71 @@ class Audit(Access):
         c.wait_for("the events", lambda: len(c.events(type="WorkloadLogsRead")) >= 2)
         self.assertEqual(sorted((e["actor"], e["workload_id"]) for e in c.events(type="WorkloadLogsRead")), [("ola", "w"), ("vic", "w")])
         self.assertNotIn("the-output", c.ok("events", "--since", "0", "-o", "json").out)
+
+    # R: A14 C29 A5
+    def test_an_exec_outlives_a_flood_of_events_a_restart_and_a_restore(self):
+        c = self.with_node(server_args=["--keep-events", "60"])
+        ola = self.token(c, "ola", "--role", "operator")
+        c.ok("exec", "w", "--", "echo", "hidden", env={"BERTH_TOKEN": ola})
+
+        def told():
+            return [(e["actor"], e["workload_id"], e["node_id"], e["command"]) for e in c.events(type="WorkloadExec")]
+        was = [("ola", "w", "node-1", "echo hidden")]
+        self.assertEqual(told(), was)
+
+        def flood():
+            head = c.head()
+            for i in range(100):
+                c.apply("flood", node_selector={"no": "node"}, env={"N": str(head + i)})
+            c.wait_for("what is old to be gone", lambda: c.events(type="WorkloadApplied")[0]["seq"] > head)
+        flood()
+        self.assertEqual(told(), was)
+        self.assertTrue(0 < self.metric(c, "berth_log_events") < 150)
+        self.assertGreaterEqual(self.metric(c, 'berth_kept_events{class="audit"}'), 3)  # two tokens and it
+        self.assertEqual([e["command"] for e in c.events(node="node-1", type="WorkloadExec")], ["echo hidden"])
+        c.restart_server()
+        self.assertEqual(told(), was)
+        place = c.store_args() or ["--data", c.data]
+        file = os.path.join(c.dir, "it.backup")
+        c.ok("backup", *place, file, server=False)
+        self.assertIn("no problems", c.ok("backup", "--verify", file, server=False).out)
+        flood()
+        c.kill_server()
+        self.assertIn("no problems", c.ok("fsck", *place, server=False).out)
+        c.ok("restore", file, *place, "--force", "--key", os.path.join(c.data, "cluster.key"), server=False)
+        c.start_server()
+        self.assertEqual(told(), was)
+        flood()
+        self.assertEqual(told(), was)
+        self.assertEqual(len(c.events(type="TokenCreated")), 3, "what made the tokens of the first admin, the node and ola")
+
+    # R: A14 C29
+    def test_a_class_has_a_bound_of_its_own(self):
+        c = self.cluster(server=False)
+        config = os.path.join(c.dir, "berth.yaml")
+        with open(config, "w") as f:
+            f.write("retention:\n  lifecycle: {events: 60}\n  audit: {events: 5, age: 100d}\n")
+        self.assertEqual(c.cli("config", "check", config, server=False).code, 0)
+        c.want_tokens()
+        c.server_args += ["--config", config]
+        c.start_server()
+        for i in range(20):
+            self.token(c, f"t{i}", "--role", "viewer")
+        for i in range(100):
+            c.apply("flood", node_selector={"no": "node"}, env={"N": str(i)})
+        c.wait_for("the surplus to be gone", lambda: [e["access"]["name"] for e in c.events(type="TokenCreated")] == [f"t{i}" for i in range(15, 20)])
+        self.assertEqual(self.metric(c, 'berth_kept_events{class="audit"}'), 5)
+        with open(config, "w") as f:
+            f.write("keep_events: 60\nretention: {lifecycle: {events: 60}, audit: {events: -1, age: 10ms}}\n")
+        r = c.cli("config", "check", config, server=False)
+        self.assertNotEqual(r.code, 0)
+        for path in ("retention.lifecycle.events", "retention.audit.events", "retention.audit.age"):
+            self.assertIn(path, r.out + r.err)
+        with open(config, "w") as f:
+            f.write("retention: {audit: {events: 2}, lifecycle: {events: 60}}\n")
+        c.server.signal(signal.SIGHUP)
+        c.wait_for("the new bound", lambda: [e["access"]["name"] for e in c.events(type="TokenCreated")] == ["t18", "t19"])
+        self.assertNotIn("restart the server to use it", self.log(c, "server"))
 
     # R: A14 C35
     @only_embedded("it is about the disk below berth.db")

@@ -1,6 +1,6 @@
 /* A backup file of which any part is wrong: it is refused with a message when it is opened or copied, or a restore of it gives a store whose core is sound.
  *
- * Frames: 0 head whose sequence is that of the last event, 1 event that follows, 2 record of the checkpoint, 3 record, 4 end whose counts are right, 5 end as it is, 6 a
+ * Frames: 0 head whose sequence is that of the last event (one that has a floor makes every other event of the first half missing), 1 event that follows, 2 record of the checkpoint, 3 record, 4 end whose counts are right, 5 end as it is, 6 a
  * frame of any kind. The checksum is right but for one input in eight: what breaks it is found at once. */
 #include "frames.h"
 #include "fuzz.h"
@@ -48,6 +48,12 @@ static void add_message(struct str *out, char kind, const ProtobufCMessage *m, s
         add_frame(out, kind, "", 0, data, len);
 }
 
+/* Of the i-th of n events. Below the floor, which is 2 * (n / 2) + 1, every other one is there. */
+static uint64_t sequence(uint64_t i, uint64_t n, bool sparse)
+{
+        return !sparse ? i + 1 : i < n / 2 ? 2 * i + 1 : n / 2 + i + 1;
+}
+
 static void add_head(struct str *out, const struct frame *f, uint64_t events, struct arena *a)
 {
         ProtobufCMessage *m = NULL;
@@ -55,8 +61,18 @@ static void add_head(struct str *out, const struct frame *f, uint64_t events, st
                 add_frame(out, 'H', "", 0, f->data, f->len);
                 return;
         }
-        ((Pb__BackupHead *)m)->head = events;
+        Pb__BackupHead *h = (Pb__BackupHead *)m;
+        bool sparse = h->floor;
+        h->head = events ? sequence(events - 1, events, sparse) : 0;
+        h->floor = sparse ? sequence(events / 2, events, true) : 0;
         add_message(out, 'H', m, a);
+}
+
+static bool is_sparse(const struct frame *frames, size_t n, struct arena *a)
+{
+        ProtobufCMessage *m = NULL;
+        return n && frames[0].kind % frame_kinds == 0 &&
+               pb_unpack_own(&pb__backup_head__descriptor, frames[0].data, frames[0].len, a, &m, NULL) >= 0 && ((Pb__BackupHead *)m)->floor;
 }
 
 static void add_end(struct str *out, const struct frame *f, const uint64_t counts[static 8], struct arena *a)
@@ -77,9 +93,11 @@ static void make_file(struct str *out, const struct frame *frames, size_t n, boo
 {
         uint64_t counts[8] = { 0 };
         uint8_t seq[8] = { 0 }, sum[EVP_MAX_MD_SIZE];
+        uint64_t events = 0;
+        bool sparse = is_sparse(frames, n, a);
         for (size_t i = 0; i < n; i++)
                 counts[frames[i].kind % frame_kinds]++;
-        str_adds(out, "berth backup 1\n");
+        str_adds(out, sparse ? "berth backup 2\n" : "berth backup 1\n");
         for (size_t i = 0; i < n; i++) {
                 const struct frame *f = &frames[i];
                 switch (f->kind % frame_kinds) {
@@ -87,7 +105,7 @@ static void make_file(struct str *out, const struct frame *frames, size_t n, boo
                         add_head(out, f, counts[1], a);
                         break;
                 case 1:
-                        seq[0]++; /* there are fewer than 256 */
+                        seq[0] = (uint8_t)sequence(events++, counts[1], sparse); /* there are fewer than 128 */
                         add_frame(out, 'E', seq, sizeof(seq), f->data, f->len);
                         break;
                 case 2:
@@ -153,6 +171,7 @@ static void restore(struct store *from)
         struct loading loading = { core, false };
         MUST(store_load(to, load_one, &loading, &head, &err) == 0, "%s", err_line(&err));
         MUST(head == store_head(from), "all of it is there");
+        MUST(store_integrity(to, &err) == 0, "%s", err_line(&err));
         if (loading.has_cluster) {
                 core_step(core, &(struct input){ .kind = INPUT_RESTORED, .now_ms = FUZZ_START_MS, .head = head });
                 struct core_batch *b = core_cut(core);

@@ -396,6 +396,8 @@ def backup():
     yield "empty", head + end
     yield "events", head + events + cluster(3) + node(3) + end
     yield "whole", frame(0, msg({1: 1, 2: "0.1.0", 3: NOW, 5: 1, 6: "etcd"})) + events + cluster(2) + cluster(3) + node(3) + tok(3) + end
+    execs = event(74, x4="w", x5="n1", x51="id") * 2
+    yield "sparse", frame(0, msg({1: 1, 2: "0.1.0", 3: NOW, 5: 5, 6: "etcd", 7: 5})) + execs + events + cluster(2) + node(2) + cluster(3) + node(3) + end
     yield "unordered", head + events + node(3) + cluster(3) + end
     yield "twice", head + events + cluster(3) + cluster(3) + end
     yield "was-no-cluster", head + events + end
