@@ -365,6 +365,8 @@ int core_check(const struct core *c, struct err *err)
                 r = tokens_check(c, err);
         if (r >= 0)
                 r = admissions_check(c, err);
+        if (r >= 0)
+                r = policy_check(c, err);
         return r < 0 ? r : check_definitions(c, err);
 }
 

@@ -83,5 +83,6 @@ void decide_config(struct core *c, const Pb__ServerConfig *f)
         quotas_reconsider(c);
         admissions_configure(c, f);
         rules_configure(c, f);
+        policy_reconsider(c);
         reply_bytes(c, NULL, NULL, 0, false);
 }

@@ -527,6 +527,7 @@ static void run_bulk(struct core *c)
                 preempt_some(c);
         if (!step_is_full(c))
                 forget_some(c);
+        policy_judge_some(c);
         fencing_settle(c);
         run_rules(c);
         run_outbox(c);
@@ -736,7 +737,7 @@ void core_read(struct core *c, const struct input *in)
 static bool has_bulk(const struct core *c)
 {
         if (c->dirty_done < c->dirty.len || c->pass_next != NONE || c->drains.len || c->forgets.len || c->tenants_with_room.len ||
-            rules_have_work(c))
+            policy_has_work(c) || rules_have_work(c))
                 return true;
         for (uint32_t k = c->waiting_first; k != NONE; k = c->classes.at[k].next_waiting)
                 if (c->classes.at[k].tried_at != c->capacity_change)

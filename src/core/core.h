@@ -290,6 +290,7 @@ struct core_stats {
         uint64_t rate_limited;   /* writes refused by a tenant's rate */
         uint64_t notices_summed; /* told of in sums only: see notice.c */
         uint64_t reports_held;   /* of units and nodes that had changed too often: taken later */
+        uint64_t policy_judged;  /* definitions on record that the policy was asked about */
         uint64_t preemptions;    /* units that made room for higher priorities */
         uint64_t actions[8];     /* Apply, Recreate, ApplyStopped, Delete, Reschedule, AwaitFailover, Adopt, Other */
         uint32_t nodes, nodes_ready, nodes_by_status[5], workloads, by_phase[CORE_PHASES], pending, sessions, tombstones;

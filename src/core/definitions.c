@@ -201,6 +201,7 @@ uint32_t definition_intern(struct core *c, const Pb__Workload *w)
         uint32_t d = map_get(&c->definition_by_data, data, len);
         if (d != MAP_NONE) {
                 c->definitions.at[d].refs++;
+                policy_count(c, d, 1);
                 return d;
         }
         uint32_t class = class_intern(c, w);
@@ -228,19 +229,17 @@ uint32_t definition_intern(struct core *c, const Pb__Workload *w)
         };
         map_put(&c->definition_by_data, d);
         counts_definition(c, d, w);
+        policy_judge(c, d, w);
         return d;
-}
-
-void definition_ref(struct core *c, uint32_t d)
-{
-        c->definitions.at[d].refs++;
 }
 
 void definition_unref(struct core *c, uint32_t d)
 {
         struct definition *def = &c->definitions.at[d];
+        policy_count(c, d, -1);
         if (--def->refs)
                 return;
+        policy_forget(c, d);
         map_remove(&c->definition_by_data, d);
         counts_definition_gone(c, d);
         class_unref(c, def->class);
@@ -282,6 +281,7 @@ void definitions_fini(struct core *c)
         }
         array_fini(&c->bits);
         array_fini(&c->definitions);
+        array_fini(&c->beyond.list);
         array_fini(&c->classes);
         array_fini(&c->free_definitions);
         array_fini(&c->free_classes);

@@ -5,7 +5,6 @@
 #include "core/state.h"
 
 uint32_t definition_intern(struct core *c, const Pb__Workload *w); /* takes a reference */
-void definition_ref(struct core *c, uint32_t d);
 void definition_unref(struct core *c, uint32_t d);
 void definitions_fini(struct core *c);
 void definitions_init(struct core *c);

@@ -10,10 +10,10 @@
 #include "model/pb.h"
 #include "model/powers.h"
 
-/* What a question about the cluster may cost: beyond these the count is "at least". */
 #define LISTED_MAX 20
-#define COUNTED_MAX 10000
-#define UNPACKED_MAX 1000
+/* What one step may cost when all are to be judged anew. */
+#define JUDGED_AT_ONCE 256
+#define LOOKED_AT_ONCE 65536
 
 bool policy_allows_apply(struct core *c, const Pb__Workload *asked)
 {
@@ -49,7 +49,7 @@ bool policy_confines_apply(const struct core *c, const Pb__Workload *asked)
         return c->configured && policy_confines(policy_for(c->config, asked->tenant), asked);
 }
 
-/* Of a definition, so that most need not be unpacked to be listed. */
+/* Of a definition, so that most need not be judged at all. */
 uint8_t policy_asks(const Pb__Workload *w)
 {
         const Pb__Spec *s = w->spec;
@@ -64,39 +64,124 @@ uint8_t policy_asks(const Pb__Workload *w)
         return asks;
 }
 
-/* What would be refused if it were applied today, or would run as another user; NULL: nothing. */
-static const char *beyond(struct core *c, const struct definition *d, uint32_t *unpacked)
+/* ---- what is on record, and would be refused today --------------------------------------------------------------------------------------
+ *
+ * Anybody may ask about the cluster, so that must cost nothing: the verdict on a definition is kept with it, and those that are beyond the
+ * policy are listed as they come and go. A new configuration is a new question about all of them, which bulk work asks a few at a time.
+ * All of this is live.
+ */
+
+/* The power that would be refused, + 1; or that of another user, as whom it would run; 0: nothing. */
+static uint8_t verdict(struct core *c, const struct definition *d, const Pb__Workload *w)
 {
         const Pb__Policy *policy = policy_for(c->config, c->tenants.at[d->tenant].name);
+        c->stats.policy_judged++;
         if ((d->asks & ASKS_AGENTS_USER) && !(policy && policy->root_processes))
-                return power_name(POWER_ROOT_PROCESSES);
-        if (!(d->asks & ASKS_POWERS) || ++*unpacked > UNPACKED_MAX)
-                return NULL;
+                return POWER_ROOT_PROCESSES + 1;
+        if (!(d->asks & ASKS_POWERS))
+                return 0;
         struct arena_allocator alloc = arena_allocator(&c->step);
-        const Pb__Workload *w = pb__workload__unpack((ProtobufCAllocator *)&alloc, d->len, d->data);
         struct powers powers;
+        if (!w)
+                w = pb__workload__unpack((ProtobufCAllocator *)&alloc, d->len, d->data);
         must(w, "X3: a definition that was packed can be unpacked");
         powers_of(&c->step, w, &powers);
         const struct power_asked *no = powers_refused(policy, &powers);
-        return no ? power_name(no->power) : NULL;
+        return no ? (uint8_t)(no->power + 1) : 0;
+}
+
+static void set_beyond(struct core *c, uint32_t ix, uint8_t beyond)
+{
+        struct definition *d = &c->definitions.at[ix];
+        policy_count(c, ix, -(int)d->refs);
+        if (beyond && !d->beyond) {
+                d->beyond_at = (uint32_t)c->beyond.list.len;
+                *array_push(&c->beyond.list) = ix;
+        } else if (!beyond && d->beyond) {
+                uint32_t last = array_pop(&c->beyond.list);
+                if (last != ix) {
+                        c->beyond.list.at[d->beyond_at] = last;
+                        c->definitions.at[last].beyond_at = d->beyond_at;
+                }
+        }
+        d->beyond = beyond;
+        policy_count(c, ix, (int)d->refs);
+}
+
+void policy_judge(struct core *c, uint32_t ix, const Pb__Workload *w)
+{
+        const struct definition *d = &c->definitions.at[ix];
+        if (c->configured && d->asks)
+                set_beyond(c, ix, verdict(c, d, w));
+}
+
+void policy_forget(struct core *c, uint32_t ix)
+{
+        set_beyond(c, ix, 0);
+}
+
+void policy_count(struct core *c, uint32_t ix, int by)
+{
+        if (c->definitions.at[ix].beyond)
+                c->beyond.workloads += by;
+}
+
+void policy_reconsider(struct core *c)
+{
+        c->beyond.next = 0;
+}
+
+bool policy_has_work(const struct core *c)
+{
+        return c->configured && c->beyond.next != NONE;
+}
+
+void policy_judge_some(struct core *c)
+{
+        uint32_t looked = 0, judged = 0;
+        if (!policy_has_work(c))
+                return;
+        for (; c->beyond.next < c->definitions.len; c->beyond.next++) {
+                const struct definition *d = &c->definitions.at[c->beyond.next];
+                if (looked++ == LOOKED_AT_ONCE || judged == JUDGED_AT_ONCE)
+                        return;
+                if (!d->data || !d->asks)
+                        continue;
+                policy_judge(c, c->beyond.next, NULL);
+                judged++;
+        }
+        c->beyond.next = NONE;
 }
 
 void policy_fill(struct core *c, Pb__ClusterInfo *info)
 {
-        uint32_t unpacked = 0;
-        if (!c->configured)
-                return;
+        info->beyond_policy = c->beyond.workloads;
         info->beyond_policy_ids = arena_new_n(&c->step, char *, LISTED_MAX);
-        for (size_t i = 0; i < c->definitions.len && info->beyond_policy < COUNTED_MAX; i++) {
-                const struct definition *d = &c->definitions.at[i];
-                const char *what = d->data && d->asks ? beyond(c, d, &unpacked) : NULL;
-                if (!what)
-                        continue;
-                for (struct unit_ix w = d->users; unit_ok(w) && info->beyond_policy < COUNTED_MAX; w = unit_get(c, w)->same_next) {
-                        info->beyond_policy++;
-                        if (info->n_beyond_policy_ids < LISTED_MAX)
-                                info->beyond_policy_ids[info->n_beyond_policy_ids++] =
-                                    arena_printf(&c->step, "%s (%s)", unit_get(c, w)->id, what);
+        for (size_t i = 0; i < c->beyond.list.len; i++) {
+                const struct definition *d = &c->definitions.at[c->beyond.list.at[i]];
+                for (struct unit_ix w = d->users; unit_ok(w); w = unit_get(c, w)->same_next) {
+                        if (info->n_beyond_policy_ids == LISTED_MAX)
+                                return;
+                        info->beyond_policy_ids[info->n_beyond_policy_ids++] =
+                            arena_printf(&c->step, "%s (%s)", unit_get(c, w)->id, power_name((enum power)(d->beyond - 1)));
                 }
         }
+}
+
+int policy_check(const struct core *c, struct err *err)
+{
+        int64_t workloads = 0;
+        size_t listed = 0;
+        for (uint32_t i = 0; i < c->definitions.len; i++) {
+                const struct definition *d = &c->definitions.at[i];
+                if (!d->beyond)
+                        continue;
+                workloads += d->refs;
+                listed += d->beyond_at < c->beyond.list.len && c->beyond.list.at[d->beyond_at] == i;
+        }
+        if (workloads == c->beyond.workloads && listed == c->beyond.list.len)
+                return 0;
+        return err_set(err, ERR_INTERNAL, .msg = "X4: definitions beyond the policy are listed, and their workloads counted",
+                       .detail = fmt("%lld workloads, counted %lld; %zu of %zu listed", (long long)workloads,
+                                     (long long)c->beyond.workloads, listed, c->beyond.list.len));
 }

@@ -110,6 +110,55 @@ static void what_is_on_record_goes_on_and_is_listed(void **state)
         rig_fini(&r);
 }
 
+/* R: A14 A11. Anybody may ask about the cluster, as often as they like. What it costs must not grow with the definitions. */
+static void asking_about_the_cluster_asks_no_policy(void **state)
+{
+        (void)state;
+        struct rig r;
+        char name[20];
+        rig_init(&r, NULL);
+        for (int i = 0; i < 600; i++) { /* each its own definition; every third one beyond the policy */
+                snprintf(name, sizeof(name), "w%d", i);
+                Pb__Workload *w = process(&r, name, i % 3 ? "nobody" : "root");
+                w->spec->max_open_files = i + 1;
+                assert_applied(rig_apply(&r, w));
+        }
+        const struct core_stats *counts = core_counts(r.core);
+        assert_int_equal(counts->policy_judged, 0); /* there is none yet */
+        assert_int_equal(cluster(&r)->beyond_policy, 0);
+        rig_config(&r, "heartbeat: 10s\n");
+        assert_int_equal(counts->policy_judged, 600); /* each once */
+        for (int i = 0; i < 100; i++) {
+                assert_int_equal(cluster(&r)->beyond_policy, 200);
+                assert_int_equal(cluster(&r)->n_beyond_policy_ids, 20);
+        }
+        assert_int_equal(counts->policy_judged, 600);
+        /* As definitions come and go. */
+        assert_applied(rig_apply(&r, process(&r, "new", "daemon")));
+        assert_int_equal(counts->policy_judged, 601);
+        assert_applied(rig_apply(&r, process(&r, "new-too", "daemon"))); /* the same definition */
+        assert_int_equal(counts->policy_judged, 601);
+        rig_delete(&r, "w0");
+        rig_delete(&r, "w1");
+        assert_int_equal(cluster(&r)->beyond_policy, 199);
+        Pb__Workload *w = process(&r, "w3", "nobody");
+        assert_applied(rig_apply(&r, w));
+        assert_int_equal(cluster(&r)->beyond_policy, 198);
+        assert_int_equal(counts->policy_judged, 602);
+        rig_config(&r, "policy: {root_processes: true}\n");
+        assert_int_equal(cluster(&r)->beyond_policy, 0);
+        assert_int_equal(cluster(&r)->n_beyond_policy_ids, 0);
+        assert_applied(rig_apply(&r, process(&r, "allowed", "root")));
+        rig_config(&r, "tenant_policies: [{tenant: infra, root_processes: true}]\n");
+        assert_int_equal(cluster(&r)->beyond_policy, 199);
+        rig_restart(&r); /* nothing of it is on record */
+        assert_int_equal(cluster(&r)->beyond_policy, 0);
+        rig_config(&r, "heartbeat: 10s\n");
+        assert_int_equal(cluster(&r)->beyond_policy, 199);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -117,6 +166,7 @@ int main(void)
                 cmocka_unit_test(a_process_is_confined_unless_root_is_allowed),
                 cmocka_unit_test(variables_where_the_policy_looks_are_refused_with_a_sentence),
                 cmocka_unit_test(what_is_on_record_goes_on_and_is_listed),
+                cmocka_unit_test(asking_about_the_cluster_asks_no_policy),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,13 +114,14 @@ struct definition {
         uint32_t class;
         uint32_t tenant;
         uint8_t type, restart, exclusive;
-        uint8_t asks;           /* policy.c */
+        uint8_t asks, beyond;   /* policy.c; beyond is live */
         struct amounts charged; /* to its tenant, for each unit that carries it */
         bool confine;
         int32_t ttl_seconds, stop_grace_seconds;
         uint32_t len;
         unsigned char *data;      /* packed Pb__Workload with the user's fields only */
         struct unit_ix users;     /* the workloads that carry it */
+        uint32_t beyond_at;       /* its place in beyond.list, while it is there */
         struct pair_place *pairs; /* its labels; see constraints.h */
         uint32_t n_pairs;
         ARRAY(uint32_t) matches; /* that it has */
@@ -552,6 +553,11 @@ struct core {
         bool configured;                /* INPUT_CONFIG has come: until then no rule is known, and none counts as gone */
         const Pb__ServerConfig *config; /* in config_memory, like what the rules point to */
         struct arena config_memory;
+        struct {
+                ARRAY(uint32_t) list;  /* definitions that the policy would refuse today */
+                int64_t workloads;     /* that carry them */
+                uint32_t next;         /* the next one to be judged by a new configuration; NONE: all have been */
+        } beyond;                      /* live; see policy.c */
         ARRAY(char *) operator_labels; /* live: from the configuration; see admission.c */
         ARRAY(struct rule) rules;
         uint32_t n_node_rules, n_workload_rules, webhooks_in_flight;
