@@ -3,15 +3,11 @@
  * head is the block that small requests are taken from; a request that is larger than a block gets one of its own behind head,
  * so that it does not waste what is left in head. In AddressSanitizer builds the unused parts are poisoned: a use after
  * arena_reset(), or beyond the end of an allocation, is reported like one on the heap.
- *
- * Batches are filled by one thread and let go by another, a megabyte at a time: malloc would give that memory back to the kernel and fetch it again, page by page. So some blocks of the
- * usual size are kept for whoever needs the next one. Whoever finds the list busy goes to malloc instead and never waits: a forked child may find it busy for ever.
  */
 #include "base/arena.h"
 
 #include "base/mem.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,11 +15,9 @@
 #include <sanitizer/asan_interface.h>
 #define poison(p, n) ASAN_POISON_MEMORY_REGION((p), (n))
 #define unpoison(p, n) ASAN_UNPOISON_MEMORY_REGION((p), (n))
-#define SPARE_MAX 0 /* what is freed must be gone */
 #else
 #define poison(p, n) ((void)0)
 #define unpoison(p, n) ((void)0)
-#define SPARE_MAX 64
 #endif
 
 #define ALIGN ((size_t)16)
@@ -38,45 +32,10 @@ struct arena_block {
 
 #define USUAL_BYTES (KEEP_BYTES - sizeof(struct arena_block)) /* of data */
 
-static struct {
-        atomic_flag busy;
-        struct arena_block *first;
-        unsigned n;
-} spare = { .busy = ATOMIC_FLAG_INIT };
-
-static struct arena_block *spare_take(void)
-{
-        if (atomic_flag_test_and_set_explicit(&spare.busy, memory_order_acquire))
-                return NULL;
-        struct arena_block *b = spare.first;
-        if (b) {
-                spare.first = b->next;
-                spare.n--;
-        }
-        atomic_flag_clear_explicit(&spare.busy, memory_order_release);
-        return b;
-}
-
-static bool spare_give(struct arena_block *b)
-{
-        if (SPARE_MAX == 0 || atomic_flag_test_and_set_explicit(&spare.busy, memory_order_acquire))
-                return false;
-        bool taken = spare.n < SPARE_MAX;
-        if (taken) {
-                b->next = spare.first;
-                spare.first = b;
-                spare.n++;
-        }
-        atomic_flag_clear_explicit(&spare.busy, memory_order_release);
-        return taken;
-}
-
 static struct arena_block *block_create(size_t size)
 {
-        struct arena_block *b = size == USUAL_BYTES ? spare_take() : NULL;
+        struct arena_block *b = mem_bytes(sizeof(*b) + size);
 
-        if (!b)
-                b = mem_bytes(sizeof(*b) + size);
         b->next = NULL;
         b->size = size;
         b->used = 0;
@@ -87,8 +46,6 @@ static struct arena_block *block_create(size_t size)
 static void block_destroy(struct arena_block *b)
 {
         unpoison(b->data, b->size);
-        if (b->size == USUAL_BYTES && spare_give(b))
-                return;
         mem_free(b);
 }
 

@@ -76,35 +76,3 @@ void mem_free(void *p)
 {
         free(p);
 }
-
-void *mem_pool_take(struct mem_pool *p)
-{
-        void *object = p->first;
-
-        if (!object)
-                return mem_must(p->size);
-        memcpy(&p->first, object, sizeof(p->first));
-        p->n--;
-        return memset(object, 0, p->size);
-}
-
-void mem_pool_give(struct mem_pool *p, void *object)
-{
-        if (p->n >= p->max) {
-                mem_free(object);
-                return;
-        }
-        memcpy(object, &p->first, sizeof(p->first));
-        p->first = object;
-        p->n++;
-}
-
-void mem_pool_fini(struct mem_pool *p)
-{
-        while (p->first) {
-                void *object = p->first;
-                memcpy(&p->first, object, sizeof(p->first));
-                mem_free(object);
-        }
-        p->n = 0;
-}

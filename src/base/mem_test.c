@@ -53,35 +53,6 @@ static void copies_are_exact(void **state _unused_)
         assert_null(mem_strndup(NULL, 3));
 }
 
-struct thing {
-        char text[200];
-};
-
-static void a_pool_gives_zeroed_objects_and_keeps_a_few(void **state _unused_)
-{
-        struct mem_pool pool = MEM_POOL(struct thing, 3);
-        struct thing *things[5];
-
-        for (int round = 0; round < 3; round++) {
-                for (size_t i = 0; i < ARRAY_LEN(things); i++) {
-                        things[i] = mem_pool_take(&pool);
-                        for (size_t k = 0; k < sizeof(things[i]->text); k++)
-                                assert_int_equal(things[i]->text[k], 0);
-                        memset(things[i]->text, 'x', sizeof(things[i]->text));
-                        for (size_t k = 0; k < i; k++)
-                                assert_ptr_not_equal(things[i], things[k]);
-                }
-                assert_int_equal(pool.n, 0);
-                for (size_t i = 0; i < ARRAY_LEN(things); i++)
-                        mem_pool_give(&pool, things[i]);
-                assert_in_range(pool.n, 0, 3); /* none with the address sanitizer */
-        }
-        mem_pool_fini(&pool);
-        assert_int_equal(pool.n, 0);
-        mem_pool_give(&pool, mem_pool_take(&pool)); /* it can be used again */
-        mem_pool_fini(&pool);
-}
-
 static void ask_too_much(void)
 {
         mem_must(SIZE_MAX);
@@ -111,7 +82,6 @@ int main(void)
                 cmocka_unit_test(a_resize_keeps_the_bytes),
                 cmocka_unit_test(copies_are_exact),
                 cmocka_unit_test(no_memory_ends_the_process_with_a_sentence),
-                cmocka_unit_test(a_pool_gives_zeroed_objects_and_keeps_a_few),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,10 +138,6 @@ void http_server_destroy(struct http_server *s)
                 event_free(s->drain_timer);
         http_router_fini(&s->router);
         slots_fini(&s->requests);
-        mem_pool_fini(&s->spare_requests);
-        for (size_t i = 0; i < s->spare_bodies.len; i++)
-                str_fini(&s->spare_bodies.at[i]);
-        array_fini(&s->spare_bodies);
         mem_free(s->scratch);
         str_fini(&s->answer);
         tls_unref(s->tls);
@@ -176,7 +172,6 @@ int http_server_create(struct event_base *base, const struct http_server_options
         if (s->handshakes)
                 handshakes_count(s->handshakes, &s->crowd);
         rng_seed_system(&s->rng);
-        s->spare_requests = MEM_POOL(struct http_request, HTTP_SPARE_REQUESTS);
         s->scratch = mem_bytes(HTTP_SCRATCH_BYTES);
         signal(SIGPIPE, SIG_IGN); /* a write to a client that left is an error code, not the end of the process */
         s->accept_timer = evtimer_new(base, on_accept_timer, s);

@@ -77,14 +77,10 @@ void http_request_free(struct http_request *req)
         slots_drop(&server->requests, req->id);
         req->conn->req = NULL;
         http_head_fini(&req->head);
-        if (server->spare_bodies.len + 1 <= MEM_SPARE(HTTP_SPARE_REQUESTS) && req->body.cap > 0 && req->body.cap <= HTTP_SPARE_BODY_BYTES) {
-                str_clear(&req->body);
-                *array_push(&server->spare_bodies) = req->body;
-        } else
-                str_fini(&req->body);
+        str_fini(&req->body);
         str_fini(&req->joined);
         mem_free(req->rest);
-        mem_pool_give(&server->spare_requests, req);
+        mem_free(req);
 }
 
 static void conn_free(struct http_conn *conn)
@@ -190,13 +186,9 @@ void http_conn_drop_soon(struct http_conn *conn)
 
 static struct http_request *new_request(struct http_conn *conn)
 {
-        struct http_request *req = mem_pool_take(&conn->server->spare_requests);
+        struct http_request *req = mem_must(sizeof(*req));
 
         req->conn = conn;
-        req->head.own = req->head_room;
-        req->head.own_len = sizeof(req->head_room);
-        if (conn->server->spare_bodies.len > 0)
-                req->body = array_pop(&conn->server->spare_bodies);
         req->started_ns = clock_mono_ns();
         req->id = slots_take(&conn->server->requests, req);
         conn->req = req;

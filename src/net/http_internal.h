@@ -37,8 +37,6 @@ struct http_server {
         uint16_t port;
         struct http_router router;
         struct slots requests;
-        struct mem_pool spare_requests;
-        ARRAY(struct str) spare_bodies;
         char *scratch;     /* what was just read from a connection */
         struct str answer; /* what is about to be written to one */
         struct rng rng;
@@ -63,9 +61,6 @@ struct http_server {
         void *drained_ctx;
 };
 
-#define HTTP_HEAD_ROOM 1024 /* most heads need no memory of their own */
-#define HTTP_SPARE_REQUESTS 512
-#define HTTP_SPARE_BODY_BYTES 4096
 struct http_request {
         struct http_conn *conn;
         uint64_t id;
@@ -84,7 +79,6 @@ struct http_request {
         int status;
         bool is_stream, is_sse, is_silent; /* is_silent: nothing was sent since the last look at it */
         bool is_over;                      /* a stream that nothing more belongs to: the loop ends it */
-        _Alignas(8) char head_room[HTTP_HEAD_ROOM];
 };
 
 enum http_conn_state {

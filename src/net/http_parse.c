@@ -310,7 +310,7 @@ int http_head_parse(struct http_head *h, const char *text, size_t len, const cha
                 lines = HTTP_FIELDS_MAX;
         /* The fields, the text, and behind it room for the raw path and its decoded copy. */
         size_t need = sizeof(*h->fields) * lines + len * 3 + 8;
-        h->fields = need <= h->own_len ? (void *)h->own : mem_bytes(need);
+        h->fields = mem_bytes(need);
         h->buf = (char *)(h->fields + lines);
         memcpy(h->buf, text, len);
         h->buf[len] = 0;
@@ -338,8 +338,7 @@ int http_head_parse(struct http_head *h, const char *text, size_t len, const cha
 
 void http_head_fini(struct http_head *h)
 {
-        if ((char *)h->fields != h->own)
-                mem_free(h->fields);
+        mem_free(h->fields);
         mem_free(h->query);
         *h = (struct http_head){ 0 };
 }

@@ -26,8 +26,6 @@ struct http_head {
         bool keep_alive, expects_continue, is_chunked;
         int64_t content_length;   /* -1: none given */
         size_t line_len, room_at; /* while parsing */
-        char *own;                /* memory for the block of fields, used if it is large enough; NULL: none */
-        size_t own_len;
 };
 
 /* text: from the first byte of the request line through the empty line. 0, or the HTTP status to refuse it with (400, 414, 501, 505)

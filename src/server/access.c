@@ -516,7 +516,7 @@ static void note(struct access *a, const char *text, const char *actor)
                 a->untold++;
                 return;
         }
-        struct ring_msg *msg = ring_msg_new(a->io->s, INPUT_ACCESS_NOTE);
+        struct ring_msg *msg = ring_msg_new(INPUT_ACCESS_NOTE);
         Pb__AccessNote *n = (Pb__AccessNote *)pb_new(&msg->memory, &pb__access_note__descriptor);
         n->type = PB__EVENT_TYPE__E__AccessRefused;
         n->message = arena_strdup(&msg->memory, text);

@@ -27,9 +27,7 @@
 #define MORE_PER_INPUT 4   /* changes beyond the first in requests for many that may wait, for each input that may */
 #define LOOK_UP_MS 400     /* how often a call that waits asks whether the store is away */
 #define READ_WAITS_MS 4000 /* a read that the ring took just before the store went away waits for the commit as well: this long */
-#define SPARE_BYTES 16384
-#define SPARE_CALLS 512
-#define STRANGERS 64 /* of those who need not say who they are there are at most one in so many of all calls (but 8) */
+#define STRANGERS 64       /* of those who need not say who they are there are at most one in so many of all calls (but 8) */
 
 struct calls {
         struct io *io;
@@ -43,8 +41,6 @@ struct calls {
         struct event *timer;
         int64_t timer_ms; /* when it is set to fire; 0: not */
         bool stopped;
-        struct str spare; /* what the last answer was written in */
-        struct mem_pool spare_calls;
         ARRAY(uint64_t) unproved; /* tickets of calls whose answers are held */
 };
 
@@ -62,7 +58,6 @@ struct calls *calls_create(struct io *io)
 {
         struct calls *c = mem_must(sizeof(*c));
         c->io = io;
-        c->spare_calls = MEM_POOL(struct call, SPARE_CALLS);
         c->timer = evtimer_new(io->base, on_deadline, c);
         return c;
 }
@@ -79,8 +74,6 @@ void calls_destroy(struct calls *c)
         array_fini(&c->unproved);
         heap_fini(&c->deadlines);
         event_free(c->timer);
-        str_fini(&c->spare);
-        mem_pool_fini(&c->spare_calls);
         mem_free(c);
 }
 
@@ -144,7 +137,7 @@ struct call *call_new(struct calls *c, const struct op *op, struct err *err)
                 slot = (uint32_t)c->slots.len;
                 *array_push(&c->slots) = NULL;
         }
-        struct call *call = mem_pool_take(&c->spare_calls);
+        struct call *call = mem_must(sizeof(*call));
         call->ticket = (uint64_t)++c->generation << 32 | (slot + 1);
         call->door = &c->io->doors[op_index(op)];
         call->io = c->io;
@@ -187,7 +180,7 @@ void call_drop(struct call *call)
         held_free(call->held);
         history_leave(&call->reading);
         plans_end(call->io->plans, call);
-        mem_pool_give(&c->spare_calls, call);
+        mem_free(call);
 }
 
 void calls_forget(struct calls *c, uint64_t ticket)
@@ -286,28 +279,10 @@ static void answer_http(struct http_request *http, const struct op *op, const st
         http_reply(http, reply->created ? 201 : op->status, fields, str_c(body), body->len);
 }
 
-/* Most answers are too long for what malloc() has at hand, so one answer's memory serves the next one. */
-static struct str take_spare(struct calls *c)
-{
-        struct str s = c->spare;
-        c->spare = STR_INIT;
-        str_clear(&s);
-        return s;
-}
-
-static void give_spare(struct calls *c, struct str *s)
-{
-        if (s->cap > SPARE_BYTES || c->spare.cap > 0)
-                str_fini(s);
-        else
-                c->spare = *s;
-}
-
 static void answer(struct call *call, const struct reply *reply)
 {
         struct arena arena = ARENA_INIT;
-        struct calls *calls = call->io->calls;
-        struct str packed = STR_INIT, body = take_spare(calls);
+        struct str packed = STR_INIT, body = STR_INIT;
         struct err err = { 0 };
         ProtobufCMessage *m = NULL;
         struct http_request *http = call->http;
@@ -325,7 +300,7 @@ static void answer(struct call *call, const struct reply *reply)
             pb_unpack_own(reply->type, reply->data, reply->len, &arena, &m, &err) < 0) {
                 log_error("a reply of the core cannot be read", LOG_S("op", op->name), LOG_S("request_id", call->request_id), LOG_E(&err));
                 call_fail(call, &err);
-                give_spare(calls, &body);
+                str_fini(&body);
                 arena_fini(&arena);
                 return;
         }
@@ -352,10 +327,7 @@ static void answer(struct call *call, const struct reply *reply)
         } else if (grpc)
                 grpc_call_reply(grpc, reply->data ? reply->data : "", reply->len);
         str_fini(&packed);
-        if (is_token)
-                str_fini(&body); /* a secret is not kept */
-        else
-                give_spare(calls, &body);
+        str_fini(&body);
         arena_fini(&arena);
 }
 

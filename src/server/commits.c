@@ -416,7 +416,7 @@ static Pb__ApplyWorkloadRequest *as_apply(struct ring_msg *msg, const struct sto
 static void tell_touched(void *ctx, const struct store_record *record)
 {
         struct server *s = ctx;
-        struct ring_msg *msg = mem_must(sizeof(*msg)); /* not from io's spare ones */
+        struct ring_msg *msg = ring_msg_new(INPUT_TOUCHED);
         Pb__TouchedRecord *t = (Pb__TouchedRecord *)pb_new(&msg->memory, &pb__touched_record__descriptor);
         count(&s->metrics.records_touched);
         log_warn("a record was changed in the store by hand", LOG_S("key", record->key),
@@ -424,7 +424,6 @@ static void tell_touched(void *ctx, const struct store_record *record)
         t->key = arena_strdup(&msg->memory, record->key);
         t->removed = !record->data;
         t->apply = as_apply(msg, record, &t->problem);
-        msg->in.kind = INPUT_TOUCHED;
         msg->in.msg = &t->base;
         if (!queue_push_priority(s->ring_queue, msg)) {
                 log_error("too much to do: what becomes of that record is not decided", LOG_S("key", record->key));

@@ -15,18 +15,10 @@
 #include <string.h>
 
 #define LIVE_MAX 4096                /* events kept in memory; a power of two */
-#define LIVE_BYTES (8 * 1024 * 1024) /* of events; the blocks that they are in may have twice that */
-#define BLOCK_BYTES (64 * 1024)
-#define QUEUE_BYTES (256 * 1024) /* a subscriber with more than this waiting gets no more for now */
+#define LIVE_BYTES (8 * 1024 * 1024) /* of events */
+#define QUEUE_BYTES (256 * 1024)     /* a subscriber with more than this waiting gets no more for now */
 #define CHUNK_EVENTS 500
 #define AGAIN_MS 50 /* how often those who wait are looked at */
-
-/* The newest events lie one behind the other: they come and go in the same order, and each for itself would be an allocation. */
-struct live_block {
-        unsigned refs; /* events in it that are still kept */
-        size_t used, size;
-        char data[];
-};
 
 /* An event as some subscribers get it; made when the first of them wants it, shared by all. */
 struct form {
@@ -35,9 +27,8 @@ struct form {
 };
 
 struct live {
-        void *data; /* packed; in block */
+        void *data; /* packed */
         size_t len;
-        struct live_block *block;
         struct form json[_REDACT_LEVELS], packed[_REDACT_LEVELS]; /* packed[REDACT_NOTHING] is data itself */
         struct event_peek peek;
 };
@@ -61,7 +52,6 @@ struct events {
         struct server *s;
         struct event *again;        /* timer; armed while anybody waits */
         struct live live[LIVE_MAX]; /* by sequence modulo LIVE_MAX */
-        struct live_block *block;   /* the next event goes here; NULL: into a new one */
         uint64_t first, head;       /* live: first..head; head is also what was released */
         size_t bytes;
         ARRAY(struct subscriber *) subs;
@@ -92,11 +82,7 @@ static void live_drop(struct events *e)
                 mem_free(l->json[i].data);
                 mem_free(l->packed[i].data);
         }
-        if (--l->block->refs == 0) {
-                if (e->block == l->block)
-                        e->block = NULL;
-                mem_free(l->block);
-        }
+        mem_free(l->data);
         *l = (struct live){ 0 };
         e->first++;
 }
@@ -136,24 +122,6 @@ uint64_t events_head(const struct events *e)
 
 /* ---- the newest ones ------------------------------------------------------------------------------------------------------------------------ */
 
-static void live_keep(struct events *e, struct live *l, const struct store_event *ev)
-{
-        struct live_block *b = e->block;
-        if (!b || b->size - b->used < ev->len) {
-                size_t size = ev->len > BLOCK_BYTES ? ev->len : BLOCK_BYTES;
-                b = mem_bytes(sizeof(*b) + size);
-                *b = (struct live_block){ .size = size };
-                e->block = b;
-        }
-        l->block = b;
-        l->data = b->data + b->used;
-        if (ev->len > 0)
-                memcpy(l->data, ev->data, ev->len);
-        l->len = ev->len;
-        b->used += ev->len;
-        b->refs++;
-}
-
 void events_released(struct events *e, const struct store_batch *batch)
 {
         for (size_t i = 0; i < batch->n_events; i++) {
@@ -168,7 +136,8 @@ void events_released(struct events *e, const struct store_batch *batch)
                 while (e->first <= e->head && (e->head + 1 - e->first >= LIVE_MAX || e->bytes + ev->len > LIVE_BYTES))
                         live_drop(e);
                 struct live *l = &e->live[ev->seq % LIVE_MAX];
-                live_keep(e, l, ev);
+                l->data = mem_dup(ev->data, ev->len);
+                l->len = ev->len;
                 if (!event_peek(l->data, l->len, &l->peek))
                         log_error("a committed event cannot be read", LOG_I("seq", ev->seq));
                 l->peek.seq = ev->seq;

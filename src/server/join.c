@@ -239,7 +239,7 @@ int join_begin(struct join *j, struct call *call, struct err *err)
 static void note_issued(struct io *io, const struct joining *g, const struct tls_cert *facts)
 {
         char when[TIME_TEXT_LEN];
-        struct ring_msg *msg = ring_msg_new(io->s, INPUT_ACCESS_NOTE);
+        struct ring_msg *msg = ring_msg_new(INPUT_ACCESS_NOTE);
         Pb__AccessNote *n = (Pb__AccessNote *)pb_new(&msg->memory, &pb__access_note__descriptor);
         n->type = PB__EVENT_TYPE__E__CertificateIssued;
         n->message = arena_printf(&msg->memory, "node %s until %s, serial %s, by %s", g->node_id, time_format(when, facts->expires_at_ms),

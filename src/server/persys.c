@@ -63,7 +63,7 @@ void persys_ask(struct persys *p, enum input_kind kind, const ProtobufCMessage *
         call->role = p->role;
         call->asked_http = p->http;
         call->asked_grpc = p->grpc;
-        call->msg = ring_msg_new(p->io->s, kind);
+        call->msg = ring_msg_new(kind);
         call->msg->in.msg = msg ? pb_clone(&call->msg->memory, msg) : NULL;
         call_send(call);
 }

@@ -229,7 +229,7 @@ int push_register(struct push *p, const Pb__Hello *hello, const char *request_id
         if (is_new)
                 n = node_add(p, hello->node_id);
         uint64_t session = PUSH_SESSION | (++p->count << SLOT_BITS & ~PUSH_SESSION) | map_get(&p->by_id, n->id, strlen(n->id));
-        struct ring_msg *msg = ring_msg_new(p->io->s, INPUT_HELLO);
+        struct ring_msg *msg = ring_msg_new(INPUT_HELLO);
         msg->in.msg = pb_clone(&msg->memory, &hello->base);
         msg->in.session = session;
         msg->in.request_id = arena_strdup(&msg->memory, request_id ? request_id : "");
@@ -323,7 +323,7 @@ int push_heartbeat(struct push *p, const char *node_id, const Pb__Heartbeat *bea
         struct push_node *n = by_id(p, node_id);
         if (!n || !n->session || p->stopped)
                 return err_set(err, ERR_NOT_FOUND, .msg = "the node is not registered here", .detail = node_id);
-        struct ring_msg *msg = ring_msg_new(p->io->s, INPUT_HEARTBEAT);
+        struct ring_msg *msg = ring_msg_new(INPUT_HEARTBEAT);
         msg->in.msg = pb_clone(&msg->memory, &beat->base);
         msg->in.session = n->session;
         if (!io_to_ring(p->io, msg, true)) {

@@ -161,7 +161,7 @@ void push_node_begin(struct push_node *n, uint64_t session, const char *target, 
 static struct ring_msg *report_begin(struct push_node *n)
 {
         if (!n->report) {
-                n->report = ring_msg_new(n->io->s, INPUT_UNITS);
+                n->report = ring_msg_new(INPUT_UNITS);
                 push_wants_flush(n);
         }
         return n->report;
@@ -230,7 +230,7 @@ static bool tell_reach(struct push_node *n)
         enum push_reach reach = n->down ? REACH_DOWN : n->heard ? REACH_UP : REACH_UNTOLD;
         if (n->told == reach)
                 return true;
-        struct ring_msg *msg = ring_msg_new(n->io->s, n->down ? INPUT_UNREACHABLE : INPUT_REACHABLE);
+        struct ring_msg *msg = ring_msg_new(n->down ? INPUT_UNREACHABLE : INPUT_REACHABLE);
         msg->in.session = n->session;
         msg->in.text = arena_strdup(&msg->memory, n->down && n->why ? n->why : "");
         if (!io_to_ring(n->io, msg, true)) {
@@ -604,7 +604,7 @@ static void settle_by_list(struct push_node *n, const Pa__ListWorkloadsResponse 
 /* A list that the ring does not take now is asked for again a little later. */
 static void report_list(struct push_node *n, const Pa__ListWorkloadsResponse *list, uint64_t seq)
 {
-        struct ring_msg *msg = ring_msg_new(n->io->s, INPUT_UNITS);
+        struct ring_msg *msg = ring_msg_new(INPUT_UNITS);
         ARRAY(Pb__UnitStatus *) units = { 0 };
         for (size_t i = 0; i < list->n_workloads; i++) {
                 const Pa__WorkloadStatus *s = list->workloads[i];

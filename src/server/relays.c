@@ -309,7 +309,7 @@ static void tell_logs(struct relay *r)
         int64_t now = mono_ms();
         if ((t->hash == hash && now - t->at_ms < TOLD_MS) || server_store_is_away(r->io->s))
                 return;
-        struct ring_msg *msg = ring_msg_new(r->io->s, INPUT_ACCESS_NOTE);
+        struct ring_msg *msg = ring_msg_new(INPUT_ACCESS_NOTE);
         Pb__AccessNote *note = (Pb__AccessNote *)pb_new(&msg->memory, &pb__access_note__descriptor);
         note->type = PB__EVENT_TYPE__E__WorkloadLogsRead;
         note->workload_id = arena_strdup(&msg->memory, r->workload);
@@ -403,13 +403,13 @@ static void locate(struct relay *r, const char *workload)
         call->on_reply = on_located;
         call->ctx = r;
         if (r->exec) {
-                call->msg = ring_msg_new(r->io->s, INPUT_EXEC);
+                call->msg = ring_msg_new(INPUT_EXEC);
                 Pb__ExecNote *note = (Pb__ExecNote *)pb_new(&call->msg->memory, &pb__exec_note__descriptor);
                 note->workload_id = arena_strdup(&call->msg->memory, workload);
                 note->command = command_text(r, &call->msg->memory);
                 call->msg->in.msg = &note->base;
         } else {
-                call->msg = ring_msg_new(r->io->s, INPUT_LOCATE);
+                call->msg = ring_msg_new(INPUT_LOCATE);
                 Pb__WorkloadRef *ref = (Pb__WorkloadRef *)pb_new(&call->msg->memory, &pb__workload_ref__descriptor);
                 ref->id = arena_strdup(&call->msg->memory, workload);
                 call->msg->in.msg = &ref->base;

@@ -291,7 +291,7 @@ static void serve(struct http_request *req, void *ctx)
                 http_reply_err(req, 0, &err);
                 return;
         }
-        struct ring_msg *msg = ring_msg_new(io->s, INPUT_TICK);
+        struct ring_msg *msg = ring_msg_new(INPUT_TICK);
         ProtobufCMessage *request = NULL;
         bool pretty = false;
         if (decode(door, req, &msg->memory, &request, &pretty, &err) < 0) {

@@ -353,6 +353,12 @@ static void fold(struct ring *r, struct core_batch *b)
         r->stats_old = true;
 }
 
+static void messages_free(void **msgs, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                ring_msg_free(msgs[i]);
+}
+
 /* Somebody who asks this server to decide although it does not lead: only those who asked before they could know. */
 static void refuse(struct ring *r, struct ring_msg *const *msgs, size_t n)
 {
@@ -416,7 +422,7 @@ static size_t read_followed(struct ring *r)
         }
         while (n > 0 && (b = core_cut(r->core)))
                 server_release(r->s, b);
-        ring_msgs_done(r->s, items, n);
+        messages_free(items, n);
         return n;
 }
 
@@ -500,7 +506,7 @@ static size_t step_reads(struct ring *r)
         int64_t now = n > 0 ? mono_ms() : 0;
         for (size_t i = 0; i < n; i++)
                 step_message(r, items[i], now);
-        ring_msgs_done(r->s, items, n);
+        messages_free(items, n);
         return n;
 }
 
@@ -514,7 +520,7 @@ static bool read_committed(struct ring *r)
         void *items[TURN_READS];
         size_t n = queue_pop_many(r->s->read_queue, items, TURN_READS, 0);
         view_answer(r->view, r->s, (struct ring_msg **)items, n, now_ms(r));
-        ring_msgs_done(r->s, items, n);
+        messages_free(items, n);
         return n > 0;
 }
 
@@ -533,7 +539,7 @@ static size_t step_inputs(struct ring *r)
                 n += input_items(&m->in);
                 step_message(r, m, now);
         }
-        ring_msgs_done(r->s, r->taken + from, r->taken_done - from);
+        messages_free(r->taken + from, r->taken_done - from);
         return n;
 }
 
@@ -672,8 +678,7 @@ static void finish(struct ring *r)
         if (r->broken)
                 log_warn("what was decided and not yet durable is dropped; nobody was told that it was done",
                          LOG_I("decided", core_head(r->core)), LOG_I("durable", atomic_load(&r->s->committed)));
-        while (r->taken_done < r->n_taken)
-                ring_msg_free(r->taken[r->taken_done++]);
+        messages_free(r->taken + r->taken_done, r->n_taken - r->taken_done);
         ring_msg_free(r->config);
         drop_core(r);
 }

@@ -81,7 +81,7 @@ static void unary_message(struct grpc_call *grpc, const void *data, size_t len)
                 call_fail(call, &err);
                 return;
         }
-        call->msg = ring_msg_new(call->io->s, call->op->input);
+        call->msg = ring_msg_new(call->op->input);
         if (op_decode_packed(call->op, data, len, &call->msg->memory, &request, &err) < 0)
                 call_fail(call, &err);
         else

@@ -29,9 +29,7 @@
 
 #define IO_QUEUE 4096
 #define PUSH_AGAIN_US 1000
-#define SPARE_MAX 1024   /* messages that are kept for the next inputs */
-#define SPARE_BYTES 8192 /* what one of them may have used: larger ones are given back */
-#define GRACE_MS 3000    /* beyond shutdown_ms, for the last commits */
+#define GRACE_MS 3000 /* beyond shutdown_ms, for the last commits */
 #define ADDRESS_AGAIN_MS 1000
 #define SETTLE_MS 30000 /* how long a start waits for the first leader */
 
@@ -94,62 +92,11 @@ int64_t mono_ms(void)
         return clock_mono_ns() / 1000000;
 }
 
-struct ring_msg *ring_msg_new(struct server *s, enum input_kind kind)
+struct ring_msg *ring_msg_new(enum input_kind kind)
 {
-        if (!s->spare) {
-                pthread_mutex_lock(&s->spare_lock);
-                s->spare = s->spare_done;
-                s->spare_done = NULL;
-                s->n_spare_done = 0;
-                pthread_mutex_unlock(&s->spare_lock);
-        }
-        struct ring_msg *m = s->spare;
-        if (m) {
-                s->spare = m->next;
-                m->next = NULL;
-        } else {
-                m = mem_must(sizeof(*m));
-        }
+        struct ring_msg *m = mem_must(sizeof(*m));
         m->in.kind = kind;
         return m;
-}
-
-static void ring_msgs_free(struct ring_msg *list)
-{
-        for (struct ring_msg *m = list, *next; m; m = next) {
-                next = m->next;
-                ring_msg_free(m);
-        }
-}
-
-void ring_msgs_done(struct server *s, void **msgs, size_t n)
-{
-        struct ring_msg *list = NULL, *last = NULL;
-        size_t kept = 0;
-        for (size_t i = 0; i < n; i++) {
-                struct ring_msg *m = msgs[i];
-                if (m->memory.used_bytes > SPARE_BYTES) {
-                        ring_msg_free(m);
-                        continue;
-                }
-                arena_reset(&m->memory);
-                *m = (struct ring_msg){ .memory = m->memory, .next = list };
-                list = m;
-                last = last ? last : m;
-                kept++;
-        }
-        if (!list)
-                return;
-        pthread_mutex_lock(&s->spare_lock);
-        bool fits = s->n_spare_done + kept <= SPARE_MAX;
-        if (fits) {
-                last->next = s->spare_done;
-                s->spare_done = list;
-                s->n_spare_done += kept;
-        }
-        pthread_mutex_unlock(&s->spare_lock);
-        if (!fits)
-                ring_msgs_free(list);
 }
 
 void ring_msg_free(void *p)
@@ -494,7 +441,6 @@ int server_start(const struct server_options *opt, struct server **ret_server, s
         pthread_cond_init(&s->changed, NULL);
         gate_init(&s->ring_gate);
         gate_init(&s->store_gate);
-        pthread_mutex_init(&s->spare_lock, NULL);
         s->io_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         s->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         uint32_t inputs = s->opt.max_inputs ? s->opt.max_inputs : 2048;
@@ -601,9 +547,6 @@ void server_free(struct server *s)
         gate_fini(&s->ring_gate);
         gate_fini(&s->store_gate);
         access_table_free(atomic_exchange(&s->tokens, NULL));
-        ring_msgs_free(s->spare);
-        ring_msgs_free(s->spare_done);
-        pthread_mutex_destroy(&s->spare_lock);
         pthread_cond_destroy(&s->changed);
         pthread_mutex_destroy(&s->lock);
         if (s->io_wake_fd >= 0)
@@ -668,8 +611,7 @@ void server_reconfigure(struct server *s, const Pb__ServerConfig *config)
         to_io->config = (const Pb__ServerConfig *)pb_clone(&to_io->memory, &config->base);
         if (!server_io_push(s, to_io, true))
                 io_msg_free(to_io);
-        struct ring_msg *to_ring = mem_must(sizeof(*to_ring)); /* not from io's spare ones: this is any thread */
-        to_ring->in.kind = INPUT_CONFIG;
+        struct ring_msg *to_ring = ring_msg_new(INPUT_CONFIG);
         to_ring->in.msg = pb_clone(&to_ring->memory, &config->base);
         while (!queue_push(s->ring_queue, to_ring)) {
                 if (queue_is_closed(s->ring_queue)) {

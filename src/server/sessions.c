@@ -152,7 +152,7 @@ static void say_gone(struct sessions *s, struct session *ss)
         if (ss->held)
                 return; /* on_again says it afterwards */
         if (ss->greeted) {
-                struct ring_msg *msg = ring_msg_new(s->io->s, INPUT_GONE);
+                struct ring_msg *msg = ring_msg_new(INPUT_GONE);
                 msg->in.session = ss->id;
                 if (!push(ss, msg)) {
                         hold(s, ss, msg);
@@ -329,7 +329,7 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
         struct session *ss = rpc_data(call);
         if (!ss || ss->ended)
                 return;
-        struct ring_msg *msg = ring_msg_new(ss->io->s, INPUT_HEARTBEAT);
+        struct ring_msg *msg = ring_msg_new(INPUT_HEARTBEAT);
         ProtobufCMessage *pm = NULL;
         struct err err = { 0 };
         if (pb_unpack(&pb__agent_message__descriptor, data, len, &msg->memory, &pm, &err) < 0 ||

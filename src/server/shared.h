@@ -33,13 +33,10 @@ struct ring_msg {
         int64_t deadline_ms; /* monotonic; the ring drops it unexecuted after that; 0: none */
         int64_t sent_ms;     /* monotonic */
         struct arena memory;
-        struct ring_msg *next; /* while it is spare */
 };
 struct server;
-struct ring_msg *ring_msg_new(struct server *s, enum input_kind kind); /* io thread */
+struct ring_msg *ring_msg_new(enum input_kind kind);
 void ring_msg_free(void *msg);
-/* The ring has done with these: io makes its next messages of them. Memory that one thread takes and another gives back makes both wait for the allocator. */
-void ring_msgs_done(struct server *s, void **msgs, size_t n);
 
 /* What the ring asks of the store. Without a batch: the answer to COMMIT_LOST or COMMIT_LEAD. */
 enum ring_word {
@@ -131,10 +128,6 @@ struct server {
         struct queue *io_queue;     /* struct io_msg */
         struct queue *reader_queue; /* struct history_job: see history_send() */
         struct gate ring_gate, store_gate;
-        struct ring_msg *spare; /* the io thread's; it takes all of spare_done when it has none left */
-        pthread_mutex_t spare_lock;
-        struct ring_msg *spare_done;
-        size_t n_spare_done;      /* at most SPARE_MAX */
         int io_wake_fd, ended_fd; /* eventfds: something for io; a stop was asked for or something broke */
 
         pthread_t ring_thread, store_thread, io_thread, reader_thread;

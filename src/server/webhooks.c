@@ -123,7 +123,7 @@ void webhook_sign(const char *secret, size_t secret_len, int64_t unix_seconds, c
 static void tell(struct delivery *d)
 {
         struct io *io = d->w->io;
-        struct ring_msg *msg = ring_msg_new(io->s, INPUT_WEBHOOK_DONE);
+        struct ring_msg *msg = ring_msg_new(INPUT_WEBHOOK_DONE);
         Pb__WebhookResult *m = (Pb__WebhookResult *)pb_new(&msg->memory, &pb__webhook_result__descriptor);
         m->id = arena_strdup(&msg->memory, d->id);
         m->delivered = d->delivered;
