@@ -3,12 +3,17 @@
  *
  * The old store is one whose server was killed: most of it is in its log. The process that restores is a child that this
  * one traces, and ends at the n-th entry into the kernel, for every n until it has come to its end.
+ *
+ * Whoever was interrupted tries again, and may be interrupted again: for each state of the folder that a cut leaves, a second
+ * restore is cut at each of its calls as well. This is done with a sound store and with a damaged one, which keeps its log
+ * beside it, byte for byte.
  */
 #include "fault_point.h"
 
 #include "base/err.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "store/store.h"
@@ -119,9 +124,32 @@ static void make_old(void)
         assert_true(log.st_size > 4096);
 }
 
+static void copy(const char *from, const char *to)
+{
+        assert_int_equal(system(fmt("rm -rf %s/%s && cp -a %s/%s %s/%s", top, to, top, from, top, to)), 0);
+}
+
 static void copy_old(const char *dir)
 {
-        assert_int_equal(system(fmt("rm -rf %s/%s && cp -a %s/old %s/%s", top, dir, top, top, dir)), 0);
+        copy("old", dir);
+}
+
+static void overwrite(const char *path, const char *text)
+{
+        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+        close(fd);
+}
+
+/* Neither it nor its log can be read; of the rest of both, somebody may still find something. */
+static void make_bad(const char *dir)
+{
+        static const char noise[] =
+            "this is neither a database nor the log of one, whatever its name says: nobody can read it, and it is longer than "
+            "the head of either of them";
+        copy_old(dir);
+        overwrite(in(dir, "berth.db"), noise);
+        overwrite(in(dir, "berth.db-wal"), noise);
 }
 
 /* ---- what must be so after each ---- */
@@ -160,8 +188,8 @@ static void check(const char *dir, bool told_done, const char *what)
 
 /* ---- killed ---- */
 
-/* 1: it came to its end; 0: it was killed at its n-th call; -1: nobody may trace here. */
-static int run_until(const char *path, unsigned n)
+/* Stopped before its first call; negative: nobody may trace here. */
+static pid_t start_traced(const char *path)
 {
         pid_t pid = fork();
         if (pid == 0) {
@@ -171,15 +199,29 @@ static int run_until(const char *path, unsigned n)
                 _exit(restore(path) < 0 ? 1 : 0);
         }
         int status;
-        unsigned stops = 0;
         assert_true(waitpid(pid, &status, 0) == pid);
         if (!WIFSTOPPED(status) || ptrace(PTRACE_SETOPTIONS, pid, NULL, (void *)(PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)) < 0)
                 return -1;
-        for (int signal_number = 0;;) {
-                ptrace(PTRACE_SYSCALL, pid, NULL, (void *)(intptr_t)signal_number);
-                assert_true(waitpid(pid, &status, 0) == pid);
-                if (!WIFSTOPPED(status))
-                        break;
+        return pid;
+}
+
+/* Goes on, with this signal, until it stops at a call or a signal. False: it has ended. */
+static bool is_stopped_again(pid_t pid, int signal_number, int *ret_status)
+{
+        ptrace(PTRACE_SYSCALL, pid, NULL, (void *)(intptr_t)signal_number);
+        assert_true(waitpid(pid, ret_status, 0) == pid);
+        return WIFSTOPPED(*ret_status);
+}
+
+/* 1: it came to its end; 0: it was killed at its n-th call; -1: nobody may trace here. */
+static int run_until(const char *path, unsigned n)
+{
+        int status;
+        unsigned stops = 0;
+        pid_t pid = start_traced(path);
+        if (pid < 0)
+                return -1;
+        for (int signal_number = 0; is_stopped_again(pid, signal_number, &status);) {
                 signal_number = WSTOPSIG(status) == (SIGTRAP | 0x80) ? 0 : WSTOPSIG(status);
                 if (!signal_number && stops++ % 2 == 0 && stops / 2 + 1 == n) { /* before it is made */
                         kill(pid, SIGKILL);
@@ -211,14 +253,189 @@ static void killed_before_any_of_its_system_calls(void **state)
         print_message("# killed before each of %u system calls\n", n - 2);
 }
 
-/* ---- failing ---- */
+/* ---- killed, and killed again ---- */
 
-static void with_any_of_its_system_calls_failing(void **state)
+static uint64_t bytes_hash(const char *path)
+{
+        struct str text = STR_INIT;
+        if (file_read(path, SIZE_MAX / 2, &text, &err) < 0)
+                return 0;
+        uint64_t hash = hash64(str_c(&text), text.len);
+        str_fini(&text);
+        return hash;
+}
+
+static bool ends(const char *name, const char *tail)
+{
+        size_t len = strlen(name), n = strlen(tail);
+        return len >= n && strcmp(name + len - n, tail) == 0;
+}
+
+static bool is_aside(const char *name)
+{
+        return str_starts(name, "berth.db.before-");
+}
+
+/* What lies in a folder, as far as the next restore can tell one from another: of what was being made, that it is there. Names
+ * of times, and numbers of files, are none of it. */
+static uint64_t state_of(const char *dir)
+{
+        uint64_t hash = 0;
+        struct stat st, store = { 0 };
+        (void)stat(in(dir, "berth.db"), &store);
+        DIR *d = opendir(in(dir, ""));
+        for (struct dirent *e; (e = readdir(d));) {
+                if (e->d_name[0] == '.' || ends(e->d_name, ".lock"))
+                        continue;
+                bool is_new = str_starts(e->d_name, "berth.db.restoring"), aside = is_aside(e->d_name), log = ends(e->d_name, "-wal");
+                _cleanup_(mem_freep) char *path = mem_strdup(in(dir, e->d_name));
+                assert_int_equal(stat(path, &st), 0);
+                uint64_t one = aside ? hash64(log ? "aside-wal" : "aside", log ? 9 : 5) : hash64(e->d_name, strlen(e->d_name));
+                if (!is_new && !ends(e->d_name, "-shm")) {
+                        one = hash64_mix(one, bytes_hash(path));
+                        one = hash64_mix(one, (uint64_t)(st.st_ino == store.st_ino) << 32 | st.st_nlink);
+                }
+                hash += one; /* in whatever order they come */
+        }
+        closedir(d);
+        return hash;
+}
+
+/* The damaged store and its log are one pair of names, whatever else is there: what is kept of one is of no use without the other. */
+static void check_pair(const char *dir, const char *what)
+{
+        uint64_t store = bytes_hash(in("bad", "berth.db")), log = bytes_hash(in("bad", "berth.db-wal"));
+        unsigned pairs = 0;
+        DIR *d = opendir(in(dir, ""));
+        for (struct dirent *e; (e = readdir(d));) {
+                _cleanup_(mem_freep) char *name = mem_strdup(e->d_name), *path = mem_strdup(in(dir, name));
+                if (is_aside(name) && ends(name, "-wal") && bytes_hash(path) == log) {
+                        name[strlen(name) - 4] = 0;
+                        if (bytes_hash(in(dir, name)) != store)
+                                fail_msg("%s: %s is the log of nothing", what, e->d_name);
+                } else if ((is_aside(name) || str_eq(name, "berth.db")) && !ends(name, "-wal") && !ends(name, "-shm"))
+                        pairs += bytes_hash(path) == store && bytes_hash(fmt("%s-wal", path)) == log;
+        }
+        closedir(d);
+        if (pairs == 0)
+                fail_msg("%s: the old store is not there with its log", what);
+}
+
+/* A store that is not with its log is opened by nobody; a new one is whole. */
+static void check_bad(const char *dir, bool told_done, const char *what)
+{
+        _cleanup_(mem_freep) char *path = mem_strdup(in(dir, "berth.db"));
+        struct stat st;
+        struct store *s;
+        check_pair(dir, what);
+        if (stat(path, &st) < 0)
+                fail_msg("%s: there is no store", what);
+        bool is_old = bytes_hash(path) == bytes_hash(in("bad", "berth.db"));
+        if (is_old && told_done)
+                fail_msg("%s: told that it is done, and the old one is there", what);
+        if (!is_old)
+                assert_int_equal(head_of(path), NEW_HEAD);
+        else if (!file_exists(in(dir, "berth.db-wal"))) {
+                err = (struct err){ 0 };
+                if (store_open(path, true, &s, &err) >= 0 || !strstr(err.msg, "a restore was interrupted"))
+                        fail_msg("%s: opened without its log: %s", what, err_line(&err));
+                check_pair(dir, what);
+        }
+        /* and it can be done again */
+        if (restore(path) < 0)
+                fail_msg("%s: again: %s", what, err_line(&err));
+        assert_int_equal(head_of(path), NEW_HEAD);
+        check_pair(dir, what);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_nlink, 1);
+}
+
+/* A restore of what is in `from`, in `dir`: before each of its system calls, and after the last, the folder is looked at, and
+ * each state of it that is new is copied and given to fn: what a process that is killed there leaves. */
+struct cuts {
+        const char *old;  /* of what flavour it is */
+        const char *snap; /* where copies go */
+        void (*fn)(const struct cuts *cuts, unsigned call, bool done);
+        unsigned first; /* of the second restore: where the first was cut */
+        uint64_t seen[256];
+        unsigned n_seen;
+        unsigned n_below; /* states of second restores */
+};
+
+static void look(struct cuts *cuts, const char *dir, unsigned call, bool done)
+{
+        uint64_t state = hash64_mix(state_of(dir), done);
+        for (unsigned i = 0; i < cuts->n_seen; i++)
+                if (cuts->seen[i] == state)
+                        return;
+        assert_true(cuts->n_seen < ARRAY_LEN(cuts->seen));
+        cuts->seen[cuts->n_seen++] = state;
+        copy(dir, cuts->snap);
+        cuts->fn(cuts, call, done);
+}
+
+static void look_at_each_call(struct cuts *cuts, const char *from, const char *dir)
+{
+        _cleanup_(mem_freep) char *path = mem_strdup(in(dir, "berth.db"));
+        int status;
+        unsigned stops = 0;
+        copy(from, dir);
+        pid_t pid = start_traced(path);
+        if (pid < 0) {
+                print_message("# nobody may trace a process here: not tried\n");
+                skip();
+        }
+        for (int signal_number = 0; is_stopped_again(pid, signal_number, &status);) {
+                signal_number = WSTOPSIG(status) == (SIGTRAP | 0x80) ? 0 : WSTOPSIG(status);
+                if (!signal_number && stops++ % 2 == 0)
+                        look(cuts, dir, stops / 2 + 1, false);
+        }
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        look(cuts, dir, stops / 2 + 1, true);
+}
+
+static void cut_twice(const struct cuts *cuts, unsigned call, bool done)
+{
+        _cleanup_(mem_freep) char *what = mem_strdup(fmt("%s: cut before call %u, and then before call %u", cuts->old, cuts->first, call));
+        (str_eq(cuts->old, "bad") ? check_bad : check)(cuts->snap, done, what);
+}
+
+static void cut_once(const struct cuts *cuts, unsigned call, bool done)
+{
+        struct cuts second = { .old = cuts->old, .snap = "snap2", .fn = cut_twice, .first = call };
+        (void)done;
+        look_at_each_call(&second, cuts->snap, "again");
+        ((struct cuts *)cuts)->n_below += second.n_seen;
+}
+
+static void killed_again(const char *old)
+{
+        struct cuts cuts = { .old = old, .snap = "snap1", .fn = cut_once };
+        look_at_each_call(&cuts, old, "half");
+        assert_true(cuts.n_seen > 5);
+        print_message("# %s: a first restore leaves %u states where it is cut, a second one after these %u\n", old, cuts.n_seen,
+                      cuts.n_below);
+}
+
+static void killed_and_killed_again(void **state)
 {
         (void)state;
+        killed_again("old");
+}
+
+static void a_damaged_store_stays_with_its_log_however_often_it_is_cut(void **state)
+{
+        (void)state;
+        killed_again("bad");
+}
+
+/* ---- failing ---- */
+
+static void failing(const char *old, void (*check_one)(const char *dir, bool told_done, const char *what))
+{
         unsigned n = 1;
         for (bool fired = true; fired; n++) {
-                copy_old("fail");
+                copy(old, "fail");
                 _cleanup_(mem_freep) char *path = mem_strdup(in("fail", "berth.db"));
                 pid_t pid = fork();
                 if (pid == 0) {
@@ -230,20 +447,21 @@ static void with_any_of_its_system_calls_failing(void **state)
                 int status;
                 assert_true(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
                 fired = WEXITSTATUS(status) & 2;
-                check("fail", !(WEXITSTATUS(status) & 1), fmt("call %u failed", n));
+                _cleanup_(mem_freep) char *what = mem_strdup(fmt("%s: call %u failed", old, n));
+                check_one("fail", !(WEXITSTATUS(status) & 1), what);
         }
         assert_true(n > 30);
         print_message("# each of %u system calls failed\n", n - 2);
 }
 
-/* ---- what is no store ---- */
-
-static void overwrite(const char *path, const char *text)
+static void with_any_of_its_system_calls_failing(void **state)
 {
-        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-        assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
-        close(fd);
+        (void)state;
+        failing("old", check);
+        failing("bad", check_bad);
 }
+
+/* ---- what is no store ---- */
 
 static unsigned count_aside(const char *dir, const char *tail, off_t least)
 {
@@ -262,23 +480,22 @@ static unsigned count_aside(const char *dir, const char *tail, off_t least)
 /* A damaged one makes way as well; a log without its store is kept, and does not get into the new one. */
 static void what_cannot_be_folded_is_kept_as_it_is(void **state)
 {
-        static const char noise[] =
-            "this is neither a database nor the log of one, whatever its name says: nobody can read it, and it is longer than "
-            "the head of either of them";
         (void)state;
-        for (int without = 0; without < 2; without++) {
-                copy_old("bad");
-                _cleanup_(mem_freep) char *path = mem_strdup(in("bad", "berth.db"));
-                if (without)
+        _cleanup_(mem_freep) char *path = mem_strdup(in("odd", "berth.db"));
+        enum { DAMAGED, WITHOUT, EMPTY, N };
+        for (int how = 0; how < N; how++) {
+                copy(how == DAMAGED ? "bad" : "old", "odd");
+                if (how == WITHOUT)
                         assert_int_equal(unlink(path), 0);
-                else {
-                        overwrite(path, noise);
-                        overwrite(in("bad", "berth.db-wal"), noise);
-                }
+                if (how == EMPTY)
+                        assert_int_equal(truncate(path, 0), 0);
                 if (restore(path) < 0)
                         fail_msg("%s", err_line(&err));
                 assert_int_equal(head_of(path), NEW_HEAD);
-                assert_int_equal(count_aside("bad", without ? "-wal" : "", 4096), 1);
+                if (how == DAMAGED)
+                        check_pair("odd", "damaged");
+                else
+                        assert_int_equal(count_aside("odd", "-wal", 4096), 1);
         }
 }
 
@@ -286,6 +503,8 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(killed_before_any_of_its_system_calls),
+                cmocka_unit_test(a_damaged_store_stays_with_its_log_however_often_it_is_cut),
+                cmocka_unit_test(killed_and_killed_again),
                 cmocka_unit_test(with_any_of_its_system_calls_failing),
                 cmocka_unit_test(what_cannot_be_folded_is_kept_as_it_is),
         };
@@ -294,6 +513,7 @@ int main(void)
         snprintf(top, sizeof(top), "%s/restore-cuts-XXXXXX", tmp ? tmp : "/tmp");
         must(mkdtemp(top) != NULL, "a temporary folder");
         make_old();
+        make_bad("bad");
         int failed = cmocka_run_group_tests(tests, NULL, NULL);
         (void)dir_remove(top, NULL);
         return failed;

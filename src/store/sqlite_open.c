@@ -308,6 +308,8 @@ static int open_store(const char *rest, bool create, struct store **ret_store, s
                 str_addf(&lock_path, "%s.lock", s->path);
                 r = MUTANT(store_lock_skipped) ? 0 : store_lock_take(&s->file_lock, str_c(&lock_path), err);
         }
+        if (r == 0)
+                r = sqlite_check_log(s->path, dir, err);
         if (r == 0 && create)
                 r = make_file(s->path, dir, err);
         if (r == 0)
@@ -327,6 +329,8 @@ static int open_moment(const char *rest, struct store **ret_store, struct err *e
         _cleanup_(mem_freep) char *dir = NULL;
         int64_t head = 0;
         int r = parse_rest(s, rest, false, &dir, err);
+        if (r == 0)
+                r = sqlite_check_log(s->path, dir, err);
         if (r == 0)
                 r = sqlite_connect(s, false, &s->moment, err);
         if (r == 0)

@@ -109,6 +109,8 @@ int sqlite_sync_dir(const char *path, struct err *err);
 int sqlite_resolve(const char *given, bool create, char **ret_path, char **ret_dir, struct err *err);
 
 /* sqlite_restore.c */
+/* A store whose restore was interrupted when its log had another name already: ERR_CONFLICT, with what to do. */
+int sqlite_check_log(const char *path, const char *dir, struct err *err);
 int sqlite_restore_open(const char *rest, bool force, struct store **ret_store, struct err *err);
 int sqlite_restore_done(struct store *base, char **ret_aside, struct err *err);
 int sqlite_connect(const struct sqlite_store *s, bool writes, sqlite3 **ret_db, struct err *err);
