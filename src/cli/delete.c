@@ -148,6 +148,8 @@ const struct verb verb_delete = {
         .name = "delete",
         .args = "[workload|node] NAME...",
         .summary = "delete workloads, or forget nodes that are gone",
+        .text = "A node that is forgotten may come back with its certificate; it then has the labels, taints and capacity that "
+                "operators gave it. berth node expel keeps one out.",
         .examples = "  berth delete hello --wait\n"
                     "  berth delete -l app=web\n"
                     "  berth delete node node-3",

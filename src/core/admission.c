@@ -4,16 +4,20 @@
  * outlives the trust in its machine. So there is one record per node id that only operators write, and that holds whether or not the node is there:
  *
  *      labels      go before what the agent says. Keys below berth.io/ and those that the configuration lists come from here alone
- *      taints      of a node that registers for the first time
+ *      taints      of a node that registers for the first time, or comes back after it was forgotten
  *      capacity    an upper bound; what the agent says counts below it
  *      expelled    nothing may come under this name but what a later token let in: a key that joined with it, or a token of this node alone
  *
- * Labels, taints and capacity come from the join token that the node used, or from an operator later on.
+ * Labels, taints and capacity come from the join token that the node used, or from an operator later
+ * on. They outlive a node that is forgotten: its certificate does, too, and whoever comes back with
+ * it is bounded as it was. A new join token begins anew: with it another machine may come under that
+ * name, and it has what its token says. Of many that were forgotten the oldest are not remembered.
  *
  * Invariants:
  *   (X1) A node that was expelled is on record as NotReady and disabled until a hello that was let in by a later token.
  *   (X2) A key that was revoked never becomes one that is admitted.
  *   (X3) What a node's record says of its labels and amounts never exceeds what operators allow.
+ *   (X4) Only of a node that is not known it is said that it was forgotten; so many at most.
  */
 #include "core/admission.h"
 #include "base/mem.h"
@@ -31,6 +35,7 @@
 
 #define RESERVED_PREFIX "berth.io/"
 #define EXPELLED_MAX 10000
+#define FORGOTTEN_MAX 10000
 #define KEYS_MAX 64 /* of one node id; the oldest go */
 #define GRANTS_MAX 64
 #define KEY_LEN 64
@@ -367,16 +372,17 @@ void admission_join(struct core *c, uint32_t token, const char *node_id, const c
 {
         const Pb__AccessToken *g = token_grants(c, token);
         const Pb__Admission *before = admission_of(c, node_id);
-        bool was_out = before && before->expelled_at;
-        if (!g && !was_out)
+        bool was_out = before && before->expelled_at, anew = before && before->forgotten_at;
+        if (!g && !was_out && !anew)
                 return;
         Pb__Admission *m = draft(c, node_id);
-        if (g) {
-                m->labels = (Pb__Admission__LabelsEntry **)g->labels; /* the same shape: key, value */
-                m->n_labels = g->n_labels;
-                m->taints = g->taints;
-                m->n_taints = g->n_taints;
-                m->capacity = g->capacity;
+        m->forgotten_at = 0;
+        if (g || anew) {
+                m->labels = g ? (Pb__Admission__LabelsEntry **)g->labels : NULL; /* the same shape: key, value */
+                m->n_labels = g ? g->n_labels : 0;
+                m->taints = g ? g->taints : NULL;
+                m->n_taints = g ? g->n_taints : 0;
+                m->capacity = g ? g->capacity : NULL;
                 m = (Pb__Admission *)pb_clone(&c->step, &m->base);
         }
         if (was_out)
@@ -399,8 +405,24 @@ void admission_registered(struct core *c, struct node_ix ix)
         e.type = PB__EVENT_TYPE__E__NodeTainted;
         e.node_id = node_at(c, ix)->id;
         e.node = &taints;
-        e.message = "taints of its join token";
+        e.message = "taints that operators gave it, or its join token";
         emit(c, &e);
+}
+
+static bool bounds_nothing(const Pb__Resources *r)
+{
+        return !r || (!r->cpu && !r->memory_mb && !r->disk_gb);
+}
+
+Pb__Admission *admission_kept(struct core *c, const struct node *n)
+{
+        Pb__Node now = PB__NODE__INIT;
+        Pb__Admission *m = draft(c, n->id);
+        taints_record(c, n, &now);
+        m->taints = now.taints; /* as they are, and not as its token once said */
+        m->n_taints = now.n_taints;
+        m->forgotten_at = c->now_ms;
+        return m->n_labels || m->n_taints || !bounds_nothing(m->capacity) || m->expelled_at ? m : NULL;
 }
 
 /* May this operator's word be taken, and what was said so far? NULL: answered. */
@@ -480,10 +502,10 @@ static bool keys_are_sane(char *const *keys, size_t n)
         return n <= KEYS_MAX;
 }
 
-static bool is_sane(const Pb__Admission *m)
+bool admission_is_sane(const Pb__Admission *m)
 {
         Pb__Node taints = PB__NODE__INIT;
-        if (!m || !id_is_valid(m->node_id) || !time_is_sane(m->expelled_at) || m->n_labels > GRANTS_MAX ||
+        if (!m || !id_is_valid(m->node_id) || !time_is_sane(m->expelled_at) || !time_is_sane(m->forgotten_at) || m->n_labels > GRANTS_MAX ||
             !keys_are_sane(m->revoked_keys, m->n_revoked_keys) || !keys_are_sane(m->admitted_keys, m->n_admitted_keys) ||
             (m->capacity && !resources_are_sane(m->capacity)))
                 return false;
@@ -500,7 +522,7 @@ static bool is_sane(const Pb__Admission *m)
 
 const char *wrong_admission(struct core *c, const Pb__Event *e)
 {
-        if (!is_sane(e->admission))
+        if (!admission_is_sane(e->admission))
                 return "what operators said of the node is missing or out of range";
         struct node_ix ix = node_find(c, e->admission->node_id);
         bool about = !str_empty(e->node_id);
@@ -556,17 +578,50 @@ void apply_admission_event(struct core *c, const Pb__Event *e)
         columns_update(c, ix);
 }
 
-/* What was allowed goes with the node; that it was expelled does not. Part of applying NodeForgotten. */
-void admission_forgotten(struct core *c, const char *node_id)
+static void drop(struct core *c, uint32_t i)
 {
-        uint32_t i = find(c, node_id);
-        if (i == MAP_NONE || c->admissions.at[i].m->expelled_at)
-                return;
-        record_removed(c, RECORD_ADMISSION, node_id);
+        record_removed(c, RECORD_ADMISSION, c->admissions.at[i].m->node_id);
         map_remove(&c->admission_by_node, i);
         arena_fini(&c->admissions.at[i].memory);
         c->admissions.at[i] = (struct admission){ 0 };
         *array_push(&c->free_admissions) = i;
+}
+
+/* (X4) Those that were expelled have a limit of their own, and stay. */
+static void drop_oldest_beyond(struct core *c)
+{
+        uint32_t oldest = NONE, n = 0;
+        for (uint32_t i = 0; i < c->admissions.len; i++) {
+                const Pb__Admission *m = c->admissions.at[i].m;
+                if (!m || !m->forgotten_at || m->expelled_at)
+                        continue;
+                n++;
+                if (oldest == NONE || m->resource_version < c->admissions.at[oldest].m->resource_version)
+                        oldest = i;
+        }
+        if (n > FORGOTTEN_MAX)
+                drop(c, oldest);
+}
+
+void admission_forgotten(struct core *c, const Pb__Event *e)
+{
+        uint32_t i = find(c, e->node_id);
+        if (e->admission) {
+                i = put(c, e->admission);
+                c->admissions.at[i].m->resource_version = e->seq;
+                save(c, i);
+                drop_oldest_beyond(c);
+        } else if (i != MAP_NONE && !c->admissions.at[i].m->expelled_at)
+                drop(c, i);
+}
+
+void admission_returned(struct core *c, const char *node_id)
+{
+        uint32_t i = find(c, node_id);
+        if (i == MAP_NONE || !c->admissions.at[i].m->forgotten_at)
+                return;
+        c->admissions.at[i].m->forgotten_at = 0;
+        save(c, i);
 }
 
 /* ---- records ----------------------------------------------------------------------------------------------------------------------------- */
@@ -579,7 +634,7 @@ static void *pack(struct core *c, uint32_t i, struct arena *a, size_t *ret_len)
 static const char *load(struct core *c, const char *node_id, const ProtobufCMessage *msg)
 {
         const Pb__Admission *m = (const Pb__Admission *)msg;
-        if (!is_sane(m) || !str_eq(m->node_id, node_id) || find(c, node_id) != MAP_NONE)
+        if (!admission_is_sane(m) || !str_eq(m->node_id, node_id) || find(c, node_id) != MAP_NONE)
                 return "it is not of its key's node";
         put(c, m);
         return NULL;
@@ -629,6 +684,8 @@ void admissions_dump(const struct core *c, struct str *out)
                 const Pb__Admission *m = list[i];
                 str_addf(out, "admission %s expelled=%lld by=%s seq=%llu", m->node_id, (long long)m->expelled_at, m->expelled_by,
                          (unsigned long long)m->resource_version);
+                if (m->forgotten_at)
+                        str_addf(out, " forgotten=%lld", (long long)m->forgotten_at);
                 for (size_t k = 0; k < m->n_labels; k++)
                         str_addf(out, " %s=%s", m->labels[k]->key, m->labels[k]->value);
                 for (size_t k = 0; k < m->n_taints; k++)
@@ -653,6 +710,8 @@ void admissions_settle(struct core *c)
                 const Pb__Admission *m = n->id && n->expelled_at ? admission_of(c, n->id) : NULL;
                 if (!m || !m->expelled_at)
                         n->expelled_at = 0; /* (X1) */
+                if (n->id && (m = admission_of(c, n->id)))
+                        ((Pb__Admission *)m)->forgotten_at = 0; /* (X4) */
         }
 }
 
@@ -664,7 +723,7 @@ int admissions_check(const struct core *c, struct err *err)
                 if (!m)
                         continue;
                 count++;
-                if (find(c, m->node_id) != i || !is_sane(m))
+                if (find(c, m->node_id) != i || !admission_is_sane(m))
                         return BROKEN(err, "X2", "what operators said of a node is found by its id, and makes sense", m->node_id);
         }
         for (uint32_t i = 0; i < c->nodes.len; i++) {
@@ -672,6 +731,8 @@ int admissions_check(const struct core *c, struct err *err)
                 const Pb__Admission *m = n->id ? admission_of(c, n->id) : NULL;
                 if (!n->id)
                         continue;
+                if (m && m->forgotten_at)
+                        return BROKEN(err, "X4", "only a node that is not known was forgotten", n->id);
                 if (n->expelled_at && (!m || !m->expelled_at || n->status == PB__NODE_STATUS__E__Ready))
                         return BROKEN(err, "X1", "an expelled node is NotReady, and on record as expelled", n->id);
         }

@@ -18,7 +18,12 @@ const char *admission_refuses_key(const struct core *c, const char *node_id, con
                                   const char **ret_hint);
 void admission_join(struct core *c, uint32_t token, const char *node_id, const char *key);
 void admission_registered(struct core *c, struct node_ix n); /* for the first time: its taints */
-void admission_forgotten(struct core *c, const char *node_id);
+bool admission_is_sane(const Pb__Admission *m);
+/* What outlives a node that is forgotten; NULL: nothing was ever said of it. In the step's memory.
+ * */
+Pb__Admission *admission_kept(struct core *c, const struct node *n);
+void admission_forgotten(struct core *c, const Pb__Event *e); /* part of applying NodeForgotten */
+void admission_returned(struct core *c, const char *node_id); /* part of applying that a node is new */
 void admission_shown(struct core *c, const struct node *n, Pb__Node *ret);
 void fence_let_go_on(struct core *c, struct node_ix n); /* fence.c: exclusive units that waited for copies there */
 void decide_node_expel(struct core *c, const Pb__NodeRef *req);

@@ -60,6 +60,28 @@ static const struct rig_reply *limit(struct rig *r, const char *node, int64_t cp
         return rig_ask(r, INPUT_NODE_CAPACITY, q);
 }
 
+static const struct rig_reply *taint(struct rig *r, const char *node, const char *key)
+{
+        Pb__SetTaintsRequest *q = arena_new(&r->memory, Pb__SetTaintsRequest);
+        pb__set_taints_request__init(q);
+        q->id = arena_strdup(&r->memory, node);
+        Pb__Taint one = PB__TAINT__INIT, *list[] = { &one };
+        one.key = (char *)key;
+        one.effect = PB__TAINT_EFFECT__E__no_schedule;
+        q->taints = list;
+        q->n_taints = key != NULL;
+        return rig_ask(r, INPUT_NODE_TAINTS, q);
+}
+
+/* Its agent goes, it is lost, and an operator forgets it. */
+static void is_forgotten(struct rig *r, const char *node)
+{
+        rig_gone(r, node);
+        rig_advance(r, 31000);
+        assert_refused(rig_forget(r, node), ERR_OK);
+        assert_null(rig_node(r, node));
+}
+
 static void hello(struct rig *r, const char *node, const char *key, const char *with, const char *labels)
 {
         Pb__Hello *h = rig_hello_message(r, node, 4000, 4096, 10, labels);
@@ -326,6 +348,115 @@ static void a_join_token_says_what_its_node_is(void **state)
         rig_fini(&r);
 }
 
+/* R: A13: its certificate outlives it in the list, and so does what operators said of it. */
+static void what_operators_allow_outlives_forgetting_a_node(void **state)
+{
+        (void)state;
+        for (int how = 0; how < 3; how++) {
+                struct rig r;
+                rig_init(&r, NULL);
+                rig_config(&r, "operator_labels: [tier]\n");
+                hello(&r, "n1", KEY_OLD, "", "tier=gold");
+                limit(&r, "n1", 2000);
+                label(&r, "n1", "tier", "bronze");
+                taint(&r, "n1", "odd");
+                is_forgotten(&r, "n1");
+                rig_check_replay(&r);
+                if (how == 1) {
+                        rig_restart(&r);
+                        rig_config(&r, "operator_labels: [tier]\n");
+                }
+                rig_mark(&r);
+                if (how == 2) { /* it belongs to another cluster now, and is taken over */
+                        Pb__Hello *h = rig_hello_message(&r, "n1", 4000, 4096, 10, "tier=gold");
+                        h->key = KEY_OLD;
+                        h->cluster_id = "other";
+                        rig_say_hello(&r, h);
+                        Pb__AdoptRequest q = PB__ADOPT_REQUEST__INIT;
+                        q.id = "n1";
+                        assert_refused(rig_ask(&r, INPUT_ADOPT, &q), ERR_OK);
+                        rig_say_hello(&r, h);
+                } else
+                        hello(&r, "n1", KEY_OLD, "", "tier=gold");
+                assert_int_equal(rig_node(&r, "n1")->resources->cpu_total, 2000);
+                assert_int_equal(rig_node(&r, "n1")->capacity->cpu, 2000);
+                assert_string_equal(label_of(&r, "n1", "tier"), "bronze");
+                assert_int_equal(rig_node(&r, "n1")->n_taints, 1);
+                assert_string_equal(rig_node(&r, "n1")->taints[0]->key, "odd");
+                rig_check_replay(&r);
+                /* What was taken back before it was forgotten does not come back with it. */
+                taint(&r, "n1", NULL);
+                limit(&r, "n1", 0);
+                label(&r, "n1", NULL, NULL);
+                is_forgotten(&r, "n1");
+                assert_null(rig_record(&r, "/admissions/n1")); /* nothing is left to keep */
+                hello(&r, "n1", KEY_OLD, "", NULL);
+                assert_int_equal(rig_node(&r, "n1")->resources->cpu_total, 4000);
+                assert_int_equal(rig_node(&r, "n1")->n_taints, 0);
+                rig_check_replay(&r);
+                rig_fini(&r);
+        }
+}
+
+/* R: A13: whoever makes a join token says what the one who uses it may have: not what another
+ * machine of that name had. */
+static void a_new_join_token_begins_anew(void **state)
+{
+        (void)state;
+        for (int granted = 0; granted < 2; granted++) {
+                struct rig r;
+                rig_init(&r, NULL);
+                hello(&r, "n1", KEY_OLD, "", NULL);
+                limit(&r, "n1", 2000);
+                label(&r, "n1", "berth.io/pool", "trusted");
+                taint(&r, "n1", "odd");
+                is_forgotten(&r, "n1");
+                Pb__CreateTokenRequest *q = token(&r, "next", PB__ROLE__E__join, 1, "");
+                if (granted)
+                        pb_map_set(&r.memory, &q->base, "labels", "berth.io/pool", "web");
+                rig_ask(&r, INPUT_TOKEN_CREATE, q);
+                assert_refused(use(&r, 1, "n1", KEY_NEW), ERR_OK);
+                hello(&r, "n1", KEY_NEW, "", NULL);
+                assert_int_equal(rig_node(&r, "n1")->resources->cpu_total, 4000);
+                assert_string_equal(label_of(&r, "n1", "berth.io/pool"), granted ? "web" : "");
+                assert_int_equal(rig_node(&r, "n1")->n_taints, 0);
+                rig_check_replay(&r);
+                rig_restart(&r);
+                rig_check_replay(&r);
+                rig_fini(&r);
+        }
+}
+
+/* R: A13 A9: names that come and go for ever do not fill the store; the oldest go. */
+static void only_so_many_forgotten_nodes_are_remembered(void **state)
+{
+        (void)state;
+        enum { KEPT = 10000, BEYOND = 3 };
+        struct rig r;
+        struct core_options opt;
+        core_options_default(&opt);
+        opt.max_nodes = 2 * KEPT;
+        rig_init(&r, &opt);
+        r.no_check = true;
+        for (int i = 0; i < KEPT + BEYOND; i++) {
+                hello(&r, arena_printf(&r.memory, "n%05d", i), "", "", NULL);
+                taint(&r, arena_printf(&r.memory, "n%05d", i), "odd");
+                rig_gone(&r, arena_printf(&r.memory, "n%05d", i));
+        }
+        rig_advance(&r, 31000);
+        for (int i = 0; i < KEPT + BEYOND; i++) {
+                assert_refused(rig_forget(&r, arena_printf(&r.memory, "n%05d", i)), ERR_OK);
+                r.now++;
+        }
+        assert_null(rig_record(&r, "/admissions/n00002"));
+        assert_non_null(rig_record(&r, "/admissions/n00003"));
+        hello(&r, "n00003", "", "", NULL);
+        assert_int_equal(rig_node(&r, "n00003")->n_taints, 1);
+        r.no_check = false;
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -337,6 +468,9 @@ int main(void)
                 cmocka_unit_test(only_operators_give_reserved_labels),
                 cmocka_unit_test(capacity_is_bounded_by_what_an_operator_allows),
                 cmocka_unit_test(a_join_token_says_what_its_node_is),
+                cmocka_unit_test(what_operators_allow_outlives_forgetting_a_node),
+                cmocka_unit_test(a_new_join_token_begins_anew),
+                cmocka_unit_test(only_so_many_forgotten_nodes_are_remembered),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

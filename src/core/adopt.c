@@ -164,7 +164,10 @@ static void adopt_foreign(struct core *c, const struct foreign *f)
         e.cluster = &cluster;
         e.reason = PB__REASON__E__adopted;
         e.message = arena_printf(&c->step, "taken over from cluster %s with %u units", h->cluster_id, f->units);
+        bool is_new = !node_ok(node_find(c, h->node_id));
         emit(c, &e);
+        if (is_new)
+                admission_registered(c, node_find(c, h->node_id));
         foreign_drop(c, h->node_id);
 }
 

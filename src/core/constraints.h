@@ -165,7 +165,8 @@ bool taints_keep_away(const struct node *n, const struct constraints *k);
 bool taints_drive_out(const struct core *c, const struct unit *w);
 void taints_set(struct core *c, struct node_ix n, Pb__Taint *const *taints, size_t count);
 void taints_free(struct node *n);
-bool taints_are_sane(const Pb__Node *n); /* what a store holds may be damaged */
+bool taints_are_sane(const Pb__Node *n);                               /* what a store holds may be damaged */
+void taints_record(struct core *c, const struct node *n, Pb__Node *r); /* node_record.c: as a record has them; in the step's memory */
 
 /* ports.c */
 uint32_t port_key(const Pb__Port *p); /* 0: no host port */

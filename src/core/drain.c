@@ -16,6 +16,7 @@
  */
 #include "core/drain.h"
 #include "base/mutant.h"
+#include "core/admission.h"
 #include "core/fence.h"
 #include "core/node.h"
 #include "core/read.h"
@@ -252,6 +253,7 @@ static void emit_forgotten(struct core *c, struct node_ix ix)
         e.type = PB__EVENT_TYPE__E__NodeForgotten;
         e.node_id = n->id;
         e.message = "forgotten by an operator";
+        e.admission = admission_kept(c, n);
         emit(c, &e);
         brake_review(c, NODE_NONE);
 }

@@ -4,6 +4,7 @@
  * for granted is looked at first, so that a bad event is an error with a sentence and leaves the state as it was.
  */
 #include "core/fold.h"
+#include "core/admission.h"
 #include "core/drain.h"
 #include "core/event.h"
 #include "core/node.h"
@@ -66,6 +67,9 @@ const char *wrong_node_event(struct core *c, const Pb__Event *e)
                 return "the node is not drained";
         if (e->type == PB__EVENT_TYPE__E__NodeTainted && (!e->node || !taints_are_sane(e->node)))
                 return "the taints are missing or out of range";
+        if (e->type == PB__EVENT_TYPE__E__NodeForgotten && e->admission &&
+            (!admission_is_sane(e->admission) || !str_eq(e->admission->node_id, e->node_id)))
+                return "what operators said of the node is out of range";
         if (e->type == PB__EVENT_TYPE__E__NodeForgotten)
                 for (struct unit_ix w = node_get(c, n)->units; unit_ok(w); w = unit_get(c, w)->node_next)
                         if (unit_get(c, w)->holds || unit_get(c, w)->desired == PB__DESIRED_STATE__E__Deleted)

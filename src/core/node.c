@@ -814,7 +814,7 @@ void node_take_expulsion(struct core *c, struct node_ix ix, const Pb__Event *e)
         drain_take(n, NULL, e->timestamp);
 }
 
-static void forget(struct core *c, struct node_ix ix)
+static void forget(struct core *c, struct node_ix ix, const Pb__Event *e)
 {
         struct node *n = node_at(c, ix);
         while (n->tombstones != NONE)
@@ -826,7 +826,7 @@ static void forget(struct core *c, struct node_ix ix)
                 save_workload(c, w);
         }
         record_removed(c, RECORD_NODE, n->id);
-        admission_forgotten(c, n->id);
+        admission_forgotten(c, e);
         node_free(c, ix);
 }
 
@@ -849,6 +849,7 @@ void apply_node_event(struct core *c, const Pb__Event *e)
                 if (!node_ok(ix)) {
                         ix = node_add(c, e->node_id);
                         node_at(c, ix)->registered_at = e->timestamp;
+                        admission_returned(c, e->node_id);
                         node_attributes(c, ix, e->node);
                         text_set(&node_at(c, ix)->adopted_from, e->node->adopted_from);
                         set_status(c, ix, PB__NODE_STATUS__E__NotReady, e, "register");
@@ -861,6 +862,7 @@ void apply_node_event(struct core *c, const Pb__Event *e)
                 if (!node_ok(ix)) {
                         ix = node_add(c, e->node_id);
                         node_at(c, ix)->registered_at = e->timestamp;
+                        admission_returned(c, e->node_id);
                 }
                 node_attributes(c, ix, e->node);
                 node_at(c, ix)->unsupported_bits = 0; /* (C25) */
@@ -903,7 +905,7 @@ void apply_node_event(struct core *c, const Pb__Event *e)
                 taints_set(c, ix, e->node->taints, e->node->n_taints);
                 break;
         case PB__EVENT_TYPE__E__NodeForgotten:
-                forget(c, ix);
+                forget(c, ix, e);
                 return;
         default:
                 break;

@@ -51,7 +51,7 @@ static char *dial_target(const struct node *n, struct arena *a)
         return arena_printf(a, strchr(n->ip, ':') ? "[%s]:%d" : "%s:%d", n->ip, AGENT_PORT);
 }
 
-static void taints_record(struct core *c, const struct node *n, Pb__Node *r)
+void taints_record(struct core *c, const struct node *n, Pb__Node *r)
 {
         r->taints = arena_new_n(&c->step, Pb__Taint *, n->n_taints + 1);
         for (uint32_t i = 0; i < n->n_taints; i++) {

@@ -258,6 +258,23 @@ class Node(Tls):
         self.assert_harmless(c)
         json.loads(c.api.get("/v1/nodes").body)
 
+    # R: A13: its certificate outlives it in the list, and so do its bounds.
+    def test_what_bounds_it_outlives_that_it_was_forgotten(self):
+        c, pki = self.started()
+        greedy = dict(cpu=FOREVER, memory_mb=FOREVER, disk_gb=FOREVER, labels={"berth.io/pool": "payments"})
+        self.rogue(c, pki).hello(**greedy).welcome()
+        c.ok("capacity", "node-2", "--cpu", "1")
+        c.ok("label", "node", "node-2", "berth.io/pool=web")
+        c.ok("taint", "node-2", "odd:no-schedule")
+        self.rogues["node-2"].close()
+        c.wait_node("node-2", "NotReady")
+        c.ok("node", "forget", "node-2")
+        self.assertIsNone(c.node("node-2"))
+        self.rogue(c, pki).hello(**greedy).welcome()
+        n = c.node("node-2")
+        self.assertEqual((n["resources"]["cpu_total"], n["labels"], [t["key"] for t in n["taints"]]), (1, {"berth.io/pool": "web"}, ["odd"]))
+        self.assert_harmless(c)
+
     # R: A13 A11
     def test_floods_reach_nobody_else(self):
         c, pki = self.started()
