@@ -100,6 +100,21 @@ static struct zone *zone_touch(struct core *c, uint32_t z)
         return zone;
 }
 
+static bool is_whole_for(const struct zone *zone, uint64_t wave)
+{
+        return wave && zone->whole_from <= wave && wave <= zone->whole_to;
+}
+
+/* In the wave under way all are silent; then so are those that were before. */
+static void note_whole(const struct brake *b, struct zone *zone)
+{
+        if (!zone->silent || zone->silent != zone->counted)
+                return;
+        zone->whole_to = b->wave;
+        if (zone->whole_from > b->wave)
+                zone->whole_from = b->wave;
+}
+
 /* by is 1 or -1. */
 static void count_silent(struct core *c, uint32_t z, int by)
 {
@@ -113,6 +128,7 @@ static void count_silent(struct core *c, uint32_t z, int by)
                 return;
         }
         bool hit = zone->silent > 0, whole = hit && zone->silent == zone->counted;
+        note_whole(&c->brake, zone);
         n->zones_hit += (uint32_t)(hit - was_hit);
         n->zones_whole += (uint32_t)(whole - was_whole);
 }
@@ -180,10 +196,13 @@ void brake_node_heard(struct core *c, struct node_ix ix)
         struct node *n = node_at(c, ix);
         if (n->counted)
                 return;
+        struct zone *zone = &b->zones.at[n->zone];
         if (n->silent_in == b->wave)
                 count_silent(c, n->zone, -1);
         else
                 n->came_in = b->wave;
+        if (n->silent_in >= zone->whole_from)
+                zone->whole_from = n->silent_in + 1;
         n->silent_in = 0;
         n->counted = true;
         count_ready(c, n->zone, 1);
@@ -210,6 +229,7 @@ static void uncount(struct core *c, struct node_ix ix)
         zone->counted--;
         b->counts.zones -= zone->counted == 0;
         b->counts.zones_whole += (uint32_t)((zone->silent && zone->silent == zone->counted) - was_whole);
+        note_whole(b, zone);
 }
 
 void brake_node_zone(struct core *c, struct node_ix ix)
@@ -415,8 +435,8 @@ enum brake_verdict brake_judge(struct core *c, struct node_ix ix)
         if (c->now_ms < evict_due_ms(c, n)) /* it let go just now */
                 return BRAKE_HOLDS;
         brake_unhold(c, ix);
-        struct zone *zone = &b->zones.at[n->zone];
-        bool whole = n->zone != ZONE_NONE && n->silent_in == b->wave && zone->wave == b->wave && zone->silent == zone->counted;
+        const struct zone *zone = &b->zones.at[n->zone];
+        bool whole = n->zone != ZONE_NONE && is_whole_for(zone, n->silent_in);
         return whole || !c->opt.evict_per_second || MUTANT(pace_ignored) ? BRAKE_MOVES : BRAKE_PACES;
 }
 
@@ -494,8 +514,11 @@ int brake_check(const struct core *c, struct err *err)
                 if (i == ZONE_NONE)
                         sum.unzoned_silent = z->silent;
                 else {
+                        bool whole = z->silent && z->silent == z->counted;
                         sum.zones_hit += z->silent > 0;
-                        sum.zones_whole += z->silent && z->silent == z->counted;
+                        sum.zones_whole += whole;
+                        if (z->silent && whole != is_whole_for(z, b->wave))
+                                return err_set(err, ERR_INTERNAL, .msg = "B4: a zone that is whole says so", .detail = z->name);
                 }
                 if (z->silent > z->counted)
                         return err_set(err, ERR_INTERNAL, .msg = "B2: no more are silent than were counted",

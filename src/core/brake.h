@@ -9,6 +9,8 @@
  *          long as it holds. (A grace that is shorter than a heartbeat counts as one: nodes that were cut off at one moment
  *          are noticed within that.) A later silence begins another one.
  *   counted  the nodes that were Ready when the wave began. Whoever comes later is not evidence, either way.
+ *   whole  a zone of which all that were counted are silent. For those who fell silent in that wave or before it stays so until
+ *          one of theirs comes back: that a node elsewhere begins another wave makes the rest of a burnt zone no part of one.
  *
  * The rule (brake_rule(), written once):
  *   held   if more than brake_percent of the counted are silent, unless they are exactly one whole zone, every other
@@ -24,6 +26,7 @@
  *   (B1) zones[].ready and brake.ready are the numbers of nodes that are Ready.
  *   (B2) counts are the sums over the zones of this wave, and silent is never more than nodes.
  *   (B3) While the brake holds, no node is given up unless an operator said so.
+ *   (B4) A zone that lost nodes in this wave is whole for them exactly if all that were counted are silent.
  */
 #ifndef BERTH_CORE_BRAKE_H
 #define BERTH_CORE_BRAKE_H
@@ -47,6 +50,8 @@ struct zone {
         uint64_t wave;
         uint32_t counted, silent;
         bool told; /* that its work is paced */
+        /* It is whole for those who fell silent in these waves; see brake_judge(). */
+        uint64_t whole_from, whole_to;
 };
 
 struct brake_counts {

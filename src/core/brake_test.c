@@ -115,6 +115,132 @@ static void a_whole_zone_moves_at_full_speed(void **state)
         assert_moves(&r, 50, false); /* more than the pace would let go in a second */
 }
 
+static void slow_pace(struct rig *r)
+{
+        struct core_options opt;
+        core_options_default(&opt);
+        opt.evict_per_second = 1;
+        rig_init(r, &opt);
+}
+
+/* Units that are still on nodes of zone a. */
+static int32_t left_in_a(struct rig *r)
+{
+        int32_t n = 0;
+        for (unsigned i = 1; i <= 5; i++)
+                n += rig_node(r, name(r, 'a', i))->units;
+        return n;
+}
+
+static size_t times_paced(struct rig *r, const char *zone)
+{
+        size_t n = 0;
+        for (size_t i = r->mark; i < r->events.len; i++)
+                n += r->events.at[i].e->type == PB__EVENT_TYPE__E__EvictionPaced && strcmp(r->events.at[i].e->brake->zone, zone) == 0;
+        return n;
+}
+
+/* Zone a burns: its first node falls silent at 30 s, the others at 40 s, and are given up at 90 and 100 s. In between, at 92 s, a
+ * node elsewhere falls silent, which begins another wave. */
+static void burn_while_another_falls_silent(struct rig *r)
+{
+        slow_pace(r);
+        CLUSTER(r, 10, 5, 4, 3);
+        rig_advance_alive(r, 1000);
+        lose(r, 'a', 1, 1);
+        rig_advance_alive(r, 10000);
+        lose(r, 'a', 2, 5);
+        rig_advance_alive(r, 50500);
+        lose(r, 'b', 1, 1);
+        rig_advance_alive(r, 33000);
+        assert_int_equal(left_in_a(r), 40); /* the first one is empty */
+        assert_int_equal(rig_node(r, "b01")->status, PB__NODE_STATUS__E__NotReady);
+}
+
+/* The rest of a burnt zone is no part of a zone because a node elsewhere falls silent.  R: C11 */
+static void a_whole_zone_moves_at_full_speed_through_another_wave(void **state)
+{
+        (void)state;
+        for (int restart = 0; restart < 2; restart++) {
+                struct rig r;
+                burn_while_another_falls_silent(&r);
+                if (restart) { /* the same from the records */
+                        rig_restart(&r);
+                        come_back(&r, 'b', 2, 4);
+                        come_back(&r, 'c', 1, 3);
+                        rig_advance_alive(&r, LIMIT - 8000); /* it listens first */
+                }
+                rig_hello(&r, "a06", 8000, 8192, 10, "zone=a"); /* who comes later is not evidence */
+                rig_advance_alive(&r, 8000);
+                assert_int_equal(left_in_a(&r), 0);
+                assert_int_equal(times_paced(&r, "a"), 0);
+                rig_advance_alive(&r, 2 * GRACE);
+                assert_int_equal(times_paced(&r, "b"), 1); /* the one elsewhere, in its time */
+                rig_check_replay(&r);
+                rig_fini(&r);
+        }
+}
+
+/* Another node falls silent before it, so that zone a does in two waves.  R: C11 */
+static void a_zone_that_burns_over_the_end_of_a_wave_is_whole(void **state)
+{
+        (void)state;
+        struct rig r;
+        slow_pace(&r);
+        CLUSTER(&r, 10, 5, 4, 3);
+        rig_advance_alive(&r, 1000);
+        lose(&r, 'c', 1, 1); /* a wave from 30 s to 90 s */
+        rig_advance_alive(&r, 50000);
+        lose(&r, 'a', 1, 3); /* silent at 80 s, in that one */
+        rig_advance_alive(&r, 13000);
+        lose(&r, 'a', 4, 5); /* and in the next */
+        rig_advance_alive(&r, LIMIT + GRACE + 2000);
+        assert_int_equal(left_in_a(&r), 0);
+        assert_int_equal(times_paced(&r, "a"), 0);
+        assert_true(times_paced(&r, "c") > 0);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
+/* A zone of which somebody has come back is none that has burnt.  R: C11 */
+static void the_rest_of_a_zone_is_paced_when_one_of_it_returns(void **state)
+{
+        (void)state;
+        struct rig r;
+        burn_while_another_falls_silent(&r);
+        come_back(&r, 'a', 5, 5);
+        rig_advance_alive(&r, 8000);
+        assert_true(left_in_a(&r) > 30);
+        assert_int_equal(times_paced(&r, "a"), 1);
+        rig_advance_alive(&r, 2 * GRACE);
+        assert_int_equal(left_in_a(&r), rig_node(&r, "a05")->units);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
+/* Nodes that came to a zone after it burnt are a part of it like any other.  R: C11 */
+static void a_zone_that_has_burnt_once_is_not_whole_for_ever(void **state)
+{
+        (void)state;
+        struct rig r;
+        slow_pace(&r);
+        CLUSTER(&r, 0, 2, 4, 3);
+        lose(&r, 'a', 1, 2);
+        rig_advance_alive(&r, LIMIT + 3 * GRACE);
+        come_back(&r, 'a', 3, 5);
+        for (unsigned i = 0; i < 90; i++) {
+                char *id = arena_printf(&r.memory, "w%u", i);
+                rig_apply(&r, rig_workload(&r, id, 100, 100));
+                rig_runs(&r, id);
+        }
+        rig_mark(&r);
+        lose(&r, 'a', 3, 4);
+        rig_advance_alive(&r, LIMIT + GRACE + 1000);
+        assert_int_equal(times_paced(&r, "a"), 1);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 /* Must show: zones of 6 + 4, the larger one burns.  R: C11 */
 static void the_larger_of_two_zones_moves(void **state)
 {
@@ -500,6 +626,10 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_rule),
                 cmocka_unit_test(a_whole_zone_moves_at_full_speed),
+                cmocka_unit_test(a_whole_zone_moves_at_full_speed_through_another_wave),
+                cmocka_unit_test(a_zone_that_burns_over_the_end_of_a_wave_is_whole),
+                cmocka_unit_test(the_rest_of_a_zone_is_paced_when_one_of_it_returns),
+                cmocka_unit_test(a_zone_that_has_burnt_once_is_not_whole_for_ever),
                 cmocka_unit_test(the_larger_of_two_zones_moves),
                 cmocka_unit_test(fewer_than_a_third_heard_is_held),
                 cmocka_unit_test(two_of_three_zones_are_held),
