@@ -92,6 +92,46 @@ static void late_answers_reach_those_that_send_no_more(void **state)
         rig_stop(&r);
 }
 
+/* Nothing tells a client that has closed from one that only sends no more, until something is sent to it. R: A11 A12 */
+static void who_has_closed_while_it_waited_is_noticed(void **state)
+{
+        struct rig r;
+        struct str out = STR_INIT;
+        (void)state;
+
+        rig_start(&r, NULL);
+        int fd = dial(&r);
+        say(&r, fd, "GET /later HTTP/1.1\r\nHost: h\r\n\r\n");
+        UNTIL(r.base, r.kept);
+        close(fd);
+        UNTIL(r.base, r.closed == 1);
+        assert_int_equal(http_server_connections(r.server), 0);
+
+        fd = shut_while_later_runs(&r, ""); /* this one goes on waiting */
+        UNTIL(r.base, (hear(fd, &out), out.len > 0));
+        settle_ms(r.base, 1500);
+        assert_int_equal(r.closed, 1);
+        http_reply_json(TAKE_PTR(r.kept), 200, "\"late\"", 6);
+        UNTIL(r.base, hear(fd, &out));
+        assert_true(str_starts(str_c(&out), "HTTP/1.1 100 Continue\r\n\r\n"));
+        assert_has(&out, "HTTP/1.1 200 ");
+        assert_has(&out, "\"late\"");
+        close(fd);
+
+        str_clear(&out);
+        fd = dial(&r); /* an old one knows no answers before the answer */
+        say(&r, fd, "GET /later HTTP/1.0\r\n\r\n");
+        shutdown(fd, SHUT_WR);
+        UNTIL(r.base, r.kept && r.kept->conn->eof);
+        settle_ms(r.base, 1200);
+        http_reply_json(TAKE_PTR(r.kept), 200, "\"old\"", 5);
+        UNTIL(r.base, hear(fd, &out));
+        assert_true(str_starts(str_c(&out), "HTTP/1.1 200 "));
+        close(fd);
+        str_fini(&out);
+        rig_stop(&r);
+}
+
 /* R: A11 */
 static void who_sends_no_more_holds_nothing_for_ever(void **state)
 {
@@ -469,6 +509,13 @@ static void https_clients_that_send_no_more_are_answered(void **state)
         assert_has(&out, "\"first\"");
         assert_has(&out, "id=2");
         tls_hang_up(ssl);
+
+        ssl = tls_dial(&r, &t, "GET /later HTTP/1.1\r\nHost: h\r\n\r\n"); /* this one leaves, and nothing is sent to it */
+        UNTIL(r.base, r.kept);
+        SSL_shutdown(ssl);
+        tls_hang_up(ssl);
+        UNTIL(r.base, r.closed == 1);
+        r.kept = NULL;
         UNTIL(r.base, http_server_connections(r.server) == 0);
 
         ssl = tls_dial(&r, &t, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -482,7 +529,7 @@ static void https_clients_that_send_no_more_are_answered(void **state)
         ssl = tls_dial(&r, &t, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n"); /* this one leaves */
         SSL_shutdown(ssl);
         tls_hang_up(ssl);
-        UNTIL(r.base, r.done == 4 && http_server_connections(r.server) == 0);
+        UNTIL(r.base, r.done == 5 && http_server_connections(r.server) == 0);
         str_fini(&out);
         rig_stop(&r);
         tls_rig_stop(&t);
@@ -493,6 +540,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(what_was_asked_before_the_end_is_answered),
                 cmocka_unit_test(late_answers_reach_those_that_send_no_more),
+                cmocka_unit_test(who_has_closed_while_it_waited_is_noticed),
                 cmocka_unit_test(who_sends_no_more_holds_nothing_for_ever),
                 cmocka_unit_test(events_are_streamed),
                 cmocka_unit_test(head_of_a_stream_ends_with_its_header),

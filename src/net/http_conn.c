@@ -7,7 +7,8 @@
  * meanwhile is bounded by limit_reading().
  *
  * A client that shut its sending side may still read: what it asked for is answered, then the connection closes. Only a stream, which has no end that one could
- * wait for, ends at once. Whether the client has left for good comes out when something is written to it.
+ * wait for, ends at once. Whether the client has left for good comes out when something is written to it: so one whose answer takes
+ * its time gets a "100 Continue" now and then, which every client of HTTP/1.1 skips, and nobody works for one that has left.
  *
  * Invariants:
  *   (1) conn->req is set in READ_BODY, RUNNING and STREAM, and its id is in server->requests exactly then.
@@ -28,6 +29,7 @@
 #include <netinet/in.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -40,6 +42,8 @@ enum {
         WRITE_LOOKS = 4,
         SLOWEST_BYTES = 16 * 1024,
         LINGER_MS = 2000,
+        LOOK_MS = 500, /* after a client said that it sends no more; then twice that, and so on, up to ... */
+        LOOK_MAX_MS = 8000,
         READ_AHEAD_BYTES = 64 * 1024,
         PIPELINE_MAX = 16,
         TRAILER_LINES_MAX = 32,
@@ -343,13 +347,20 @@ static int read_chunked(struct http_conn *conn)
         return r;
 }
 
+/* At whether a client that sends no more is still there. */
+static void look_later(struct http_conn *conn)
+{
+        conn->look_ms = LOOK_MS;
+        http_conn_arm(conn, conn->eof ? LOOK_MS : 0);
+}
+
 static void dispatch(struct http_conn *conn)
 {
         struct http_request *req = conn->req;
         _cleanup_(str_finip) struct str allow = STR_INIT;
 
         conn->state = HTTP_RUNNING;
-        http_conn_arm(conn, 0);
+        look_later(conn);
         req->route = http_router_find(&conn->server->router, req->head.method, req->head.segments, req->head.n_segments, &allow);
         if (req->route) {
                 req->route->fn(req, req->route->ctx);
@@ -598,6 +609,8 @@ static void on_eof(struct http_conn *conn)
         set_reading(conn, false);
         if (conn->ssl)
                 bufferevent_enable(conn->bev, EV_WRITE); /* libevent has stopped both ways */
+        if (conn->state == HTTP_RUNNING)
+                look_later(conn);
         if (!conn->waits_turn)
                 event_active(conn->wake, EV_WRITE, 0);
 }
@@ -726,6 +739,23 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
                 http_conn_end(conn);
 }
 
+/* What was written to a client that has left comes back as a reset. */
+static void look_for_client(struct http_conn *conn)
+{
+        struct pollfd p = { .fd = bufferevent_getfd(conn->bev) };
+
+        if (poll(&p, 1, 0) > 0 && p.revents & (POLLERR | POLLHUP)) {
+                http_conn_end(conn);
+                return;
+        }
+        if (conn->req->head.minor == 1 && output_len(conn) == 0) {
+                bufferevent_write(conn->bev, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+                write_now(conn->bev);
+        }
+        http_conn_arm(conn, conn->look_ms);
+        conn->look_ms = conn->look_ms < LOOK_MAX_MS ? 2 * conn->look_ms : LOOK_MAX_MS;
+}
+
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
         struct http_conn *conn = arg;
@@ -742,6 +772,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
                 refuse_early(conn, 408, "the request's head took too long");
         } else if (conn->state == HTTP_READ_BODY)
                 refuse_early(conn, 408, "the request's body took too long");
+        else if (conn->state == HTTP_RUNNING)
+                look_for_client(conn);
         else if (conn->state == HTTP_STREAM) {
                 if (req->is_silent && conn->eof)
                         http_conn_end(conn);

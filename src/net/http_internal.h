@@ -97,6 +97,7 @@ struct http_conn {
         struct bufferevent *bev;
         struct ssl_st *ssl; /* owned by bev */
         struct event *timer, *wake;
+        int64_t look_ms;               /* until it is looked at again whether the client is still there */
         int64_t deadline_ms, fires_ms; /* when its time is up (0: never), and when the timer looks (0: not at all) */
         struct event *readable;        /* NULL with TLS: bev reads then */
         struct http_request *req;

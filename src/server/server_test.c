@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -35,9 +36,25 @@ int __wrap_store_submit(struct store *s, const struct store_batch *batch, struct
         return __real_store_submit(s, batch, err);
 }
 
+/* ---- and one that is slow to read ---- */
+
+static _Atomic int hop_ms; /* what each event of a chain takes */
+static _Atomic unsigned hops;
+int __real_store_reader_event(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx, struct err *err);
+int __wrap_store_reader_event(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx, struct err *err);
+int __wrap_store_reader_event(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx, struct err *err)
+{
+        int ms = atomic_load(&hop_ms);
+        atomic_fetch_add(&hops, 1);
+        if (ms > 0)
+                nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
+        return __real_store_reader_event(r, seq, fn, ctx, err);
+}
+
 static int setup(void **state)
 {
         atomic_store(&store_fault, 0);
+        atomic_store(&hop_ms, 0);
         return server_setup(state);
 }
 
@@ -355,6 +372,26 @@ static void nothing_to_do_writes_nothing(void **state)
         }
         assert_int_equal(head_of(f), head);
         agent_close(a);
+}
+
+/* The reader works for everybody: what nobody waits for any more is no part of that. R: A11 A12 */
+static void history_ends_when_whoever_asked_over_http_has_closed(void **state)
+{
+        enum { EVENTS = 60, HOP_MS = 200 };
+        struct fixture *f = *state;
+        server_end(f);
+        f->opt.request_timeout_ms = 60000;
+        server_begin(f);
+        for (int i = 0; i < EVENTS; i++)
+                expect_status(f, "PUT", "/workloads/hello", i % 2 ? OTHER : HELLO, i == 0 ? 201 : 200);
+        atomic_store(&hops, 0);
+        atomic_store(&hop_ms, HOP_MS);
+        int fd = http_open(f->http, "/v1/events?workload=hello&limit=1000", "");
+        while (atomic_load(&hops) == 0)
+                nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+        close(fd);
+        expect_status(f, "GET", "/v1/events?limit=1", NULL, 200); /* by the same thread, afterwards */
+        assert_in_range(atomic_load(&hops), 1, EVENTS - 1);
 }
 
 /* R: C35 A11 */
@@ -960,6 +997,7 @@ int main(void)
                 T(what_was_acknowledged_is_there_after_a_restart),
                 T(nothing_to_do_writes_nothing),
                 T(a_plan_changes_nothing_and_waits_for_what_it_saw),
+                T(history_ends_when_whoever_asked_over_http_has_closed),
                 T(a_store_that_is_away_refuses_changes_and_goes_on_showing_what_is_committed),
                 T(no_node_is_lost_because_the_store_was_away),
                 T(old_events_are_dropped_and_a_stream_says_so),
