@@ -20,6 +20,7 @@
 #include "core/notice.h"
 #include "core/state.h"
 #include "core/step.h"
+#include "core/workload.h"
 #include "model/pb.h"
 #include "model/validate.h"
 #include <stdlib.h>
@@ -399,8 +400,9 @@ void decide_access_note(struct core *c, const Pb__AccessNote *note)
         e.message = note->message;
         e.actor = note->actor;
         if (note->type == PB__EVENT_TYPE__E__WorkloadLogsRead) {
+                struct unit_ix w = workload_find(c, note->workload_id);
                 e.workload_id = note->workload_id;
-                e.node_id = note->node_id;
+                e.node_id = unit_ok(w) && node_ok(unit_at(c, w)->node) ? node_at(c, unit_at(c, w)->node)->id : (char *)"";
         }
         notice(c, note->type == PB__EVENT_TYPE__E__WorkloadLogsRead ? NOTICE_AUDIT : NOTICE, note->actor, note->more, &e);
 }

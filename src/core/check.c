@@ -100,6 +100,8 @@ static void dump_workload(const struct core *c, const struct unit *w, struct str
         int64_t deadline = unit_deadline(c, w);
         if (deadline != HEAP_NEVER)
                 str_addf(out, " deadline=%lld", (long long)deadline);
+        if (w->told)
+                str_addf(out, " told=%llu", (unsigned long long)w->told);
         if (w->unleased)
                 str_adds(out, " unleased");
         if (w->origin_seq)

@@ -292,7 +292,7 @@ void emit(struct core *c, Pb__Event *e)
         const struct input *in = c->in;
         e->seq = c->head + 1;
         e->timestamp = c->now_ms;
-        e->version = 1;
+        e->version = event_row(e->type)->version ? event_row(e->type)->version : 1;
         e->prev = event_previous(c, e);
         if (in->reply) { /* somebody asked for it */
                 e->request_id = (char *)(in->request_id ? in->request_id : "");

@@ -30,6 +30,7 @@ static const char *wrong_record(struct core *c, const Pb__Event *e)
 #define TOKEN .apply = apply_token_event, .wrong = wrong_token, FOLLOWS /* for a plan, that is */
 #define QUOTA .apply = apply_quota_event, .wrong = wrong_quota
 #define TOLD FOLLOWS
+#define TOLD_OF_WORKLOAD .apply = apply_told, .version = TOLD_VERSION, FOLLOWS
 
 #define TYPE(name) [PB__EVENT_TYPE__E__##name]
 
@@ -100,8 +101,8 @@ static const struct event_row types[] = {
 
         TYPE(AccessRefused) = { TOLD },
         TYPE(CertificateIssued) = { TOLD },
-        TYPE(WorkloadExec) = { TOLD },
-        TYPE(WorkloadLogsRead) = { TOLD },
+        TYPE(WorkloadExec) = { TOLD_OF_WORKLOAD },
+        TYPE(WorkloadLogsRead) = { TOLD_OF_WORKLOAD },
         TYPE(NoticesSummed) = { TOLD },
 };
 
@@ -115,7 +116,8 @@ uint64_t event_previous(const struct core *c, const Pb__Event *e)
 {
         if (!str_empty(e->workload_id)) {
                 struct unit_ix w = workload_find(c, e->workload_id);
-                return unit_ok(w) ? unit_get(c, w)->seq : 0;
+                const struct unit *u = unit_ok(w) ? unit_get(c, w) : NULL;
+                return !u ? 0 : u->told > u->seq ? u->told : u->seq;
         }
         struct node_ix n = node_find(c, e->node_id);
         return node_ok(n) ? node_get(c, n)->seq : 0;

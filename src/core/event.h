@@ -16,6 +16,8 @@ struct event_row {
         /* Everything that apply() takes for granted: why this event makes no sense, or NULL. One that the
          * core has just decided is right by construction and is not asked. NULL: any is fine. */
         const char *(*wrong)(struct core *c, const Pb__Event *e);
+        /* Of its shape, as it is emitted now; 0: 1. What is stored may have a smaller one. */
+        uint32_t version;
         /* It follows from earlier decisions by itself: a plan has foreseen it, and need not be made anew. */
         bool consequence;
 };

@@ -8,13 +8,15 @@
  * All of it is live: a restart begins with full buckets, and a sum that was not told yet is lost with the process.
  *
  * Invariants:
- *   (N1) At most NOTICE_KEYS buckets; those who find none share one.
+ *   (N1) At most NOTICE_KEYS buckets, but for exec; those who find none share one. Strangers can
+ *        cause as many as they like; who may exec has a token or a certificate.
  *   (N2) sum_at is set exactly while something is counted that was not told of.
  */
 #include "core/notice.h"
 #include "base/mem.h"
 #include "core/state.h"
 #include "core/step.h"
+#include "core/workload.h"
 #include "model/json.h"
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +27,8 @@
 /* So many at once, and one more in each period. Audits: an operator at work is no flood. */
 static const struct {
         int64_t burst, period_ms;
-} limits[] = { [NOTICE] = { 20, 6000 }, [NOTICE_AUDIT] = { 60, 2000 } };
+} limits[] = { [NOTICE] = { 20, 6000 }, [NOTICE_AUDIT] = { 60, 2000 }, [NOTICE_EXEC] = { 60, 2000 } };
+static const char letters[] = { [NOTICE] = 'n', [NOTICE_AUDIT] = 'a', [NOTICE_EXEC] = 'e' };
 
 static struct map_key bucket_key(const void *ctx, uint32_t i)
 {
@@ -74,12 +77,12 @@ static struct notice_bucket *bucket(struct core *c, enum notice_kind kind, const
 {
         struct notices *n = &c->notices;
         char key[200];
-        snprintf(key, sizeof(key), "%c%s", kind == NOTICE_AUDIT ? 'a' : 'n', by);
+        snprintf(key, sizeof(key), "%c%s", letters[kind], by);
         uint32_t i = map_get(&n->by_key, key, strlen(key));
-        if (i == MAP_NONE && n->at.len >= NOTICE_KEYS) {
+        if (i == MAP_NONE && n->at.len >= NOTICE_KEYS && kind != NOTICE_EXEC) {
                 sweep(c);
                 if (n->at.len >= NOTICE_KEYS) { /* (N1) */
-                        snprintf(key, sizeof(key), "%cothers", kind == NOTICE_AUDIT ? 'a' : 'n');
+                        snprintf(key, sizeof(key), "%cothers", letters[kind]);
                         i = map_get(&n->by_key, key, strlen(key));
                 }
         }
@@ -91,11 +94,22 @@ static struct notice_bucket *bucket(struct core *c, enum notice_kind kind, const
         return &n->at.at[i];
 }
 
+static int64_t wait_ms(const struct core *c, enum notice_kind kind, const struct notice_bucket *b)
+{
+        int64_t wait = b->full_at - c->steady_ms - (limits[kind].burst - 1) * limits[kind].period_ms;
+        return wait > 0 ? wait : 0;
+}
+
+int64_t notice_wait_ms(struct core *c, enum notice_kind kind, const char *by)
+{
+        return wait_ms(c, kind, bucket(c, kind, by));
+}
+
 bool notice(struct core *c, enum notice_kind kind, const char *by, uint64_t more, Pb__Event *e)
 {
         struct notice_bucket *b = bucket(c, kind, by);
         int64_t from = b->full_at > c->steady_ms ? b->full_at : c->steady_ms;
-        bool told = from - c->steady_ms <= (limits[kind].burst - 1) * limits[kind].period_ms;
+        bool told = wait_ms(c, kind, b) == 0;
         uint64_t held = more + !told;
         if (told) {
                 b->full_at = from + limits[kind].period_ms;
@@ -115,6 +129,15 @@ bool notice(struct core *c, enum notice_kind kind, const char *by, uint64_t more
 void notice_of_node(struct core *c, struct node_ix n, Pb__Event *e)
 {
         notice(c, NOTICE, arena_printf(&c->step, "node:%s", node_at(c, n)->id), 0, e);
+}
+
+void apply_told(struct core *c, const Pb__Event *e)
+{
+        struct unit_ix w = workload_find(c, e->workload_id);
+        if (!unit_ok(w) || e->version < TOLD_VERSION)
+                return;
+        unit_at(c, w)->told = e->seq;
+        save_workload(c, w);
 }
 
 /* One event for each that had more to say than was told. */

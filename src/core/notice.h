@@ -4,12 +4,18 @@
 
 #include "core/state.h"
 
-enum notice_kind { NOTICE, NOTICE_AUDIT };
+enum notice_kind { NOTICE, NOTICE_AUDIT, NOTICE_EXEC };
 void notices_init(struct core *c);
 void notices_fini(struct core *c);
 /* Emits it, unless `by` (a caller, or "node:ID") has caused too many: then it is counted. more: others like it that are only
  * to be counted. true: it is an event. */
 bool notice(struct core *c, enum notice_kind kind, const char *by, uint64_t more, Pb__Event *e);
+/* How long until `by` may cause one more that is told; 0: now. For what must not happen untold. */
+int64_t notice_wait_ms(struct core *c, enum notice_kind kind, const char *by);
+/* An event that tells of a workload and changes nothing is part of its history all the same.
+ * Those of version 1 were not: they are not in the records that were written with them. */
+#define TOLD_VERSION 2
+void apply_told(struct core *c, const Pb__Event *e);
 void notice_of_node(struct core *c, struct node_ix n, Pb__Event *e);
 void notices_sum(struct core *c);
 int64_t notices_next_ms(const struct core *c);

@@ -162,10 +162,101 @@ static void an_exec_is_an_event_with_its_answer(void **state)
         assert_string_equal(e->node_id, "n1");
         assert_string_equal(e->command, "cat /etc/passwd");
         assert_int_equal(rig_get(&r, "w")->resource_version, version); /* it changes nothing */
+        assert_int_equal(rig_get(&r, "w")->told_version, e->seq);      /* and belongs to its history */
         n->workload_id = (char *)"nowhere";
         rig_mark(&r);
         assert_int_equal(rig_try(&r, INPUT_EXEC, n)->err.code, ERR_NOT_FOUND);
         assert_int_equal(r.events.len, r.mark);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
+static Pb__ExecNote *exec_note(struct rig *r)
+{
+        Pb__ExecNote *n = (Pb__ExecNote *)pb_new(&r->memory, &pb__exec_note__descriptor);
+        n->workload_id = (char *)"w";
+        n->command = (char *)"id";
+        return n;
+}
+
+static void read_logs(struct rig *r, const char *actor)
+{
+        Pb__AccessNote *n = (Pb__AccessNote *)pb_new(&r->memory, &pb__access_note__descriptor);
+        n->type = PB__EVENT_TYPE__E__WorkloadLogsRead;
+        n->workload_id = (char *)"w";
+        n->actor = (char *)actor;
+        rig_say(r, INPUT_ACCESS_NOTE, 0, n, NULL);
+}
+
+/* Beyond the limit nothing is run: an exec is told, or it is none. R: A14 */
+static void an_exec_that_cannot_be_told_is_refused(void **state)
+{
+        struct rig r;
+        (void)state;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 4000, 8192, 100, NULL);
+        rig_apply(&r, rig_workload(&r, "w", 100, 64));
+        rig_runs(&r, "w");
+        rig_mark(&r);
+        for (int i = 0; i < 100; i++)
+                read_logs(&r, "tester"); /* takes nothing from exec */
+        assert_int_equal(count_of(&r, PB__EVENT_TYPE__E__WorkloadLogsRead), 60);
+        for (int i = 0; i < 60; i++)
+                rig_ask(&r, INPUT_EXEC, exec_note(&r));
+        assert_int_equal(count_of(&r, PB__EVENT_TYPE__E__WorkloadExec), 60);
+        for (int i = 0; i < 5; i++) {
+                const struct rig_reply *reply = rig_try(&r, INPUT_EXEC, exec_note(&r));
+                assert_int_equal(reply->err.code, ERR_LIMIT);
+                assert_int_equal(reply->session, 0);
+                assert_true(reply->err.hint[0] && reply->err.detail[0]);
+                assert_in_range(reply->err.retry_after_ms, 1, 2000);
+        }
+        assert_int_equal(count_of(&r, PB__EVENT_TYPE__E__WorkloadExec), 60);
+        Pb__ExecNote *nowhere = exec_note(&r);
+        nowhere->workload_id = (char *)"nowhere";
+        assert_int_equal(rig_try(&r, INPUT_EXEC, nowhere)->err.code, ERR_NOT_FOUND); /* that is said first */
+        rig_advance_alive(&r, 2000);
+        rig_ask(&r, INPUT_EXEC, exec_note(&r));
+        assert_int_equal(count_of(&r, PB__EVENT_TYPE__E__WorkloadExec), 61);
+        assert_int_equal(rig_try(&r, INPUT_EXEC, exec_note(&r))->err.code, ERR_LIMIT);
+        rig_advance_alive(&r, 61000);
+        const Pb__Event *sum = rig_last(&r, PB__EVENT_TYPE__E__NoticesSummed);
+        assert_int_equal(sum->count, 40); /* of the logs: what was refused is no notice */
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
+/* The rig holds every event's prev to the one before it about the same workload. R: A14 C29 */
+static void audits_are_part_of_a_workloads_history(void **state)
+{
+        struct rig r;
+        (void)state;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 4000, 8192, 100, NULL);
+        rig_apply(&r, rig_workload(&r, "w", 100, 64));
+        rig_runs(&r, "w");
+        uint64_t version = rig_get(&r, "w")->resource_version;
+        read_logs(&r, "ann");
+        const Pb__Event *e = rig_last(&r, PB__EVENT_TYPE__E__WorkloadLogsRead);
+        assert_string_equal(e->node_id, "n1");
+        assert_string_equal(e->actor, "ann");
+        assert_int_equal(e->prev, version);
+        uint64_t logs = e->seq;
+        rig_ask(&r, INPUT_EXEC, exec_note(&r));
+        e = rig_last(&r, PB__EVENT_TYPE__E__WorkloadExec);
+        assert_int_equal(e->prev, logs);
+        uint64_t exec = e->seq;
+        rig_check_replay(&r);
+        rig_restart(&r); /* it is in the record */
+        assert_int_equal(rig_get(&r, "w")->told_version, exec);
+        Pb__SetDesiredRequest *stop = (Pb__SetDesiredRequest *)pb_new(&r.memory, &pb__set_desired_request__descriptor);
+        stop->id = (char *)"w";
+        stop->desired_state = PB__DESIRED_STATE__E__Stopped;
+        rig_mark(&r);
+        rig_ask(&r, INPUT_DESIRED, stop);
+        e = rig_last(&r, PB__EVENT_TYPE__E__WorkloadDesired);
+        assert_int_equal(e->prev, exec); /* and what comes next leads there */
+        assert_true(rig_get(&r, "w")->resource_version > exec);
         rig_check_replay(&r);
         rig_fini(&r);
 }
@@ -179,6 +270,8 @@ int main(void)
                 cmocka_unit_test(a_thousand_units_that_start_at_once_are_not_held_up),
                 cmocka_unit_test(a_node_that_describes_itself_anew_without_end_is_asked_again_later),
                 cmocka_unit_test(an_exec_is_an_event_with_its_answer),
+                cmocka_unit_test(an_exec_that_cannot_be_told_is_refused),
+                cmocka_unit_test(audits_are_part_of_a_workloads_history),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,19 +117,32 @@ void read_locate(struct core *c, const Pb__WorkloadRef *req)
                 reply_session(c, n);
 }
 
-/* The answer leaves with the batch that holds the event: nothing is run of which no event tells. */
+/* The answer leaves with the batch that holds the event: nothing is run of which no event tells.
+ * What is too much to be told one by one is therefore refused. */
 void decide_exec(struct core *c, const Pb__ExecNote *note)
 {
         struct node_ix n;
+        const char *actor = c->in->actor ? c->in->actor : "";
         if (locate(c, note->workload_id, &n) < 0)
                 return;
+        int64_t wait_ms = notice_wait_ms(c, NOTICE_EXEC, actor);
+        if (wait_ms > 0) {
+                struct err err;
+                err_set(&err, ERR_LIMIT, .msg = "too many commands in too short a time: nothing was run",
+                        .detail = fmt("each is an event, and %s runs more than can be told", *actor ? actor : "this caller"),
+                        .hint =
+                            fmt("try again in %lld s, or run several commands in one: sh -c '...; ...'", (long long)(wait_ms + 999) / 1000),
+                        .retry_after_ms = wait_ms);
+                reply_error(c, &err);
+                return;
+        }
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__WorkloadExec;
         e.workload_id = note->workload_id;
         e.node_id = node_at(c, n)->id;
         e.command = note->command;
         e.message = arena_printf(&c->step, "a command was run beside it on %s", e.node_id);
-        notice(c, NOTICE_AUDIT, c->in->actor ? c->in->actor : "", 0, &e);
+        notice(c, NOTICE_EXEC, actor, 0, &e);
         reply_session(c, n);
 }
 

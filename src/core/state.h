@@ -166,7 +166,8 @@ struct unit {
         struct unit_ix same_next, same_prev;  /* the definition's workloads */
         uint32_t hold;                        /* live: room that is kept for it, see hold.h; NONE: none */
         int64_t preempted_at;                 /* when it last made room for a higher priority */
-        uint64_t token_epoch, token_seq, seq; /* seq: of the last event about it */
+        uint64_t token_epoch, token_seq, seq; /* seq: of the last event that changed it */
+        uint64_t told;                        /* of the last event that only tells of it: see notice.c */
         uint64_t origin_epoch, origin_seq;    /* what its definition goes back to; 0: to before any restore. See restore.c */
         int64_t created_at, updated_at, last_updated, last_action_at, last_launch_at, started_at, finished_at, next_retry_at, placed_at;
         int64_t score;

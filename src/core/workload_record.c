@@ -133,6 +133,7 @@ void *workload_record(struct core *c, const struct unit *w, bool live, struct ar
                 r.token = &token;
         }
         r.resource_version = w->seq;
+        r.told_version = w->told;
         return pb_pack_before(a, &r.base, d->data, d->len, ret_len);
 }
 
@@ -241,6 +242,7 @@ static void load_workload_state(struct core *c, struct unit_ix ix, const Pb__Wor
         w->desired = (uint8_t)r->desired_state;
         text_set(&w->revision, r->revision_id);
         w->seq = r->resource_version;
+        w->told = r->told_version;
         unit_set_phase(c, w, s->phase);
         w->actual = (uint8_t)s->actual_state;
         w->reason = (uint8_t)s->reason;

@@ -33,6 +33,7 @@ static const struct rule rules[] = {
         { "Workload", "stop_grace_seconds", .min = 0, .max = 86400 },
         { "Workload", "tenant", .text = RULE_ID, .max_len = 63 },
         { "Workload", "confine", .server = true },
+        { "Workload", "told_version", .server = true },
         { "Workload", "default_resources", .server = true },
         { "Workload", "priority", .min = -1000000, .max = 1000000 },
         { "Workload", "tolerations", .max_items = 32 },

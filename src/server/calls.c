@@ -355,13 +355,20 @@ void call_answer(struct call *call, const ProtobufCMessageDescriptor *type, cons
         answer(call, &(struct reply){ .ticket = call->ticket, .type = type, .data = (void *)data, .len = len });
 }
 
+static uint64_t newest_event(const ProtobufCMessage *m)
+{
+        uint64_t changed = op_resource_version(m);
+        uint64_t told = m->descriptor == &pb__workload__descriptor ? ((const Pb__Workload *)m)->told_version : 0;
+        return told > changed ? told : changed;
+}
+
 /* A list of one workload's events begins at its newest one, which its record names. */
 static void answer_chain_start(struct call *call, const struct reply *reply)
 {
         struct arena arena = ARENA_INIT;
         ProtobufCMessage *m = NULL;
         if (!reply->err && reply->type && pb_unpack_own(reply->type, reply->data, reply->len, &arena, &m, NULL) >= 0)
-                call->history->chain = op_resource_version(m);
+                call->history->chain = newest_event(m);
         arena_fini(&arena);
         call_read(call); /* deleted or never there: the reader scans */
 }

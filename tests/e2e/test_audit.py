@@ -50,8 +50,65 @@ class Audit(Access):
             self.assertIn("the-output", c.ok("logs", "w", env={"BERTH_TOKEN": token}).out)
         self.assertEqual(Api(c.address, token=vic).get("/v1/workloads/w/logs").status, 200)
         c.wait_for("the events", lambda: len(c.events(type="WorkloadLogsRead")) >= 2)
-        self.assertEqual(sorted((e["actor"], e["workload_id"]) for e in c.events(type="WorkloadLogsRead")), [("ola", "w"), ("vic", "w")])
+        self.assertEqual(sorted((e["actor"], e["workload_id"], e.get("node_id")) for e in c.events(type="WorkloadLogsRead")),
+                         [("ola", "w", "node-1"), ("vic", "w", "node-1")])
         self.assertNotIn("the-output", c.ok("events", "--since", "0", "-o", "json").out)
+
+    # R: A14 C29
+    def test_a_workloads_history_has_its_audits_in_their_place(self):
+        c = self.with_node()
+        c.apply("other")
+        c.wait_phase("other", "Running")
+        c.ok("logs", "w")
+        c.wait_for("the read to be told", lambda: c.events(type="WorkloadLogsRead"))
+        c.ok("exec", "w", "--", "true")
+
+        def types(workload="w"):
+            rows = [line.split() for line in c.ok("events", "--workload", workload).out.splitlines()[1:]]
+            return [r[2] for r in rows]
+        started = ["WorkloadApplied", "WorkloadScheduled", "WorkloadStarted"]
+        self.assertEqual(types(), [*started, "WorkloadLogsRead", "WorkloadExec"])
+        self.assertEqual(types("other"), started, "and nothing of another one")
+        c.ok("stop", "w")
+        c.wait_phase("w", "Stopped")
+        after = types()
+        self.assertEqual(after[:6], [*started, "WorkloadLogsRead", "WorkloadExec", "WorkloadDesired"])
+        self.assertIn("WorkloadExec", c.ok("describe", "workload", "w").out)
+        c.restart_server()
+        self.assertEqual(types(), after)
+        self.assertIn("WorkloadExec", [e["type"] for e in c.events(node="node-1")])
+
+    # R: A14
+    def test_an_exec_beyond_the_limit_is_refused_and_not_run(self):
+        c = self.with_node()
+        ola = self.token(c, "ola", "--role", "operator")
+        marks = os.path.join(c.dir, "marks")
+        lock, results = threading.Lock(), []
+
+        def run():
+            while len(results) < 150 and not any(r.code for r in results):
+                r = c.cli("exec", "w", "--", "sh", "-c", f"echo x >> {marks}", env={"BERTH_TOKEN": ola})
+                with lock:
+                    results.append(r)
+        threads = [threading.Thread(target=run) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        refused = [r for r in results if r.code]
+        self.assertTrue(refused, "60 at once, and then one in two seconds")
+        for r in refused:
+            self.assertIn("too many commands in too short a time: nothing was run", r.err)
+            self.assertIn("hint: try again in", r.err)
+        with open(marks) as f:
+            ran = len(f.readlines())
+        self.assertGreaterEqual(ran, 60)
+        self.assertEqual(ran, len(results) - len(refused))
+        self.assertEqual(len(c.events(type="WorkloadExec")), ran, "each that was run is told, and no other")
+        self.assertEqual(c.events(type="NoticesSummed"), [])
+        self.assertIn("the-output", c.ok("logs", "w", env={"BERTH_TOKEN": ola}).out)
+        c.wait_for("the read to be told", lambda: [e for e in c.events(type="WorkloadLogsRead") if e["actor"] == "ola"])
+        c.ok("exec", "w", "--", "true")  # another caller has a limit of its own
 
     # R: A14 C29 A5
     def test_an_exec_outlives_a_flood_of_events_a_restart_and_a_restore(self):
