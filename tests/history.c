@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "events.pb-c.h"
+#include "model/feature.h"
 #include "model/validate.h"
 #include <stdio.h>
 #include <string.h>
@@ -93,6 +94,7 @@ static void give(struct play *p, struct input *in)
         in->now_ms = p->now;
         in->random[0] = rng_next(&p->rng);
         in->random[1] = rng_next(&p->rng);
+        in->features = FEATURES_ALL;
         core_step(p->core, in);
         if (++p->since_cut >= p->cut_after)
                 cut(p);

@@ -55,7 +55,7 @@ static int commit_up_to(struct store *s, uint64_t head, const char *value)
                 snprintf(key, sizeof(key), "/k/%llu", (unsigned long long)n);
                 struct store_event event = { n, value, strlen(value) };
                 struct store_record record = { key, value, strlen(value) };
-                struct store_batch b = { n - 1, n, &event, 1, &record, 1 };
+                struct store_batch b = { n - 1, n, &event, 1, &record, 1, 0 };
                 int r = store_commit(s, &b, &err);
                 if (r < 0)
                         return r;

@@ -5,6 +5,7 @@
 #include "base/mutant.h"
 #include "base/str.h"
 #include "base/wire.h"
+#include "model/feature.h"
 #include "model/pb.h"
 #include <stdlib.h>
 #include <string.h>
@@ -173,6 +174,9 @@ static void send_hello(struct builder *b)
         h.units = engine_statuses(e, b->a, &h.n_units);
         h.protocol = 1;
         h.stream_credit = true;
+        char *features[FEATURES];
+        h.n_features = features_list(FEATURE_BIT(FEATURE_PROCESS_CAPABILITIES), features);
+        h.features = features;
         m.hello = &h;
         send_message(b, &m, true);
         clear_reports(e);

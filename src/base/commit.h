@@ -4,6 +4,11 @@
 
 #include "base/macros.h"
 
+/* The schema of a store says who may open it: a berth refuses one that is larger than it knows. A new store
+ * has the first one; it grows with the first use of what older servers would misread (model/feature.h). */
+#define STORE_SCHEMA_FIRST 1
+#define STORE_SCHEMA 2 /* the largest that this berth knows */
+
 struct store_event {
         uint64_t seq;
         const void *data;
@@ -20,6 +25,7 @@ struct store_batch {
         size_t n_events;
         const struct store_record *records; /* no key twice */
         size_t n_records;
+        int schema; /* the store's grows to this; 0: it stays */
 };
 
 #endif

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/mutant.h"
 #include "core/admission.h"
+#include "core/feature.h"
 #include "core/node.h"
 #include "core/notice.h"
 #include "core/state.h"
@@ -264,6 +265,8 @@ void decide_token_create(struct core *c, const Pb__CreateTokenRequest *req)
 {
         remove_old(c);
         if (may_create(c, req) < 0)
+                return;
+        if ((req->n_labels || req->n_taints || req->capacity) && !feature_use(c, FEATURE_ADMISSIONS))
                 return;
         Pb__AccessToken m = PB__ACCESS_TOKEN__INIT;
         int64_t ttl_s = req->ttl_seconds ? req->ttl_seconds : req->role == PB__ROLE__E__join ? JOIN_TTL_S : 0;

@@ -23,6 +23,7 @@
 #include "base/mem.h"
 #include "core/access.h"
 #include "core/evict.h"
+#include "core/feature.h"
 #include "core/node.h"
 #include "core/place.h"
 #include "core/read.h"
@@ -334,6 +335,8 @@ void decide_node_expel(struct core *c, const Pb__NodeRef *req)
         }
         if (node_version_mismatch(c, req->if_match, node_at(c, ix)->seq))
                 return;
+        if (!feature_use(c, FEATURE_ADMISSIONS))
+                return;
         const Pb__Admission *before = admission_of(c, req->id);
         if ((!before || !before->expelled_at) && count_expelled(c) >= EXPELLED_MAX) {
                 err_set(&err, ERR_LIMIT, .msg = "too many nodes were expelled", .detail = fmt("%d", EXPELLED_MAX),
@@ -416,6 +419,8 @@ static bool bounds_nothing(const Pb__Resources *r)
 
 Pb__Admission *admission_kept(struct core *c, const struct node *n)
 {
+        if (!feature_is_used(c, FEATURE_ADMISSIONS))
+                return NULL; /* a server that is there would not know it */
         Pb__Node now = PB__NODE__INIT;
         Pb__Admission *m = draft(c, n->id);
         taints_record(c, n, &now);
@@ -466,6 +471,8 @@ void decide_node_labels(struct core *c, const Pb__SetNodeLabelsRequest *req)
                 reply_node(c, node_find(c, req->id));
                 return;
         }
+        if (!feature_use(c, FEATURE_ADMISSIONS))
+                return;
         m->labels = (Pb__Admission__LabelsEntry **)req->labels; /* the same shape */
         m->n_labels = req->n_labels;
         grant(c, (Pb__Admission *)pb_clone(&c->step, &m->base), fewer);
@@ -487,6 +494,8 @@ void decide_node_capacity(struct core *c, const Pb__SetNodeCapacityRequest *req)
                 reply_node(c, node_find(c, req->id));
                 return;
         }
+        if (!feature_use(c, FEATURE_ADMISSIONS))
+                return;
         bool raised = is_raised(was->cpu, now->cpu) || is_raised(was->memory_mb, now->memory_mb) || is_raised(was->disk_gb, now->disk_gb);
         m->capacity = now == &none ? NULL : req->capacity;
         grant(c, m, raised);

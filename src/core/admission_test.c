@@ -457,9 +457,71 @@ static void only_so_many_forgotten_nodes_are_remembered(void **state)
         rig_fini(&r);
 }
 
+/* An older server that may lead next would not know who was expelled: nothing changes, and the first use once it is gone
+ * raises the schema in the same commit. R: A10 A13 */
+static void what_an_older_server_would_not_know_waits_until_it_is_gone(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 4000, 4096, 10, NULL);
+        rig_mark(&r);
+        r.lacking = "server b (berth 0.0.9)";
+        uint64_t head = r.head;
+        const struct rig_reply *no = expel(&r, "n1");
+        assert_refused(no, ERR_CONFLICT);
+        assert_non_null(strstr(no->err.detail, "server b (berth 0.0.9) does not know admissions"));
+        assert_refused(label(&r, "n1", "berth.io/pool", "a"), ERR_CONFLICT);
+        assert_refused(limit(&r, "n1", 1000), ERR_CONFLICT);
+        Pb__CreateTokenRequest *q = token(&r, "join1", PB__ROLE__E__join, 1, "n2");
+        pb_map_set(&r.memory, &q->base, "labels", "zone", "a");
+        assert_refused(rig_ask(&r, INPUT_TOKEN_CREATE, q), ERR_CONFLICT);
+        assert_int_equal(r.head, head);
+        r.lacking = NULL;
+        assert_refused(expel(&r, "n1"), ERR_OK);
+        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__SchemaRaised), 1);
+        assert_int_equal(r.schema, 2);
+        r.lacking = "server b (berth 0.0.9)"; /* it refuses this store now: it does not count any more */
+        assert_refused(label(&r, "n1", "berth.io/pool", "a"), ERR_OK);
+        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__SchemaRaised), 1);
+        rig_restart(&r);
+        rig_fini(&r);
+}
+
+static void hello_with(struct rig *r, const char *node, const char *feature)
+{
+        r->feature = feature;
+        rig_hello(r, node, 4000, 4096, 10, NULL);
+        r->feature = NULL;
+}
+
+/* R: A10 A8 */
+static void a_unit_waits_for_an_agent_that_knows_what_it_needs(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        hello_with(&r, "old", NULL);
+        Pb__Workload *w = rig_workload(&r, "w", 100, 64);
+        static char cap[] = "NET_BIND_SERVICE", *caps[] = { cap };
+        w->spec->capabilities = caps;
+        w->spec->n_capabilities = 1;
+        rig_apply(&r, w);
+        assert_string_equal(rig_get(&r, "w")->assigned_node, "");
+        assert_int_equal(rig_get(&r, "w")->status->reason, PB__REASON__E__agent_too_old);
+        rig_apply(&r, rig_workload(&r, "plain", 100, 64));
+        assert_string_equal(rig_get(&r, "plain")->assigned_node, "old");
+        hello_with(&r, "new", "process-capabilities");
+        assert_string_equal(rig_get(&r, "w")->assigned_node, "new");
+        rig_restart(&r); /* what an agent can do is on record */
+        rig_fini(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(what_an_older_server_would_not_know_waits_until_it_is_gone),
+                cmocka_unit_test(a_unit_waits_for_an_agent_that_knows_what_it_needs),
                 cmocka_unit_test(an_expelled_node_loses_its_work_its_stream_and_its_tokens_at_once),
                 cmocka_unit_test(coming_back_needs_a_new_join_token_and_a_new_key),
                 cmocka_unit_test(a_new_token_of_the_node_lets_it_back_in),

@@ -56,7 +56,7 @@ static void *pack(struct core *c, uint32_t slot, struct arena *a, size_t *ret_le
         Pb__Cluster r = PB__CLUSTER__INIT;
         r.cluster_id = c->cluster_id;
         r.epoch = c->epoch;
-        r.schema = 1;
+        r.schema = c->schema;
         r.created_at = c->cluster_created_at;
         r.key_fingerprint = c->key_fingerprint ? c->key_fingerprint : "";
         lost_record(c, &c->step, &r);
@@ -83,6 +83,7 @@ static const char *load(struct core *c, const char *text, const ProtobufCMessage
         text_set(&c->cluster_id, m->cluster_id);
         text_set(&c->key_fingerprint, m->key_fingerprint);
         c->epoch = m->epoch;
+        c->schema = m->schema > STORE_SCHEMA_FIRST ? (int)m->schema : STORE_SCHEMA_FIRST;
         c->cluster_created_at = m->created_at;
         fencing_take(c, m);
         return NULL;

@@ -5,6 +5,7 @@
  * from an event, so that folding the stored events gives the same state again.
  */
 #include "core/core.h"
+#include "base/commit.h"
 #include "base/mem.h"
 #include "base/mutant.h"
 #include "core/access.h"
@@ -118,6 +119,7 @@ struct core *core_create(const struct core_options *opt)
         c->waiting_first = NONE;
         c->preempt_at = INT64_MAX;
         c->fencing_since = INT64_MIN;
+        c->schema = STORE_SCHEMA_FIRST;
         c->pass_next = NONE;
         c->next_pass_ms = INT64_MAX;
         return c;
@@ -132,6 +134,7 @@ void out_reset(struct core *c)
         for (int k = 0; k < RECORD_KINDS; k++)
                 array_clear(&c->out.changed[k]);
         c->out.expected_head = c->head;
+        c->out.schema = 0;
         c->out.ops = c->out.bytes = 0;
         c->out.memory = NULL;
 }
@@ -333,6 +336,7 @@ static void cut_into_ready(struct core *c)
                 .n_events = o->events.len,
                 .records = records,
                 .n_records = n_records,
+                .schema = o->schema,
         };
         b->effects = arena_dup(a, o->effects.at, o->effects.len * sizeof(*o->effects.at));
         b->n_effects = o->effects.len;

@@ -148,8 +148,10 @@ struct input {
         int64_t now_ms;
         int64_t steady_ms; /* by a clock that neither jumps nor is slewed, and goes on during suspends: for fence.c. 0: now_ms will do */
         uint64_t random[2];
-        uint64_t reply;   /* the caller's ticket; 0: nobody waits */
-        uint64_t session; /* agent streams: any number never used before by this process */
+        uint32_t features;   /* that every server has which is there: see model/feature.h */
+        const char *lacking; /* who has not, for people */
+        uint64_t reply;      /* the caller's ticket; 0: nobody waits */
+        uint64_t session;    /* agent streams: any number never used before by this process */
         const char *request_id, *actor;
         const ProtobufCMessage *msg; /* already validated by model/validate.h; the core copies what it keeps */
         uint64_t head;               /* INPUT_START, INPUT_RESTORED */
@@ -167,6 +169,13 @@ static inline bool input_only_reads(enum input_kind kind)
 static inline bool input_is_change(enum input_kind kind) /* that a user asks for */
 {
         return kind >= INPUT_APPLY && kind < INPUT_GET_WORKLOAD;
+}
+
+/* It may be the first use of a feature of servers (model/feature.h): input.features says what they all have. */
+static inline bool input_uses_features(enum input_kind kind)
+{
+        return kind == INPUT_NODE_EXPEL || kind == INPUT_NODE_FORGET || kind == INPUT_NODE_LABELS || kind == INPUT_NODE_CAPACITY ||
+               kind == INPUT_TOKEN_CREATE;
 }
 
 /* Never fails: what is wrong with the input becomes the reply. */

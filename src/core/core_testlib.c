@@ -4,6 +4,7 @@
 #include "base/unit_hash.h"
 #include "core/event.h"
 #include "model/config.h"
+#include "model/feature.h"
 #include "model/pb.h"
 #include "model/validate.h"
 
@@ -143,6 +144,8 @@ static void keep_batch(struct rig *r, const struct core_batch *b)
                 assert_int_equal(b->commit.n_records, 0);
         check_keys_once(&b->commit);
         r->epoch = b->epoch;
+        if (b->commit.schema)
+                r->schema = b->commit.schema;
         for (size_t i = 0; i < b->commit.n_events; i++)
                 keep_event(r, &b->commit.events[i]);
         for (size_t i = 0; i < b->commit.n_records; i++)
@@ -173,6 +176,8 @@ static void one_step(struct rig *r, struct input *in)
         in->now_ms = r->now;
         r->latest = r->now > r->latest ? r->now : r->latest;
         in->random[0] = 0x0123456789abcdef;
+        in->features = r->lacking ? 0 : FEATURES_ALL;
+        in->lacking = r->lacking;
         core_step(r->core, in);
         if (!r->no_check && core_check(r->core, &err) < 0)
                 fail_msg("%s: %s", err.msg, err.detail);
@@ -534,6 +539,10 @@ Pb__Hello *rig_hello_message(struct rig *r, const char *node, int64_t cpu_milli,
                 char *value = strchr(pair, '=');
                 *value = 0;
                 pb_map_set(&r->memory, &h->base, "labels", pair, value + 1);
+        }
+        if (r->feature) {
+                h->features = arena_new_n(&r->memory, char *, 1);
+                h->features[h->n_features++] = arena_strdup(&r->memory, r->feature);
         }
         return h;
 }

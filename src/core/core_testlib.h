@@ -71,8 +71,11 @@ struct rig {
         struct arena memory;
         int64_t now, latest; /* latest: the largest now so far */
         uint64_t head, epoch, tickets, sessions;
-        bool by_hand;  /* the test ticks and takes batches itself */
-        bool no_check; /* skip core_check() (large clusters) */
+        bool by_hand;        /* the test ticks and takes batches itself */
+        const char *feature; /* of the agent that says hello next; NULL: none */
+        int schema;          /* of the store */
+        const char *lacking; /* servers that are too old for every feature; NULL: none */
+        bool no_check;       /* skip core_check() (large clusters) */
         ARRAY(struct rig_stored) events;
         ARRAY(struct rig_record) records;
         ARRAY(struct rig_reply) replies;

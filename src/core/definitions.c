@@ -9,6 +9,7 @@
 #include "core/policy.h"
 #include "core/quota.h"
 #include "core/state.h"
+#include "model/feature.h"
 #include "model/pb.h"
 #include <string.h>
 
@@ -130,6 +131,8 @@ static uint32_t class_intern(struct core *c, const Pb__Workload *w)
         constraints_key(w, &key);
         if (w->exclusive)
                 str_addf(&key, "\nexclusive %d", (int)w->exclusive);
+        if (features_needed(w))
+                str_addf(&key, "\nneeds %x", (unsigned)features_needed(w));
         uint32_t k = map_get(&c->class_by_key, str_c(&key), key.len);
         if (k != MAP_NONE) {
                 str_fini(&key);
@@ -146,6 +149,7 @@ static uint32_t class_intern(struct core *c, const Pb__Workload *w)
         *n = (struct class){ .need = need,
                              .type_bit = 1u << w->type,
                              .exclusive = (uint8_t)w->exclusive,
+                             .needs = features_needed(w),
                              .refs = 1,
                              .key = key,
                              .first = NONE,

@@ -4,6 +4,7 @@
 #include "core/admission.h"
 #include "core/cluster.h"
 #include "core/evict.h"
+#include "core/feature.h"
 #include "core/fold.h"
 #include "core/node.h"
 #include "core/notice.h"
@@ -37,6 +38,7 @@ static const char *wrong_record(struct core *c, const Pb__Event *e)
 static const struct event_row types[] = {
         TYPE(ClusterCreated) = { .apply = apply_cluster_event, .wrong = wrong_cluster },
         TYPE(ClusterKeyChanged) = { .apply = apply_cluster_event, .wrong = wrong_cluster, FOLLOWS },
+        TYPE(SchemaRaised) = { .apply = apply_schema, .wrong = wrong_schema, FOLLOWS },
         TYPE(FencingChanged) = { .apply = apply_fencing, .wrong = wrong_fencing, FOLLOWS },
         TYPE(StoreRestored) = { .apply = apply_restored, .wrong = wrong_restore },
         TYPE(RecordTouched) = { .apply = apply_touched, .wrong = wrong_record, FOLLOWS },

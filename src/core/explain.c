@@ -79,6 +79,9 @@ char *feasible_detail(const struct core *c, struct node_ix ix, const struct defi
         case PB__REASON__E__type_unsupported:
                 return arena_strdup(a, n->unsupported_bits & k->type_bit ? "its runtime for this type turned out not to work"
                                                                          : "runs no units of this type");
+        case PB__REASON__E__agent_too_old:
+                return arena_printf(a, "its agent (berth %s) does not know something that the workload needs",
+                                    n->version ? n->version : "?");
         case PB__REASON__E__exclusive_unsupported:
                 return arena_strdup(a, n->push ? "its agent is a foreign one: it knows no leases"
                                                : "its agent cannot stop such a unit by itself when its lease runs out");
@@ -126,6 +129,8 @@ static char *remedy(const struct core *c, struct node_ix ix, const struct defini
                                     n->unsupported_bits & k->type_bit ? "mend the runtime on %s and restart its agent"
                                                                       : "let the agent on %s run units of this type",
                                     n->id);
+        case PB__REASON__E__agent_too_old:
+                return arena_printf(a, "upgrade the agent on %s", n->id);
         case PB__REASON__E__exclusive_unsupported:
                 return arena_printf(a, "run berth's own agent of this version on %s, or do not mark it exclusive", n->id);
         default:

@@ -69,6 +69,8 @@ uint64_t feasible_all(const struct core *c, struct node_ix ix, const struct defi
                 bits |= BIT(memory_insufficient);
         if (k->need.disk_bytes > left.disk_bytes && !MUTANT(ledger_without_disk))
                 bits |= BIT(disk_insufficient);
+        if (k->needs & ~n->features)
+                bits |= BIT(agent_too_old);
         if (k->more || n->n_taints || d->matches.len)
                 bits |= constraints_against(c, ix, d);
         return bits;
@@ -82,7 +84,7 @@ Pb__Reason__E first_reason(uint64_t bits)
                 PB__REASON__E__label_mismatch,   PB__REASON__E__taint_not_tolerated,   PB__REASON__E__type_unsupported,
                 PB__REASON__E__cpu_insufficient, PB__REASON__E__memory_insufficient,   PB__REASON__E__disk_insufficient,
                 PB__REASON__E__port_taken,       PB__REASON__E__affinity_unmet,        PB__REASON__E__anti_affinity,
-                PB__REASON__E__spread_exceeded,  PB__REASON__E__exclusive_unsupported,
+                PB__REASON__E__spread_exceeded,  PB__REASON__E__exclusive_unsupported, PB__REASON__E__agent_too_old,
         };
         for (size_t i = 0; bits && i < ARRAY_LEN(order); i++)
                 if (bits & (UINT64_C(1) << order[i]))

@@ -20,6 +20,7 @@
 #include "core/drain.h"
 #include "core/drift.h"
 #include "core/evict.h"
+#include "core/feature.h"
 #include "core/fence.h"
 #include "core/notice.h"
 #include "core/orders.h"
@@ -31,6 +32,7 @@
 #include "core/step.h"
 #include "core/tombstone.h"
 #include "core/workload.h"
+#include "model/feature.h"
 #include "model/json.h"
 #include <string.h>
 
@@ -342,6 +344,8 @@ void attributes_of_hello(const Pb__Hello *h, Pb__Node *node, Pb__NodeResources *
         if (!h->push) {
                 node->exclusive_types = h->exclusive_types;
                 node->n_exclusive_types = h->n_exclusive_types;
+                node->features = h->features;
+                node->n_features = h->n_features;
         }
 }
 
@@ -353,9 +357,10 @@ static bool attributes_changed(const struct node *n, const Pb__Node *a)
         for (size_t i = 0; i < a->n_supported_workload_types; i++)
                 types |= type_bit(a->supported_workload_types[i]);
         struct amounts total = { a->resources->cpu_total, a->resources->memory_total * MIB, a->resources->disk_total * GIB };
-        if (types != (n->type_bits | n->unsupported_bits) || exclusive != n->exclusive_bits || !amounts_equal(total, n->ledger.total) ||
-            a->n_labels != n->n_labels || !str_eq(n->endpoint, a->agent_endpoint) || !str_eq(n->version, a->agent_version) ||
-            !str_eq(n->ip, a->ip) || n->push != (bool)a->push || n->n_drivers != a->n_supported_storage_drivers)
+        if (features_parse(a->features, a->n_features) != n->features || types != (n->type_bits | n->unsupported_bits) ||
+            exclusive != n->exclusive_bits || !amounts_equal(total, n->ledger.total) || a->n_labels != n->n_labels ||
+            !str_eq(n->endpoint, a->agent_endpoint) || !str_eq(n->version, a->agent_version) || !str_eq(n->ip, a->ip) ||
+            n->push != (bool)a->push || n->n_drivers != a->n_supported_storage_drivers)
                 return true;
         for (size_t i = 0; i < n->n_drivers; i++)
                 if (strcmp(a->supported_storage_drivers[i], n->drivers[i]) != 0)
@@ -726,7 +731,9 @@ void decide_node_forget(struct core *c, const Pb__NodeRef *req)
                 reply_error(c, &err);
                 return;
         }
-        n->given_up = n->given_up || n->expelled_at; /* what it still has looks for another place now */
+        if (n->n_taints)
+                (void)feature_try(c, FEATURE_ADMISSIONS); /* they outlive the node: see admission_kept() */
+        n->given_up = n->given_up || n->expelled_at;      /* what it still has looks for another place now */
         forget_begin(c, ix);
 }
 
@@ -760,6 +767,7 @@ void node_attributes(struct core *c, struct node_ix ix, const Pb__Node *from)
         n->type_bits = 0;
         for (size_t i = 0; i < from->n_supported_workload_types; i++)
                 n->type_bits |= type_bit(from->supported_workload_types[i]);
+        n->features = features_parse(from->features, from->n_features);
         n->exclusive_bits = 0;
         for (size_t i = 0; i < from->n_exclusive_types && !from->push; i++)
                 n->exclusive_bits |= type_bit(from->exclusive_types[i]);

@@ -9,6 +9,7 @@
 #include "core/rules.h"
 #include "core/state.h"
 #include "core/step.h"
+#include "model/feature.h"
 #include "model/pb.h"
 #include <string.h>
 
@@ -66,7 +67,7 @@ void taints_record(struct core *c, const struct node *n, Pb__Node *r)
 static void *pack_node(struct core *c, const struct node *n, bool live, bool whole, struct arena *a, size_t *ret_len)
 {
         Pb__Drain drain;
-        char *strangers[100];
+        char *strangers[100], *features[FEATURES];
         Pb__Node r = PB__NODE__INIT;
         Pb__NodeResources res = PB__NODE_RESOURCES__INIT;
         Pb__WorkloadType__E types[TYPES_MAX], unsupported[TYPES_MAX], exclusive[TYPES_MAX];
@@ -101,6 +102,8 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
                 if (n->exclusive_bits & (1u << t))
                         exclusive[r.n_exclusive_types++] = (Pb__WorkloadType__E)t;
         r.exclusive_types = exclusive;
+        r.n_features = features_list(n->features, features);
+        r.features = features;
         r.fenced_at = n->fenced_at;
         r.expelled_at = n->expelled_at;
         r.evict_ordered_at = n->evict_ordered_at;

@@ -222,7 +222,8 @@ struct place_result place(struct core *c, const struct definition *d, const char
         const struct class *k = &c->classes.at[d->class];
         if (c->ranks_stale)
                 ranks_refresh(c);
-        if (!k->selector_exact || workload_id || k->exclusive || strategy_of(c, k) != PB__STRATEGY__E__spread || !is_plain(c, d))
+        if (!k->selector_exact || workload_id || k->exclusive || k->needs || strategy_of(c, k) != PB__STRATEGY__E__spread ||
+            !is_plain(c, d))
                 return place_with_care(c, d, workload_id, exclude);
         struct columns *rows = &c->tree.level[0];
         uint64_t types_excluded = node_ok(exclude) ? rows->types[exclude.v] : 0;

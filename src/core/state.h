@@ -83,6 +83,7 @@ struct class
         uint8_t strategy;       /* 0: the cluster's */
         int32_t priority;
         uint8_t exclusive;        /* Pb__Exclusive__E */
+        uint32_t needs;           /* features of the agent that runs it */
         struct constraints *more; /* NULL: none, as most */
         uint32_t refs;            /* definitions that use it */
         struct str key;           /* what the map compares */
@@ -320,6 +321,7 @@ struct node {
         int64_t fenced_at;         /* an operator said that it is dead; 0: no */
         int64_t expelled_at;       /* an operator threw it out; 0: no, or it has come back: see admission.c */
         int64_t evict_ordered_at;  /* an operator said that its units move now; 0: no */
+        uint32_t features;         /* of its agent: see model/feature.h */
         uint32_t unsupported_bits; /* types whose runtime turned out not to work there (C25) */
         char *instance;            /* the agent process that said so */
         char **drivers;            /* storage drivers */
@@ -451,6 +453,7 @@ struct core_out {
         ARRAY(struct reply) replies;
         ARRAY(struct removed_record) removed;
         ARRAY(uint32_t) changed[RECORD_KINDS]; /* slots that are unsaved */
+        int schema;                            /* it grows to this with the batch; 0: it stays */
         uint64_t expected_head;
         size_t ops, bytes; /* bytes: of what can be large */
 };
@@ -490,6 +493,7 @@ struct core {
         ARRAY(struct extra) extras;
         struct map extras_by_key;
         int64_t cluster_created_at;
+        int schema;             /* of the store: see feature.h */
         bool cluster_unsaved;   /* live */
         struct fencing fencing; /* lease_ms 0: nothing exclusive was ever asked for */
         bool restored;

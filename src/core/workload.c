@@ -316,7 +316,7 @@ static bool is_waiting_reason(unsigned reason)
 {
         return (reason >= PB__REASON__E__no_nodes && reason <= PB__REASON__E__node_returning) ||
                (reason >= PB__REASON__E__taint_not_tolerated && reason <= PB__REASON__E__spread_exceeded) ||
-               reason == PB__REASON__E__node_unreachable;
+               reason == PB__REASON__E__node_unreachable || reason == PB__REASON__E__agent_too_old;
 }
 
 /* An event once; how the reason changes while it waits is derived (why_it_waits()). */

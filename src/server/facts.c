@@ -1,6 +1,7 @@
 /* server/facts.c: see facts.h. Everything here is looked at when somebody asks, and takes microseconds. */
 #include "server/facts.h"
 
+#include "model/feature.h"
 #include "model/json.h"
 #include "net/tls.h"
 #include "server/key.h"
@@ -126,4 +127,39 @@ void server_replicas(struct io *io, Pb__ClusterInfo *info, struct arena *memory)
         store_each_server(s->store, add_replica, &r);
         if (info->n_replicas)
                 qsort(info->replicas, info->n_replicas, sizeof(*info->replicas), by_name);
+}
+
+struct common {
+        uint32_t features;
+        struct str lacking;
+        struct arena memory;
+};
+
+static void take_features(void *ctx, const char *name, const char *text)
+{
+        struct common *all = ctx;
+        ProtobufCMessage *m = NULL;
+        size_t len = strlen(text);
+        if (json_read(&pb__replica__descriptor, text, len, len, JSON_IGNORE_UNKNOWN, &all->memory, &m, NULL) < 0)
+                return;
+        const Pb__Replica *r = (const Pb__Replica *)m;
+        uint32_t has = features_parse(r->features, r->n_features);
+        all->features &= has;
+        if (has != FEATURES_ALL)
+                str_addf(&all->lacking, "%s%s (berth %s)", all->lacking.len ? ", " : "server ", str_empty(r->name) ? name : r->name,
+                         r->version);
+}
+
+uint32_t server_features(struct server *s, struct arena *memory, const char **ret_lacking)
+{
+        struct common all = { .features = FEATURES_ALL };
+        *ret_lacking = NULL;
+        if (!store_is_shared(s->store))
+                return all.features;
+        store_each_server(s->store, take_features, &all);
+        if (all.lacking.len)
+                *ret_lacking = arena_strdup(memory, str_c(&all.lacking));
+        str_fini(&all.lacking);
+        arena_fini(&all.memory);
+        return all.features;
 }

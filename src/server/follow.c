@@ -15,6 +15,7 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/feature.h"
 #include "model/json.h"
 #include "model/pb.h"
 #include "server/key.h"
@@ -132,6 +133,9 @@ static void who_am_i(struct server *s, struct str *out)
         r.process = (char *)fmt("pid %d", (int)getpid());
         r.version = (char *)BERTH_VERSION;
         r.since_at = clock_wall_ms();
+        char *features[FEATURES];
+        r.n_features = features_list(FEATURES_ALL, features);
+        r.features = features;
         char print[40], trouble[512];
         r.key_fingerprint = (char *)key_own_fingerprint(s, print, sizeof(print));
         r.key_trouble = (char *)key_trouble(s, trouble, sizeof(trouble));

@@ -24,8 +24,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "model/feature.h"
 #include "model/pb.h"
 #include "server/access.h"
+#include "server/facts.h"
 #include "server/key.h"
 #include "server/plans.h"
 #include "server/shared.h"
@@ -148,11 +150,14 @@ static void step(struct ring *r, struct input *in)
         in->steady_ms = clock_steady_ms();
         in->random[0] = rng_next(&r->rng);
         in->random[1] = rng_next(&r->rng);
+        struct arena a = ARENA_INIT; /* of the names of servers that are too old */
+        in->features = input_uses_features(in->kind) ? server_features(r->s, &a, &in->lacking) : FEATURES_ALL;
         const struct core_stats *now = core_counts(r->core);
         uint64_t placements = now->placements, events = now->events, passes = now->passes;
         int64_t t0 = clock_mono_ns();
         core_step(r->core, in);
         int64_t took = clock_mono_ns() - t0;
+        arena_fini(&a);
         histogram_add(&r->s->metrics.turn, took);
         if (now->events != events || now->passes != passes)
                 histogram_add(&r->s->metrics.reconcile, took);

@@ -1,6 +1,7 @@
 /* sim/leaders_server.c: one of two servers. Every function here is one step, and the process may stand still before each. */
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "model/feature.h"
 #include "model/pb.h"
 #include "sim/leaders.h"
 #include <string.h>
@@ -418,6 +419,7 @@ void leader_input(struct leaders *s, uint32_t r, struct input *in)
         in->steady_ms = steady(s, r);
         in->random[0] = rng_next(&s->rng);
         in->random[1] = rng_next(&s->rng);
+        in->features = FEATURES_ALL;
         core_step(v->core, in);
         s->result->steps++;
         if (core_check_changed(v->core, &err) < 0)

@@ -1,6 +1,7 @@
 /* sim/server.c: the server's half of the ring: one commit under way, the next accumulates; replies and effects leave after their commit. */
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "model/feature.h"
 #include "model/pb.h"
 #include "sim/world.h"
 #include <stdio.h>
@@ -291,6 +292,7 @@ void sim_server_input(struct sim *s, struct input *in)
         in->now_ms = sim_server_now(s);
         in->random[0] = rng_next(&s->chance[CHANCE_CORE]);
         in->random[1] = rng_next(&s->chance[CHANCE_CORE]);
+        in->features = FEATURES_ALL;
         uint64_t head = core_head(s->core);
         core_step(s->core, in);
         s->result.steps++;

@@ -89,7 +89,7 @@ static void commit_one(struct fixture *f, int i)
         e.data = event;
         r[0] = (struct store_record){ key, text, strlen(text) };
         r[1] = (struct store_record){ "/quotas/count", text, strlen(text) };
-        OK(f, store_commit(f->s, &(struct store_batch){ head, head + 1, &e, 1, r, 2 }, &f->err));
+        OK(f, store_commit(f->s, &(struct store_batch){ head, head + 1, &e, 1, r, 2, 0 }, &f->err));
 }
 
 static void commit_cluster(struct fixture *f)
@@ -101,7 +101,7 @@ static void commit_cluster(struct fixture *f)
         c.epoch = 7;
         struct store_record r = { "/meta/cluster", packed, pb__cluster__pack(&c, packed) };
         struct store_event e = { head + 1, "", 0 };
-        OK(f, store_commit(f->s, &(struct store_batch){ head, head + 1, &e, 1, &r, 1 }, &f->err));
+        OK(f, store_commit(f->s, &(struct store_batch){ head, head + 1, &e, 1, &r, 1, 0 }, &f->err));
 }
 
 static int add_event(void *ctx, const struct store_event *e, struct err *err _unused_)
@@ -236,7 +236,7 @@ static void a_moment_does_not_move_while_the_store_does(void **state)
         /* and cannot be written */
         uint64_t head = store_head(moment);
         struct store_event e = { head + 1, "x", 1 };
-        assert_true(store_commit(moment, &(struct store_batch){ head, head + 1, &e, 1, NULL, 0 }, &f->err) < 0);
+        assert_true(store_commit(moment, &(struct store_batch){ head, head + 1, &e, 1, NULL, 0, 0 }, &f->err) < 0);
         store_close(moment);
 }
 

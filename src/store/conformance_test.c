@@ -183,7 +183,7 @@ static int commit(struct fixture *f, uint64_t expected, size_t n_events, const c
                 int len = snprintf(text[i], sizeof(text[i]), "%s%llu", prefix, (unsigned long long)seq);
                 events[i] = (struct store_event){ seq, text[i], (size_t)len };
         }
-        struct store_batch batch = { expected, expected + n_events, events, n_events, records, n_records };
+        struct store_batch batch = { expected, expected + n_events, events, n_events, records, n_records, 0 };
         f->err = (struct err){ 0 };
         return store_commit(f->s, &batch, &f->err);
 }
@@ -265,7 +265,7 @@ static void empty_store_has_head_zero_and_nothing_in_it(void **state)
         events_are(f, 0, true, "");
         checkpoint_is(f, 0, "");
         assert_int_equal(first_event(f), 0);
-        assert_int_equal(store_schema(f->s), STORE_SCHEMA);
+        assert_int_equal(store_schema(f->s), STORE_SCHEMA_FIRST);
         assert_int_equal(store_integrity(f->s, &f->err), 0);
         assert_true(store_limits(f->s).max_ops > 0 && store_limits(f->s).max_bytes > 0);
         reopen(f);
@@ -333,7 +333,7 @@ static void bytes_come_back_as_they_were_given(void **state)
         key[sizeof(key) - 1] = 0;
         struct store_event events[] = { { 1, big, sizeof(big) }, { 2, "\0\0", 2 }, { 3, NULL, 0 } };
         struct store_record record = { key, big, sizeof(big) };
-        struct store_batch batch = { 0, 3, events, 3, &record, 1 };
+        struct store_batch batch = { 0, 3, events, 3, &record, 1, 0 };
         assert_int_equal(store_commit(f->s, &batch, &f->err), 0);
         reopen(f);
         _cleanup_(str_finip) struct str text = STR_INIT, expected = STR_INIT;
@@ -395,8 +395,9 @@ static void malformed_batches_are_refused_and_change_nothing(void **state)
         key[sizeof(key) - 1] = 0;
         struct store_record twice[] = { put("/a", "1"), put("/b", "1"), put("/a", "2") }, empty = put("", "1"), too_long = put(key, "1");
         struct store_batch bad[] = {
-                { 0, 2, gap, 2, NULL, 0 },   { 0, 3, gap, 2, NULL, 0 },    { 5, 4, gap, 2, NULL, 0 },       { 0, 1, none, 1, NULL, 0 },
-                { 0, 0, NULL, 0, twice, 3 }, { 0, 0, NULL, 0, &empty, 1 }, { 0, 0, NULL, 0, &too_long, 1 },
+                { 0, 2, gap, 2, NULL, 0, 0 },       { 0, 3, gap, 2, NULL, 0, 0 },   { 5, 4, gap, 2, NULL, 0, 0 },
+                { 0, 1, none, 1, NULL, 0, 0 },      { 0, 0, NULL, 0, twice, 3, 0 }, { 0, 0, NULL, 0, &empty, 1, 0 },
+                { 0, 0, NULL, 0, &too_long, 1, 0 },
         };
         for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
                 assert_int_equal(store_commit(f->s, &bad[i], &f->err), -ERR_INTERNAL);
@@ -414,7 +415,7 @@ static void batches_above_the_limits_are_refused(void **state)
         _cleanup_(mem_freep) struct store_event *events = mem_must(n * sizeof(*events));
         for (size_t i = 0; i < n; i++)
                 events[i] = (struct store_event){ i + 1, "e", 1 };
-        struct store_batch batch = { 0, n, events, n, NULL, 0 };
+        struct store_batch batch = { 0, n, events, n, NULL, 0, 0 };
         assert_int_equal(store_commit(f->s, &batch, &f->err), -ERR_LIMIT);
         batch.n_events = batch.new_head = limits.max_ops;
         assert_int_equal(store_commit(f->s, &batch, &f->err), 0);
@@ -441,7 +442,7 @@ static const struct store_batch *step_make(struct step *t, uint64_t expected, co
         snprintf(t->value, sizeof(t->value), "%llu", (unsigned long long)expected + 1);
         t->event = (struct store_event){ expected + 1, t->text, strlen(t->text) };
         t->record = put(key, t->value);
-        t->batch = (struct store_batch){ expected, expected + 1, &t->event, 1, &t->record, 1 };
+        t->batch = (struct store_batch){ expected, expected + 1, &t->event, 1, &t->record, 1, 0 };
         return &t->batch;
 }
 
@@ -481,8 +482,8 @@ static void batches_without_events_keep_their_place_among_others(void **state)
         for (uint64_t head = 0; head < 20; head++) {
                 struct step first, last;
                 struct store_record records[] = { put("/a", "of the records"), removal("/b") };
-                struct store_batch middle = { head + 1, head + 1, NULL, 0, records, 2 };
-                struct store_batch nothing = { head + 1, head + 1, NULL, 0, NULL, 0 };
+                struct store_batch middle = { head + 1, head + 1, NULL, 0, records, 2, 0 };
+                struct store_batch nothing = { head + 1, head + 1, NULL, 0, NULL, 0, 0 };
                 const struct store_batch *chain[] = { step_make(&first, head, "/a"), &middle, &nothing, step_make(&last, head + 1, "/b") };
                 for (size_t sent = 0, done = 0; done < ARRAY_LEN(chain); done++) {
                         for (; sent < ARRAY_LEN(chain) && sent - done < depth; sent++)
@@ -760,7 +761,7 @@ static void commit_real(struct fixture *f, size_t n, const uint64_t *audits)
                         events[k].seq = seq;
                         events[k].data = pb_pack_arena(&a, &e.base, &events[k].len);
                 }
-                struct store_batch batch = { head, head + k, events, k, NULL, 0 };
+                struct store_batch batch = { head, head + k, events, k, NULL, 0, 0 };
                 int r = store_commit(f->s, &batch, &f->err);
                 if (r < 0)
                         fail_msg("commit: %s", err_line(&f->err));
@@ -1063,6 +1064,27 @@ static void newer_schema_is_refused_with_a_sentence(void **state)
         records_are(f, 1, "/a=1 ");
 }
 
+/* With the batch that needs it, and not without: what was refused raises nothing. R: A10 */
+static void the_schema_grows_with_a_commit(void **state)
+{
+        struct fixture *f = *state;
+        struct store_event e = { 1, "e1", 2 };
+        struct store_record a = put("/a", "1");
+        struct store_batch wrong = { 5, 6, &(struct store_event){ 6, "x", 1 }, 1, &a, 1, STORE_SCHEMA };
+        assert_int_equal(store_commit(f->s, &wrong, &f->err), -ERR_CONFLICT);
+        reopen(f);
+        assert_int_equal(store_schema(f->s), STORE_SCHEMA_FIRST);
+        struct store_batch right = { 0, 1, &e, 1, &a, 1, STORE_SCHEMA };
+        assert_int_equal(store_commit(f->s, &right, &f->err), 0);
+        assert_int_equal(store_schema(f->s), STORE_SCHEMA);
+        reopen(f);
+        assert_int_equal(store_schema(f->s), STORE_SCHEMA);
+        records_are(f, 1, "/a=1 ");
+        assert_int_equal(commit(f, 1, 1, "e", NULL, 0), 0); /* it stays */
+        reopen(f);
+        assert_int_equal(store_schema(f->s), STORE_SCHEMA);
+}
+
 /* R: A4 */
 static void second_opener_is_refused_while_the_first_lives(void **state)
 {
@@ -1248,6 +1270,7 @@ static const struct {
         T(random_prunes_agree_with_a_model),
         T(a_copy_has_what_is_kept_apart),
         T(newer_schema_is_refused_with_a_sentence),
+        T(the_schema_grows_with_a_commit),
         T(second_opener_is_refused_while_the_first_lives),
         SHARED(second_process_is_refused_while_the_first_lives),
         SHARED(store_is_free_again_after_kill_9_of_its_holder),

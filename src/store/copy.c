@@ -22,6 +22,7 @@ struct copying {
         ARRAY(struct store_event) events;
         ARRAY(struct store_record) records;
         size_t bytes;
+        int schema;                   /* of where it comes from */
         uint64_t copied, told, until; /* until: copy events up to this sequence */
         void (*progress)(void *ctx, uint64_t copied);
         void *ctx;
@@ -34,7 +35,7 @@ struct copying {
 static int flush(struct copying *c, struct err *err)
 {
         uint64_t head = store_head(c->to);
-        struct store_batch b = { head, head + c->events.len, c->events.at, c->events.len, c->records.at, c->records.len };
+        struct store_batch b = { head, head + c->events.len, c->events.at, c->events.len, c->records.at, c->records.len, c->schema };
         int r = b.n_events + b.n_records ? store_commit(c->to, &b, err) : 0;
         c->copied += b.n_events + b.n_records;
         array_clear(&c->events);
@@ -172,7 +173,7 @@ static int copy_all(struct store *from, struct copying *c, struct store_reader *
 
 int store_copy(struct store *from, struct store *to, void (*progress)(void *ctx, uint64_t copied), void *ctx, struct err *err)
 {
-        struct copying c = { .to = to, .limits = store_limits(to), .progress = progress, .ctx = ctx };
+        struct copying c = { .to = to, .schema = store_schema(from), .limits = store_limits(to), .progress = progress, .ctx = ctx };
         _cleanup_(store_reader_closep) struct store_reader *reader = NULL;
         int r = store_reader_open(from, &reader, err);
         if (r == 0)

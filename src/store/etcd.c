@@ -302,6 +302,20 @@ static int seed(struct store *base, uint64_t head, struct err *err)
         return r;
 }
 
+static int read_schema(struct etcd_store *s, struct arena *a, struct err *err)
+{
+        const Etcd__KeyValue *kv;
+        uint64_t n;
+        int r = etcd_get(s, etcd_key(s, a, "/meta/schema"), NULL, a, &kv, err);
+        if (r == 0)
+                r = etcd_parse_number(kv, "/meta/schema", &n, err);
+        if (r == 0 && n > STORE_SCHEMA)
+                r = store_err_newer(err, n > INT32_MAX ? INT32_MAX : (int)n);
+        if (r == 0)
+                s->base.schema = (int)n;
+        return r;
+}
+
 /* ---- leadership ---------------------------------------------------------------------------------------------------------------------------- */
 
 /* 1: ours now. 0: somebody else's (the error says whose). */
@@ -419,6 +433,9 @@ static int lead(struct store *base, const char *who, int64_t ttl_seconds, int64_
                         r = etcd_parse_number(kv, "/meta/head", &head, err);
                 if (r == 0)
                         s->base.head = head;
+                /* The one before may have used what this berth does not know, after this one had opened the store. */
+                if (r == 0)
+                        r = read_schema(s, &a, err);
                 arena_fini(&a);
                 etcd_strange_begin(s);
                 etcd_say_hello(s, lease);
@@ -515,7 +532,7 @@ static int ensure_store(struct etcd_store *s, bool create, struct err *err)
                 Etcd__TxnRequest txn = ETCD__TXN_REQUEST__INIT;
                 struct etcd_ops o = { .arena = &a, .cap = 2, .ops = arena_new_n(&a, Etcd__RequestOp *, 2) };
                 ProtobufCMessage *m;
-                const char *text = fmt("%d", STORE_SCHEMA);
+                const char *text = fmt("%d", STORE_SCHEMA_FIRST);
                 if (!create) {
                         arena_fini(&a);
                         return err_set(err, ERR_NOT_FOUND, .msg = "there is no store of berth in etcd",

@@ -137,7 +137,7 @@ static void pack_event(struct packing *p, const struct store_event *e)
 
 static void pack_ops(struct etcd_store *s, const struct store_batch *b, bool as_is, struct str *out)
 {
-        size_t n = b->n_events + b->n_records + (b->n_events ? 1 : 0);
+        size_t n = b->n_events + b->n_records + (b->n_events ? 1 : 0) + (b->schema ? 1 : 0);
         struct packing p = { .out = out,
                              .per_part = etcd_ops_per_part(n),
                              .nested = n > ETCD_TXN_OPS,
@@ -150,6 +150,10 @@ static void pack_ops(struct etcd_store *s, const struct store_batch *b, bool as_
                 if (r->data)
                         pack_value(&p, r->key, r->data, r->len);
                 pack_op(&p, r->key, strlen(r->key), r->data != NULL);
+        }
+        if (b->schema) {
+                str_add_u64(&p.value, (uint64_t)b->schema);
+                pack_op(&p, "/meta/schema", strlen("/meta/schema"), true);
         }
         if (b->n_events) {
                 str_add_u64(&p.value, b->new_head);

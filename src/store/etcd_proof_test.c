@@ -93,7 +93,7 @@ static void a_proof_is_as_old_as_its_question(void **state)
         WAIT_FOR(atomic_load(&f->proved) >= 20);
         /* a commit is one as well */
         struct store_event event = { 1, "event", 5 };
-        struct store_batch batch = { 0, 1, &event, 1, NULL, 0 };
+        struct store_batch batch = { 0, 1, &event, 1, NULL, 0, 0 };
         int64_t asked_ns = clock_steady_ns();
         assert_int_equal(store_commit(f->s, &batch, &err), 0);
         assert_true(store_proved_ns(f->s) >= asked_ns);

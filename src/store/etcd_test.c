@@ -88,7 +88,7 @@ static const struct store_batch *step_make(struct step *t, uint64_t expected)
         snprintf(t->key, sizeof(t->key), "/k/%llu", (unsigned long long)expected % 7);
         t->event = (struct store_event){ expected + 1, t->text, strlen(t->text) };
         t->record = (struct store_record){ t->key, t->text, strlen(t->text) };
-        t->batch = (struct store_batch){ expected, expected + 1, &t->event, 1, &t->record, 1 };
+        t->batch = (struct store_batch){ expected, expected + 1, &t->event, 1, &t->record, 1, 0 };
         return &t->batch;
 }
 
@@ -361,7 +361,7 @@ static void commit_full_batch(struct fixture *f, bool control)
         assert_true(bytes > limits.batch_bytes + 512 * 1024);
         uint64_t head = store_head(f->s);
         assert_int_equal(head, 0);
-        struct store_batch batch = { head, n, events, n, records, n };
+        struct store_batch batch = { head, n, events, n, records, n, 0 };
         assert_int_equal(store_submit(f->s, &batch, &f->err), 0);
         settles(f, 1);
         assert_int_equal(store_head(f->s), n);
@@ -472,7 +472,7 @@ static void fill(struct fixture *f, uint32_t large_ones)
                         n++, i++;
                 } while (n < PER_COMMIT && i < SMALL + n_large && bytes_of(i) < LARGE_BYTES && records[n - 1].len < LARGE_BYTES);
                 struct store_event event = { head + 1, "e", 1 };
-                struct store_batch batch = { head, head + 1, &event, 1, records, n };
+                struct store_batch batch = { head, head + 1, &event, 1, records, n, 0 };
                 if (store_commit(f->s, &batch, &f->err) < 0)
                         fail_msg("%s", err_line(&f->err));
                 head++;
@@ -573,7 +573,7 @@ static void a_berth_from_before_never_comes_across_what_is_kept_apart(void **sta
         char from[3][64], end[2][64];
         for (uint64_t seq = 1; seq <= 40; seq++) {
                 struct store_event e = { seq, seq % 9 == 0 ? "\x10\x4a\x18\x01" : "\x10\x11\x18\x01", 4 };
-                assert_int_equal(store_commit(f->s, &(struct store_batch){ seq - 1, seq, &e, 1, NULL, 0 }, &f->err), 0);
+                assert_int_equal(store_commit(f->s, &(struct store_batch){ seq - 1, seq, &e, 1, NULL, 0, 0 }, &f->err), 0);
         }
         assert_int_equal(store_checkpoint(f->s, &f->err), 0);
         for (int64_t left = 34, n; left > 0; left -= n)

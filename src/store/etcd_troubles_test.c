@@ -48,7 +48,7 @@ static int commit_once(struct store *s, uint64_t expected, const char *key, cons
 {
         struct store_event event = { expected + 1, "event", 5 };
         struct store_record record = { key, value, len };
-        struct store_batch batch = { expected, expected + 1, &event, 1, &record, 1 };
+        struct store_batch batch = { expected, expected + 1, &event, 1, &record, 1, 0 };
         err = (struct err){ 0 };
         return store_commit(s, &batch, &err);
 }

@@ -101,7 +101,7 @@ struct memory_disk *memory_disk_create(void)
 {
         struct memory_disk *d = mem_must(sizeof(*d));
         pthread_mutex_init(&d->lock, NULL);
-        d->schema = STORE_SCHEMA;
+        d->schema = STORE_SCHEMA_FIRST;
         d->first = 1;
         map_init(&d->by_key, record_key, d);
         return d;
@@ -283,6 +283,8 @@ static int commit_locked(struct memory_disk *d, const struct store_batch *b, str
                 else
                         record_remove(d, b->records[i].key);
         }
+        if (b->schema > d->schema)
+                d->schema = b->schema;
         d->head = b->new_head;
         return fault == MEMORY_FAULT_AFTER ? err_away(err) : 0;
 }

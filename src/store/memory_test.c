@@ -34,7 +34,7 @@ static int commit(struct fixture *f, uint64_t head)
 {
         struct store_event event = { head + 1, "e", 1 };
         struct store_record record = { "/a", "1", 1 };
-        return store_commit(f->s, &(struct store_batch){ head, head + 1, &event, 1, &record, 1 }, &f->err);
+        return store_commit(f->s, &(struct store_batch){ head, head + 1, &event, 1, &record, 1, 0 }, &f->err);
 }
 
 static void fault_before_leaves_nothing_and_the_batch_goes_through_next_time(void **state)
@@ -108,9 +108,9 @@ static void a_chain_whose_outcome_is_unknown_is_sent_again_from_there(void **sta
                 struct err err = { 0 };
                 assert_int_equal(memory_open(d, &s, &err), 0);
                 struct store_event events[] = { { 1, "a", 1 }, { 2, "b", 1 }, { 3, "c", 1 } };
-                struct store_batch batches[] = { { 0, 1, events, 1, NULL, 0 },
-                                                 { 1, 2, events + 1, 1, NULL, 0 },
-                                                 { 2, 3, events + 2, 1, NULL, 0 } };
+                struct store_batch batches[] = { { 0, 1, events, 1, NULL, 0, 0 },
+                                                 { 1, 2, events + 1, 1, NULL, 0, 0 },
+                                                 { 2, 3, events + 2, 1, NULL, 0, 0 } };
                 memory_fail_commit(d, 2, (enum memory_fault)fault);
                 for (size_t i = 0; i < 3; i++)
                         assert_int_equal(store_submit(s, &batches[i], &err), 0);

@@ -212,6 +212,13 @@ static int check_head(struct sqlite_store *s, const struct store_batch *b, struc
         return 0;
 }
 
+/* Part of the transaction, like anything else in the file. */
+static int sqlite_schema_put(struct sqlite_store *s, int schema, struct err *err)
+{
+        int rc = sqlite3_exec(s->db, fmt("PRAGMA user_version = %d", schema), NULL, NULL, NULL);
+        return rc == SQLITE_OK ? 0 : sqlite_err(s->db, rc, "writing the schema", err);
+}
+
 static int write_batch(struct sqlite_store *s, const struct store_batch *b, const uint64_t *hashes, struct err *err)
 {
         int r = index_refresh(s, err);
@@ -224,6 +231,8 @@ static int write_batch(struct sqlite_store *s, const struct store_batch *b, cons
                 r = put_rows(s, Q_RECORDS_PUT, "writing records", err);
         if (r == 0 && b->new_head != b->expected_head)
                 r = sqlite_meta_put(s, "head", (int64_t)b->new_head, err);
+        if (r == 0 && b->schema > s->base.schema)
+                r = sqlite_schema_put(s, b->schema, err);
         if (r == 0 && !s->log_kept)
                 sqlite3_wal_autocheckpoint(s->db, b->n_events + b->n_records >= BULK_OPS ? LOG_PAGES_BULK : LOG_PAGES);
         if (r == 0)

@@ -67,7 +67,7 @@ static int commit_random(struct store *s, struct rng *rng, uint64_t *head)
                 bool remove = ops[i].op.remove;
                 records[i] = (struct store_record){ keys[i], remove ? NULL : &values[i], remove ? 0 : sizeof(values[i]) };
         }
-        int r = store_commit(s, &(struct store_batch){ *head, *head + n, events, n, records, n }, NULL);
+        int r = store_commit(s, &(struct store_batch){ *head, *head + n, events, n, records, n, 0 }, NULL);
         if (r == 0)
                 *head += n;
         return r;

@@ -115,10 +115,10 @@ static int check_schema(struct sqlite_store *s, sqlite3 *db, bool create, struct
                         r = exec(s->db, "PRAGMA journal_mode = WAL", "creating the store", err);
                 _cleanup_(str_finip) struct str sql = STR_INIT;
                 str_addf(&sql, "BEGIN IMMEDIATE; %s PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT;", schema, APPLICATION_ID,
-                         STORE_SCHEMA);
+                         STORE_SCHEMA_FIRST);
                 if (r == 0)
                         r = exec(s->db, str_c(&sql), "creating the store", err);
-                s->base.schema = STORE_SCHEMA;
+                s->base.schema = STORE_SCHEMA_FIRST;
                 return r;
         }
         if (id != APPLICATION_ID)

@@ -63,7 +63,7 @@ static int commit(struct store *s, uint64_t head, size_t bytes, struct err *err)
         snprintf(key, sizeof(key), "/r/%08llu", (unsigned long long)head);
         struct store_event event = { head + 1, key, strlen(key) };
         struct store_record record = { key, data, bytes };
-        return store_commit(s, &(struct store_batch){ head, head + 1, &event, 1, &record, 1 }, err);
+        return store_commit(s, &(struct store_batch){ head, head + 1, &event, 1, &record, 1, 0 }, err);
 }
 
 static int count(void *ctx, const struct store_record *r _unused_, struct err *err _unused_)
@@ -280,7 +280,7 @@ static void a_berth_from_before_finds_the_store_as_it_knows_it(void **state)
         const char *tables = "SELECT count(*) FROM sqlite_schema WHERE type = 'table'";
         for (uint64_t seq = 1; seq <= 40; seq++) {
                 struct store_event e = { seq, seq % 9 == 0 ? "\x10\x4a\x18\x01" : "\x10\x11\x18\x01", 4 };
-                assert_int_equal(store_commit(s, &(struct store_batch){ seq - 1, seq, &e, 1, NULL, 0 }, &f->err), 0);
+                assert_int_equal(store_commit(s, &(struct store_batch){ seq - 1, seq, &e, 1, NULL, 0, 0 }, &f->err), 0);
                 if (seq == 7) {
                         assert_int_equal(store_checkpoint(s, &f->err), 0);
                         assert_int_equal(store_prune(s, STORE_KEEP_LOG(2), 100, NULL, &f->err), 5);
@@ -464,7 +464,7 @@ static void checkpoint_beside_commits_is_of_one_moment(void **state)
                 uint64_t value = head + 1;
                 for (int i = 0; i < 200; i++)
                         records[i] = (struct store_record){ keys[i], &value, sizeof(value) };
-                if (store_commit(s, &(struct store_batch){ head, head + 1, &event, 1, records, 200 }, &f->err) < 0)
+                if (store_commit(s, &(struct store_batch){ head, head + 1, &event, 1, records, 200, 0 }, &f->err) < 0)
                         fail_msg("commit: %s", err_line(&f->err));
                 head++;
                 if (head % 8 == 0)
@@ -501,7 +501,7 @@ static void close_gives_up_a_checkpoint_half_way(void **state)
                         records[i] = (struct store_record){ keys[i], value, sizeof(value) };
                         events[i] = (struct store_event){ head + 1 + (uint64_t)i, "e", 1 };
                 }
-                assert_int_equal(store_commit(s, &(struct store_batch){ head, head + 1000, events, 1000, records, 1000 }, &f->err), 0);
+                assert_int_equal(store_commit(s, &(struct store_batch){ head, head + 1000, events, 1000, records, 1000, 0 }, &f->err), 0);
                 head += 1000;
         }
         assert_true(store_prune(s, STORE_KEEP_LOG(1), 1, NULL, &f->err) >= 0); /* not worth it yet: 8,000 events for 8,001 records */
@@ -544,7 +544,7 @@ static void make_peak(struct fixture *f, struct store *s)
                         snprintf(key, sizeof(key), "/r/%08u", i);
                         struct store_event event = { head + 1, key, strlen(key) };
                         struct store_record gone = { key, NULL, 0 };
-                        assert_int_equal(store_commit(s, &(struct store_batch){ head, head + 1, &event, 1, &gone, 1 }, &f->err), 0);
+                        assert_int_equal(store_commit(s, &(struct store_batch){ head, head + 1, &event, 1, &gone, 1, 0 }, &f->err), 0);
                         head++;
                 }
 }

@@ -385,6 +385,8 @@ int store_settle(struct store *s, int64_t wait_ms, struct err *err)
         }
         s->first_pending = (s->first_pending + 1) % STORE_IN_FLIGHT_MAX;
         s->n_pending--;
+        if (p.batch->schema > s->schema)
+                s->schema = p.batch->schema;
         if (!is_empty(p.batch)) {
                 s->last_commit_us = (clock_mono_ns() - p.since_ns) / 1000;
                 s->commits++;

@@ -32,8 +32,6 @@
 #include "base/macros.h"
 #include "model/event.h"
 
-#define STORE_SCHEMA 1
-
 #define STORE_IN_FLIGHT_MAX 16
 
 struct store;

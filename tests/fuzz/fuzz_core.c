@@ -1,5 +1,6 @@
 /* tests/fuzz/fuzz_core.c: see fuzz_core.h. */
 #include "fuzz_core.h"
+#include "model/feature.h"
 
 #include "fuzz.h"
 
@@ -27,6 +28,7 @@ void fuzz_core_step(struct core *c, struct input *in, struct arena *a, struct fu
         struct core_batch *b;
         in->random[0] = 0x0123456789abcdef;
         in->random[1] = 42;
+        in->features = FEATURES_ALL;
         core_step(c, in);
         while ((b = core_cut(c))) {
                 for (size_t i = 0; events && i < b->commit.n_events && *n_events < EVENTS_MAX; i++) {

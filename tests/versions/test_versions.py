@@ -13,7 +13,7 @@ import etcd  # noqa: E402
 from berthtest import BERTH, Api, Case, Gone, Process, alive, note  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-OLD, NEW = before.BINARY, BERTH
+NEW = BERTH
 
 
 def lines(path):
@@ -33,8 +33,15 @@ def without_new_zeros(new, old):
     return new
 
 
-@unittest.skipIf(before.why_not(), before.why_not())
-class Versions(Case):
+class Together:
+    """What holds with each of the versions before."""
+
+    version = None
+
+    @property
+    def old(self):
+        return before.binary(self.version)
+
     def started(self, server, agent, nodes=2, store=None, listen=None, front=None):
         """A cluster with these binaries and a few units; returns it with their pids."""
         c = self.cluster(server=False, heartbeat="300ms")
@@ -128,7 +135,7 @@ class Versions(Case):
 
     # R: A10 A5
     def test_the_server_is_upgraded_first_then_the_agents(self):
-        c = self.started(OLD, OLD)
+        c = self.started(self.old, self.old)
         events = c.events()
         self.replace_server(c, NEW)
         self.assertEqual(without_new_zeros(c.events()[:len(events)], events), events)
@@ -138,40 +145,18 @@ class Versions(Case):
 
     # R: A10 A5
     def test_the_agents_are_upgraded_first_then_the_server(self):
-        c = self.started(OLD, OLD)
+        c = self.started(self.old, self.old)
         self.replace_agents(c, NEW)
         self.use(c)
         self.replace_server(c, NEW)
         self.use(c)
 
     # R: A10
-    def test_a_manifest_without_resources_is_the_same_after_the_upgrade(self):
-        c = self.started(OLD, OLD, nodes=1)
-        service, job = c.manifest("service"), c.manifest("job", command=["true"], restart="never")
-        paths = []
-        for m in (service, job):
-            del m["resources"]
-            paths += ["-f", os.path.join(c.dir, m["id"] + ".json")]
-            with open(paths[-1], "w") as f:
-                json.dump(m, f)
-        c.ok("apply", *paths)
-        c.wait_phase("service", "Running")
-        c.wait_phase("job", "Completed")
-        old = {m: c.workload(m) for m in ("service", "job")}
-        self.replace_server(c, NEW)
-        c.wait_phase("service", "Running")
-        self.assertIn("workload/job unchanged", c.ok("apply", *paths).out)
-        self.assertIn("workload/service unchanged", c.ok("apply", *paths).out)  # the first may bring its new retry policy
-        for name, was in old.items():
-            for field in ("revision_id", "token"):
-                self.assertEqual(c.workload(name)[field], was[field], (name, field))
-
-    # R: A10
     def test_an_upgrade_can_be_taken_back(self):
         c = self.started(NEW, NEW)
-        self.replace_agents(c, OLD)
+        self.replace_agents(c, self.old)
         self.use(c)
-        self.replace_server(c, OLD)
+        self.replace_server(c, self.old)
         self.use(c)
         self.replace_server(c, NEW)
         self.use(c)
@@ -196,11 +181,11 @@ class Versions(Case):
 
     # R: A10
     def test_the_old_command_line_with_the_new_server(self):
-        self.ask_everything(NEW, OLD)
+        self.ask_everything(NEW, self.old)
 
     # R: A10
     def test_the_new_command_line_with_the_old_server(self):
-        self.ask_everything(OLD, NEW)
+        self.ask_everything(self.old, NEW)
 
     # R: A10 C33 A5
     @unittest.skipUnless(etcd.is_installed(), "etcd is not installed (Debian: etcd-server, etcd-client)")
@@ -209,11 +194,11 @@ class Versions(Case):
         self.addCleanup(member.close)
         ports = [(etcd.free_port(), etcd.free_port()) for _ in range(4)]
         front = self.front(*([p[k] for p in ports] for k in (0, 1)))
-        c = self.started(OLD, OLD, store=f"etcd://{member.address}/v", listen=ports[0], front=front)
+        c = self.started(self.old, self.old, store=f"etcd://{member.address}/v", listen=ports[0], front=front)
         acknowledged = list(self.names)
-        for step, binary in enumerate((NEW, OLD, NEW)):  # who takes over; the one before leads until it is killed
+        for step, binary in enumerate((NEW, self.old, NEW)):  # who takes over; the one before leads until it is killed
             http, grpc = (f"127.0.0.1:{p}" for p in ports[step + 1])
-            if step:  # the first new one made the cluster's key; an old one does not look for it
+            if step or self.version != before.RELEASE:  # whoever knows of the cluster's key has made it; a release of before does not look for it
                 c.give_key(f"standby-{step}")
             standby = Process("server", [binary, "server", "--data", os.path.join(c.dir, f"standby-{step}"), "--http", http, "--grpc", grpc,
                                          *c.server_args, *c.store_args()], c.env, os.path.join(c.dir, "server.log"))
@@ -234,3 +219,65 @@ class Versions(Case):
         self.replace_agents(c, NEW)
         self.use(c)
         note("old -> new -> old -> new led one store in etcd: nothing acknowledged was lost, no process was touched")
+
+
+@unittest.skipIf(before.why_not(before.RELEASE), before.why_not(before.RELEASE))
+class Versions(Together, Case):
+    version = before.RELEASE
+
+    # R: A10
+    def test_a_manifest_without_resources_is_the_same_after_the_upgrade(self):
+        c = self.started(self.old, self.old, nodes=1)
+        service, job = c.manifest("service"), c.manifest("job", command=["true"], restart="never")
+        paths = []
+        for m in (service, job):
+            del m["resources"]
+            paths += ["-f", os.path.join(c.dir, m["id"] + ".json")]
+            with open(paths[-1], "w") as f:
+                json.dump(m, f)
+        c.ok("apply", *paths)
+        c.wait_phase("service", "Running")
+        c.wait_phase("job", "Completed")
+        old = {m: c.workload(m) for m in ("service", "job")}
+        self.replace_server(c, NEW)
+        c.wait_phase("service", "Running")
+        self.assertIn("workload/job unchanged", c.ok("apply", *paths).out)
+        self.assertIn("workload/service unchanged", c.ok("apply", *paths).out)  # the first may bring its new retry policy
+        for name, was in old.items():
+            for field in ("revision_id", "token"):
+                self.assertEqual(c.workload(name)[field], was[field], (name, field))
+
+
+@unittest.skipIf(before.why_not(before.UNITS), before.why_not(before.UNITS))
+class Units(Together, Case):
+    version = before.UNITS
+
+    # R: A10 A13
+    @unittest.skipUnless(etcd.is_installed(), "etcd is not installed (Debian: etcd-server, etcd-client)")
+    def test_a_record_of_a_new_kind_waits_for_the_last_old_server_which_then_refuses_the_store(self):
+        """What an older server would misread (who was expelled) is refused while one is there, and then raises the schema."""
+        member = etcd.Etcd()
+        self.addCleanup(member.close)
+        c = self.started(NEW, NEW, store=f"etcd://{member.address}/v")
+        schema = lambda: etcd.get(member.address, "/v/meta/schema").get("/v/meta/schema")
+        old = Process("server", [self.old, "server", "--data", os.path.join(c.dir, "old"), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
+                                 *c.server_args, *c.store_args()], c.env, os.path.join(c.dir, "old.log"))
+        self.addCleanup(old.kill)
+        c.wait_for("both servers to be there", lambda: len(c.api.get("/v1/cluster").json.get("replicas", [])) == 2)
+        node = sorted(c.agents)[0]
+        refused = c.cli("label", "node", node, "berth.io/pool=a")
+        self.assertNotEqual(refused.code, 0)
+        self.assertIn("a server of this cluster is too old for this", refused.err)
+        self.assertIn("does not know admissions", refused.err)
+        self.assertEqual(schema(), "1")
+        self.assertEqual(etcd.get(member.address, "/v/admissions/"), {})
+        old.kill()
+        c.wait_for("the old one to be gone", lambda: len(c.api.get("/v1/cluster").json.get("replicas", [])) == 1)
+        c.ok("label", "node", node, "berth.io/pool=a")
+        self.assertEqual(schema(), "2")
+        self.assertIn("SchemaRaised", c.ok("events", "--type", "SchemaRaised").out)
+        again = subprocess.run([self.old, "server", "--data", os.path.join(c.dir, "old"), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
+                                *c.server_args, *c.store_args()], env=c.env, capture_output=True, text=True, timeout=60)
+        self.assertNotEqual(again.returncode, 0)
+        self.assertIn("newer berth", again.stderr + again.stdout)
+        self.assert_untouched(c)
