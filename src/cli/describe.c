@@ -244,9 +244,10 @@ static int last_events(struct cli *cli, bool node, const char *id, int64_t limit
         struct output output;
         if (limit == 0)
                 return 0;
-        if (node)
+        if (node) { /* its own history; a server of before knows the node only, and tells of its units as well */
                 q.node = (char *)id;
-        else
+                q.subject = arena_printf(&cli->arena, "node/%s", id);
+        } else
                 q.workload = (char *)id;
         int r = list_events(cli, &cli->arena, &q, limit, &list, err);
         if (r < 0)

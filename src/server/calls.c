@@ -362,7 +362,7 @@ static uint64_t newest_event(const ProtobufCMessage *m)
         return told > changed ? told : changed;
 }
 
-/* A list of one workload's events begins at its newest one, which its record names. */
+/* A list of the events of one workload or one node begins at its newest one, which its record names. */
 static void answer_chain_start(struct call *call, const struct reply *reply)
 {
         struct arena arena = ARENA_INIT;
@@ -699,6 +699,15 @@ void call_events(struct call *call, const Pb__ListEventsRequest *want)
                 Pb__WorkloadRef *ref = (Pb__WorkloadRef *)pb_new(&msg->memory, &pb__workload_ref__descriptor);
                 ref->id = arena_strdup(&msg->memory, job->filter.workload);
                 msg->in.kind = INPUT_GET_WORKLOAD;
+                msg->in.msg = &ref->base;
+                call->msg = msg;
+                call_send(call);
+                return;
+        }
+        if (job->filter.own_node && !atomic_load(&call->io->s->degraded)) {
+                Pb__NodeRef *ref = (Pb__NodeRef *)pb_new(&msg->memory, &pb__node_ref__descriptor);
+                ref->id = arena_strdup(&msg->memory, job->filter.node);
+                msg->in.kind = INPUT_GET_NODE;
                 msg->in.msg = &ref->base;
                 call->msg = msg;
                 call_send(call);

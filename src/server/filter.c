@@ -16,7 +16,7 @@ bool event_matches(const struct event_filter *f, const struct event_peek *p)
         if (f->by_type && (p->type >= EVENT_TYPES_MAX || !(f->types[p->type / 64] >> (p->type % 64) & 1)))
                 return false;
         return same(f->workload, p->workload, p->workload_len) && same(f->node, p->node, p->node_len) &&
-               same(f->rule, p->rule, p->rule_len);
+               same(f->rule, p->rule, p->rule_len) && !(f->own_node && p->workload_len);
 }
 
 void event_filter_add_type(struct event_filter *f, Pb__EventType__E type)
@@ -76,6 +76,14 @@ int event_filter_parse(const Pb__ListEventsRequest *req, struct arena *arena, st
         f.workload = str_empty(req->workload) ? NULL : req->workload;
         f.node = str_empty(req->node) ? NULL : req->node;
         f.rule = str_empty(req->rule) ? NULL : req->rule;
+        if (!str_empty(req->subject)) {
+                const char *id = strchr(req->subject, '/');
+                f.own_node = str_starts(req->subject, "node/");
+                if (!id || !id[1] || (!f.own_node && !str_starts(req->subject, "workload/")))
+                        return err_set(err, ERR_INVALID, .msg = "there are no events of such a subject",
+                                       .detail = fmt("\"%.64s\"", req->subject), .path = "subject", .hint = "workload/NAME or node/NAME");
+                *(f.own_node ? &f.node : &f.workload) = id + 1;
+        }
         *ret = event_filter_copy(&f, arena);
         return 0;
 }

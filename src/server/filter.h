@@ -11,6 +11,7 @@ struct event_filter {
         bool by_type;                         /* only types whose bit is set; otherwise all */
         uint64_t types[EVENT_TYPES_MAX / 64]; /* one bit per EventType */
         const char *workload, *node, *rule;   /* NULL: any */
+        bool own_node;                        /* only what is about the node itself, and not about a unit on it */
 };
 void event_filter_add_type(struct event_filter *f, Pb__EventType__E type);
 /* A filter of its own, strings included: the one function that copies filters, since a copy by assignment shares

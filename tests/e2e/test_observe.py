@@ -6,6 +6,24 @@ from berthtest import Case
 
 
 class Observe(Case):
+    # R: C29 A8
+    def test_a_nodes_history_is_its_own_and_is_found_without_looking_at_the_rest(self):
+        c = self.cluster(nodes=2)
+        for i in range(5):
+            c.apply(f"w{i}", command=["sleep", "1000"])
+            c.wait_phase(f"w{i}", "Running")
+        c.ok("cordon", "node-1")
+        c.ok("uncordon", "node-1")
+        history = c.api.get("/v1/events?subject=node/node-1&newest_first=true").json["items"]
+        self.assertEqual([e["type"] for e in history][:2], ["NodeWishChanged", "NodeWishChanged"])
+        self.assertTrue(all(e["node_id"] == "node-1" and not e.get("workload_id") for e in history), history)
+        # it is a chain: each event names the one before it, down to the first
+        self.assertEqual([e.get("prev", 0) for e in history], [e["seq"] for e in history[1:]] + [0])
+        scanned = [e for e in c.api.get("/v1/events?node=node-1&limit=1000").json["items"] if not e.get("workload_id")]
+        self.assertEqual([e["seq"] for e in history], [e["seq"] for e in reversed(scanned)])
+        self.assertNotIn("WorkloadScheduled", c.ok("describe", "node", "node-1").out)
+        self.assertEqual(c.api.get("/v1/events?subject=planet/mars").status, 400)
+
     # R: A8 X2 C28
     def test_a_failed_and_moved_workload_is_explained_with_what_led_here(self):
         c = self.cluster(nodes=2)
