@@ -47,8 +47,3 @@ bool health_result(struct health *h, bool ok, int64_t now_ms)
                 h->state = HEALTH_UNHEALTHY;
         return h->state != before;
 }
-
-const char *health_name(enum health_state state)
-{
-        return state == HEALTH_HEALTHY ? "healthy" : state == HEALTH_UNHEALTHY ? "unhealthy" : "";
-}

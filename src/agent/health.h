@@ -34,6 +34,5 @@ int64_t health_next_ms(const struct health *h);
 bool health_begin(struct health *h, int64_t now_ms);
 /* A check has ended. True: the state has changed. */
 bool health_result(struct health *h, bool ok, int64_t now_ms);
-const char *health_name(enum health_state state); /* "healthy", "unhealthy", "" */
 
 #endif

@@ -6,7 +6,5 @@
 
 #define ULID_LEN 26
 void ulid_make(char ret[ULID_LEN + 1], int64_t unix_ms, uint64_t random_hi16, uint64_t random_lo64);
-bool ulid_is_valid(const char *s);
-int64_t ulid_time_ms(const char *s); /* of a valid one */
 
 #endif

@@ -189,11 +189,6 @@ void fencing_settle(struct core *c)
 
 /* ---- may it start? ------------------------------------------------------------------------------------------------------------------------- */
 
-bool unit_is_movable(const struct core *c, const struct unit *w)
-{
-        return class_of(c, w)->exclusive == PB__EXCLUSIVE__E__movable;
-}
-
 bool unit_is_pinned(const struct core *c, const struct unit *w)
 {
         return class_of(c, w)->exclusive == PB__EXCLUSIVE__E__pinned && node_ok(w->node) && w->holds;

@@ -4,8 +4,7 @@
 
 #include "core/state.h"
 
-bool unit_is_movable(const struct core *c, const struct unit *w); /* exclusive, and moves by the clock */
-bool unit_is_pinned(const struct core *c, const struct unit *w);  /* exclusive, and has a node from which only an operator moves it */
+bool unit_is_pinned(const struct core *c, const struct unit *w); /* exclusive, and has a node from which only an operator moves it */
 struct fence {
         struct node_ix node; /* where a holder may be; NODE_NONE: nobody knows where */
         int64_t until_ms;    /* by the core's clock; INT64_MAX: until it is proved, or an operator says so */

@@ -116,8 +116,3 @@ uint32_t ledger_utilisation(const struct ledger *l)
         int64_t u = ratio(l->reserved.cpu_milli, l->total.cpu_milli) + ratio(l->reserved.mem_bytes, l->total.mem_bytes);
         return u > INT32_MAX ? (uint32_t)INT32_MAX : (uint32_t)u;
 }
-
-int64_t utilisation_millionths(uint32_t utilisation)
-{
-        return (int64_t)((uint64_t)utilisation * 1000000 / (2 * (uint64_t)UTIL_ONE));
-}

@@ -41,7 +41,5 @@ struct amounts ledger_free(const struct ledger *l); /* may be negative after (L3
 /* Utilisation as an integer: reserved/total of cpu plus of memory, each in 2^30ths, rounded down. 0 (empty) to 2^31 - 1 (clamped). A total of zero counts as full. */
 #define UTIL_ONE (INT64_C(1) << 30)
 uint32_t ledger_utilisation(const struct ledger *l);
-/* The same as the mean of both ratios in millionths, for people. */
-int64_t utilisation_millionths(uint32_t utilisation);
 
 #endif

@@ -102,11 +102,11 @@ static void utilisation_is_the_mean_of_cpu_and_memory(void **state)
         struct ledger l = { .total = { 4000, 8 * GIB, 0 } };
         assert_int_equal(ledger_utilisation(&l), 0);
         l.reserved.cpu_milli = 2000;
-        assert_int_equal(utilisation_millionths(ledger_utilisation(&l)), 250000);
+        assert_int_equal(ledger_utilisation(&l), UTIL_ONE / 2);
         l.reserved.mem_bytes = 4 * GIB;
-        assert_int_equal(utilisation_millionths(ledger_utilisation(&l)), 500000);
+        assert_int_equal(ledger_utilisation(&l), UTIL_ONE);
         l.reserved.disk_bytes = 100 * GIB; /* does not count */
-        assert_int_equal(utilisation_millionths(ledger_utilisation(&l)), 500000);
+        assert_int_equal(ledger_utilisation(&l), UTIL_ONE);
         l.reserved = (struct amounts){ 400000, 800 * GIB, 0 };
         assert_true(ledger_utilisation(&l) == INT32_MAX); /* full, however far beyond */
         struct ledger nothing = { 0 };

@@ -356,26 +356,6 @@ void pb_map_copy(struct arena *arena, ProtobufCMessage *m, const char *field, co
         *(size_t *)((char *)m + f->field->quantifier_offset) = n;
 }
 
-bool pb_map_remove(ProtobufCMessage *m, const char *field, const char *key)
-{
-        const struct shape_field *f = map_field(m, field);
-        struct pb_entry **entries = *(struct pb_entry ***)shape_slot(f, m);
-        size_t n = shape_count(f, m);
-
-        for (size_t i = 0; i < n; i++)
-                if (str_eq(entries[i]->key, key)) {
-                        memmove(&entries[i], &entries[i + 1], (n - i - 1) * sizeof(*entries));
-                        *(size_t *)((char *)m + f->field->quantifier_offset) = n - 1;
-                        return true;
-                }
-        return false;
-}
-
-bool pb_is_entry(const ProtobufCMessageDescriptor *type)
-{
-        return type->n_fields == 2 && str_ends(type->short_name, "Entry") && str_eq(type->fields[0].name, "key");
-}
-
 static int normalise(ProtobufCMessage *m, const struct path_step *at, unsigned depth, struct err *err)
 {
         const struct shape *s = shape_of(m->descriptor);
@@ -419,54 +399,6 @@ int pb_normalise_maps(ProtobufCMessage *m, struct err *err)
 int pb_normalise_maps_at(ProtobufCMessage *m, const struct path_step *at, struct err *err)
 {
         return normalise(m, at, 0, err);
-}
-
-/* ---- walking ------------------------------------------------------------------------------------------------------------------------- */
-
-struct walk {
-        int (*fn)(void *ctx, const struct pb_place *place, struct err *err);
-        void *ctx;
-        struct err *err;
-};
-
-static int visit(struct walk *w, const ProtobufCMessage *m, const struct path_step *at, unsigned depth)
-{
-        const struct shape *s = shape_of(m->descriptor);
-
-        for (unsigned i = 0; i < s->n_fields; i++) {
-                const struct shape_field *f = &s->fields[i];
-                bool repeated = f->field->label == PROTOBUF_C_LABEL_REPEATED;
-                struct path_step step = { .up = at, .name = f->field->name, .name_len = f->name_len }, element = { .up = &step };
-                size_t n = shape_count(f, m);
-
-                for (size_t k = 0; k < n; k++) {
-                        struct pb_place place = {
-                                .path = repeated ? &element : &step, .message = m, .field = f->field, .index = k, .depth = depth
-                        };
-                        place.value = repeated ? shape_at(f, m, k) : shape_slot(f, m);
-                        element.index = k;
-                        if (f->kind == SHAPE_MAP) {
-                                const struct pb_entry *e = *(struct pb_entry *const *)place.value;
-                                element.name = text_of(e->key);
-                                element.name_len = strlen(element.name);
-                        }
-                        int rc = w->fn(w->ctx, &place, w->err);
-                        if (rc < 0)
-                                return rc;
-                        if (rc == 0 && f->kind == SHAPE_MESSAGE && depth < PB_MAX_DEPTH)
-                                rc = visit(w, *(ProtobufCMessage *const *)place.value, place.path, depth + 1);
-                        if (rc < 0)
-                                return rc;
-                }
-        }
-        return 0;
-}
-
-int pb_visit(const ProtobufCMessage *m, int (*fn)(void *ctx, const struct pb_place *place, struct err *err), void *ctx, struct err *err)
-{
-        struct walk w = { .fn = fn, .ctx = ctx, .err = err };
-
-        return visit(&w, m, NULL, 0);
 }
 
 size_t pb_count(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *field)

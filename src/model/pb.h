@@ -48,26 +48,8 @@ void pb_map_set(struct arena *arena, ProtobufCMessage *m, const char *field, con
 /* All entries of another message's map (pb_map_copy(arena, &w->base, "labels", h->labels, h->n_labels)), in their order; texts are shared. For many entries: setting them
  * one by one costs the square of their number. */
 void pb_map_copy(struct arena *arena, ProtobufCMessage *m, const char *field, const void *entries, size_t n);
-bool pb_map_remove(ProtobufCMessage *m, const char *field, const char *key); /* true if it was there */
-/* Is this the descriptor of a map's entry? */
-bool pb_is_entry(const ProtobufCMessageDescriptor *type);
 /* Sorts every map in the tree by key, in place; two equal keys are refused with the path. */
 int pb_normalise_maps(ProtobufCMessage *m, struct err *err);
-
-/* ---- walking ---------------------------------------------------------------------------------------------------------------------- */
-
-struct path_step;
-struct pb_place {
-        const struct path_step *path;    /* path_text() makes it readable */
-        const ProtobufCMessage *message; /* that has the field */
-        const ProtobufCFieldDescriptor *field;
-        size_t index;      /* in a repeated field, else 0 */
-        const void *value; /* of the field or of this element: an int64_t *, a char **, a ProtobufCMessage **, ... */
-        unsigned depth;    /* 0: a field of the message that the walk began with */
-};
-/* Calls fn for each field that is set (each element of repeated ones), parents before children, in the order of the .proto file.
- * A map's entries come as elements, their key and value are not visited again. fn: 0 go on, 1 do not go below this, negative: stop. */
-int pb_visit(const ProtobufCMessage *m, int (*fn)(void *ctx, const struct pb_place *place, struct err *err), void *ctx, struct err *err);
 
 /* Is the field set (non-zero, non-empty)? How many values has it? */
 size_t pb_count(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *field);

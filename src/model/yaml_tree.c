@@ -15,7 +15,6 @@ struct builder {
         struct err *err;
         struct yaml_node *root, *at; /* at: the open list or map */
         const char *key;             /* read, its value is next */
-        unsigned key_line;
 };
 
 static int fail_line(struct builder *b, unsigned line, const char *what, const char *hint)

@@ -164,8 +164,6 @@ void grpc_call_let_in(struct grpc_call *call);
 /* Stop listening, say GOAWAY, let running calls finish. done is called once from the loop when nothing is left, or after
  * deadline_ms when the rest has been cancelled. Then destroy the server (also from inside done). */
 void grpc_server_drain(struct grpc_server *server, int64_t deadline_ms, void (*done)(void *ctx), void *ctx);
-/* Say GOAWAY on all connections but go on listening: peers reconnect (e.g. with the new certificate). */
-void grpc_server_recycle(struct grpc_server *server);
 /* How much is read from one connection in one turn of the loop: many callers with many calls each must not make one turn so long that others wait (A11). 0: as much as libevent
  * reads at once. Takes effect with the next thing that a connection reads. */
 void grpc_server_set_intake(struct grpc_server *server, size_t bytes);

@@ -60,38 +60,6 @@ static void drain_deadline_ends_what_is_left(void **state)
         rig_stop(&r);
 }
 
-static void recycle_moves_new_calls_to_a_new_connection(void **state)
-{
-        struct rig r;
-        struct probe chat = { 0 }, p = { 0 };
-        struct grpc_server_stats stats;
-        (void)state;
-
-        rig_start(&r, NULL, NULL);
-        probe_call(&chat, r.channel, SERVICE "Chat", NULL);
-        grpc_call_send(chat.call, "one", 3);
-        UNTIL(r.base, chat.n == 1);
-        grpc_server_recycle(r.server);
-        UNTIL(r.base, grpc_channel_state(r.channel) == GRPC_CHANNEL_IDLE);
-        probe_unary(&p, r.channel, SERVICE "Echo", "x", NULL);
-        UNTIL(r.base, p.closed);
-        assert_int_equal(p.status, GRPC_OK);
-        grpc_server_get_stats(r.server, &stats);
-        assert_int_equal(stats.connections_total, 2);
-        grpc_call_send(chat.call, "two", 3);
-        UNTIL(r.base, chat.n == 2);
-        grpc_call_half_close(chat.call);
-        UNTIL(r.base, chat.closed);
-        assert_int_equal(chat.status, GRPC_OK);
-        do {
-                settle_ms(r.base, 5);
-                grpc_server_get_stats(r.server, &stats);
-        } while (stats.connections > 1); /* the old one ends with its last call */
-        probe_fini(&chat);
-        probe_fini(&p);
-        rig_stop(&r);
-}
-
 /* R: A12 */
 static void lost_connection_fails_calls_promptly_and_channel_comes_back(void **state)
 {
@@ -630,7 +598,6 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(drain_lets_running_calls_finish_and_refuses_new_ones),
                 cmocka_unit_test(drain_deadline_ends_what_is_left),
-                cmocka_unit_test(recycle_moves_new_calls_to_a_new_connection),
                 cmocka_unit_test(lost_connection_fails_calls_promptly_and_channel_comes_back),
                 cmocka_unit_test(waiting_call_ends_at_its_deadline),
                 cmocka_unit_test(silent_and_nonsense_peers_are_closed),

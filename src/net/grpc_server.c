@@ -296,12 +296,6 @@ void grpc_server_set_intake(struct grpc_server *server, size_t bytes)
         server->host.intake_bytes = bytes;
 }
 
-void grpc_server_recycle(struct grpc_server *server)
-{
-        for (struct grpc_conn *conn = server->conns; conn; conn = conn->next)
-                grpc_conn_goaway(conn);
-}
-
 void grpc_server_destroy(struct grpc_server *server)
 {
         if (!server)

@@ -110,8 +110,6 @@ int http_stream_send(struct http_request *req, const void *data, size_t len);
 /* One event; id and event may be NULL; data may hold newlines. */
 int http_sse_send(struct http_request *req, const char *id, const char *event, const char *data, size_t len);
 size_t http_stream_queued_bytes(const struct http_request *req);
-/* Called from the loop once, when the queue has fallen under a quarter of max_queued_bytes: for writers that wait. */
-void http_stream_on_drain(struct http_request *req, void (*on_drain)(struct http_request *req, void *ctx), void *ctx);
 void http_stream_close(struct http_request *req);
 /* Ends it without a word, whoever it belongs to: on_close follows from the loop. */
 void http_abort(struct http_request *req);

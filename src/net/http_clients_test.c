@@ -327,37 +327,6 @@ static void reader_of_next_to_nothing_is_dropped(void **state)
         rig_stop(&r);
 }
 
-static void drained(struct http_request *req, void *ctx)
-{
-        struct rig *r = ctx;
-        (void)req;
-        r->drained++;
-}
-
-static void writers_hear_when_there_is_room(void **state)
-{
-        struct rig r;
-        struct str out = STR_INIT;
-        char *block = mem_must(64 * 1024);
-        (void)state;
-
-        rig_start(&r, NULL);
-        int fd = dial(&r);
-        say(&r, fd, "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n");
-        UNTIL(r.base, r.kept);
-        for (int i = 0; i < 10; i++)
-                http_stream_send(r.kept, block, 64 * 1024);
-        http_stream_on_drain(r.kept, drained, &r);
-        assert_int_equal(r.drained, 0);
-        UNTIL(r.base, (hear(fd, &out), r.drained == 1));
-        http_stream_on_drain(r.kept, drained, &r); /* already empty */
-        UNTIL(r.base, r.drained == 2);
-        close(fd);
-        str_fini(&out);
-        mem_free(block);
-        rig_stop(&r);
-}
-
 /* ---------- TLS ---------- */
 
 struct tls_rig {
@@ -547,7 +516,6 @@ int main(void)
                 cmocka_unit_test(client_that_never_reads_is_dropped),
                 cmocka_unit_test(slow_reader_is_not_one_that_never_reads),
                 cmocka_unit_test(reader_of_next_to_nothing_is_dropped),
-                cmocka_unit_test(writers_hear_when_there_is_room),
                 cmocka_unit_test(https_is_spoken),
                 cmocka_unit_test(https_slow_reader_is_not_one_that_never_reads),
                 cmocka_unit_test(https_clients_that_send_no_more_are_answered),

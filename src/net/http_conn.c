@@ -681,17 +681,11 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 static void on_write(struct bufferevent *bev, void *arg)
 {
         struct http_conn *conn = arg;
-        struct http_request *req = conn->req;
 
         if (conn->gone)
                 return;
         conn->busy++;
         write_now_drained(bev, conn->ssl != NULL);
-        if (conn->state == HTTP_STREAM && req->on_drain && output_len(conn) <= conn->server->o.max_queued_bytes / 4) {
-                void (*cb)(struct http_request *, void *) = req->on_drain;
-                req->on_drain = NULL;
-                cb(req, req->on_drain_ctx);
-        }
         on_wake(-1, 0, conn);
         if (!conn->gone && conn->state == HTTP_READ_HEAD && !conn->deadline_ms && output_len(conn) == 0)
                 http_conn_arm(conn, conn->server->o.idle_timeout_ms);

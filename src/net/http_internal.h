@@ -73,8 +73,6 @@ struct http_request {
         void *data;
         void (*on_close)(struct http_request *req, void *ctx);
         void *on_close_ctx;
-        void (*on_drain)(struct http_request *req, void *ctx);
-        void *on_drain_ctx;
         int64_t started_ns;
         int status;
         bool is_stream, is_sse, is_silent; /* is_silent: nothing was sent since the last look at it */

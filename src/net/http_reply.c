@@ -263,15 +263,6 @@ int http_sse_send(struct http_request *req, const char *id, const char *event, c
         return http_stream_send(req, out.buf, out.len);
 }
 
-void http_stream_on_drain(struct http_request *req, void (*on_drain)(struct http_request *req, void *ctx), void *ctx)
-{
-        req->on_drain = on_drain;
-        req->on_drain_ctx = ctx;
-        /* Already empty: no write will come that could tell. */
-        if (!is_gone(req) && http_stream_queued_bytes(req) == 0)
-                bufferevent_trigger(req->conn->bev, EV_WRITE, BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
-}
-
 void http_abort(struct http_request *req)
 {
         if (!is_gone(req))

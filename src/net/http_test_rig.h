@@ -20,7 +20,7 @@ struct rig {
         struct http_server *server;
         struct http_request *kept; /* by /later or /stream */
         uint64_t kept_id;
-        unsigned closed, done, drained;
+        unsigned closed, done;
         int last_status;
         char last_route[64];
 };

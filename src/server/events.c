@@ -55,7 +55,6 @@ struct events {
         uint64_t first, head;       /* live: first..head; head is also what was released */
         size_t bytes;
         ARRAY(struct subscriber *) subs;
-        uint32_t n_subs;
         uint64_t next_id;
         bool stopped;
 };
@@ -113,11 +112,6 @@ void events_destroy(struct events *e)
 size_t events_subscribers(const struct events *e)
 {
         return e->subs.len;
-}
-
-uint64_t events_head(const struct events *e)
-{
-        return e->head;
 }
 
 /* ---- the newest ones ------------------------------------------------------------------------------------------------------------------------ */

@@ -50,6 +50,5 @@ void events_history(struct events *e, struct history_job *job);
 void events_stop(struct events *e);
 
 size_t events_subscribers(const struct events *e);
-uint64_t events_head(const struct events *e); /* of what was released */
 
 #endif

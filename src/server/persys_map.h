@@ -21,8 +21,6 @@ Pb__WorkloadType__E persys_type(const char *text);
 
 /* A spec as a definition: not yet normalised (model/validate.h), so the caller checks it like any other. metadata becomes annotations: it decides nothing. */
 int persys_to_workload(struct arena *arena, const Pc__ApplyWorkloadRequest *r, Pb__Workload **ret_workload, struct err *err);
-/* The other way: the spec that gives this definition, as far as the dialect can say it. NULL: of a type that the dialect has not (process). */
-Pc__WorkloadSpec *persys_from_workload(struct arena *arena, const Pb__Workload *w);
 
 Pc__WorkloadView *persys_workload_view(struct arena *arena, const Pb__Workload *w);
 Pc__NodeView *persys_node_view(struct arena *arena, const Pb__Node *n);

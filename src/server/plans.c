@@ -162,11 +162,6 @@ void plans_destroy(struct plans *p)
         mem_free(p);
 }
 
-size_t plans_len(const struct plans *p)
-{
-        return p->all.len;
-}
-
 static void remove_plan(struct plan *plan)
 {
         struct plans *p = plan->plans;

@@ -37,7 +37,6 @@ void plan_fork(struct server *s, struct core *core, const struct ring_msg *msg);
 /* io's part. */
 struct plans *plans_create(struct io *io);
 void plans_destroy(struct plans *p);
-size_t plans_len(const struct plans *p);
 /* May one more begin? Counts it. -ERR_LIMIT */
 int plans_begin(struct plans *p, struct call *call, struct err *err);
 void plans_take(struct plans *p, struct plan_child *child); /* takes it */

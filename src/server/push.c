@@ -91,11 +91,6 @@ void push_destroy(struct push *p)
         mem_free(p);
 }
 
-size_t push_len(const struct push *p)
-{
-        return p->n;
-}
-
 /* Calls under way may end; nothing new is begun, and nothing that the agents run is touched. */
 void push_stop(struct push *p)
 {

@@ -24,7 +24,6 @@ struct push;
 
 struct push *push_create(struct io *io);
 void push_destroy(struct push *p); /* registrations that still wait are answered with ERR_UNAVAILABLE */
-size_t push_len(const struct push *p);
 void push_stop(struct push *p);    /* the server stops: nothing new is begun */
 void push_end_all(struct push *p); /* this server leads no more: no node is called any more, and what they run is not touched */
 void push_reload(struct push *p);  /* certificate files have changed */

@@ -94,11 +94,6 @@ void webhooks_destroy(struct webhooks *w)
         mem_free(w);
 }
 
-size_t webhooks_len(const struct webhooks *w)
-{
-        return w->deliveries.len;
-}
-
 void webhooks_configure(struct webhooks *w, const Pb__ServerConfig *config)
 {
         arena_reset(&w->memory);

@@ -27,7 +27,6 @@ void webhooks_configure(struct webhooks *w, const Pb__ServerConfig *config);
 void webhooks_effects(struct webhooks *w, const struct core_batch *batch);
 void webhooks_drop(struct webhooks *w); /* this server leads no more; what was not delivered is the next one's */
 void webhooks_stop(struct webhooks *w);
-size_t webhooks_len(const struct webhooks *w); /* under way */
 
 /* "t=...,v1=...". Exposed for its test. */
 void webhook_sign(const char *secret, size_t secret_len, int64_t unix_seconds, const char *body, struct str *out);

@@ -115,7 +115,6 @@ struct etcd_store {
         struct etcd_client *client;
         struct etcd_chain chain;
         char *prefix;
-        bool restoring;                  /* opened to be filled from a backup */
         int64_t pinned;                  /* not 0: everything is read at this revision (store_open_moment) */
         _Atomic int64_t led_revision;    /* create_revision of the leadership key while it is ours; 0: we do not lead */
         int64_t old_revision;            /* the same of the term before, if the key may still be there: it is in our own way */

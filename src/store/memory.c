@@ -137,11 +137,6 @@ void memory_disk_destroy(struct memory_disk *d)
         mem_free(d);
 }
 
-struct memory_disk *memory_disk_of(struct store *s)
-{
-        return s->ops == &memory_ops ? self(s)->disk : NULL;
-}
-
 void memory_fail_commit(struct memory_disk *d, uint64_t nth, enum memory_fault fault)
 {
         pthread_mutex_lock(&d->lock);

@@ -22,7 +22,6 @@ static inline void memory_disk_destroyp(struct memory_disk **d)
 }
 
 int memory_open(struct memory_disk *d, struct store **ret_store, struct err *err);
-struct memory_disk *memory_disk_of(struct store *s); /* of a store of this kind; NULL for others */
 
 enum memory_fault {
         MEMORY_FAULT_NONE,
