@@ -316,6 +316,7 @@ static void on_hello(struct session *ss, struct ring_msg *msg, Pb__AgentMessage 
         ss->gives_credit = m->hello->stream_credit;
         strncpy(ss->node, m->hello->node_id, sizeof(ss->node) - 1);
         log_debug("agent says hello", LOG_S("node", ss->node), LOG_I("session", ss->id), LOG_I("units", m->hello->n_units));
+        m->hello->push = false; /* it has a stream: nobody calls it, whatever it says */
         m->hello->ip = host_of(&msg->memory, grpc_call_peer(ss->call));
         access_fill_hello(ss->io->access, &shown, &msg->memory, m->hello);
         msg->in.kind = INPUT_HELLO;

@@ -258,6 +258,21 @@ class Node(Tls):
         self.assert_harmless(c)
         json.loads(c.api.get("/v1/nodes").body)
 
+    # R: A13: what a hello says in the server's name counts for nothing.
+    def test_it_does_not_say_who_it_is_to_the_server_nor_that_it_is_called(self):
+        c, pki = self.started()
+        self.rogue(c, pki).hello(push=True, ip="192.0.2.1", key="0" * 64, token="admin", agent_endpoint="192.0.2.1:1", labels={"mine": "yes"}).welcome()
+        n = c.node("node-2")
+        self.assertFalse(n.get("push"), "it has a stream: nobody calls it")
+        self.assertTrue(n["ip"].startswith("127."))
+        c.api.call("PUT", "/v1/workloads/own", c.manifest("own", command=["true"], node_selector={"mine": "yes"}))
+        r = self.rogues["node-2"]
+        order = r.order("own")
+        self.assertEqual(len(order.warrant), 32, "and what it is given has its warrant")
+        c.ok("delete", "own")
+        r.report(self.claim("own", (order.token.epoch, order.token.seq), MISSING))
+        self.assert_harmless(c)
+
     # R: A13: its certificate outlives it in the list, and so do its bounds.
     def test_what_bounds_it_outlives_that_it_was_forgotten(self):
         c, pki = self.started()
