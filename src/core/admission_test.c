@@ -517,6 +517,29 @@ static void a_unit_waits_for_an_agent_that_knows_what_it_needs(void **state)
         rig_fini(&r);
 }
 
+/* What moves away from a node that does not let go of it waits for that node's word, unless it was
+ * thrown out. R: A13 */
+static void what_was_on_its_way_from_an_expelled_node_does_not_wait_for_it(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        hello(&r, "n1", "", "", NULL);
+        rig_apply(&r, rig_workload(&r, "w", 100, 10));
+        rig_runs(&r, "w");
+        hello(&r, "n2", "", "", NULL);
+        rig_mark(&r);
+        rig_wish(&r, "n1", PB__NODE_WISH__E__draining);
+        assert_string_equal(rig_get(&r, "w")->assigned_node, "n2");
+        rig_advance_alive(&r, 120000);
+        assert_null(rig_sent(&r, "n2", "w")); /* n1 is heard, and does not say that it is gone */
+        expel(&r, "n1");
+        rig_advance_alive(&r, 20000);
+        assert_non_null(rig_sent(&r, "n2", "w"));
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -530,6 +553,7 @@ int main(void)
                 cmocka_unit_test(only_operators_give_reserved_labels),
                 cmocka_unit_test(capacity_is_bounded_by_what_an_operator_allows),
                 cmocka_unit_test(a_join_token_says_what_its_node_is),
+                cmocka_unit_test(what_was_on_its_way_from_an_expelled_node_does_not_wait_for_it),
                 cmocka_unit_test(what_operators_allow_outlives_forgetting_a_node),
                 cmocka_unit_test(a_new_join_token_begins_anew),
                 cmocka_unit_test(only_so_many_forgotten_nodes_are_remembered),
