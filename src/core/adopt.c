@@ -474,6 +474,14 @@ static void leave_alone(struct core *c, struct node_ix ix, const char *id)
         }
 }
 
+/* What nobody asked about is not even looked at: it may be large. */
+static bool is_asked(struct core *c, struct node_ix ix, const char *id)
+{
+        const struct stranger *s = str_empty(id) ? NULL : stranger_find(node_at(c, ix), id);
+        struct unit_ix w = workload_find(c, id);
+        return s ? s->wanted : unit_ok(w) && unit_at(c, w)->node.v == ix.v && unit_at(c, w)->behind;
+}
+
 /* One unit as its agent describes it. */
 static bool take_definition(struct core *c, struct node_ix ix, struct adoption *a, struct claims *claims, Pb__Workload *said,
                             enum verdict verdict)
@@ -521,7 +529,8 @@ void decide_definitions(struct core *c, const Pb__UnitDefinitions *d, uint64_t s
         bool any = false;
         c->in = &in;
         for (size_t i = 0; i < d->n_held; i++)
-                any |= take_definition(c, ix, a, &claims, claim_definition(c, d->held[i]), claim_verdict(c, ix, d->held[i]));
+                any |= is_asked(c, ix, d->held[i]->workload_id) &&
+                       take_definition(c, ix, a, &claims, claim_definition(c, d->held[i]), claim_verdict(c, ix, d->held[i]));
         for (size_t i = 0; i < d->n_units; i++) /* an agent that knows no warrants */
                 any |= take_definition(c, ix, a, &claims, d->units[i], VERDICT_NONE);
         c->in = before;

@@ -19,6 +19,7 @@
 #define AGAIN_MS 5 /* how soon a full ring is tried again */
 #define TALK_BURST 256
 #define TALK_PER_MS 1
+#define TALK_BYTES 2048
 #define HELLO_CHECK_MS 1000
 #define NODE_ID_SHOWN 129
 
@@ -35,6 +36,7 @@ struct session {
         int64_t hello_by_ms;
         int64_t talk_left, talk_at_ms; /* see may_speak() */
         struct ring_msg *held;         /* (N1): did not fit into the ring's queue; the stream is paused */
+        size_t held_len;               /* its bytes, as far as they have yet to be counted */
         /* a plan that is being put together: packed units, as fields of Plan */
         struct str units;
         uint64_t plan_seq;
@@ -122,9 +124,12 @@ static bool push(struct session *ss, struct ring_msg *msg)
         return io_to_ring(ss->io, msg, msg->in.kind == INPUT_HEARTBEAT || msg->in.kind == INPUT_GONE);
 }
 
-/* One agent that talks without end must not fill the queue that all share (A11): bursts of TALK_BURST messages, and TALK_PER_MS in the long run, far more than any agent needs,
- * since it puts all that happened into one report. Whoever is over that is not read from for a while. */
-static bool may_speak(struct session *ss, const struct ring_msg *msg)
+/* One agent that talks without end must not fill the queue that all share, nor take the ring's time
+ * with long lists and definitions (A11, A13): bursts of TALK_BURST messages, and TALK_PER_MS in the
+ * long run, where TALK_BYTES count as another message. That is far more than any agent needs, since it
+ * puts all that happened into one report. Whoever is over that is not read from for a while; a large
+ * message passes as a whole, and those after it wait the longer. */
+static bool may_speak(struct session *ss, const struct ring_msg *msg, size_t len)
 {
         int64_t now = mono_ms(), more = (now - ss->talk_at_ms) * TALK_PER_MS;
         ss->talk_at_ms = now;
@@ -133,17 +138,22 @@ static bool may_speak(struct session *ss, const struct ring_msg *msg)
                 return true;
         if (ss->talk_left <= 0)
                 return false;
-        ss->talk_left--;
+        ss->talk_left -= 1 + (int64_t)(len / TALK_BYTES);
         return true;
 }
 
 /* (N1) */
-static void to_ring(struct session *ss, struct ring_msg *msg)
+static void to_ring(struct session *ss, struct ring_msg *msg, size_t len)
 {
         msg->in.session = ss->id;
         must(!ss->held, "(N1) nothing is read from a stream that is held");
-        if (!may_speak(ss, msg) || !push(ss, msg))
-                hold(ss->io->sessions, ss, msg);
+        if (may_speak(ss, msg, len)) {
+                if (push(ss, msg))
+                        return;
+                len = 0; /* it has been counted */
+        }
+        ss->held_len = len;
+        hold(ss->io->sessions, ss, msg);
 }
 
 /* (N3): the stream has ended. If the ring is full, or still has something of this stream to take, the session stays until it can be said. */
@@ -166,10 +176,11 @@ static void say_gone(struct sessions *s, struct session *ss)
 static bool take_held(struct sessions *s, struct session *ss, bool closed, bool *full)
 {
         bool was_gone = ss->held->in.kind == INPUT_GONE;
+        if (!closed && (*full || !may_speak(ss, ss->held, ss->held_len)))
+                return false;
+        ss->held_len = 0;
         if (closed)
                 ring_msg_free(ss->held);
-        else if (*full || !may_speak(ss, ss->held))
-                return false;
         else if (!push(ss, ss->held)) {
                 *full = true;
                 return false;
@@ -298,7 +309,7 @@ static char *host_of(struct arena *a, const char *peer)
         return brackets ? arena_strndup(a, peer + 1, (size_t)(colon - peer) - 2) : arena_strndup(a, peer, (size_t)(colon - peer));
 }
 
-static void on_hello(struct session *ss, struct ring_msg *msg, Pb__AgentMessage *m)
+static void on_hello(struct session *ss, struct ring_msg *msg, Pb__AgentMessage *m, size_t len)
 {
         if (ss->greeted) {
                 ring_msg_free(msg);
@@ -322,7 +333,7 @@ static void on_hello(struct session *ss, struct ring_msg *msg, Pb__AgentMessage 
         msg->in.kind = INPUT_HELLO;
         msg->in.msg = &m->hello->base;
         msg->in.actor = arena_printf(&msg->memory, "node:%s", ss->node);
-        to_ring(ss, msg);
+        to_ring(ss, msg, len);
 }
 
 static void on_message(struct grpc_call *call, const void *data, size_t len)
@@ -341,7 +352,7 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
         }
         Pb__AgentMessage *m = (Pb__AgentMessage *)pm;
         if (m->hello) {
-                on_hello(ss, msg, m);
+                on_hello(ss, msg, m, len);
                 return;
         }
         if (!ss->greeted) {
@@ -354,21 +365,21 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
                 ss->cert_expires_at = m->heartbeat->certificate_expires_at;
                 msg->in.kind = INPUT_HEARTBEAT;
                 msg->in.msg = &m->heartbeat->base;
-                to_ring(ss, msg);
+                to_ring(ss, msg, len);
                 return;
         }
         if (m->units) {
                 msg->in.kind = INPUT_UNITS;
                 msg->in.msg = &m->units->base;
                 msg->in.actor = arena_printf(&msg->memory, "node:%s", ss->node);
-                to_ring(ss, msg);
+                to_ring(ss, msg, len);
                 return;
         }
         if (m->definitions) {
                 msg->in.kind = INPUT_DEFINITIONS;
                 msg->in.msg = &m->definitions->base;
                 msg->in.actor = arena_printf(&msg->memory, "node:%s", ss->node);
-                to_ring(ss, msg);
+                to_ring(ss, msg, len);
                 return;
         }
         if (m->log)

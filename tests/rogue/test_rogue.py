@@ -10,7 +10,7 @@ from berthtest import alive
 from test_tls import Tls
 
 if persys.grpc:
-    from rogue import FAILED, MISSING, PENDING, RUNNING, STOPPED, UNKNOWN, WISH_DELETED, Rogue
+    from rogue import AgentMessage, FAILED, MISSING, PENDING, RUNNING, STOPPED, UNKNOWN, WISH_DELETED, Rogue
 
 FOREVER = 10 ** 6
 
@@ -306,6 +306,24 @@ class Node(Tls):
             slow = max(slow, time.monotonic() - began)
         self.assertLess(slow, 5)
         self.assertEqual(c.api.call("PUT", "/v1/workloads/mine", c.manifest("mine", command=["true"], restart="never", node_selector=None)).status, 201)
+        self.assert_harmless(c)
+
+
+    # R: A13 A11: a node's share is one of bytes, too: long lists, and definitions, cost the server time.
+    def test_large_messages_are_taken_at_a_pace(self):
+        c, pki = self.started()
+        share, n = 2048 * 1000, 4  # bytes per second: sessions.c
+        r = self.rogue(c, pki).hello(cpu=1).welcome()
+        large = AgentMessage()
+        for i in range(12):
+            large.definitions.held.add(workload_id=f"x{i}", definition=b"\0" * 250000, warrant=b"w" * 32).token.seq = 1
+        began = time.monotonic()
+        for i in range(n):
+            r.send(definitions=large.definitions)
+        self.assertEqual(c.api.call("PUT", "/v1/workloads/mine", c.manifest("mine", command=["true"], restart="never")).status, 201)
+        c.wait_phase("mine", "Completed")  # the others are not held up
+        r.beat()
+        self.assertGreater(time.monotonic() - began, n * large.ByteSize() / share / 2, "it was taken as fast as it came")
         self.assert_harmless(c)
 
 
