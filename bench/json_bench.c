@@ -122,7 +122,7 @@ static void bench_packed(const struct texts *json, ProtobufCMessage **messages, 
         start = cpu_ns();
         for (unsigned i = 0; i < json->n; i++) {
                 str_clear(&out);
-                must(json_write_packed(&out, &pb__workload__descriptor, packed.at[i].buf, packed.at[i].len), "it is written");
+                must(json_write_packed(&out, &pb__workload__descriptor, packed.at[i].buf, packed.at[i].len, JSON_ZEROS), "it is written");
         }
         report("packed to json", json, start, jansson_ns);
         for (unsigned i = 0; i < json->n; i++)

@@ -11,6 +11,7 @@
 #ifndef BERTH_BASE_WIRE_H
 #define BERTH_BASE_WIRE_H
 
+#include "base/str.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,6 +31,10 @@ static inline bool varint_take(const uint8_t **p, const uint8_t *end, uint64_t *
 {
         uint64_t v = 0;
 
+        if (*p < end && **p < 0x80) { /* as most tags, lengths and numbers are */
+                *ret = *(*p)++;
+                return true;
+        }
         for (unsigned shift = 0; shift < 7 * VARINT_MAX && *p < end; shift += 7) {
                 uint8_t b = *(*p)++;
                 v |= (uint64_t)(b & 0x7f) << shift;
@@ -66,6 +71,15 @@ static inline size_t wire_put_head(uint8_t *p, uint32_t field, size_t len)
         return n + varint_put(p + n, len);
 }
 
+/* Appends such a field: how a message is put together from pieces that are packed already. */
+static inline void wire_add(struct str *out, uint32_t field, const void *data, size_t len)
+{
+        uint8_t head[WIRE_HEAD_MAX];
+
+        str_add(out, head, wire_put_head(head, field, len));
+        str_add(out, data, len);
+}
+
 /* A value: a number, or bytes. */
 struct wire_value {
         const uint8_t *at; /* where its bytes begin: behind the length, if it has one */
@@ -75,20 +89,21 @@ struct wire_value {
 /* Reads the value behind a tag and moves *p behind it. False: it is cut off, or of no known type. */
 static inline bool wire_take(const uint8_t **p, const uint8_t *end, unsigned type, struct wire_value *ret)
 {
-        struct wire_value v = { *p, type == WIRE_TYPE_64BIT ? 8 : 4 };
+        uint64_t n = type == WIRE_TYPE_64BIT ? 8 : 4;
 
-        if (type == WIRE_TYPE_VARINT || type == WIRE_TYPE_BYTES) {
-                if (!varint_take(p, end, &v.n))
+        ret->at = *p;
+        if (type == WIRE_TYPE_VARINT)
+                return varint_take(p, end, &ret->n);
+        if (type == WIRE_TYPE_BYTES) {
+                if (!varint_take(p, end, &n))
                         return false;
+                ret->at = *p;
         } else if (type != WIRE_TYPE_64BIT && type != WIRE_TYPE_32BIT)
                 return false;
-        if (type != WIRE_TYPE_VARINT) {
-                if (v.n > (uint64_t)(end - *p))
-                        return false;
-                v.at = *p;
-                *p += v.n;
-        }
-        *ret = v;
+        if (n > (uint64_t)(end - *p))
+                return false;
+        ret->n = n;
+        *p += n;
         return true;
 }
 

@@ -148,13 +148,6 @@ void decide_exec(struct core *c, const Pb__ExecNote *note)
 
 /* ---- lists --------------------------------------------------------------------------------------------------------------------------------- */
 
-static void add_field(struct str *out, unsigned number, const void *data, size_t len)
-{
-        uint8_t head[WIRE_HEAD_MAX];
-        str_add(out, head, wire_put_head(head, number, len));
-        str_add(out, data, len);
-}
-
 #define CURSOR_MAX 1024 /* longer than any key */
 
 static int check_cursor(const char *text, struct err *err)
@@ -264,7 +257,7 @@ void read_list_workloads(struct core *c, const Pb__ListWorkloadsRequest *req)
                         continue;
                 size_t len;
                 void *data = workload_record(c, w, true, &c->step, &len);
-                add_field(&items, 1, data, len);
+                wire_add(&items, 1, data, len);
                 n++;
         }
         c->looks_left = 0;
@@ -322,7 +315,7 @@ void read_list_nodes(struct core *c, const Pb__ListNodesRequest *req)
                         continue;
                 size_t len;
                 void *data = node_record(c, node, true, &c->step, &len);
-                add_field(&items, 1, data, len);
+                wire_add(&items, 1, data, len);
                 n++;
         }
         bool all = at >= c->nodes.len && !selector.n_terms && (!status || status == PB__NODE_STATUS__E__NotReady);
@@ -332,7 +325,7 @@ void read_list_nodes(struct core *c, const Pb__ListNodesRequest *req)
                         continue;
                 size_t len;
                 void *data = foreign_record(c, &c->foreign.at[i], &c->step, &len);
-                add_field(&items, 1, data, len);
+                wire_add(&items, 1, data, len);
         }
         Pb__ListNodesResponse tail = PB__LIST_NODES_RESPONSE__INIT;
         tail.next_cursor = at < c->by_rank.len && at > 0 ? node_at(c, c->by_rank.at[at - 1])->id : "";

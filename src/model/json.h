@@ -37,9 +37,9 @@ enum json_flags {
 /* Appends m. Never fails: text that is not UTF-8 comes out with U+FFFD in place of the bad bytes, so the output is always valid. */
 void json_write(struct str *out, const ProtobufCMessage *m, unsigned flags);
 
-/* The same, compact and with JSON_ZEROS, of a message that is still packed, in about half the time that unpacking and writing it takes. false, and nothing was added: the bytes are not what this program would write (fields
- * that it does not know, zeros that are spelled out, no message at all); unpack them and see. */
-bool json_write_packed(struct str *out, const ProtobufCMessageDescriptor *type, const void *data, size_t len);
+/* The same of a message that is still packed, which is what json_write() makes of it first: much less work than to unpack it and write it then. false, and nothing was added: this would lose
+ * something (a field that this program does not know, one that is there twice, no message at all); unpack the bytes and see. */
+bool json_write_packed(struct str *out, const ProtobufCMessageDescriptor *type, const void *data, size_t len, unsigned flags);
 /* A whole number, or a text, of such a message: 0, or "", if it has no such field. */
 uint64_t json_packed_number(const ProtobufCMessageDescriptor *type, const void *data, size_t len, const char *field);
 const char *json_packed_text(const ProtobufCMessageDescriptor *type, const void *data, size_t len, const char *field, size_t *ret_len);

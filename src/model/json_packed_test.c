@@ -46,7 +46,7 @@ static bool is_written_the_same(const ProtobufCMessageDescriptor *type, const vo
         struct arena_allocator alloc = arena_allocator(&arena);
         str_adds(&text, "before ");
         str_adds(&expected, "before ");
-        bool written = json_write_packed(&text, type, data, len);
+        bool written = json_write_packed(&text, type, data, len, JSON_ZEROS);
         if (written) {
                 ProtobufCMessage *m = protobuf_c_message_unpack(type, (ProtobufCAllocator *)&alloc, len, data);
                 assert_non_null(m);
@@ -120,7 +120,7 @@ static void fields_are_written_in_their_own_order(void **state)
         b.restart = PB__RESTART__E__always;
         pb_pack(&packed, &a.base);
         pb_pack(&packed, &b.base);
-        assert_true(json_write_packed(&text, &pb__workload__descriptor, str_c(&packed), packed.len));
+        assert_true(json_write_packed(&text, &pb__workload__descriptor, str_c(&packed), packed.len, JSON_ZEROS));
         assert_string_equal(str_c(&text), "{\"id\":\"web \\\"1\\\"\",\"assigned_node\":\"n1\",\"restart\":\"always\"}");
         str_fini(&packed);
         str_fini(&text);
@@ -143,7 +143,7 @@ static void nested_messages_in_pieces_are_written_too(void **state)
                 str_add(&packed, item.buf, item.len);
         }
         assert_true(is_written_the_same(&pb__list_workloads_response__descriptor, str_c(&packed), packed.len));
-        assert_true(json_write_packed(&text, &pb__list_workloads_response__descriptor, str_c(&packed), packed.len));
+        assert_true(json_write_packed(&text, &pb__list_workloads_response__descriptor, str_c(&packed), packed.len, JSON_ZEROS));
         assert_string_equal(str_c(&text),
                             "{\"items\":[{\"id\":\"web\",\"assigned_node\":\"n1\"},{\"id\":\"web\",\"assigned_node\":\"n1\"}]}");
         str_fini(&item);
@@ -188,7 +188,6 @@ static void what_it_would_lose_is_not_written(void **state)
         } odd[] = {
                 { "\x0a\x01x\x80\x7d\x01", 6 }, /* a field of a newer berth */
                 { "\x0a\x01x\x0a\x01y", 6 },    /* twice */
-                { "\x0a\x00", 2 },              /* empty, and yet there */
                 { "\x0a\x03"
                   "a\0b",
                   5 },
@@ -199,6 +198,7 @@ static void what_it_would_lose_is_not_written(void **state)
         for (size_t i = 0; i < ARRAY_LEN(odd); i++)
                 assert_false(is_written_the_same(&pb__cluster__descriptor, odd[i].bytes, odd[i].len));
         assert_true(is_written_the_same(&pb__cluster__descriptor, "\x0a\x01x", 3));
+        assert_true(is_written_the_same(&pb__cluster__descriptor, "\x0a\x00", 2)); /* empty, and yet there */
         assert_true(is_written_the_same(&pb__cluster__descriptor, NULL, 0));
 }
 

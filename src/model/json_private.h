@@ -113,9 +113,6 @@ static inline const char *enum_name(const struct shape_enum *names, int value, s
 void json_write_field(struct str *out, const struct shape_field *f, const ProtobufCMessage *m);
 void json_write_scalar(struct str *out, const struct shape_field *f, const void *slot);
 
-/* For qsort over arrays of struct pb_entry *. */
-int pb_entry_order(const void *a, const void *b);
-
 /* Sorts the entries by key; the key that is there twice, or NULL. */
 struct pb_entry;
 const char *pb_entries_sort(struct pb_entry **entries, size_t n);

@@ -33,26 +33,6 @@ static int scan_fail(struct scan *s, const struct path_step *at, const char *wha
         return err_set(s->err, ERR_INVALID, .msg = path[0] ? fmt("%s: %s", path, what) : fmt("the message: %s", what), .path = path);
 }
 
-static unsigned wire_type_of(ProtobufCType type)
-{
-        switch (type) {
-        case PROTOBUF_C_TYPE_SFIXED32:
-        case PROTOBUF_C_TYPE_FIXED32:
-        case PROTOBUF_C_TYPE_FLOAT:
-                return PROTOBUF_C_WIRE_TYPE_32BIT;
-        case PROTOBUF_C_TYPE_SFIXED64:
-        case PROTOBUF_C_TYPE_FIXED64:
-        case PROTOBUF_C_TYPE_DOUBLE:
-                return PROTOBUF_C_WIRE_TYPE_64BIT;
-        case PROTOBUF_C_TYPE_STRING:
-        case PROTOBUF_C_TYPE_BYTES:
-        case PROTOBUF_C_TYPE_MESSAGE:
-                return PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED;
-        default:
-                return PROTOBUF_C_WIRE_TYPE_VARINT;
-        }
-}
-
 static int scan_message(struct scan *s, const ProtobufCMessageDescriptor *type, const uint8_t *p, const uint8_t *end,
                         const struct path_step *at);
 
@@ -107,7 +87,7 @@ static int scan_message(struct scan *s, const ProtobufCMessageDescriptor *type, 
                         element.index = index;
                         where = &element;
                 }
-                if (d && (tag & 7) != wire_type_of(d->type) &&
+                if (d && (tag & 7) != shape_wire_type(d->type) &&
                     !(d->label == PROTOBUF_C_LABEL_REPEATED && (tag & 7) == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED))
                         return scan_fail(s, &step, "wrong wire type");
                 rc = scan_field(s, d, (unsigned)(tag & 7), &p, end, where);
@@ -277,7 +257,7 @@ static const char *text_of(const char *s)
         return s ? s : "";
 }
 
-int pb_entry_order(const void *a, const void *b)
+static int entry_order(const void *a, const void *b)
 {
         const struct pb_entry *x = *(const struct pb_entry *const *)a, *y = *(const struct pb_entry *const *)b;
 
@@ -289,12 +269,12 @@ const char *pb_entries_sort(struct pb_entry **entries, size_t n)
         bool sorted = true;
 
         for (size_t i = 1; i < n && sorted; i++)
-                sorted = pb_entry_order(&entries[i - 1], &entries[i]) < 0;
+                sorted = entry_order(&entries[i - 1], &entries[i]) < 0;
         if (sorted)
                 return NULL;
-        qsort(entries, n, sizeof(*entries), pb_entry_order);
+        qsort(entries, n, sizeof(*entries), entry_order);
         for (size_t i = 1; i < n; i++)
-                if (pb_entry_order(&entries[i - 1], &entries[i]) == 0)
+                if (entry_order(&entries[i - 1], &entries[i]) == 0)
                         return text_of(entries[i]->key);
         return NULL;
 }

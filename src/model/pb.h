@@ -25,6 +25,8 @@ int pb_unpack_own(const ProtobufCMessageDescriptor *type, const void *data, size
                   struct err *err);
 /* Appends the packed form; deterministic, for maps are arrays of entries here. */
 void pb_pack(struct str *out, const ProtobufCMessage *m);
+/* The same, but text that is not UTF-8 stays as it is: for those who read it at once, and mend it themselves. */
+void pb_pack_as_is(struct str *out, const ProtobufCMessage *m);
 void *pb_pack_arena(struct arena *arena, const ProtobufCMessage *m, size_t *ret_len);
 /* The same with more bytes after it: a packed message may be written in pieces. */
 void *pb_pack_before(struct arena *arena, const ProtobufCMessage *m, const void *tail, size_t tail_len, size_t *ret_len);

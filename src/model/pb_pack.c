@@ -17,6 +17,7 @@
 
 struct writer {
         uint8_t *first, *at; /* what is written begins at `at` */
+        bool as_is;          /* text is not mended */
 };
 
 static bool put_message(struct writer *w, const ProtobufCMessage *m, const struct shape *shape);
@@ -72,7 +73,7 @@ static inline bool put_text(struct writer *w, const struct wire_field *f, const 
 {
         if (!put_bytes(w, text, len))
                 return false;
-        if (!is_ascii(w->at, len))
+        if (!w->as_is && !is_ascii(w->at, len))
                 str_mend_utf8((char *)w->at, len);
         return put_varint(w, len) && put_tag(w, f);
 }
@@ -182,10 +183,10 @@ static bool put_message(struct writer *w, const ProtobufCMessage *m, const struc
 }
 
 /* What did not fit on the stack, into n bytes, which is what it takes. */
-static void pack_large(const ProtobufCMessage *m, uint8_t *data, size_t n)
+static void pack_large(const ProtobufCMessage *m, uint8_t *data, size_t n, bool as_is)
 {
         uint8_t *room = mem_bytes(n + 1); /* put_tag() wants two bytes for a tag of one */
-        struct writer w = { room, room + n + 1 };
+        struct writer w = { room, room + n + 1, as_is };
 
         if (put_message(&w, m, shape_of(m->descriptor)) && w.at == room + 1)
                 memcpy(data, w.at, n);
@@ -194,10 +195,10 @@ static void pack_large(const ProtobufCMessage *m, uint8_t *data, size_t n)
         mem_free(room);
 }
 
-void pb_pack(struct str *out, const ProtobufCMessage *m)
+static void pack(struct str *out, const ProtobufCMessage *m, bool as_is)
 {
         uint8_t room[ROOM];
-        struct writer w = { room, room + ROOM };
+        struct writer w = { room, room + ROOM, as_is };
 
         if (put_message(&w, m, shape_of(m->descriptor))) {
                 str_add(out, w.at, (size_t)(room + ROOM - w.at));
@@ -205,15 +206,25 @@ void pb_pack(struct str *out, const ProtobufCMessage *m)
         }
         size_t n = protobuf_c_message_get_packed_size(m);
         str_reserve(out, n + 1);
-        pack_large(m, (uint8_t *)out->buf + out->len, n);
+        pack_large(m, (uint8_t *)out->buf + out->len, n, as_is);
         out->len += n;
         out->buf[out->len] = '\0';
+}
+
+void pb_pack(struct str *out, const ProtobufCMessage *m)
+{
+        pack(out, m, false);
+}
+
+void pb_pack_as_is(struct str *out, const ProtobufCMessage *m)
+{
+        pack(out, m, true);
 }
 
 void *pb_pack_before(struct arena *arena, const ProtobufCMessage *m, const void *tail, size_t tail_len, size_t *ret_len)
 {
         uint8_t room[ROOM], *data;
-        struct writer w = { room, room + ROOM };
+        struct writer w = { room, room + ROOM, false };
         size_t n;
 
         if (put_message(&w, m, shape_of(m->descriptor))) {
@@ -223,7 +234,7 @@ void *pb_pack_before(struct arena *arena, const ProtobufCMessage *m, const void 
         } else {
                 n = protobuf_c_message_get_packed_size(m);
                 data = arena_bytes(arena, n + tail_len ? n + tail_len : 1);
-                pack_large(m, data, n);
+                pack_large(m, data, n, false);
         }
         if (tail_len > 0)
                 memcpy(data + n, tail, tail_len);

@@ -3,6 +3,7 @@
 
 #include "base/arena.h"
 #include "base/wire.h"
+#include "model/json.h"
 #include "model/pb.h"
 #include "model/shape.h"
 #include "records.pb-c.h"
@@ -83,6 +84,16 @@ void redact(enum redact_level level, ProtobufCMessage *m)
         }
 }
 
+static ProtobufCMessage *unpack_for(enum redact_level level, const ProtobufCMessageDescriptor *type, const void *data, size_t len,
+                                    struct arena *arena)
+{
+        ProtobufCMessage *m = NULL;
+        if (pb_unpack_own(type, data, len, arena, &m, NULL) < 0)
+                return NULL;
+        redact(level, m);
+        return m;
+}
+
 bool redact_packed(enum redact_level level, const ProtobufCMessageDescriptor *type, const void *data, size_t len, struct str *out)
 {
         if (!redact_finds(level, type, data, len)) {
@@ -90,12 +101,22 @@ bool redact_packed(enum redact_level level, const ProtobufCMessageDescriptor *ty
                 return true;
         }
         struct arena arena = ARENA_INIT;
-        ProtobufCMessage *m = NULL;
-        bool read = pb_unpack_own(type, data, len, &arena, &m, NULL) >= 0;
-        if (read) {
-                redact(level, m);
+        ProtobufCMessage *m = unpack_for(level, type, data, len, &arena);
+        if (m)
                 pb_pack(out, m);
-        }
         arena_fini(&arena);
-        return read;
+        return m != NULL;
+}
+
+bool redact_json(enum redact_level level, const ProtobufCMessageDescriptor *type, const void *data, size_t len, unsigned flags,
+                 struct str *out)
+{
+        if (!redact_finds(level, type, data, len) && json_write_packed(out, type, data, len, flags))
+                return true;
+        struct arena arena = ARENA_INIT;
+        ProtobufCMessage *m = unpack_for(level, type, data, len, &arena);
+        if (m)
+                json_write(out, m, flags);
+        arena_fini(&arena);
+        return m != NULL;
 }

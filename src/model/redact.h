@@ -2,7 +2,7 @@
  *
  * Which fields, and from whom, stands in their rows of rules.c (`.hidden`), so a new message that holds a Spec
  * or an AccessToken is covered by having it. Whatever leaves the server for a caller goes through redact(), or
- * through redact_packed() if it is packed: answers, lists, events, streams, all dialects.
+ * through redact_packed() or redact_json() if it is packed: answers, lists, events, streams, all dialects.
  *
  *      viewers        names of environment variables, no values; none of the texts that may hold some (Compose
  *                     files, Pods, cloud-init); no addresses of webhooks, which often are secrets themselves
@@ -35,5 +35,8 @@ bool redact_finds(enum redact_level level, const ProtobufCMessageDescriptor *typ
 void redact(enum redact_level level, ProtobufCMessage *m);
 /* The same for packed bytes: appends them as the role may see them. false: they cannot be read; nothing is appended. */
 bool redact_packed(enum redact_level level, const ProtobufCMessageDescriptor *type, const void *data, size_t len, struct str *out);
+/* The same as JSON; flags: enum json_flags. Unpacked only if it must be. */
+bool redact_json(enum redact_level level, const ProtobufCMessageDescriptor *type, const void *data, size_t len, unsigned flags,
+                 struct str *out);
 
 #endif

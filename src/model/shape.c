@@ -7,6 +7,7 @@
 #include "model/shape.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/wire.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -218,6 +219,10 @@ static void build_field(struct building *b, const struct shape *s, struct shape_
         f->kind = kind_of(field, !s->foreign);
         f->size = size_of_kind(f->kind);
         f->repeated = field->label == PROTOBUF_C_LABEL_REPEATED && f->kind != SHAPE_MAP;
+        f->presence =
+            field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF || (field->label == PROTOBUF_C_LABEL_OPTIONAL && field->quantifier_offset != 0);
+        f->element = (uint8_t)shape_wire_type(field->type);
+        must(field->type != PROTOBUF_C_TYPE_SINT32 && field->type != PROTOBUF_C_TYPE_SINT64, "no number is packed in zigzag");
         f->name_len = (uint32_t)strlen(field->name);
         str_addf(&quoted, "\"%s\":", field->name);
         f->quoted_len = (uint32_t)quoted.len;
@@ -230,6 +235,26 @@ static void build_field(struct building *b, const struct shape *s, struct shape_
         f->zero = s->foreign ? NULL : zero_of(s->type->short_name, f);
         if (field->type == PROTOBUF_C_TYPE_ENUM)
                 f->names = build_enum(field->descriptor);
+}
+
+unsigned shape_wire_type(ProtobufCType type)
+{
+        switch (type) {
+        case PROTOBUF_C_TYPE_SFIXED32:
+        case PROTOBUF_C_TYPE_FIXED32:
+        case PROTOBUF_C_TYPE_FLOAT:
+                return WIRE_TYPE_32BIT;
+        case PROTOBUF_C_TYPE_SFIXED64:
+        case PROTOBUF_C_TYPE_FIXED64:
+        case PROTOBUF_C_TYPE_DOUBLE:
+                return WIRE_TYPE_64BIT;
+        case PROTOBUF_C_TYPE_STRING:
+        case PROTOBUF_C_TYPE_BYTES:
+        case PROTOBUF_C_TYPE_MESSAGE:
+                return WIRE_TYPE_BYTES;
+        default:
+                return WIRE_TYPE_VARINT;
+        }
 }
 
 static enum wire_kind wire_kind_of(const ProtobufCFieldDescriptor *f)
@@ -266,19 +291,12 @@ static enum wire_kind wire_kind_of(const ProtobufCFieldDescriptor *f)
 static struct wire_field wire_of(const struct shape_field *f)
 {
         enum wire_kind kind = wire_kind_of(f->field);
-        unsigned wire = kind == WIRE_FIXED64 ? PROTOBUF_C_WIRE_TYPE_64BIT
-                        : kind >= WIRE_TEXT  ? PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED
-                                             : PROTOBUF_C_WIRE_TYPE_VARINT;
-
         bool repeated = f->field->label == PROTOBUF_C_LABEL_REPEATED, packed = f->field->flags & PROTOBUF_C_FIELD_FLAG_PACKED;
-        uint32_t tag = f->field->id << 3 | (packed ? PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED : wire);
+        unsigned wire = packed ? WIRE_TYPE_BYTES : f->element;
+        uint32_t tag = f->field->id << 3 | wire;
 
         if (tag >= 1u << 14)
                 kind = WIRE_OTHER;
-        if (kind == WIRE_OTHER)
-                wire = WIRE_TYPE_NONE;
-        else if (packed)
-                wire = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED;
         return (struct wire_field){ .offset = (uint16_t)f->field->offset,
                                     .n_offset = (uint16_t)f->field->quantifier_offset,
                                     .kind = (uint8_t)kind,
@@ -286,6 +304,7 @@ static struct wire_field wire_of(const struct shape_field *f)
                                     .wire = (uint8_t)wire,
                                     .repeated = repeated,
                                     .packed = packed,
+                                    .run = repeated && !packed,
                                     .tag = { (uint8_t)(tag | 0x80), (uint8_t)(tag < 0x80 ? tag : tag >> 7) },
                                     .tag_len = tag < 0x80 ? 1 : 2,
                                     /* the length of bytes is their first member */
@@ -319,7 +338,7 @@ static const struct shape *build(struct building *b, const ProtobufCMessageDescr
         for (unsigned i = 0; i < type->n_fields; i++) {
                 build_field(b, s, &s->fields[i], &type->fields[i]);
                 s->wire[i] = wire_of(&s->fields[i]);
-                s->has_zeros |= s->fields[i].zero != NULL;
+                s->zeros[i / 64] |= (uint64_t)(s->fields[i].zero != NULL) << i % 64;
                 s->hides |= (uint8_t)(1u << s->fields[i].rule->hidden | (s->fields[i].shape ? s->fields[i].shape->hides : 0));
                 if (type->fields[i].id < SHAPE_IDS && i < UINT8_MAX)
                         s->by_id[type->fields[i].id] = (uint8_t)(i + 1);

@@ -43,6 +43,8 @@ struct shape_field {
         uint32_t quoted_len, name_len;
         enum shape_kind kind;
         bool repeated;             /* an array; false for maps */
+        bool presence;             /* that it is there says something, also when it is zero */
+        uint8_t element;           /* the type of one value on the wire */
         uint32_t size;             /* of one value in memory */
         const struct shape *shape; /* of the message or of the map's entry */
         const struct shape_enum *names;
@@ -63,15 +65,15 @@ enum wire_kind {
         WIRE_MESSAGE,
         WIRE_OTHER, /* left to protobuf-c */
 };
-#define WIRE_TYPE_NONE 8
 struct wire_field {
         uint16_t offset, n_offset; /* in the message: of the value, and of the number of values */
         uint8_t kind, size;
         bool repeated, packed;
         uint8_t tag[2], tag_len; /* before a value (packed ones: before all of them); the last tag_len bytes count */
+        bool run;                /* repeated, each with its tag */
         uint16_t probe;          /* where to look whether it is set: the number of values, a pointer, a length, or the value itself ... */
         bool narrow;             /* ... which is 4 bytes then, and otherwise 8; zero: nothing to write */
-        uint8_t wire;            /* the type in its tag; WIRE_TYPE_NONE of a kind that is left to protobuf-c */
+        uint8_t wire;            /* the type in its tag */
 };
 
 #define SCALAR_ROOM 48 /* bytes for a number or a time as text */
@@ -83,15 +85,17 @@ struct shape {
         struct shape_field *fields; /* in the descriptor's order */
         struct wire_field *wire;    /* the same */
         unsigned n_fields;
-        bool foreign;             /* not one of berth's own messages */
-        bool has_zeros;           /* of one of its fields */
-        uint8_t hides;            /* 1 << RULE_FOR_...: what it or a message in it has that others may not see */
-        unsigned mask;            /* of slots */
-        uint16_t *slots;          /* hash of name -> position + 1 */
-        uint8_t by_id[SHAPE_IDS]; /* number -> position + 1; 0: look for it */
+        bool foreign;                          /* not one of berth's own messages */
+        uint64_t zeros[SHAPE_MAX_FIELDS / 64]; /* by position: fields with a text for zero */
+        uint8_t hides;                         /* 1 << RULE_FOR_...: what it or a message in it has that others may not see */
+        unsigned mask;                         /* of slots */
+        uint16_t *slots;                       /* hash of name -> position + 1 */
+        uint8_t by_id[SHAPE_IDS];              /* number -> position + 1; 0: look for it */
 };
 
 const struct shape *shape_of(const ProtobufCMessageDescriptor *type);
+/* How one value is packed (enum wire_type in base/wire.h). */
+unsigned shape_wire_type(ProtobufCType type);
 /* The field of that name, or NULL. hint is the position to try first. */
 const struct shape_field *shape_find(const struct shape *s, const char *name, size_t len, unsigned hint);
 /* A field's name that the user may have meant, or NULL. */

@@ -248,7 +248,7 @@ static struct facts facts_of(const ProtobufCMessage *m)
 static bool write_unread(struct str *body, const struct reply *reply, struct facts *ret)
 {
         str_reserve(body, reply->len * 2 + 64);
-        if (!json_write_packed(body, reply->type, reply->data, reply->len))
+        if (!json_write_packed(body, reply->type, reply->data, reply->len, JSON_ZEROS))
                 return false;
         ret->version = json_packed_number(reply->type, reply->data, reply->len, "resource_version");
         if (reply->created && reply->type == &pb__workload__descriptor)

@@ -158,14 +158,8 @@ void events_at(struct events *e, uint64_t head)
 
 static struct form live_json(const struct live *l, enum redact_level level)
 {
-        struct arena arena = ARENA_INIT;
         struct str out = STR_INIT;
-        ProtobufCMessage *m = NULL;
-        if (pb_unpack_own(&pb__event__descriptor, l->data, l->len, &arena, &m, NULL) >= 0) {
-                redact(level, m);
-                json_write(&out, m, JSON_COMPACT);
-        }
-        arena_fini(&arena);
+        redact_json(level, &pb__event__descriptor, l->data, l->len, JSON_COMPACT, &out);
         size_t len = out.len;
         return (struct form){ str_take(&out), len };
 }

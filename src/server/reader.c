@@ -259,10 +259,9 @@ static void encode_items(struct scan *s)
                 const struct found *f = &s->found.at[i];
                 struct history_item *item = array_push(&job->items);
                 *item = (struct history_item){ .seq = f->seq, .type = f->type, .at = job->body.len };
-                Pb__Event *ev = job->json ? unpack(job, &s->memory, f) : NULL;
-                if (ev)
-                        json_write(&job->body, &ev->base, job->json_flags);
-                else if (!job->json)
+                if (job->json)
+                        redact_json(job->level, &pb__event__descriptor, f->data, f->len, job->json_flags, &job->body);
+                else
                         redact_packed(job->level, &pb__event__descriptor, f->data, f->len, &job->body);
                 item->len = job->body.len - item->at;
         }

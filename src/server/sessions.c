@@ -519,11 +519,7 @@ static size_t put_number(uint8_t *p, unsigned field, uint64_t v)
 
 void plan_add_unit(struct str *units, const void *unit, size_t len)
 {
-        uint8_t head[WIRE_HEAD_MAX];
-        size_t n = wire_put_head(head, 4, len);
-        str_reserve(units, n + len + 1);
-        str_add(units, head, n);
-        str_add(units, unit, len);
+        wire_add(units, 4, unit, len); /* Plan.units */
 }
 
 void plan_message(struct str *out, uint64_t epoch, uint64_t seq, bool complete, bool last, const void *units, size_t len)

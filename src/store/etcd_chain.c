@@ -90,7 +90,6 @@ size_t etcd_ops_per_part(size_t n)
 
 struct packing {
         struct str *out, part, value;
-        struct arena scratch;
         size_t per_part, in_part;
         bool nested, as_is; /* as_is: no JSON */
         struct key key;
@@ -122,7 +121,7 @@ static void pack_value(struct packing *p, const char *key, const void *data, siz
         if (p->as_is)
                 etcd_encode_packed(&p->value, key, data, len);
         else
-                etcd_encode(&p->value, key, data, len, &p->scratch);
+                etcd_encode(&p->value, key, data, len);
 }
 
 static void pack_event(struct packing *p, const struct store_event *e)
@@ -162,7 +161,6 @@ static void pack_ops(struct etcd_store *s, const struct store_batch *b, bool as_
         end_part(&p);
         str_fini(&p.part);
         str_fini(&p.value);
-        arena_fini(&p.scratch);
 }
 
 static void pack(struct etcd_store *s, const struct store_batch *b, struct str *out)
@@ -244,13 +242,11 @@ void etcd_take_back(struct store *base)
 /* The stored event is the last one of the batch. */
 static bool is_its_event(const struct store_batch *b, const Etcd__KeyValue *kv)
 {
-        struct arena scratch = ARENA_INIT;
         _cleanup_(str_finip) struct str value = STR_INIT;
         const struct store_event *e = &b->events[b->n_events - 1];
         if (kv->value.len > 0 && kv->value.data[0] == 0) /* as it is: see pack() */
                 return kv->value.len == e->len + 1 && memcmp(kv->value.data + 1, e->data, e->len) == 0;
-        etcd_encode(&value, "/events/", e->data, e->len, &scratch);
-        arena_fini(&scratch);
+        etcd_encode(&value, "/events/", e->data, e->len);
         return value.len == kv->value.len && memcmp(str_c(&value), kv->value.data, value.len) == 0;
 }
 

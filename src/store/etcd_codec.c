@@ -41,33 +41,6 @@ static bool is_status_word(const char *key)
         return key[0] == '/' && key[1] == 'n' && str_starts(key, "/nodes/") && str_ends(key, "/status");
 }
 
-/* Of a newer berth: it would be lost. Sub-messages are looked into one level deep, where records grow. */
-static bool has_unknown(const ProtobufCMessage *m)
-{
-        if (m->n_unknown_fields)
-                return true;
-        for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
-                const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
-                if (f->type != PROTOBUF_C_TYPE_MESSAGE || f->label == PROTOBUF_C_LABEL_REPEATED)
-                        continue;
-                const ProtobufCMessage *sub = *(ProtobufCMessage *const *)((const char *)m + f->offset);
-                if (sub && has_unknown(sub))
-                        return true;
-        }
-        return false;
-}
-
-static bool write_unpacked(struct str *out, const ProtobufCMessageDescriptor *type, const void *data, size_t len, struct arena *scratch)
-{
-        struct arena_allocator alloc = arena_allocator(scratch);
-        ProtobufCMessage *m = protobuf_c_message_unpack(type, (ProtobufCAllocator *)&alloc, len, data);
-        bool is_json = m && !has_unknown(m);
-        if (is_json)
-                json_write(out, m, JSON_ZEROS);
-        arena_reset(scratch);
-        return is_json;
-}
-
 void etcd_encode_packed(struct str *out, const char *key, const void *data, size_t len)
 {
         if (!is_status_word(key))
@@ -75,11 +48,11 @@ void etcd_encode_packed(struct str *out, const char *key, const void *data, size
         str_add(out, data, len);
 }
 
-void etcd_encode(struct str *out, const char *key, const void *data, size_t len, struct arena *scratch)
+void etcd_encode(struct str *out, const char *key, const void *data, size_t len)
 {
         const ProtobufCMessageDescriptor *type = is_status_word(key) ? NULL : type_of(key);
         size_t before = out->len;
-        bool is_json = type && (json_write_packed(out, type, data, len) || write_unpacked(out, type, data, len, scratch));
+        bool is_json = type && json_write_packed(out, type, data, len, JSON_ZEROS);
         if (is_json && len > JSON_LARGE_BYTES && out->len - before > len + len / 4) {
                 out->len = before;
                 is_json = false;

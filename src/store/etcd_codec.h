@@ -8,10 +8,10 @@
 #include "base/arena.h"
 #include "base/str.h"
 
-/* Appends the value for this key (without the store's prefix). scratch is used and reset. */
+/* Appends the value for this key (without the store's prefix). */
+void etcd_encode(struct str *out, const char *key, const void *data, size_t len);
 /* The same, never as JSON: as it is behind a zero byte. */
 void etcd_encode_packed(struct str *out, const char *key, const void *data, size_t len);
-void etcd_encode(struct str *out, const char *key, const void *data, size_t len, struct arena *scratch);
 /* The other way; the bytes live in the arena, or are those of value. A value that does not parse is given as it is: whoever loads it finds that it makes no sense, and says so. */
 void etcd_decode(struct arena *arena, const char *key, const void *value, size_t value_len, const void **ret_data, size_t *ret_len);
 

@@ -12,17 +12,16 @@
 
 static void comes_back(const char *key, const void *data, size_t len, const char *stored_or_null)
 {
-        struct arena scratch = ARENA_INIT, arena = ARENA_INIT;
+        struct arena arena = ARENA_INIT;
         _cleanup_(str_finip) struct str value = STR_INIT;
         const void *back;
         size_t back_len;
-        etcd_encode(&value, key, data, len, &scratch);
+        etcd_encode(&value, key, data, len);
         if (stored_or_null)
                 assert_string_equal(str_c(&value), stored_or_null);
         etcd_decode(&arena, key, str_c(&value), value.len, &back, &back_len);
         assert_int_equal(back_len, len);
         assert_memory_equal(back, data, len);
-        arena_fini(&scratch);
         arena_fini(&arena);
 }
 
@@ -77,7 +76,6 @@ static void json_is_never_much_larger_than_what_it_says(void **state)
 {
         (void)state;
         for (int control = 0; control < 2; control++) {
-                struct arena scratch = ARENA_INIT;
                 _cleanup_(str_finip) struct str value = STR_INIT, packed = STR_INIT;
                 _cleanup_(mem_freep) char *text = mem_must(100001);
                 Pb__Cluster c = PB__CLUSTER__INIT;
@@ -86,11 +84,10 @@ static void json_is_never_much_larger_than_what_it_says(void **state)
                 size_t len = pb__cluster__get_packed_size(&c);
                 str_reserve(&packed, len);
                 pb__cluster__pack(&c, (uint8_t *)packed.buf);
-                etcd_encode(&value, "/meta/cluster", packed.buf, len, &scratch);
+                etcd_encode(&value, "/meta/cluster", packed.buf, len);
                 assert_true(value.len <= len + len / 4);
                 assert_int_equal(str_c(&value)[0], control ? 0 : '{');
                 comes_back("/meta/cluster", packed.buf, len, NULL);
-                arena_fini(&scratch);
         }
 }
 

@@ -288,14 +288,14 @@ int etcd_prune(struct store *base, const struct store_retention *keep, uint64_t 
 int etcd_kept_put(struct store *base, const struct store_kept *events, size_t n, struct err *err)
 {
         struct etcd_store *s = etcd_self(base);
-        struct arena a = ARENA_INIT, scratch = ARENA_INIT;
+        struct arena a = ARENA_INIT;
         struct str value = STR_INIT;
         int r = 0;
         for (size_t i = 0; r == 0 && i < n;) {
                 struct etcd_ops o = { .arena = &a, .cap = ETCD_TXN_OPS, .ops = arena_new_n(&a, Etcd__RequestOp *, ETCD_TXN_OPS) };
                 for (; i < n && o.n < ETCD_TXN_OPS && o.values.len < CHUNK_BYTES; i++) {
                         str_clear(&value);
-                        etcd_encode(&value, "/events/", events[i].event.data, events[i].event.len, &scratch);
+                        etcd_encode(&value, "/events/", events[i].event.data, events[i].event.len);
                         etcd_ops_put(&o, etcd_kept_key(s, &a, events[i].class, events[i].event.seq), str_c(&value), value.len);
                 }
                 r = led_txn(s, &o, &a, err);
@@ -303,7 +303,6 @@ int etcd_kept_put(struct store *base, const struct store_kept *events, size_t n,
                 arena_reset(&a);
         }
         str_fini(&value);
-        arena_fini(&scratch);
         arena_fini(&a);
         return r;
 }

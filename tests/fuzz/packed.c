@@ -41,6 +41,7 @@ static void one(const ProtobufCMessageDescriptor *type, const uint8_t *data, siz
         ProtobufCMessage *m = NULL, *again = NULL;
         struct str packed = STR_INIT, json = STR_INIT;
 
+        (void)json_write_packed(&json, type, data, size, JSON_ZEROS);
         if (pb_unpack(type, data, size, arena, &m, &err) < 0) {
                 must_explain(&err);
         } else {
