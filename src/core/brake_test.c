@@ -507,6 +507,26 @@ static void an_operator_overrules_the_brake_for_all(void **state)
         rig_fini(&r);
 }
 
+/* A clock that was set back starts at the newest time on record: an order of later than that would be one for all who fall silent until
+ * then, without a grace and whatever the brake says.  R: C11 C12 */
+static void an_order_is_not_for_those_who_fall_silent_after_it(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        CLUSTER(&r, 10, 7, 3);
+        lose(&r, 'a', 1, 7);
+        lose(&r, 'b', 1, 3);
+        rig_advance_alive(&r, LIMIT + GRACE);
+        rig_ask(&r, INPUT_EVICT_LOST, NULL);
+        rig_advance_alive(&r, 5 * GRACE);
+        rig_ask(&r, INPUT_EVICT_LOST, NULL); /* once more: nothing is left to be done */
+        int64_t ordered = r.now;
+        rig_restart(&r);
+        assert_true(core_newest_ms(r.core) >= ordered);
+        rig_fini(&r);
+}
+
 /* R: C11 */
 static void an_operator_hurries_what_is_paced(void **state)
 {
@@ -642,6 +662,7 @@ int main(void)
                 cmocka_unit_test(a_restarted_server_holds_on),
                 cmocka_unit_test(an_operator_overrules_the_brake_for_a_node),
                 cmocka_unit_test(an_operator_overrules_the_brake_for_all),
+                cmocka_unit_test(an_order_is_not_for_those_who_fall_silent_after_it),
                 cmocka_unit_test(an_operator_hurries_what_is_paced),
                 cmocka_unit_test(forgotten_nodes_do_not_count),
                 cmocka_unit_test(units_of_lost_nodes_are_not_counted_as_running),

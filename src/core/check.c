@@ -384,14 +384,19 @@ int core_check_changed(const struct core *c, struct err *err)
         return r;
 }
 
+static int64_t later(int64_t a, int64_t b)
+{
+        return a > b ? a : b;
+}
+
 int64_t core_newest_ms(const struct core *c)
 {
-        int64_t newest = c->cluster_created_at;
+        int64_t newest = later(c->cluster_created_at, c->evict_ordered_at);
         for (size_t i = 0; i < c->nodes.len; i++)
-                if (c->nodes.at[i].id && c->nodes.at[i].status_at > newest)
-                        newest = c->nodes.at[i].status_at;
+                if (c->nodes.at[i].id)
+                        newest = later(newest, c->nodes.at[i].status_at);
         for (size_t i = 0; i < c->units.len; i++)
-                if (c->units.at[i].id && c->units.at[i].last_updated > newest)
-                        newest = c->units.at[i].last_updated;
+                if (c->units.at[i].id)
+                        newest = later(newest, c->units.at[i].last_updated);
         return newest;
 }
