@@ -158,6 +158,29 @@ static void an_agent_without_warrants_is_adopted_from_by_an_operators_word(void 
         rig_fini(&r);
 }
 
+/* It had moved to n2 since, which was empty and drained when the backup was made: that drain goes on, and has a deadline, which has passed.  R: C12 A13 */
+static void what_is_found_on_a_drained_node_has_its_drains_deadline(void **state)
+{
+        (void)state;
+        struct rig r;
+        begin(&r, STRANGERS_KEEP);
+        Pb__SetNodeWishRequest wish = PB__SET_NODE_WISH_REQUEST__INIT;
+        wish.id = "n2";
+        wish.wish = PB__NODE_WISH__E__draining;
+        wish.deadline_seconds = 1;
+        rig_ask(&r, INPUT_NODE_WISH, &wish);
+        assert_true(rig_node(&r, "n2")->drain->finished_at > 0);
+        rig_advance_alive(&r, 5000);
+        rig_restored(&r);
+        comes_back(&r, "n2", claim(&r, "a", LOST));
+        Pb__HeldUnit *h = rig_held(&r, "n2", definition(&r, "a", "r2", LOST), true);
+        rig_describe(&r, "n2", 1, &h);
+        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadAdopted), 1);
+        assert_string_not_equal(rig_get(&r, "a")->assigned_node, "n2"); /* at once; the rig looks at (D3) after every step */
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 /* R: A13 (A2) */
 static void a_healthy_holder_weighs_more_than_an_operators_word_for_a_claim(void **state)
 {
@@ -588,6 +611,7 @@ int main(void)
                 cmocka_unit_test(after_a_restore_a_forged_claim_takes_nothing),
                 cmocka_unit_test(by_the_rule_adopt_only_what_has_a_warrant_becomes_a_record),
                 cmocka_unit_test(an_agent_without_warrants_is_adopted_from_by_an_operators_word),
+                cmocka_unit_test(what_is_found_on_a_drained_node_has_its_drains_deadline),
                 cmocka_unit_test(a_healthy_holder_weighs_more_than_an_operators_word_for_a_claim),
                 cmocka_unit_test(of_two_valid_warrants_the_greater_token_wins_also_when_it_comes_later),
                 cmocka_unit_test(the_greater_warrant_wins_also_over_a_newer_start_of_the_smaller_one),

@@ -122,6 +122,8 @@ void unit_hold(struct core *c, struct unit_ix ix, bool hold)
         save_node(c, w->node);
         if (!hold)
                 drain_touch(c, w->node);
+        else if (node_drains(node_at(c, w->node)))
+                node_deadline_refresh(c, w->node); /* (D3) */
 }
 
 void unit_assign(struct core *c, struct unit_ix ix, struct node_ix n)
