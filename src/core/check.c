@@ -392,9 +392,11 @@ static int64_t later(int64_t a, int64_t b)
 int64_t core_newest_ms(const struct core *c)
 {
         int64_t newest = later(c->cluster_created_at, c->evict_ordered_at);
+        if (c->lost.len)
+                newest = later(newest, c->lost.at[c->lost.len - 1].restored_at);
         for (size_t i = 0; i < c->nodes.len; i++)
                 if (c->nodes.at[i].id)
-                        newest = later(newest, c->nodes.at[i].status_at);
+                        newest = later(newest, later(c->nodes.at[i].status_at, c->nodes.at[i].fenced_at));
         for (size_t i = 0; i < c->units.len; i++)
                 if (c->units.at[i].id)
                         newest = later(newest, c->units.at[i].last_updated);

@@ -139,13 +139,19 @@ static bool may_run(const struct stranger *s)
                s->state != PB__ACTUAL_STATE__E__Missing;
 }
 
-/* After a restore: a node on record that has neither come by since this process began, nor was fenced, or one that runs something exclusive that these records do not place there. The next
+/* A fence of before a restore says nothing about what was started since the copy was made. */
+static bool is_fenced(const struct core *c, const struct node *n)
+{
+        return n->fenced_at && !(c->restored && c->lost.len && n->fenced_at < c->lost.at[c->lost.len - 1].restored_at);
+}
+
+/* After a restore: a node on record that has neither come by since this process began, nor was fenced since, or one that runs something exclusive that these records do not place there. The next
  * process would not know of it. */
 static bool somebody_is_missing(const struct core *c)
 {
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 const struct node *n = &c->nodes.at[i];
-                if (!n->id || node_is_written_off(n))
+                if (!n->id || n->expelled_at || is_fenced(c, n))
                         continue;
                 if (!n->heard_at)
                         return true;
@@ -336,7 +342,7 @@ void decide_node_fence(struct core *c, const Pb__NodeRef *req)
                 refuse(c, "the node is alive", fmt("%s is heard", n->id), "drain it instead; fencing is for machines that are surely off");
                 return;
         }
-        if (!n->fenced_at) {
+        if (!is_fenced(c, n)) {
                 Pb__Event e = PB__EVENT__INIT;
                 e.type = PB__EVENT_TYPE__E__NodeFenced;
                 e.node_id = n->id;

@@ -430,6 +430,34 @@ static void after_a_restore_exclusive_units_wait_once(void **state)
         rig_fini(&r);
 }
 
+/* A node that was fenced when the backup was made may have come back since, and have got it. R: C34 A5 */
+static void a_fence_of_before_a_restore_says_nothing_of_what_came_after_it(void **state)
+{
+        (void)state;
+        struct rig r;
+        begin(&r, PB__EXCLUSIVE__E__pinned);
+        rig_stop(&r, "w");
+        rig_report(&r, "n1", rig_unit_now(&r, "w", PB__ACTUAL_STATE__E__Stopped));
+        rig_gone(&r, "n2");
+        rig_advance_alive(&r, LEASE + 1000);
+        Pb__NodeRef n2 = PB__NODE_REF__INIT;
+        n2.id = "n2";
+        rig_ask(&r, INPUT_NODE_FENCE, &n2);
+        rig_advance_alive(&r, 1000);
+        rig_restored(&r);
+        rig_say_hello(&r, holder(&r, "n1"));
+        rig_mark(&r);
+        rig_start(&r, "w");
+        rig_advance_alive(&r, 3 * WAIT);
+        assert_null(rig_sent(&r, "n1", "w"));
+        rig_ask(&r, INPUT_NODE_FENCE, &n2);
+        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeFenced), 1);
+        rig_advance_alive(&r, 20000);
+        assert_non_null(rig_sent(&r, "n1", "w"));
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -448,6 +476,7 @@ int main(void)
                 cmocka_unit_test(every_answer_to_a_heartbeat_renews_the_lease),
                 cmocka_unit_test(a_shorter_lease_counts_when_the_longer_ones_are_over),
                 cmocka_unit_test(after_a_restore_exclusive_units_wait_once),
+                cmocka_unit_test(a_fence_of_before_a_restore_says_nothing_of_what_came_after_it),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

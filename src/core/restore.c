@@ -166,7 +166,7 @@ void decide_restored(struct core *c, const struct input *in)
         span.epoch = c->epoch;
         span.seq = c->head;
         span.until_epoch = epoch;
-        span.restored_at = c->now_ms;
+        span.restored_at = c->now_ms > core_newest_ms(c) ? c->now_ms : core_newest_ms(c) + 1; /* after all that is on record */
         cluster.cluster_id = c->cluster_id;
         cluster.created_at = c->cluster_created_at;
         cluster.epoch = epoch;
