@@ -527,6 +527,48 @@ static void an_order_is_not_for_those_who_fall_silent_after_it(void **state)
         rig_fini(&r);
 }
 
+/* A taint drives out who does not tolerate it; it is no reason to hurry for the others.  R: C11 C38 */
+static void a_taint_does_not_hurry_what_is_paced(void **state)
+{
+        (void)state;
+        struct core_options opt;
+        core_options_default(&opt);
+        opt.evict_per_second = 1;
+        struct rig r;
+        rig_init(&r, &opt);
+        rig_hello(&r, "a01", 8000, 8192, 10, "zone=a");
+        Pb__Toleration any = PB__TOLERATION__INIT, *tolerations[] = { &any };
+        any.key = "*";
+        for (unsigned i = 0; i < 20; i++) {
+                Pb__Workload *w = rig_workload(&r, arena_printf(&r.memory, "w%u", i), 100, 100);
+                w->tolerations = tolerations;
+                w->n_tolerations = i < 17; /* three do not */
+                rig_apply(&r, w);
+                rig_runs(&r, w->id);
+        }
+        come_back(&r, 'a', 2, 3);
+        come_back(&r, 'b', 1, 2);
+        lose(&r, 'a', 1, 1);
+        rig_mark(&r);
+        rig_advance_alive(&r, LIMIT + GRACE + 2000);
+        size_t before = moved(&r);
+        assert_true(before > 0 && before < 6);
+        Pb__SetTaintsRequest req = PB__SET_TAINTS_REQUEST__INIT;
+        Pb__Taint taint = PB__TAINT__INIT, *taints[] = { &taint };
+        taint.key = "broken";
+        taint.effect = PB__TAINT_EFFECT__E__no_execute;
+        req.id = "a01";
+        req.taints = taints;
+        req.n_taints = 1;
+        rig_ask(&r, INPUT_NODE_TAINTS, &req);
+        rig_advance_alive(&r, 100);
+        assert_true(moved(&r) <= before + 3 + 1);
+        rig_advance_alive(&r, 30000);
+        assert_int_equal(moved(&r), 20);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 /* R: C11 */
 static void an_operator_hurries_what_is_paced(void **state)
 {
@@ -663,6 +705,7 @@ int main(void)
                 cmocka_unit_test(an_operator_overrules_the_brake_for_a_node),
                 cmocka_unit_test(an_operator_overrules_the_brake_for_all),
                 cmocka_unit_test(an_order_is_not_for_those_who_fall_silent_after_it),
+                cmocka_unit_test(a_taint_does_not_hurry_what_is_paced),
                 cmocka_unit_test(an_operator_hurries_what_is_paced),
                 cmocka_unit_test(forgotten_nodes_do_not_count),
                 cmocka_unit_test(units_of_lost_nodes_are_not_counted_as_running),

@@ -33,38 +33,45 @@ int64_t evict_due_ms(const struct core *c, const struct node *n)
         return due > listened ? due : listened;
 }
 
+void evict_driven_out(struct core *c, struct node_ix ix)
+{
+        struct node *n = node_at(c, ix);
+        if (n->evicting || !n->n_units)
+                return;
+        n->evicting = true;
+        *array_push(&c->evict) = ix;
+}
+
 void evict_begin(struct core *c, struct node_ix ix, bool paced)
 {
         struct node *n = node_at(c, ix);
         n->paced = paced;
-        if (n->evicting || !n->n_units)
-                return;
-        if (paced && !n->pacing) {
+        if (!paced)
+                evict_driven_out(c, ix);
+        else if (n->n_units && !n->pacing) {
                 n->pacing = true;
                 *array_push(&c->paced) = ix;
-        } else if (!paced) {
-                n->evicting = true;
-                *array_push(&c->evict) = ix;
         }
 }
 
-static bool evictable(const struct core *c, const struct node *n, const struct unit *w)
+static bool evictable(const struct core *c, const struct unit *w, bool lost)
 {
         if (w->desired == PB__DESIRED_STATE__E__Deleted)
-                return n->given_up; /* else its agent will say that it is gone */
-        return w->holds && !w->waiting && (n->given_up || taints_drive_out(c, w));
+                return lost; /* else its agent will say that it is gone */
+        return w->holds && !w->waiting && (lost || taints_drive_out(c, w));
 }
 
-/* Up to `most` units of it; how many there were. */
-static size_t evict_from(struct core *c, struct node_ix ix, size_t most)
+/* Up to `most` units of it; how many there were. in_turn: this is what its pace allows. */
+static size_t evict_from(struct core *c, struct node_ix ix, size_t most, bool in_turn)
 {
         const struct node *n = node_get(c, ix);
         struct unit_ix some[64];
         size_t count = 0;
+        bool lost = n->given_up && (in_turn || !n->paced);
         most = most < ARRAY_LEN(some) ? most : ARRAY_LEN(some);
-        if (n->id && (n->given_up || n->tainted == TAINTED_HARD))
+        if (n->id && (lost || n->tainted == TAINTED_HARD))
                 for (struct unit_ix w = n->units; unit_ok(w) && count < most; w = unit_at(c, w)->node_next)
-                        if (evictable(c, n, unit_at(c, w)))
+                        if (evictable(c, unit_at(c, w), lost))
                                 some[count++] = w;
         for (size_t i = 0; i < count; i++) {
                 c->stats.evictions++;
@@ -98,7 +105,7 @@ static void pace_some(struct core *c)
                                 return;
                         }
                         most = most < 64 ? most : 64;
-                        count = evict_from(c, ix, most);
+                        count = evict_from(c, ix, most, true);
                         c->pace_credit -= c->opt.evict_per_second ? (int64_t)count * UNIT_COST : 0;
                 }
                 if (count < most || !count) { /* nothing is left there */
@@ -116,7 +123,7 @@ void evict_some(struct core *c)
 {
         while (c->evict.len && !step_is_full(c)) {
                 struct node_ix ix = c->evict.at[c->evict.len - 1];
-                if (evict_from(c, ix, 64) < 64) {
+                if (evict_from(c, ix, 64, false) < 64) {
                         node_at(c, ix)->evicting = false;
                         c->evict.len--;
                 }

@@ -201,7 +201,7 @@ void decide_node_deadline(struct core *c, struct node_ix ix)
                         drain_touch(c,
                                     ix); /* a restart of the server forgot that it was under way; by now it knows which nodes there are */
                 if (n->tainted == TAINTED_HARD)
-                        evict_begin(c, ix, false);
+                        evict_driven_out(c, ix);
                 node_deadline_refresh(c, ix);
                 return;
         }

@@ -116,7 +116,7 @@ void decide_taints(struct core *c, const Pb__SetTaintsRequest *req)
                 emit(c, &e);
                 need_not_move(c, ix);
                 if (node_at(c, ix)->tainted == TAINTED_HARD)
-                        evict_begin(c, ix, false);
+                        evict_driven_out(c, ix);
         }
         reply_node(c, ix);
 }
