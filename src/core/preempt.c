@@ -311,7 +311,7 @@ static bool preempt_for_class(struct core *c, uint32_t ki, unsigned *looks)
         struct room *r = arena_new(&c->step, struct room);
         for (uint32_t w = c->classes.at[ki].first; w != NONE; w = c->units.at[w].wait_next.v) {
                 struct unit_ix ix = { w };
-                if (has_hold(unit_at(c, ix)) || moved_lately(c, unit_at(c, ix)))
+                if (has_hold(unit_at(c, ix)) || moved_lately(c, unit_at(c, ix)) || unit_is_pinned(c, unit_at(c, ix)))
                         continue;
                 if ((*looks)++ == LOOKS_PER_ROUND || step_is_full(c))
                         return false;

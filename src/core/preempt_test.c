@@ -39,6 +39,33 @@ static void the_highest_priority_that_waits_goes_first(void **state)
         rig_fini(&r);
 }
 
+/* It waits for its own node, and could go nowhere else.  R: C38 C34 */
+static void nobody_makes_room_for_what_is_pinned_elsewhere(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL);
+        rig_hello(&r, "n1", 2000, 4096, 10, NULL);
+        Pb__Workload *w = of_priority(&r, "pinned", 1000, 10);
+        w->exclusive = PB__EXCLUSIVE__E__pinned;
+        rig_apply(&r, w);
+        rig_runs(&r, "pinned");
+        rig_hello(&r, "n2", 1000, 4096, 10, NULL);
+        rig_hello(&r, "n3", 1000, 4096, 10, NULL);
+        rig_apply(&r, of_priority(&r, "low", 1000, 0));
+        rig_apply(&r, of_priority(&r, "lower", 1000, -1));
+        rig_runs(&r, "low");
+        rig_runs(&r, "lower");
+        rig_gone(&r, "n1");
+        rig_advance_alive(&r, 600000);
+        rig_apply(&r, of_priority(&r, "huge", 9000, 20)); /* fits nowhere; but now it is looked who could make room for whom */
+        rig_advance_alive(&r, 600000);
+        assert_string_equal(node_of(&r, "pinned"), "n1");
+        assert_int_equal(preemptions(&r), 0);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 /* R: C38 A8 */
 static void lower_ones_make_room_and_both_sides_say_so(void **state)
 {
@@ -466,6 +493,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_highest_priority_that_waits_goes_first),
+                cmocka_unit_test(nobody_makes_room_for_what_is_pinned_elsewhere),
                 cmocka_unit_test(lower_ones_make_room_and_both_sides_say_so),
                 cmocka_unit_test(the_room_is_not_given_away_piece_by_piece),
                 cmocka_unit_test(the_fewest_and_lowest_leave_and_nobody_in_vain),
