@@ -27,7 +27,7 @@ static enum client_op pick_op(struct sim *s, const struct client_item *it)
 
 static void send(struct sim *s)
 {
-        struct sim_event ev = { .kind = EV_REQUEST, .value = s->requests.len - 1 };
+        struct sim_event ev = { .kind = EV_REQUEST, .value = s->requests.len - 1, .server = s->opt.servers > 1 ? SIM_ANY_SERVER : 0 };
         int64_t late = sim_hit(s, SIM_REORDER, 50000) ? sim_between(s, CHANCE_NET, 1, 5000) : 0;
         sim_at(s, s->now + late + sim_link_delay(s), ev);
         if (sim_hit(s, SIM_DUP, 20000)) /* a client that tried again */
@@ -176,6 +176,15 @@ static void fill_ports(struct rng *r, struct arena *a, Pb__Workload *w)
         }
 }
 
+/* Some are pinned, some become exclusive and cease to be. */
+static Pb__Exclusive__E exclusive_of(const struct sim *s, uint64_t id, uint32_t revision)
+{
+        uint64_t random = hash64_mix(s->opt.seed, hash64_mix(0x6578, id)), kind = random / 100 % 6;
+        if (random % 100 >= s->opt.exclusive || (kind == 5 && revision % 2))
+                return PB__EXCLUSIVE__E__unset;
+        return kind == 3 || kind == 4 ? PB__EXCLUSIVE__E__pinned : PB__EXCLUSIVE__E__movable;
+}
+
 static void fill_workload(struct sim *s, const struct client_item *it, uint32_t revision, struct arena *a, Pb__Workload *w)
 {
         /* Everything follows from the id and the revision, so that a repeated request says the same. Every other revision changes only what needs no new start. */
@@ -200,6 +209,7 @@ static void fill_workload(struct sim *s, const struct client_item *it, uint32_t 
                 res->cpu = 64000; /* fits nowhere */
         w->spec = spec;
         w->resources = res;
+        w->exclusive = exclusive_of(s, id, revision);
         w->restart = it->job ? PB__RESTART__E__on_failure : PB__RESTART__E__always;
         if (it->job && rng_chance(&r, 300000))
                 w->ttl_seconds = 600;
@@ -222,7 +232,7 @@ static void fill_workload(struct sim *s, const struct client_item *it, uint32_t 
 }
 
 /* revision: 0 no limit any more, else how much of what the tenant has on average. */
-static void ask_quota(struct sim *s, const struct request *q, struct input *in)
+static void ask_quota(struct sim *s, struct server *v, const struct request *q, struct input *in)
 {
         Pb__SetQuotaRequest set = PB__SET_QUOTA_REQUEST__INIT;
         Pb__TenantRef ref = PB__TENANT_REF__INIT;
@@ -235,10 +245,10 @@ static void ask_quota(struct sim *s, const struct request *q, struct input *in)
         set.quota = &quota;
         in->kind = q->revision ? INPUT_QUOTA_SET : INPUT_QUOTA_REMOVE;
         in->msg = q->revision ? &set.base : &ref.base;
-        sim_server_input(s, in);
+        sim_server_input(s, v, in);
 }
 
-static void ask_taints(struct sim *s, const struct request *q, struct input *in)
+static void ask_taints(struct sim *s, struct server *v, const struct request *q, struct input *in)
 {
         Pb__SetTaintsRequest set = PB__SET_TAINTS_REQUEST__INIT;
         Pb__Taint taints[2], *list[2];
@@ -257,28 +267,32 @@ static void ask_taints(struct sim *s, const struct request *q, struct input *in)
         set.n_taints = n;
         in->kind = INPUT_NODE_TAINTS;
         in->msg = &set.base;
-        sim_server_input(s, in);
+        sim_server_input(s, v, in);
 }
 
-static void ask_node(struct sim *s, const struct request *q, struct input *in)
+static void ask_node(struct sim *s, struct server *v, const struct request *q, struct input *in)
 {
         Pb__SetNodeWishRequest wish = PB__SET_NODE_WISH_REQUEST__INIT;
         Pb__NodeRef ref = PB__NODE_REF__INIT;
-        wish.id = ref.id = s->machines.at[q->item].id;
+        Pb__AdoptRequest adopt = PB__ADOPT_REQUEST__INIT;
+        adopt.id = wish.id = ref.id = s->machines.at[q->item].id;
         wish.wish = q->wish;
         if (q->wish == PB__NODE_WISH__E__draining && q->random % 2)
                 wish.deadline_seconds = 1 + (int64_t)(q->random / 2 % 300); /* every other drain has a deadline */
         in->kind = q->op == OP_WISH         ? INPUT_NODE_WISH
                    : q->op == OP_FORGET     ? INPUT_NODE_FORGET
                    : q->op == OP_EVICT_LOST ? INPUT_EVICT_LOST
+                   : q->op == OP_FENCE      ? INPUT_NODE_FENCE
+                   : q->op == OP_ADOPT      ? INPUT_ADOPT
                                             : INPUT_EVICT_NODE;
-        in->msg = q->op == OP_WISH ? &wish.base : &ref.base;
-        sim_server_input(s, in);
+        in->msg = q->op == OP_WISH ? &wish.base : q->op == OP_ADOPT ? &adopt.base : &ref.base;
+        sim_server_input(s, v, in);
 }
 
-static void ask_workload(struct sim *s, struct request *q, struct input *in)
+static void ask_workload(struct sim *s, struct server *v, struct request *q, struct input *in)
 {
         struct client_item *it = &s->items.at[q->item];
+        q->knew = it->exists && !it->delete_asked && (q->knew || !q->arrived);
         if (!q->arrived) {
                 q->arrived = true;
                 q->deletes = it->deletes;
@@ -318,52 +332,81 @@ static void ask_workload(struct sim *s, struct request *q, struct input *in)
                 break;
         }
         if (!sim_failed(s))
-                sim_server_input(s, in);
+                sim_server_input(s, v, in);
         arena_fini(&a);
 }
 
-void sim_client_request(struct sim *s, uint32_t slot)
+static void give_up(struct sim *s, struct request *q)
 {
-        struct request *q = &s->requests.at[slot]; /* none is added meanwhile */
-        if (!s->core || (is_about_node(q) && s->calm && slot < s->first_calm_request)) {
-                if (q->open && !is_about_node(q))
-                        s->items.at[q->item].busy = false;
-                q->open = false;
-                return;
-        }
-        struct input in = { .reply = slot + 1, .request_id = "sim", .actor = "sim" };
-        if (q->op == OP_QUOTA)
-                ask_quota(s, q, &in);
-        else if (q->op == OP_TAINT)
-                ask_taints(s, q, &in);
-        else if (is_about_node(q))
-                ask_node(s, q, &in);
-        else
-                ask_workload(s, q, &in);
+        if (q->open && !is_about_node(q))
+                s->items.at[q->item].busy = false;
+        q->open = false;
 }
 
-void sim_client_abandoned(struct sim *s)
+/* An operator's last word: said until somebody has taken it. */
+static bool insists(struct sim *s, uint32_t slot)
+{
+        if (!s->calm || slot < s->first_calm_request || s->opt.servers == 1)
+                return false;
+        sim_at(s, s->now + 1000, (struct sim_event){ .kind = EV_REQUEST, .value = slot, .server = SIM_ANY_SERVER });
+        return true;
+}
+
+void sim_client_request(struct sim *s, struct server *v, uint32_t slot)
+{
+        struct request *q = &s->requests.at[slot]; /* none is added meanwhile */
+        if (!v->core && insists(s, slot))
+                return;
+        if (!v->core || (is_about_node(q) && s->calm && slot < s->first_calm_request)) {
+                give_up(s, q);
+                return;
+        }
+        if (q->op == OP_FENCE && !s->machines.at[q->item].down)
+                return; /* the truth, and nothing but the truth */
+        q->server = v->number + 1;
+        struct input in = { .reply = slot + 1, .request_id = "sim", .actor = "sim" };
+        if (q->op == OP_QUOTA)
+                ask_quota(s, v, q, &in);
+        else if (q->op == OP_TAINT)
+                ask_taints(s, v, q, &in);
+        else if (is_about_node(q))
+                ask_node(s, v, q, &in);
+        else
+                ask_workload(s, v, q, &in);
+}
+
+void sim_client_abandoned(struct sim *s, const struct server *v)
 {
         for (; s->answered < s->requests.len && !s->requests.at[s->answered].open; s->answered++)
                 ;
         for (size_t i = s->answered; i < s->requests.len; i++) {
                 struct request *q = &s->requests.at[i];
-                if (q->open && !is_about_node(q))
-                        s->items.at[q->item].busy = false;
-                q->open = false;
+                bool there = s->opt.servers == 1 || q->server == v->number + 1;
+                if (there && !(q->open && insists(s, (uint32_t)i)))
+                        give_up(s, q);
+        }
+}
+
+void sim_client_forget(struct sim *s)
+{
+        for (size_t i = 0; i < s->items.len; i++) {
+                s->items.at[i].exists = s->items.at[i].delete_asked = false;
+                s->items.at[i].version = 0;
         }
 }
 
 /* A3: what is answered is durable. */
-static void check_durable(struct sim *s, uint64_t version)
+static void check_durable(struct sim *s, const struct server *v, uint64_t version)
 {
-        if (version > s->durable)
+        if (version > v->durable)
                 sim_fail(s, "A3: a caller is answered before the store has it",
-                         fmt("version %llu, the store has %llu", (unsigned long long)version, (unsigned long long)s->durable));
+                         fmt("version %llu, the store has %llu", (unsigned long long)version, (unsigned long long)v->durable));
 }
 
-static void reply_about_node(struct sim *s, const struct request *q, const struct reply *r)
+static void reply_about_node(struct sim *s, const struct server *v, const struct request *q, const struct reply *r)
 {
+        if (q->op == OP_ADOPT)
+                return; /* as far as its agent is there */
         if (r->err) {
                 if (r->err->code != ERR_CONFLICT && r->err->code != ERR_NOT_FOUND)
                         sim_fail(s, "C12: an operator is refused", r->err->msg);
@@ -372,19 +415,19 @@ static void reply_about_node(struct sim *s, const struct request *q, const struc
         if (q->op == OP_QUOTA || q->op == OP_EVICT_LOST)
                 return;
         Pb__Node *n = pb__node__unpack(NULL, r->len, r->data);
-        check_durable(s, n->resource_version);
+        check_durable(s, v, n->resource_version);
         if (q->op == OP_WISH && n->wish != q->wish)
                 sim_fail(s, "C12: an operator's wish was not taken", n->id);
         pb__node__free_unpacked(n, NULL);
 }
 
-void sim_client_reply(struct sim *s, const struct reply *r)
+void sim_client_reply(struct sim *s, const struct server *v, const struct reply *r)
 {
         struct request *q = &s->requests.at[r->ticket - 1];
         bool first = q->open;
         q->open = false;
         if (is_about_node(q)) {
-                reply_about_node(s, q, r);
+                reply_about_node(s, v, q, r);
                 return;
         }
         struct client_item *it = &s->items.at[q->item];
@@ -393,6 +436,8 @@ void sim_client_reply(struct sim *s, const struct reply *r)
         if (r->err) {
                 if (r->err->code == ERR_NOT_FOUND && it->delete_asked)
                         it->exists = it->delete_asked = false;
+                else if (r->err->code == ERR_NOT_FOUND && !q->knew)
+                        ; /* that was so, before the last answer was given */
                 else if (r->err->code == ERR_NOT_FOUND && (it->job || !it->exists))
                         it->exists = false; /* its ttl was over */
                 else if (r->err->code != ERR_CONFLICT && r->err->code != ERR_QUOTA)
@@ -401,8 +446,9 @@ void sim_client_reply(struct sim *s, const struct reply *r)
         }
         struct arena_allocator alloc = arena_allocator(&s->reply);
         Pb__Workload *w = pb__workload__unpack((ProtobufCAllocator *)&alloc, r->len, r->data);
-        check_durable(s, w->resource_version);
-        if (q->if_match && q->op == OP_APPLY && first && it->version > q->if_match)
+        check_durable(s, v, w->resource_version);
+        bool late = s->opt.servers > 1 && w->resource_version <= it->version; /* it waited for a proof: the other came after it */
+        if (q->if_match && q->op == OP_APPLY && first && it->version > q->if_match && !late)
                 sim_fail(s, "A10: the loser of two writers won", it->id);
         if (q->op == OP_DELETE)
                 it->exists = false;
@@ -419,7 +465,8 @@ void sim_client_reply(struct sim *s, const struct reply *r)
 /* A5: whatever was acknowledged is there, at that version or a later one. */
 void sim_client_check_kept(struct sim *s)
 {
-        if (!s->core || s->committing || s->queue.len || s->away || core_pending_ops(s->core) || core_next_ms(s->core) <= sim_server_now(s))
+        struct server *v = sim_leader(s);
+        if (!v || v->committing || v->queue.len || s->away || core_pending_ops(v->core) || core_next_ms(v->core) <= sim_server_now(s, v))
                 return;
         for (size_t i = 0; i < s->items.len && !sim_failed(s); i++) {
                 struct client_item *it = &s->items.at[i];

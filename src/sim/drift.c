@@ -44,6 +44,8 @@ void sim_drift(struct sim *s, uint32_t n, struct rng *r)
         }
         if (!c)
                 return;
+        if (c->exclusive)
+                return; /* about what is taken out of its agent's hands nothing is promised */
         s->items.at[number_of(c->workload_id)].drifted = s->now;
         if (what != 1) /* else its record is left: the process is gone without a trace */
                 sim_machine_lose_record(m, c->workload_id);

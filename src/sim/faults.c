@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "sim/world.h"
 #include <stdlib.h>
+#include <string.h>
 
 #define PLAN_MAX 200000
 
@@ -29,6 +30,11 @@ static const struct {
         [FAULT_RUNTIME] = { SIM_RUNTIME, 12 * HOUR_MS },
         [FAULT_DRIFT] = { SIM_DRIFT, 4 * HOUR_MS },
         [FAULT_MASS] = { SIM_MASS, 2 * HOUR_MS },
+        [FAULT_SERVER_STALLS] = { SIM_PAUSE, HOUR_MS },
+        [FAULT_SERVER_CUT] = { SIM_PARTITION, HOUR_MS / 2 },
+        [FAULT_BLIND] = { SIM_BLIND, HOUR_MS },
+        [FAULT_RESTORE] = { SIM_RESTORE, 6 * HOUR_MS },
+        [FAULT_CUT_FROM_ONE] = { SIM_PARTITION, HOUR_MS },
 };
 
 static int64_t draw(struct rng *r, int64_t low, int64_t high)
@@ -66,10 +72,12 @@ static bool is_masked(const struct sim *s, uint32_t number)
 
 void sim_faults_plan(struct sim *s)
 {
-        for (enum fault_kind k = 0; k < _FAULT_MAX; k++)
+        for (enum fault_kind k = 0; k < (s->opt.servers > 1 ? _FAULT_MAX : FAULT_SERVER_STALLS); k++) {
+                bool of_node = (k >= FAULT_AGENT_CRASH && k < FAULT_MASS) || k == FAULT_CUT_FROM_ONE;
                 if (s->opt.faults & kinds[k].kind)
-                        for (uint32_t n = 0; n < (k < FAULT_AGENT_CRASH || k == FAULT_MASS ? 1 : s->opt.nodes); n++)
+                        for (uint32_t n = 0; n < (of_node ? s->opt.nodes : 1); n++)
                                 plan_kind(s, k, n);
+        }
         for (size_t z = 0; z < SIM_ZONES; z++)
                 if (s->opt.lose[z]) {
                         sim_at(s, s->now + 300000, (struct sim_event){ .kind = EV_LOSE });
@@ -99,16 +107,22 @@ bool sim_hit(struct sim *s, enum sim_fault kind, uint32_t per_million)
 
 /* ---- one by one ---------------------------------------------------------------------------------------------------------------------------- */
 
+static struct server *any_server(struct sim *s, struct rng *r)
+{
+        return &s->servers[s->opt.servers > 1 ? rng_below(r, s->opt.servers) : 0];
+}
+
 static void crash_server(struct sim *s, struct rng *r)
 {
         bool soon = rng_chance(r, 700000);
-        s->crash_down_ms = draw(r, 50, rng_chance(r, 200000) ? 120000 : 3000);
-        if (!s->core)
+        struct server *v = any_server(s, r);
+        v->crash_down_ms = draw(r, 50, rng_chance(r, 200000) ? 120000 : 3000);
+        if (!v->core && s->opt.servers == 1)
                 return;
-        if (soon && !s->committing)
-                s->crash_at_commit = true; /* the worst moment */
+        if (soon && !v->committing && v->core)
+                v->crash_at_commit = true; /* the worst moment */
         else
-                sim_at(s, s->now, (struct sim_event){ .kind = EV_SERVER_CRASH, .value = s->server_life });
+                sim_at(s, s->now, (struct sim_event){ .kind = EV_SERVER_CRASH, .server = v->number, .life = v->life });
 }
 
 static void store_away(struct sim *s, struct rng *r)
@@ -127,12 +141,21 @@ static int64_t clock_jump(struct rng *r)
         return draw(r, -most, most);
 }
 
+static void jump_server_clock(struct sim *s, struct rng *r)
+{
+        struct server *v = any_server(s, r);
+        sim_server_clock_jump(s, v, clock_jump(r));
+}
+
 static void operator_acts(struct sim *s, struct rng *r)
 {
         static const Pb__NodeWish__E wishes[] = { PB__NODE_WISH__E__schedulable, PB__NODE_WISH__E__cordoned, PB__NODE_WISH__E__draining,
                                                   PB__NODE_WISH__E__disabled };
         uint32_t n = (uint32_t)rng_below(r, s->opt.nodes);
         uint64_t what = rng_below(r, 14), random = rng_next(r);
+        for (uint32_t i = 0; s->opt.exclusive && i < s->opt.nodes; i++)
+                if (s->machines.at[i].down && random % 3 == 0)
+                        sim_client_node(s, i, OP_FENCE, 0, 0);
         if (what < 3 && random % 4 == 0)
                 sim_client_node(s, n, random % 16 ? OP_EVICT : OP_EVICT_LOST, 0, random);
         else if (what < 3)
@@ -249,23 +272,101 @@ static void twin(struct sim *s, uint32_t n, struct rng *r)
                 sim_machine_init(s, t, n);
         if (!s->machines.at[t].off)
                 return;
+        int64_t until = s->now + draw(r, 1000, 300000);
         s->machines.at[t].off = false;
-        sim_taint_node(s, n);
+        sim_taint_node(s, n, until);
         sim_agent_start(s, t);
-        sim_at(s, s->now + draw(r, 1000, 300000), (struct sim_event){ .kind = EV_TWIN_END, .node = t });
+        sim_at(s, until, (struct sim_event){ .kind = EV_TWIN_END, .node = t });
 }
 
-static void lies_begin(struct sim *s, uint32_t n, struct rng *r)
+static void lies_begin(struct sim *s, uint32_t n, int64_t until)
 {
-        sim_taint_node(s, n);
-        s->machines.at[n].lies_until = s->now + draw(r, 1000, 300000);
+        sim_taint_node(s, n, until);
+        s->machines.at[n].lies_until = until;
+}
+
+/* ---- of several servers ---- */
+
+/* All that may have been granted or ordered has come to its end by then. */
+static int64_t term_ms(const struct sim *s)
+{
+        return LEAD_MS + s->core_opt.lease_ms + s->core_opt.lease_grace_ms;
+}
+
+/* A member of the store that is alive and hears no other, a watch that is silent, a keep-alive, a commit or a read that nobody answers: any of the ways between the leader and the store
+ * fails while others work, and its key is removed. What must be seen is a leader that is idle, with agents of its own that do not reach the next one; so some agents are cut from it, and
+ * the others from the rest, well before: then it has nothing left to commit that the store could refuse. */
+static void begin_blind(struct sim *s)
+{
+        struct server *v = sim_leader(s);
+        if (!v)
+                return;
+        s->blind = v->number;
+        s->blind_until = s->now + 8 * term_ms(s);
+        for (uint32_t n = 0; n < s->opt.nodes; n++)
+                for (uint32_t i = 0; i < s->opt.servers; i++)
+                        s->machines.at[n].cut_until[i] = (i == v->number) == (n < s->opt.nodes / 2) ? s->blind_until : 0;
+        sim_at(s, s->now + 2 * term_ms(s), (struct sim_event){ .kind = EV_BLIND, .server = v->number });
+}
+
+void sim_go_blind(struct sim *s, struct server *v)
+{
+        uint32_t lost = (uint32_t)sim_between(s, CHANCE_SERVER, 1, (1 << CHANNELS) - 1);
+        if (s->calm)
+                return;
+        for (uint32_t i = 0; i < CHANNELS; i++)
+                if (lost & 1u << i)
+                        v->cut_until[i] = s->blind_until;
+        if (sim_between(s, CHANCE_SERVER, 0, 3) > 0 && s->leader && s->leader == v->rev)
+                sim_store_remove_key(s);
+        sim_saw(s, SAW_BLIND);
+}
+
+static void cut_server(struct sim *s, struct rng *r)
+{
+        struct server *v = any_server(s, r);
+        int64_t until = s->now + draw(r, 500, 2 * term_ms(s));
+        for (uint32_t i = 0; i < CHANNELS; i++)
+                v->cut_until[i] = until;
+}
+
+static void cut_from_one(struct sim *s, uint32_t n, struct rng *r)
+{
+        const struct server *v = any_server(s, r);
+        s->machines.at[n].cut_until[v->number] = s->now + draw(r, 500, 2 * term_ms(s));
+}
+
+static void stall_server(struct sim *s, struct rng *r)
+{
+        struct server *v = any_server(s, r);
+        v->stalled_until = s->now + draw(r, 100, 2 * term_ms(s));
+        sim_at(s, v->stalled_until, (struct sim_event){ .kind = EV_RESUME, .server = v->number });
+}
+
+/* In the second half, from a copy of before. And then one of the agents may not be what it was: it claims what the restored store has forgotten (lies.c). */
+static void restore(struct sim *s, struct rng *r)
+{
+        if (s->now < (START_MS + s->end_ms) / 2 || !s->backup) {
+                sim_backup(s);
+                return;
+        }
+        sim_restore(s);
+        s->blind_until = 0;
+        for (uint32_t i = 0; i < s->opt.nodes;
+             i++) /* whoever was heard of since the copy was made, and is not there now, is known to nobody */
+                if (rng_chance(r, 500000))
+                        for (uint32_t k = 0; k < s->opt.servers; k++)
+                                s->machines.at[i].cut_until[k] = s->now + draw(r, 500, 4 * term_ms(s));
+        uint32_t n = (uint32_t)rng_below(r, s->opt.nodes);
+        if (s->opt.faults & SIM_LIE)
+                lies_begin(s, n, s->end_ms);
 }
 
 void sim_fault(struct sim *s, uint64_t number)
 {
         const struct planned_fault *f = &s->plan.at[number];
         struct rng r;
-        if (s->calm)
+        if (s->calm || (s->now < s->blind_until && f->kind != FAULT_RESTORE)) /* that one needs rest around it */
                 return;
         rng_seed(&r, f->random);
         s->result.faults++;
@@ -280,7 +381,7 @@ void sim_fault(struct sim *s, uint64_t number)
                 s->slow_until = s->now + draw(&r, 5000, 120000);
                 break;
         case FAULT_SERVER_CLOCK:
-                sim_server_clock_jump(s, clock_jump(&r));
+                jump_server_clock(s, &r);
                 break;
         case FAULT_OPERATOR:
                 operator_acts(s, &r);
@@ -294,6 +395,8 @@ void sim_fault(struct sim *s, uint64_t number)
                 cut(s, f->node, &r, f->kind == FAULT_ONEWAY);
                 break;
         case FAULT_STALL:
+                if (!s->machines.at[f->node].watched)
+                        break; /* nobody would stop its units */
                 s->machines.at[f->node].stalled_until = s->now + draw(&r, 100, rng_chance(&r, 200000) ? 90000 : 15000);
                 sim_link_stall(s, f->node);
                 break;
@@ -304,7 +407,7 @@ void sim_fault(struct sim *s, uint64_t number)
                 twin(s, f->node, &r);
                 break;
         case FAULT_LIES:
-                lies_begin(s, f->node, &r);
+                lies_begin(s, f->node, s->now + draw(&r, 1000, 300000));
                 break;
         case FAULT_RUNTIME:
                 s->machines.at[f->node].cannot_run = s->machines.at[f->node].engine != NULL;
@@ -314,6 +417,21 @@ void sim_fault(struct sim *s, uint64_t number)
                 break;
         case FAULT_MASS:
                 mass(s, &r);
+                break;
+        case FAULT_SERVER_STALLS:
+                stall_server(s, &r);
+                break;
+        case FAULT_SERVER_CUT:
+                cut_server(s, &r);
+                break;
+        case FAULT_BLIND:
+                begin_blind(s);
+                break;
+        case FAULT_RESTORE:
+                restore(s, &r);
+                break;
+        case FAULT_CUT_FROM_ONE:
+                cut_from_one(s, f->node, &r);
                 break;
         case _FAULT_MAX:
                 break;
@@ -329,13 +447,22 @@ void sim_faults_end(struct sim *s)
         s->slow_until = 0;
         memory_set_away(s->disk, false);
         memory_fail_commit(s->disk, 0, MEMORY_FAULT_NONE);
-        if (!s->core)
-                sim_server_start(s);
+        s->blind_until = 0;
+        for (uint32_t i = 0; i < s->opt.servers; i++) {
+                struct server *v = &s->servers[i];
+                v->paused_until = v->stalled_until = 0;
+                memset(v->cut_until, 0, sizeof(v->cut_until));
+                if (s->opt.servers == 1 || v->down)
+                        sim_server_start(s, v);
+                else
+                        sim_at(s, s->now, (struct sim_event){ .kind = EV_RESUME, .server = i });
+        }
         for (uint32_t n = 0; n < s->machines.len; n++) {
                 struct machine *m = &s->machines.at[n];
+                memset(m->cut_until, 0, sizeof(m->cut_until));
                 m->cut = m->up_lost = m->down_lost = m->stalls = false;
                 m->lies_until = m->stalled_until = 0;
-                if (m->cannot_run && n % 2)
+                if (m->cannot_run && (n % 2 || s->opt.exclusive)) /* what is pinned there has no other */
                         sim_agent_crash(s, n);
                 if (n >= s->opt.nodes) {
                         sim_machine_crash(s, n);
@@ -346,4 +473,6 @@ void sim_faults_end(struct sim *s)
         if (s->opt.faults & SIM_OPERATOR)
                 for (uint32_t n = 0; n < s->opt.nodes; n++)
                         sim_client_node(s, n, OP_WISH, PB__NODE_WISH__E__schedulable, 0);
+        for (uint32_t n = 0; s->restored && n < s->opt.nodes; n++)
+                sim_client_node(s, n, OP_ADOPT, 0, 0);
 }

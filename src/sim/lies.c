@@ -55,8 +55,12 @@ static Pb__UnitStatus *invent(struct sim *s, struct arena *a)
         u->token = arena_new(a, Pb__Token);
         pb__token__init(u->token);
         u->token->epoch = below(s, 3);
-        u->token->seq = below(s, s->durable + 10);
+        u->token->seq = below(s, store_head(s->store) + 10);
         twist(s, u);
+        if (s->restored && u->token) { /* given out by the state that is lost, and greater than what the record has */
+                u->token->epoch = 1;
+                u->token->seq = store_head(s->backup) + 1000;
+        }
         return u;
 }
 
@@ -78,30 +82,41 @@ static void twist_list(struct sim *s, struct arena *a, size_t *n, Pb__UnitStatus
 }
 
 /* What a unit was started from, that nobody asked for or that nobody ordered (A13). */
-static void forge(struct sim *s, struct arena *a, Pb__AgentMessage *m)
+static void forge(struct sim *s, struct arena *a, Pb__HeldUnit *h)
 {
         Pb__UnitStatus *u = invent(s, a);
-        Pb__Workload *w = arena_new(a, Pb__Workload);
-        Pb__HeldUnit *h = arena_new(a, Pb__HeldUnit);
-        pb__workload__init(w);
-        pb__held_unit__init(h);
-        w->id = h->workload_id = u->workload_id;
-        w->type = PB__WORKLOAD_TYPE__E__process;
-        w->revision_id = "forged";
+        Pb__Workload w = PB__WORKLOAD__INIT;
+        Pb__Spec spec = PB__SPEC__INIT;
+        char *command[] = { "forged" };
+        spec.command = command;
+        spec.n_command = 1;
+        w.spec = &spec;
+        if (str_empty(h->workload_id))
+                h->workload_id = u->workload_id;
+        w.id = h->workload_id;
+        w.type = PB__WORKLOAD_TYPE__E__process;
+        w.revision_id = "forged";
         h->token = u->token;
         h->desired_state = PB__DESIRED_STATE__E__Running;
-        h->definition.len = pb__workload__get_packed_size(w);
+        h->definition.len = pb__workload__get_packed_size(&w);
         h->definition.data = arena_alloc(a, h->definition.len);
-        pb__workload__pack(w, h->definition.data);
+        pb__workload__pack(&w, h->definition.data);
         h->warrant.len = WARRANT_BYTES;
         h->warrant.data = arena_alloc(a, WARRANT_BYTES);
         for (size_t i = 0; i < WARRANT_BYTES; i++)
                 h->warrant.data[i] = (uint8_t)below(s, 256);
+}
+
+/* Unasked, in the place of a heartbeat. */
+static void forge_one(struct sim *s, struct arena *a, Pb__AgentMessage *m)
+{
+        Pb__HeldUnit *h = arena_new(a, Pb__HeldUnit);
+        pb__held_unit__init(h);
+        forge(s, a, h);
         m->heartbeat = NULL;
         m->definitions = arena_new(a, Pb__UnitDefinitions);
         pb__unit_definitions__init(m->definitions);
-        m->definitions->held = arena_new_n(a, Pb__HeldUnit *, 1);
-        m->definitions->held[0] = h;
+        m->definitions->held = arena_dup(a, &h, sizeof(h));
         m->definitions->n_held = 1;
 }
 
@@ -119,9 +134,12 @@ const void *sim_lie(struct sim *s, uint32_t n, const void *data, size_t *len)
                         m->units->applied->seq = UINT64_MAX / 2;
                 m->units->complete = below(s, 10) == 0 || m->units->complete;
         } else if (m->heartbeat && below(s, 4) == 0)
-                forge(s, a, m); /* in its place */
+                forge_one(s, a, m);
         else if (m->heartbeat)
                 m->heartbeat->units_hash = below(s, UINT64_MAX);
+        for (size_t i = 0; m->definitions && i < m->definitions->n_held; i++)
+                if (!m->definitions->held[i]->definition.len) /* it was asked for what it had claimed */
+                        forge(s, a, m->definitions->held[i]);
         *len = pb__agent_message__get_packed_size(m);
         uint8_t *to = arena_alloc(a, *len + 1);
         pb__agent_message__pack(m, to);

@@ -14,6 +14,12 @@ int64_t sim_link_delay(struct sim *s)
         return sim_between(s, CHANCE_NET, 1, 20);
 }
 
+static struct sim_event to_server(struct sim *s, enum event_kind kind, uint32_t n)
+{
+        uint64_t conn = s->machines.at[n].conn;
+        return (struct sim_event){ .kind = kind, .node = n, .conn = conn, .server = s->conns.at[conn].server };
+}
+
 void sim_link_break(struct sim *s, uint32_t n, bool silent)
 {
         struct machine *m = &s->machines.at[n];
@@ -22,14 +28,14 @@ void sim_link_break(struct sim *s, uint32_t n, bool silent)
         int64_t noticed = silent ? sim_between(s, CHANCE_NET, 5000, 40000) : sim_link_delay(s);
         sim_at(s, s->now + noticed, (struct sim_event){ .kind = EV_AGENT_GONE, .node = n, .conn = m->conn });
         noticed = silent ? sim_between(s, CHANCE_NET, 5000, 60000) : sim_link_delay(s);
-        sim_at(s, s->now + noticed, (struct sim_event){ .kind = EV_SERVER_GONE, .node = n, .conn = m->conn });
+        sim_at(s, s->now + noticed, to_server(s, EV_SERVER_GONE, n));
 }
 
 void sim_link_end(struct sim *s, uint32_t n)
 {
         struct machine *m = &s->machines.at[n];
         if (m->conn)
-                sim_at(s, s->now + sim_link_delay(s), (struct sim_event){ .kind = EV_SERVER_GONE, .node = n, .conn = m->conn });
+                sim_at(s, s->now + sim_link_delay(s), to_server(s, EV_SERVER_GONE, n));
         m->conn = 0;
 }
 
@@ -45,13 +51,17 @@ void sim_agent_connect(struct sim *s, uint32_t n)
         struct machine *m = &s->machines.at[n];
         if (!m->engine || m->conn)
                 return;
-        if (!s->core || m->cut || m->up_lost || m->down_lost || m->stalled_until > s->now) {
-                sim_at(s, s->now + sim_between(s, CHANCE_NET, 500, 5000), (struct sim_event){ .kind = EV_CONNECT, .node = n });
+        bool one = s->opt.servers == 1;
+        /* One that thinks that it leads will do: an old one does not know better. */
+        struct server *v = &s->servers[one ? 0 : sim_between(s, CHANCE_NET, 0, s->opt.servers - 1)];
+        if (!v->core || m->cut || m->up_lost || m->down_lost || m->stalled_until > s->now || m->cut_until[v->number] > s->now) {
+                int64_t wait = one ? sim_between(s, CHANCE_NET, 500, 5000) : sim_between(s, CHANCE_NET, 100, 800);
+                sim_at(s, s->now + wait, (struct sim_event){ .kind = EV_CONNECT, .node = n });
                 return;
         }
         m->conn = s->conns.len;
-        *array_push(&s->conns) = (struct conn){ .machine = n, .life = s->server_life };
-        m->to_agent_at = m->to_server_at = s->now;
+        *array_push(&s->conns) = (struct conn){ .machine = n, .server = v->number, .life = v->life };
+        m->to_agent_at = m->to_server_at = m->heard = s->now;
         engine_connected(m->engine, sim_agent_now(s, m));
         sim_agent_pump(s, n);
 }
@@ -86,7 +96,11 @@ void sim_link_to_server(struct sim *s, uint32_t n, const struct engine_packet *p
         int64_t at = s->now + sim_link_delay(s);
         if (m->up_lost && at <= m->heals_at)
                 at = m->heals_at + 1;
-        struct sim_event ev = { .kind = EV_TO_SERVER, .node = n, .conn = m->conn, .data = mem_dup(data, len + !len), .len = len };
+        struct sim_event ev = to_server(s, EV_TO_SERVER, n);
+        if (at <= m->cut_until[ev.server])
+                at = m->cut_until[ev.server] + 1;
+        ev.data = mem_dup(data, len + !len);
+        ev.len = len;
         sim_at(s, arrival(at, &m->to_server_at), ev);
         if (sim_hit(s, SIM_DUP, 10000)) {
                 ev.data = mem_dup(data, len + !len);
@@ -108,6 +122,8 @@ void sim_link_to_agent(struct sim *s, uint64_t session, struct sim_event ev)
                 at = m->heals_at + 1;
         if (at < m->stalled_until)
                 at = m->stalled_until;
+        if (at <= m->cut_until[s->conns.at[session].server])
+                at = m->cut_until[s->conns.at[session].server] + 1;
         ev.node = n;
         ev.conn = session;
         sim_at(s, arrival(at, &m->to_agent_at), ev);
@@ -154,6 +170,7 @@ void sim_agent_message(struct sim *s, const struct sim_event *ev)
         if (!m->engine || m->conn != ev->conn || m->cut || (m->down_lost && !m->stalls))
                 return;
         int64_t now = sim_agent_now(s, m);
+        m->heard = s->now;
         if (ev->kind == EV_TO_AGENT)
                 engine_message(m->engine, &((const struct letter *)ev->data)->msg, now);
         else {

@@ -1,5 +1,6 @@
 /* sim/machine.c: machines: a disk, a runtime whose copies start, end and crash by chance, the real agent's engine, and the link to the server. */
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "base/ulid.h"
 #include "model/pb.h"
 #include "sim/world.h"
@@ -21,6 +22,8 @@ void sim_machine_init(struct sim *s, uint32_t n, uint32_t twin_of)
         m->cpu = 1000 * cores;
         m->memory_mb = 1024 * (4 + (int64_t)rng_below(&r, 61)) * s->opt.cores_max / 16 + 2048;
         m->disk_gb = 5 + (int64_t)rng_below(&r, s->opt.cores_max < 16 ? 60 : 496);
+        m->steady = sim_steady_drawn(s, &r);
+        m->watched = n % 2 || !s->opt.exclusive;
 }
 
 void sim_copy_free(struct copy *c)
@@ -56,9 +59,32 @@ struct copy *sim_copy_find(struct machine *m, const char *workload_id)
 
 /* ---- its clock ----------------------------------------------------------------------------------------------------------------------------- */
 
+/* The fastest is less than the drift faster than the slowest. Only leases ask how fast a clock goes. */
+struct steady sim_steady_drawn(const struct sim *s, struct rng *r)
+{
+        int64_t most = s->opt.exclusive ? s->core_opt.drift_percent * 10000 / 21 * 10 : 0;
+        struct steady c = { .ppm = 1000000 - most + (int64_t)rng_below(r, (uint64_t)(2 * most + 1)) };
+        c.begins = 1 + (int64_t)rng_below(r, 1000000000);
+        return c;
+}
+
+int64_t sim_steady(const struct steady *c, int64_t now)
+{
+        return c->begins + (now - START_MS) * c->ppm / 1000000;
+}
+
+/* Rounded up: a clock that is asked a moment too late is no fault. */
+int64_t sim_true_wait(const struct steady *c, int64_t ms)
+{
+        return (ms * 1000000 + c->ppm - 1) / c->ppm;
+}
+
 int64_t sim_agent_now(struct sim *s, struct machine *m)
 {
-        return m->own_clock ? clock_follow(&m->clock, s->now + m->wall_off_ms, s->now) : s->now;
+        int64_t now = m->own_clock ? clock_follow(&m->clock, s->now + m->wall_off_ms, s->now) : s->now;
+        if (m->engine)
+                engine_set_steady(m->engine, now, sim_steady(&m->steady, s->now));
+        return now;
 }
 
 void sim_agent_clock_jump(struct sim *s, struct machine *m, int64_t ms)
@@ -89,6 +115,8 @@ void sim_agent_tick(struct sim *s, uint32_t n)
                 sim_tick_at(s, &m->tick, m->stalled_until, (struct sim_event){ .kind = EV_AGENT_TICK, .node = n });
                 return;
         }
+        if (s->opt.servers > 1 && m->conn && s->now - m->heard > 3 * s->core_opt.heartbeat_ms)
+                sim_agent_gone(s, n, m->conn); /* perhaps another server answers */
         engine_tick(m->engine, sim_agent_now(s, m));
         sim_agent_pump(s, n);
 }
@@ -119,6 +147,8 @@ static void tell_engine(struct sim *s, uint32_t n, const struct copy *c, enum ru
                 ev.has_exit_code = !c->signal && !c->start_failed;
                 ev.exit_code = c->exit_code;
                 ev.at_ms = c->ended_at ? c->ended_at : now;
+                if (c->lease_expired)
+                        ev.reason = PB__REASON__E__lease_expired;
         }
         if (kind == RUNTIME_START_FAILED || c->start_failed) {
                 bool mismatch = kind == RUNTIME_START_FAILED && m->cannot_run;
@@ -159,12 +189,73 @@ static void note_start(struct sim *s, uint32_t n, struct unit_token t, const cha
         map_put(&s->started_by, (uint32_t)s->started.len - 1);
 }
 
+/* C34: at one true instant an exclusive unit has one holder. */
+static void check_holder(struct sim *s, uint32_t n, const struct copy *starts)
+{
+        if (!starts->exclusive)
+                return;
+        struct client_item *it = &s->items.at[number_of(starts->workload_id)];
+        if (it->holder && it->holder != n + 1)
+                sim_saw(s, SAW_EXCLUSIVE_MOVE);
+        it->holder = n + 1;
+        for (uint32_t i = 0; i < s->machines.len; i++) {
+                const struct copy *c = sim_copy_find(&s->machines.at[i], starts->workload_id);
+                if (i == n || !c || !c->alive || c->doubtful || starts->doubtful)
+                        continue; /* what a node that lies does to its own units is nobody's promise */
+                /* What was not exclusive in the state that a restore lost has no lease, and is in no record: docs/fencing.md says so. */
+                if (!c->exclusive && s->restored)
+                        continue;
+                /* It was no longer exclusive when that one was launched: this one has not heard of it yet, and nothing is promised any more. */
+                if (!c->exclusive && unit_token_cmp(starts->token, c->token) < 0)
+                        continue;
+                sim_fail(s, "C34: an exclusive unit has two holders",
+                         fmt("after %lld ms: %s starts on %s with token %llu.%llu, and lives on %s with %llu.%llu",
+                             (long long)(s->now - START_MS), starts->workload_id, s->machines.at[n].id,
+                             (unsigned long long)starts->token.epoch, (unsigned long long)starts->token.seq, s->machines.at[i].id,
+                             (unsigned long long)c->token.epoch, (unsigned long long)c->token.seq));
+        }
+}
+
 struct copy *sim_copy_new(struct machine *m)
 {
         for (size_t i = 0; i < m->copies.len; i++)
                 if (!m->copies.at[i].workload_id)
                         return &m->copies.at[i];
         return array_push(&m->copies);
+}
+
+/* ---- monitors ------------------------------------------------------------------------------------------------------------------------------ */
+
+static void watch_lease(struct sim *s, uint32_t n)
+{
+        struct machine *m = &s->machines.at[n];
+        int64_t left = m->lease_until - sim_steady(&m->steady, s->now);
+        if (s->opt.exclusive && m->watched)
+                sim_tick_at(s, &m->monitor, s->now + (left > 0 ? sim_true_wait(&m->steady, left) : 0),
+                            (struct sim_event){ .kind = EV_MONITOR, .node = n });
+}
+
+/* Processes of their own: they do not care how their agent is. */
+void sim_monitor_looks(struct sim *s, uint32_t n)
+{
+        struct machine *m = &s->machines.at[n];
+        int64_t now = sim_steady(&m->steady, s->now);
+        m->monitor = 0;
+        if (MUTANT(monitor_ignores_lease))
+                return;
+        if (now < m->lease_until) {
+                watch_lease(s, n);
+                return;
+        }
+        int64_t left = m->lease_kill > now ? sim_true_wait(&m->steady, m->lease_kill - now) : 0;
+        for (size_t i = 0; i < m->copies.len; i++) {
+                struct copy *c = &m->copies.at[i];
+                if (!c->workload_id || !c->alive || c->exclusive != PB__EXCLUSIVE__E__movable || c->lease_expired)
+                        continue;
+                c->lease_expired = true;
+                c->signal = 15;
+                schedule(s, n, c, sim_between(s, CHANCE_RUNTIME, 0, left), c->stopping ? RUNTIME_STOPPED : RUNTIME_EXITED);
+        }
 }
 
 static void order_start(struct sim *s, uint32_t n, const struct engine_order *o)
@@ -188,12 +279,16 @@ static void order_start(struct sim *s, uint32_t n, const struct engine_order *o)
         *c = (struct copy){ .workload_id = mem_strdup(o->workload_id),
                             .revision = mem_strdup(w->revision_id),
                             .token = o->token,
+                            .exclusive = w->exclusive,
+                            .doubtful = n >= s->opt.nodes || s->now < m->doubtful_until,
                             .alive = true,
                             .job = w->restart != PB__RESTART__E__always,
                             .started_at = sim_agent_now(s, m) };
         bool fails = sim_hit(s, SIM_CRASH, 20000) || m->cannot_run;
         schedule(s, n, c, sim_between(s, CHANCE_RUNTIME, 5, 400), fails ? RUNTIME_START_FAILED : RUNTIME_STARTED);
         pb__workload__free_unpacked(w, NULL);
+        check_holder(s, n, c);
+        watch_lease(s, n);
 }
 
 static void order_stop(struct sim *s, uint32_t n, const struct engine_order *o)
@@ -206,11 +301,14 @@ static void order_stop(struct sim *s, uint32_t n, const struct engine_order *o)
                 tell_engine(s, n, &none, RUNTIME_STOPPED);
                 return;
         }
-        if (c->stopping)
+        if (c->stopping && !c->exclusive)
                 return;
+        int64_t took = sim_chance(s, CHANCE_RUNTIME, c->exclusive ? 400000 : 50000) ? o->grace_ms : sim_between(s, CHANCE_RUNTIME, 1, 800);
+        if (c->exclusive && took >= o->grace_ms) /* killed */
+                took = sim_true_wait(&s->machines.at[n].steady, o->grace_ms);
         c->stopping = true;
         c->signal = 15;
-        schedule(s, n, c, sim_chance(s, CHANCE_RUNTIME, 50000) ? o->grace_ms : sim_between(s, CHANCE_RUNTIME, 1, 800), RUNTIME_STOPPED);
+        schedule(s, n, c, took, RUNTIME_STOPPED);
 }
 
 static void order_remove(struct sim *s, uint32_t n, const struct engine_order *o)
@@ -235,20 +333,25 @@ void sim_machine_runtime(struct sim *s, uint32_t n, uint64_t life)
         for (size_t i = 0; i < m->copies.len && !c; i++)
                 if (m->copies.at[i].workload_id && m->copies.at[i].life == life)
                         c = &m->copies.at[i];
-        if (!c || !c->alive)
+        if (!c || (!c->alive && !c->untold))
                 return;
+        enum runtime_event_kind kind = c->next;
+        if (c->lease_expired && c->alive && kind != RUNTIME_STARTED) { /* that is so, whether or not its agent can hear of it */
+                c->alive = c->stopping = false;
+                c->untold = m->engine;
+                c->ended_at = sim_agent_now(s, m);
+        }
         if (m->engine && m->stalled_until > s->now) {
                 sim_at(s, m->stalled_until, (struct sim_event){ .kind = EV_RUNTIME, .node = n, .value = life });
                 return;
         }
-        enum runtime_event_kind kind = c->next;
         if (s->calm && kind == RUNTIME_EXITED && !c->job)
                 return; /* a crash that was to come: there are no more faults */
         if (kind == RUNTIME_STARTED) {
                 schedule_end(s, n, c);
                 c->start_failed = false;
         } else {
-                c->alive = c->stopping = false;
+                c->alive = c->stopping = c->untold = false;
                 c->ended_at = sim_agent_now(s, m);
                 c->start_failed = kind == RUNTIME_START_FAILED;
                 c->life = 0;
@@ -301,7 +404,9 @@ static void carry_out(struct sim *s, uint32_t n, const struct engine_order *o)
                 sim_machine_lose_record(m, o->workload_id);
                 break;
         case ORDER_LEASE:
-                break; /* nothing here is exclusive: sim/leaders.c */
+                m->lease_until = o->until_ms;
+                m->lease_kill = o->kill_ms;
+                break;
         case ORDER_START:
                 order_start(s, n, o);
                 break;
@@ -376,14 +481,19 @@ void sim_agent_pump(struct sim *s, uint32_t n)
                 sim_fail(s, err.msg, err.detail);
         const char *reason;
         int64_t retry_ms;
-        if (m->conn && engine_wants_close(m->engine, &reason, &retry_ms))
-                sim_fail(s, "A5: an agent was turned away", reason);
+        if (m->conn && engine_wants_close(m->engine, &reason, &retry_ms)) {
+                if (s->opt.servers == 1)
+                        sim_fail(s, "A5: an agent was turned away", reason);
+                else
+                        sim_agent_gone(s, n, m->conn); /* by one that led before, and does not know what this agent has seen since */
+        }
         arm_tick(s, n);
 }
 
 void sim_agent_start(struct sim *s, uint32_t n)
 {
         static const Pb__WorkloadType__E types[] = { PB__WORKLOAD_TYPE__E__process, PB__WORKLOAD_TYPE__E__container, 0 };
+        static const Pb__WorkloadType__E exclusive[] = { PB__WORKLOAD_TYPE__E__process, 0 };
         struct machine *m = &s->machines.at[n];
         if (m->engine || m->off)
                 return;
@@ -402,10 +512,13 @@ void sim_agent_start(struct sim *s, uint32_t n)
                                       .memory_mb = m->memory_mb,
                                       .disk_gb = m->disk_gb,
                                       .types = types,
+                                      .exclusive_types = s->opt.exclusive ? exclusive : NULL,
                                       .labels = labels,
                                       .n_labels = 1 };
         struct err err = { 0 };
         m->engine = engine_create(&opt);
+        if (m->lease_until)
+                engine_load_lease(m->engine, m->lease_until, m->lease_kill);
         if (m->agent_record && engine_load_agent(m->engine, m->agent_record, m->agent_record_len, &err) < 0)
                 sim_fail(s, "an agent's record does not load", err_line(&err));
         for (size_t i = 0; i < m->disk.len; i++)
@@ -430,7 +543,9 @@ void sim_agent_crash(struct sim *s, uint32_t n)
         m->engine = NULL;
         for (size_t i = 0; i < m->copies.len; i++) { /* the monitor goes on: what was starting runs, what was stopping stops */
                 struct copy *c = &m->copies.at[i];
-                if (c->workload_id && c->alive && c->stopping) {
+                bool alone = !m->watched && c->exclusive == PB__EXCLUSIVE__E__movable; /* nobody else would stop it */
+                c->untold = false;
+                if (c->workload_id && c->alive && (c->stopping || alone)) {
                         c->alive = c->stopping = false;
                         c->ended_at = s->now + m->wall_off_ms;
                 }
@@ -452,6 +567,7 @@ void sim_machine_crash(struct sim *s, uint32_t n)
         sim_agent_crash(s, n);
         m->down = true;
         m->boots++;
+        m->lease_until = m->lease_kill = 0;
         for (size_t i = 0; i < m->copies.len; i++) {
                 struct copy *c = &m->copies.at[i];
                 if (c->workload_id && c->alive && sim_chance(s, CHANCE_RUNTIME, 300000)) {

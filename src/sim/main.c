@@ -13,7 +13,6 @@ struct command {
         struct sim_options opt;
         struct swarm_options swarm;
         bool many, shrink;
-        uint64_t leaders; /* 2: two servers over one store (leaders.h) */
         const char *out, *replay;
         uint32_t *masked;
         uint32_t tries;
@@ -25,23 +24,24 @@ static int usage(const char *what)
                 fprintf(stderr, "error: %s\n", what);
         fprintf(
             what ? stderr : stdout,
-            "usage: berth sim [--seed N] [--nodes N] [--workloads N] [--hours H | --seconds S] [--faults LIST] [--swarm] "
-            "[--check-always] [--verbose]\n"
+            "usage: berth sim [--seed N] [--servers N] [--nodes N] [--workloads N] [--hours H | --seconds S] [--faults LIST] "
+            "[--swarm] [--check-always] [--verbose]\n"
             "       berth sim --seeds N [--jobs N] [--for TIME] [--fixed] [--shrink [--out FILE]] [--seed FIRST] ...\n"
             "       berth sim --shrink [--tries N] [--out FILE] --seed N ...\n"
-            "       berth sim --leaders 2 [--seed N] [--seeds N] [--hours H]\n"
             "       berth sim --replay FILE\n"
             "Simulates a whole cluster from one seed; the last line is seed=S steps=N events=N hash=H violations=N.\n"
+            "  --servers   so many on one shared store: leaders that are paused and cut off at every step; 1: a store of its own\n"
             "  --faults    of crash,partition,delay,dup,restart,disk,clock,oneway,reorder,lie,operator,twin,slow,runtime,drift,mass, or "
-            "all, or none\n"
+            "all, or none;\n"
+            "              of several servers also pause,blind,restore\n"
             "  --swarm     the seed also draws sizes (up to the given ones), faults (of the given ones) and settings; with --seeds "
             "this is so unless --fixed\n"
             "  --shrink    looks for a smaller run that breaks the same rule; --out keeps it in a file for --replay\n"
-            "  --leaders   two servers over one store, cut and paused at every step; exclusive units never have two holders\n"
             "  --mask      leaves out faults by number: 0-4,9\n"
             "settings: --intensity --hostility --request-ms --cores-max --heartbeat-ms --silence-beats --evict-grace-ms "
             "--launch-grace-ms --pass-ms\n"
             "          --healthy-ms --list-ms --batch-ops --index-records --evict-per-second\n"
+            "          --exclusive: so many of a hundred workloads must not run twice\n"
             "          --zones 5,4,3 --lose 5,0,0 --lose-ms: nodes of each zone, and how many of each are cut off after five minutes\n");
         return what ? 2 : 0;
 }
@@ -71,10 +71,6 @@ static int option(struct command *c, const char *name, const char *v)
                 c->many = true;
                 c->swarm.seeds = n;
                 return number ? 0 : -1;
-        }
-        if (strcmp(name, "leaders") == 0) {
-                c->leaders = n;
-                return number && (n == 1 || n == 2) ? 0 : -1;
         }
         if (strcmp(name, "jobs") == 0) {
                 c->swarm.jobs = (uint32_t)n;
@@ -183,36 +179,6 @@ static int run_many(const struct command *c)
         return r.failed ? 1 : 0;
 }
 
-static int run_leaders(const struct command *c)
-{
-        struct leaders_result sum = { 0 };
-        uint64_t failed = 0, first = c->opt.seed, n = c->many ? c->swarm.seeds : 1;
-        for (uint64_t seed = first; seed < first + n; seed++) {
-                struct leaders_result r;
-                struct err err = { 0 };
-                leaders_run(seed, c->opt.hours_ms, c->opt.verbose, &r, &err);
-                if (r.violations) {
-                        failed++;
-                        fprintf(stderr, "error: %s: %s\n  again: berth sim --leaders 2 --seed %llu --seconds %lld\n", err.msg, err.detail,
-                                (unsigned long long)seed, (long long)(c->opt.hours_ms / 1000));
-                }
-                if (!c->many)
-                        printf("seed=%llu steps=%llu events=%llu hash=%016llx violations=%u\n", (unsigned long long)seed,
-                               (unsigned long long)r.steps, (unsigned long long)r.events, (unsigned long long)r.hash, r.violations);
-                sum.steps += r.steps, sum.events += r.events, sum.starts += r.starts, sum.commits += r.commits, sum.faults += r.faults;
-                sum.leaders += r.leaders, sum.moves += r.moves, sum.refused += r.refused, sum.not_renewed += r.not_renewed;
-                sum.paused += r.paused, sum.restores += r.restores, sum.blind += r.blind, sum.simulated_ms += r.simulated_ms;
-        }
-        printf("seeds=%llu failed=%llu cluster_hours=%.1f steps=%llu commits=%llu faults=%llu leaders=%llu exclusive_moves=%llu "
-               "refused_commits=%llu not_renewed=%llu paused_steps=%llu restores=%llu blind=%llu starts=%llu\n",
-               (unsigned long long)n, (unsigned long long)failed, hours(sum.simulated_ms), (unsigned long long)sum.steps,
-               (unsigned long long)sum.commits, (unsigned long long)sum.faults, (unsigned long long)sum.leaders,
-               (unsigned long long)sum.moves, (unsigned long long)sum.refused, (unsigned long long)sum.not_renewed,
-               (unsigned long long)sum.paused, (unsigned long long)sum.restores, (unsigned long long)sum.blind,
-               (unsigned long long)sum.starts);
-        return failed ? 1 : 0;
-}
-
 int sim_main(int argc, char **argv)
 {
         struct command c = { .swarm.jobs = 1, .tries = SHRINK_TRIES };
@@ -233,9 +199,7 @@ int sim_main(int argc, char **argv)
                         r = run_single(&opt);
                         mem_free(masked);
                 }
-        } else if (c.leaders == 2)
-                r = run_leaders(&c);
-        else if (c.many)
+        } else if (c.many)
                 r = run_many(&c);
         else if (c.shrink) {
                 r = shrink(&c.opt, c.tries, c.out) < 0 ? 0 : 1;

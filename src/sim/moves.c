@@ -44,6 +44,8 @@ static const char *preempted(struct moves *m, struct shadow *h, size_t number, c
                      shadow_node(h, w->node - 1)->wish == PB__NODE_WISH__E__draining;
         if (!w->known || !waits || !w->wanted || w->deleting || w->finished)
                 return "P7: a unit made room for one that does not wait";
+        if (w->pinned && w->holds)
+                return "P7: a unit made room for one that is pinned to another node";
         if (w->priority <= shadow_workload(h, number)->priority)
                 return "P7: a unit made room for one whose priority is not higher";
         while (m->preempted_at.len <= number)
@@ -107,7 +109,7 @@ static const char *drained(struct shadow *h, size_t node)
         return NULL;
 }
 
-/* When a deadline has passed nothing is left but what is being deleted. */
+/* When a deadline has passed nothing is left but what is being deleted, or pinned. */
 static const char *late(struct shadow *h, int64_t now, int64_t server_started)
 {
         for (size_t n = 0; n < h->nodes.len; n++) {
@@ -116,7 +118,8 @@ static const char *late(struct shadow *h, int64_t now, int64_t server_started)
                     now - x->drain_deadline < DEADLINE_SLACK_MS || now - server_started < DEADLINE_SLACK_MS)
                         continue;
                 for (size_t i = 0; i < h->workloads.len; i++)
-                        if (h->workloads.at[i].holds && h->workloads.at[i].node == n + 1 && !h->workloads.at[i].deleting)
+                        if (h->workloads.at[i].holds && h->workloads.at[i].node == n + 1 && !h->workloads.at[i].deleting &&
+                            !h->workloads.at[i].pinned)
                                 return "C12: a unit is still on a node whose drain has passed its deadline";
         }
         return NULL;
@@ -124,6 +127,8 @@ static const char *late(struct shadow *h, int64_t now, int64_t server_started)
 
 const char *moves_event(struct moves *m, struct shadow *h, const Pb__Event *e, int64_t server_started)
 {
+        if (e->type == PB__EVENT_TYPE__E__FencingChanged)
+                return NULL; /* of the first exclusive one: comes with it, before */
         size_t follows = m->follows, number = number_of(e->workload_id);
         bool about_workload = !str_empty(e->workload_id);
         m->follows = 0;

@@ -107,7 +107,7 @@ const char *neighbours_ports(const struct shadow *h, size_t node, size_t workloa
         const struct shadow_workload *w = &h->workloads.at[workload];
         for (size_t i = 0; i < h->workloads.len; i++) {
                 const struct shadow_workload *x = &h->workloads.at[i];
-                if (i != workload && x->holds && x->node == node + 1 && !(without_lower && x->priority < w->priority) &&
+                if (i != workload && x->holds && x->node == node + 1 && !(without_lower && shadow_makes_room(x, w)) &&
                     share_a_port(w->ports, w->n_ports, x->ports, x->n_ports))
                         return "P6: two units have one host port on a node";
         }

@@ -15,15 +15,27 @@ static const struct {
         const char *name;
         uint32_t fault;
 } fault_names[] = {
-        { "crash", SIM_CRASH },       { "partition", SIM_PARTITION },
-        { "delay", SIM_DELAY },       { "dup", SIM_DUP },
-        { "restart", SIM_RESTART },   { "disk", SIM_DISK },
-        { "clock", SIM_CLOCK },       { "oneway", SIM_ONEWAY },
-        { "reorder", SIM_REORDER },   { "lie", SIM_LIE },
-        { "operator", SIM_OPERATOR }, { "twin", SIM_TWIN },
-        { "slow", SIM_SLOW },         { "runtime", SIM_RUNTIME },
-        { "drift", SIM_DRIFT },       { "mass", SIM_MASS },
-        { "all", SIM_ALL },           { "none", 0 },
+        { "crash", SIM_CRASH },
+        { "partition", SIM_PARTITION },
+        { "delay", SIM_DELAY },
+        { "dup", SIM_DUP },
+        { "restart", SIM_RESTART },
+        { "disk", SIM_DISK },
+        { "clock", SIM_CLOCK },
+        { "oneway", SIM_ONEWAY },
+        { "reorder", SIM_REORDER },
+        { "lie", SIM_LIE },
+        { "operator", SIM_OPERATOR },
+        { "twin", SIM_TWIN },
+        { "slow", SIM_SLOW },
+        { "runtime", SIM_RUNTIME },
+        { "drift", SIM_DRIFT },
+        { "mass", SIM_MASS },
+        { "pause", SIM_PAUSE },
+        { "blind", SIM_BLIND },
+        { "restore", SIM_RESTORE },
+        { "all", SIM_ALL },
+        { "none", 0 },
 };
 
 int sim_faults_parse(const char *text, uint32_t *ret)
@@ -70,6 +82,7 @@ void sim_options_default(struct sim_options *opt)
         X("seed", seed, 0, UINT64_MAX)                                                                                                     \
         X("nodes", nodes, 1, 10000)                                                                                                        \
         X("workloads", workloads, 0, 1000000)                                                                                              \
+        X("servers", servers, 0, SIM_SERVERS)                                                                                              \
         X("intensity", intensity, 0, 1000)                                                                                                 \
         X("hostility", hostility, 0, 100)                                                                                                  \
         X("request-ms", request_ms, 0, HOUR_MS)                                                                                            \
@@ -83,6 +96,7 @@ void sim_options_default(struct sim_options *opt)
         X("list-ms", list_ms, 0, HOUR_MS)                                                                                                  \
         X("batch-ops", batch_ops, 0, 100000)                                                                                               \
         X("index-records", index_records, 0, 1)                                                                                            \
+        X("exclusive", exclusive, 0, 100)                                                                                                  \
         X("evict-per-second", evict_per_second, 0, 1000000)                                                                                \
         X("lose-ms", lose_ms, 0, HOUR_MS)
 
@@ -190,6 +204,30 @@ static uint32_t draw_faults(struct rng *r, uint32_t given)
         return faults & given;
 }
 
+/* Mostly one, with a store of its own. Where there are several, leases are to be what is waited for, so the other times are short. */
+static void draw_servers(struct sim_options *opt, struct rng *r, uint32_t given)
+{
+        const uint32_t several = SIM_PAUSE | SIM_BLIND | SIM_RESTORE;
+        opt->faults &= ~several;
+        if (!opt->servers) {
+                opt->servers = (uint32_t)ONE_OF(r, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3);
+                opt->exclusive = opt->servers == 1 && rng_chance(r, 333333) ? 50 : opt->exclusive;
+        }
+        if (opt->servers < 2)
+                return;
+        opt->exclusive = opt->exclusive ? opt->exclusive : (uint32_t)ONE_OF(r, 30, 70, 100);
+        opt->faults |= given & (uint32_t)ONE_OF(r, SIM_PAUSE, SIM_BLIND, SIM_PAUSE | SIM_BLIND, several);
+        if (rng_chance(r, 200000))
+                return;
+        opt->intensity = (uint32_t)ONE_OF(r, 10, 30, 60, 120);
+        opt->request_ms = ONE_OF(r, 2000, 4000, 10000);
+        opt->heartbeat_ms = 1000;
+        opt->silence_beats = 3;
+        opt->evict_grace_ms = 500;
+        opt->launch_grace_ms = 3000;
+        opt->list_ms = 5000;
+}
+
 void sim_options_draw(struct sim_options *opt)
 {
         struct rng r;
@@ -218,4 +256,5 @@ void sim_options_draw(struct sim_options *opt)
         bool mass = rng_chance(&r, 400000); /* drawn last: what came before is as it always was */
         opt->faults = mass ? opt->faults | (given & SIM_MASS) : opt->faults & ~(uint32_t)SIM_MASS;
         opt->evict_per_second = (uint32_t)ONE_OF(&r, 1, 2, 20, 20);
+        draw_servers(opt, &r, given);
 }

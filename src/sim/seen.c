@@ -36,14 +36,31 @@ static const struct {
         { "relabelled", EVENT(WorkloadRelabelled), 0, NULL },
 };
 
+/* And these are in no event. */
+static const char *const sights[_SIGHTS] = {
+        [SAW_LEADER_CHANGE] = "leader-change",
+        [SAW_REFUSED] = "commit-refused",
+        [SAW_NOT_RENEWED] = "lease-not-renewed",
+        [SAW_PAUSE] = "server-paused",
+        [SAW_BLIND] = "leader-blind",
+        [SAW_UNPROVED] = "answer-waits-for-proof",
+        [SAW_EXCLUSIVE_MOVE] = "exclusive-moved",
+        [SAW_RESTORED] = "restored",
+};
+
 uint32_t sim_situations(void)
 {
-        return ARRAY_LEN(situations);
+        return ARRAY_LEN(situations) + _SIGHTS;
 }
 
 const char *sim_situation(uint32_t i)
 {
-        return situations[i].name;
+        return i < ARRAY_LEN(situations) ? situations[i].name : sights[i - ARRAY_LEN(situations)];
+}
+
+void sim_saw(struct sim *s, enum sight what)
+{
+        s->result.seen |= UINT64_C(1) << (ARRAY_LEN(situations) + what);
 }
 
 void sim_see(struct sim *s, const Pb__Event *e)

@@ -116,6 +116,7 @@ static const char *applied(struct shadow *h, size_t number, struct shadow_worklo
         w->known = true;
         if (e->type == PB__EVENT_TYPE__E__WorkloadApplied)
                 w->finished = false;
+        w->pinned = e->workload->exclusive == PB__EXCLUSIVE__E__pinned;
         neighbours_take(w, e->workload);
         w->zone = e->workload->n_node_selector ? e->workload->node_selector[0]->value[0] : 0;
         if (!held)

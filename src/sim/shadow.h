@@ -34,6 +34,7 @@ struct shadow_workload {
         bool wanted;   /* to run */
         bool finished; /* and nobody has asked for another run since */
         bool deleting;
+        bool pinned;   /* while it is on a node, it stays there */
         uint32_t node; /* number + 1; 0: none */
         int64_t need[RESOURCES];
         char zone;   /* 0: any */
@@ -68,6 +69,12 @@ struct shadow {
         ARRAY(struct shadow_node) nodes;
         ARRAY(struct shadow_tombstone) tombstones;
 };
+
+/* What is pinned goes for nobody. */
+static inline bool shadow_makes_room(const struct shadow_workload *x, const struct shadow_workload *w)
+{
+        return x->priority < w->priority && !x->pinned;
+}
 
 /* shadow.c. Both grow the array: what was taken before may have moved. */
 struct shadow_node *shadow_node(struct shadow *h, size_t n);

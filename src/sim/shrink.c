@@ -65,6 +65,8 @@ static bool shrink_large(struct shrinking *h)
                 better = true;
         while (h->best.hours_ms > 20000 && TRY(h, o.hours_ms = o.hours_ms * 4 / 5000 * 1000))
                 better = true;
+        while (h->best.servers > 1 && TRY(h, o.servers--))
+                better = true;
         while (h->best.workloads > 1 && TRY(h, o.workloads /= 2))
                 better = true;
         while (h->best.workloads > 1 && TRY(h, o.workloads--))
@@ -81,6 +83,8 @@ static void shrink_settings(struct shrinking *h)
 {
         if (h->best.hostility > 1)
                 TRY(h, o.hostility = 1);
+        if (h->best.exclusive)
+                TRY(h, o.exclusive = 0);
         if (h->best.index_records)
                 TRY(h, o.index_records = false);
         if (h->best.batch_ops)

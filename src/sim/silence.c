@@ -145,8 +145,9 @@ static void see_who_is_free(struct silence *q, struct sim *s, struct shadow *h, 
                 unsigned char zone = (unsigned char)shadow_node(h, i)->zone;
                 if (!n->known || !n->lost)
                         continue;
+                /* Whoever was silent before the rest of its zone fell silent is of that whole zone as well. */
                 n->free |= n->ordered || (!held && now - n->lost_at >= grace_ms(s));
-                n->hurried |= n->ordered || (n->counted && zone && t.silent_in[zone] == t.in_zone[zone]);
+                n->hurried |= n->ordered || (zone && t.in_zone[zone] && t.silent_in[zone] == t.in_zone[zone]);
         }
 }
 
@@ -199,6 +200,9 @@ const char *silence_event(struct silence *q, struct sim *s, struct shadow *h, co
                 return NULL;
         case PB__EVENT_TYPE__E__NodeLost:
                 fell_silent(q, s, h, number, e->timestamp);
+                return NULL;
+        case PB__EVENT_TYPE__E__NodeFenced:
+                n->ordered = n->lost;
                 return NULL;
         case PB__EVENT_TYPE__E__NodeForgotten:
                 *n = (struct silent_node){ 0 };

@@ -30,14 +30,20 @@ enum sim_fault {
         SIM_RUNTIME = 8192,  /* a machine's runtime turns out not to work, until its agent is started anew */
         SIM_DRIFT = 16384,   /* units and their records vanish, and others appear, behind an agent's back */
         SIM_MASS = 32768,    /* whole zones, and all nodes at once, fall silent and are heard again at one moment */
-        SIM_ALL = 65535,
+        SIM_PAUSE =
+            65536, /* of several servers one stands still before any of its steps, or all of it but what keeps its leadership alive */
+        SIM_BLIND = 131072,   /* its ways to the store fail one by one, and its key is removed */
+        SIM_RESTORE = 262144, /* the shared store is put back from an older copy */
+        SIM_ALL = 524287,
 };
 
 #define SIM_ZONES 8
+#define SIM_SERVERS 5
 
 struct sim_options {
         uint64_t seed;
         uint32_t nodes, workloads;
+        uint32_t servers;  /* on one shared store; 0 or 1: one, with a store of its own */
         int64_t hours_ms;  /* simulated time with faults; convergence comes after it */
         uint32_t faults;   /* enum sim_fault, or-ed */
         bool verbose;      /* every event to standard output */
@@ -52,6 +58,7 @@ struct sim_options {
         int64_t cores_max;  /* of a machine: few make a crowded cluster */
         int64_t heartbeat_ms, silence_beats, evict_grace_ms, launch_grace_ms, pass_ms, healthy_ms, list_ms, batch_ops;
         bool index_records;
+        uint32_t exclusive; /* so many of a hundred workloads must not run twice */
         uint32_t evict_per_second;
         /* what happens if zone b burns? Sizes of the zones a, b, ...; and how many nodes of each are cut off together, after
          * five minutes, for lose_ms */
@@ -91,23 +98,6 @@ const char *sim_situation(uint32_t i);
 
 /* berth sim: argv after the verb. Returns the exit status. */
 int sim_main(int argc, char **argv);
-
-/* ---- two servers over one shared store (leaders.h) ---- */
-
-struct leaders_result {
-        uint64_t steps, events, hash, starts, commits, faults;
-        uint64_t leaders;     /* times that a server began to lead */
-        uint64_t moves;       /* of exclusive units from one machine to another */
-        uint64_t refused;     /* commits of servers that led no more */
-        uint64_t not_renewed; /* heartbeats that were answered without a lease */
-        uint64_t paused;      /* steps that had to wait because their server stood still */
-        uint64_t restores;
-        uint64_t blind; /* leaders whose ways to the store failed one by one */
-        int64_t simulated_ms;
-        uint32_t violations;
-};
-/* err has the first violation if there was one. */
-void leaders_run(uint64_t seed, int64_t hours_ms, bool verbose, struct leaders_result *ret, struct err *err);
 
 /* ---- many seeds (swarm.c) ---- */
 

@@ -22,16 +22,21 @@ static struct core_batch *ask(struct sim *s, enum input_kind kind, const char *i
 {
         Pb__WorkloadRef ref = PB__WORKLOAD_REF__INIT;
         ref.id = (char *)id;
-        struct input in = { .kind = kind, .msg = &ref.base, .reply = UINT64_MAX, .now_ms = sim_server_now(s) };
-        core_step(s->core, &in);
-        struct core_batch *b = core_cut(s->core), *more;
+        struct server *v = sim_leader(s);
+        struct input in = { .kind = kind,
+                            .msg = &ref.base,
+                            .reply = UINT64_MAX,
+                            .now_ms = sim_server_now(s, v),
+                            .steady_ms = sim_steady(&v->steady, s->now) };
+        core_step(v->core, &in);
+        struct core_batch *b = core_cut(v->core), *more;
         *ret = NULL;
         for (size_t i = 0; b && i < b->n_replies; i++)
                 if (b->replies[i].ticket == UINT64_MAX && !b->replies[i].err)
                         *ret = &b->replies[i];
         if (b && b->commit.n_events)
                 sim_fail(s, "A6: a read changed something", id);
-        while ((more = core_cut(s->core)))
+        while ((more = core_cut(v->core)))
                 core_batch_free(more);
         return b;
 }
@@ -72,7 +77,7 @@ static bool could_take_the_place(struct shadow *h, size_t node, size_t number)
         struct shadow_node before = *n;
         for (size_t i = 0; i < h->workloads.len; i++) {
                 const struct shadow_workload *x = &h->workloads.at[i];
-                for (int k = 0; k < RESOURCES && x->holds && x->node == node + 1 && x->priority < w->priority; k++)
+                for (int k = 0; k < RESOURCES && x->holds && x->node == node + 1 && shadow_makes_room(x, w); k++)
                         n->reserved[k] -= x->need[k];
         }
         bool fits = n->known && n->ready && n->wish == PB__NODE_WISH__E__schedulable && (!w->zone || w->zone == n->zone);
@@ -90,7 +95,7 @@ static bool is_placed_if_possible(struct sim *s, const char *id, struct verdict 
         const struct shadow_workload *w = shadow_workload(h, number);
         if (!w->known || !w->wanted || w->finished || w->deleting)
                 return true;
-        bool leaves = w->holds && shadow_is_driven_out(h, w->node - 1, number);
+        bool leaves = w->holds && !w->pinned && shadow_is_driven_out(h, w->node - 1, number);
         if ((w->holds && !leaves) || (!w->holds && !tenants_allow(sim_watch_tenants(s->watch), id)))
                 return true;
         for (size_t n = 0; n < h->nodes.len; n++) {
@@ -136,6 +141,9 @@ static bool workload_is_settled(struct sim *s, const struct client_item *it, con
         struct copies c = count_copies(s, it->id, w);
         Pb__Phase__E p = w ? w->status->phase : 0;
         const char *phase = w ? protobuf_c_enum_descriptor_get_value(&pb__phase__e__descriptor, (int)p)->name : "none";
+        bool pinned = w && w->exclusive == PB__EXCLUSIVE__E__pinned && !str_empty(w->assigned_node); /* whatever its node is like */
+        if (pinned && p != PB__PHASE__E__Running)
+                return true;
         if (p == PB__PHASE__E__Unknown || p == PB__PHASE__E__Deleting || is_settling(p))
                 return wrong(v, "C26: a workload did not converge", fmt("%s is %s: %s", it->id, phase, w->status->failure_reason));
         if ((p == PB__PHASE__E__Pending && !waits_for_reason(s, it->id, v)) || !is_placed_if_possible(s, it->id, v))
@@ -154,7 +162,7 @@ bool sim_is_settled(struct sim *s, const char **ret_what, const char **ret_detai
 {
         struct core_stats st;
         struct verdict v = { 0 };
-        core_stats(s->core, &st);
+        core_stats(sim_leader(s)->core, &st);
         if (st.nodes_ready != s->opt.nodes)
                 wrong(&v, "C9: a node did not come back", fmt("%u of %u are ready", st.nodes_ready, s->opt.nodes));
         if (st.nodes_by_status[PB__NODE_STATUS__E__Ready] != s->opt.nodes)

@@ -52,6 +52,10 @@ void sim_fail(struct sim *s, const char *what, const char *detail)
 
 void sim_event_free(struct sim_event *ev)
 {
+        if (ev->kind == EV_STORE || ev->kind == EV_ANSWER) {
+                sim_ask_free(ev->data);
+                return;
+        }
         if (ev->kind == EV_TO_AGENT && ev->data) {
                 struct letter *l = ev->data;
                 if (--l->refs)
@@ -86,6 +90,9 @@ static void dispatch_agent(struct sim *s, struct sim_event *ev)
                 sim_machine_crash(s, ev->node);
                 s->machines.at[ev->node].off = true;
                 break;
+        case EV_MONITOR:
+                sim_monitor_looks(s, ev->node);
+                break;
         case EV_RUNTIME:
                 sim_machine_runtime(s, ev->node, ev->value);
                 break;
@@ -96,41 +103,31 @@ static void dispatch_agent(struct sim *s, struct sim_event *ev)
 
 void sim_dispatch(struct sim *s, struct sim_event *ev)
 {
+        struct server *v = &s->servers[ev->server < SIM_SERVERS ? ev->server : 0];
         switch (ev->kind) {
         case EV_NONE:
                 break;
-        case EV_SERVER_TICK:
-                s->tick = 0;
-                sim_server_tick(s);
-                break;
         case EV_SERVER_START:
-                sim_server_start(s);
+                sim_server_start(s, v);
                 break;
         case EV_SERVER_CRASH:
-                if (s->core && ev->value == s->server_life && !s->calm) {
-                        sim_server_crash(s);
-                        sim_at(s, s->now + s->crash_down_ms, (struct sim_event){ .kind = EV_SERVER_START });
+                if ((v->core || s->opt.servers > 1) && ev->life == v->life && !s->calm) {
+                        sim_server_crash(s, v);
+                        sim_at(s, s->now + v->crash_down_ms, (struct sim_event){ .kind = EV_SERVER_START, .server = v->number });
                 }
                 break;
-        case EV_COMMITTED:
-                if (s->core && ev->value == s->server_life)
-                        sim_server_committed(s);
+        case EV_STORE:
+                sim_store_happens(s, ev);
+                break;
+        case EV_RESUME:
+                sim_server_resume(s, v);
+                break;
+        case EV_BLIND:
+                sim_go_blind(s, v);
                 break;
         case EV_STORE_BACK:
                 s->away = false;
                 memory_set_away(s->disk, false);
-                break;
-        case EV_TO_SERVER:
-                if (!sim_server_hold(s, ev))
-                        sim_server_message(s, ev->conn, ev->data, ev->len);
-                break;
-        case EV_SERVER_GONE:
-                if (!sim_server_hold(s, ev))
-                        sim_server_gone(s, ev->conn);
-                break;
-        case EV_REQUEST:
-                if (!sim_server_hold(s, ev))
-                        sim_client_request(s, (uint32_t)ev->value);
                 break;
         case EV_FAULT:
                 sim_fault(s, ev->value);
@@ -144,7 +141,10 @@ void sim_dispatch(struct sim *s, struct sim_event *ev)
                                (struct sim_event){ .kind = EV_CLIENT });
                 break;
         default:
-                dispatch_agent(s, ev);
+                if (ev->kind <= EV_HEARD)
+                        sim_server_happens(s, ev);
+                else
+                        dispatch_agent(s, ev);
         }
 }
 
@@ -169,15 +169,20 @@ static void calm_down(struct sim *s)
 {
         int64_t end = s->now + SETTLE_MS;
         int64_t quiet = s->core_opt.list_ms + 2 * s->core_opt.heartbeat_ms + s->core_opt.launch_grace_ms + 5000;
-        const char *what = "A6: the cluster does not come to rest", *detail = "it commits on and on";
+        const char *what = "A6: the cluster does not come to rest", *detail = "it commits on and on, or nobody leads";
         char found[512]; /* fmt() reuses its memory */
         sim_faults_end(s);
         s->quiet_since = s->now;
+        if (s->restored) { /* what was forgotten may need an operator's word for ever */
+                run_until(s, s->now + 400000);
+                return;
+        }
         while (!sim_failed(s) && s->now < end) {
                 int64_t next = s->quiet_since + quiet;
                 run_until(s, next > s->now ? next : s->now + 20000);
                 /* A question at the very moment at which something is due anyway would set that off. */
-                if (sim_failed(s) || s->now - s->quiet_since < quiet || core_next_ms(s->core) <= sim_server_now(s))
+                struct server *v = sim_leader(s);
+                if (sim_failed(s) || !v || s->now - s->quiet_since < quiet || core_next_ms(v->core) <= sim_server_now(s, v))
                         continue;
                 if (sim_is_settled(s, &what, &detail))
                         return;
@@ -195,11 +200,12 @@ static void finish(struct sim *s)
                 sim_server_check_replay(s);
                 sim_client_check_kept(s);
         }
-        if (!sim_failed(s) && core_check(s->core, &err) < 0)
+        struct server *v = sim_leader(s);
+        if (!sim_failed(s) && v && core_check(v->core, &err) < 0)
                 sim_fail(s, err.msg, err.detail);
         struct str dump = STR_INIT;
-        if (s->core)
-                core_dump(s->core, &dump);
+        if (v)
+                core_dump(v->core, &dump);
         s->result.hash = hash64_mix(s->result.hash, hash64(str_c(&dump), dump.len));
         str_fini(&dump);
         s->result.simulated_ms = s->now - START_MS;
@@ -247,6 +253,12 @@ static void core_options_of(const struct sim_options *o, struct core_options *c)
         c->max_batch_ops = o->batch_ops ? (size_t)o->batch_ops : 512;
         c->index_records = o->index_records;
         c->warrants = (struct warrant_keys){ .has = true, .key = { 's', 'i', 'm' } };
+        if (o->exclusive) { /* short, so that they are what is waited for */
+                c->lease_ms = c->heartbeat_ms * c->silence_beats;
+                c->lease_grace_ms = 3000;
+                c->drift_percent = 10;
+        }
+        c->lead_ms = o->servers > 1 ? LEAD_MS : 0;
         c->evict_per_second = o->evict_per_second ? (int32_t)o->evict_per_second : c->evict_per_second;
 }
 
@@ -265,38 +277,50 @@ static void world_init(struct sim *s)
                 rng_seed(&s->hits[i], hash64_mix(o->seed, i + 100));
         if (!o->intensity) /* some runs are quiet, some are not */
                 o->intensity = sim_chance(s, CHANCE_SERVER, 500000) ? 1 : (uint32_t)sim_between(s, CHANCE_SERVER, 2, 60);
+        o->servers = o->servers ? o->servers : 1;
         o->hostility = o->hostility ? o->hostility : 1;
         o->request_ms = o->request_ms ? o->request_ms : 30000;
         o->cores_max = o->cores_max ? o->cores_max : 16;
         core_options_of(o, &s->core_opt);
         s->end_ms = START_MS + o->hours_ms;
         s->disk = memory_disk_create();
+        if (memory_open(s->disk, &s->store, s->err) < 0)
+                sim_fail(s, "the store does not open", "");
         s->watch = sim_watch_create();
         map_init(&s->started_by, started_key, s);
         array_push(&s->conns);                             /* stream 0 is none */
         array_reserve(&s->machines, 2 * (size_t)o->nodes); /* with twins; so that none ever moves */
         for (uint32_t n = 0; n < o->nodes; n++)
                 sim_machine_init(s, n, n);
+        struct rng r;
+        rng_seed(&r, hash64_mix(o->seed, 4000));
+        for (uint32_t i = 0; i < SIM_SERVERS; i++) {
+                s->servers[i].number = i;
+                s->servers[i].steady = sim_steady_drawn(s, &r);
+                s->servers[i].proved_ms = INT64_MIN / 2;
+        }
+        s->store_clock = sim_steady_drawn(s, &r);
 }
 
 static void world_fini(struct sim *s)
 {
-        if (s->core)
-                sim_server_crash(s);
+        for (uint32_t i = 0; i < SIM_SERVERS; i++) {
+                sim_server_crash(s, &s->servers[i]);
+                array_fini(&s->servers[i].queue);
+                array_fini(&s->servers[i].held);
+                array_fini(&s->servers[i].out);
+                array_fini(&s->servers[i].unproved);
+        }
         for (uint32_t n = 0; n < s->machines.len; n++)
                 sim_machine_fini(s, n);
         for (size_t i = 0; i < s->events.len; i++)
                 sim_event_free(&s->events.at[i]);
-        for (size_t i = 0; i < s->held.len; i++)
-                sim_event_free(&s->held.at[i]);
         for (size_t i = 0; i < ARRAY_LEN(s->last); i++)
                 str_fini(&s->last[i]);
         heap_fini(&s->heap);
         array_fini(&s->events);
         array_fini(&s->free_events);
         array_fini(&s->plan);
-        array_fini(&s->queue);
-        array_fini(&s->held);
         array_fini(&s->conns);
         array_fini(&s->machines);
         array_fini(&s->items);
@@ -307,7 +331,12 @@ static void world_fini(struct sim *s)
         arena_fini(&s->inbox);
         arena_fini(&s->lies);
         arena_fini(&s->reply);
+        store_close(s->store);
         memory_disk_destroy(s->disk);
+        if (s->backup) {
+                store_close(s->backup);
+                memory_disk_destroy(s->backup_disk);
+        }
         sim_watch_destroy(s->watch);
 }
 
@@ -317,7 +346,8 @@ int sim_run(const struct sim_options *opt, struct sim_result *ret, struct err *e
         int64_t began = clock_mono_ns();
         sim_options_draw(&s.opt);
         world_init(&s);
-        sim_server_start(&s);
+        for (uint32_t i = 0; i < s.opt.servers; i++)
+                sim_server_start(&s, &s.servers[i]);
         for (uint32_t n = 0; n < s.opt.nodes; n++)
                 sim_at(&s, s.now + sim_between(&s, CHANCE_RUNTIME, 0, 2000), (struct sim_event){ .kind = EV_AGENT_START, .node = n });
         sim_at(&s, s.now + 1000, (struct sim_event){ .kind = EV_CLIENT });
