@@ -37,6 +37,7 @@
 
 #define DESCRIBE_AT_ONCE 100
 #define ADOPTIONS_MAX 64
+#define ADOPTION_MS (60 * 1000) /* how long an operator's word for units counts, while their agent says nothing */
 #define FOREIGN_MAX 1000
 #define TAKEOVER_MS (60 * 60 * 1000) /* how long an operator's word for a whole node counts */
 #define FOREIGN_MS (5 * 60 * 1000)   /* not heard for this long: it has gone elsewhere */
@@ -422,8 +423,24 @@ static const char *adopt_unit(struct core *c, struct node_ix ix, const struct st
         return NULL;
 }
 
+/* Those whose agents did not answer in time are over: who asked has long gone, and the word with it. */
+static void adoptions_lapse(struct core *c)
+{
+        for (size_t i = c->adoptions.len; i > 0; i--) {
+                struct adoption *a = &c->adoptions.at[i - 1];
+                struct err err;
+                if (c->now_ms < a->until_ms)
+                        continue;
+                err_set(&err, ERR_DEADLINE, .msg = fmt("the agent of node %s did not say in time what its units are", a->node_id),
+                        .hint = "see what holds it up (its log), and try again");
+                answer(c, a, &err, NULL);
+                adoption_end(c, i - 1);
+        }
+}
+
 static struct adoption *adoption_of(struct core *c, const char *node_id)
 {
+        adoptions_lapse(c);
         for (size_t i = 0; i < c->adoptions.len; i++)
                 if (strcmp(c->adoptions.at[i].node_id, node_id) == 0)
                         return &c->adoptions.at[i];
@@ -491,7 +508,7 @@ static bool take_definition(struct core *c, struct node_ix ix, struct adoption *
                 s = &newer;
         if (!s || !s->wanted)
                 return false; /* nobody asked, or it has gone meanwhile */
-        bool take = s->take, word = s->word || (take && adopt_is_said(c, node_at(c, ix)));
+        bool take = s->take, word = (s->word && a) || (take && adopt_is_said(c, node_at(c, ix)));
         bool other = verdict == VERDICT_WARRANTED && (said->token->epoch != s->token_epoch || said->token->seq != s->token_seq);
         const char *id = arena_strdup(&c->step, s->id), *why;
         s->wanted = false;
@@ -657,5 +674,6 @@ void decide_adopt(struct core *c, const Pb__AdoptRequest *req)
                                                         .ticket = c->in->reply,
                                                         .request_id = c->in->request_id ? mem_strdup(c->in->request_id) : NULL,
                                                         .actor = c->in->actor ? mem_strdup(c->in->actor) : NULL,
-                                                        .left = wanted };
+                                                        .left = wanted,
+                                                        .until_ms = c->now_ms + ADOPTION_MS };
 }

@@ -608,6 +608,38 @@ static void a_foreign_agent_of_another_cluster_may_come_again(void **state)
         rig_fini(&r);
 }
 
+/* R: A13: nor does one that is asked for units keep the word by saying nothing. */
+static void an_operators_word_for_units_lapses(void **state)
+{
+        (void)state;
+        for (int again = 0; again < 2; again++) {
+                struct rig r;
+                busy(&r, NULL);
+                uint64_t s = node_with_strangers(&r, cluster_of(&r), 2, 1);
+                rig_mark(&r);
+                assert_null(adopt(&r, "n1", NULL));
+                rig_advance_alive(&r, 59000);
+                if (again) {
+                        assert_int_equal(adopt(&r, "n1", NULL)->err.code, ERR_UNAVAILABLE); /* one is under way */
+                        rig_advance_alive(&r, 2000);
+                        size_t replies = r.replies.len;
+                        assert_null(adopt(&r, "n1", NULL));
+                        assert_int_equal(r.replies.len, replies + 1);
+                        assert_int_equal(r.replies.at[replies].err.code, ERR_DEADLINE); /* the one who asked first */
+                        describe(&r, s, 1, false);
+                        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadAdopted), 2);
+                } else {
+                        rig_advance_alive(&r, 2000);
+                        describe(&r, s, 1, false); /* too late */
+                        assert_int_equal(r.replies.at[r.replies.len - 1].err.code, ERR_DEADLINE);
+                        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadAdopted), 0);
+                        assert_int_equal(rig_node(&r, "n1")->n_strangers, 2);
+                }
+                rig_check_replay(&r);
+                rig_fini(&r);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -627,6 +659,7 @@ int main(void)
                 cmocka_unit_test(a_takeover_that_was_cut_short_is_finished),
                 cmocka_unit_test(an_operators_word_that_is_not_used_lapses),
                 cmocka_unit_test(a_foreign_agent_of_another_cluster_may_come_again),
+                cmocka_unit_test(an_operators_word_for_units_lapses),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -424,6 +424,7 @@ struct admission {
 struct adoption {
         char *node_id, *request_id, *actor;
         uint64_t ticket;
+        int64_t until_ms;
         uint32_t left;
         struct arena memory;
         ARRAY(char *) adopted, refused;
