@@ -39,8 +39,9 @@
 #define ADOPTIONS_MAX 64
 #define ADOPTION_MS (60 * 1000) /* how long an operator's word for units counts, while their agent says nothing */
 #define FOREIGN_MAX 1000
-#define TAKEOVER_MS (60 * 60 * 1000) /* how long an operator's word for a whole node counts */
-#define FOREIGN_MS (5 * 60 * 1000)   /* not heard for this long: it has gone elsewhere */
+#define EPOCH_AHEAD_MS (UINT64_C(10) * 365 * 86400000) /* by so much may another cluster's clock be wrong */
+#define TAKEOVER_MS (60 * 60 * 1000)                   /* how long an operator's word for a whole node counts */
+#define FOREIGN_MS (5 * 60 * 1000)                     /* not heard for this long: it has gone elsewhere */
 
 /* ---- nodes of another cluster -------------------------------------------------------------------------------------------------------------- */
 
@@ -135,6 +136,14 @@ const struct foreign *foreign_get(struct core *c, const char *node_id)
 bool foreign_is_shown(const struct core *c, const struct foreign *f)
 {
         return c->now_ms - f->heard_at < FOREIGN_MS && !node_ok(node_find(c, f->node_id));
+}
+
+/* Epochs grow by one, or to the time in ms (restore.c). Ours follows that of a node that is taken over: one that
+ * names a number out of all proportion would make it the last that can be. */
+static bool epoch_is_made_up(const struct core *c, uint64_t epoch)
+{
+        uint64_t now = c->now_ms > 0 ? (uint64_t)c->now_ms : 0, ours = c->epoch > now ? c->epoch : now;
+        return epoch > ours + EPOCH_AHEAD_MS || ours + EPOCH_AHEAD_MS >= EPOCH_MAX;
 }
 
 /* A node that was taken over from that cluster before, and says once more that it belongs there: its disk is of before, say. */
@@ -638,7 +647,7 @@ void decide_adopt(struct core *c, const Pb__AdoptRequest *req)
                 reply_error(c, &err);
                 return;
         }
-        if (f && (f->epoch >= EPOCH_MAX || c->epoch >= EPOCH_MAX)) {
+        if (f && epoch_is_made_up(c, f->epoch)) {
                 err_set(&err, ERR_CONFLICT, .msg = fmt("node %s names an epoch that no cluster ever had", req->id),
                         .detail = fmt("%llu", (unsigned long long)f->epoch),
                         .hint = "its agent's data are damaged: let it begin anew with another --data");

@@ -640,6 +640,25 @@ static void an_operators_word_for_units_lapses(void **state)
         }
 }
 
+/* R: A13 A9: one node that is taken over must not be the last one that can be. */
+static void an_epoch_that_nobody_can_have_reached_is_not_taken_over(void **state)
+{
+        (void)state;
+        const uint64_t year_ms = UINT64_C(365) * 86400000;
+        for (int how = 0; how < 3; how++) {
+                struct rig r;
+                rig_init(&r, NULL);
+                const uint64_t epochs[] = { (uint64_t)r.now + year_ms, (uint64_t)r.now + 11 * year_ms, (UINT64_C(1) << 62) - 1 };
+                node_with_strangers(&r, "other", 1, epochs[how]);
+                rig_mark(&r);
+                const struct rig_reply *reply = adopt(&r, "n1", NULL);
+                assert_int_equal(reply->err.code, how ? ERR_CONFLICT : ERR_OK);
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeAdopted), !how);
+                rig_check_replay(&r);
+                rig_fini(&r);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -660,6 +679,7 @@ int main(void)
                 cmocka_unit_test(an_operators_word_that_is_not_used_lapses),
                 cmocka_unit_test(a_foreign_agent_of_another_cluster_may_come_again),
                 cmocka_unit_test(an_operators_word_for_units_lapses),
+                cmocka_unit_test(an_epoch_that_nobody_can_have_reached_is_not_taken_over),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
