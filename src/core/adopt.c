@@ -26,12 +26,14 @@
 #include "core/fence.h"
 #include "core/node.h"
 #include "core/orders.h"
+#include "core/policy.h"
 #include "core/read.h"
 #include "core/restore.h"
 #include "core/state.h"
 #include "core/step.h"
 #include "core/tombstone.h"
 #include "core/workload.h"
+#include "model/pb.h"
 #include "model/validate.h"
 #include <string.h>
 
@@ -350,6 +352,24 @@ static const char *why_not_over(struct core *c, struct node_ix ix, const struct 
                                                                                                   : NULL;
 }
 
+/* A definition that only its node vouches for. It would go wherever the unit goes, so it is treated as if somebody
+ * applied it today; as anybody, since whose it is the node says as well. What is on record already goes on as it is. */
+static const char *why_not_allowed(struct core *c, const char *id, Pb__Workload *w)
+{
+        struct unit_ix old = workload_find(c, id);
+        const struct definition *d = unit_ok(old) ? definition_of(c, unit_at(c, old)) : NULL;
+        Pb__Workload view, anybodys = *w;
+        struct err err = { 0 };
+        size_t len;
+        definition_view(w, &view);
+        const void *packed = pb_pack_arena(&c->step, &view.base, &len);
+        if (!c->configured || (d && d->len == len && memcmp(d->data, packed, len) == 0))
+                return NULL;
+        anybodys.tenant = "";
+        w->confine = policy_confines_apply(c, &anybodys);
+        return policy_allows(c, &anybodys, &err) ? NULL : arena_printf(&c->step, "%s; it has no warrant, so %s", err.msg, err.hint);
+}
+
 static const char *why_not(struct core *c, struct node_ix ix, const struct stranger *s, Pb__Workload *w)
 {
         struct err err = { 0 };
@@ -370,6 +390,9 @@ static const char *why_not(struct core *c, struct node_ix ix, const struct stran
                 return arena_printf(&c->step, "%s%s%s", err.path, err.path[0] ? ": " : "", err.msg);
         if (!str_eq(w->id, s->id) || w->type >= TYPES_MAX)
                 return "its definition is another's";
+        const char *refused = s->verdict == VERDICT_WARRANTED ? NULL : why_not_allowed(c, s->id, w);
+        if (refused)
+                return refused;
         struct unit_ix old = workload_find(c, s->id);
         bool in_place = unit_ok(old) && unit_at(c, old)->node.v == ix.v && unit_at(c, old)->holds;
         struct amounts others = node_at(c, ix)->ledger.reserved;

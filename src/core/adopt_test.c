@@ -659,6 +659,87 @@ static void an_epoch_that_nobody_can_have_reached_is_not_taken_over(void **state
         }
 }
 
+static const struct rig_reply *adopt_as(struct rig *r, uint64_t session, Pb__Workload *w, bool warranted)
+{
+        struct err err = { 0 };
+        assert_int_equal(workload_normalise(&r->memory, w, &err), 0);
+        w->revision_id = "as-it-was";
+        w->desired_state = PB__DESIRED_STATE__E__Running;
+        w->token = arena_new(&r->memory, Pb__Token);
+        pb__token__init(w->token);
+        w->token->epoch = 1;
+        w->token->seq = 500;
+        Pb__UnitDefinitions d = PB__UNIT_DEFINITIONS__INIT;
+        Pb__HeldUnit *h = rig_held(r, "n1", w, warranted);
+        d.held = &h;
+        d.n_held = 1;
+        assert_null(adopt(r, "n1", NULL));
+        rig_say(r, INPUT_DEFINITIONS, session, &d, NULL);
+        return &r->replies.at[r->replies.len - 1];
+}
+
+/* R: A13 A14: what a node says of its units is asked for as if somebody applied it: it may move to another node. */
+static void the_policy_is_asked_about_what_has_no_warrant(void **state)
+{
+        (void)state;
+        enum { ROOT, TENANT, PLAIN, HOW };
+        for (int how = 0; how < HOW; how++)
+                for (int warranted = 0; warranted < 2; warranted++) {
+                        struct rig r;
+                        busy(&r, NULL);
+                        rig_config(&r, "tenant_policies: [{tenant: infra, root_processes: true}]\n");
+                        uint64_t s = node_with_strangers(&r, cluster_of(&r), 1, 1);
+                        Pb__Workload *w = rig_workload(&r, "s0", 100, 10);
+                        if (how == ROOT || how == TENANT)
+                                w->spec->user = "root";
+                        if (how == TENANT)
+                                w->tenant = "infra"; /* whose policy that is, the node says as well */
+                        w->confine = false;
+                        Pb__AdoptResponse *a = (Pb__AdoptResponse *)adopt_as(&r, s, w, warranted)->msg;
+                        bool taken = warranted || how == PLAIN;
+                        assert_int_equal(a->n_adopted, taken);
+                        if (!taken)
+                                assert_non_null(strstr(a->refused[0], "the policy of this cluster does not allow root_processes"));
+                        else
+                                assert_int_equal(rig_get(&r, "s0")->confine, !warranted); /* its next start is confined */
+                        rig_check_replay(&r);
+                        rig_fini(&r);
+                }
+}
+
+/* R: A13 A14: what is on record goes on as it is, also when a restore needs an operator's word for it. */
+static void the_policy_is_not_asked_about_what_is_on_record(void **state)
+{
+        (void)state;
+        struct rig r;
+        rig_init(&r, NULL); /* without a policy */
+        rig_hello(&r, "n1", 4000, 4096, 10, NULL);
+        Pb__Workload *w = rig_workload(&r, "s0", 100, 10);
+        w->spec->user = "root";
+        rig_apply(&r, w);
+        rig_runs(&r, "s0");
+        rig_restored(&r);
+        rig_config(&r, "heartbeat: 10s\n");
+        uint64_t s = node_with_strangers(&r, cluster_of(&r), 1, 1); /* launched once more since the backup */
+        Pb__Workload *same = rig_workload(&r, "s0", 100, 10);
+        same->spec->user = "root";
+        struct err err = { 0 };
+        assert_int_equal(workload_normalise(&r.memory, same, &err), 0);
+        same->desired_state = PB__DESIRED_STATE__E__Running;
+        same->token = arena_new(&r.memory, Pb__Token);
+        pb__token__init(same->token);
+        same->token->epoch = 1;
+        same->token->seq = 500;
+        Pb__HeldUnit *h = rig_held(&r, "n1", same, false);
+        rig_describe(&r, "n1", 1, &h); /* it has no warrant */
+        Pb__AdoptResponse *a = (Pb__AdoptResponse *)adopt_as(&r, s, same, false)->msg;
+        assert_int_equal(a->n_adopted, 1);
+        assert_false(rig_get(&r, "s0")->confine);
+        assert_int_equal(rig_get(&r, "s0")->token->seq, 500);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -680,6 +761,8 @@ int main(void)
                 cmocka_unit_test(a_foreign_agent_of_another_cluster_may_come_again),
                 cmocka_unit_test(an_operators_word_for_units_lapses),
                 cmocka_unit_test(an_epoch_that_nobody_can_have_reached_is_not_taken_over),
+                cmocka_unit_test(the_policy_is_asked_about_what_has_no_warrant),
+                cmocka_unit_test(the_policy_is_not_asked_about_what_is_on_record),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

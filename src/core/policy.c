@@ -1,8 +1,10 @@
 /* core/policy.c: what may be applied (docs/configuration.md, "What may be asked for").
  *
- * The policy is asked when something is applied, and only then: what is on record goes on as it is, as the user that it had, through
- * restarts, moves and retries. Applying the same definition once more changes nothing and asks nothing. The policy is the configuration's,
- * and live like all of it; a core that was given none (tests, the simulator) allows everything.
+ * The policy is asked when something is applied, or adopted by an operator's word alone, and only
+ * then: what is on record goes on as it is, as the user that it had, through restarts, moves and
+ * retries. Applying the same definition once more changes nothing and asks nothing. The policy is the
+ * configuration's, and live like all of it; a core that was given none (tests, the simulator) allows
+ * everything.
  */
 #include "core/policy.h"
 #include "core/state.h"
@@ -15,10 +17,9 @@
 #define JUDGED_AT_ONCE 256
 #define LOOKED_AT_ONCE 65536
 
-bool policy_allows_apply(struct core *c, const Pb__Workload *asked)
+bool policy_allows(struct core *c, const Pb__Workload *asked, struct err *err)
 {
         struct powers powers;
-        struct err err;
         if (!c->configured)
                 return true;
         powers_of(&c->step, asked, &powers);
@@ -30,18 +31,26 @@ bool policy_allows_apply(struct core *c, const Pb__Workload *asked)
         const char *key = own ? arena_printf(&c->step, "tenant_policies (tenant %s): %s", policy->tenant, power_name(no->power))
                               : arena_printf(&c->step, "policy.%s", power_name(no->power));
         if (no->variable)
-                err_set(&err, ERR_DENIED,
+                err_set(err, ERR_DENIED,
                         .msg = fmt("the policy cannot judge %s: what an agent would put in for a variable is not known", no->what),
                         .detail = fmt("workload %s has it in %s", asked->id, no->where),
                         .hint = fmt("write the value out, or have %s changed in the server's configuration", key), .path = no->where);
         else
                 err_set(
-                    &err, ERR_DENIED,
+                    err, ERR_DENIED,
                     .msg = fmt("the policy of this cluster does not allow %s%s%s", power_name(no->power), no->what[0] ? " " : "", no->what),
                     .detail = fmt("workload %s asks for it (%s)", asked->id, no->where),
                     .hint = fmt("leave it out, or have %s changed in the server's configuration", key), .path = no->where);
-        reply_error(c, &err);
         return false;
+}
+
+bool policy_allows_apply(struct core *c, const Pb__Workload *asked)
+{
+        struct err err;
+        bool allowed = policy_allows(c, asked, &err);
+        if (!allowed)
+                reply_error(c, &err);
+        return allowed;
 }
 
 bool policy_confines_apply(const struct core *c, const Pb__Workload *asked)

@@ -4,8 +4,9 @@
 
 #include "core/state.h"
 
-#define ASKS_POWERS 1                                                /* it may ask for something that a policy allows or refuses */
-#define ASKS_AGENTS_USER 2                                           /* a process that runs as its agent does */
+#define ASKS_POWERS 1      /* it may ask for something that a policy allows or refuses */
+#define ASKS_AGENTS_USER 2 /* a process that runs as its agent does */
+bool policy_allows(struct core *c, const Pb__Workload *asked, struct err *err);
 bool policy_allows_apply(struct core *c, const Pb__Workload *asked); /* false: refused, and replied so */
 bool policy_confines_apply(const struct core *c, const Pb__Workload *asked);
 uint8_t policy_asks(const Pb__Workload *w);
