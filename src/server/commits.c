@@ -291,7 +291,7 @@ static void take_jobs(struct commits *c)
 static bool settle(struct commits *c)
 {
         struct err err = { 0 };
-        int r = 0;
+        int r = c->n ? key_save(c->s, &err) : 0;
         while (r == 0 && store_in_flight(c->store) < c->n)
                 r = store_submit(c->store, &c->under_way[(c->first + store_in_flight(c->store)) % STORE_IN_FLIGHT_MAX]->commit, &err);
         if (r < 0 && store_in_flight(c->store) > 0) {

@@ -2,10 +2,13 @@
 #include "server/key.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "model/cluster_key.h"
 #include "server/shared.h"
+#include "store/store.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static void note(struct server *s, const char *own, const char *trouble)
 {
@@ -41,15 +44,55 @@ static int load(struct server *s, const char *fingerprint, struct cluster_key *r
         return -ERR_CONFLICT;
 }
 
+static int save(struct server *s, const struct cluster_key *k, struct err *err)
+{
+        int r = cluster_key_save(s->opt.data_dir, k, err);
+        if (r == 0)
+                log_info("made the cluster's key; keep a copy beside the backups, and give it to the other servers of this cluster",
+                         LOG_S("file", fmt("%s/" CLUSTER_KEY_FILE, s->opt.data_dir)), LOG_S("fingerprint", k->fingerprint));
+        return r;
+}
+
+/* A disk without room is no reason not to serve, where nobody else can: everything can be looked at, and what is decided waits. */
+static bool can_wait(struct server *s)
+{
+        return !store_is_shared(s->store) && access(s->opt.data_dir, W_OK) == 0;
+}
+
 static int make(struct server *s, struct cluster_key *ret, struct err *err)
 {
         int r = cluster_key_make(NULL, NULL, ret, err);
         if (r == 0)
-                r = cluster_key_save(s->opt.data_dir, ret, err);
-        if (r == 0)
-                log_info("made the cluster's key; keep a copy beside the backups, and give it to the other servers of this cluster",
-                         LOG_S("file", fmt("%s/" CLUSTER_KEY_FILE, s->opt.data_dir)), LOG_S("fingerprint", ret->fingerprint));
+                r = save(s, ret, err);
+        if (r == -ERR_IO && can_wait(s)) {
+                log_error("the cluster's key cannot be written; nothing is changed until it is", LOG_E(err));
+                s->unsaved_key = mem_dup(ret, sizeof(*ret));
+                r = 0;
+        }
         return r;
+}
+
+int key_save(struct server *s, struct err *err)
+{
+        struct cluster_key there;
+        if (!s->unsaved_key)
+                return 0;
+        int r = cluster_key_load(s->opt.data_dir, &there, &(struct err){ 0 });
+        if (r != -ERR_NOT_FOUND) {
+                cluster_key_wipe(&there);
+                return err_set(err, ERR_INVALID, .msg = fmt("somebody else has made %s/" CLUSTER_KEY_FILE, s->opt.data_dir),
+                               .hint = "start the server again: it takes that one");
+        }
+        if ((r = save(s, s->unsaved_key, err)) == 0)
+                key_forget_unsaved(s);
+        return r;
+}
+
+void key_forget_unsaved(struct server *s)
+{
+        if (s->unsaved_key)
+                cluster_key_wipe(s->unsaved_key);
+        mem_free(TAKE_PTR(s->unsaved_key));
 }
 
 int key_take(struct server *s, const char *fingerprint, struct err *err)

@@ -16,6 +16,10 @@ struct server;
 /* Before the core decides: takes the key of the cluster with this fingerprint into opt.core. "": the cluster has none yet, and one is
  * made if there is no file. The thread that is about to start the core, while no other reads opt.core. */
 int key_take(struct server *s, const char *fingerprint, struct err *err);
+/* The store thread, before it commits: a key that was made when there was no room for its file is written now. Negative: there is
+ * none yet, and nothing may be committed: the next start would not have the key that the records name. */
+int key_save(struct server *s, struct err *err);
+void key_forget_unsaved(struct server *s);
 /* The store thread of a server that follows: is there a key to lead with, as far as is known? What is wrong is in the log, once,
  * and in key_trouble(). */
 bool key_lets_lead(struct server *s);

@@ -44,6 +44,7 @@
         1 /* of them one is in the store's queue: otherwise the store stands still after a commit until the ring has ended its turn */
 #define TURN_READS 128 /* reads, before the others of a turn */
 #define READ_AHEAD_MAX 1024
+#define TOKEN_AGAIN_MS 1000
 #define STATS_EVERY_MS 20 /* or less often, so that they never take more than a part in STATS_SHARE of the time: they look at every node */
 #define STATS_SHARE 400
 #define STATS_MAX_MS 1000
@@ -80,6 +81,7 @@ struct ring {
         int64_t stats_every_ms;
         bool stats_old;
         uint64_t tokens_version; /* published */
+        int64_t token_at_ms;     /* monotonic: when the first token is tried again; 0: it is there */
 };
 
 /* (R4): what time it is for the core. */
@@ -196,10 +198,14 @@ static void make_first_token(struct ring *r)
 {
         char hash[65];
         struct err err = { 0 };
+        bool again = r->token_at_ms != 0;
+        r->token_at_ms = 0;
         if (!r->s->opt.auth || core_has_admin(r->core, now_ms(r)))
                 return;
         if (access_first_token(r->s, hash, &err) < 0) {
-                log_error("no admin's token could be made", LOG_E(&err));
+                if (!again)
+                        log_error("no admin's token could be made; it is tried again", LOG_E(&err));
+                r->token_at_ms = r->s->opt.data_dir ? mono_ms() + TOKEN_AGAIN_MS : 0;
                 return;
         }
         for (int i = 1; i < 10 && !core_has_admin(r->core, now_ms(r)); i++) { /* the name may be taken by another role */
@@ -647,6 +653,8 @@ static void turn(struct ring *r)
                 step_reads(r);
         if (may_step(r)) {
                 n = step_inputs(r);
+                if (r->token_at_ms && mono_ms() >= r->token_at_ms)
+                        make_first_token(r);
                 if (core_next_ms(r->core) <= now_ms(r))
                         tick(r);
         }

@@ -12,6 +12,7 @@
 #include "model/config.h"
 #include "model/pb.h"
 #include "server/access.h"
+#include "server/key.h"
 #include "server/plans.h"
 #include "server/reader.h"
 #include "server/shared.h"
@@ -547,6 +548,7 @@ void server_free(struct server *s)
         gate_fini(&s->ring_gate);
         gate_fini(&s->store_gate);
         access_table_free(atomic_exchange(&s->tokens, NULL));
+        key_forget_unsaved(s);
         pthread_cond_destroy(&s->changed);
         pthread_mutex_destroy(&s->lock);
         if (s->io_wake_fd >= 0)

@@ -163,6 +163,8 @@ struct server {
         _Atomic bool reload_wanted;  /* the ring could not fold what it was told */
         _Atomic uint64_t store_head; /* as far as heard: what a follower has not folded yet is its lag */
 
+        struct cluster_key *unsaved_key; /* the store thread's; NULL: it is in its file. See key_save() */
+
         _Atomic(struct access_table *) tokens; /* published by the core's owner, taken by io (access.h) */
 
         pthread_mutex_t lock; /* of what follows */
