@@ -9,13 +9,15 @@
 #define EXIT_NO_MEMORY 6 /* as ERR_NOMEM: try again */
 
 /* Without the heap, and past exit handlers: they may want memory as well. */
-_noreturn_ static void give_up(size_t size)
+void mem_give_up(const char *who, size_t size)
 {
-        char text[192];
+        char text[256], need[64];
+
+        snprintf(need, sizeof(need), size ? "%zu bytes more are needed" : "more is needed", size);
         int n = snprintf(text, sizeof(text),
-                         "berth: out of memory: %zu bytes more are needed. Give it more (the machine, or the limit of its service) "
-                         "and start it again; nothing that was answered is lost\n",
-                         size);
+                         "berth: out of memory: %s%s%s. Give it more (the machine, or the limit of its service) and "
+                         "start it again; nothing that was answered is lost\n",
+                         need, who ? " by " : "", who ? who : "");
 
         if (n > 0) {
                 size_t len = (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1;
@@ -29,7 +31,7 @@ void *mem_must(size_t size)
         void *p = size <= PTRDIFF_MAX ? calloc(1, size ? size : 1) : NULL;
 
         if (!p)
-                give_up(size);
+                mem_give_up(NULL, size);
         return p;
 }
 
@@ -38,7 +40,7 @@ void *mem_must_resize(void *p, size_t size)
         void *q = size <= PTRDIFF_MAX ? realloc(p, size ? size : 1) : NULL;
 
         if (!q)
-                give_up(size);
+                mem_give_up(NULL, size);
         return q;
 }
 

@@ -15,6 +15,8 @@ void *mem_bytes(size_t size);                /* not zeroed */
 char *mem_strdup(const char *s);             /* NULL gives NULL */
 char *mem_strndup(const char *s, size_t n);
 void *mem_dup(const void *p, size_t n);
+/* For a library that found none and says so; who: which one, or NULL; size: 0 if it does not say. */
+_noreturn_ void mem_give_up(const char *who, size_t size);
 void mem_free(void *p); /* takes what any of the above gave; NULL is fine */
 
 /* for _cleanup_(mem_freep) */

@@ -27,6 +27,8 @@ int sqlite_err(sqlite3 *db, int rc, const char *doing, struct err *err)
         int errnum = db ? sqlite3_system_errno(db) : 0;
         const char *detail = fmt("%s: %s (SQLite %d%s%s)", doing, db ? sqlite3_errmsg(db) : sqlite3_errstr(rc), rc, errnum ? ", " : "",
                                  errnum ? strerror(errnum) : "");
+        if ((rc & 0xff) == SQLITE_NOMEM || rc == SQLITE_IOERR_NOMEM)
+                mem_give_up("the store", 0);
         switch (rc & 0xff) {
         case SQLITE_FULL:
                 return err_set(err, ERR_UNAVAILABLE, .msg = "the disk of the store is full", .detail = detail,
@@ -35,8 +37,6 @@ int sqlite_err(sqlite3 *db, int rc, const char *doing, struct err *err)
         case SQLITE_LOCKED:
                 return err_set(err, ERR_UNAVAILABLE, .msg = "another program holds the store's database", .detail = detail,
                                .hint = "close it (a sqlite3 shell, a backup); writing goes on by itself", .retry_after_ms = 1000);
-        case SQLITE_NOMEM:
-                return err_set(err, ERR_UNAVAILABLE, .msg = "no memory for the store", .detail = detail, .retry_after_ms = 1000);
         case SQLITE_IOERR:
         case SQLITE_CANTOPEN:
         case SQLITE_READONLY:
