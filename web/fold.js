@@ -127,7 +127,7 @@ function sentence(e) {
     case 'WorkloadApplied': return e.action === 'Created' ? 'created' : `changed to ${e.workload?.revision_id || 'a new revision'}`;
     case 'WorkloadRelabelled': return 'labels, priority or constraints changed; what runs goes on';
     case 'NodeTainted': return 'taints changed';
-    case 'WorkloadScheduled': return `placed on ${e.node_id}, one of ${e.placement?.candidates || 1} that could take it`;
+    case 'WorkloadScheduled': return `placed on ${e.node_id}${e.placement?.candidates ? `, one of ${e.placement.candidates} that could take it` : ''}`;
     case 'WorkloadDesired': return `${e.desired_state} is wanted`;
     case 'WorkloadDeleting': return 'deletion was asked for';
     case 'WorkloadDeleted': return e.tombstone ? 'gone from the records; its node will be told' : 'gone';

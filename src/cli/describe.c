@@ -118,7 +118,8 @@ static void describe_workload(struct str *out, const struct cli *cli, const Pb__
                         fact(out, "Chosen from", "none: it ran there already, and was adopted");
                 else
                         fact(out, "Chosen from",
-                             fmt("%d node%s at %" PRId64 ".%" PRId64 "%% utilisation", p->candidates, p->candidates == 1 ? "" : "s",
+                             fmt("%s at %" PRId64 ".%" PRId64 "%% utilisation",
+                                 p->candidates ? fmt("%d node%s", p->candidates, p->candidates == 1 ? "" : "s") : "all that could take it",
                                  p->score / 10000, p->score / 1000 % 10));
                 fact(out, "Before", p->previous_node);
         }

@@ -87,10 +87,12 @@ static void print(const struct cli *cli, const Pb__Explanation *e, bool wide)
                         fact(&out, "Adopted on",
                              fmt("%s %s ago; it ran there already", p->node_id, age_words(age, sizeof(age), now_ms, p->placed_at)));
                 else
-                        fact(&out, "Placed on",
-                             fmt("%s %s ago, chosen from %d node%s at %" PRId64 ".%" PRId64 "%% utilisation", p->node_id,
-                                 age_words(age, sizeof(age), now_ms, p->placed_at), p->candidates, p->candidates == 1 ? "" : "s",
-                                 p->score / 10000, p->score / 1000 % 10));
+                        fact(
+                            &out, "Placed on",
+                            fmt("%s %s ago, %s at %" PRId64 ".%" PRId64 "%% utilisation", p->node_id,
+                                age_words(age, sizeof(age), now_ms, p->placed_at),
+                                p->candidates ? fmt("chosen from %d node%s", p->candidates, p->candidates == 1 ? "" : "s") : "the best one",
+                                p->score / 10000, p->score / 1000 % 10));
                 fact(&out, "Because",
                      p->reason && p->reason != PB__REASON__E__placed && p->reason != PB__REASON__E__adopted ? reason_name(p->reason)
                                                                                                             : NULL);

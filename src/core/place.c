@@ -2,9 +2,9 @@
  *
  * Best is the least utilised (spread), or the most utilised (binpack); preferences that a node does not meet count as if it were so much worse (constraints.h).
  *
- * Plain workloads: up to COUNT_MAX_NODES a scan runs over arrays of plain numbers without a branch, so that the compiler turns it into vector code; it also counts the candidates.
- * Beyond that the tree of place_tree.h finds the same node in about a microsecond, and the candidates are not counted. A node that can take nothing has no type bits; utilisation and
- * the node's rank by id are one number, so equals need no second look. A tainted node has its type bits in another lane, where only those look who may tolerate it.
+ * Plain workloads: the tree of place_tree.h finds the node in about a microsecond, however many there are. A node that can take nothing has no type bits; utilisation and the node's
+ * rank by id are one number, so equals need no second look. A tainted node has its type bits in another lane, where only those look who may tolerate it. How many could have
+ * taken it is counted up to COUNT_MAX_NODES: beyond that it costs more than the choice.
  *
  * The others (constraints, an old copy of this very workload, a selector beyond the 64 label bits) go through the tree as well, and each node that is left
  * is looked at with feasible(). Where required affinity leaves few nodes, only these are looked at.
@@ -18,8 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNT_MAX_NODES 1024
-#define COUNT_MAX_ONE_BY_ONE 64 /* where each is looked at */
+#define COUNT_MAX_NODES 64
 #define FEW_NODES_MAX 256
 
 /* Lanes of the types column. */
@@ -102,40 +101,6 @@ void ranks_refresh(struct core *c)
         c->ranks_stale = false;
 }
 
-struct scan {
-        int64_t best;
-        uint64_t candidates;
-};
-
-/* The resolver of a cloned function runs before ThreadSanitizer is ready, which crashes. */
-#if defined(__SANITIZE_THREAD__)
-#define SCAN_FAST
-#elif defined(__clang__) /* does not know optimize() */
-#define SCAN_FAST __attribute__((target_clones("avx2", "default")))
-#else
-#define SCAN_FAST __attribute__((optimize("O3"), target_clones("avx2", "default")))
-#endif
-
-SCAN_FAST static struct scan scan(const struct columns *k, uint32_t n, struct amounts need, uint64_t type, uint64_t labels)
-{
-        const int64_t *restrict key = k->key, *restrict cpu = k->cpu, *restrict mem = k->mem, *restrict disk = k->disk;
-        const uint64_t *restrict have_labels = k->labels, *restrict types = k->types;
-        int64_t best = INT64_MAX;
-        int64_t candidates = 0;
-        for (uint32_t i = 0; i < n; i++) {
-                int64_t no = 0; /* all ones if the node cannot take it */
-                no |= -(int64_t)(cpu[i] < need.cpu_milli);
-                no |= -(int64_t)(mem[i] < need.mem_bytes);
-                no |= -(int64_t)(disk[i] < need.disk_bytes);
-                no |= -(int64_t)((types[i] & type) == 0);
-                no |= -(int64_t)((have_labels[i] & labels) != labels);
-                int64_t value = (key[i] & ~no) | (INT64_MAX & no);
-                best = value < best ? value : best;
-                candidates += 1 + no;
-        }
-        return (struct scan){ best, (uint64_t)candidates };
-}
-
 Pb__Strategy__E strategy_of(const struct core *c, const struct class *k)
 {
         return k->strategy ? (Pb__Strategy__E)k->strategy : (Pb__Strategy__E)c->opt.strategy;
@@ -190,11 +155,11 @@ static struct place_result place_with_care(struct core *c, const struct definiti
         const struct class *k = &c->classes.at[d->class];
         struct choice x = { c, d, workload_id, exclude, { .node = NODE_NONE } };
         uint32_t few[FEW_NODES_MAX];
-        uint32_t n_few = c->n_nodes > COUNT_MAX_ONE_BY_ONE ? constraints_few(c, d, few, FEW_NODES_MAX) : UINT32_MAX;
+        uint32_t n_few = c->n_nodes > COUNT_MAX_NODES ? constraints_few(c, d, few, FEW_NODES_MAX) : UINT32_MAX;
         if (n_few != UINT32_MAX)
                 for (uint32_t i = 0; i < n_few; i++)
                         consider(&x, (struct node_ix){ few[i] });
-        else if (c->nodes.len <= COUNT_MAX_ONE_BY_ONE) {
+        else if (c->nodes.len <= COUNT_MAX_NODES) {
                 for (uint32_t i = 0; i < c->nodes.len; i++)
                         if (c->nodes.at[i].id)
                                 consider(&x, (struct node_ix){ i });
@@ -211,7 +176,7 @@ static struct place_result place_with_care(struct core *c, const struct definiti
                 need.n_masks = constraints_masks(c, d, need.masks, ARRAY_LEN(need.masks));
                 place_tree_search(&c->tree, &need, packed, look, &x);
         }
-        if (!node_ok(x.best.node) || c->nodes.len > COUNT_MAX_ONE_BY_ONE)
+        if (!node_ok(x.best.node) || c->nodes.len > COUNT_MAX_NODES)
                 x.best.candidates = 0;
         x.best.utilisation = node_ok(x.best.node) ? ledger_utilisation(&node_get(c, x.best.node)->ledger) : 0;
         return x.best;
@@ -234,19 +199,19 @@ struct place_result place(struct core *c, const struct definition *d, const char
         struct place_need need = { .amounts = k->need, .type = k->type_bit, .labels = k->selector_bits };
         if (MUTANT(ledger_without_disk))
                 need.amounts.disk_bytes = 0;
-        struct scan s = c->nodes.len <= COUNT_MAX_NODES ? scan(rows, (uint32_t)c->nodes.len, need.amounts, k->type_bit, k->selector_bits)
-                                                        : (struct scan){ .best = place_tree_find(&c->tree, &need) };
+        int64_t best = place_tree_find(&c->tree, &need);
+        uint32_t candidates = c->nodes.len <= COUNT_MAX_NODES ? place_tree_count(&c->tree, &need) : 0;
         if (types_excluded) {
                 rows->types[exclude.v] = types_excluded;
                 place_tree_update(&c->tree, exclude.v);
         }
-        if (s.best == INT64_MAX) /* a node that should rather not be used costs more than any other */
+        if (best == INT64_MAX) /* a node that should rather not be used costs more than any other */
                 return c->counts.soft_tainted ? place_with_care(c, d, NULL, exclude) : (struct place_result){ .node = NODE_NONE };
-        struct node_ix n = c->by_rank.at[(uint32_t)s.best];
+        struct node_ix n = c->by_rank.at[(uint32_t)best];
         /* The minimum of a superset, if it passes, is the minimum. */
         if (feasible(c, n, d, NULL))
                 return place_with_care(c, d, NULL, exclude);
         return (struct place_result){
-                .node = n, .candidates = (uint32_t)s.candidates, .utilisation = (uint32_t)(s.best >> 32), .cost = (uint64_t)(s.best >> 32)
+                .node = n, .candidates = candidates, .utilisation = (uint32_t)(best >> 32), .cost = (uint64_t)(best >> 32)
         };
 }

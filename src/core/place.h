@@ -6,7 +6,7 @@
 
 struct place_result {
         struct node_ix node;
-        uint32_t candidates; /* 0: not counted */
+        uint32_t candidates; /* 0: not counted, since there are many nodes */
         uint32_t utilisation;
         uint64_t cost; /* utilisation (for binpack, what is missing to full), plus preferences that are not met */
 };

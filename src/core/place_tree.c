@@ -201,6 +201,15 @@ int64_t place_tree_find(const struct place_tree *t, const struct place_need *nee
         return best;
 }
 
+uint32_t place_tree_count(const struct place_tree *t, const struct place_need *need)
+{
+        const struct columns *rows = &t->level[0];
+        uint32_t n = 0;
+        for (uint32_t first = 0; first < rows->len; first += TREE_FANOUT)
+                n += (uint32_t)__builtin_popcount(admissible(rows, first, need, INT64_MAX));
+        return n;
+}
+
 /* ---- with constraints ---------------------------------------------------------------------------------------------------------------------- */
 
 struct search {

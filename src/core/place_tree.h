@@ -48,6 +48,9 @@ void place_tree_update(struct place_tree *t, uint32_t at);
 /* The smallest key among the rows that fit; INT64_MAX: none does. */
 int64_t place_tree_find(const struct place_tree *t, const struct place_need *need);
 
+/* How many rows fit; looks at each. */
+uint32_t place_tree_count(const struct place_tree *t, const struct place_need *need);
+
 /* From now on `pack` is kept as well. */
 void place_tree_mirror(struct place_tree *t);
 static inline int64_t mirrored_key(int64_t key)
