@@ -40,21 +40,6 @@ static int select_names(struct cli *cli, const struct delete_options *o, struct 
         return 0;
 }
 
-static int forget_nodes(struct cli *cli, const struct text_list *names, struct err *err)
-{
-        for (size_t i = 0; i < names->n; i++) {
-                Pb__NodeRef ref = PB__NODE_REF__INIT;
-                Pb__Node *n = node_named(cli, &cli->arena, names->at[i], err);
-                if (!n)
-                        return -(int)err->code;
-                ref.id = n->id;
-                if (!client_call(cli, &cli->arena, "ForgetNode", &ref, &pb__node__descriptor, err))
-                        return -(int)err->code;
-                cli_out(cli, "node/%s deleted\n", n->id);
-        }
-        return 0;
-}
-
 /* Names to ids, as the user may have shortened them. Missing ones are left out if that is allowed. */
 static int resolve(struct cli *cli, const struct delete_options *o, const struct text_list *names, struct text_list *ret_ids,
                    struct err *err)
@@ -133,7 +118,7 @@ static int delete_run(struct cli *cli, const void *values, const struct args *ar
         if (r < 0)
                 return r;
         if (str_eq(kind, "node"))
-                return forget_nodes(cli, &names, err);
+                return node_calls(cli, &names, "ForgetNode", " deleted", err);
         if (str_eq(kind, "event"))
                 return usage_error(cli, err, "events cannot be deleted; the server keeps as many as it was told to");
         struct text_list ids = { 0 };

@@ -15,34 +15,24 @@ static const struct opt rows[] = {
         OPT(struct evict_options, OPT_TEXT, zone, .name = "zone", .arg = "ZONE", .help = "of the silent nodes with this zone label"),
 };
 
-static int evict_one(struct cli *cli, const char *id, struct err *err)
-{
-        Pb__NodeRef ref = PB__NODE_REF__INIT;
-        ref.id = (char *)id;
-        Pb__Node *n = client_call(cli, &cli->arena, "EvictNode", &ref, &pb__node__descriptor, err);
-        if (!n)
-                return -(int)err->code;
-        cli_out(cli, "node/%s: its units move now\n", n->id);
-        return 0;
-}
-
 static int evict_zone(struct cli *cli, const char *zone, struct err *err)
 {
         Pb__ListNodesRequest q = PB__LIST_NODES_REQUEST__INIT;
         struct listing list = { 0 };
-        size_t n = 0;
+        struct text_list silent = { 0 };
         q.selector = arena_printf(&cli->arena, "zone=%s", zone);
         int r = list_nodes_all(cli, &cli->arena, &q, 0, &list, err);
-        for (size_t i = 0; r >= 0 && i < list.n; i++) {
+        if (r < 0)
+                return r;
+        silent.at = arena_new_n(&cli->arena, const char *, list.n + 1);
+        for (size_t i = 0; i < list.n; i++) {
                 const Pb__Node *node = (const Pb__Node *)list.items[i];
-                if (node->status == PB__NODE_STATUS__E__NotReady || (node->status == PB__NODE_STATUS__E__Disabled && !node->connected)) {
-                        r = evict_one(cli, node->id, err);
-                        n++;
-                }
+                if (node->status == PB__NODE_STATUS__E__NotReady || (node->status == PB__NODE_STATUS__E__Disabled && !node->connected))
+                        silent.at[silent.n++] = node->id;
         }
-        if (r >= 0 && !n)
+        if (!silent.n)
                 return err_set(err, ERR_NOT_FOUND, .msg = fmt("no node of zone %s is silent", zone), .hint = "berth get nodes -o wide");
-        return r < 0 ? r : 0;
+        return node_calls(cli, &silent, "EvictNode", ": its units move now", err);
 }
 
 static int evict_all(struct cli *cli, struct err *err)
@@ -70,11 +60,7 @@ static int evict_run(struct cli *cli, const void *values, const struct args *arg
                 return usage_error(cli, err, "either nodes, or a zone");
         if (r == 0 && !names.n)
                 return o->zone ? evict_zone(cli, o->zone, err) : evict_all(cli, err);
-        for (size_t i = 0; r == 0 && i < names.n; i++) {
-                const Pb__Node *n = node_named(cli, &cli->arena, names.at[i], err);
-                r = n ? evict_one(cli, n->id, err) : -(int)err->code;
-        }
-        return r;
+        return r == 0 ? node_calls(cli, &names, "EvictNode", ": its units move now", err) : r;
 }
 
 const struct verb verb_evict = {

@@ -27,17 +27,8 @@ static int expel_run(struct cli *cli, const void *values _unused_, const struct 
 {
         struct text_list names;
         int r = names_of_kind(cli, &cli->arena, "node", args, &names, err);
-        for (size_t i = 0; r == 0 && i < names.n; i++) {
-                Pb__NodeRef ref = PB__NODE_REF__INIT;
-                Pb__Node *n = node_named(cli, &cli->arena, names.at[i], err);
-                if (!n)
-                        return -(int)err->code;
-                ref.id = n->id;
-                n = client_call(cli, &cli->arena, "ExpelNode", &ref, &pb__node__descriptor, err);
-                if (!n)
-                        return -(int)err->code;
-                cli_out(cli, "node/%s expelled\n", n->id);
-        }
+        if (r == 0)
+                r = node_calls(cli, &names, "ExpelNode", " expelled", err);
         if (r == 0)
                 warn_of_shared_tokens(cli);
         return r;

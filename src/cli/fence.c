@@ -12,11 +12,10 @@ static const struct opt rows[] = {
             .help = "required: nothing of it runs any more, for certain (the machine is off, or was looked at)"),
 };
 
-static int be_sure(struct cli *cli, const struct fence_options *o, const char *what, struct err *err)
+static int be_sure(const struct fence_options *o, const char *what, struct err *err)
 {
         if (o->sure)
                 return 0;
-        (void)cli;
         return err_set(err, ERR_INVALID, .msg = fmt("this starts a second copy if %s", what),
                        .hint = "look at the machine, or switch it off; then say --i-know-it-is-dead");
 }
@@ -26,19 +25,8 @@ static int fence_run(struct cli *cli, const void *values, const struct args *arg
         struct text_list names;
         int r = names_of_kind(cli, &cli->arena, "node", args, &names, err);
         if (r == 0)
-                r = be_sure(cli, values, "the node is only cut off and not dead", err);
-        for (size_t i = 0; r == 0 && i < names.n; i++) {
-                Pb__NodeRef ref = PB__NODE_REF__INIT;
-                Pb__Node *n = node_named(cli, &cli->arena, names.at[i], err);
-                if (!n)
-                        return -(int)err->code;
-                ref.id = n->id;
-                n = client_call(cli, &cli->arena, "FenceNode", &ref, &pb__node__descriptor, err);
-                if (!n)
-                        return -(int)err->code;
-                cli_out(cli, "node/%s fenced\n", n->id);
-        }
-        return r;
+                r = be_sure(values, "the node is only cut off and not dead", err);
+        return r == 0 ? node_calls(cli, &names, "FenceNode", " fenced", err) : r;
 }
 
 static int release_run(struct cli *cli, const void *values, const struct args *args, struct err *err)
@@ -46,7 +34,7 @@ static int release_run(struct cli *cli, const void *values, const struct args *a
         struct text_list names;
         int r = names_of_kind(cli, &cli->arena, "workload", args, &names, err);
         if (r == 0)
-                r = be_sure(cli, values, "an earlier one still runs", err);
+                r = be_sure(values, "an earlier one still runs", err);
         for (size_t i = 0; r == 0 && i < names.n; i++) {
                 Pb__WorkloadRef ref = PB__WORKLOAD_REF__INIT;
                 Pb__Workload *w = workload_named(cli, &cli->arena, names.at[i], err);

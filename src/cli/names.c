@@ -1,5 +1,6 @@
 /* cli/names.c: see names.h. */
 #include "cli/names.h"
+#include "cli/listing.h"
 #include <string.h>
 
 #define SUGGEST_FROM 5000 /* names that are looked at for a suggestion */
@@ -104,66 +105,38 @@ Pb__Node *node_by_id(struct cli *cli, struct arena *arena, const char *id, struc
         return client_call(cli, arena, "GetNode", &ref, &pb__node__descriptor, err);
 }
 
-struct found {
-        const char **ids;
-        void **items;
-        size_t n;
-        bool more;
-};
-
-static int list_workloads(struct cli *cli, struct arena *arena, const char *prefix, int32_t limit, struct found *ret, struct err *err)
+/* Those that begin with prefix, and their ids, which end with NULL. */
+static int list(struct cli *cli, struct arena *arena, bool nodes, const char *prefix, int64_t limit, struct listing *ret,
+                const char ***ret_ids, struct err *err)
 {
-        Pb__ListWorkloadsRequest q = PB__LIST_WORKLOADS_REQUEST__INIT;
-        q.prefix = (char *)prefix;
-        q.limit = limit;
-        Pb__ListWorkloadsResponse *list = client_call(cli, arena, "ListWorkloads", &q, &pb__list_workloads_response__descriptor, err);
-        if (!list)
-                return -1;
-        *ret = (struct found){ .ids = arena_new_n(arena, const char *, list->n_items + 1),
-                               .items = (void **)list->items,
-                               .n = list->n_items,
-                               .more = !str_empty(list->next_cursor) };
-        for (size_t i = 0; i < list->n_items; i++)
-                ret->ids[i] = list->items[i]->id;
+        Pb__ListNodesRequest n = PB__LIST_NODES_REQUEST__INIT;
+        Pb__ListWorkloadsRequest w = PB__LIST_WORKLOADS_REQUEST__INIT;
+        n.prefix = w.prefix = (char *)prefix;
+        int r = nodes ? list_nodes_all(cli, arena, &n, limit, ret, err) : list_workloads_all(cli, arena, &w, limit, ret, err);
+        if (r < 0)
+                return r;
+        *ret_ids = arena_new_n(arena, const char *, ret->n + 1);
+        for (size_t i = 0; i < ret->n; i++)
+                (*ret_ids)[i] = nodes ? ((const Pb__Node *)ret->items[i])->id : ((const Pb__Workload *)ret->items[i])->id;
         return 0;
 }
-
-static int list_nodes(struct cli *cli, struct arena *arena, const char *prefix, int32_t limit, struct found *ret, struct err *err)
-{
-        Pb__ListNodesRequest q = PB__LIST_NODES_REQUEST__INIT;
-        q.prefix = (char *)prefix;
-        q.limit = limit;
-        Pb__ListNodesResponse *list = client_call(cli, arena, "ListNodes", &q, &pb__list_nodes_response__descriptor, err);
-        if (!list)
-                return -1;
-        *ret = (struct found){ .ids = arena_new_n(arena, const char *, list->n_items + 1),
-                               .items = (void **)list->items,
-                               .n = list->n_items,
-                               .more = !str_empty(list->next_cursor) };
-        for (size_t i = 0; i < list->n_items; i++)
-                ret->ids[i] = list->items[i]->id;
-        return 0;
-}
-
-typedef int (*list_fn)(struct cli *cli, struct arena *arena, const char *prefix, int32_t limit, struct found *ret, struct err *err);
 
 /* The exact id was not found: perhaps it is the beginning of one. */
-static void *by_prefix(struct cli *cli, struct arena *arena, const char *kind, const char *word, list_fn list, struct err *err)
+static void *by_prefix(struct cli *cli, struct arena *arena, bool nodes, const char *word, struct err *err)
 {
-        struct found found = { 0 };
-        const char *id = NULL;
-        if (list(cli, arena, word, NAME_AMBIGUOUS_SHOWN + 1, &found, err) < 0)
+        const char *kind = nodes ? "node" : "workload", **ids, *id = NULL;
+        struct listing found;
+        if (list(cli, arena, nodes, word, NAME_AMBIGUOUS_SHOWN + 1, &found, &ids, err) < 0)
                 return NULL;
-        int r = name_pick(kind, word, found.ids, found.n, found.more, &id, err);
+        int r = name_pick(kind, word, ids, found.n, found.more, &id, err);
         if (r == 0)
                 for (size_t i = 0; i < found.n; i++)
-                        if (found.ids[i] == id)
+                        if (ids[i] == id)
                                 return found.items[i];
         if (r != -ERR_NOT_FOUND)
                 return NULL;
         struct err ignored = { 0 };
-        struct found all = { 0 };
-        const char *near = list(cli, arena, "", SUGGEST_FROM, &all, &ignored) == 0 ? str_suggest(word, all.ids) : NULL;
+        const char *near = list(cli, arena, nodes, "", SUGGEST_FROM, &found, &ids, &ignored) == 0 ? str_suggest(word, ids) : NULL;
         err_set(err, ERR_NOT_FOUND, .msg = fmt("no %s '%s'", kind, word),
                 .hint = near ? fmt("did you mean %s?", near) : fmt("berth get %ss lists what there is", kind));
         return NULL;
@@ -181,7 +154,7 @@ Pb__Workload *workload_named(struct cli *cli, struct arena *arena, const char *w
         Pb__Workload *w = workload_by_id(cli, arena, word, err);
         if (w || (err->code != ERR_NOT_FOUND && err->code != ERR_INVALID) || !is_plain(word))
                 return w;
-        return by_prefix(cli, arena, "workload", word, list_workloads, err);
+        return by_prefix(cli, arena, false, word, err);
 }
 
 Pb__Node *node_named(struct cli *cli, struct arena *arena, const char *word, struct err *err)
@@ -189,5 +162,20 @@ Pb__Node *node_named(struct cli *cli, struct arena *arena, const char *word, str
         Pb__Node *n = node_by_id(cli, arena, word, err);
         if (n || (err->code != ERR_NOT_FOUND && err->code != ERR_INVALID) || !is_plain(word))
                 return n;
-        return by_prefix(cli, arena, "node", word, list_nodes, err);
+        return by_prefix(cli, arena, true, word, err);
+}
+
+int node_calls(struct cli *cli, const struct text_list *names, const char *method, const char *done, struct err *err)
+{
+        for (size_t i = 0; i < names->n; i++) {
+                Pb__NodeRef ref = PB__NODE_REF__INIT;
+                const Pb__Node *n = node_named(cli, &cli->arena, names->at[i], err);
+                if (!n)
+                        return -(int)err->code;
+                ref.id = n->id;
+                if (!client_call(cli, &cli->arena, method, &ref, &pb__node__descriptor, err))
+                        return -(int)err->code;
+                cli_out(cli, "node/%s%s\n", n->id, done);
+        }
+        return 0;
 }

@@ -24,6 +24,8 @@ int names_with_kind(const struct cli *cli, struct arena *arena, const char *defa
 /* Ask the server: word to object. NULL and err on failure. */
 Pb__Workload *workload_named(struct cli *cli, struct arena *arena, const char *word, struct err *err);
 Pb__Node *node_named(struct cli *cli, struct arena *arena, const char *word, struct err *err);
+/* Calls method with each of these nodes, and prints "node/ID" and done for it. */
+int node_calls(struct cli *cli, const struct text_list *names, const char *method, const char *done, struct err *err);
 /* Exact id only; no suggestion. */
 Pb__Workload *workload_by_id(struct cli *cli, struct arena *arena, const char *id, struct err *err);
 Pb__Node *node_by_id(struct cli *cli, struct arena *arena, const char *id, struct err *err);
