@@ -86,7 +86,6 @@ void *arena_bytes(struct arena *a, size_t size)
 
         unpoison(p, size);
         b->used += rounded;
-        a->used_bytes += rounded;
         return p;
 }
 
@@ -166,7 +165,6 @@ void arena_reset(struct arena *a)
                 poison(keep->data, keep->size);
         }
         a->head = keep;
-        a->used_bytes = 0;
 }
 
 void arena_fini(struct arena *a)

@@ -8,7 +8,6 @@
 struct arena_block;
 struct arena {
         struct arena_block *head;
-        size_t used_bytes; /* handed out since the last reset */
 };
 
 #define ARENA_INIT ((struct arena){ 0 })

@@ -26,9 +26,7 @@ static void memory_is_zeroed_aligned_and_apart(void **state _unused_)
                         assert_true(p != before);
                         before = p;
                 }
-                assert_true(a.used_bytes >= 3000 / 7 * 1500);
                 arena_reset(&a);
-                assert_int_equal(a.used_bytes, 0);
         }
         arena_fini(&a);
         assert_null(a.head);
