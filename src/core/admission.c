@@ -329,11 +329,7 @@ void decide_node_expel(struct core *c, const Pb__NodeRef *req)
         static char expelled[] = "the node was expelled by an operator";
         struct node_ix ix;
         struct err err;
-        if (node_lookup(c, req->id, &ix, &err) < 0) {
-                reply_error(c, &err);
-                return;
-        }
-        if (node_version_mismatch(c, req->if_match, node_at(c, ix)->seq))
+        if (!node_asked_for(c, req->id, req->if_match, &ix))
                 return;
         if (!feature_use(c, FEATURE_ADMISSIONS))
                 return;
@@ -433,13 +429,7 @@ Pb__Admission *admission_kept(struct core *c, const struct node *n)
 /* May this operator's word be taken, and what was said so far? NULL: answered. */
 static Pb__Admission *draft_of_known(struct core *c, const char *id, uint64_t if_match)
 {
-        struct node_ix ix;
-        struct err err;
-        if (node_lookup(c, id, &ix, &err) < 0) {
-                reply_error(c, &err);
-                return NULL;
-        }
-        return node_version_mismatch(c, if_match, node_at(c, ix)->seq) ? NULL : draft(c, id);
+        return node_asked_for(c, id, if_match, &(struct node_ix){ 0 }) ? draft(c, id) : NULL;
 }
 
 /* again: what the agent itself says counts once more, so it has to say it. */

@@ -185,13 +185,9 @@ void decide_evict_node(struct core *c, const Pb__NodeRef *req)
 {
         struct node_ix ix;
         struct err err;
-        if (node_lookup(c, req->id, &ix, &err) < 0) {
-                reply_error(c, &err);
+        if (!node_asked_for(c, req->id, req->if_match, &ix))
                 return;
-        }
         struct node *n = node_at(c, ix);
-        if (node_version_mismatch(c, req->if_match, n->seq))
-                return;
         if (n->status == PB__NODE_STATUS__E__Ready) {
                 err_set(&err, ERR_CONFLICT, .msg = "the node is alive", .detail = fmt("%s is heard", n->id),
                         .hint = fmt("berth drain %s moves its units, each when its new copy has a place", n->id));

@@ -330,14 +330,9 @@ void fence_let_go_on(struct core *c, struct node_ix n)
 void decide_node_fence(struct core *c, const Pb__NodeRef *req)
 {
         struct node_ix ix;
-        struct err err;
-        if (node_lookup(c, req->id, &ix, &err) < 0) {
-                reply_error(c, &err);
+        if (!node_asked_for(c, req->id, req->if_match, &ix))
                 return;
-        }
         struct node *n = node_at(c, ix);
-        if (node_version_mismatch(c, req->if_match, n->seq))
-                return;
         if (n->status == PB__NODE_STATUS__E__Ready) {
                 refuse(c, "the node is alive", fmt("%s is heard", n->id), "drain it instead; fencing is for machines that are surely off");
                 return;

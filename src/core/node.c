@@ -638,16 +638,19 @@ void decide_mismatch(struct core *c, struct unit_ix ix, const char *message)
 
 /* ---- the operator ------------------------------------------------------------------------------------------------------------------------ */
 
-bool node_version_mismatch(struct core *c, uint64_t if_match, uint64_t seq)
+bool node_asked_for(struct core *c, const char *id, uint64_t if_match, struct node_ix *ret)
 {
-        if (!if_match || if_match == seq)
-                return false;
         struct err err;
-        err_set(&err, ERR_CONFLICT, .msg = "it was changed by somebody else meanwhile",
-                .detail = fmt("version %llu was asked for, it is at %llu", (unsigned long long)if_match, (unsigned long long)seq),
-                .hint = "read it again and repeat the change");
-        reply_error(c, &err);
-        return true;
+        int r = node_lookup(c, id, ret, &err);
+        uint64_t seq = r < 0 ? 0 : node_at(c, *ret)->seq;
+        if (r == 0 && if_match && if_match != seq)
+                r = err_set(&err, ERR_CONFLICT, .msg = "it was changed by somebody else meanwhile",
+                            .detail =
+                                fmt("version %llu was asked for, it is at %llu", (unsigned long long)if_match, (unsigned long long)seq),
+                            .hint = "read it again and repeat the change");
+        if (r < 0)
+                reply_error(c, &err);
+        return r == 0;
 }
 
 void reply_node(struct core *c, struct node_ix ix)
@@ -681,14 +684,9 @@ static void emit_wish(struct core *c, struct node_ix ix, const Pb__SetNodeWishRe
 void decide_node_wish(struct core *c, const Pb__SetNodeWishRequest *req)
 {
         struct node_ix ix;
-        struct err err;
-        if (node_lookup(c, req->id, &ix, &err) < 0) {
-                reply_error(c, &err);
+        if (!node_asked_for(c, req->id, req->if_match, &ix) || check_index(c, req->check_index) < 0)
                 return;
-        }
         struct node *n = node_at(c, ix);
-        if (node_version_mismatch(c, req->if_match, n->seq) || check_index(c, req->check_index) < 0)
-                return;
         bool drain = req->wish == PB__NODE_WISH__E__draining;
         if (n->wish != req->wish || (drain && req->deadline_seconds > 0)) { /* asked again: only a new deadline is news */
                 emit_wish(c, ix, req);
@@ -705,13 +703,9 @@ void decide_node_forget(struct core *c, const Pb__NodeRef *req)
 {
         struct node_ix ix;
         struct err err;
-        if (node_lookup(c, req->id, &ix, &err) < 0) {
-                reply_error(c, &err);
+        if (!node_asked_for(c, req->id, req->if_match, &ix))
                 return;
-        }
         struct node *n = node_at(c, ix);
-        if (node_version_mismatch(c, req->if_match, n->seq))
-                return;
         uint32_t holding = units_at_work(c, n);
         if (n->status == PB__NODE_STATUS__E__Ready || (holding && !n->expelled_at)) {
                 err_set(

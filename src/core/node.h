@@ -17,7 +17,8 @@ void decide_node_forget(struct core *c, const Pb__NodeRef *req);
 void decide_node_deadline(struct core *c, struct node_ix n);
 void need_not_move(struct core *c, struct node_ix n); /* those that looked for another node and no longer must leave stay */
 void reply_node(struct core *c, struct node_ix n);
-bool node_version_mismatch(struct core *c, uint64_t if_match, uint64_t seq); /* replies with a conflict */
+/* The node that a request is about. False: it was answered; there is none, or it is not at the version that was asked for (0: any). */
+bool node_asked_for(struct core *c, const char *id, uint64_t if_match, struct node_ix *ret);
 void decide_taints(struct core *c, const Pb__SetTaintsRequest *req);
 void apply_node_event(struct core *c, const Pb__Event *e);
 void node_deadline_refresh(struct core *c, struct node_ix n);

@@ -97,12 +97,7 @@ static bool same_taints(const struct node *n, Pb__Taint *const *taints, size_t c
 void decide_taints(struct core *c, const Pb__SetTaintsRequest *req)
 {
         struct node_ix ix;
-        struct err err;
-        if (node_lookup(c, req->id, &ix, &err) < 0) {
-                reply_error(c, &err);
-                return;
-        }
-        if (node_version_mismatch(c, req->if_match, node_at(c, ix)->seq))
+        if (!node_asked_for(c, req->id, req->if_match, &ix))
                 return;
         if (!same_taints(node_at(c, ix), req->taints, req->n_taints)) {
                 Pb__Node taints = PB__NODE__INIT;
