@@ -31,16 +31,9 @@ static void print_facts(struct cli *cli, const struct backup_facts *f)
                 time_format(when, f->made_at), f->version, f->store);
 }
 
-struct told {
-        struct cli *cli;
-        bool quiet;
-};
-
 static void tell(void *ctx, uint64_t done)
 {
-        struct told *t = ctx;
-        if (!t->quiet)
-                cli_out(t->cli, "%" PRIu64 " events and records written\n", done);
+        cli_out(ctx, "%" PRIu64 " events and records written\n", done);
 }
 
 static int verify(struct cli *cli, const char *file, bool quiet, struct err *err)
@@ -58,7 +51,6 @@ static int backup_run(struct cli *cli, const void *values, const struct args *ar
 {
         const struct backup_options *o = values;
         struct backup_facts facts = { 0 };
-        struct told told = { cli, o->quiet };
         if (args->n != 1)
                 return usage_error(cli, err, "give one file");
         if (o->verify)
@@ -69,7 +61,7 @@ static int backup_run(struct cli *cli, const void *values, const struct args *ar
                 _cleanup_(store_closep) struct store *store = NULL;
                 r = store_open_moment(url, &store, err);
                 if (r == 0)
-                        r = store_backup(store, args->at[0], BERTH_VERSION, clock_wall_ms(), tell, &told, &facts, err);
+                        r = store_backup(store, args->at[0], BERTH_VERSION, clock_wall_ms(), o->quiet ? NULL : tell, cli, &facts, err);
         }
         if (r == 0 && !o->quiet)
                 print_facts(cli, &facts);

@@ -16,16 +16,9 @@ static const struct opt rows[] = {
         OPT(struct migrate_options, OPT_FLAG, quiet, .name = "quiet", .help = "say nothing but errors"),
 };
 
-struct told {
-        struct cli *cli;
-        bool quiet;
-};
-
 static void tell(void *ctx, uint64_t copied)
 {
-        struct told *t = ctx;
-        if (!t->quiet)
-                cli_out(t->cli, "%" PRIu64 " events and records copied\n", copied);
+        cli_out(ctx, "%" PRIu64 " events and records copied\n", copied);
 }
 
 /* A store that others reach too is written by whoever leads; while this runs no server may. */
@@ -50,9 +43,8 @@ static int migrate_run(struct cli *cli, const void *values, const struct args *a
                 r = err_set(err, ERR_CONFLICT, .msg = "the target already holds a store",
                             .detail = fmt("%s: its head is %" PRIu64, args->at[1], store_head(to)),
                             .hint = "choose another file or prefix, or remove it first");
-        struct told told = { cli, o->quiet };
         if (r == 0)
-                r = store_copy(from, to, tell, &told, err);
+                r = store_copy(from, to, o->quiet ? NULL : tell, cli, err);
         if (r == 0)
                 r = store_integrity(to, err);
         if (r == 0 && !o->quiet)

@@ -35,16 +35,9 @@ static const struct opt rows[] = {
         OPT(struct restore_options, OPT_FLAG, quiet, .name = "quiet", .help = "say nothing but errors"),
 };
 
-struct told {
-        struct cli *cli;
-        bool quiet;
-};
-
 static void tell(void *ctx, uint64_t copied)
 {
-        struct told *t = ctx;
-        if (!t->quiet)
-                cli_out(t->cli, "%" PRIu64 " events and records restored\n", copied);
+        cli_out(ctx, "%" PRIu64 " events and records restored\n", copied);
 }
 
 struct loading {
@@ -144,7 +137,6 @@ static int restore_run(struct cli *cli, const void *values, const struct args *a
         const struct restore_options *o = values;
         _cleanup_(store_closep) struct store *from = NULL;
         struct store *to = NULL;
-        struct told told = { cli, o->quiet };
         char *aside = NULL, *renamed = NULL;
         struct cluster_key key = { 0 };
         uint64_t epoch = 0;
@@ -165,7 +157,7 @@ static int restore_run(struct cli *cli, const void *values, const struct args *a
                 r = store_restore_open(url, o->force, &to, err);
         if (r < 0)
                 return r;
-        r = store_copy(from, to, tell, &told, err);
+        r = store_copy(from, to, o->quiet ? NULL : tell, cli, err);
         if (r == 0)
                 r = raise_epoch(to, (uint64_t)o->epoch_above, key.fingerprint[0] ? key.fingerprint : NULL, &epoch, err);
         if (r == 0 && o->key && !o->store) /* beside the store, where its server looks for it */
