@@ -94,11 +94,6 @@ struct engine_options {
 
 struct engine *engine_create(const struct engine_options *opt);
 void engine_destroy(struct engine *e);
-static inline void engine_destroyp(struct engine **e)
-{
-        if (*e)
-                engine_destroy(*e);
-}
 
 /* Boot: the records as stored, then the runtime's FOUND_* events through engine_event(), then engine_booted(), then anything else. */
 int engine_load_agent(struct engine *e, const void *data, size_t len, struct err *err);

@@ -86,11 +86,6 @@ void server_stop(struct server *s);
 /* Until everything has ended. 0: orderly; < 0: why it ended by itself (lost head, store gone at shutdown). */
 int server_wait(struct server *s, struct err *err);
 void server_free(struct server *s); /* stops and waits if that has not been done */
-static inline void server_freep(struct server **s)
-{
-        if (*s)
-                server_free(*s);
-}
 
 /* Another configuration from now on, as far as that goes without a restart; what needs one is logged. Any thread. */
 void server_reconfigure(struct server *s, const Pb__ServerConfig *config);
