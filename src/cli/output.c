@@ -1,5 +1,6 @@
 /* cli/output.c: see output.h. */
 #include "cli/output.h"
+#include "base/clock.h"
 #include "model/json.h"
 #include "model/manifest.h"
 #include "model/pb.h"
@@ -117,6 +118,18 @@ void output_item(struct output *o, const ProtobufCMessage *item, int64_t now_ms)
                 break;
         }
         cli_out_str(o->cli, &out);
+}
+
+int output_all(struct cli *cli, const struct kind *kind, const struct output_options *opt, ProtobufCMessage *const *items, size_t n)
+{
+        struct output output;
+        output_init(&output, cli, kind, opt);
+        if (n == 0 && output.format <= OUTPUT_WIDE)
+                cli_say(cli, "no %ss\n", kind->name);
+        else
+                output_list(&output, items, n, clock_wall_ms());
+        output_fini(&output);
+        return 0;
 }
 
 void output_object(struct cli *cli, enum output_format format, const char *kind, const char *id, const ProtobufCMessage *m)

@@ -32,6 +32,8 @@ void output_init(struct output *o, struct cli *cli, const struct kind *kind, con
 void output_fini(struct output *o);
 
 void output_list(struct output *o, ProtobufCMessage *const *items, size_t n, int64_t now_ms);
+/* All there is of a kind, now; "no KINDs" on stderr if a table would be empty. Returns 0. */
+int output_all(struct cli *cli, const struct kind *kind, const struct output_options *opt, ProtobufCMessage *const *items, size_t n);
 void output_item(struct output *o, const ProtobufCMessage *item, int64_t now_ms); /* one of many, as they come */
 /* One object alone, as JSON or YAML (name: KIND/NAME). */
 void output_object(struct cli *cli, enum output_format format, const char *kind, const char *id, const ProtobufCMessage *m);

@@ -1,5 +1,4 @@
 /* cli/quota.c: berth quota set|get|ls|rm: what a tenant may use in all. */
-#include "base/clock.h"
 #include "cli/client.h"
 #include "cli/listing.h"
 #include "cli/output.h"
@@ -23,18 +22,6 @@ static const struct opt rows[] = {
             .help = "set: how often it may create, change or delete"),
         OUTPUT_ROWS(struct quota_options, output),
 };
-
-static int show(struct cli *cli, const struct quota_options *o, ProtobufCMessage **items, size_t n)
-{
-        struct output output;
-        output_init(&output, cli, &kind_quota, &o->output);
-        if (n == 0 && output.format <= OUTPUT_WIDE)
-                cli_say(cli, "no quotas\n");
-        else
-                output_list(&output, items, n, clock_wall_ms());
-        output_fini(&output);
-        return 0;
-}
 
 static Pb__Quota *fetch(struct cli *cli, const char *tenant, struct err *err)
 {
@@ -86,7 +73,7 @@ static int list(struct cli *cli, const struct quota_options *o, struct err *err)
         Pb__ListQuotasRequest q = PB__LIST_QUOTAS_REQUEST__INIT;
         struct listing all;
         int r = list_all(cli, &cli->arena, "ListQuotas", &q.base, &pb__list_quotas_response__descriptor, 0, &all, err);
-        return r < 0 ? r : show(cli, o, all.items, all.n);
+        return r < 0 ? r : output_all(cli, &kind_quota, &o->output, all.items, all.n);
 }
 
 static int quota_run(struct cli *cli, const void *values, const struct args *args, struct err *err)
@@ -103,7 +90,7 @@ static int quota_run(struct cli *cli, const void *values, const struct args *arg
         if (str_eq(verb, "get")) {
                 Pb__Quota *q = fetch(cli, tenant, err);
                 ProtobufCMessage *items[] = { q ? &q->base : NULL };
-                return q ? show(cli, o, items, 1) : -(int)err->code;
+                return q ? output_all(cli, &kind_quota, &o->output, items, 1) : -(int)err->code;
         }
         if (!str_eq(verb, "rm"))
                 return usage_error(cli, err, "berth quota knows set, get, ls and rm, not '%s'", verb);

@@ -66,18 +66,6 @@ static int add_grants(struct cli *cli, const struct token_options *o, Pb__Create
         return 0;
 }
 
-static int show(struct cli *cli, const struct token_options *o, ProtobufCMessage **items, size_t n)
-{
-        struct output output;
-        output_init(&output, cli, &kind_token, &o->output);
-        if (n == 0 && output.format <= OUTPUT_WIDE)
-                cli_say(cli, "no tokens\n");
-        else
-                output_list(&output, items, n, clock_wall_ms());
-        output_fini(&output);
-        return 0;
-}
-
 static int create(struct cli *cli, const struct token_options *o, const struct args *args, struct err *err)
 {
         Pb__CreateTokenRequest q = PB__CREATE_TOKEN_REQUEST__INIT;
@@ -124,7 +112,7 @@ static int list(struct cli *cli, const struct token_options *o, struct err *err)
         Pb__ListTokensRequest q = PB__LIST_TOKENS_REQUEST__INIT;
         struct listing all;
         int r = list_all(cli, &cli->arena, "ListTokens", &q.base, &pb__list_tokens_response__descriptor, 0, &all, err);
-        return r < 0 ? r : show(cli, o, all.items, all.n);
+        return r < 0 ? r : output_all(cli, &kind_token, &o->output, all.items, all.n);
 }
 
 static int revoke(struct cli *cli, const struct args *args, struct err *err)
