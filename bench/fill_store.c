@@ -38,7 +38,7 @@ static void settle_down(void)
                         Pb__PlanUnit *u = pb__plan_unit__unpack(NULL, b->effects[i].len, b->effects[i].data);
                         Pb__UnitStatus status = PB__UNIT_STATUS__INIT, *list[] = { &status };
                         Pb__UnitReport report = PB__UNIT_REPORT__INIT;
-                        status.workload_id = u->workload_id;
+                        status.unit_id = u->unit_id;
                         status.token = u->token;
                         status.revision_id = u->workload->revision_id;
                         Pb__IntValue zero = PB__INT_VALUE__INIT;

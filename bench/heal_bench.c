@@ -45,7 +45,7 @@ static void take(struct bench *b, const struct core_batch *batch)
                 Pb__PlanUnit *u = pb__plan_unit__unpack(NULL, e->len, e->data);
                 uint32_t n = (uint32_t)((e->session - 1) % b->nodes);
                 b->tokens[n] = u->token->seq;
-                snprintf(b->units[n], sizeof(b->units[n]), "%s", u->workload_id);
+                snprintf(b->units[n], sizeof(b->units[n]), "%s", u->unit_id);
                 pb__plan_unit__free_unpacked(u, NULL);
         }
 }
@@ -114,7 +114,7 @@ static void hello(struct bench *b, uint32_t i, uint64_t round)
         if (b->tokens[i]) {
                 token.epoch = 1;
                 token.seq = b->tokens[i];
-                unit.workload_id = b->units[i];
+                unit.unit_id = b->units[i];
                 unit.token = &token;
                 unit.state = PB__ACTUAL_STATE__E__Running;
                 unit.started_at = b->now_ms;

@@ -56,7 +56,7 @@ static void hear(struct play *p, const struct effect *e)
         Pb__PlanUnit *m = pb__plan_unit__unpack(NULL, e->len, e->data);
         must(m != NULL, "a plan's unit parses");
         if (n < NODES) {
-                struct unit *u = unit_of(p, n, m->workload_id);
+                struct unit *u = unit_of(p, n, m->unit_id);
                 u->epoch = m->token->epoch;
                 u->seq = m->token->seq;
                 u->desired = m->desired_state;
@@ -134,7 +134,7 @@ static void hello(struct play *p, uint32_t n)
                 pb__token__init(&tokens[h.n_units]);
                 tokens[h.n_units].epoch = u->epoch;
                 tokens[h.n_units].seq = u->seq;
-                s->workload_id = (char *)u->id;
+                s->unit_id = (char *)u->id;
                 s->token = &tokens[h.n_units];
                 s->state = PB__ACTUAL_STATE__E__Running;
                 list[h.n_units++] = s;
@@ -152,7 +152,7 @@ static void report(struct play *p, struct unit *u)
         Pb__UnitReport r = PB__UNIT_REPORT__INIT;
         token.epoch = u->epoch;
         token.seq = u->seq;
-        s.workload_id = u->id;
+        s.unit_id = u->id;
         s.token = &token;
         s.started_at = p->now;
         if (u->desired == PB__DESIRED_STATE__E__Deleted) {
@@ -173,8 +173,8 @@ static void report(struct play *p, struct unit *u)
                 *u = p->units.at[--p->units.len];
         Pb__UnitStatus copy = s; /* u may have moved */
         char id[16];
-        snprintf(id, sizeof(id), "%s", s.workload_id);
-        copy.workload_id = id;
+        snprintf(id, sizeof(id), "%s", s.unit_id);
+        copy.unit_id = id;
         list[0] = &copy;
         r.units = list;
         r.n_units = 1;

@@ -200,7 +200,7 @@ static void on_log(struct agent *a, const Pb__LogRequest *q)
         struct stream_sink sink = { on_data, on_end, r };
         struct err err = { 0 };
 
-        if (r && a->ops->logs(a->runtime, q->workload_id, &opt, &sink, &r->stream, &err) < 0)
+        if (r && a->ops->logs(a->runtime, q->unit_id, &opt, &sink, &r->stream, &err) < 0)
                 refuse(r, &err);
 }
 
@@ -214,7 +214,7 @@ static void on_exec(struct agent *a, const Pb__ExecRequest *q)
 
         for (size_t i = 0; i < q->n_command; i++)
                 argv[i] = q->command[i];
-        if (r && a->ops->exec(a->runtime, q->workload_id, &opt, &sink, &r->stream, &err) < 0)
+        if (r && a->ops->exec(a->runtime, q->unit_id, &opt, &sink, &r->stream, &err) < 0)
                 refuse(r, &err);
         else if (r)
                 look_at_input(r);

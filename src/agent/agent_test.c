@@ -143,7 +143,7 @@ static Pb__UnitStatus *status_of(const char *id)
                 size_t n = m->units ? m->units->n_units : m->hello ? m->hello->n_units : 0;
 
                 for (size_t k = n; k-- > 0;)
-                        if (str_eq(list[k]->workload_id, id))
+                        if (str_eq(list[k]->unit_id, id))
                                 return list[k];
         }
         return NULL;
@@ -181,7 +181,7 @@ static void plan_unit(const char *id, uint64_t token, Pb__DesiredState__E desire
         tok.seq = token;
         spec.command = argv;
         spec.n_command = 3;
-        w.id = unit.workload_id = (char *)(uintptr_t)id;
+        w.id = unit.unit_id = (char *)(uintptr_t)id;
         w.type = PB__WORKLOAD_TYPE__E__process;
         w.revision_id = (char *)(uintptr_t) "r1";
         w.spec = &spec;
@@ -429,7 +429,7 @@ static void ask_logs(uint64_t stream, const char *id, bool follow)
         Pb__LogRequest q = PB__LOG_REQUEST__INIT;
 
         q.stream_id = stream;
-        q.workload_id = (char *)(uintptr_t)id;
+        q.unit_id = (char *)(uintptr_t)id;
         q.follow = follow;
         m.log = &q;
         say(rig.call, &m);
@@ -482,7 +482,7 @@ static void logs_and_exec_reach_the_server(void **state)
         await_that((log_text(8, &text, &eof, error, sizeof(error)), eof));
         assert_non_null(strstr(error, "no unit nobody"));
         q.stream_id = 9;
-        q.workload_id = (char *)(uintptr_t) "a";
+        q.unit_id = (char *)(uintptr_t) "a";
         q.command = argv;
         q.n_command = 1;
         m.exec = &q;

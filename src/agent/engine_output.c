@@ -49,7 +49,7 @@ static Pb__UnitStatus *pack_status(struct arena *a, const struct unit *u)
         Pb__UnitStatus *m = arena_new(a, Pb__UnitStatus);
 
         pb__unit_status__init(m);
-        m->workload_id = u->id;
+        m->unit_id = u->id;
         m->revision_id = u->revision;
         m->token = pack_token(a, u->token);
         m->state = u->state;
@@ -69,7 +69,7 @@ static Pb__UnitStatus *pack_notice(struct arena *a, const struct notice *n)
         Pb__UnitStatus *m = arena_new(a, Pb__UnitStatus);
 
         pb__unit_status__init(m);
-        m->workload_id = n->id;
+        m->unit_id = n->id;
         m->revision_id = text(n->revision);
         m->token = pack_token(a, n->token);
         m->state = n->state;
@@ -80,7 +80,7 @@ static Pb__UnitStatus *pack_notice(struct arena *a, const struct notice *n)
 
 static int by_id(const void *a, const void *b)
 {
-        return strcmp((*(Pb__UnitStatus *const *)a)->workload_id, (*(Pb__UnitStatus *const *)b)->workload_id);
+        return strcmp((*(Pb__UnitStatus *const *)a)->unit_id, (*(Pb__UnitStatus *const *)b)->unit_id);
 }
 
 Pb__UnitStatus *engine_status(const struct engine *e, struct arena *arena, const char *workload_id)
@@ -274,7 +274,7 @@ static Pb__HeldUnit *pack_held(struct arena *a, struct engine *e, const char *id
         Pb__HeldUnit *m = arena_new(a, Pb__HeldUnit);
 
         pb__held_unit__init(m);
-        m->workload_id = arena_strdup(a, id);
+        m->unit_id = arena_strdup(a, id);
         if (!u || !u->workload)
                 return m;
         m->token = pack_token(a, u->token);
@@ -361,7 +361,7 @@ static void persist_unit(struct builder *b, struct unit *u)
         void *data;
         size_t len = 0;
 
-        plan.workload_id = u->id;
+        plan.unit_id = u->id;
         plan.token = pack_token(b->a, u->token);
         plan.desired_state = u->desired;
         if (u->workload) {
@@ -535,16 +535,16 @@ int engine_load_unit(struct engine *e, const void *data, size_t len, struct err 
         const Pb__Workload *w;
         struct unit *u;
 
-        if (!r || !r->plan || !r->plan->token || !engine_id_is_safe(r->plan->workload_id)) {
+        if (!r || !r->plan || !r->plan->token || !engine_id_is_safe(r->plan->unit_id)) {
                 if (r)
                         pb__unit_record__free_unpacked(r, NULL);
                 return err_set(err, ERR_CORRUPT, .msg = "a unit's record does not parse");
         }
-        if (engine_find(e, r->plan->workload_id) || e->booted) {
+        if (engine_find(e, r->plan->unit_id) || e->booted) {
                 pb__unit_record__free_unpacked(r, NULL);
                 return err_set(err, ERR_CONFLICT, .msg = "a unit's record was loaded twice or too late");
         }
-        u = engine_unit_new(e, r->plan->workload_id);
+        u = engine_unit_new(e, r->plan->unit_id);
         u->token = (struct unit_token){ r->plan->token->epoch, r->plan->token->seq };
         u->desired = r->plan->desired_state;
         if (r->status)

@@ -112,7 +112,7 @@ static void accept_wish(struct engine *e, struct unit *u, struct unit_token toke
 
 static void refuse(struct engine *e, const Pb__PlanEntry *p, const Pb__Workload *w, struct unit_token token, const char *why)
 {
-        engine_notice(e, p->workload_id, token, w ? w->revision_id : NULL, PB__ACTUAL_STATE__E__Failed, PB__REASON__E__start_failed, why);
+        engine_notice(e, p->unit_id, token, w ? w->revision_id : NULL, PB__ACTUAL_STATE__E__Failed, PB__REASON__E__start_failed, why);
 }
 
 /* Why a plan's entry cannot be taken, or NULL. */
@@ -136,14 +136,14 @@ static void take_unit(struct engine *e, const Pb__PlanEntry *p, const Pb__Worklo
         struct unit *u;
         const char *why;
 
-        if (!engine_id_is_safe(p->workload_id)) {
-                if (!str_empty(p->workload_id))
+        if (!engine_id_is_safe(p->unit_id)) {
+                if (!str_empty(p->unit_id))
                         refuse(e, p, w, token, "the workload's id cannot be used as a file name");
                 return;
         }
-        u = engine_find(e, p->workload_id);
+        u = engine_find(e, p->unit_id);
         if (!u && removal) {
-                engine_notice(e, p->workload_id, token, NULL, PB__ACTUAL_STATE__E__Missing, PB__REASON__E__deleted, NULL);
+                engine_notice(e, p->unit_id, token, NULL, PB__ACTUAL_STATE__E__Missing, PB__REASON__E__deleted, NULL);
                 return;
         }
         if (u && unit_token_cmp(token, u->token) < 0 && !MUTANT(fencing_removed)) {
@@ -160,7 +160,7 @@ static void take_unit(struct engine *e, const Pb__PlanEntry *p, const Pb__Worklo
                 return;
         }
         if (!u)
-                u = engine_unit_new(e, p->workload_id);
+                u = engine_unit_new(e, p->unit_id);
         if (removal)
                 accept_removal(e, u, token, whole);
         else
@@ -362,8 +362,8 @@ static void on_welcome(struct engine *e, const Pb__Welcome *w, int64_t now_ms)
 
 static void on_describe(struct engine *e, const Pb__DescribeUnits *d)
 {
-        for (size_t i = 0; i < d->n_workload_ids && e->describe.len < e->max_units; i++)
-                *array_push(&e->describe) = mem_strdup(d->workload_ids[i]);
+        for (size_t i = 0; i < d->n_unit_ids && e->describe.len < e->max_units; i++)
+                *array_push(&e->describe) = mem_strdup(d->unit_ids[i]);
         e->describe_held = d->held;
 }
 

@@ -538,8 +538,8 @@ static void a_cluster_that_takes_it_over_finds_its_units_running(void **state)
         assert_true(copy_runs(&r, "a"));
         /* It says what its units were started from; of what it does not have, the name alone. */
         pb__server_message__init(&m);
-        ask.workload_ids = ids;
-        ask.n_workload_ids = 2;
+        ask.unit_ids = ids;
+        ask.n_unit_ids = 2;
         m.describe = &ask;
         say(&r, &m);
         for (size_t i = 0; i < r.sent.len; i++)
@@ -571,8 +571,8 @@ static const Pb__HeldUnit *held(struct rig *r, const char *id)
         Pb__DescribeUnits ask = PB__DESCRIBE_UNITS__INIT;
         char *ids[] = { (char *)(uintptr_t)id };
 
-        ask.workload_ids = ids;
-        ask.n_workload_ids = 1;
+        ask.unit_ids = ids;
+        ask.n_unit_ids = 1;
         ask.held = true;
         m.describe = &ask;
         clear(r);

@@ -249,7 +249,7 @@ Pb__UnitStatus *status_of(const struct rig *r, const char *id)
                 size_t n = m->units ? m->units->n_units : m->hello ? m->hello->n_units : 0;
 
                 for (size_t k = 0; k < n; k++)
-                        if (str_eq(list[k]->workload_id, id))
+                        if (str_eq(list[k]->unit_id, id))
                                 found = list[k];
         }
         return found;
@@ -310,7 +310,7 @@ void plan_add(struct plan *p, const char *id, uint64_t token, Pb__DesiredState__
         pb__token__init(&p->tokens[i]);
         p->tokens[i].epoch = 1;
         p->tokens[i].seq = token;
-        p->units[i].workload_id = (char *)(uintptr_t)id;
+        p->units[i].unit_id = (char *)(uintptr_t)id;
         p->units[i].token = &p->tokens[i];
         p->units[i].desired_state = desired;
         if (revision) {

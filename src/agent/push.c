@@ -128,7 +128,7 @@ static void order(struct agent_push *p, const char *id, struct unit_token token,
         cursor.seq = at.seq;
         t.epoch = token.epoch;
         t.seq = token.seq;
-        unit.workload_id = (char *)(uintptr_t)id;
+        unit.unit_id = (char *)(uintptr_t)id;
         unit.token = &t;
         unit.desired_state = desired;
         if (workload)
@@ -297,7 +297,7 @@ static void list_workloads(struct agent_push *p, struct grpc_call *call, const P
 
         r.workloads = arena_new_n(arena, Pa__WorkloadStatus *, n + 1);
         for (size_t i = 0; i < n; i++) {
-                if (!engine_unit(p->agent->engine, all[i]->workload_id, &view))
+                if (!engine_unit(p->agent->engine, all[i]->unit_id, &view))
                         continue;
                 Pa__WorkloadStatus *s = push_from_status(arena, all[i], &view);
                 if (q->type == PA__WORKLOAD_TYPE__WORKLOAD_TYPE_UNSPECIFIED || q->type == s->type)

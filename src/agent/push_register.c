@@ -175,7 +175,7 @@ static void send_beat(struct agent_push *p)
                 Pc__WorkloadStatus *s = (Pc__WorkloadStatus *)pb_new(&arena, &pc__workload_status__descriptor);
                 const char *state = json_enum_name(&pb__actual_state__e__descriptor, (int)all[i]->state);
 
-                s->workload_id = all[i]->workload_id;
+                s->workload_id = all[i]->unit_id;
                 s->state = (char *)(uintptr_t)(state ? state : "Unknown");
                 s->message = all[i]->message;
                 r->workload_statuses[r->n_workload_statuses++] = s;

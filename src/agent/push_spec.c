@@ -259,7 +259,7 @@ Pa__WorkloadStatus *push_from_status(struct arena *arena, const Pb__UnitStatus *
 {
         Pa__WorkloadStatus *s = (Pa__WorkloadStatus *)pb_new(arena, &pa__workload_status__descriptor);
 
-        s->id = arena_strdup(arena, u->workload_id);
+        s->id = arena_strdup(arena, u->unit_id);
         s->type = type_of(u->type);
         s->revision_id = arena_strdup(arena, u->revision_id);
         s->desired_state = view->desired == PB__DESIRED_STATE__E__Running ? PA__DESIRED_STATE__DESIRED_STATE_RUNNING

@@ -110,7 +110,7 @@ static Pa__ActualState shown(struct arena *a, Pb__ActualState__E state, Pb__Desi
 {
         Pb__UnitStatus u = PB__UNIT_STATUS__INIT;
         struct engine_unit_view v = { .desired = desired, .state = state, .confirmed = confirmed };
-        u.workload_id = "web";
+        u.unit_id = "web";
         u.state = state;
         return push_from_status(a, &u, &v)->actual_state;
 }
@@ -133,7 +133,7 @@ static void a_unit_is_shown_in_the_callers_words(void **state)
         assert_int_equal(shown(&a, PB__ACTUAL_STATE__E__Running, PB__DESIRED_STATE__E__Deleted, true),
                          PA__ACTUAL_STATE__ACTUAL_STATE_PENDING);
         code.value = 3;
-        u.workload_id = "web";
+        u.unit_id = "web";
         u.revision_id = "r";
         u.state = PB__ACTUAL_STATE__E__Failed;
         u.reason = PB__REASON__E__image_unavailable;

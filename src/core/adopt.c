@@ -250,8 +250,8 @@ static void answer(struct core *c, struct adoption *a, const struct err *err, co
 static void send_describe(struct core *c, struct node_ix ix, char **ids, size_t n)
 {
         Pb__DescribeUnits d = PB__DESCRIBE_UNITS__INIT;
-        d.workload_ids = ids;
-        d.n_workload_ids = n;
+        d.unit_ids = ids;
+        d.n_unit_ids = n;
         d.held = true;
         effect_add(c, EFFECT_DESCRIBE, node_at(c, ix)->session, 0, NULL, 0);
         struct effect *e = &c->out.effects.at[c->out.effects.len - 1];
@@ -578,7 +578,7 @@ void decide_definitions(struct core *c, const Pb__UnitDefinitions *d, uint64_t s
         bool any = false;
         c->in = &in;
         for (size_t i = 0; i < d->n_held; i++)
-                any |= is_asked(c, ix, d->held[i]->workload_id) &&
+                any |= is_asked(c, ix, d->held[i]->unit_id) &&
                        take_definition(c, ix, a, &claims, claim_definition(c, d->held[i]), claim_verdict(c, ix, d->held[i]));
         for (size_t i = 0; i < d->n_units; i++) /* an agent that knows no warrants */
                 any |= take_definition(c, ix, a, &claims, d->units[i], VERDICT_NONE);

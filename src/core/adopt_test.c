@@ -38,9 +38,9 @@ static void describe(struct rig *r, uint64_t session, uint64_t epoch, bool warra
                 if (e->kind != EFFECT_DESCRIBE || e->session != session)
                         continue;
                 assert_true(e->describe->held);
-                d.held = arena_new_n(&r->memory, Pb__HeldUnit *, e->describe->n_workload_ids);
-                for (size_t k = 0; k < e->describe->n_workload_ids; k++) {
-                        Pb__Workload *w = rig_workload(r, e->describe->workload_ids[k], 500, 100);
+                d.held = arena_new_n(&r->memory, Pb__HeldUnit *, e->describe->n_unit_ids);
+                for (size_t k = 0; k < e->describe->n_unit_ids; k++) {
+                        Pb__Workload *w = rig_workload(r, e->describe->unit_ids[k], 500, 100);
                         struct err err = { 0 };
                         assert_int_equal(workload_normalise(&r->memory, w, &err), 0);
                         w->revision_id = "as-it-was";

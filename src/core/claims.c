@@ -30,7 +30,7 @@ enum verdict claim_verdict(struct core *c, struct node_ix ix, const Pb__HeldUnit
         if (!h->token)
                 return VERDICT_FALSE;
         struct warrant_facts facts = { .cluster_id = c->cluster_id,
-                                       .unit_id = h->workload_id,
+                                       .unit_id = h->unit_id,
                                        .node_id = node_at(c, ix)->id,
                                        .epoch = h->token->epoch,
                                        .seq = h->token->seq,
@@ -47,7 +47,7 @@ Pb__Workload *claim_definition(struct core *c, const Pb__HeldUnit *h)
         if (!h->definition.len || pb_unpack(&pb__workload__descriptor, h->definition.data, h->definition.len, &c->step, &m, &err) < 0)
                 m = pb_new(&c->step, &pb__workload__descriptor); /* of no type: nobody knows what it was started from */
         Pb__Workload *w = (Pb__Workload *)m;
-        w->id = h->workload_id;
+        w->id = h->unit_id;
         w->desired_state = h->desired_state;
         w->token = h->token;
         return w;

@@ -554,7 +554,7 @@ static void said(struct rig *r, struct rig_agent *a, bool complete, size_t n, Pb
         for (size_t i = 0; i < n; i++) {
                 const Pb__UnitStatus *u = units[i];
                 size_t k = 0;
-                while (k < a->said.len && strcmp(a->said.at[k].id, u->workload_id) != 0)
+                while (k < a->said.len && strcmp(a->said.at[k].id, u->unit_id) != 0)
                         k++;
                 if (u->state == PB__ACTUAL_STATE__E__Missing) {
                         if (k < a->said.len)
@@ -562,8 +562,8 @@ static void said(struct rig *r, struct rig_agent *a, bool complete, size_t n, Pb
                         continue;
                 }
                 if (k == a->said.len)
-                        array_push(&a->said)->id = arena_strdup(&r->memory, u->workload_id);
-                a->said.at[k].hash = unit_hash(u->workload_id, u->token ? u->token->epoch : 0, u->token ? u->token->seq : 0, (int)u->state);
+                        array_push(&a->said)->id = arena_strdup(&r->memory, u->unit_id);
+                a->said.at[k].hash = unit_hash(u->unit_id, u->token ? u->token->epoch : 0, u->token ? u->token->seq : 0, (int)u->state);
         }
 }
 
@@ -646,7 +646,7 @@ Pb__UnitStatus *rig_unit(struct rig *r, const char *id, uint64_t epoch, uint64_t
 {
         Pb__UnitStatus *u = arena_new(&r->memory, Pb__UnitStatus);
         pb__unit_status__init(u);
-        u->workload_id = arena_strdup(&r->memory, id);
+        u->unit_id = arena_strdup(&r->memory, id);
         u->token = arena_new(&r->memory, Pb__Token);
         pb__token__init(u->token);
         u->token->epoch = epoch;
@@ -684,7 +684,7 @@ Pb__HeldUnit *rig_held(struct rig *r, const char *node, const Pb__Workload *w, b
         Pb__HeldUnit *h = arena_new(&r->memory, Pb__HeldUnit);
         Pb__Workload plain = *w;
         pb__held_unit__init(h);
-        h->workload_id = w->id;
+        h->unit_id = w->id;
         h->token = w->token;
         h->desired_state = w->desired_state;
         plain.token = NULL;
@@ -777,7 +777,7 @@ struct rig_effect *rig_sent(struct rig *r, const char *node, const char *workloa
 {
         for (size_t i = r->effects.len; i-- > r->effect_mark;) {
                 struct rig_effect *e = &r->effects.at[i];
-                if (e->kind == EFFECT_PLAN_UNIT && e->session == rig_agent(r, node)->session && strcmp(e->unit->workload_id, workload) == 0)
+                if (e->kind == EFFECT_PLAN_UNIT && e->session == rig_agent(r, node)->session && strcmp(e->unit->unit_id, workload) == 0)
                         return e;
         }
         return NULL;

@@ -131,16 +131,16 @@ void drift_note(struct core *c, struct node_ix ix, struct unit_ix w, uint32_t t,
         struct node *n = node_at(c, ix);
         bool gone = u->state == PB__ACTUAL_STATE__E__Missing;
         uint64_t epoch = u->token ? u->token->epoch : 0, seq = u->token ? u->token->seq : 0;
-        uint64_t now = gone ? 0 : unit_hash(u->workload_id, epoch, seq, (int)u->state);
+        uint64_t now = gone ? 0 : unit_hash(u->unit_id, epoch, seq, (int)u->state);
         if (unit_ok(w) && unit_at(c, w)->node.v == ix.v)
                 say(n, &unit_at(c, w)->said, now);
         else if (t != NONE)
                 say(n, &c->tombstones.at[t].said, now);
         else if (gone) {
-                uint64_t said = stranger_drop(c, n, u->workload_id);
+                uint64_t said = stranger_drop(c, n, u->unit_id);
                 say(n, &said, 0);
         } else {
-                struct stranger *s = stranger_add(c, n, u->workload_id);
+                struct stranger *s = stranger_add(c, n, u->unit_id);
                 if (!s)
                         return;
                 say(n, &s->said, now);
@@ -189,14 +189,14 @@ struct listed {
 static int by_id(const void *a, const void *b)
 {
         const struct listed *x = a, *y = b;
-        int order = strcmp(((const Pb__UnitStatus *)x->unit)->workload_id, ((const Pb__UnitStatus *)y->unit)->workload_id);
+        int order = strcmp(((const Pb__UnitStatus *)x->unit)->unit_id, ((const Pb__UnitStatus *)y->unit)->unit_id);
         return order ? order : (x->at > y->at) - (x->at < y->at); /* of two words on one unit the last one stays the last */
 }
 
 ProtobufCMessage *const *drift_in_order(struct core *c, ProtobufCMessage *const *units, size_t n)
 {
         size_t i = 1;
-        while (i < n && strcmp(((const Pb__UnitStatus *)units[i - 1])->workload_id, ((const Pb__UnitStatus *)units[i])->workload_id) <= 0)
+        while (i < n && strcmp(((const Pb__UnitStatus *)units[i - 1])->unit_id, ((const Pb__UnitStatus *)units[i])->unit_id) <= 0)
                 i++;
         if (i >= n)
                 return units;
@@ -240,17 +240,17 @@ static void remove_stranger(struct core *c, struct node_ix ix, struct stranger *
                 e.type = PB__EVENT_TYPE__E__DriftDetected;
                 e.node_id = node_at(c, ix)->id;
                 e.action = "Delete";
-                e.message = arena_printf(&c->step, "%s: %s", u->workload_id, why);
+                e.message = arena_printf(&c->step, "%s: %s", u->unit_id, why);
                 notice_of_node(c, ix, &e);
         }
         s->leaves = true;
-        unit_send_removal(c, ix, u->workload_id, u->token->epoch, u->token->seq);
+        unit_send_removal(c, ix, u->unit_id, u->token->epoch, u->token->seq);
 }
 
 void drift_stranger(struct core *c, struct node_ix ix, struct unit_ix w, const Pb__UnitStatus *u)
 {
         struct node *n = node_at(c, ix);
-        struct stranger *s = stranger_find(n, u->workload_id);
+        struct stranger *s = stranger_find(n, u->unit_id);
         if (!s)
                 return;
         s->leaves = false;

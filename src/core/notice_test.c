@@ -56,7 +56,7 @@ static void a_nodes_drift_is_summed_up_beyond_its_limit(void **state)
         rig_mark(&r);
         for (int i = 0; i < 200; i++) { /* another stranger in each list */
                 Pb__UnitStatus *u = rig_unit(&r, "x", 0, 0, PB__ACTUAL_STATE__E__Running);
-                u->workload_id = arena_printf(&r.memory, "stranger-%d", i);
+                u->unit_id = arena_printf(&r.memory, "stranger-%d", i);
                 rig_report_all(&r, "n1", true, 0, 1, &u);
         }
         assert_int_equal(count_of(&r, PB__EVENT_TYPE__E__UnitUnknown), 20);

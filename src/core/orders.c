@@ -44,7 +44,7 @@ static void *pack_unit(struct core *c, const struct unit *w, size_t *ret_len)
         token.epoch = w->token_epoch;
         token.seq = w->token_seq;
         Pb__PlanUnit unit = PB__PLAN_UNIT__INIT;
-        unit.workload_id = w->id;
+        unit.unit_id = w->id;
         unit.token = &token;
         unit.desired_state = w->desired;
         Pb__Workload head = PB__WORKLOAD__INIT;
@@ -108,7 +108,7 @@ void unit_send_removal(struct core *c, struct node_ix n, const char *workload_id
         token.epoch = epoch;
         token.seq = seq;
         Pb__PlanUnit unit = PB__PLAN_UNIT__INIT;
-        unit.workload_id = (char *)workload_id;
+        unit.unit_id = (char *)workload_id;
         unit.token = &token;
         unit.desired_state = PB__DESIRED_STATE__E__Deleted;
         order_sent(c, n);

@@ -118,7 +118,7 @@ static void take_batches(struct plan *p)
                         struct arena_allocator alloc = arena_allocator(&p->words_memory);
                         Pb__PlanUnit *u = pb__plan_unit__unpack((ProtobufCAllocator *)&alloc, e->len, e->data);
                         if (u && u->token)
-                                hear(p, e->session, u->workload_id, *u->token, u->desired_state);
+                                hear(p, e->session, u->unit_id, *u->token, u->desired_state);
                 }
                 core_batch_free(b);
         }
@@ -146,7 +146,7 @@ static void speak(struct plan *p, const struct word *w)
 {
         Pb__Token token = w->token;
         Pb__UnitStatus u = PB__UNIT_STATUS__INIT, *units[] = { &u };
-        u.workload_id = w->workload_id;
+        u.unit_id = w->workload_id;
         u.token = &token;
         u.state = w->state;
         struct unit_ix ix = workload_find(p->c, w->workload_id);

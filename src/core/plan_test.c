@@ -58,8 +58,7 @@ static void agents_obey(struct rig *r, size_t *from)
                                 continue;
                         Pb__ActualState__E state = e->unit->desired_state == PB__DESIRED_STATE__E__Running ? PB__ACTUAL_STATE__E__Running
                                                                                                            : PB__ACTUAL_STATE__E__Missing;
-                        rig_report(r, r->agents.at[i].id,
-                                   rig_unit(r, e->unit->workload_id, e->unit->token->epoch, e->unit->token->seq, state));
+                        rig_report(r, r->agents.at[i].id, rig_unit(r, e->unit->unit_id, e->unit->token->epoch, e->unit->token->seq, state));
                         break;
                 }
         }

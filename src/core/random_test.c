@@ -72,18 +72,18 @@ static struct copy *copy_new(struct agent *a, const char *id)
 static void take_order(struct run *x, unsigned n, const Pb__PlanUnit *u)
 {
         struct agent *a = &x->agents[n];
-        struct copy *c = copy_of(a, u->workload_id);
+        struct copy *c = copy_of(a, u->unit_id);
         if (c && u->token->seq < c->seq)
                 return; /* an older one is refused */
         if (u->desired_state == PB__DESIRED_STATE__E__Deleted) {
                 if (c)
                         c->used = false;
                 if (a->n_gone < COPIES)
-                        snprintf(a->gone[a->n_gone++], sizeof(a->gone[0]), "%s", u->workload_id);
+                        snprintf(a->gone[a->n_gone++], sizeof(a->gone[0]), "%s", u->unit_id);
                 return;
         }
         if (!c)
-                c = copy_new(a, u->workload_id);
+                c = copy_new(a, u->unit_id);
         if (u->desired_state == PB__DESIRED_STATE__E__Stopped)
                 c->state = PB__ACTUAL_STATE__E__Stopped;
         else if (c->seq != u->token->seq)
@@ -102,7 +102,7 @@ static void check_order(struct run *x, unsigned n, const struct rig_effect *e)
         assert_true(u->token->seq >= 1 && u->token->seq <= e->seq);
         const Pb__Event *cause = x->rig.events.at[u->token->seq - 1].e;
         assert_true(cause->type == PB__EVENT_TYPE__E__WorkloadScheduled || cause->type == PB__EVENT_TYPE__E__WorkloadLaunched);
-        assert_string_equal(cause->workload_id, u->workload_id);
+        assert_string_equal(cause->workload_id, u->unit_id);
         assert_string_equal(cause->node_id, node_name(n));
 }
 

@@ -34,14 +34,14 @@ static void decide_removed(struct core *c, struct node_ix n, uint32_t t)
 /* A unit that the records do not place on this node: an old copy, or a stranger. Strangers are told of and left alone. */
 static void decide_stranger(struct core *c, struct node_ix n, struct unit_ix w, const Pb__UnitStatus *u, bool complete)
 {
-        uint32_t t = tombstone_find(c, n, u->workload_id);
+        uint32_t t = tombstone_find(c, n, u->unit_id);
         bool gone = u->state == PB__ACTUAL_STATE__E__Missing;
         if (t != NONE && gone)
                 decide_removed(c, n, t);
         else if (gone || !complete)
                 return;
         else if (t != NONE)
-                unit_send_removal(c, n, u->workload_id, c->tombstones.at[t].token_epoch, c->tombstones.at[t].token_seq);
+                unit_send_removal(c, n, u->unit_id, c->tombstones.at[t].token_epoch, c->tombstones.at[t].token_seq);
         else
                 drift_stranger(c, n, w, u);
 }
@@ -142,8 +142,8 @@ void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *un
         units = drift_in_order(c, units, n_units);
         for (size_t i = 0; i < n_units; i++) {
                 const Pb__UnitStatus *u = (const Pb__UnitStatus *)units[i];
-                struct unit_ix ix = unit_find(c, u->workload_id);
-                uint32_t t = tombstone_find(c, n, u->workload_id);
+                struct unit_ix ix = unit_find(c, u->unit_id);
+                uint32_t t = tombstone_find(c, n, u->unit_id);
                 if (t != NONE && complete && claim_replaces(c, t, u)) {
                         decide_removed(c, n, t);
                         t = NONE;

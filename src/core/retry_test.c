@@ -77,7 +77,7 @@ static void one_that_was_given_up_and_runs_all_the_same_is_removed(void **state)
                 rig_advance_alive(&r, 5000);
         assert_phase(&r, "a", Failed);
         rig_mark(&r);
-        late.workload_id = "a";
+        late.unit_id = "a";
         late.state = PB__ACTUAL_STATE__E__Running;
         late.token = &token;
         rig_report(&r, "n1", &late);

@@ -70,7 +70,7 @@ static const struct {
           "{\"node_id\":\"node-1\",\"cpu\":4,\"memory_mb\":4096,\"disk_gb\":10,\"supported_workload_types\":[\"process\"],"
           "\"labels\":{\"zone\":\"a\"},\"agent_version\":\"0.1.0\",\"instance\":\"01ARZ3NDEKTSV4RRFFQ69G5FAV\","
           "\"agent_endpoint\":\"127.0.0.1:50051\",\"applied\":{\"epoch\":1,\"seq\":7},"
-          "\"units\":[{\"workload_id\":\"web-1\",\"revision_id\":\"rev-1\",\"token\":{\"epoch\":1,\"seq\":5},\"state\":\"Running\"}],"
+          "\"units\":[{\"unit_id\":\"web-1\",\"revision_id\":\"rev-1\",\"token\":{\"epoch\":1,\"seq\":5},\"state\":\"Running\"}],"
           "\"protocol\":1}" },
 };
 

@@ -89,7 +89,7 @@ static void logs_reach_the_user_through_the_server(void **state)
         int fd = http_open(f->http, "/workloads/hello/logs?follow&tail=5", "");
         const Pb__ServerMessage *m = agent_wait(a, is_log, 5000);
         assert_non_null(m);
-        assert_string_equal(m->log->workload_id, "hello");
+        assert_string_equal(m->log->unit_id, "hello");
         assert_true(m->log->follow);
         assert_int_equal(m->log->tail_lines, 5);
         uint64_t stream = m->log->stream_id;
@@ -294,7 +294,7 @@ static void exec_goes_both_ways(void **state)
         const Pb__ServerMessage *got = agent_gets(u, a, is_exec);
         uint64_t stream = got->exec->stream_id;
         assert_int_equal(got->exec->n_command, 2);
-        assert_string_equal(got->exec->workload_id, "hello");
+        assert_string_equal(got->exec->unit_id, "hello");
         got = agent_gets(u, a, is_exec_input);
         assert_int_equal(got->exec_input->stream_id, stream);
         assert_memory_equal(got->exec_input->data.data, "ping", 4);

@@ -232,7 +232,7 @@ Pb__UnitReport *persys_to_report(struct arena *arena, const Pc__HeartbeatRequest
                 if (!id_is_valid(s->workload_id))
                         continue;
                 Pb__UnitStatus *u = (Pb__UnitStatus *)NEW(arena, pb, unit_status);
-                u->workload_id = s->workload_id;
+                u->unit_id = s->workload_id;
                 u->state = state_of(s->state);
                 u->reason = reason_of(s->failure_reason);
                 if (u->reason == PB__REASON__E__none && u->state == PB__ACTUAL_STATE__E__Failed)

@@ -327,7 +327,7 @@ int push_heartbeat(struct push *p, const char *node_id, const Pb__Heartbeat *bea
         }
         push_node_beat(n);
         for (size_t i = 0; i < n_units; i++) /* (P3) */
-                push_node_hint(n, units[i]->workload_id, units[i]->state);
+                push_node_hint(n, units[i]->unit_id, units[i]->state);
         return 0;
 }
 

@@ -188,7 +188,7 @@ static void say_own(struct push_node *n, struct push_unit *u, Pb__ActualState__E
 {
         struct arena *memory = &report_begin(n)->memory;
         Pb__UnitStatus *status = (Pb__UnitStatus *)pb_new(memory, &pb__unit_status__descriptor);
-        status->workload_id = arena_strdup(memory, u->id);
+        status->unit_id = arena_strdup(memory, u->id);
         status->token = (Pb__Token *)pb_new(memory, &pb__token__descriptor);
         status->token->epoch = u->epoch;
         status->token->seq = u->seq;
@@ -419,9 +419,9 @@ static void take_wish(struct push_node *n, const struct effect *e)
                 return;
         }
         const Pb__PlanUnit *p = (const Pb__PlanUnit *)m;
-        struct push_unit *u = find(n, p->workload_id);
+        struct push_unit *u = find(n, p->unit_id);
         if (!u)
-                u = unit_add(n, p->workload_id);
+                u = unit_add(n, p->unit_id);
         uint64_t epoch = p->token ? p->token->epoch : 0, seq = p->token ? p->token->seq : 0;
         bool same = u->epoch == epoch && u->seq == seq && u->desired == p->desired_state;
         u->epoch = epoch;

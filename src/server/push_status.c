@@ -180,7 +180,7 @@ Pb__UnitStatus *push_unit_status(struct arena *arena, const Pa__WorkloadStatus *
         Pb__UnitStatus *u = (Pb__UnitStatus *)pb_new(arena, &pb__unit_status__descriptor);
         size_t len;
         uint64_t epoch, seq;
-        u->workload_id = arena_strdup(arena, s->id);
+        u->unit_id = arena_strdup(arena, s->id);
         u->type = type_of(s);
         u->state = state_of(s);
         if (push_revision_parse(s->revision_id, &len, &epoch, &seq)) {

@@ -277,14 +277,14 @@ static int ask_agent(struct relay *r)
         Pb__ExecRequest exec = PB__EXEC_REQUEST__INIT;
         if (r->logs) {
                 log.stream_id = r->id;
-                log.workload_id = r->workload;
+                log.unit_id = r->workload;
                 log.follow = r->logs->follow;
                 log.tail_lines = r->logs->tail_lines;
                 log.credit = r->by_credit ? STREAM_OUTPUT_WINDOW : 0;
                 m.log = &log;
         } else {
                 exec.stream_id = r->id;
-                exec.workload_id = r->workload;
+                exec.unit_id = r->workload;
                 exec.command = r->exec->command;
                 exec.n_command = r->exec->n_command;
                 exec.tty = r->exec->tty;

@@ -30,7 +30,7 @@ static void a_plan_is_what_protobuf_would_write(void **state)
                 plan.n_units = n;
                 for (size_t i = 0; i < n; i++) {
                         Pb__PlanEntry *u = (Pb__PlanEntry *)pb_new(&arena, &pb__plan_entry__descriptor);
-                        u->workload_id = arena_printf(&arena, "w%zu", i);
+                        u->unit_id = arena_printf(&arena, "w%zu", i);
                         u->desired_state = i % 2 ? PB__DESIRED_STATE__E__Running : PB__DESIRED_STATE__E__Deleted;
                         plan.units[i] = u;
                         struct str packed = STR_INIT;

@@ -270,7 +270,7 @@ void agent_report(struct agent *a, const char *workload_id, const Pb__PlanEntry 
         Pb__UnitStatus status = PB__UNIT_STATUS__INIT, *list[] = { &status };
         Pb__UnitReport report = PB__UNIT_REPORT__INIT;
         Pb__AgentMessage m = PB__AGENT_MESSAGE__INIT;
-        status.workload_id = (char *)workload_id;
+        status.unit_id = (char *)workload_id;
         status.state = state;
         status.type = PB__WORKLOAD_TYPE__E__process;
         Pb__Workload *w = unit ? pb__workload__unpack(NULL, unit->workload.len, unit->workload.data) : NULL;
@@ -421,7 +421,7 @@ struct agent *agent_with_hello(struct fixture *f)
         assert_non_null(m);
         assert_false(m->plan->complete);
         assert_true(m->plan->last);
-        assert_string_equal(m->plan->units[0]->workload_id, "hello");
+        assert_string_equal(m->plan->units[0]->unit_id, "hello");
         assert_true(m->plan->units[0]->token->seq > 0);
         agent_report(a, "hello", m->plan->units[0], PB__ACTUAL_STATE__E__Running);
         wait_for(f, a, "/workloads/hello", "\"phase\":\"Running\"");

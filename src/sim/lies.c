@@ -48,8 +48,7 @@ static Pb__UnitStatus *invent(struct sim *s, struct arena *a)
         Pb__UnitStatus *u = arena_new(a, Pb__UnitStatus);
         pb__unit_status__init(u);
         bool real = s->items.len && below(s, 2);
-        u->workload_id =
-            real ? arena_strdup(a, s->items.at[below(s, s->items.len)].id) : arena_printf(a, "ghost-%u", (unsigned)below(s, 5));
+        u->unit_id = real ? arena_strdup(a, s->items.at[below(s, s->items.len)].id) : arena_printf(a, "ghost-%u", (unsigned)below(s, 5));
         u->revision_id = "made-up";
         u->state = PB__ACTUAL_STATE__E__Running;
         u->token = arena_new(a, Pb__Token);
@@ -91,9 +90,9 @@ static void forge(struct sim *s, struct arena *a, Pb__HeldUnit *h)
         spec.command = command;
         spec.n_command = 1;
         w.spec = &spec;
-        if (str_empty(h->workload_id))
-                h->workload_id = u->workload_id;
-        w.id = h->workload_id;
+        if (str_empty(h->unit_id))
+                h->unit_id = u->unit_id;
+        w.id = h->unit_id;
         w.type = PB__WORKLOAD_TYPE__E__process;
         w.revision_id = "forged";
         h->token = u->token;

@@ -265,7 +265,7 @@ def json_seeds():
               (9, {"seq": 4, "type": "WorkloadScheduled", "timestamp": "2026-01-01T00:00:00Z", "placement": {"node_id": "n1", "score": -3}}),
               (10, {"code": "invalid", "message": "m\u0000\u00e4\ud83d\ude00", "retry_after_ms": 5}), (11, {"items": [{"id": "a"}], "next_cursor": "b"}),
               (12, {"workload_id": "a", "reasons": [{"reason": "cpu_insufficient", "nodes": 3}], "would_fit_if": ["x"]}),
-              (13, {"node_id": "n", "cpu": 4, "units": [{"workload_id": "a", "state": "Running"}], "supported_workload_types": ["process"]}),
+              (13, {"node_id": "n", "cpu": 4, "units": [{"unit_id": "a", "state": "Running"}], "supported_workload_types": ["process"]}),
               (14, {"cluster_id": "c", "nodes": 4}), (18, {"name": "ann", "role": "operator", "ttl_seconds": 60}), (18, {"name": "j", "role": "join", "node_id": "n1"}),
               (19, {"secret": "bjoin_x", "node_id": "n1", "request": "-----BEGIN"}), (20, {"node_id": "n1", "request": ""})]
     for i, (kind, value) in enumerate(things):

@@ -86,7 +86,7 @@ class Rogue:
     # ---- what an agent says ----
 
     def status(self, unit, token, state=RUNNING, revision="forged", **fields):
-        s = MESSAGES.of("berth.v1.UnitStatus")(workload_id=unit, revision_id=revision, state=state, type=4, **fields)
+        s = MESSAGES.of("berth.v1.UnitStatus")(unit_id=unit, revision_id=revision, state=state, type=4, **fields)
         if token:
             s.token.epoch, s.token.seq = token
         return s
@@ -149,15 +149,15 @@ class Rogue:
             w.token.epoch, w.token.seq, w.desired_state = *token, WISH_RUNNING
             m.definitions.units.add().CopyFrom(w)
         else:
-            h = m.definitions.held.add(workload_id=unit, desired_state=WISH_RUNNING, definition=definition or w.SerializeToString(), warrant=warrant)
+            h = m.definitions.held.add(unit_id=unit, desired_state=WISH_RUNNING, definition=definition or w.SerializeToString(), warrant=warrant)
             h.token.epoch, h.token.seq = token
         self.outbox.put(m)
 
     def asked(self, unit):
         """Waits until the server asks what this unit was started from."""
-        return self.wait(f"a question about {unit}", lambda m: m.HasField("describe") and unit in m.describe.workload_ids)
+        return self.wait(f"a question about {unit}", lambda m: m.HasField("describe") and unit in m.describe.unit_ids)
 
     def order(self, unit):
         """The last order of a plan about this unit."""
-        self.wait(f"an order about {unit}", lambda m: any(u.workload_id == unit for u in m.plan.units))
-        return [u for m in self.heard for u in m.plan.units if u.workload_id == unit][-1]
+        self.wait(f"an order about {unit}", lambda m: any(u.unit_id == unit for u in m.plan.units))
+        return [u for m in self.heard for u in m.plan.units if u.unit_id == unit][-1]

@@ -316,7 +316,7 @@ class Node(Tls):
         r = self.rogue(c, pki).hello(cpu=1).welcome()
         large = AgentMessage()
         for i in range(12):
-            large.definitions.held.add(workload_id=f"x{i}", definition=b"\0" * 250000, warrant=b"w" * 32).token.seq = 1
+            large.definitions.held.add(unit_id=f"x{i}", definition=b"\0" * 250000, warrant=b"w" * 32).token.seq = 1
         began = time.monotonic()
         for i in range(n):
             r.send(definitions=large.definitions)

@@ -140,7 +140,7 @@ int launch_prepare(const Pb__PlanUnit *unit, const char *node_id, const char *di
         add_env(&env, "LOGNAME", own ? l.user_name : pw ? pw->pw_name : "");
         for (size_t i = 0; i < spec->n_env; i++)
                 add_env(&env, spec->env[i]->key, spec->env[i]->value ? spec->env[i]->value : "");
-        add_env(&env, "BERTH_WORKLOAD_ID", unit->workload_id);
+        add_env(&env, "BERTH_WORKLOAD_ID", unit->unit_id);
         add_env(&env, "BERTH_NODE_ID", node_id);
         add_env(&env, "BERTH_REVISION", unit->workload->revision_id ? unit->workload->revision_id : "");
         /* For a resource that can refuse smaller ones than it has seen: the one protection that needs no clock. */

@@ -115,7 +115,7 @@ static void set_up_limits(struct monitor *m)
         };
         char missing[CGROUP_MISSING_LEN], name[UNIT_CGROUP_LEN];
 
-        unit_cgroup_name(m->unit->workload_id, m->dir, name);
+        unit_cgroup_name(m->unit->unit_id, m->dir, name);
         if (cgroup_make(name, &limits, missing)) {
                 snprintf(m->state.cgroup, sizeof(m->state.cgroup), "%s", name);
                 snprintf(m->launch.cgroup, sizeof(m->launch.cgroup), "%s", name);

@@ -255,7 +255,7 @@ static void pack_launch(struct punit *p, const struct runtime_start *start)
         workload.confine = workload.confine && !p->rt->users.off;
         token.epoch = start->token.epoch;
         token.seq = start->token.seq;
-        unit.workload_id = p->id;
+        unit.unit_id = p->id;
         unit.token = &token;
         unit.desired_state = PB__DESIRED_STATE__E__Running;
         unit.workload = &workload;
