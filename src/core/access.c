@@ -570,13 +570,7 @@ static const char *name(const struct core *c, uint32_t slot, struct arena *a)
 }
 
 const struct record_kind token_records = {
-        .prefix = "/tokens/",
-        .type = &pb__access_token__descriptor,
-        RECORD_TABLE(tokens, struct access),
-        .name = name,
-        .find = find,
-        .pack = pack,
-        .load = load,
+        RECORD_TABLE(tokens, struct access), .name = name, .find = find, .pack = pack, .load = load,
 };
 
 void tokens_dump(const struct core *c, struct str *out)

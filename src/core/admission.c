@@ -646,13 +646,7 @@ static const char *name(const struct core *c, uint32_t slot, struct arena *a)
 }
 
 const struct record_kind admission_records = {
-        .prefix = "/admissions/",
-        .type = &pb__admission__descriptor,
-        RECORD_TABLE(admissions, struct admission),
-        .name = name,
-        .find = find,
-        .pack = pack,
-        .load = load,
+        RECORD_TABLE(admissions, struct admission), .name = name, .find = find, .pack = pack, .load = load,
 };
 
 void admission_shown(struct core *c, const struct node *n, Pb__Node *r)

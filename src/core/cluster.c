@@ -96,8 +96,6 @@ static void put_back(struct core *c, uint32_t slot)
 }
 
 const struct record_kind cluster_records = {
-        .prefix = "/meta/",
-        .type = &pb__cluster__descriptor,
         .unsaved = offsetof(struct core, cluster_unsaved), /* there is one */
         .name = name,
         .find = find,

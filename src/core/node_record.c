@@ -257,8 +257,6 @@ static void put_view(struct core *c, const char *id, uint32_t slot, struct arena
 }
 
 const struct record_kind node_records = {
-        .prefix = "/nodes/",
-        .type = &pb__node__descriptor,
         RECORD_TABLE(nodes, struct node),
         .name = name,
         .find = find,

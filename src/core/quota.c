@@ -678,15 +678,8 @@ static uint32_t find(const struct core *c, const char *tenant)
 }
 
 const struct record_kind quota_records = {
-        .prefix = "/quotas/",
-        .type = &pb__quota__descriptor,
-        RECORD_TABLE(tenants, struct tenant),
-        .name = name,
-        .find = find,
-        .pack = pack,
-        .load = load,
-        .saved = tenant_drop_unused,
-        .put_back = save,
+        RECORD_TABLE(tenants, struct tenant), .name = name,     .find = find, .pack = pack, .load = load,
+        .saved = tenant_drop_unused,          .put_back = save,
 };
 
 void quotas_reconsider(struct core *c)

@@ -62,7 +62,7 @@ void record_removed(struct core *c, enum record kind, const char *name)
                 c->out.memory = mem_must(sizeof(struct arena));
         c->out.ops += c->opt.index_records ? 1 + kinds[kind]->n_views : 1;
         struct removed_record *r = array_push(&c->out.removed);
-        *r = (struct removed_record){ kind, record_key(c->out.memory, kinds[kind]->prefix, name) };
+        *r = (struct removed_record){ kind, record_key(c->out.memory, record_rows[kind].prefix, name) };
         if (c->extras.len)
                 extras_drop(c, r->key);
 }
@@ -84,15 +84,16 @@ void record_put(struct store_record **at, const char *key, void *data, size_t le
         *(*at)++ = (struct store_record){ .key = key, .data = data, .len = len };
 }
 
-static void put_changed(struct core *c, const struct record_kind *k, uint32_t slot, struct arena *a, struct store_record **at)
+static void put_changed(struct core *c, enum record kind, uint32_t slot, struct arena *a, struct store_record **at)
 {
+        const struct record_kind *k = kinds[kind];
         bool *unsaved = unsaved_at(c, k, slot);
         const char *name = *unsaved ? k->name(c, slot, a) : NULL;
         *unsaved = false;
         if (name) {
                 size_t len;
                 void *data = k->pack(c, slot, a, &len);
-                record_put(at, record_key(a, k->prefix, name), data, len);
+                record_put(at, record_key(a, record_rows[kind].prefix, name), data, len);
                 if (k->views && c->opt.index_records)
                         k->views(c, name, slot, a, at);
         }
@@ -112,7 +113,7 @@ static void put_removed(struct core *c, struct core_out *o, struct store_record 
         for (size_t i = 0; i < o->removed.len; i++) {
                 const struct removed_record *r = &o->removed.at[i];
                 const struct record_kind *k = kinds[r->kind];
-                const char *name = r->key + strlen(k->prefix);
+                const char *name = r->key + strlen(record_rows[r->kind].prefix);
                 /* Removed twice: once is enough. Made again within this batch: its put is the truth. */
                 if ((i && strcmp(r->key, r[-1].key) == 0) || k->find(c, name) != NONE)
                         continue;
@@ -132,7 +133,7 @@ void records_collect(struct core *c, struct core_out *o, struct store_record **r
         struct store_record *at = first;
         for (int k = 0; k < RECORD_KINDS; k++)
                 for (size_t i = 0; i < o->changed[k].len; i++)
-                        put_changed(c, kinds[k], o->changed[k].at[i], a, &at);
+                        put_changed(c, (enum record)k, o->changed[k].at[i], a, &at);
         put_removed(c, o, &at);
         for (struct store_record *r = first; c->extras.len && r < at; r++)
                 extras_append(c, a, r);
@@ -152,26 +153,27 @@ static int bad_record(struct err *err, const char *key, const char *why)
 static enum record kind_of(const char *key)
 {
         int k = 0;
-        while (k < RECORD_KINDS && !str_starts(key, kinds[k]->prefix))
+        while (k < RECORD_KINDS && !str_starts(key, record_rows[k].prefix))
                 k++;
-        bool strange = k == RECORD_KINDS || !key[strlen(kinds[k]->prefix)] || (k == RECORD_CLUSTER && !str_eq(key, "/meta/cluster")) ||
-                       (k == RECORD_NODE && strchr(key + strlen("/nodes/"), '/')) ||
-                       (k == RECORD_TOMBSTONE && !strchr(key + strlen("/tombstones/"), '/'));
+        if (k == RECORD_KINDS)
+                return RECORD_KINDS;
+        const char *name = key + strlen(record_rows[k].prefix), *only = record_rows[k].only;
+        bool strange = !name[0] || (only && !str_eq(name, only)) || (k == RECORD_NODE && strchr(name, '/')) ||
+                       (k == RECORD_TOMBSTONE && !strchr(name, '/'));
         return strange ? RECORD_KINDS : (enum record)k;
 }
 
 enum record record_of_key(struct core *c, const char *key, const char **ret_name)
 {
-        static const char *const of_workloads[] = { "/assignments/", "/retries/", "/reconciliation/" };
-        for (size_t i = 0; i < ARRAY_LEN(of_workloads); i++)
-                if (str_starts(key, of_workloads[i])) {
-                        *ret_name = key + strlen(of_workloads[i]);
+        for (int v = RECORD_KINDS; v < RECORD_VIEWS; v++)
+                if (str_starts(key, record_rows[v].prefix)) {
+                        *ret_name = key + strlen(record_rows[v].prefix);
                         return RECORD_WORKLOAD;
                 }
         if (str_starts(key, "/nodes/") && str_ends(key, "/status"))
                 key = arena_strndup(&c->step, key, strlen(key) - strlen("/status"));
         enum record k = kind_of(key);
-        *ret_name = k < RECORD_KINDS ? key + strlen(kinds[k]->prefix) : NULL;
+        *ret_name = k < RECORD_KINDS ? key + strlen(record_rows[k].prefix) : NULL;
         return k;
 }
 
@@ -182,8 +184,8 @@ int core_load_record(struct core *c, const char *key, const void *data, size_t l
         if (k == RECORD_KINDS)
                 return 0;
         struct arena_allocator alloc = arena_allocator(&c->step);
-        ProtobufCMessage *m = protobuf_c_message_unpack(kinds[k]->type, (ProtobufCAllocator *)&alloc, len, data);
-        const char *why = m ? kinds[k]->load(c, key + strlen(kinds[k]->prefix), m) : "does not parse";
+        ProtobufCMessage *m = protobuf_c_message_unpack(record_rows[k].type, (ProtobufCAllocator *)&alloc, len, data);
+        const char *why = m ? kinds[k]->load(c, key + strlen(record_rows[k].prefix), m) : "does not parse";
         int r = why ? bad_record(err, key, why) : 0;
         if (r == 0)
                 extras_keep(c, key, m);
@@ -208,7 +210,7 @@ int core_records(const struct core *cc, int (*fn)(void *ctx, const struct store_
                         if (!name)
                                 continue;
                         struct store_record *r = array_push(&all);
-                        r->key = record_key(&a, kinds[k]->prefix, name);
+                        r->key = record_key(&a, record_rows[k].prefix, name);
                         r->data = kinds[k]->pack(c, i, &a, &r->len);
                 }
         if (all.len)

@@ -4,7 +4,7 @@
  *   /alerts/<rule>/<node|workload>/<id>  /outbox/<id>  /tokens/<name>  /admissions/<node>
  *
  * Each kind is a table of slots in the core's state; a record's key is its kind's prefix and a name. A
- * new kind is one row in record.c and one file that defines its struct record_kind.
+ * new kind is one row in model/record.c, one in record.c, and one file that defines its struct record_kind.
  *
  * A record is written from the state when a batch is cut, once however often it changed. For stores that
  * people read by hand (core_options.index_records) some kinds have views beside them, which are never
@@ -15,24 +15,9 @@
 
 #include "base/arena.h"
 #include "core/core.h"
-#include <protobuf-c/protobuf-c.h>
-
-enum record {
-        RECORD_CLUSTER,
-        RECORD_WORKLOAD,
-        RECORD_NODE,
-        RECORD_TOMBSTONE,
-        RECORD_QUOTA,
-        RECORD_ALERT,
-        RECORD_OUTGOING,
-        RECORD_TOKEN,
-        RECORD_ADMISSION,
-        RECORD_KINDS
-};
+#include "model/record.h"
 
 struct record_kind {
-        const char *prefix;
-        const ProtobufCMessageDescriptor *type;
         size_t table, size, unsaved; /* RECORD_TABLE(): where its slots are, and in each its mark */
         /* The name of what is in this slot; in a, or where it stands. NULL: no record is to be there. */
         const char *(*name)(const struct core *c, uint32_t slot, struct arena *a);

@@ -526,14 +526,7 @@ static const char *name(const struct core *c, uint32_t slot, struct arena *a)
 }
 
 const struct record_kind alert_records = {
-        .prefix = "/alerts/",
-        .type = &pb__alert__descriptor,
-        RECORD_TABLE(alerts, struct alert),
-        .name = name,
-        .find = find_raised,
-        .pack = pack,
-        .load = load,
-        .saved = alert_drop_unused,
+        RECORD_TABLE(alerts, struct alert), .name = name, .find = find_raised, .pack = pack, .load = load, .saved = alert_drop_unused,
 };
 
 void read_list_alerts(struct core *c, const Pb__ListAlertsRequest *req)

@@ -220,12 +220,5 @@ static const char *load(struct core *c, const char *name, const ProtobufCMessage
 }
 
 const struct record_kind tombstone_records = {
-        .prefix = "/tombstones/",
-        .type = &pb__tombstone__descriptor,
-        RECORD_TABLE(tombstones, struct tombstone),
-        .name = name,
-        .find = find,
-        .pack = pack,
-        .load = load,
-        .put_back = save_tombstone,
+        RECORD_TABLE(tombstones, struct tombstone), .name = name, .find = find, .pack = pack, .load = load, .put_back = save_tombstone,
 };

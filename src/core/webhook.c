@@ -305,13 +305,7 @@ static const char *name(const struct core *c, uint32_t slot, struct arena *a)
 }
 
 const struct record_kind outgoing_records = {
-        .prefix = "/outbox/",
-        .type = &pb__outgoing__descriptor,
-        RECORD_TABLE(outbox, struct outgoing),
-        .name = name,
-        .find = outgoing_find,
-        .pack = pack,
-        .load = load,
+        RECORD_TABLE(outbox, struct outgoing), .name = name, .find = outgoing_find, .pack = pack, .load = load,
 };
 
 static _Thread_local const struct core *sorting;

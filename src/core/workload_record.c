@@ -385,8 +385,6 @@ static void put_back(struct core *c, uint32_t slot)
 }
 
 const struct record_kind workload_records = {
-        .prefix = "/workloads/",
-        .type = &pb__workload__descriptor,
         RECORD_TABLE(units, struct unit),
         .name = name,
         .find = find,

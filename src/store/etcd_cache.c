@@ -6,6 +6,7 @@
 #include "base/array.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "model/record.h"
 #include "store/etcd_store.h"
 #include <string.h>
 
@@ -41,8 +42,10 @@ void etcd_cache_fini(struct etcd_cache *c)
 
 static bool is_view(const char *key)
 {
-        return str_starts(key, "/assignments/") || str_starts(key, "/retries/") || str_starts(key, "/reconciliation/") ||
-               (str_starts(key, "/nodes/") && str_ends(key, "/status"));
+        for (size_t i = RECORD_KINDS; i < RECORD_VIEWS; i++)
+                if (str_starts(key, record_rows[i].prefix))
+                        return true;
+        return str_starts(key, "/nodes/") && str_ends(key, "/status");
 }
 
 /* Never NULL: that would be a removal. */

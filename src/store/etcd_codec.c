@@ -2,37 +2,22 @@
 #include "store/etcd_codec.h"
 #include "events.pb-c.h"
 #include "model/json.h"
-#include "records.pb-c.h"
+#include "model/record.h"
 #include <string.h>
 
 #define VALUE_MAX_BYTES (4u << 20)
 /* Of larger values JSON may be a quarter longer than they are. Control characters would make it six times as long, and then a transaction with one workload too large for etcd. */
 #define JSON_LARGE_BYTES (16u << 10)
 
-static const struct {
-        const char *prefix;
-        const ProtobufCMessageDescriptor *type;
-} kinds[] = {
-        { "/events/", &pb__event__descriptor },
-        { "/workloads/", &pb__workload__descriptor },
-        { "/nodes/", &pb__node__descriptor },
-        { "/tombstones/", &pb__tombstone__descriptor },
-        { "/assignments/", &pb__assignment__descriptor },
-        { "/retries/", &pb__retry__descriptor },
-        { "/reconciliation/", &pb__reconciliation__descriptor },
-        { "/quotas/", &pb__quota__descriptor },
-        { "/outbox/", &pb__outgoing__descriptor },
-        { "/tokens/", &pb__access_token__descriptor },
-        { "/alerts/", &pb__alert__descriptor },
-        { "/admissions/", &pb__admission__descriptor },
-        { "/meta/cluster", &pb__cluster__descriptor },
-};
-
 static const ProtobufCMessageDescriptor *type_of(const char *key)
 {
-        for (size_t i = 0; key[0] == '/' && i < ARRAY_LEN(kinds); i++)
-                if (key[1] == kinds[i].prefix[1] && str_starts(key, kinds[i].prefix))
-                        return kinds[i].type;
+        if (str_starts(key, "/events/"))
+                return &pb__event__descriptor;
+        for (size_t i = 0; key[0] == '/' && i < RECORD_VIEWS; i++) {
+                const struct record_row *row = &record_rows[i];
+                if (key[1] == row->prefix[1] && str_starts(key, row->prefix))
+                        return !row->only || str_eq(key + strlen(row->prefix), row->only) ? row->type : NULL;
+        }
         return NULL;
 }
 

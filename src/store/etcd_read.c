@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/record.h"
 #include "store/etcd_store.h"
 #include <stdio.h>
 #include <string.h>
@@ -16,14 +17,22 @@ static bool is_internal(const char *key)
                strcmp(key, "/meta/head") == 0 || strcmp(key, "/meta/schema") == 0 || strcmp(key, "/meta/restoring") == 0;
 }
 
-static const char *const kinds[] = { "/admissions/", "/alerts/",         "/assignments/", "/groups/",   "/idempotency/",
-                                     "/instances/",  "/meta/",           "/nodes/",       "/outbox/",   "/permits/",
-                                     "/quotas/",     "/reconciliation/", "/releases/",    "/retries/",  "/rollouts/",
-                                     "/tokens/",     "/tombstones/",     "/volumes/",     "/workloads/" };
+/* The i-th of them in the order of keys, in which a store gives its records. */
+static const char *prefix_at(size_t i)
+{
+        for (size_t k = 0; k < n_record_rows; k++) {
+                size_t before = 0;
+                for (size_t j = 0; j < n_record_rows; j++)
+                        before += strcmp(record_rows[j].prefix, record_rows[k].prefix) < 0;
+                if (before == i)
+                        return record_rows[k].prefix;
+        }
+        return NULL; /* never: no two are the same */
+}
 
 size_t etcd_n_ranges(const struct etcd_store *s)
 {
-        return s->prefix[0] ? 2 : ARRAY_LEN(kinds);
+        return s->prefix[0] ? 2 : n_record_rows;
 }
 
 void etcd_range_at(const struct etcd_store *s, size_t i, struct arena *a, const char **ret_from, const char **ret_end)
@@ -33,9 +42,9 @@ void etcd_range_at(const struct etcd_store *s, size_t i, struct arena *a, const 
                 *ret_end = etcd_key(s, a, i ? "0" : "/events/");
                 return;
         }
-        char *end = arena_strdup(a, kinds[i]);
+        *ret_from = prefix_at(i);
+        char *end = arena_strdup(a, *ret_from);
         end[strlen(end) - 1]++; /* '0' comes after '/' */
-        *ret_from = kinds[i];
         *ret_end = end;
 }
 
@@ -43,8 +52,8 @@ bool etcd_is_ours(const struct etcd_store *s, const char *key)
 {
         if (s->prefix[0])
                 return key[0] == '/'; /* not of "/team2" for "/team" */
-        for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-                if (str_starts(key, kinds[i]))
+        for (size_t i = 0; i < n_record_rows; i++)
+                if (str_starts(key, record_rows[i].prefix))
                         return true;
         return false;
 }
