@@ -223,7 +223,7 @@ class Flood(Access):
                 m = message()
                 m.units.complete = True
                 u = m.units.units.add()
-                u.workload_id, u.state, u.type = f"stranger-{i}", 2, 4
+                u.unit_id, u.state, u.type = f"stranger-{i}", 2, 4
                 yield m
             welcome.clear()
             welcome.wait(60)
