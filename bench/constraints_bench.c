@@ -1,8 +1,10 @@
-/* bench/constraints_bench.c: placement decisions per second with required constraints, against plain ones in the same run.
+/* bench/constraints_bench.c: placement decisions per second with required constraints, against
+ * plain ones in the same run.
  *
  *   constraints_bench NODES DECISIONS APPS
  *
- * Every kind gets a fresh cluster of the same nodes (8 zones, racks of 20) and the same workloads: DECISIONS units of APPS applications in turn. ratio is the rate of the kind to the plain rate.
+ * Every kind gets a fresh cluster of the same nodes (8 zones, racks of 20) and the same workloads:
+ * DECISIONS units of APPS applications in turn. ratio is the rate of the kind to the plain rate.
  */
 #include "base/arena.h"
 #include "base/clock.h"
@@ -14,7 +16,8 @@
 #include <time.h>
 
 enum kind { PLAIN, AFFINITY, ANTI_AFFINITY, SPREAD, BINPACK, KINDS };
-static const char *const names[KINDS] = { "plain", "affinity", "anti_affinity", "spread", "binpack" };
+static const char *const names[KINDS] = { "plain", "affinity", "anti_affinity", "spread",
+                                          "binpack" };
 
 static int64_t cpu_ns(void)
 {
@@ -34,7 +37,8 @@ static void join(struct core *c, struct rng *r, uint32_t i)
 {
         static Pb__WorkloadType__E types[] = { PB__WORKLOAD_TYPE__E__process };
         Pb__Hello h = PB__HELLO__INIT;
-        Pb__Hello__LabelsEntry rack = PB__HELLO__LABELS_ENTRY__INIT, zone = PB__HELLO__LABELS_ENTRY__INIT, *labels[] = { &rack, &zone };
+        Pb__Hello__LabelsEntry rack = PB__HELLO__LABELS_ENTRY__INIT,
+                               zone = PB__HELLO__LABELS_ENTRY__INIT, *labels[] = { &rack, &zone };
         char id[16], in_rack[16], in_zone[16];
         snprintf(id, sizeof(id), "n-%06u", i);
         snprintf(in_rack, sizeof(in_rack), "r%u", i / 20);
@@ -83,7 +87,8 @@ static void constrain(struct arena *a, Pb__Workload *w, enum kind kind, const ch
                 w->strategy = PB__STRATEGY__E__binpack;
 }
 
-static Pb__ApplyWorkloadRequest *request(struct arena *a, struct rng *r, uint32_t i, uint32_t apps, enum kind kind)
+static Pb__ApplyWorkloadRequest *request(struct arena *a, struct rng *r, uint32_t i, uint32_t apps,
+                                         enum kind kind)
 {
         Pb__ApplyWorkloadRequest *req = arena_new(a, Pb__ApplyWorkloadRequest);
         Pb__Workload *w = arena_new(a, Pb__Workload);
@@ -116,7 +121,8 @@ static Pb__ApplyWorkloadRequest *request(struct arena *a, struct rng *r, uint32_
         return req;
 }
 
-static double measure(enum kind kind, uint32_t nodes, uint32_t decisions, uint32_t apps, uint32_t *ret_placed)
+static double measure(enum kind kind, uint32_t nodes, uint32_t decisions, uint32_t apps,
+                      uint32_t *ret_placed)
 {
         struct rng r;
         struct arena a = ARENA_INIT;
@@ -152,14 +158,16 @@ static double measure(enum kind kind, uint32_t nodes, uint32_t decisions, uint32
 
 int main(int argc, char **argv)
 {
-        uint32_t nodes = argc > 1 ? (uint32_t)atoi(argv[1]) : 5000, decisions = argc > 2 ? (uint32_t)atoi(argv[2]) : 20000;
+        uint32_t nodes = argc > 1 ? (uint32_t)atoi(argv[1]) : 5000,
+                 decisions = argc > 2 ? (uint32_t)atoi(argv[2]) : 20000;
         uint32_t apps = argc > 3 ? (uint32_t)atoi(argv[3]) : 50, placed;
         double plain = 0;
         for (enum kind k = PLAIN; k < KINDS; k++) {
                 double ns = measure(k, nodes, decisions, apps, &placed);
                 plain = k == PLAIN ? ns : plain;
-                printf("constraints %s_%u=%.0f unit=ns ratio=%.3f against=plain rate=%.0f placed=%u of=%u\n", names[k], nodes, ns,
-                       plain / ns, 1e9 / ns, placed, decisions);
+                printf("constraints %s_%u=%.0f unit=ns ratio=%.3f against=plain rate=%.0f "
+                       "placed=%u of=%u\n",
+                       names[k], nodes, ns, plain / ns, 1e9 / ns, placed, decisions);
         }
         return 0;
 }

@@ -1,10 +1,14 @@
 /* bench/etcd_alone.c: how fast etcd alone takes the transactions that a server has sent to it.
  *
- *      etcd_alone save HOST:PORT REVISION FILE     every transaction that this etcd has seen, from its history; those up to REVISION are its past
- *      etcd_alone play HOST:PORT FILE IN_FLIGHT PID    into a fresh etcd, which is this process: the past in one go, then, measured, the others with so many under way
+ *      etcd_alone save HOST:PORT REVISION FILE     every transaction that this etcd has seen, from
+ *      its history; those up to REVISION are its past etcd_alone play HOST:PORT FILE IN_FLIGHT PID
+ *      into a fresh etcd, which is this process: the past in one go, then, measured, the others
+ *      with so many under way
  *
- * etcd keeps every change with the revision that it made, and a transaction is one revision: what is played is the same keys, values and order, with as many comparisons (that
- * always hold, so that no transaction waits for another). They are packed before the clock runs; nothing is decided and nobody asks.
+ * etcd keeps every change with the revision that it made, and a transaction is one revision: what
+ * is played is the same keys, values and order, with as many comparisons (that always hold, so that
+ * no transaction waits for another). They are packed before the clock runs; nothing is decided and
+ * nobody asks.
  *
  * save prints: transactions= operations= bytes=
  * play prints: transactions= operations= bytes= seconds= cpu_seconds= etcd_cpu= p50_us= per_s=
@@ -40,7 +44,7 @@ static struct etcd_client *connect_to(const char *address)
         return c;
 }
 
-/* ---- save ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- save ---- */
 
 struct op {
         char *key, *value; /* value NULL: deleted */
@@ -72,7 +76,8 @@ static Etcd__RequestOp *request_op(struct arena *a, const struct op *op)
                 r->request_put = arena_new(a, Etcd__PutRequest);
                 etcd__put_request__init(r->request_put);
                 r->request_put->key = key;
-                r->request_put->value = (ProtobufCBinaryData){ op->value_len, (uint8_t *)op->value };
+                r->request_put->value =
+                    (ProtobufCBinaryData){ op->value_len, (uint8_t *)op->value };
         } else {
                 r->request_case = ETCD__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE;
                 r->request_delete_range = arena_new(a, Etcd__DeleteRangeRequest);
@@ -82,10 +87,12 @@ static Etcd__RequestOp *request_op(struct arena *a, const struct op *op)
         return r;
 }
 
-/* As the store sends it: more operations than etcd takes in a transaction are transactions within one. */
+/* As the store sends it: more operations than etcd takes in a transaction are transactions within
+ * one. */
 static void add_ops(struct arena *a, Etcd__TxnRequest *txn, const struct op *ops, size_t n)
 {
-        size_t per_part = etcd_ops_per_part(n), parts = n > per_part ? (n + per_part - 1) / per_part : 0;
+        size_t per_part = etcd_ops_per_part(n),
+               parts = n > per_part ? (n + per_part - 1) / per_part : 0;
         txn->n_success = parts ? parts : n;
         txn->success = arena_new_n(a, Etcd__RequestOp *, txn->n_success);
         for (size_t i = 0; i < parts; i++) {
@@ -95,7 +102,8 @@ static void add_ops(struct arena *a, Etcd__TxnRequest *txn, const struct op *ops
                 part->request_txn = arena_new(a, Etcd__TxnRequest);
                 etcd__txn_request__init(part->request_txn);
                 size_t from = i * per_part;
-                add_ops(a, part->request_txn, ops + from, n - from < per_part ? n - from : per_part);
+                add_ops(a, part->request_txn, ops + from,
+                        n - from < per_part ? n - from : per_part);
         }
         for (size_t i = 0; !parts && i < n; i++)
                 txn->success[i] = request_op(a, &ops[i]);
@@ -107,7 +115,8 @@ static void save_transaction(struct saving *s)
                 return;
         struct arena a = ARENA_INIT;
         bool past = s->revision <= s->past;
-        Etcd__Compare leader = ETCD__COMPARE__INIT, head = ETCD__COMPARE__INIT, *compares[] = { &leader, &head };
+        Etcd__Compare leader = ETCD__COMPARE__INIT, head = ETCD__COMPARE__INIT,
+                      *compares[] = { &leader, &head };
         leader.result = head.result = ETCD__COMPARE_RESULT__E__GREATER;
         leader.target = ETCD__COMPARE_TARGET__E__CREATE;
         leader.key = text("/meta/leader");
@@ -119,7 +128,8 @@ static void save_transaction(struct saving *s)
         txn.compare = compares;
         txn.n_compare = past ? 0 : 2;
         add_ops(&a, &txn, s->ops.at, s->ops.len);
-        uint32_t len = (uint32_t)etcd__txn_request__get_packed_size(&txn), head_of[] = { past, (uint32_t)s->ops.len, len };
+        uint32_t len = (uint32_t)etcd__txn_request__get_packed_size(&txn),
+                 head_of[] = { past, (uint32_t)s->ops.len, len };
         uint8_t *packed = mem_must(len);
         etcd__txn_request__pack(&txn, packed);
         if (fwrite(head_of, sizeof(head_of), 1, s->out) != 1 || fwrite(packed, len, 1, s->out) != 1)
@@ -148,10 +158,12 @@ static void on_change(void *ctx, const struct etcd_watch_event *e)
         if (e->revision != s->revision)
                 save_transaction(s);
         s->revision = e->revision;
-        struct op op = { mem_dup(e->kv->key.data, e->kv->key.len), e->deleted ? NULL : mem_dup(e->kv->value.data, e->kv->value.len),
+        struct op op = { mem_dup(e->kv->key.data, e->kv->key.len),
+                         e->deleted ? NULL : mem_dup(e->kv->value.data, e->kv->value.len),
                          e->kv->key.len, e->kv->value.len };
         *array_push(&s->ops) = op;
-        if (e->revision < s->until || strncmp(op.key, "/meta/head", op.key_len) != 0) /* which is the last one of its transaction */
+        /* which is the last one of its transaction */
+        if (e->revision < s->until || strncmp(op.key, "/meta/head", op.key_len) != 0)
                 return;
         save_transaction(s);
         pthread_mutex_lock(&s->lock);
@@ -171,7 +183,8 @@ static void save(const char *address, int64_t revision, const char *file)
         if (!s.out)
                 die(file, NULL);
         get.key = text("/meta/head");
-        if (etcd_call(c, "/etcdserverpb.KV/Range", &get.base, &etcd__range_response__descriptor, CALL_MS, &a, &m, &err) < 0)
+        if (etcd_call(c, "/etcdserverpb.KV/Range", &get.base, &etcd__range_response__descriptor,
+                      CALL_MS, &a, &m, &err) < 0)
                 die(address, &err);
         const Etcd__RangeResponse *r = (const Etcd__RangeResponse *)m;
         if (r->n_kvs != 1)
@@ -189,11 +202,11 @@ static void save(const char *address, int64_t revision, const char *file)
         arena_fini(&a);
         if (fclose(s.out) != 0)
                 die(file, NULL);
-        printf("transactions=%llu operations=%llu bytes=%llu\n", (unsigned long long)s.transactions, (unsigned long long)s.operations,
-               (unsigned long long)s.bytes);
+        printf("transactions=%llu operations=%llu bytes=%llu\n", (unsigned long long)s.transactions,
+               (unsigned long long)s.operations, (unsigned long long)s.bytes);
 }
 
-/* ---- play ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- play ---- */
 
 struct txn {
         struct str packed;
@@ -243,7 +256,9 @@ static void play_all(struct etcd_client *c, struct txn *at, size_t n, size_t in_
         for (size_t sent = 0, done = 0; done < n; wait_for(&at[done++]))
                 for (; sent < n && sent - done < in_flight; sent++) {
                         at[sent].since_ns = clock_mono_ns();
-                        at[sent].request = etcd_request_send(c, "/etcdserverpb.KV/Txn", &at[sent].packed, CALL_MS, false, NULL, NULL);
+                        at[sent].request =
+                            etcd_request_send(c, "/etcdserverpb.KV/Txn", &at[sent].packed, CALL_MS,
+                                              false, NULL, NULL);
                 }
 }
 
@@ -257,7 +272,8 @@ static double cpu_seconds(void)
 {
         struct rusage u;
         getrusage(RUSAGE_SELF, &u);
-        return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+        return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+               (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
 /* What another process has used up. */
@@ -265,7 +281,8 @@ static double cpu_seconds_of(const char *pid)
 {
         unsigned long user = 0, system = 0;
         FILE *in = fopen(fmt("/proc/%s/stat", pid), "re");
-        if (!in || fscanf(in, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
+        if (!in || fscanf(in, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
+                          &user, &system) != 2)
                 die("cannot read what etcd has used", NULL);
         fclose(in);
         return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
@@ -289,9 +306,12 @@ static void play(const char *address, const char *file, size_t in_flight, const 
         etcd_cpu = cpu_seconds_of(pid) - etcd_cpu;
         etcd_client_destroy(c);
         qsort(measured.at, measured.len, sizeof(*measured.at), by_time);
-        printf("transactions=%zu operations=%llu bytes=%llu seconds=%.3f cpu_seconds=%.3f etcd_cpu=%.2f p50_us=%.0f per_s=%.1f\n",
-               measured.len, (unsigned long long)operations, (unsigned long long)bytes, seconds, cpu, etcd_cpu,
-               measured.len ? (double)measured.at[measured.len / 2].since_ns / 1e3 : 0, (double)measured.len / seconds);
+        printf("transactions=%zu operations=%llu bytes=%llu seconds=%.3f cpu_seconds=%.3f "
+               "etcd_cpu=%.2f p50_us=%.0f per_s=%.1f\n",
+               measured.len, (unsigned long long)operations, (unsigned long long)bytes, seconds,
+               cpu, etcd_cpu,
+               measured.len ? (double)measured.at[measured.len / 2].since_ns / 1e3 : 0,
+               (double)measured.len / seconds);
 }
 
 int main(int argc, char **argv)
@@ -301,7 +321,8 @@ int main(int argc, char **argv)
         else if (argc == 6 && strcmp(argv[1], "play") == 0 && atoll(argv[4]) > 0)
                 play(argv[2], argv[3], (size_t)atoll(argv[4]), argv[5]);
         else {
-                fprintf(stderr, "error: etcd_alone save HOST:PORT REVISION FILE, or etcd_alone play HOST:PORT FILE IN_FLIGHT\n");
+                fprintf(stderr, "error: etcd_alone save HOST:PORT REVISION FILE, or etcd_alone "
+                                "play HOST:PORT FILE IN_FLIGHT\n");
                 return 2;
         }
         return 0;

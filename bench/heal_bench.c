@@ -2,9 +2,10 @@
  *
  *   heal_bench NODES UNITS
  *
- * NODES in three zones, UNITS of them hold one unit each. All are silent for 200 s, while what is due is done; then all
- * are heard, each with the list of what it runs, and two more minutes pass. Only the core is measured: steps and the
- * batches that come of them, not the store. Printed: the CPU time per node of either half, and the longest single step.
+ * NODES in three zones, UNITS of them hold one unit each. All are silent for 200 s, while what is
+ * due is done; then all are heard, each with the list of what it runs, and two more minutes pass.
+ * Only the core is measured: steps and the batches that come of them, not the store. Printed: the
+ * CPU time per node of either half, and the longest single step.
  */
 #include "base/arena.h"
 #include "base/mem.h"
@@ -121,14 +122,18 @@ static void hello(struct bench *b, uint32_t i, uint64_t round)
                 h.units = units;
                 h.n_units = 1;
         }
-        struct input in = { .kind = INPUT_HELLO, .session = round * b->nodes + i + 1, .msg = &h.base };
+        struct input in = { .kind = INPUT_HELLO,
+                            .session = round * b->nodes + i + 1,
+                            .msg = &h.base };
         step(b, &in);
 }
 
 static void beat(struct bench *b, uint32_t i, uint64_t round)
 {
         Pb__Heartbeat m = PB__HEARTBEAT__INIT;
-        struct input in = { .kind = INPUT_HEARTBEAT, .session = round * b->nodes + i + 1, .msg = &m.base };
+        struct input in = { .kind = INPUT_HEARTBEAT,
+                            .session = round * b->nodes + i + 1,
+                            .msg = &m.base };
         step(b, &in);
 }
 
@@ -218,14 +223,16 @@ int main(int argc, char **argv)
         int64_t heal_ns = cpu_ns() - t0;
         core_stats(b.c, &s);
         if (s.braking || s.evictions || s.nodes_ready != b.nodes) {
-                fprintf(stderr, "error: %u of %u nodes are ready, %llu units left\n", s.nodes_ready, b.nodes,
-                        (unsigned long long)s.evictions);
+                fprintf(stderr, "error: %u of %u nodes are ready, %llu units left\n", s.nodes_ready,
+                        b.nodes, (unsigned long long)s.evictions);
                 return 1;
         }
-        printf("heal nodes=%u silence_us_per_node=%.2f heal_us_per_node=%.2f longest_silence_ms=%.2f longest_heal_ms=%.2f "
+        printf("heal nodes=%u silence_us_per_node=%.2f heal_us_per_node=%.2f "
+               "longest_silence_ms=%.2f longest_heal_ms=%.2f "
                "silence_events=%llu heal_events=%llu\n",
-               b.nodes, (double)silent_ns / 1000 / b.nodes, (double)heal_ns / 1000 / b.nodes, (double)silent_longest / 1e6,
-               (double)b.longest_ns / 1e6, (unsigned long long)silent_events, (unsigned long long)b.events);
+               b.nodes, (double)silent_ns / 1000 / b.nodes, (double)heal_ns / 1000 / b.nodes,
+               (double)silent_longest / 1e6, (double)b.longest_ns / 1e6,
+               (unsigned long long)silent_events, (unsigned long long)b.events);
         core_destroy(b.c);
         mem_free(b.tokens);
         mem_free(b.units);

@@ -1,8 +1,10 @@
-/* bench/json_bench.c: how long one workload record takes as JSON and packed, each way, beside jansson's parse of the same text.
+/* bench/json_bench.c: how long one workload record takes as JSON and packed, each way, beside
+ * jansson's parse of the same text.
  *
  *      json_bench [RECORDS]     default 100,000
  *
- * Prints nanoseconds of CPU time per record and the ratio to jansson. Nothing is judged here: numbers depend on the machine.
+ * Prints nanoseconds of CPU time per record and the ratio to jansson. Nothing is judged here:
+ * numbers depend on the machine.
  */
 #include "base/arena.h"
 #include "base/err.h"
@@ -18,18 +20,25 @@
 #include <time.h>
 
 static const char record[] =
-    "{\"id\":\"web-frontend-%06u\",\"type\":\"process\",\"revision_id\":\"rev-4810f3404229\",\"desired_state\":\"Running\",\"assigned_"
+    "{\"id\":\"web-frontend-%06u\",\"type\":\"process\",\"revision_id\":\"rev-4810f3404229\","
+    "\"desired_state\":\"Running\",\"assigned_"
     "node\":\"node-0042\","
     "\"spec\":{\"command\":[\"/usr/bin/"
-    "server\",\"--port\",\"8080\",\"--verbose\"],\"env\":{\"LOG_LEVEL\":\"info\",\"PORT\":\"8080\"},\"workdir\":\"/"
+    "server\",\"--port\",\"8080\",\"--verbose\"],\"env\":{\"LOG_LEVEL\":\"info\",\"PORT\":\"8080\"}"
+    ",\"workdir\":\"/"
     "srv\",\"log_max_kb\":10240},"
-    "\"resources\":{\"cpu\":0.25,\"memory_mb\":256,\"disk_gb\":1},\"retry\":{\"max_attempts\":5,\"base_seconds\":5,\"cap_seconds\":120},"
-    "\"status\":{\"actual_state\":\"Running\",\"last_updated\":\"2026-02-17T00:00:00.123Z\",\"phase\":\"Running\",\"started_at\":\"2026-02-"
+    "\"resources\":{\"cpu\":0.25,\"memory_mb\":256,\"disk_gb\":1},\"retry\":{\"max_attempts\":5,"
+    "\"base_seconds\":5,\"cap_seconds\":120},"
+    "\"status\":{\"actual_state\":\"Running\",\"last_updated\":\"2026-02-17T00:00:00.123Z\","
+    "\"phase\":\"Running\",\"started_at\":\"2026-02-"
     "17T00:00:00Z\"},"
-    "\"metadata\":{\"created_at\":\"2026-02-16T23:59:59.5Z\",\"last_action\":\"Apply\",\"last_action_at\":\"2026-02-17T00:00:00Z\"},"
-    "\"labels\":{\"app\":\"web\",\"tier\":\"frontend\"},\"node_selector\":{\"zone\":\"a\"},\"restart\":\"always\",\"stop_grace_seconds\":"
+    "\"metadata\":{\"created_at\":\"2026-02-16T23:59:59.5Z\",\"last_action\":\"Apply\",\"last_"
+    "action_at\":\"2026-02-17T00:00:00Z\"},"
+    "\"labels\":{\"app\":\"web\",\"tier\":\"frontend\"},\"node_selector\":{\"zone\":\"a\"},"
+    "\"restart\":\"always\",\"stop_grace_seconds\":"
     "10,"
-    "\"placement\":{\"node_id\":\"node-0042\",\"score\":412345,\"candidates\":37,\"placed_at\":\"2026-02-17T00:00:00Z\"},\"token\":{"
+    "\"placement\":{\"node_id\":\"node-0042\",\"score\":412345,\"candidates\":37,\"placed_at\":"
+    "\"2026-02-17T00:00:00Z\"},\"token\":{"
     "\"epoch\":1,\"seq\":123456},\"resource_version\":123460}";
 
 static int64_t cpu_ns(void)
@@ -66,24 +75,28 @@ static double bench_jansson(const struct texts *json)
         return report("jansson parse", json, start, 0);
 }
 
-static void bench_read(const struct texts *json, ProtobufCMessage **messages, struct arena *arena, double jansson_ns)
+static void bench_read(const struct texts *json, ProtobufCMessage **messages, struct arena *arena,
+                       double jansson_ns)
 {
         struct arena scratch = ARENA_INIT;
         ProtobufCMessage *m;
         int64_t start = cpu_ns();
 
         for (unsigned i = 0; i < json->n; i++) {
-                must(json_read(&pb__workload__descriptor, json->at[i].buf, json->at[i].len, SIZE_MAX, 0, &scratch, &m, NULL) == 0,
+                must(json_read(&pb__workload__descriptor, json->at[i].buf, json->at[i].len,
+                               SIZE_MAX, 0, &scratch, &m, NULL) == 0,
                      "it reads");
                 arena_reset(&scratch);
         }
         report("json read", json, start, jansson_ns);
         start = cpu_ns();
         for (unsigned i = 0; i < json->n; i++)
-                must(json_read(&pb__workload__descriptor, json->at[i].buf, json->at[i].len, SIZE_MAX, 0, arena, &messages[i], NULL) == 0,
+                must(json_read(&pb__workload__descriptor, json->at[i].buf, json->at[i].len,
+                               SIZE_MAX, 0, arena, &messages[i], NULL) == 0,
                      "it reads");
         report("json read all", json, start, jansson_ns);
-        printf("%-14s %8.3f s for %u records of %zu bytes\n", "", (double)(cpu_ns() - start) / 1e9, json->n, json->bytes / json->n);
+        printf("%-14s %8.3f s for %u records of %zu bytes\n", "", (double)(cpu_ns() - start) / 1e9,
+               json->n, json->bytes / json->n);
         arena_fini(&scratch);
 }
 
@@ -100,7 +113,8 @@ static void bench_packed(const struct texts *json, ProtobufCMessage **messages, 
                 json_write(&out, messages[i], 0);
         }
         report("json write", json, start, jansson_ns);
-        for (unsigned i = 0; i < json->n; i++) /* the memory first, so that only the work is measured */
+        /* the memory first, so that only the work is measured */
+        for (unsigned i = 0; i < json->n; i++)
                 str_reserve(&packed.at[i], 2048);
         start = cpu_ns();
         for (unsigned i = 0; i < json->n; i++)
@@ -108,20 +122,26 @@ static void bench_packed(const struct texts *json, ProtobufCMessage **messages, 
         report("pack", json, start, jansson_ns);
         start = cpu_ns();
         for (unsigned i = 0; i < json->n; i++) {
-                must(pb_unpack_own(&pb__workload__descriptor, packed.at[i].buf, packed.at[i].len, &scratch, &m, NULL) == 0, "it unpacks");
+                must(pb_unpack_own(&pb__workload__descriptor, packed.at[i].buf, packed.at[i].len,
+                                   &scratch, &m, NULL) == 0,
+                     "it unpacks");
                 arena_reset(&scratch);
         }
         report("unpack own", json, start, jansson_ns);
         start = cpu_ns();
         for (unsigned i = 0; i < json->n; i++) {
-                must(pb_unpack(&pb__workload__descriptor, packed.at[i].buf, packed.at[i].len, &scratch, &m, NULL) == 0, "it unpacks");
+                must(pb_unpack(&pb__workload__descriptor, packed.at[i].buf, packed.at[i].len,
+                               &scratch, &m, NULL) == 0,
+                     "it unpacks");
                 arena_reset(&scratch);
         }
         report("unpack checked", json, start, jansson_ns);
         start = cpu_ns();
         for (unsigned i = 0; i < json->n; i++) {
                 str_clear(&out);
-                must(json_write_packed(&out, &pb__workload__descriptor, packed.at[i].buf, packed.at[i].len, JSON_ZEROS), "it is written");
+                must(json_write_packed(&out, &pb__workload__descriptor, packed.at[i].buf,
+                                       packed.at[i].len, JSON_ZEROS),
+                     "it is written");
         }
         report("packed to json", json, start, jansson_ns);
         for (unsigned i = 0; i < json->n; i++)

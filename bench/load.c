@@ -1,15 +1,20 @@
-/* bench/load.c: submits workloads to a server as fast as it takes them, or at a steady rate, and says how long each took.
+/* bench/load.c: submits workloads to a server as fast as it takes them, or at a steady rate, and
+ * says how long each took.
  *
  *      load http|grpc ADDRESS WORKLOADS IN_FLIGHT [RATE [PREFIX [EACH]]]
  *
- * http: IN_FLIGHT connections that are kept, one POST /v1/workloads at a time on each. grpc: IN_FLIGHT calls of ApplyWorkload over one channel per 100.
- * A workload counts as done when its answer has come: the server answers only when the workload and its assignment are durable.
- * EACH > 1: so many workloads in each request (POST /v1/workloads:batch, ApplyWorkloads); each of them counts, and IN_FLIGHT is the number of requests.
- * RATE > 0 is an open loop: workload n is due at n / RATE seconds whatever became of the others, and its time runs from then, so a server that
- * falls behind cannot hide it. 0: a closed loop. Every workload has a name and a command of its own. The requests are made before the clock runs: whoever sends them shares the machine with
- * the server, and should take as little of it as can be.
+ * http: IN_FLIGHT connections that are kept, one POST /v1/workloads at a time on each. grpc:
+ * IN_FLIGHT calls of ApplyWorkload over one channel per 100. A workload counts as done when its
+ * answer has come: the server answers only when the workload and its assignment are durable. EACH >
+ * 1: so many workloads in each request (POST /v1/workloads:batch, ApplyWorkloads); each of them
+ * counts, and IN_FLIGHT is the number of requests. RATE > 0 is an open loop: workload n is due at n
+ * / RATE seconds whatever became of the others, and its time runs from then, so a server that falls
+ * behind cannot hide it. 0: a closed loop. Every workload has a name and a command of its own. The
+ * requests are made before the clock runs: whoever sends them shares the machine with the server,
+ * and should take as little of it as can be.
  *
- * Prints one line: done= failed= seconds= rate= p50_us= p99_us= max_us= cpu_us= (of this program, per workload).
+ * Prints one line: done= failed= seconds= rate= p50_us= p99_us= max_us= cpu_us= (of this program,
+ * per workload).
  */
 #include "api.pb-c.h"
 #include "base/clock.h"
@@ -130,14 +135,16 @@ static void http_connect(struct slot *s)
         setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         evutil_make_socket_nonblocking(s->fd);
         s->event =
-            event_new(s->load->base, s->fd, EV_READ | EV_PERSIST | EV_ET, on_readable, s); /* on_readable() takes all that is there */
+            /* on_readable() takes all that is there */
+            event_new(s->load->base, s->fd, EV_READ | EV_PERSIST | EV_ET, on_readable, s);
         event_add(s->event, NULL);
 }
 
 static void add_workload(struct str *out, const char *id, uint64_t n)
 {
         str_addf(out,
-                 "{\"id\":\"%s\",\"type\":\"process\",\"spec\":{\"command\":[\"sh\",\"-c\",\"exec server --listen 0.0.0.0:%llu --name "
+                 "{\"id\":\"%s\",\"type\":\"process\",\"spec\":{\"command\":[\"sh\",\"-c\",\"exec "
+                 "server --listen 0.0.0.0:%llu --name "
                  "%s\"]},\"resources\":{\"cpu\":0.1,\"memory_mb\":64}}",
                  id, (unsigned long long)(8000 + n % 1000), id);
 }
@@ -155,7 +162,8 @@ static void http_make(struct load *l, uint64_t first, uint64_t count)
         }
         str_adds(&body, l->each > 1 ? "]}" : "");
         str_addf(&l->requests,
-                 "POST /v1/workloads%s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
+                 "POST /v1/workloads%s HTTP/1.1\r\nHost: bench\r\nContent-Type: "
+                 "application/json\r\nContent-Length: %zu\r\n\r\n",
                  l->each > 1 ? ":batch" : "", body.len);
         str_add(&l->requests, body.buf, body.len);
 }
@@ -185,7 +193,8 @@ static size_t answer_len(const struct slot *s)
         const char *head_end = memmem(s->answer, s->got, "\r\n\r\n", 4);
         if (!head_end)
                 return 0;
-        const char *field = memmem(s->answer, (size_t)(head_end - s->answer), "Content-Length: ", 16);
+        const char *field =
+            memmem(s->answer, (size_t)(head_end - s->answer), "Content-Length: ", 16);
         if (!field)
                 return 0;
         return (size_t)(head_end - s->answer) + 4 + (size_t)strtoul(field + 16, NULL, 10);
@@ -214,8 +223,8 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
         }
         if (len == 0 || s->got < len)
                 return;
-        bool ok =
-            memcmp(s->answer, "HTTP/1.1 20", 11) == 0 && (s->load->each == 1 || !memmem(s->answer, len, "\"outcome\":\"failed\"", 18));
+        bool ok = memcmp(s->answer, "HTTP/1.1 20", 11) == 0 &&
+                  (s->load->each == 1 || !memmem(s->answer, len, "\"outcome\":\"failed\"", 18));
         if (!ok && s->load->failed == 0)
                 fprintf(stderr, "%.*s\n", (int)s->got, s->answer);
         end(s, ok);
@@ -229,7 +238,8 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
         struct slot *s = grpc_call_data(call);
         struct arena arena = ARENA_INIT;
         ProtobufCMessage *m = NULL;
-        s->refused = s->load->each > 1 && (pb_unpack_own(&pb__apply_workloads_response__descriptor, data, len, &arena, &m, NULL) < 0 ||
+        s->refused = s->load->each > 1 && (pb_unpack_own(&pb__apply_workloads_response__descriptor,
+                                                         data, len, &arena, &m, NULL) < 0 ||
                                            ((Pb__ApplyWorkloadsResponse *)m)->failed > 0);
         arena_fini(&arena);
 }
@@ -256,7 +266,8 @@ static Pb__Workload *make(const struct load *l, struct one_workload *o, uint64_t
         o->spec = (Pb__Spec)PB__SPEC__INIT;
         o->res = (Pb__Resources)PB__RESOURCES__INIT;
         name_of(l, n, o->id);
-        snprintf(o->text, sizeof(o->text), "exec server --listen 0.0.0.0:%llu --name %s", (unsigned long long)(8000 + n % 1000), o->id);
+        snprintf(o->text, sizeof(o->text), "exec server --listen 0.0.0.0:%llu --name %s",
+                 (unsigned long long)(8000 + n % 1000), o->id);
         o->command[0] = "sh";
         o->command[1] = "-c";
         o->command[2] = o->text;
@@ -291,8 +302,10 @@ static void grpc_send(struct slot *s, uint64_t first)
         bool bulk = s->load->each > 1;
         size_t len;
         const char *request = request_at(s->load, first, &len);
-        struct grpc_call *call =
-            grpc_channel_call(s->channel, bulk ? "/berth.v1.Control/ApplyWorkloads" : "/berth.v1.Control/ApplyWorkload", NULL, &on, s);
+        struct grpc_call *call = grpc_channel_call(s->channel,
+                                                   bulk ? "/berth.v1.Control/ApplyWorkloads"
+                                                        : "/berth.v1.Control/ApplyWorkload",
+                                                   NULL, &on, s);
         grpc_call_send(call, request, len);
         grpc_call_half_close(call);
 }
@@ -331,7 +344,8 @@ static int by_value(const void *a, const void *b)
 
 static double cpu_us_of(const struct rusage *u)
 {
-        return 1e6 * (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) + (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
+        return 1e6 * (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) +
+               (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
 }
 
 static void print(struct load *l)
@@ -341,9 +355,11 @@ static void print(struct load *l)
         double cpu_us = cpu_us_of(&u) - cpu_us_of(&l->before);
         double seconds = (double)(l->end_ns - l->begin_ns) / 1e9;
         qsort(l->took_ns, l->done, sizeof(int64_t), by_value);
-        printf("done=%llu failed=%llu seconds=%.3f rate=%.0f p50_us=%lld p99_us=%lld max_us=%lld cpu_us=%.1f\n",
-               (unsigned long long)l->done, (unsigned long long)l->failed, seconds, (double)l->done / seconds,
-               (long long)(l->took_ns[l->done / 2] / 1000), (long long)(l->took_ns[l->done * 99 / 100] / 1000),
+        printf("done=%llu failed=%llu seconds=%.3f rate=%.0f p50_us=%lld p99_us=%lld max_us=%lld "
+               "cpu_us=%.1f\n",
+               (unsigned long long)l->done, (unsigned long long)l->failed, seconds,
+               (double)l->done / seconds, (long long)(l->took_ns[l->done / 2] / 1000),
+               (long long)(l->took_ns[l->done * 99 / 100] / 1000),
                (long long)(l->took_ns[l->done - 1] / 1000), cpu_us / (double)l->done);
 }
 
@@ -353,10 +369,15 @@ int main(int argc, char **argv)
         struct load l = { .prefix = argc > 6 ? argv[6] : "load", .each = 1 };
         struct grpc_channel **channels = NULL;
         struct err err;
-        if (argc < 5 || argc > 8 || str_parse_u64(argv[3], &l.total) < 0 || str_parse_u64(argv[4], &in_flight) < 0 ||
-            (argc > 5 && str_parse_u64(argv[5], &l.rate) < 0) || (argc > 7 && str_parse_u64(argv[7], &l.each) < 0) || l.each == 0 ||
-            l.each > EACH_MAX || l.total == 0 || in_flight == 0 || l.total > 10000000 || in_flight > 10000 || strlen(l.prefix) > 32) {
-                fprintf(stderr, "usage: load http|grpc ADDRESS WORKLOADS IN_FLIGHT [RATE [PREFIX [EACH]]]\n");
+        if (argc < 5 || argc > 8 || str_parse_u64(argv[3], &l.total) < 0 ||
+            str_parse_u64(argv[4], &in_flight) < 0 ||
+            (argc > 5 && str_parse_u64(argv[5], &l.rate) < 0) ||
+            (argc > 7 && str_parse_u64(argv[7], &l.each) < 0) || l.each == 0 || l.each > EACH_MAX ||
+            l.total == 0 || in_flight == 0 || l.total > 10000000 || in_flight > 10000 ||
+            strlen(l.prefix) > 32) {
+                fprintf(
+                    stderr,
+                    "usage: load http|grpc ADDRESS WORKLOADS IN_FLIGHT [RATE [PREFIX [EACH]]]\n");
                 return 2;
         }
         l.address = argv[2];

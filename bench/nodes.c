@@ -2,11 +2,14 @@
  *
  *      nodes ADDRESS COUNT CONNECTIONS PREFIX
  *
- * Each says hello, takes every plan that the server sends it, acknowledges the newest with its heartbeats, and runs nothing. What an agent does with a plan (`berth agent --runtime
- * mock` does all of it but the running) would be another machine's work; here it would compete with the server for the same two cores. So the throughput of the server alone
- * is measured with these. Streams share CONNECTIONS connections, at most 100 on each.
+ * Each says hello, takes every plan that the server sends it, acknowledges the newest with its
+ * heartbeats, and runs nothing. What an agent does with a plan (`berth agent --runtime mock` does
+ * all of it but the running) would be another machine's work; here it would compete with the server
+ * for the same two cores. So the throughput of the server alone is measured with these. Streams
+ * share CONNECTIONS connections, at most 100 on each.
  *
- * Ends with status 1 when the server refuses a node or ends a stream, so that nothing is measured against nodes that are not there.
+ * Ends with status 1 when the server refuses a node or ends a stream, so that nothing is measured
+ * against nodes that are not there.
  */
 #include "agent.pb-c.h"
 #include "base/mem.h"
@@ -48,7 +51,8 @@ static void send_message(struct node *n, const Pb__AgentMessage *m)
 
 static void beat_in(struct node *n, int64_t ms)
 {
-        struct timeval tv = { .tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000) * 1000 };
+        struct timeval tv = { .tv_sec = (time_t)(ms / 1000),
+                              .tv_usec = (suseconds_t)(ms % 1000) * 1000 };
         event_add(n->beat, &tv);
 }
 
@@ -68,14 +72,16 @@ static void on_beat(evutil_socket_t fd, short what, void *ctx)
         send_message(n, &m);
 }
 
-/* A plan begins with its cursor, and no more of it is looked at: unpacking units would be an agent's work. False: it is something else. */
+/* A plan begins with its cursor, and no more of it is looked at: unpacking units would be an
+ * agent's work. False: it is something else. */
 static bool take_cursor(struct node *n, const uint8_t *at, size_t len)
 {
         enum { PLAN = 2 << 3 | 2, CURSOR = 1 << 3 | 2, EPOCH = 1 << 3, SEQ = 2 << 3 };
         const uint8_t *end = at + len;
         uint64_t tag = 0, size = 0, epoch = 0, seq = 0;
-        if (!varint_take(&at, end, &tag) || tag != PLAN || !varint_take(&at, end, &size) || !varint_take(&at, end, &tag) || tag != CURSOR ||
-            !varint_take(&at, end, &size) || !varint_take(&at, end, &tag) || tag != EPOCH || !varint_take(&at, end, &epoch) ||
+        if (!varint_take(&at, end, &tag) || tag != PLAN || !varint_take(&at, end, &size) ||
+            !varint_take(&at, end, &tag) || tag != CURSOR || !varint_take(&at, end, &size) ||
+            !varint_take(&at, end, &tag) || tag != EPOCH || !varint_take(&at, end, &epoch) ||
             !varint_take(&at, end, &tag) || tag != SEQ || !varint_take(&at, end, &seq))
                 return false;
         n->epoch = epoch;
@@ -117,7 +123,8 @@ static void hello(struct node *n)
 {
         Pb__AgentMessage m = PB__AGENT_MESSAGE__INIT;
         Pb__Hello h = PB__HELLO__INIT;
-        Pb__WorkloadType__E types[] = { PB__WORKLOAD_TYPE__E__process, PB__WORKLOAD_TYPE__E__container };
+        Pb__WorkloadType__E types[] = { PB__WORKLOAD_TYPE__E__process,
+                                        PB__WORKLOAD_TYPE__E__container };
         char id[64], instance[64];
         snprintf(id, sizeof(id), "%s-%05llu", prefix, (unsigned long long)n->ix);
         snprintf(instance, sizeof(instance), "wire-%llu", (unsigned long long)n->ix);
@@ -139,9 +146,13 @@ int main(int argc, char **argv)
         static const struct grpc_callbacks on = { .on_message = on_message, .on_close = on_close };
         uint64_t count = 0, connections = 0;
         struct err err;
-        if (argc != 5 || str_parse_u64(argv[2], &count) < 0 || str_parse_u64(argv[3], &connections) < 0 || count == 0 ||
-            count > NODES_MAX || connections == 0 || count > connections * STREAMS_PER_CHANNEL || strlen(argv[4]) > 32) {
-                fprintf(stderr, "usage: nodes ADDRESS COUNT CONNECTIONS PREFIX (at most %d nodes on a connection)\n", STREAMS_PER_CHANNEL);
+        if (argc != 5 || str_parse_u64(argv[2], &count) < 0 ||
+            str_parse_u64(argv[3], &connections) < 0 || count == 0 || count > NODES_MAX ||
+            connections == 0 || count > connections * STREAMS_PER_CHANNEL || strlen(argv[4]) > 32) {
+                fprintf(stderr,
+                        "usage: nodes ADDRESS COUNT CONNECTIONS PREFIX (at most %d nodes on a "
+                        "connection)\n",
+                        STREAMS_PER_CHANNEL);
                 return 2;
         }
         prefix = argv[4];
@@ -155,7 +166,8 @@ int main(int argc, char **argv)
                 struct node *n = &nodes[i];
                 n->ix = i;
                 n->beat = event_new(base, -1, 0, on_beat, n);
-                n->call = grpc_channel_call(channels[i % connections], "/berth.v1.Agent/Connect", NULL, &on, n);
+                n->call = grpc_channel_call(channels[i % connections], "/berth.v1.Agent/Connect",
+                                            NULL, &on, n);
                 hello(n);
         }
         event_base_dispatch(base); /* until it is killed */

@@ -1,12 +1,15 @@
-/* bench/place_bench.c: placement decisions per second, through core_step with the ledger updated, against a plain scan-and-sort of the same nodes.
+/* bench/place_bench.c: placement decisions per second, through core_step with the ledger updated,
+ * against a plain scan-and-sort of the same nodes.
  *
- * Both see the same nodes and the same workloads (three resources, a node_selector on every tenth); every choice is compared. The naive one does what a
- * straightforward scheduler does: collect the nodes that fit, sort them by utilisation and id, take the first.
+ * Both see the same nodes and the same workloads (three resources, a node_selector on every tenth);
+ * every choice is compared. The naive one does what a straightforward scheduler does: collect the
+ * nodes that fit, sort them by utilisation and id, take the first.
  *
  *   place_bench NODES DECISIONS NAIVE_DECISIONS [FILL]
  *
- * FILL (percent): nodes of nearly one size, each filled that far by one workload before the measurement starts, so that most of them are too full for most
- * workloads. "at_FILL" is then part of the figure's name. decide() is what `bench/run place` counts the instructions of.
+ * FILL (percent): nodes of nearly one size, each filled that far by one workload before the
+ * measurement starts, so that most of them are too full for most workloads. "at_FILL" is then part
+ * of the figure's name. decide() is what `bench/run place` counts the instructions of.
  */
 #include "base/arena.h"
 #include "base/clock.h"
@@ -33,7 +36,8 @@ struct ask {
         int zone;
 };
 
-/* CPU time of this process, not time on the wall: both contenders only compute, and what else runs on the machine is not theirs. */
+/* CPU time of this process, not time on the wall: both contenders only compute, and what else runs
+ * on the machine is not theirs. */
 static int64_t cpu_ns(void)
 {
         struct timespec t;
@@ -48,13 +52,16 @@ static uint64_t plain_utilisation(const struct plain_node *n)
 {
         uint64_t one = UINT64_C(1) << 30;
         return (uint64_t)(n->cpu_total - n->cpu) * one / (uint64_t)n->cpu_total +
-               (uint64_t)((unsigned __int128)(n->mem_total - n->mem) * one / (uint64_t)n->mem_total);
+               (uint64_t)((unsigned __int128)(n->mem_total - n->mem) * one /
+                          (uint64_t)n->mem_total);
 }
 
 static int by_utilisation(const void *a, const void *b)
 {
-        const struct plain_node *x = *(struct plain_node *const *)a, *y = *(struct plain_node *const *)b;
-        return x->utilisation != y->utilisation ? (x->utilisation < y->utilisation ? -1 : 1) : strcmp(x->id, y->id);
+        const struct plain_node *x = *(struct plain_node *const *)a,
+                                *y = *(struct plain_node *const *)b;
+        return x->utilisation != y->utilisation ? (x->utilisation < y->utilisation ? -1 : 1)
+                                                : strcmp(x->id, y->id);
 }
 
 static struct plain_node *plain_place(const struct ask *k)
@@ -114,7 +121,8 @@ static void pick(struct rng *r, uint32_t i, struct ask *k)
         k->cpu = (int64_t)(100 + rng_below(r, 8) * 100);
         k->mem = (int64_t)(64 + rng_below(r, 16) * 64) << 20;
         k->disk = (int64_t)rng_below(r, 3) << 30;
-        /* every zone once at the start: the first use of a label costs a look at every node, which is no part of a decision */
+        /* every zone once at the start: the first use of a label costs a look at every node, which
+         * is no part of a decision */
         k->zone = i < ZONES ? (int)i : i % 10 == 0 ? (int)rng_below(r, ZONES) : -1;
 }
 
@@ -159,11 +167,15 @@ static Pb__ApplyWorkloadRequest *request(struct arena *a, uint32_t i, const stru
 static void fill_nodes(struct core *c, struct arena *a, uint32_t fill)
 {
         for (uint32_t i = 0; i < n_nodes; i++) {
-                struct ask k = { .cpu = (int64_t)NODE_CPU * fill / 100, .mem = ((int64_t)NODE_MEM_MB * fill / 100) << 20, .zone = -1 };
+                struct ask k = { .cpu = (int64_t)NODE_CPU * fill / 100,
+                                 .mem = ((int64_t)NODE_MEM_MB * fill / 100) << 20,
+                                 .zone = -1 };
                 Pb__ApplyWorkloadRequest *req = request(a, 10000000 + i, &k);
                 struct input apply = { .kind = INPUT_APPLY, .now_ms = 1000, .msg = &req->base };
                 core_step(c, &apply);
-                plain_take(&nodes[i], &k); /* which of these equal workloads a node took does not matter, and none has room for two */
+                /* which of these equal workloads a node took does not matter, and none has room for
+                 * two */
+                plain_take(&nodes[i], &k);
                 if ((i & 255) == 0)
                         drop_batches(c);
         }
@@ -174,17 +186,21 @@ static const char *chosen(struct core *c, struct arena *a, const char *id)
 {
         Pb__WorkloadRef ref = PB__WORKLOAD_REF__INIT;
         ref.id = (char *)id;
-        struct input in = { .kind = INPUT_GET_WORKLOAD, .now_ms = 1000, .msg = &ref.base, .reply = 1 };
+        struct input in = {
+                .kind = INPUT_GET_WORKLOAD, .now_ms = 1000, .msg = &ref.base, .reply = 1
+        };
         core_step(c, &in);
         struct core_batch *b = core_cut(c);
         struct arena_allocator alloc = arena_allocator(a);
-        Pb__Workload *w = pb__workload__unpack((ProtobufCAllocator *)&alloc, b->replies[0].len, b->replies[0].data);
+        Pb__Workload *w = pb__workload__unpack((ProtobufCAllocator *)&alloc, b->replies[0].len,
+                                               b->replies[0].data);
         core_batch_free(b);
         return w->assigned_node;
 }
 
 /* What is measured. Not inlined: callgrind counts from its entry to its end. */
-__attribute__((noinline)) static void decide(struct core *c, Pb__ApplyWorkloadRequest **reqs, uint32_t n)
+__attribute__((noinline)) static void decide(struct core *c, Pb__ApplyWorkloadRequest **reqs,
+                                             uint32_t n)
 {
         for (uint32_t i = 0; i < n; i++) {
                 struct input apply = { .kind = INPUT_APPLY, .now_ms = 1000, .msg = &reqs[i]->base };
@@ -198,7 +214,8 @@ int main(int argc, char **argv)
 {
         n_nodes = argc > 1 ? (uint32_t)atoi(argv[1]) : 10000;
         uint32_t fill = argc > 4 ? (uint32_t)atoi(argv[4]) : 0;
-        uint32_t decisions = argc > 2 ? (uint32_t)atoi(argv[2]) : 20000, naive = argc > 3 ? (uint32_t)atoi(argv[3]) : 200;
+        uint32_t decisions = argc > 2 ? (uint32_t)atoi(argv[2]) : 20000,
+                 naive = argc > 3 ? (uint32_t)atoi(argv[3]) : 200;
         struct rng r;
         struct arena a = ARENA_INIT;
         struct core_options opt;
@@ -242,7 +259,8 @@ int main(int argc, char **argv)
                 drop_batches(c);
                 const char *ours = chosen(c, &a, reqs[i]->workload->id);
                 if (strcmp(n ? n->id : "", ours) != 0) {
-                        fprintf(stderr, "error: the choices differ at decision %u: %s, naive %s\n", i, ours, n ? n->id : "none");
+                        fprintf(stderr, "error: the choices differ at decision %u: %s, naive %s\n",
+                                i, ours, n ? n->id : "none");
                         return 1;
                 }
                 if (n)
@@ -251,12 +269,15 @@ int main(int argc, char **argv)
         int64_t t0 = cpu_ns();
         decide(c, reqs + naive, decisions);
         ours_ns = cpu_ns() - t0;
-        double ours = (double)ours_ns / (decisions ? decisions : 1), theirs = (double)naive_ns / (naive ? naive : 1);
+        double ours = (double)ours_ns / (decisions ? decisions : 1),
+               theirs = (double)naive_ns / (naive ? naive : 1);
         struct core_stats stats;
         core_stats(c, &stats);
         const char *at = fill ? arena_printf(&a, "_at_%u", fill) : "";
-        printf("place decision_%u%s=%.0f unit=ns ratio=%.1f against=scan_and_sort naive=%.0f placed=%u of=%u\n", n_nodes, at, ours,
-               theirs / ours, theirs, stats.workloads - stats.pending, stats.workloads);
+        printf("place decision_%u%s=%.0f unit=ns ratio=%.1f against=scan_and_sort naive=%.0f "
+               "placed=%u of=%u\n",
+               n_nodes, at, ours, theirs / ours, theirs, stats.workloads - stats.pending,
+               stats.workloads);
         drop_batches(c);
         core_destroy(c);
         arena_fini(&a);

@@ -2,12 +2,17 @@
  *
  *      sqlite_alone STORE SINCE COMMITS RECORDS
  *
- * From a store's file it reads the events after sequence SINCE, the workloads that these events created (two events each: applied, scheduled), and the records that were there before
- * (nodes). Into a fresh file beside it, with the store's settings and tables, it then writes the old records in one go, and, measured: the events, the new records, and, up to RECORDS
- * in all, old records again (a node's record is written with each assignment), in COMMITS transactions of equal size, one fdatasync each. No key is looked up, nothing is decided,
- * nobody asks: what is left is the price of SQLite and of the disk. With COMMITS 0 only a plain scan of all records is timed (`restart` is held against it).
+ * From a store's file it reads the events after sequence SINCE, the workloads that these events
+ * created (two events each: applied, scheduled), and the records that were there before (nodes).
+ * Into a fresh file beside it, with the store's settings and tables, it then writes the old records
+ * in one go, and, measured: the events, the new records, and, up to RECORDS in all, old records
+ * again (a node's record is written with each assignment), in COMMITS transactions of equal size,
+ * one fdatasync each. No key is looked up, nothing is decided, nobody asks: what is left is the
+ * price of SQLite and of the disk. With COMMITS 0 only a plain scan of all records is timed
+ * (`restart` is held against it).
  *
- * Prints one line: rows= bytes= seconds= cpu_seconds= rows_per_s= commits= scan_records= scan_seconds=
+ * Prints one line: rows= bytes= seconds= cpu_seconds= rows_per_s= commits= scan_records=
+ * scan_seconds=
  */
 #include "base/array.h"
 #include "base/clock.h"
@@ -56,14 +61,16 @@ static void read_rows(uint64_t since, uint64_t n_records, uint64_t n_written)
         while (sqlite3_step(q) == SQLITE_ROW) {
                 int len = sqlite3_column_bytes(q, 1);
                 *array_push(&events) =
-                    (struct row){ sqlite3_column_int64(q, 0), NULL, mem_dup(sqlite3_column_blob(q, 1), (size_t)len), len };
+                    (struct row){ sqlite3_column_int64(q, 0), NULL,
+                                  mem_dup(sqlite3_column_blob(q, 1), (size_t)len), len };
         }
         sqlite3_finalize(q);
         uint64_t n_new = events.len / 2;
         q = prepare("SELECT id, key, data FROM records ORDER BY id");
         for (uint64_t i = 0; sqlite3_step(q) == SQLITE_ROW; i++) {
                 int len = sqlite3_column_bytes(q, 2);
-                struct row row = { sqlite3_column_int64(q, 0), mem_strdup((const char *)sqlite3_column_text(q, 1)),
+                struct row row = { sqlite3_column_int64(q, 0),
+                                   mem_strdup((const char *)sqlite3_column_text(q, 1)),
                                    mem_dup(sqlite3_column_blob(q, 2), (size_t)len), len };
                 if (i + n_new < n_records)
                         *array_push(&older) = row;
@@ -93,7 +100,8 @@ static uint64_t scan(double *ret_seconds)
 }
 
 /* A share of the rows, the same for each transaction: from part * n / parts up to the next. */
-static void put(sqlite3_stmt *q, const struct row *rows, size_t n, uint64_t part, uint64_t parts, uint64_t *bytes)
+static void put(sqlite3_stmt *q, const struct row *rows, size_t n, uint64_t part, uint64_t parts,
+                uint64_t *bytes)
 {
         for (size_t i = n * part / parts; i < n * (part + 1) / parts; i++) {
                 int column = 1;
@@ -111,26 +119,33 @@ static double cpu_seconds(void)
 {
         struct rusage u;
         getrusage(RUSAGE_SELF, &u);
-        return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+        return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+               (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
 static double write_rows(const char *path, uint64_t commits, uint64_t *bytes, double *ret_cpu)
 {
-        check(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL), path);
-        check(
-            sqlite3_exec(
-                db,
-                "PRAGMA page_size = 4096; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -16384;"
-                "PRAGMA mmap_size = 0; PRAGMA secure_delete = OFF; PRAGMA wal_autocheckpoint = 2048; PRAGMA journal_size_limit = 16777216;"
-                "CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;"
-                "CREATE TABLE events(seq INTEGER PRIMARY KEY, data BLOB NOT NULL);"
-                "CREATE TABLE records(id INTEGER PRIMARY KEY, key TEXT NOT NULL, data BLOB NOT NULL);"
-                "INSERT INTO meta VALUES('head', 0);",
-                NULL, NULL, NULL),
-            "cannot set up");
+        check(sqlite3_open_v2(path, &db,
+                              SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                              NULL),
+              path);
+        check(sqlite3_exec(
+                  db,
+                  "PRAGMA page_size = 4096; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; "
+                  "PRAGMA cache_size = -16384;"
+                  "PRAGMA mmap_size = 0; PRAGMA secure_delete = OFF; PRAGMA wal_autocheckpoint = "
+                  "2048; PRAGMA journal_size_limit = 16777216;"
+                  "CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;"
+                  "CREATE TABLE events(seq INTEGER PRIMARY KEY, data BLOB NOT NULL);"
+                  "CREATE TABLE records(id INTEGER PRIMARY KEY, key TEXT NOT NULL, data BLOB NOT "
+                  "NULL);"
+                  "INSERT INTO meta VALUES('head', 0);",
+                  NULL, NULL, NULL),
+              "cannot set up");
         sqlite3_stmt *start = prepare("BEGIN IMMEDIATE"), *finish = prepare("COMMIT"),
                      *head = prepare("UPDATE meta SET value = ?1 WHERE key = 'head'"),
-                     *event = prepare("INSERT INTO events VALUES(?1, ?2)"), *record = prepare("INSERT INTO records VALUES(?1, ?2, ?3)"),
+                     *event = prepare("INSERT INTO events VALUES(?1, ?2)"),
+                     *record = prepare("INSERT INTO records VALUES(?1, ?2, ?3)"),
                      *update = prepare("UPDATE records SET data = ?2 WHERE id = ?1");
         uint64_t before = 0;
         check(sqlite3_step(start), "BEGIN");
@@ -173,12 +188,13 @@ int main(int argc, char **argv)
 {
         uint64_t since = 0, commits = 0, n_written = 0, bytes = 0;
         double scan_seconds = 0, seconds = 0, cpu = 0;
-        if (argc != 5 || str_parse_u64(argv[2], &since) < 0 || str_parse_u64(argv[3], &commits) < 0 ||
-            str_parse_u64(argv[4], &n_written) < 0) {
+        if (argc != 5 || str_parse_u64(argv[2], &since) < 0 ||
+            str_parse_u64(argv[3], &commits) < 0 || str_parse_u64(argv[4], &n_written) < 0) {
                 fprintf(stderr, "usage: sqlite_alone STORE SINCE COMMITS RECORDS\n");
                 return 2;
         }
-        check(sqlite3_open_v2(argv[1], &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL), argv[1]);
+        check(sqlite3_open_v2(argv[1], &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL),
+              argv[1]);
         uint64_t scanned = scan(&scan_seconds);
         if (commits > 0)
                 read_rows(since, scanned, n_written);
@@ -193,8 +209,10 @@ int main(int argc, char **argv)
         }
         /* the moved head is not counted as a row, here or there */
         size_t rows = events.len + records.len + updates.len;
-        printf("rows=%zu bytes=%llu seconds=%.4f cpu_seconds=%.4f rows_per_s=%.0f commits=%llu scan_records=%llu scan_seconds=%.4f\n", rows,
-               (unsigned long long)bytes, seconds, cpu, seconds > 0 ? (double)rows / seconds : 0, (unsigned long long)commits,
+        printf("rows=%zu bytes=%llu seconds=%.4f cpu_seconds=%.4f rows_per_s=%.0f commits=%llu "
+               "scan_records=%llu scan_seconds=%.4f\n",
+               rows, (unsigned long long)bytes, seconds, cpu,
+               seconds > 0 ? (double)rows / seconds : 0, (unsigned long long)commits,
                (unsigned long long)scanned, scan_seconds);
         free_rows(events.at, events.len);
         free_rows(records.at, records.len);

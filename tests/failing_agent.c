@@ -1,7 +1,9 @@
-/* tests/failing_agent.c: an agent's disk and its processes, when one system call fails. R: A9 A12 C34
+/* tests/failing_agent.c: an agent's disk and its processes, when one system call fails. R: A9 A12
+ * C34
  *
- * Records: each file is the old one or the new one, never half, and a record that is said to be written is the new one. Processes: a start ends with a unit that runs or
- * with a reason why not; then it can be stopped and removed, and the next start works.
+ * Records: each file is the old one or the new one, never half, and a record that is said to be
+ * written is the new one. Processes: a start ends with a unit that runs or with a reason why not;
+ * then it can be stopped and removed, and the next start works.
  *
  * usage: failing_agent [--kind call|interrupt] [--at N]
  */
@@ -56,7 +58,7 @@ static void make_dir(char dir[256])
         assert_non_null(mkdtemp(dir));
 }
 
-/* ---- records ----------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- records ---- */
 
 static void write_records(const char *dir, size_t n_records, uint64_t generation, bool *failed)
 {
@@ -65,25 +67,32 @@ static void write_records(const char *dir, size_t n_records, uint64_t generation
         struct err err = { 0 };
         for (size_t i = 0; i < n_records; i++) {
                 snprintf(ids[i], sizeof(ids[i]), "unit-%zu", i);
-                snprintf(data[i], sizeof(data[i]), "unit %zu, generation %llu, the end", i, (unsigned long long)generation);
-                orders[i] =
-                    (struct engine_order){ .kind = ORDER_PERSIST_UNIT, .workload_id = ids[i], .data = data[i], .len = strlen(data[i]) };
+                snprintf(data[i], sizeof(data[i]), "unit %zu, generation %llu, the end", i,
+                         (unsigned long long)generation);
+                orders[i] = (struct engine_order){ .kind = ORDER_PERSIST_UNIT,
+                                                   .workload_id = ids[i],
+                                                   .data = data[i],
+                                                   .len = strlen(data[i]) };
         }
         agent_disk_write(dir, orders, n_records, failed, &err);
 }
 
-static void expect_records(const char *dir, size_t n_records, uint64_t old, uint64_t now, const bool *failed, const char *label)
+static void expect_records(const char *dir, size_t n_records, uint64_t old, uint64_t now,
+                           const bool *failed, const char *label)
 {
         for (size_t i = 0; i < n_records; i++) {
                 struct str text = STR_INIT;
                 char path[512], was[64], is[64];
                 snprintf(path, sizeof(path), "%s/units/unit-%zu/record.pb", dir, i);
-                snprintf(was, sizeof(was), "unit %zu, generation %llu, the end", i, (unsigned long long)old);
-                snprintf(is, sizeof(is), "unit %zu, generation %llu, the end", i, (unsigned long long)now);
+                snprintf(was, sizeof(was), "unit %zu, generation %llu, the end", i,
+                         (unsigned long long)old);
+                snprintf(is, sizeof(is), "unit %zu, generation %llu, the end", i,
+                         (unsigned long long)now);
                 if (file_read(path, 4096, &text, NULL) < 0)
                         fail_msg("%s: record %zu is gone", label, i);
                 if (strcmp(str_c(&text), is) != 0 && (!failed[i] || strcmp(str_c(&text), was) != 0))
-                        fail_msg("%s: record %zu, %s, is \"%s\"", label, i, failed[i] ? "failed" : "written", str_c(&text));
+                        fail_msg("%s: record %zu, %s, is \"%s\"", label, i,
+                                 failed[i] ? "failed" : "written", str_c(&text));
                 str_fini(&text);
         }
 }
@@ -98,18 +107,20 @@ static void try_records(const char *dir, int kind, size_t n_records)
                 fault_arm((enum fault_kind)kind, n);
                 write_records(dir, n_records, generation + 1, failed);
                 const char *what = fault_disarm();
-                snprintf(label, sizeof(label), "%zu records --kind %s --at %llu (%s)", n_records, kind_names[kind], (unsigned long long)n,
-                         what ? what : "nothing");
+                snprintf(label, sizeof(label), "%zu records --kind %s --at %llu (%s)", n_records,
+                         kind_names[kind], (unsigned long long)n, what ? what : "nothing");
                 expect_records(dir, n_records, generation, generation + 1, failed, label);
                 places += what != NULL;
                 idle = what ? 0 : idle + 1;
-                write_records(dir, n_records, ++generation, failed); /* and again: as if nothing had been */
+                /* and again: as if nothing had been */
+                write_records(dir, n_records, ++generation, failed);
                 for (size_t i = 0; i < n_records; i++)
                         if (failed[i])
                                 fail_msg("%s: the next write fails", label);
                 expect_records(dir, n_records, generation, generation, failed, label);
         }
-        print_message("# %zu records, %s: %llu places failed once\n", n_records, kind_names[kind], (unsigned long long)places);
+        print_message("# %zu records, %s: %llu places failed once\n", n_records, kind_names[kind],
+                      (unsigned long long)places);
 }
 
 static void records_are_the_old_ones_or_the_new_ones(void **state _unused_)
@@ -124,7 +135,7 @@ static void records_are_the_old_ones_or_the_new_ones(void **state _unused_)
         assert_int_equal(dir_remove(dir, NULL), 0);
 }
 
-/* ---- processes --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- processes ---- */
 
 struct rig {
         struct event_base *base;
@@ -166,13 +177,17 @@ static const char *try_start(struct rig *r, int kind, uint64_t n, char label[128
         w.revision_id = (char *)"rev-1";
         w.spec = &spec;
         r->seen = 0;
-        snprintf(label, 128, "a start --kind %s --at %llu", kind_names[kind], (unsigned long long)n);
+        snprintf(label, 128, "a start --kind %s --at %llu", kind_names[kind],
+                 (unsigned long long)n);
         if (n)
                 fault_arm((enum fault_kind)kind, n);
-        runtime_process.start(r->rt, &(struct runtime_start){ .workload_id = "unit", .token = token, .workload = &w });
-        await(r, SEEN(RUNTIME_STARTED) | SEEN(RUNTIME_START_FAILED) | SEEN(RUNTIME_EXITED), label, "starting");
+        runtime_process.start(r->rt, &(struct runtime_start){
+                                         .workload_id = "unit", .token = token, .workload = &w });
+        await(r, SEEN(RUNTIME_STARTED) | SEEN(RUNTIME_START_FAILED) | SEEN(RUNTIME_EXITED), label,
+              "starting");
         const char *what = fault_disarm();
-        snprintf(label, 128, "a start --kind %s --at %llu (%s)", kind_names[kind], (unsigned long long)n, what ? what : "nothing");
+        snprintf(label, 128, "a start --kind %s --at %llu (%s)", kind_names[kind],
+                 (unsigned long long)n, what ? what : "nothing");
         if (r->seen & SEEN(RUNTIME_STARTED)) {
                 runtime_process.stop(r->rt, "unit", token, 2000);
                 await(r, SEEN(RUNTIME_STOPPED) | SEEN(RUNTIME_EXITED), label, "stopping");
@@ -191,12 +206,15 @@ static void a_start_ends_with_a_unit_or_a_reason(void **state _unused_)
         r.base = event_base_new();
         r.tick = event_new(r.base, -1, EV_PERSIST, on_tick, NULL);
         event_add(r.tick, &(struct timeval){ .tv_usec = 20000 });
-        struct runtime_options opt = { .base = r.base, .data_dir = dir, .node_id = "n1", .on_event = on_event, .ctx = &r };
+        struct runtime_options opt = {
+                .base = r.base, .data_dir = dir, .node_id = "n1", .on_event = on_event, .ctx = &r
+        };
         if (runtime_process.open(&opt, &r.rt, &err) < 0)
                 fail_msg("%s", err_line(&err));
         for (int kind = 0; kind < _FAULT_KINDS; kind++) {
                 uint64_t places = 0, idle = 0;
-                for (uint64_t n = first_place(); is_wanted(kind) && n < PLACES_MAX && idle < 2; n = next_place(n)) {
+                for (uint64_t n = first_place(); is_wanted(kind) && n < PLACES_MAX && idle < 2;
+                     n = next_place(n)) {
                         const char *what = try_start(&r, kind, n, label);
                         places += what != NULL;
                         idle = what ? 0 : idle + 1;
@@ -204,7 +222,8 @@ static void a_start_ends_with_a_unit_or_a_reason(void **state _unused_)
                         if (!(r.seen & SEEN(RUNTIME_STARTED)))
                                 fail_msg("%s: the next start fails", label);
                 }
-                print_message("# starts, %s: %llu places failed once\n", kind_names[kind], (unsigned long long)places);
+                print_message("# starts, %s: %llu places failed once\n", kind_names[kind],
+                              (unsigned long long)places);
         }
         runtime_process.close(r.rt);
         event_free(r.tick);
@@ -214,7 +233,8 @@ static void a_start_ends_with_a_unit_or_a_reason(void **state _unused_)
 
 int main(int argc, char **argv)
 {
-        if (unit_main_wanted(argc, argv)) /* this program is also the monitor of the units that it starts */
+        /* this program is also the monitor of the units that it starts */
+        if (unit_main_wanted(argc, argv))
                 return unit_main(argc, argv);
         for (int i = 1; i + 1 < argc; i += 2) {
                 if (strcmp(argv[i], "--at") == 0)

@@ -1,8 +1,10 @@
-/* tests/failing_calls.c: a server on which one system call fails, at every place of every kind of call. R: A9 A12 C35
+/* tests/failing_calls.c: a server on which one system call fails, at every place of every kind of
+ * call. R: A9 A12 C35
  *
- * For each path (a row below) and each n: the n-th system call on the server's threads fails. The caller gets an answer or an end of its connection, never
- * silence; the next call works; and when all is done the store is sound, its records are the fold of its events, and the invariants hold. Under AddressSanitizer
- * (build-asan) nothing may leak either.
+ * For each path (a row below) and each n: the n-th system call on the server's threads fails. The
+ * caller gets an answer or an end of its connection, never silence; the next call works; and when
+ * all is done the store is sound, its records are the fold of its events, and the invariants hold.
+ * Under AddressSanitizer (build-asan) nothing may leak either.
  *
  * usage: failing_calls [--kind call|interrupt] [--path NAME] [--at N]
  * A failure names path, kind and n, which repeat it.
@@ -47,21 +49,24 @@ struct rig {
         struct fixture *f;
         struct agent *agent; /* NULL: nobody listens to plans here */
         uint32_t turn;       /* grows with every try: fresh names */
-        char admin[64];      /* the token of every call but those that try another; "": none is wanted */
-        char viewer[160];    /* another token, that may look */
-        char secret[160];    /* what was made for a try */
-        struct tls *tls;     /* NULL: in the clear */
-        struct str answer;   /* the last one over HTTP, all of it */
-        struct joiner {      /* a machine that becomes a node */
+        /* the token of every call but those that try another; "": none is wanted */
+        char admin[64];
+        char viewer[160];  /* another token, that may look */
+        char secret[160];  /* what was made for a try */
+        struct tls *tls;   /* NULL: in the clear */
+        struct str answer; /* the last one over HTTP, all of it */
+        struct joiner {    /* a machine that becomes a node */
                 struct str request;
                 struct tls *certificate;
         } joiner;
 };
 
-/* ---- calls ------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- calls ---- */
 
-/* Sends one request and reads until `until` is there or the peer closes; the agent lives on meanwhile. The status; 0: the connection ended; -1: silence. */
-static int exchange_as(struct rig *r, const char *token, const char *method, const char *path, const char *body, const char *until)
+/* Sends one request and reads until `until` is there or the peer closes; the agent lives on
+ * meanwhile. The status; 0: the connection ended; -1: silence. */
+static int exchange_as(struct rig *r, const char *token, const char *method, const char *path,
+                       const char *body, const char *until)
 {
         struct addr a;
         struct sockaddr_in sin = { .sin_family = AF_INET };
@@ -74,16 +79,19 @@ static int exchange_as(struct rig *r, const char *token, const char *method, con
         _cleanup_(fd_closep) int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (connect(fd, (struct sockaddr *)&sin, sizeof(sin)) < 0)
                 return 0;
-        str_addf(&out, "%s %s HTTP/1.1\r\nHost: x\r\n%s", method, path, until ? "" : "Connection: close\r\n");
+        str_addf(&out, "%s %s HTTP/1.1\r\nHost: x\r\n%s", method, path,
+                 until ? "" : "Connection: close\r\n");
         if (token[0])
                 str_addf(&out, "Authorization: Bearer %s\r\n", token);
         if (body)
-                str_addf(&out, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
+                str_addf(&out, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
+                         strlen(body));
         str_addf(&out, "\r\n%s", body ? body : "");
         if (send(fd, out.buf, out.len, MSG_NOSIGNAL) != (ssize_t)out.len)
                 return 0;
         int status = 0;
-        for (int64_t end = clock_mono_ns() + PATIENCE_MS * INT64_C(1000000); clock_mono_ns() < end;) {
+        for (int64_t end = clock_mono_ns() + PATIENCE_MS * INT64_C(1000000);
+             clock_mono_ns() < end;) {
                 struct pollfd p = { .fd = fd, .events = POLLIN };
                 char buf[16384];
                 if (poll(&p, 1, r->agent ? 1 : 100) > 0) {
@@ -91,7 +99,8 @@ static int exchange_as(struct rig *r, const char *token, const char *method, con
                         if (n > 0)
                                 str_add(in, buf, (size_t)n);
                         sscanf(str_c(in), "HTTP/1.%*d %d", &status);
-                        if (n <= 0 || (until && strstr(str_c(in), until)) || (until && status >= 400))
+                        if (n <= 0 || (until && strstr(str_c(in), until)) ||
+                            (until && status >= 400))
                                 return status;
                 }
                 if (r->agent)
@@ -100,22 +109,27 @@ static int exchange_as(struct rig *r, const char *token, const char *method, con
         return -1;
 }
 
-static int exchange(struct rig *r, const char *method, const char *path, const char *body, const char *until)
+static int exchange(struct rig *r, const char *method, const char *path, const char *body,
+                    const char *until)
 {
         return exchange_as(r, r->admin, method, path, body, until);
 }
 
 /* tls, token: NULL is none. */
-static int call_as(struct rig *r, struct tls *tls, const char *token, const char *method, const ProtobufCMessage *req)
+static int call_as(struct rig *r, struct tls *tls, const char *token, const char *method,
+                   const ProtobufCMessage *req)
 {
         struct grpc_channel_options options = { .tls = tls, .token = token };
         struct grpc_reply reply = { 0 };
         struct str packed = STR_INIT;
         struct err err = { 0 };
         pb_pack(&packed, req);
-        int s = grpc_call_sync(r->f->grpc, &options, NULL, fmt("/berth.v1.Control/%s", method), packed.buf, packed.len, PATIENCE_MS, &reply,
-                               &err);
-        int status = s < 0 ? 0 : reply.status == GRPC_OK ? 200 : reply.status == GRPC_DEADLINE_EXCEEDED ? -1 : 500;
+        int s = grpc_call_sync(r->f->grpc, &options, NULL, fmt("/berth.v1.Control/%s", method),
+                               packed.buf, packed.len, PATIENCE_MS, &reply, &err);
+        int status = s < 0                                    ? 0
+                     : reply.status == GRPC_OK                ? 200
+                     : reply.status == GRPC_DEADLINE_EXCEEDED ? -1
+                                                              : 500;
         grpc_reply_fini(&reply);
         str_fini(&packed);
         return status;
@@ -134,17 +148,19 @@ static void agent_renew(struct rig *r)
         agent_hello(r->agent, "n1");
 }
 
-/* ---- paths ------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- paths ---- */
 
 #define SPEC "\"spec\":{\"command\":[\"sleep\",\"%u\"]}}"
 
 static int do_create(struct rig *r)
 {
-        return exchange(r, "POST", "/workloads", fmt("{\"id\":\"w%u\"," SPEC, r->turn, r->turn), NULL);
+        return exchange(r, "POST", "/workloads", fmt("{\"id\":\"w%u\"," SPEC, r->turn, r->turn),
+                        NULL);
 }
 static int do_apply(struct rig *r)
 {
-        return exchange(r, "PUT", "/workloads/hello", fmt("{\"id\":\"hello\"," SPEC, r->turn), NULL);
+        return exchange(r, "PUT", "/workloads/hello", fmt("{\"id\":\"hello\"," SPEC, r->turn),
+                        NULL);
 }
 static int do_delete(struct rig *r)
 {
@@ -164,7 +180,8 @@ static int do_list(struct rig *r)
 }
 static int do_stop_start(struct rig *r)
 {
-        return exchange(r, "POST", r->turn % 2 ? "/workloads/hello/stop" : "/workloads/hello/start", NULL, NULL);
+        return exchange(r, "POST", r->turn % 2 ? "/workloads/hello/stop" : "/workloads/hello/start",
+                        NULL, NULL);
 }
 static int do_retry(struct rig *r)
 {
@@ -176,7 +193,8 @@ static int do_explain(struct rig *r)
 }
 static int do_cordon(struct rig *r)
 {
-        return exchange(r, "POST", r->turn % 2 ? "/nodes/n1/cordon" : "/nodes/n1/uncordon", NULL, NULL);
+        return exchange(r, "POST", r->turn % 2 ? "/nodes/n1/cordon" : "/nodes/n1/uncordon", NULL,
+                        NULL);
 }
 static int do_nodes(struct rig *r)
 {
@@ -268,14 +286,16 @@ static int do_report(struct rig *r)
 
 static bool keep_secret(struct rig *r)
 {
-        const char *at = strstr(str_c(&r->answer), "\"secret\":\""), *end = at ? strchr(at + 10, '"') : NULL;
+        const char *at = strstr(str_c(&r->answer), "\"secret\":\""),
+                   *end = at ? strchr(at + 10, '"') : NULL;
         if (end && (size_t)(end - at - 10) < sizeof(r->secret))
                 snprintf(r->secret, sizeof(r->secret), "%.*s", (int)(end - at - 10), at + 10);
         return end;
 }
 static int create_token(struct rig *r, const char *name)
 {
-        int status = exchange(r, "POST", "/tokens", fmt("{\"name\":\"%s\",\"role\":\"viewer\"}", name), NULL);
+        int status = exchange(r, "POST", "/tokens",
+                              fmt("{\"name\":\"%s\",\"role\":\"viewer\"}", name), NULL);
         return status == 201 && !keep_secret(r) ? 0 : status; /* cut short: no answer */
 }
 static int do_token_create(struct rig *r)
@@ -286,18 +306,23 @@ static int do_token_revoke(struct rig *r)
 {
         return exchange(r, "DELETE", "/tokens/t", NULL, NULL);
 }
-/* What was answered is there, and works; what was not may be there or not (the fold of the events says the same in the end). */
+/* What was answered is there, and works; what was not may be there or not (the fold of the events
+ * says the same in the end). */
 static void after_token_create(struct rig *r, int status)
 {
         if (status == 201)
-                assert_int_equal(exchange_as(r, r->secret, "GET", "/workloads/hello", NULL, NULL), 200);
-        do_token_revoke(r); /* its name is free again: the table of tokens, of which every change makes a copy, stays as small as it is */
+                assert_int_equal(exchange_as(r, r->secret, "GET", "/workloads/hello", NULL, NULL),
+                                 200);
+        /* its name is free again: the table of tokens, of which every change makes a copy, stays as
+         * small as it is */
+        do_token_revoke(r);
 }
 static void before_token_revoke(struct rig *r)
 {
         assert_int_equal(do_token_create(r), 201);
 }
-/* Once the revocation was answered nothing gets in with it; asked again, it is revoked in any case. */
+/* Once the revocation was answered nothing gets in with it; asked again, it is revoked in any
+ * case. */
 static void after_token_revoke(struct rig *r, int status)
 {
         if (status != 200)
@@ -350,7 +375,8 @@ static void make_request(struct rig *r)
         _cleanup_(str_finip) struct str key = STR_INIT;
         struct err err = { 0 };
         str_clear(&r->joiner.request);
-        if (tls_make_key(&key, &err) < 0 || tls_make_request(&key, "n1", &r->joiner.request, &err) < 0)
+        if (tls_make_key(&key, &err) < 0 ||
+            tls_make_request(&key, "n1", &r->joiner.request, &err) < 0)
                 fail_msg("%s", err_line(&err));
 }
 static void before_join(struct rig *r)
@@ -363,11 +389,12 @@ static void before_join(struct rig *r)
         q.name = (char *)fmt("j%u", r->turn);
         q.role = PB__ROLE__E__join;
         pb_pack(&packed, &q.base);
-        if (grpc_call_sync(r->f->grpc, &options, NULL, "/berth.v1.Control/CreateToken", packed.buf, packed.len, PATIENCE_MS, &reply, &err) <
-                0 ||
+        if (grpc_call_sync(r->f->grpc, &options, NULL, "/berth.v1.Control/CreateToken", packed.buf,
+                           packed.len, PATIENCE_MS, &reply, &err) < 0 ||
             reply.status != GRPC_OK)
                 fail_msg("no join token: %s %s", err_line(&err), reply.message);
-        Pb__CreateTokenResponse *made = pb__create_token_response__unpack(NULL, reply.data.len, (const uint8_t *)reply.data.buf);
+        Pb__CreateTokenResponse *made = pb__create_token_response__unpack(
+            NULL, reply.data.len, (const uint8_t *)reply.data.buf);
         assert_non_null(made);
         snprintf(r->secret, sizeof(r->secret), "%s", made->secret);
         pb__create_token_response__free_unpacked(made, NULL);
@@ -383,7 +410,8 @@ static int do_join(struct rig *r)
         q.request = (char *)str_c(&r->joiner.request);
         return call_as(r, r->tls, NULL, "JoinNode", &q.base);
 }
-/* Whether it was answered or not: the same machine asks again and gets its certificate, and another one does not. */
+/* Whether it was answered or not: the same machine asks again and gets its certificate, and another
+ * one does not. */
 static void after_join(struct rig *r, int status)
 {
         (void)status;
@@ -454,7 +482,7 @@ static const struct path join_paths[] = {
         { "tls-hello", do_hello, NULL, NULL },
 };
 
-/* ---- the tries ----------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the tries ---- */
 
 /* The server is well again: it answers, and its agent is heard. */
 static void expect_recovery(struct rig *r, const char *label)
@@ -464,7 +492,8 @@ static void expect_recovery(struct rig *r, const char *label)
         for (int64_t end = clock_mono_ns() + PATIENCE_MS * INT64_C(1000000);;) {
                 if (r->agent && agent_is_closed(r->agent, 0, NULL))
                         agent_renew(r);
-                int get = r->tls ? call(r, "GetWorkload", &ref.base) : exchange(r, "GET", "/workloads/hello", NULL, NULL),
+                int get = r->tls ? call(r, "GetWorkload", &ref.base)
+                                 : exchange(r, "GET", "/workloads/hello", NULL, NULL),
                     put = r->tls ? 200 : exchange(r, "POST", "/workloads/hello/retry", NULL, NULL);
                 if (get == 200 && (put == 200 || put == 409))
                         return;
@@ -486,8 +515,8 @@ static uint64_t try_path(struct rig *r, enum fault_kind kind, const struct path 
                 fault_arm(kind, n);
                 int status = p->act(r);
                 const char *what = fault_disarm();
-                snprintf(label, sizeof(label), "--path %s --kind %s --at %llu (%s)", p->name, kind_names[kind], (unsigned long long)n,
-                         what ? what : "nothing");
+                snprintf(label, sizeof(label), "--path %s --kind %s --at %llu (%s)", p->name,
+                         kind_names[kind], (unsigned long long)n, what ? what : "nothing");
                 if (status < 0)
                         fail_msg("%s: silence", label);
                 idle = what ? 0 : idle + 1;
@@ -512,9 +541,11 @@ static void try_paths(struct rig *r, const struct path *paths, size_t n_paths)
                         uint64_t n = try_path(r, (enum fault_kind)kind, &paths[i]);
                         places += n;
                         if (getenv("TEST_VERBOSE"))
-                                print_message("# %s %s: %llu\n", kind_names[kind], paths[i].name, (unsigned long long)n);
+                                print_message("# %s %s: %llu\n", kind_names[kind], paths[i].name,
+                                              (unsigned long long)n);
                 }
-                print_message("# %s: %llu places failed once\n", kind_names[kind], (unsigned long long)places);
+                print_message("# %s: %llu places failed once\n", kind_names[kind],
+                              (unsigned long long)places);
         }
 }
 
@@ -538,8 +569,9 @@ static void expect_sound(const char *dir)
         uint64_t head = 0;
         core_options_default(&opt);
         struct core *loaded = core_create(&opt), *folded = core_create(&opt);
-        if (store_open(fmt("sqlite:%s/berth.db", dir), false, &s, &err) < 0 || store_load(s, load_one, loaded, &head, &err) < 0 ||
-            store_integrity(s, &err) < 0 || store_reader_open(s, &reader, &err) < 0 ||
+        if (store_open(fmt("sqlite:%s/berth.db", dir), false, &s, &err) < 0 ||
+            store_load(s, load_one, loaded, &head, &err) < 0 || store_integrity(s, &err) < 0 ||
+            store_reader_open(s, &reader, &err) < 0 ||
             store_reader_events(reader, 0, false, fold_one, folded, &err) < 0)
                 fail_msg("the store: %s", err_line(&err));
         core_loaded(loaded, head);
@@ -586,7 +618,8 @@ static void restart_with_tokens(struct rig *r)
         r->f->opt.max_refusals = 1000000; /* nobody is held up for having been refused */
         server_begin(r->f);
         assert_int_equal(file_read(fmt("%s/" ADMIN_TOKEN_FILE, r->f->dir), 4096, &first, NULL), 0);
-        snprintf(r->admin, sizeof(r->admin), "%.*s", (int)strcspn(str_c(&first), "\n"), str_c(&first));
+        snprintf(r->admin, sizeof(r->admin), "%.*s", (int)strcspn(str_c(&first), "\n"),
+                 str_c(&first));
         str_fini(&first);
 }
 
@@ -628,7 +661,9 @@ static void rig_client(struct rig *r, const char *name, struct tls **ret)
         snprintf(ca, sizeof(ca), "%s/ca.pem", r->f->dir);
         snprintf(cert, sizeof(cert), "%s/%s.pem", r->f->dir, name);
         snprintf(key, sizeof(key), "%s/%s-key.pem", r->f->dir, name);
-        struct tls_options o = { .ca_file = ca, .cert_file = name[0] ? cert : NULL, .key_file = name[0] ? key : NULL };
+        struct tls_options o = { .ca_file = ca,
+                                 .cert_file = name[0] ? cert : NULL,
+                                 .key_file = name[0] ? key : NULL };
         if (tls_client_create(&o, ret, &err) < 0)
                 fail_msg("%s", err_line(&err));
 }
@@ -675,9 +710,12 @@ int main(int argc, char **argv)
         }
         fault_spare_this_thread();
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(one_failure_anywhere_is_survived, server_setup, server_teardown),
-                cmocka_unit_test_setup_teardown(one_failure_lets_nobody_in_and_keeps_nobody_out, server_setup, server_teardown),
-                cmocka_unit_test_setup_teardown(one_failure_spoils_no_join, server_setup, server_teardown),
+                cmocka_unit_test_setup_teardown(one_failure_anywhere_is_survived, server_setup,
+                                                server_teardown),
+                cmocka_unit_test_setup_teardown(one_failure_lets_nobody_in_and_keeps_nobody_out,
+                                                server_setup, server_teardown),
+                cmocka_unit_test_setup_teardown(one_failure_spoils_no_join, server_setup,
+                                                server_teardown),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,16 +97,16 @@ static bool path_fails(const char *name, int error)
         return true;
 }
 
-#define NEXT(name)                                                                                                                         \
-        static __typeof__(name) *real;                                                                                                     \
-        if (!real)                                                                                                                         \
+#define NEXT(name)                                                                                 \
+        static __typeof__(name) *real;                                                             \
+        if (!real)                                                                                 \
         real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
 
-#define DATA_CALL(type, name, what, params, args)                                                                                          \
-        PUBLIC type name params                                                                                                            \
-        {                                                                                                                                  \
-                NEXT(name);                                                                                                                \
-                return call_fails(fd, what, #name) ? -1 : real args;                                                                       \
+#define DATA_CALL(type, name, what, params, args)                                                  \
+        PUBLIC type name params                                                                    \
+        {                                                                                          \
+                NEXT(name);                                                                        \
+                return call_fails(fd, what, #name) ? -1 : real args;                               \
         }
 
 DATA_CALL(ssize_t, read, READS, (int fd, void *buf, size_t n), (fd, buf, n))
@@ -114,9 +114,11 @@ DATA_CALL(ssize_t, pread64, READS, (int fd, void *buf, size_t n, off64_t at), (f
 DATA_CALL(ssize_t, readv, READS, (int fd, const struct iovec *v, int n), (fd, v, n))
 DATA_CALL(ssize_t, recv, READS, (int fd, void *buf, size_t n, int flags), (fd, buf, n, flags))
 DATA_CALL(ssize_t, write, WRITES, (int fd, const void *buf, size_t n), (fd, buf, n))
-DATA_CALL(ssize_t, pwrite64, WRITES, (int fd, const void *buf, size_t n, off64_t at), (fd, buf, n, at))
+DATA_CALL(ssize_t, pwrite64, WRITES, (int fd, const void *buf, size_t n, off64_t at),
+          (fd, buf, n, at))
 DATA_CALL(ssize_t, writev, WRITES, (int fd, const struct iovec *v, int n), (fd, v, n))
-DATA_CALL(ssize_t, send, WRITES, (int fd, const void *buf, size_t n, int flags), (fd, buf, n, flags))
+DATA_CALL(ssize_t, send, WRITES, (int fd, const void *buf, size_t n, int flags),
+          (fd, buf, n, flags))
 DATA_CALL(int, ftruncate64, WRITES, (int fd, off64_t size), (fd, size))
 
 PUBLIC int fdatasync(int fd)
@@ -166,15 +168,15 @@ PUBLIC int link(const char *from, const char *to)
         return path_fails("link", ENOSPC) ? -1 : real(from, to);
 }
 
-#define OPEN_CALL(name)                                                                                                                    \
-        PUBLIC int name(const char *path, int flags, ...)                                                                                  \
-        {                                                                                                                                  \
-                NEXT(name);                                                                                                                \
-                va_list ap;                                                                                                                \
-                va_start(ap, flags);                                                                                                       \
-                mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(ap, mode_t) : 0;                                                    \
-                va_end(ap);                                                                                                                \
-                return path_fails(#name, EMFILE) ? -1 : real(path, flags, mode);                                                           \
+#define OPEN_CALL(name)                                                                            \
+        PUBLIC int name(const char *path, int flags, ...)                                          \
+        {                                                                                          \
+                NEXT(name);                                                                        \
+                va_list ap;                                                                        \
+                va_start(ap, flags);                                                               \
+                mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(ap, mode_t) : 0;            \
+                va_end(ap);                                                                        \
+                return path_fails(#name, EMFILE) ? -1 : real(path, flags, mode);                   \
         }
 OPEN_CALL(open)
 OPEN_CALL(open64)

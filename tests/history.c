@@ -74,7 +74,8 @@ static void cut(struct play *p)
                 p->h->replies += b->n_replies;
                 p->h->events += b->commit.n_events;
                 for (size_t i = 0; i < b->commit.n_events; i++) {
-                        Pb__Event *e = pb__event__unpack(NULL, b->commit.events[i].len, b->commit.events[i].data);
+                        Pb__Event *e = pb__event__unpack(NULL, b->commit.events[i].len,
+                                                         b->commit.events[i].data);
                         must(e != NULL, "an event parses");
                         p->h->by_type[e->type % ARRAY_LEN(p->h->by_type)]++;
                         pb__event__free_unpacked(e, NULL);
@@ -108,7 +109,7 @@ static void tick(struct play *p)
         }
 }
 
-/* ---- agents ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- agents ---- */
 
 static void hello(struct play *p, uint32_t n)
 {
@@ -198,7 +199,9 @@ static void time_passes(struct play *p, int64_t ms)
                 Pb__Heartbeat beat = PB__HEARTBEAT__INIT;
                 if (p->silent_until[n] > p->now)
                         continue;
-                struct input in = { .kind = INPUT_HEARTBEAT, .msg = &beat.base, .session = p->session[n] };
+                struct input in = { .kind = INPUT_HEARTBEAT,
+                                    .msg = &beat.base,
+                                    .session = p->session[n] };
                 if (p->session[n])
                         give(p, &in);
                 else
@@ -218,7 +221,7 @@ static void node_falls_silent(struct play *p)
         give(p, &in);
 }
 
-/* ---- users ----------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- users ---- */
 
 static void apply(struct play *p, uint32_t w, const char *id)
 {
@@ -242,7 +245,11 @@ static void apply(struct play *p, uint32_t w, const char *id)
         m.restart = w % 3 ? PB__RESTART__E__always : PB__RESTART__E__on_failure;
         must(workload_normalise(&a, &m, &err) == 0, "the history asks for sane workloads");
         req.workload = &m;
-        struct input in = { .kind = INPUT_APPLY, .msg = &req.base, .reply = ++p->tickets, .request_id = "history", .actor = "test" };
+        struct input in = { .kind = INPUT_APPLY,
+                            .msg = &req.base,
+                            .reply = ++p->tickets,
+                            .request_id = "history",
+                            .actor = "test" };
         give(p, &in);
         arena_fini(&a);
 }
@@ -256,7 +263,9 @@ static void user_acts(struct play *p)
         Pb__WorkloadRef ref = PB__WORKLOAD_REF__INIT;
         Pb__SetDesiredRequest desired = PB__SET_DESIRED_REQUEST__INIT;
         ref.id = desired.id = id;
-        struct input in = { .reply = ++p->tickets, .request_id = "history", .actor = "test", .msg = &ref.base };
+        struct input in = {
+                .reply = ++p->tickets, .request_id = "history", .actor = "test", .msg = &ref.base
+        };
         if (what < 60) {
                 apply(p, w, id);
                 return;
@@ -264,7 +273,8 @@ static void user_acts(struct play *p)
         if (what < 80) {
                 in.kind = what < 70 ? INPUT_DELETE : INPUT_RETRY;
         } else {
-                desired.desired_state = what < 88 ? PB__DESIRED_STATE__E__Stopped : PB__DESIRED_STATE__E__Running;
+                desired.desired_state =
+                    what < 88 ? PB__DESIRED_STATE__E__Stopped : PB__DESIRED_STATE__E__Running;
                 in.kind = INPUT_DESIRED;
                 in.msg = &desired.base;
         }

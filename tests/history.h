@@ -1,7 +1,9 @@
-/* tests/history.h: what a busy cluster commits: a run of the real core with played agents, kept as its batches.
+/* tests/history.h: what a busy cluster commits: a run of the real core with played agents, kept as
+ * its batches.
  *
- * From one seed: users apply, change, stop, start, retry and delete; agents report starts, failures, exits and removals; nodes fall silent and return; time
- * passes. Batches are cut after a varying number of inputs. The same seed gives the same batches, byte for byte.
+ * From one seed: users apply, change, stop, start, retry and delete; agents report starts,
+ * failures, exits and removals; nodes fall silent and return; time passes. Batches are cut after a
+ * varying number of inputs. The same seed gives the same batches, byte for byte.
  */
 #ifndef BERTH_TESTS_HISTORY_H
 #define BERTH_TESTS_HISTORY_H

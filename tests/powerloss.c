@@ -1,20 +1,28 @@
-/* tests/powerloss.c: the power goes at each write boundary of a busy run, and what comes back is the truth. R: A3 A5
+/* tests/powerloss.c: the power goes at each write boundary of a busy run, and what comes back is
+ * the truth. R: A3 A5
  *
- * The batches of a history (history.h) are committed to the embedded store on a file layer that forgets what was not synced (store/lossy_vfs.h). The run is cut at every
- * write, sync and truncation, and the disk is left in three ways: all that was not synced is gone (dropped), arbitrary sectors of it are there (torn), all of it is
- * there (killed: the process died, the machine did not). Then the store is opened again, and
+ * The batches of a history (history.h) are committed to the embedded store on a file layer that
+ * forgets what was not synced (store/lossy_vfs.h). The run is cut at every write, sync and
+ * truncation, and the disk is left in three ways: all that was not synced is gone (dropped),
+ * arbitrary sectors of it are there (torn), all of it is there (killed: the process died, the
+ * machine did not). Then the store is opened again, and
  *
- *   (1) the head h it comes back with lies between the last acknowledged and the last sent, and is the end of a batch: whole decisions;
+ *   (1) the head h it comes back with lies between the last acknowledged and the last sent, and is
+ *       the end of a batch: whole decisions;
  *   (2) the stored events are those of the batches up to h, byte for byte;
- *   (3) a core loaded from the records equals a core that folded the events up to h, in every fact that core_dump() prints; so does one that took the
- *       store's checkpoint and folded the events since;
+ *   (3) a core loaded from the records equals a core that folded the events up to h, in every fact
+ *       that core_dump() prints; so does one that took the store's checkpoint and folded the events
+ *       since;
  *   (4) core_check() finds no invariant broken before and after INPUT_START;
- *   (5) the batch that was under way is sent again unchanged and goes through, and what follows does too.
+ *   (5) the batch that was under way is sent again unchanged and goes through, and what follows
+ *       does too.
  *
- * The run is restarted in good order every SEGMENT batches, so that a cut is reached from a copy of the files instead of from the beginning.
+ * The run is restarted in good order every SEGMENT batches, so that a cut is reached from a copy of
+ * the files instead of from the beginning.
  *
  * usage: powerloss [--every N] [--cut SEGMENT:OPERATION:WAY] [--seed S] [--events N]
- * Without options one cut in 40 is tried, always the same ones; --every 1 tries all of them. A failure prints its --cut, which repeats it alone.
+ * Without options one cut in 40 is tried, always the same ones; --every 1 tries all of them. A
+ * failure prints its --cut, which repeats it alone.
  */
 #include "history.h"
 
@@ -49,12 +57,12 @@ struct run {
 
 static void broken(struct run *r, const char *what, const char *detail)
 {
-        printf("not ok - %s\n#   %s\n#   again: tests/powerloss --seed %llu --cut %s\n", what, detail ? detail : "",
-               (unsigned long long)r->seed, r->label);
+        printf("not ok - %s\n#   %s\n#   again: tests/powerloss --seed %llu --cut %s\n", what,
+               detail ? detail : "", (unsigned long long)r->seed, r->label);
         r->failed++;
 }
 
-/* ---- what must come back --------------------------------------------------------------------------------------------------------------------- */
+/* ---- what must come back ---- */
 
 static struct core *core_new(void)
 {
@@ -80,7 +88,9 @@ static void fold_history(struct run *r)
         for (size_t b = 0; b < r->history.batches.len; b++) {
                 const struct store_batch *batch = &r->history.batches.at[b]->commit;
                 for (size_t i = 0; i < batch->n_events; i++)
-                        must(core_fold(core, batch->events[i].data, batch->events[i].len, &err) == 0, "the history folds");
+                        must(core_fold(core, batch->events[i].data, batch->events[i].len, &err) ==
+                                 0,
+                             "the history folds");
                 r->dumps[b + 1] = dump_of(core);
         }
         core_destroy(core);
@@ -97,7 +107,7 @@ static ssize_t batches_up_to(const struct run *r, uint64_t head)
         return -1;
 }
 
-/* ---- looking at what came back --------------------------------------------------------------------------------------------------------------- */
+/* ---- looking at what came back ---- */
 
 static int load_one(void *ctx, const struct store_record *record, struct err *err)
 {
@@ -125,7 +135,8 @@ static int compare_event(void *ctx, const struct store_event *e, struct err *err
                 }
         }
         const struct store_event *want = &b->events[c->at];
-        c->wrong += want->seq != e->seq || want->len != e->len || memcmp(want->data, e->data, e->len) != 0;
+        c->wrong +=
+            want->seq != e->seq || want->len != e->len || memcmp(want->data, e->data, e->len) != 0;
         c->seen = e->seq;
         return core_fold(c->core, e->data, e->len, err);
 }
@@ -141,10 +152,12 @@ static void check_folded(struct run *r, struct store *s, uint64_t head, const ch
         if (seq)
                 core_loaded(c.core, seq);
         c.seen = seq;
-        if (store_reader_open(s, &reader, &err) < 0 || store_reader_events(reader, seq, false, compare_event, &c, &err) < 0)
+        if (store_reader_open(s, &reader, &err) < 0 ||
+            store_reader_events(reader, seq, false, compare_event, &c, &err) < 0)
                 broken(r, "(2) the stored events do not fold", err_line(&err));
         if (c.wrong)
-                broken(r, "(2) stored events are not the ones that were committed", fmt("%llu of them", (unsigned long long)c.wrong));
+                broken(r, "(2) stored events are not the ones that were committed",
+                       fmt("%llu of them", (unsigned long long)c.wrong));
         if (c.seen != head)
                 broken(r, "(2) the last stored event is not the head",
                        fmt("%llu, %llu", (unsigned long long)c.seen, (unsigned long long)head));
@@ -171,14 +184,17 @@ static void check_loaded(struct run *r, struct store *s, uint64_t head, const ch
                 broken(r, "(1) the store's heads differ", NULL);
         if (core_check(core, &err) < 0)
                 broken(r, err.msg, err.detail);
-        struct input in = { .kind = INPUT_START, .head = head, .now_ms = INT64_C(1767312000000), .random = { 1, 2 } };
+        struct input in = { .kind = INPUT_START,
+                            .head = head,
+                            .now_ms = INT64_C(1767312000000),
+                            .random = { 1, 2 } };
         core_step(core, &in);
         if (core_check(core, &err) < 0)
                 broken(r, err.msg, err.detail);
         core_destroy(core);
 }
 
-/* ---- one cut --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- one cut ---- */
 
 static int keep_house(struct store *s, size_t batch, struct err *err)
 {
@@ -190,8 +206,10 @@ static int keep_house(struct store *s, size_t batch, struct err *err)
         return r;
 }
 
-/* Commits the batches [first, end). acked: batches that the store acknowledged. False: it failed. */
-static bool commit_some(struct run *r, struct store *s, size_t first, size_t end, size_t *acked, size_t *sent, struct err *err)
+/* Commits the batches [first, end). acked: batches that the store acknowledged. False: it
+ * failed. */
+static bool commit_some(struct run *r, struct store *s, size_t first, size_t end, size_t *acked,
+                        size_t *sent, struct err *err)
 {
         for (size_t b = first; b < end; b++) {
                 *sent = b + 1;
@@ -204,7 +222,8 @@ static bool commit_some(struct run *r, struct store *s, size_t first, size_t end
         return true;
 }
 
-/* A server's life from here: opens, commits a segment, closes in good order, unless the machine dies. */
+/* A server's life from here: opens, commits a segment, closes in good order, unless the machine
+ * dies. */
 static void live(struct run *r, size_t segment, size_t *acked, size_t *sent)
 {
         struct store *s = NULL;
@@ -233,9 +252,12 @@ static void check_recovered(struct run *r, size_t acked, size_t sent)
         uint64_t head = store_head(s);
         ssize_t whole = batches_up_to(r, head);
         if (whole < (ssize_t)acked || whole > (ssize_t)sent)
-                broken(r,
-                       whole < 0 ? "(1) half a batch came back" : "(1) an acknowledged batch is gone, or one came back that was never sent",
-                       fmt("%zd batches, %zu acknowledged, %zu sent", whole, acked, sent));
+                broken(
+                    r,
+                    whole < 0
+                        ? "(1) half a batch came back"
+                        : "(1) an acknowledged batch is gone, or one came back that was never sent",
+                    fmt("%zd batches, %zu acknowledged, %zu sent", whole, acked, sent));
         else {
                 r->longer += (size_t)whole > acked;
                 check_loaded(r, s, head, r->dumps[whole]);
@@ -244,13 +266,14 @@ static void check_recovered(struct run *r, size_t acked, size_t sent)
                         broken(r, "the store is not sound", err_line(&err));
                 size_t end = sent + AFTERWARDS, done = 0, tried = 0;
                 end = end < r->history.batches.len ? end : r->history.batches.len;
-                if (!commit_some(r, s, sent > acked ? acked : sent, end, &done, &tried, &err)) /* (5) */
+                /* (5) */
+                if (!commit_some(r, s, sent > acked ? acked : sent, end, &done, &tried, &err))
                         broken(r, "(5) the next batches do not go through", err_line(&err));
         }
         store_close(s);
 }
 
-/* ---- the files ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the files ---- */
 
 static const char *const file_names[] = { "berth.db", "berth.db-wal" };
 struct files {
@@ -264,7 +287,8 @@ static void files_take(struct run *r, struct files *f)
                 const char *path = fmt("%s/%s", r->dir, file_names[i]);
                 str_clear(&f->data[i]);
                 f->there[i] = file_exists(path);
-                must(!f->there[i] || file_read(path, SIZE_MAX, &f->data[i], NULL) == 0, "the store's files can be read");
+                must(!f->there[i] || file_read(path, SIZE_MAX, &f->data[i], NULL) == 0,
+                     "the store's files can be read");
         }
 }
 
@@ -276,19 +300,22 @@ static void files_put(struct run *r, const struct files *f)
                 snprintf(path, sizeof(path), "%s/%s", r->dir, file_names[i]);
                 unlink(path);
                 FILE *out = f->there[i] ? fopen(path, "we") : NULL;
-                must(!f->there[i] || (out && fwrite(f->data[i].buf, 1, f->data[i].len, out) == f->data[i].len),
+                must(!f->there[i] ||
+                         (out && fwrite(f->data[i].buf, 1, f->data[i].len, out) == f->data[i].len),
                      "the store's files can be written");
                 if (out)
                         fclose(out);
         }
 }
 
-static void try_cut(struct run *r, const struct files *from, size_t segment, int64_t operation, enum way way)
+static void try_cut(struct run *r, const struct files *from, size_t segment, int64_t operation,
+                    enum way way)
 {
         char label[64];
         struct rng rng;
         size_t acked, sent;
-        snprintf(label, sizeof(label), "%zu:%lld:%s", segment, (long long)operation, way_names[way]);
+        snprintf(label, sizeof(label), "%zu:%lld:%s", segment, (long long)operation,
+                 way_names[way]);
         r->label = label;
         r->cuts++;
         files_put(r, from);
@@ -306,7 +333,7 @@ static void try_cut(struct run *r, const struct files *from, size_t segment, int
         lossy_forget();
 }
 
-/* ---- the run --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 struct choice {
         int64_t every;
@@ -321,7 +348,8 @@ static int64_t run_all(struct run *r, const struct choice *want)
         struct files before = { 0 }, after = { 0 };
         int64_t total = 0;
         files_take(r, &before);
-        for (size_t segment = 0; segment * SEGMENT < r->history.batches.len && !r->failed; segment++) {
+        for (size_t segment = 0; segment * SEGMENT < r->history.batches.len && !r->failed;
+             segment++) {
                 size_t acked, sent;
                 r->label = "none";
                 files_put(r, &before);
@@ -332,7 +360,8 @@ static int64_t run_all(struct run *r, const struct choice *want)
                 files_take(r, &after);
                 for (int64_t at = 0; at < operations && !r->failed; at++)
                         for (int way = 0; way < _WAYS && !r->failed; way++)
-                                if (want->one ? segment == want->segment && at == want->operation && way == (int)want->way
+                                if (want->one ? segment == want->segment && at == want->operation &&
+                                                    way == (int)want->way
                                               : (total + at + way) % want->every == 0)
                                         try_cut(r, &before, segment, at, (enum way)way);
                 total += operations;
@@ -359,7 +388,8 @@ static int parse(int argc, char **argv, struct run *r, struct choice *want, uint
                         continue;
                 if (strcmp(argv[i - 1], "--events") == 0 && (*events = strtoull(v, NULL, 10)) > 0)
                         continue;
-                if (strcmp(argv[i - 1], "--cut") == 0 && sscanf(v, "%zu:%lld:%15s", &want->segment, &operation, way) == 3) {
+                if (strcmp(argv[i - 1], "--cut") == 0 &&
+                    sscanf(v, "%zu:%lld:%15s", &want->segment, &operation, way) == 3) {
                         want->operation = operation;
                         for (int w = 0; w < _WAYS; w++)
                                 if (strcmp(way, way_names[w]) == 0) {
@@ -369,7 +399,8 @@ static int parse(int argc, char **argv, struct run *r, struct choice *want, uint
                         if (want->one)
                                 continue;
                 }
-                fprintf(stderr, "usage: powerloss [--every N] [--cut SEGMENT:OPERATION:dropped|torn|killed] [--seed S] [--events N]\n");
+                fprintf(stderr, "usage: powerloss [--every N] [--cut "
+                                "SEGMENT:OPERATION:dropped|torn|killed] [--seed S] [--events N]\n");
                 return -1;
         }
         return 0;
@@ -394,10 +425,12 @@ int main(int argc, char **argv)
         if (!r.failed && !r.cuts)
                 broken(&r, "no such cut", NULL);
         if (!r.failed)
-                printf("ok - power lost %llu times (dropped, torn, killed) over %lld write boundaries of a run of %llu events in %zu "
+                printf("ok - power lost %llu times (dropped, torn, killed) over %lld write "
+                       "boundaries of a run of %llu events in %zu "
                        "batches; in %llu the "
                        "batch under way had made it\n",
-                       (unsigned long long)r.cuts, (long long)boundaries, (unsigned long long)r.history.events, r.history.batches.len,
+                       (unsigned long long)r.cuts, (long long)boundaries,
+                       (unsigned long long)r.history.events, r.history.batches.len,
                        (unsigned long long)r.longer);
         printf("1..1\n# %.1f s\n", (double)(clock_mono_ns() - began) / 1e9);
         for (size_t b = 0; b <= r.history.batches.len; b++)

@@ -1,12 +1,14 @@
-/* tests/restore_cuts.c: `restore --force` on the embedded store, killed before each of its system calls, and with each of
- * them failing: what is there afterwards is the old store or the new one, whole, and never nothing. R: A5 A9. Line E4
+/* tests/restore_cuts.c: `restore --force` on the embedded store, killed before each of its system
+ * calls, and with each of them failing: what is there afterwards is the old store or the new one,
+ * whole, and never nothing. R: A5 A9. Line E4
  *
- * The old store is one whose server was killed: most of it is in its log. The process that restores is a child that this
- * one traces, and ends at the n-th entry into the kernel, for every n until it has come to its end.
+ * The old store is one whose server was killed: most of it is in its log. The process that restores
+ * is a child that this one traces, and ends at the n-th entry into the kernel, for every n until it
+ * has come to its end.
  *
- * Whoever was interrupted tries again, and may be interrupted again: for each state of the folder that a cut leaves, a second
- * restore is cut at each of its calls as well. This is done with a sound store and with a damaged one, which keeps its log
- * beside it, byte for byte.
+ * Whoever was interrupted tries again, and may be interrupted again: for each state of the folder
+ * that a cut leaves, a second restore is cut at each of its calls as well. This is done with a
+ * sound store and with a damaged one, which keeps its log beside it, byte for byte.
  */
 #include "fault_point.h"
 
@@ -83,11 +85,14 @@ static uint64_t head_of(const char *path)
         struct seen seen = { 0 };
         uint64_t head = 0;
         err = (struct err){ 0 };
-        if (store_open(path, true, &s, &err) < 0 || store_load(s, see, &seen, &head, &err) < 0 || store_integrity(s, &err) < 0)
+        if (store_open(path, true, &s, &err) < 0 || store_load(s, see, &seen, &head, &err) < 0 ||
+            store_integrity(s, &err) < 0)
                 fail_msg("%s: %s", path, err_line(&err));
         store_close(s);
-        if (!(head == OLD_HEAD && seen.old == OLD_HEAD && seen.new == 0) && !(head == NEW_HEAD && seen.new == NEW_HEAD &&seen.old == 0))
-                fail_msg("%s is neither store: head %llu, %u old and %u new records", path, (unsigned long long)head, seen.old, seen.new);
+        if (!(head == OLD_HEAD && seen.old == OLD_HEAD && seen.new == 0) &&
+            !(head == NEW_HEAD && seen.new == NEW_HEAD &&seen.old == 0))
+                fail_msg("%s is neither store: head %llu, %u old and %u new records", path,
+                         (unsigned long long)head, seen.old, seen.new);
         return head;
 }
 
@@ -114,7 +119,8 @@ static void make_old(void)
         pid_t pid = fork();
         if (pid == 0) {
                 struct store *s;
-                bool ok = store_open(in("old", "berth.db"), true, &s, &err) == 0 && commit_up_to(s, OLD_HEAD, "old") == 0;
+                bool ok = store_open(in("old", "berth.db"), true, &s, &err) == 0 &&
+                          commit_up_to(s, OLD_HEAD, "old") == 0;
                 _exit(ok ? 0 : 1);
         }
         int status;
@@ -126,7 +132,8 @@ static void make_old(void)
 
 static void copy(const char *from, const char *to)
 {
-        assert_int_equal(system(fmt("rm -rf %s/%s && cp -a %s/%s %s/%s", top, to, top, from, top, to)), 0);
+        assert_int_equal(
+            system(fmt("rm -rf %s/%s && cp -a %s/%s %s/%s", top, to, top, from, top, to)), 0);
 }
 
 static void copy_old(const char *dir)
@@ -144,9 +151,9 @@ static void overwrite(const char *path, const char *text)
 /* Neither it nor its log can be read; of the rest of both, somebody may still find something. */
 static void make_bad(const char *dir)
 {
-        static const char noise[] =
-            "this is neither a database nor the log of one, whatever its name says: nobody can read it, and it is longer than "
-            "the head of either of them";
+        static const char noise[] = "this is neither a database nor the log of one, whatever its "
+                                    "name says: nobody can read it, and it is longer than "
+                                    "the head of either of them";
         copy_old(dir);
         overwrite(in(dir, "berth.db"), noise);
         overwrite(in(dir, "berth.db-wal"), noise);
@@ -168,8 +175,8 @@ static void check(const char *dir, bool told_done, const char *what)
         bool kept = head == OLD_HEAD;
         for (struct dirent *e; (e = readdir(d));) {
                 _cleanup_(mem_freep) char *name = mem_strdup(in(dir, e->d_name));
-                if (!str_starts(e->d_name, "berth.db.before-") || strchr(e->d_name + 16, '.') || strstr(e->d_name, "-wal") ||
-                    strstr(e->d_name, "-shm"))
+                if (!str_starts(e->d_name, "berth.db.before-") || strchr(e->d_name + 16, '.') ||
+                    strstr(e->d_name, "-wal") || strstr(e->d_name, "-shm"))
                         continue;
                 assert_int_equal(stat(name, &other), 0);
                 if (other.st_ino != st.st_ino)
@@ -200,7 +207,8 @@ static pid_t start_traced(const char *path)
         }
         int status;
         assert_true(waitpid(pid, &status, 0) == pid);
-        if (!WIFSTOPPED(status) || ptrace(PTRACE_SETOPTIONS, pid, NULL, (void *)(PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)) < 0)
+        if (!WIFSTOPPED(status) || ptrace(PTRACE_SETOPTIONS, pid, NULL,
+                                          (void *)(PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)) < 0)
                 return -1;
         return pid;
 }
@@ -223,7 +231,8 @@ static int run_until(const char *path, unsigned n)
                 return -1;
         for (int signal_number = 0; is_stopped_again(pid, signal_number, &status);) {
                 signal_number = WSTOPSIG(status) == (SIGTRAP | 0x80) ? 0 : WSTOPSIG(status);
-                if (!signal_number && stops++ % 2 == 0 && stops / 2 + 1 == n) { /* before it is made */
+                /* before it is made */
+                if (!signal_number && stops++ % 2 == 0 && stops / 2 + 1 == n) {
                         kill(pid, SIGKILL);
                         waitpid(pid, &status, 0);
                         return 0;
@@ -276,8 +285,8 @@ static bool is_aside(const char *name)
         return str_starts(name, "berth.db.before-");
 }
 
-/* What lies in a folder, as far as the next restore can tell one from another: of what was being made, that it is there. Names
- * of times, and numbers of files, are none of it. */
+/* What lies in a folder, as far as the next restore can tell one from another: of what was being
+ * made, that it is there. Names of times, and numbers of files, are none of it. */
 static uint64_t state_of(const char *dir)
 {
         uint64_t hash = 0;
@@ -287,13 +296,16 @@ static uint64_t state_of(const char *dir)
         for (struct dirent *e; (e = readdir(d));) {
                 if (e->d_name[0] == '.' || ends(e->d_name, ".lock"))
                         continue;
-                bool is_new = str_starts(e->d_name, "berth.db.restoring"), aside = is_aside(e->d_name), log = ends(e->d_name, "-wal");
+                bool is_new = str_starts(e->d_name, "berth.db.restoring"),
+                     aside = is_aside(e->d_name), log = ends(e->d_name, "-wal");
                 _cleanup_(mem_freep) char *path = mem_strdup(in(dir, e->d_name));
                 assert_int_equal(stat(path, &st), 0);
-                uint64_t one = aside ? hash64(log ? "aside-wal" : "aside", log ? 9 : 5) : hash64(e->d_name, strlen(e->d_name));
+                uint64_t one = aside ? hash64(log ? "aside-wal" : "aside", log ? 9 : 5)
+                                     : hash64(e->d_name, strlen(e->d_name));
                 if (!is_new && !ends(e->d_name, "-shm")) {
                         one = hash64_mix(one, bytes_hash(path));
-                        one = hash64_mix(one, (uint64_t)(st.st_ino == store.st_ino) << 32 | st.st_nlink);
+                        one = hash64_mix(one,
+                                         (uint64_t)(st.st_ino == store.st_ino) << 32 | st.st_nlink);
                 }
                 hash += one; /* in whatever order they come */
         }
@@ -301,20 +313,25 @@ static uint64_t state_of(const char *dir)
         return hash;
 }
 
-/* The damaged store and its log are one pair of names, whatever else is there: what is kept of one is of no use without the other. */
+/* The damaged store and its log are one pair of names, whatever else is there: what is kept of one
+ * is of no use without the other. */
 static void check_pair(const char *dir, const char *what)
 {
-        uint64_t store = bytes_hash(in("bad", "berth.db")), log = bytes_hash(in("bad", "berth.db-wal"));
+        uint64_t store = bytes_hash(in("bad", "berth.db")),
+                 log = bytes_hash(in("bad", "berth.db-wal"));
         unsigned pairs = 0;
         DIR *d = opendir(in(dir, ""));
         for (struct dirent *e; (e = readdir(d));) {
-                _cleanup_(mem_freep) char *name = mem_strdup(e->d_name), *path = mem_strdup(in(dir, name));
+                _cleanup_(mem_freep) char *name = mem_strdup(e->d_name),
+                                          *path = mem_strdup(in(dir, name));
                 if (is_aside(name) && ends(name, "-wal") && bytes_hash(path) == log) {
                         name[strlen(name) - 4] = 0;
                         if (bytes_hash(in(dir, name)) != store)
                                 fail_msg("%s: %s is the log of nothing", what, e->d_name);
-                } else if ((is_aside(name) || str_eq(name, "berth.db")) && !ends(name, "-wal") && !ends(name, "-shm"))
-                        pairs += bytes_hash(path) == store && bytes_hash(fmt("%s-wal", path)) == log;
+                } else if ((is_aside(name) || str_eq(name, "berth.db")) && !ends(name, "-wal") &&
+                           !ends(name, "-shm"))
+                        pairs +=
+                            bytes_hash(path) == store && bytes_hash(fmt("%s-wal", path)) == log;
         }
         closedir(d);
         if (pairs == 0)
@@ -337,7 +354,8 @@ static void check_bad(const char *dir, bool told_done, const char *what)
                 assert_int_equal(head_of(path), NEW_HEAD);
         else if (!file_exists(in(dir, "berth.db-wal"))) {
                 err = (struct err){ 0 };
-                if (store_open(path, true, &s, &err) >= 0 || !strstr(err.msg, "a restore was interrupted"))
+                if (store_open(path, true, &s, &err) >= 0 ||
+                    !strstr(err.msg, "a restore was interrupted"))
                         fail_msg("%s: opened without its log: %s", what, err_line(&err));
                 check_pair(dir, what);
         }
@@ -350,8 +368,9 @@ static void check_bad(const char *dir, bool told_done, const char *what)
         assert_int_equal(st.st_nlink, 1);
 }
 
-/* A restore of what is in `from`, in `dir`: before each of its system calls, and after the last, the folder is looked at, and
- * each state of it that is new is copied and given to fn: what a process that is killed there leaves. */
+/* A restore of what is in `from`, in `dir`: before each of its system calls, and after the last,
+ * the folder is looked at, and each state of it that is new is copied and given to fn: what a
+ * process that is killed there leaves. */
 struct cuts {
         const char *old;  /* of what flavour it is */
         const char *snap; /* where copies go */
@@ -396,7 +415,8 @@ static void look_at_each_call(struct cuts *cuts, const char *from, const char *d
 
 static void cut_twice(const struct cuts *cuts, unsigned call, bool done)
 {
-        _cleanup_(mem_freep) char *what = mem_strdup(fmt("%s: cut before call %u, and then before call %u", cuts->old, cuts->first, call));
+        _cleanup_(mem_freep) char *what = mem_strdup(
+            fmt("%s: cut before call %u, and then before call %u", cuts->old, cuts->first, call));
         (str_eq(cuts->old, "bad") ? check_bad : check)(cuts->snap, done, what);
 }
 
@@ -413,8 +433,9 @@ static void killed_again(const char *old)
         struct cuts cuts = { .old = old, .snap = "snap1", .fn = cut_once };
         look_at_each_call(&cuts, old, "half");
         assert_true(cuts.n_seen > 5);
-        print_message("# %s: a first restore leaves %u states where it is cut, a second one after these %u\n", old, cuts.n_seen,
-                      cuts.n_below);
+        print_message(
+            "# %s: a first restore leaves %u states where it is cut, a second one after these %u\n",
+            old, cuts.n_seen, cuts.n_below);
 }
 
 static void killed_and_killed_again(void **state)
@@ -431,7 +452,8 @@ static void a_damaged_store_stays_with_its_log_however_often_it_is_cut(void **st
 
 /* ---- failing ---- */
 
-static void failing(const char *old, void (*check_one)(const char *dir, bool told_done, const char *what))
+static void failing(const char *old,
+                    void (*check_one)(const char *dir, bool told_done, const char *what))
 {
         unsigned n = 1;
         for (bool fired = true; fired; n++) {
@@ -470,14 +492,16 @@ static unsigned count_aside(const char *dir, const char *tail, off_t least)
         DIR *d = opendir(in(dir, ""));
         for (struct dirent *e; (e = readdir(d));) {
                 size_t len = strlen(e->d_name), skip = strlen(tail);
-                n += str_starts(e->d_name, "berth.db.before-") && len > skip && strcmp(e->d_name + len - skip, tail) == 0 &&
+                n += str_starts(e->d_name, "berth.db.before-") && len > skip &&
+                     strcmp(e->d_name + len - skip, tail) == 0 &&
                      stat(in(dir, e->d_name), &st) == 0 && st.st_size >= least;
         }
         closedir(d);
         return n;
 }
 
-/* A damaged one makes way as well; a log without its store is kept, and does not get into the new one. */
+/* A damaged one makes way as well; a log without its store is kept, and does not get into the new
+ * one. */
 static void what_cannot_be_folded_is_kept_as_it_is(void **state)
 {
         (void)state;

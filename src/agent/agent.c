@@ -1,13 +1,16 @@
 /* agent/agent.c: the loop: carries out what the engine orders, and keeps the stream to the server.
  *
- *      server --messages--> engine_message \                          / records to disk (agent_disk.c)
- *      runtime --events---> engine_event    > engine -- one output --<  orders to the runtime
- *      timer -------------> engine_tick    /     per turn of the loop \ messages to the server
+ *      server --messages--> engine_message \                          / records to disk
+ *      (agent_disk.c) runtime --events---> engine_event    > engine -- one output --<  orders to
+ *      the runtime timer -------------> engine_tick    /     per turn of the loop \ messages to the
+ *      server
  *
- * Everything that came in during one turn is answered together (the flush event), so reports are coalesced and records are written in batches.
+ * Everything that came in during one turn is answered together (the flush event), so reports are
+ * coalesced and records are written in batches.
  *
- * What goes to the server is bounded: stream data (logs, exec) stops at STREAM_HIGH_BYTES and waits; reports and heartbeats have the rest of the call's queue, and
- * then the outbox; if even that is full the stream is given up, since the Hello of the next one says everything again.
+ * What goes to the server is bounded: stream data (logs, exec) stops at STREAM_HIGH_BYTES and
+ * waits; reports and heartbeats have the rest of the call's queue, and then the outbox; if even
+ * that is full the stream is given up, since the Hello of the next one says everything again.
  */
 #include "agent/agent.h"
 #include "agent/agent_state.h"
@@ -30,10 +33,12 @@
 #define STREAM_HIGH_BYTES (CALL_QUEUE_BYTES / 4) /* on_drain comes below this */
 #define OUTBOX_MAX_BYTES (16 * 1024 * 1024)
 #define REDIAL_MIN_MS 500
-#define REDIAL_MAX_MS                                                                                                                      \
-        5000 /* well below the silence that makes a node NotReady: a server that is back must not lose nodes that wait to dial */
-/* A server that stands still keeps its connections. Where there are others, one of them leads a few seconds later: it must hear this node before its lease, or its patience, ends. The server's
- * loop answers PINGs also while it cannot decide, so this is no trouble for one that is only busy. */
+/* well below the silence that makes a node NotReady: a server that is back must not lose nodes that
+ * wait to dial */
+#define REDIAL_MAX_MS 5000
+/* A server that stands still keeps its connections. Where there are others, one of them leads a few
+ * seconds later: it must hear this node before its lease, or its patience, ends. The server's loop
+ * answers PINGs also while it cannot decide, so this is no trouble for one that is only busy. */
 #define PING_AFTER_MS 5000
 #define PING_ANSWER_MS 8000
 #define FLUSH_ROUNDS 64
@@ -54,7 +59,8 @@ static void in_ms(struct event *timer, int64_t ms)
 
 static void give_up_stream(struct agent *a, const char *why)
 {
-        log_warn("the stream to the server is given up", LOG_S("node", a->node_id), LOG_S("reason", why));
+        log_warn("the stream to the server is given up", LOG_S("node", a->node_id),
+                 LOG_S("reason", why));
         grpc_call_cancel(a->call);
 }
 
@@ -102,13 +108,15 @@ static void on_drain(struct grpc_call *call)
         struct agent *a = grpc_call_data(call);
         size_t sent = 0;
 
-        while (sent < a->outbox.len && grpc_call_send(call, a->outbox.at[sent].data, a->outbox.at[sent].len) == 0) {
+        while (sent < a->outbox.len &&
+               grpc_call_send(call, a->outbox.at[sent].data, a->outbox.at[sent].len) == 0) {
                 a->outbox_bytes -= a->outbox.at[sent].len;
                 mem_free(a->outbox.at[sent].data);
                 sent++;
         }
         if (sent) {
-                memmove(a->outbox.at, a->outbox.at + sent, (a->outbox.len - sent) * sizeof(a->outbox.at[0]));
+                memmove(a->outbox.at, a->outbox.at + sent,
+                        (a->outbox.len - sent) * sizeof(a->outbox.at[0]));
                 a->outbox.len -= sent;
         }
         if (a->outbox.len)
@@ -127,18 +135,20 @@ static void run_order(struct agent *a, const struct engine_order *o)
         case ORDER_START:
                 w = pb__workload__unpack(NULL, o->len, o->data);
                 if (!w) {
-                        engine_event(a->engine,
-                                     &(struct runtime_event){ .kind = RUNTIME_START_FAILED,
-                                                              .workload_id = o->workload_id,
-                                                              .token = o->token,
-                                                              .message = "its definition does not parse" },
-                                     agent_now(a));
+                        engine_event(
+                            a->engine,
+                            &(struct runtime_event){ .kind = RUNTIME_START_FAILED,
+                                                     .workload_id = o->workload_id,
+                                                     .token = o->token,
+                                                     .message = "its definition does not parse" },
+                            agent_now(a));
                         return;
                 }
-                a->ops->start(a->runtime, &(struct runtime_start){ .workload_id = o->workload_id,
-                                                                   .token = o->token,
-                                                                   .workload = w,
-                                                                   .cluster_id = engine_cluster_id(a->engine) });
+                a->ops->start(a->runtime, &(struct runtime_start){
+                                              .workload_id = o->workload_id,
+                                              .token = o->token,
+                                              .workload = w,
+                                              .cluster_id = engine_cluster_id(a->engine) });
                 pb__workload__free_unpacked(w, NULL);
                 break;
         case ORDER_STOP:
@@ -157,14 +167,17 @@ static void run_order(struct agent *a, const struct engine_order *o)
 
 static bool is_record(const struct engine_order *o)
 {
-        return o->kind == ORDER_PERSIST_UNIT || o->kind == ORDER_PERSIST_AGENT || o->kind == ORDER_FORGET_UNIT;
+        return o->kind == ORDER_PERSIST_UNIT || o->kind == ORDER_PERSIST_AGENT ||
+               o->kind == ORDER_FORGET_UNIT;
 }
 
 /* Was the record of this START refused by the disk? */
-static bool was_not_written(const struct engine_output *out, const bool *failed, size_t n_records, const char *id)
+static bool was_not_written(const struct engine_output *out, const bool *failed, size_t n_records,
+                            const char *id)
 {
         for (size_t i = 0; i < n_records; i++)
-                if (failed[i] && out->orders[i].kind == ORDER_PERSIST_UNIT && str_eq(out->orders[i].workload_id, id))
+                if (failed[i] && out->orders[i].kind == ORDER_PERSIST_UNIT &&
+                    str_eq(out->orders[i].workload_id, id))
                         return true;
         return false;
 }
@@ -186,15 +199,17 @@ static void carry_out(struct agent *a, const struct engine_output *out)
                 if (!failed[i])
                         continue;
                 any_failed = true;
-                log_error("a record could not be written", LOG_S("node", a->node_id), LOG_S("workload", out->orders[i].workload_id),
-                          LOG_E(&err));
+                log_error("a record could not be written", LOG_S("node", a->node_id),
+                          LOG_S("workload", out->orders[i].workload_id), LOG_E(&err));
                 if (out->orders[i].kind != ORDER_FORGET_UNIT)
-                        engine_persist_failed(a->engine, out->orders[i].workload_id, err_line(&err), agent_now(a));
+                        engine_persist_failed(a->engine, out->orders[i].workload_id, err_line(&err),
+                                              agent_now(a));
         }
         for (size_t i = records; i < out->n_orders; i++) {
                 const struct engine_order *o = &out->orders[i];
 
-                if (any_failed && o->kind == ORDER_START && was_not_written(out, failed, records, o->workload_id))
+                if (any_failed && o->kind == ORDER_START &&
+                    was_not_written(out, failed, records, o->workload_id))
                         continue;
                 run_order(a, o);
         }
@@ -236,12 +251,13 @@ void agent_is_welcome(struct agent *a)
         if (a->was_welcome)
                 return;
         a->was_welcome = true;
-        log_at(f->n_agents > 1 ? LOG_DEBUG : LOG_INFO, "connected", LOG_S("node", a->node_id), LOG_S("server", f->opt->server),
-               LOG_S("cluster", engine_cluster_id(a->engine)));
+        log_at(f->n_agents > 1 ? LOG_DEBUG : LOG_INFO, "connected", LOG_S("node", a->node_id),
+               LOG_S("server", f->opt->server), LOG_S("cluster", engine_cluster_id(a->engine)));
         if (++f->n_ready < f->n_agents)
                 return;
         if (f->n_agents > 1)
-                log_info("all nodes are connected", LOG_I("nodes", f->n_agents), LOG_S("server", f->opt->server));
+                log_info("all nodes are connected", LOG_I("nodes", f->n_agents),
+                         LOG_S("server", f->opt->server));
         if (!f->ready_told && f->opt->ready_fd > 0) {
                 f->ready_told = true;
                 if (write(f->opt->ready_fd, "1", 1) != 1)
@@ -277,14 +293,18 @@ static void on_flush(evutil_socket_t fd, short what, void *arg)
         if (a->call && engine_is_welcome(a->engine))
                 agent_is_welcome(a);
         if (a->call && engine_wants_close(a->engine, &reason, &retry_ms) && a->slow_retry_ms == 0) {
-                log_error("the server cannot be used", LOG_S("node", a->node_id), LOG_S("reason", reason), LOG_I("retry_ms", retry_ms));
+                log_error("the server cannot be used", LOG_S("node", a->node_id),
+                          LOG_S("reason", reason), LOG_I("retry_ms", retry_ms));
                 a->slow_retry_ms = retry_ms;
                 grpc_call_cancel(a->call);
         }
         if (engine_plans_ignored(a->engine) != a->plans_ignored) {
                 a->plans_ignored = engine_plans_ignored(a->engine);
-                log_warn("a plan older than the last one was ignored", LOG_S("node", a->node_id),
-                         LOG_S("hint", "was the server's store put back to an older state without a new epoch?"));
+                log_warn(
+                    "a plan older than the last one was ignored", LOG_S("node", a->node_id),
+                    LOG_S(
+                        "hint",
+                        "was the server's store put back to an older state without a new epoch?"));
         }
         if (a->push)
                 agent_push_turn(a);
@@ -310,16 +330,21 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 static void log_event(const struct agent *a, const struct runtime_event *ev)
 {
         static const char *const what[] = {
-                [RUNTIME_STARTED] = "unit started",         [RUNTIME_START_FAILED] = "unit could not be started",
-                [RUNTIME_EXITED] = "unit exited",           [RUNTIME_STOPPED] = "unit stopped",
-                [RUNTIME_REMOVED] = "unit removed",         [RUNTIME_FOUND_RUNNING] = "unit adopted",
-                [RUNTIME_FOUND_EXITED] = "unit had exited", [RUNTIME_FOUND_GONE] = "unit ended with the machine",
+                [RUNTIME_STARTED] = "unit started",
+                [RUNTIME_START_FAILED] = "unit could not be started",
+                [RUNTIME_EXITED] = "unit exited",
+                [RUNTIME_STOPPED] = "unit stopped",
+                [RUNTIME_REMOVED] = "unit removed",
+                [RUNTIME_FOUND_RUNNING] = "unit adopted",
+                [RUNTIME_FOUND_EXITED] = "unit had exited",
+                [RUNTIME_FOUND_GONE] = "unit ended with the machine",
         };
 
-        log_at(a->ops == &runtime_mock ? LOG_DEBUG : LOG_INFO, what[ev->kind], LOG_S("node", a->node_id),
-               LOG_S("workload", ev->workload_id), LOG_I("token", ev->token.seq), LOG_I("pid", ev->pid),
-               LOG_I("exit_code", ev->has_exit_code ? ev->exit_code : -1), LOG_I("signal", ev->signal),
-               LOG_S("message", ev->message ? ev->message : ""));
+        log_at(a->ops == &runtime_mock ? LOG_DEBUG : LOG_INFO, what[ev->kind],
+               LOG_S("node", a->node_id), LOG_S("workload", ev->workload_id),
+               LOG_I("token", ev->token.seq), LOG_I("pid", ev->pid),
+               LOG_I("exit_code", ev->has_exit_code ? ev->exit_code : -1),
+               LOG_I("signal", ev->signal), LOG_S("message", ev->message ? ev->message : ""));
 }
 
 static void on_runtime_event(void *ctx, const struct runtime_event *ev)
@@ -353,7 +378,8 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
         struct err err = { 0 };
 
         if (pb_unpack(&pb__server_message__descriptor, data, len, &memory, &parsed, &err) < 0) {
-                give_up_stream(a, fmt("a message of the server does not parse: %s", err_line(&err)));
+                give_up_stream(a,
+                               fmt("a message of the server does not parse: %s", err_line(&err)));
                 arena_fini(&memory);
                 return;
         }
@@ -392,13 +418,17 @@ static void on_close(struct grpc_call *call, enum grpc_status status)
         struct agent *a = grpc_call_data(call);
 
         if (!a->fleet->stopping && (engine_is_welcome(a->engine) || a->failures == 0))
-                log_at(a->fleet->n_agents > 1 ? LOG_DEBUG : LOG_INFO, "the stream to the server ended", LOG_S("node", a->node_id),
-                       LOG_S("status", grpc_status_name(status)), LOG_S("message", grpc_call_message(call)));
+                log_at(a->fleet->n_agents > 1 ? LOG_DEBUG : LOG_INFO,
+                       "the stream to the server ended", LOG_S("node", a->node_id),
+                       LOG_S("status", grpc_status_name(status)),
+                       LOG_S("message", grpc_call_message(call)));
         a->call = NULL;
         a->greeted = false;
         a->failures++;
-        /* A server that turned us away may not be the one that leads; one that went away surely is not. Only the first of those who share the connection moves it on. */
-        if ((status == GRPC_UNAVAILABLE || !engine_is_welcome(a->engine)) && a->dialled == grpc_channel_target(a->channel))
+        /* A server that turned us away may not be the one that leads; one that went away surely is
+         * not. Only the first of those who share the connection moves it on. */
+        if ((status == GRPC_UNAVAILABLE || !engine_is_welcome(a->engine)) &&
+            a->dialled == grpc_channel_target(a->channel))
                 grpc_channel_next(a->channel);
         clear_outbox(a);
         agent_streams_close(a);
@@ -409,7 +439,8 @@ static void on_close(struct grpc_call *call, enum grpc_status status)
         in_ms(a->redial, agent_redial_wait_ms(a));
 }
 
-static void on_state(struct grpc_channel *channel, enum grpc_channel_state state, const struct err *why, void *ctx)
+static void on_state(struct grpc_channel *channel, enum grpc_channel_state state,
+                     const struct err *why, void *ctx)
 {
         struct agent *a = ctx; /* the first of those that share it */
         struct fleet *f = a->fleet;
@@ -419,15 +450,18 @@ static void on_state(struct grpc_channel *channel, enum grpc_channel_state state
                 for (uint32_t i = a->index; i < f->n_agents; i += f->n_channels)
                         greet(f->agents[i]);
         else if (state == GRPC_CHANNEL_BACKOFF && why)
-                log_at(a->failures == 0 ? LOG_WARN : LOG_DEBUG, "the server cannot be reached", LOG_S("node", a->node_id),
-                       LOG_S("server", a->fleet->opt->server), LOG_E(why));
+                log_at(a->failures == 0 ? LOG_WARN : LOG_DEBUG, "the server cannot be reached",
+                       LOG_S("node", a->node_id), LOG_S("server", a->fleet->opt->server),
+                       LOG_E(why));
         if (state == GRPC_CHANNEL_BACKOFF && a->failures == 0)
                 a->failures = 1; /* said once */
 }
 
 static void dial(struct agent *a)
 {
-        static const struct grpc_callbacks callbacks = { .on_message = on_message, .on_drain = on_drain, .on_close = on_close };
+        static const struct grpc_callbacks callbacks = { .on_message = on_message,
+                                                         .on_drain = on_drain,
+                                                         .on_close = on_close };
         struct grpc_call_options opt = { .wait_for_ready = true };
 
         if (a->call || a->fleet->stopping)
@@ -455,7 +489,8 @@ static void agent_close(struct agent *a)
         if (!a)
                 return;
         if (a->channel && a->index < a->fleet->n_channels)
-                grpc_channel_destroy(a->channel); /* on_close comes from inside, for all that share it */
+                /* on_close comes from inside, for all that share it */
+                grpc_channel_destroy(a->channel);
         a->channel = NULL;
         agent_push_close(a);
         agent_streams_close(a);
@@ -489,7 +524,8 @@ static int open_engine(struct agent *a, const struct str *record, bool mock, str
                                      .boot_id = mock ? NULL : proc_boot_id(),
                                      .agent_version = BERTH_VERSION,
                                      .agent_endpoint = opt->endpoint,
-                                     .types = a->ops->types_now ? a->ops->types_now(a->runtime) : a->ops->types,
+                                     .types = a->ops->types_now ? a->ops->types_now(a->runtime)
+                                                                : a->ops->types,
                                      .exclusive_types = a->ops->exclusive_types,
                                      .labels = opt->labels,
                                      .n_labels = opt->n_labels };
@@ -501,7 +537,8 @@ static int open_engine(struct agent *a, const struct str *record, bool mock, str
         a->offers = (struct node_room){ eo.cpu, eo.memory_mb, eo.disk_gb };
         a->engine = engine_create(&eo);
         if (a->fleet->tls)
-                engine_set_certificate(a->engine, tls_begins_at_ms(a->fleet->tls), tls_expires_at_ms(a->fleet->tls));
+                engine_set_certificate(a->engine, tls_begins_at_ms(a->fleet->tls),
+                                       tls_expires_at_ms(a->fleet->tls));
         agent_look_at_capacity(a);
         if (record->len && engine_load_agent(a->engine, str_c(record), record->len, err) < 0)
                 return err_prefix(err, a->data_dir);
@@ -513,7 +550,9 @@ static int open_engine(struct agent *a, const struct str *record, bool mock, str
 /* Which container engine is wanted, in the words of container_options. */
 static const char *engine_wanted(const char *runtime)
 {
-        return str_eq(runtime, "auto") ? NULL : str_eq(runtime, "podman") || str_eq(runtime, "docker") ? runtime : "none";
+        return str_eq(runtime, "auto")                                  ? NULL
+               : str_eq(runtime, "podman") || str_eq(runtime, "docker") ? runtime
+                                                                        : "none";
 }
 
 static const char *cluster_of(void *ctx)
@@ -523,7 +562,8 @@ static const char *cluster_of(void *ctx)
         return a->engine ? engine_cluster_id(a->engine) : "";
 }
 
-/* Before the engine is made: what the runtime can do is what the node says of itself. It says nothing before find. */
+/* Before the engine is made: what the runtime can do is what the node says of itself. It says
+ * nothing before find. */
 static int open_runtime(struct agent *a, const struct mock_options *mock, struct err *err)
 {
         struct fleet *f = a->fleet;
@@ -564,7 +604,8 @@ static int find_units(struct agent *a, struct err *err)
         return r;
 }
 
-static int agent_open(struct fleet *f, const char *node_id, const struct mock_options *mock, struct agent **ret, struct err *err)
+static int agent_open(struct fleet *f, const char *node_id, const struct mock_options *mock,
+                      struct agent **ret, struct err *err)
 {
         const struct agent_options *opt = f->opt;
         struct grpc_channel_options co = { .tls = f->tls,
@@ -582,7 +623,9 @@ static int agent_open(struct fleet *f, const char *node_id, const struct mock_op
         a->fleet = f;
         a->index = f->n_agents;
         a->lock_fd = -1;
-        a->ops = mock ? &runtime_mock : str_eq(opt->runtime, "cluster") ? &runtime_cluster : &runtime_node;
+        a->ops = mock                              ? &runtime_mock
+                 : str_eq(opt->runtime, "cluster") ? &runtime_cluster
+                                                   : &runtime_node;
         a->flush = event_new(f->base, -1, 0, on_flush, a);
         a->tick = evtimer_new(f->base, on_tick, a);
         a->redial = evtimer_new(f->base, on_redial, a);
@@ -665,14 +708,19 @@ static void tell_if_due(struct fleet *f)
         int64_t now_ms = clock_now_ms(&f->clock), left_ms = tls_expires_at_ms(f->tls) - now_ms;
         char when[TIME_TEXT_LEN];
 
-        if (!tls_is_due(f->tls, now_ms) || (f->due_told_at_ms && now_ms - f->due_told_at_ms < DUE_EVERY_MS))
+        if (!tls_is_due(f->tls, now_ms) ||
+            (f->due_told_at_ms && now_ms - f->due_told_at_ms < DUE_EVERY_MS))
                 return;
         f->due_told_at_ms = now_ms;
-        log_warn(left_ms > 0 ? "the certificate expires soon" : "the certificate has expired", LOG_S("cert", f->opt->tls_cert_file),
-                 LOG_S("expires_at", time_format(when, tls_expires_at_ms(f->tls))), LOG_I("hours_left", left_ms / 3600000),
-                 LOG_S("hint", !f->joined    ? "berth ca renew makes a new one; it is taken up within seconds"
+        log_warn(left_ms > 0 ? "the certificate expires soon" : "the certificate has expired",
+                 LOG_S("cert", f->opt->tls_cert_file),
+                 LOG_S("expires_at", time_format(when, tls_expires_at_ms(f->tls))),
+                 LOG_I("hours_left", left_ms / 3600000),
+                 LOG_S("hint", !f->joined
+                                   ? "berth ca renew makes a new one; it is taken up within seconds"
                                : left_ms > 0 ? "the server could not renew it; its log says more"
-                                             : "start the agent with --join and a token of `berth token create --join --node ID`"));
+                                             : "start the agent with --join and a token of `berth "
+                                               "token create --join --node ID`"));
 }
 
 static void on_files(evutil_socket_t fd, short what, void *arg)
@@ -686,11 +734,13 @@ static void on_files(evutil_socket_t fd, short what, void *arg)
                 for (uint32_t i = 0; i < f->n_agents; i++)
                         agent_push_reload(f->agents[i]);
         if (r < 0)
-                log_error("new certificate files are not used; the old ones stay in force", LOG_E(&err));
+                log_error("new certificate files are not used; the old ones stay in force",
+                          LOG_E(&err));
         else if (r > 0) {
                 f->due_told_at_ms = 0;
                 for (uint32_t i = 0; i < f->n_agents; i++)
-                        engine_set_certificate(f->agents[i]->engine, tls_begins_at_ms(f->tls), tls_expires_at_ms(f->tls));
+                        engine_set_certificate(f->agents[i]->engine, tls_begins_at_ms(f->tls),
+                                               tls_expires_at_ms(f->tls));
                 log_info("new certificate files are in use for new connections");
         }
         tell_if_due(f);
@@ -711,7 +761,8 @@ static void on_hangup(evutil_socket_t sig, short what, void *arg)
 
 static int check_options(const struct agent_options *opt, bool *ret_mock, struct err *err)
 {
-        static const char *const known[] = { "auto", "process", "none", "podman", "docker", "mock", "cluster" };
+        static const char *const known[] = { "auto",   "process", "none",   "podman",
+                                             "docker", "mock",    "cluster" };
         bool mock = str_eq(opt->runtime, "mock"), found = str_empty(opt->runtime);
 
         for (size_t i = 0; i < ARRAY_LEN(known); i++)
@@ -720,22 +771,31 @@ static int check_options(const struct agent_options *opt, bool *ret_mock, struct
                 return err_set(err, ERR_INVALID, .msg = fmt("unknown runtime %s", opt->runtime),
                                .hint = "known are auto, process, podman, docker, cluster and mock");
         if (str_eq(opt->runtime, "cluster") != !str_empty(opt->cluster))
-                return err_set(err, ERR_INVALID,
-                               .msg = str_empty(opt->cluster) ? "the runtime cluster needs the address of one"
-                                                              : "a cluster needs the runtime cluster",
-                               .hint = "give --runtime cluster and --cluster host:port, or neither");
+                return err_set(
+                    err, ERR_INVALID,
+                    .msg = str_empty(opt->cluster) ? "the runtime cluster needs the address of one"
+                                                   : "a cluster needs the runtime cluster",
+                    .hint = "give --runtime cluster and --cluster host:port, or neither");
         if (str_empty(opt->server))
-                return err_set(err, ERR_INVALID, .msg = "the agent needs a server", .hint = "give --server host:port");
+                return err_set(err, ERR_INVALID, .msg = "the agent needs a server",
+                               .hint = "give --server host:port");
         if (!mock && str_empty(opt->data_dir))
-                return err_set(err, ERR_INVALID, .msg = "the agent needs a data directory", .hint = "give --data DIR");
+                return err_set(err, ERR_INVALID, .msg = "the agent needs a data directory",
+                               .hint = "give --data DIR");
         if (!mock && opt->nodes > 1)
-                return err_set(err, ERR_INVALID, .msg = "several nodes in one process work with the mock runtime only",
+                return err_set(err, ERR_INVALID,
+                               .msg =
+                                   "several nodes in one process work with the mock runtime only",
                                .hint = "add --runtime mock");
         if (opt->join && (mock || opt->listen || opt->tls_cert_file))
-                return err_set(err, ERR_INVALID, .msg = "--join is for a real node that dials its server and has no certificate of its own",
-                               .hint = "agents that are called (--push) need a certificate for servers: berth ca issue node");
+                return err_set(err, ERR_INVALID,
+                               .msg = "--join is for a real node that dials its server and has no "
+                                      "certificate of its own",
+                               .hint = "agents that are called (--push) need a certificate for "
+                                       "servers: berth ca issue node");
         if (opt->nodes > AGENT_MAX_NODES)
-                return err_set(err, ERR_INVALID, .msg = "too many nodes", .detail = fmt("at most %d", AGENT_MAX_NODES));
+                return err_set(err, ERR_INVALID, .msg = "too many nodes",
+                               .detail = fmt("at most %d", AGENT_MAX_NODES));
         *ret_mock = mock;
         return 0;
 }
@@ -743,7 +803,9 @@ static int check_options(const struct agent_options *opt, bool *ret_mock, struct
 static int open_tls(struct fleet *f, struct err *err)
 {
         const struct agent_options *opt = f->opt;
-        struct tls_options to = { .cert_file = opt->tls_cert_file, .key_file = opt->tls_key_file, .ca_file = opt->tls_ca_file };
+        struct tls_options to = { .cert_file = opt->tls_cert_file,
+                                  .key_file = opt->tls_key_file,
+                                  .ca_file = opt->tls_ca_file };
 
         int r = opt->tls_ca_file || opt->tls_cert_file ? tls_client_create(&to, &f->tls, err) : 0;
 
@@ -767,7 +829,9 @@ static int open_agents(struct fleet *f, bool mock, struct err *err)
         f->agents = mem_must(sizeof(*f->agents) * n);
         f->n_channels = opt->connections && opt->connections < n ? opt->connections : n;
         for (uint32_t i = 0; i < n; i++) {
-                const char *id = !mock ? opt->node_id : n > 1 ? fmt("%s-%04u", prefix, i + 1) : prefix;
+                const char *id = !mock   ? opt->node_id
+                                 : n > 1 ? fmt("%s-%04u", prefix, i + 1)
+                                         : prefix;
                 int r;
 
                 one = opt->mock ? *opt->mock : defaults;
@@ -776,9 +840,11 @@ static int open_agents(struct fleet *f, bool mock, struct err *err)
                         return r;
                 f->n_agents++;
         }
-        for (uint32_t i = 0; i < n; i++) { /* spread over a second or two: a thousand greetings at once help nobody */
+        /* spread over a second or two: a thousand greetings at once help nobody */
+        for (uint32_t i = 0; i < n; i++) {
                 wake(f->agents[i]);
-                in_ms(f->agents[i]->redial, n > 1 ? (int64_t)rng_below(&f->rng, n < 2000 ? n : 2000) : 0);
+                in_ms(f->agents[i]->redial,
+                      n > 1 ? (int64_t)rng_below(&f->rng, n < 2000 ? n : 2000) : 0);
         }
         return 0;
 }
@@ -816,7 +882,8 @@ static int node_to_join(struct fleet *f, struct agent_options *opt, struct err *
                 return 0;
         if (agent_disk_read(opt->data_dir, &record, NULL) == 0)
                 known = pb__agent_record__unpack(NULL, record.len, (const uint8_t *)str_c(&record));
-        char *id = known && !str_empty(known->node_id) ? mem_strdup(known->node_id) : agent_new_node_id(&f->rng);
+        char *id = known && !str_empty(known->node_id) ? mem_strdup(known->node_id)
+                                                       : agent_new_node_id(&f->rng);
         opt->node_id = arena_strdup(&f->memory, id);
         mem_free(id);
         if (known)
@@ -877,7 +944,9 @@ int agent_run(const struct agent_options *options, struct err *err)
                 evsignal_add(f.sigterm, NULL);
                 evsignal_add(f.sigint, NULL);
                 evsignal_add(f.sighup, NULL);
-                log_info("agent started", LOG_S("node", f.n_agents == 1 ? f.agents[0]->node_id : "many"), LOG_I("nodes", f.n_agents),
+                log_info("agent started",
+                         LOG_S("node", f.n_agents == 1 ? f.agents[0]->node_id : "many"),
+                         LOG_I("nodes", f.n_agents),
                          LOG_S("runtime", str_empty(opt->runtime) ? "process" : opt->runtime),
                          LOG_I("units", engine_unit_count(f.agents[0]->engine)));
                 event_base_dispatch(f.base);

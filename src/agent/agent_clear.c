@@ -68,11 +68,14 @@ static int list_units(struct clearing *c, const char *data_dir, struct err *err)
         DIR *dir = opendir(fmt("%s/units", data_dir));
 
         if (!dir)
-                return errno == ENOENT ? 0 : err_sys(err, errno, fmt("cannot read %s/units", data_dir));
+                return errno == ENOENT ? 0
+                                       : err_sys(err, errno, fmt("cannot read %s/units", data_dir));
         for (struct dirent *e; (e = readdir(dir));)
                 if (e->d_name[0] != '.') {
                         note_unit(c, e->d_name);
-                        c->containers = c->containers || file_exists(fmt("%s/units/%s/container.state", data_dir, e->d_name));
+                        c->containers =
+                            c->containers ||
+                            file_exists(fmt("%s/units/%s/container.state", data_dir, e->d_name));
                 }
         closedir(dir);
         return 0;
@@ -118,12 +121,14 @@ static int end_all(struct clearing *c, int64_t patience_ms, struct err *err)
                 if (!c->units.at[i].gone)
                         left = c->units.at[i].id;
         if (left)
-                r = err_set(err, ERR_DEADLINE, .msg = fmt("unit %s does not end", left), .hint = "end it by hand, and try again");
+                r = err_set(err, ERR_DEADLINE, .msg = fmt("unit %s does not end", left),
+                            .hint = "end it by hand, and try again");
         event_free(late);
         return r;
 }
 
-static int clear_node(struct clearing *c, const char *data_dir, const Pb__AgentRecord *record, int64_t patience_ms, struct err *err)
+static int clear_node(struct clearing *c, const char *data_dir, const Pb__AgentRecord *record,
+                      int64_t patience_ms, struct err *err)
 {
         struct node_options node = { .container.engine = c->containers ? NULL : "none" };
         struct runtime_options opt = { .base = c->base,

@@ -1,8 +1,10 @@
 /* agent/agent_disk.c: the agent's records on disk.
  *
- * One small file per unit, in the unit's own directory: it goes with the unit when that is removed, a damaged one harms no other, and a person
- * can see what is there. A write is beside, synced, renamed, synced. A plan that brings many units at once is written as a batch: all
- * files, one syncfs, all renames, one syncfs, so that 10,000 units cost two flushes of the disk and not 20,000.
+ * One small file per unit, in the unit's own directory: it goes with the unit when that is removed,
+ * a damaged one harms no other, and a person can see what is there. A write is beside, synced,
+ * renamed, synced. A plan that brings many units at once is written as a batch: all files, one
+ * syncfs, all renames, one syncfs, so that 10,000 units cost two flushes of the disk and not
+ * 20,000.
  */
 #include "agent/agent_state.h"
 #include "agent/runtimes/lease_file.h"
@@ -32,17 +34,21 @@ int agent_disk_lock(const char *data_dir, int *ret_fd, struct err *err)
         fd = open(fmt("%s/lock", data_dir), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         if (fd < 0)
                 return err_sys(err, errno, fmt("cannot open %s/lock", data_dir));
-        /* What an agent that was killed had just forked holds its lock until it has become another program. */
+        /* What an agent that was killed had just forked holds its lock until it has become another
+         * program. */
         int64_t end_ns = clock_mono_ns() + LOCK_WAIT_NS;
-        while ((r = flock(fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK && clock_mono_ns() < end_ns)
+        while ((r = flock(fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK &&
+               clock_mono_ns() < end_ns)
                 (void)usleep(20000);
         if (r < 0) {
                 int why = errno;
                 close(fd);
                 if (why != EWOULDBLOCK)
                         return err_sys(err, why, fmt("cannot lock %s/lock", data_dir));
-                return err_set(err, ERR_CONFLICT, .msg = "another agent uses this data directory", .detail = data_dir,
-                               .hint = "stop it first, or give this agent a directory of its own with --data");
+                return err_set(
+                    err, ERR_CONFLICT, .msg = "another agent uses this data directory",
+                    .detail = data_dir,
+                    .hint = "stop it first, or give this agent a directory of its own with --data");
         }
         *ret_fd = fd;
         return 0;
@@ -71,7 +77,8 @@ static int load_unit(struct agent *a, const char *path, struct err *ret_err)
                 return r;
         }
         if (r < 0) {
-                log_error("a unit's record cannot be used; it is put aside", LOG_S("path", path), LOG_E(&err));
+                log_error("a unit's record cannot be used; it is put aside", LOG_S("path", path),
+                          LOG_E(&err));
                 rename(path, fmt("%s.bad", path));
         }
         return 0;
@@ -108,7 +115,9 @@ static char *record_path(const char *data_dir, const struct engine_order *o)
 
 static int make_unit_dir(const char *data_dir, const struct engine_order *o, struct err *err)
 {
-        return o->kind == ORDER_PERSIST_UNIT ? dir_make(fmt("%s/units/%s", data_dir, o->workload_id), 0750, err) : 0;
+        return o->kind == ORDER_PERSIST_UNIT
+                   ? dir_make(fmt("%s/units/%s", data_dir, o->workload_id), 0750, err)
+                   : 0;
 }
 
 static int forget(const char *data_dir, const struct engine_order *o, struct err *err)
@@ -141,7 +150,9 @@ static int write_beside(const char *data_dir, const struct engine_order *o, stru
         if (fd < 0)
                 return err_sys(err, errno, fmt("cannot create %s.batch", path));
         n = write(fd, o->data, o->len);
-        r = n == (ssize_t)o->len ? 0 : err_sys(err, n < 0 ? errno : ENOSPC, fmt("cannot write %s.batch", path));
+        r = n == (ssize_t)o->len
+                ? 0
+                : err_sys(err, n < 0 ? errno : ENOSPC, fmt("cannot write %s.batch", path));
         close(fd);
         return r;
 }
@@ -157,12 +168,14 @@ static int flush_disk(const char *data_dir, struct err *err)
         return r;
 }
 
-static void write_batch(const char *data_dir, const struct engine_order *orders, size_t n, bool *failed, struct err *err)
+static void write_batch(const char *data_dir, const struct engine_order *orders, size_t n,
+                        bool *failed, struct err *err)
 {
         bool flushed;
 
         for (size_t i = 0; i < n; i++)
-                failed[i] = orders[i].kind != ORDER_FORGET_UNIT && write_beside(data_dir, &orders[i], err) < 0;
+                failed[i] = orders[i].kind != ORDER_FORGET_UNIT &&
+                            write_beside(data_dir, &orders[i], err) < 0;
         flushed = flush_disk(data_dir, err) == 0;
         for (size_t i = 0; i < n; i++) {
                 _cleanup_(mem_freep) char *path = record_path(data_dir, &orders[i]);
@@ -180,7 +193,8 @@ static void write_batch(const char *data_dir, const struct engine_order *orders,
                 failed[i] = failed[i] || (!flushed && orders[i].kind != ORDER_FORGET_UNIT);
 }
 
-void agent_disk_write(const char *data_dir, const struct engine_order *orders, size_t n, bool *failed, struct err *err)
+void agent_disk_write(const char *data_dir, const struct engine_order *orders, size_t n,
+                      bool *failed, struct err *err)
 {
         size_t writes = 0;
 
@@ -208,7 +222,8 @@ void agent_disk_write_lease(struct agent *a, const struct engine_order *o)
         struct err err = { 0 };
 
         if (a->data_dir && lease_file_write(fmt("%s/lease", a->data_dir), &lease, &err) < 0)
-                log_error("the lease could not be written down: exclusive units are stopped when the last one that was has run out",
+                log_error("the lease could not be written down: exclusive units are stopped when "
+                          "the last one that was has run out",
                           LOG_S("node", a->node_id), LOG_E(&err));
 }
 

@@ -1,7 +1,9 @@
-/* agent/agent_health.c: the health checks of one node's units: tcp, http, or a command inside the unit, on the event loop.
+/* agent/agent_health.c: the health checks of one node's units: tcp, http, or a command inside the
+ * unit, on the event loop.
  *
- * health.c says when and what follows; this asks. A check that does not answer in time has failed, and what it opened is closed. At most CHECKS_MAX are under way at
- * once; others wait a little. A changed state goes to the engine, which replaces what is unhealthy.
+ * health.c says when and what follows; this asks. A check that does not answer in time has failed,
+ * and what it opened is closed. At most CHECKS_MAX are under way at once; others wait a little. A
+ * changed state goes to the engine, which replaces what is unhealthy.
  */
 #include "agent/agent_state.h"
 #include "agent/health.h"
@@ -95,12 +97,15 @@ static void answered(struct check *c, bool ok, const char *why)
                 return;
         }
         state = c->health.state;
-        snprintf(text, sizeof(text), "%d health check%s in a row failed: %s", c->health.failures, c->health.failures == 1 ? "" : "s",
-                 c->why);
-        log_at(state == HEALTH_HEALTHY ? LOG_INFO : LOG_WARN, state == HEALTH_HEALTHY ? "unit is healthy" : "unit is unhealthy",
-               LOG_S("node", a->node_id), LOG_S("workload", c->id), LOG_S("message", state == HEALTH_HEALTHY ? "" : text));
+        snprintf(text, sizeof(text), "%d health check%s in a row failed: %s", c->health.failures,
+                 c->health.failures == 1 ? "" : "s", c->why);
+        log_at(state == HEALTH_HEALTHY ? LOG_INFO : LOG_WARN,
+               state == HEALTH_HEALTHY ? "unit is healthy" : "unit is unhealthy",
+               LOG_S("node", a->node_id), LOG_S("workload", c->id),
+               LOG_S("message", state == HEALTH_HEALTHY ? "" : text));
         plan_next(c);
-        engine_health(a->engine, c->id, c->token, state == HEALTH_HEALTHY, state == HEALTH_HEALTHY ? NULL : text, agent_now(a));
+        engine_health(a->engine, c->id, c->token, state == HEALTH_HEALTHY,
+                      state == HEALTH_HEALTHY ? NULL : text, agent_now(a));
         event_active(a->flush, EV_TIMEOUT, 0);
 }
 
@@ -113,7 +118,8 @@ static void on_http_line(struct bufferevent *bev, void *arg)
         size_t n = evbuffer_get_length(bufferevent_get_input(bev));
         int status = 0;
 
-        evbuffer_copyout(bufferevent_get_input(bev), line, n < sizeof(line) - 1 ? n : sizeof(line) - 1);
+        evbuffer_copyout(bufferevent_get_input(bev), line,
+                         n < sizeof(line) - 1 ? n : sizeof(line) - 1);
         if (n < 12)
                 return; /* more will come, or the time is up */
         if (sscanf(line, "HTTP/1.%*1d %3d", &status) != 1)
@@ -132,16 +138,19 @@ static void on_connection(struct bufferevent *bev, short what, void *arg)
                         answered(c, true, NULL);
                 else
                         evbuffer_add_printf(bufferevent_get_output(bev),
-                                            "GET %s HTTP/1.1\r\nHost: localhost\r\nUser-Agent: berth\r\nConnection: close\r\n\r\n",
+                                            "GET %s HTTP/1.1\r\nHost: localhost\r\nUser-Agent: "
+                                            "berth\r\nConnection: close\r\n\r\n",
                                             h->path);
                 return;
         }
         answered(c, false,
-                 what & BEV_EVENT_ERROR ? fmt("port %d: %s", h->port, strerror(EVUTIL_SOCKET_ERROR()))
-                                        : "the connection was closed without an answer");
+                 what & BEV_EVENT_ERROR
+                     ? fmt("port %d: %s", h->port, strerror(EVUTIL_SOCKET_ERROR()))
+                     : "the connection was closed without an answer");
 }
 
-/* Where the unit's port is: its own address, a port of this machine that leads to it, or this machine. */
+/* Where the unit's port is: its own address, a port of this machine that leads to it, or this
+ * machine. */
 static void begin_connection(struct check *c)
 {
         const Pb__Spec *spec = c->workload->spec;
@@ -154,7 +163,8 @@ static void begin_connection(struct check *c)
                 if (spec->ports[i]->container_port == port && spec->ports[i]->host_port)
                         port = spec->ports[i]->host_port;
         len = (int)sizeof(to);
-        if (evutil_parse_sockaddr_port(fmt(address && strchr(address, ':') ? "[%s]:%d" : "%s:%d", address ? address : "127.0.0.1", port),
+        if (evutil_parse_sockaddr_port(fmt(address && strchr(address, ':') ? "[%s]:%d" : "%s:%d",
+                                           address ? address : "127.0.0.1", port),
                                        (struct sockaddr *)&to, &len) < 0) {
                 answered(c, false, "its address cannot be read");
                 return;
@@ -168,7 +178,8 @@ static void begin_connection(struct check *c)
 
 /* ---- a command ---- */
 
-static bool on_exec_data(void *ctx, bool is_stderr, int64_t timestamp_ms, const void *data, size_t len)
+static bool on_exec_data(void *ctx, bool is_stderr, int64_t timestamp_ms, const void *data,
+                         size_t len)
 {
         (void)ctx, (void)is_stderr, (void)timestamp_ms, (void)data, (void)len;
         return true;
@@ -212,7 +223,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
         (void)fd, (void)what;
         if (c->health.checking) {
-                answered(c, false, fmt("no answer within %lld s", (long long)(c->health.timeout_ms / 1000)));
+                answered(c, false,
+                         fmt("no answer within %lld s", (long long)(c->health.timeout_ms / 1000)));
                 return;
         }
         if (a->n_checking >= CHECKS_MAX) {
@@ -256,7 +268,8 @@ static void begin(struct agent *a, const struct runtime_event *ev)
         c->token = ev->token;
         c->workload = w;
         c->timer = evtimer_new(a->fleet->base, on_timer, c);
-        health_init(&c->health, w->spec->health, ev->at_ms > 0 && ev->at_ms < now ? ev->at_ms : now, now);
+        health_init(&c->health, w->spec->health, ev->at_ms > 0 && ev->at_ms < now ? ev->at_ms : now,
+                    now);
         *array_push(&a->checks) = c;
         plan_next(c);
 }
@@ -267,7 +280,8 @@ void agent_health_event(struct agent *a, const struct runtime_event *ev)
 
         if (ev->kind == RUNTIME_PROGRESS || a->ops->checks_health)
                 return;
-        if ((c = find(a, ev->workload_id)) && (ev->kind == RUNTIME_REMOVED || unit_token_cmp(c->token, ev->token) <= 0))
+        if ((c = find(a, ev->workload_id)) &&
+            (ev->kind == RUNTIME_REMOVED || unit_token_cmp(c->token, ev->token) <= 0))
                 drop(c);
         if (ev->kind == RUNTIME_STARTED || ev->kind == RUNTIME_FOUND_RUNNING)
                 begin(a, ev);

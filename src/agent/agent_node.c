@@ -21,7 +21,10 @@ void agent_detect(struct engine_options *eo, const struct agent_options *opt, bo
         eo->memory_mb = opt->memory_mb ? opt->memory_mb : mock ? 65536 : 0;
         eo->disk_gb = opt->disk_gb ? opt->disk_gb : mock ? 500 : 0;
         if (!eo->cpu)
-                eo->cpu = (sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN)) * 1000;
+                eo->cpu =
+                    (sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
+                                                                  : sysconf(_SC_NPROCESSORS_ONLN)) *
+                    1000;
         f = eo->memory_mb ? NULL : fopen("/proc/meminfo", "re");
         while (f && fgets(line, sizeof(line), f) && sscanf(line, "MemTotal: %lld", &kb) != 1)
                 ;
@@ -30,7 +33,8 @@ void agent_detect(struct engine_options *eo, const struct agent_options *opt, bo
                 eo->memory_mb = kb / 1024;
         }
         if (!eo->disk_gb && statvfs(opt->data_dir, &fs) == 0)
-                eo->disk_gb = (int64_t)((uint64_t)fs.f_bavail * fs.f_frsize >> 30); /* what is taken cannot be offered */
+                /* what is taken cannot be offered */
+                eo->disk_gb = (int64_t)((uint64_t)fs.f_bavail * fs.f_frsize >> 30);
 }
 
 void agent_look_at_capacity(struct agent *a)
@@ -46,12 +50,14 @@ void agent_look_at_capacity(struct agent *a)
         has.disk_gb = opt->disk_gb ? opt->disk_gb : has.disk_gb;
         if (!engine_set_capacity(a->engine, &has) || !a->call || !engine_is_welcome(a->engine))
                 return;
-        log_info("what this node has is another amount now; the server is told by a new stream", LOG_S("node", a->node_id),
-                 LOG_I("cpu_milli", has.cpu), LOG_I("memory_mb", has.memory_mb), LOG_I("disk_gb", has.disk_gb));
+        log_info("what this node has is another amount now; the server is told by a new stream",
+                 LOG_S("node", a->node_id), LOG_I("cpu_milli", has.cpu),
+                 LOG_I("memory_mb", has.memory_mb), LOG_I("disk_gb", has.disk_gb));
         grpc_call_cancel(a->call);
 }
 
-/* Of what lies on a disk nobody knows whose it is: what is not free any more of what the node offers, and no more than what is used of the machine. */
+/* Of what lies on a disk nobody knows whose it is: what is not free any more of what the node
+ * offers, and no more than what is used of the machine. */
 static int64_t taken(int64_t offered, int64_t left, int64_t used)
 {
         int64_t gone = left >= offered ? 0 : left > 0 ? offered - left : offered;
@@ -71,7 +77,8 @@ void agent_usage_of(const struct node_room *offers, struct runtime_usage *usage)
                 return;
         if (usage->want_own && is_part(offers->cpu, usage->cpu_used, usage->cpu_free))
                 usage->cpu_used = usage->cpu_own;
-        if (usage->want_own && is_part(offers->memory_mb, usage->memory_used_mb, usage->memory_free_mb))
+        if (usage->want_own &&
+            is_part(offers->memory_mb, usage->memory_used_mb, usage->memory_free_mb))
                 usage->memory_used_mb = usage->memory_own_mb;
         usage->disk_used_gb = taken(offers->disk_gb, usage->disk_free_gb, usage->disk_used_gb);
 }
@@ -124,7 +131,9 @@ char *agent_new_node_id(struct rng *rng)
 /* The id given, or the one on record, or a new one (then it is written at once). */
 int agent_settle_id(struct agent *a, const char *wanted, const struct str *record, struct err *err)
 {
-        Pb__AgentRecord *r = record->len ? pb__agent_record__unpack(NULL, record->len, (const uint8_t *)str_c(record)) : NULL;
+        Pb__AgentRecord *r = record->len ? pb__agent_record__unpack(NULL, record->len,
+                                                                    (const uint8_t *)str_c(record))
+                                         : NULL;
         Pb__AgentRecord fresh = PB__AGENT_RECORD__INIT;
         const char *known = r && !str_empty(r->node_id) ? r->node_id : NULL;
         uint8_t *data;
@@ -132,11 +141,14 @@ int agent_settle_id(struct agent *a, const char *wanted, const struct str *recor
         int ret = 0;
 
         if (wanted && known && !str_eq(wanted, known))
-                ret = err_set(err, ERR_CONFLICT, .msg = "this data directory belongs to another node",
-                              .detail = fmt("%s holds node %s, not %s", a->data_dir, known, wanted),
-                              .hint = "leave --node-id out, or use another data directory");
+                ret =
+                    err_set(err, ERR_CONFLICT, .msg = "this data directory belongs to another node",
+                            .detail = fmt("%s holds node %s, not %s", a->data_dir, known, wanted),
+                            .hint = "leave --node-id out, or use another data directory");
         else
-                a->node_id = wanted ? mem_strdup(wanted) : known ? mem_strdup(known) : agent_new_node_id(&a->fleet->rng);
+                a->node_id = wanted  ? mem_strdup(wanted)
+                             : known ? mem_strdup(known)
+                                     : agent_new_node_id(&a->fleet->rng);
         if (r)
                 pb__agent_record__free_unpacked(r, NULL);
         if (ret < 0 || record->len)

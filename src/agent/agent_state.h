@@ -1,4 +1,5 @@
-/* agent/agent_state.h: the inside of the agent's loop, shared by agent.c, agent_disk.c and agent_streams.c. */
+/* agent/agent_state.h: the inside of the agent's loop, shared by agent.c, agent_disk.c and
+ * agent_streams.c. */
 #ifndef BERTH_AGENT_AGENT_STATE_H
 #define BERTH_AGENT_AGENT_STATE_H
 
@@ -22,8 +23,9 @@ struct relay {
         uint64_t id;
         struct stream *stream;
         bool is_exec;
-        bool paused, no_room;              /* its output; because the connection is full */
-        bool by_credit;                    /* the server gives credit, and takes it: proto/agent.proto, StreamCredit */
+        bool paused, no_room; /* its output; because the connection is full */
+        /* the server gives credit, and takes it: proto/agent.proto, StreamCredit */
+        bool by_credit;
         int64_t credit;                    /* bytes of output that may still be sent */
         int64_t input_bytes, input_credit; /* got, and allowed, since the beginning */
 };
@@ -82,10 +84,11 @@ struct fleet {
         struct agent **agents;
         uint32_t n_agents, n_ready, n_channels;
         struct event *sigterm, *sigint, *sighup, *stop_deadline;
-        struct event *files;     /* looks at the certificate and its files */
-        struct renewal *renewal; /* agent_join.c; NULL: the certificate is somebody else's to renew */
-        int64_t due_told_at_ms;  /* when it was last said that the certificate ends soon */
-        bool joined;             /* the certificate is ours to renew */
+        struct event *files; /* looks at the certificate and its files */
+        /* agent_join.c; NULL: the certificate is somebody else's to renew */
+        struct renewal *renewal;
+        int64_t due_told_at_ms; /* when it was last said that the certificate ends soon */
+        bool joined;            /* the certificate is ours to renew */
         struct arena memory;
         bool stopping, ready_told;
 };
@@ -106,28 +109,35 @@ int agent_disk_load_units(struct agent *a, struct err *err);
 /* The lease, for whoever watches over units: see runtimes/lease_file.h. */
 void agent_disk_write_lease(struct agent *a, const struct engine_order *o);
 void agent_disk_load_lease(struct agent *a);
-/* Makes the records of orders[0..n) durable (PERSIST_*, FORGET). failed[i] is set for those that could not be written. */
-void agent_disk_write(const char *data_dir, const struct engine_order *orders, size_t n, bool *failed, struct err *err);
+/* Makes the records of orders[0..n) durable (PERSIST_*, FORGET). failed[i] is set for those that
+ * could not be written. */
+void agent_disk_write(const char *data_dir, const struct engine_order *orders, size_t n,
+                      bool *failed, struct err *err);
 
 /* agent_node.c */
-void agent_detect(struct engine_options *eo, const struct agent_options *opt, bool mock); /* cpu, memory, disk */
-/* How much is in use of what a node offers: the machine's use, if it offers the whole machine; of a part of it what the node's own units use, since the rest
- * is others'. known: false until there is something to tell. */
+/* cpu, memory, disk */
+void agent_detect(struct engine_options *eo, const struct agent_options *opt, bool mock);
+/* How much is in use of what a node offers: the machine's use, if it offers the whole machine; of a
+ * part of it what the node's own units use, since the rest is others'. known: false until there is
+ * something to tell. */
 void agent_usage(struct agent *a, struct runtime_usage *ret);
 void agent_usage_of(const struct node_room *offers, struct runtime_usage *usage);
 void agent_make_ulid(struct agent *a, char ret[ULID_LEN + 1]);
 /* The id given, or the one on record, or a new one (then it is written at once). */
 int agent_settle_id(struct agent *a, const char *wanted, const struct str *record, struct err *err);
 
-/* What the runtime has to offer, where that is not the machine: nothing happens for the others. A change is told by a new stream. */
+/* What the runtime has to offer, where that is not the machine: nothing happens for the others. A
+ * change is told by a new stream. */
 void agent_look_at_capacity(struct agent *a);
 
 char *agent_new_node_id(struct rng *rng); /* the host's name and a few letters */
 
 /* agent_join.c */
-/* By opt->join: a certificate for this node, in its data directory. Waits for the server as long as it takes. */
+/* By opt->join: a certificate for this node, in its data directory. Waits for the server as long as
+ * it takes. */
 int agent_join(struct agent_options *opt, const char *node_id, struct err *err);
-/* A node that joined uses what it was given. False: it has nothing of that kind, or was told to use something else. */
+/* A node that joined uses what it was given. False: it has nothing of that kind, or was told to use
+ * something else. */
 bool agent_use_joined(struct agent_options *opt, struct arena *arena);
 void agent_renewal_start(struct fleet *f);
 void agent_renewal_stop(struct fleet *f);
@@ -142,11 +152,13 @@ void agent_health_event(struct agent *a, const struct runtime_event *ev);
 void agent_health_close(struct agent *a);
 
 /* agent.c */
-void agent_look_at_files(struct fleet *f);     /* of the certificate: new ones are used from now on */
+/* of the certificate: new ones are used from now on */
+void agent_look_at_files(struct fleet *f);
 void agent_wake(struct agent *a);              /* the engine has something to be carried out */
 void agent_is_welcome(struct agent *a);        /* the server has taken this node */
 int64_t agent_redial_wait_ms(struct agent *a); /* jittered, longer with every failure in a row */
 bool agent_send(struct agent *a,
-                const Pb__AgentMessage *m); /* stream data: false when the stream is backed up (it was taken all the same) */
+                /* stream data: false when the stream is backed up (it was taken all the same) */
+                const Pb__AgentMessage *m);
 
 #endif

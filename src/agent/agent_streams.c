@@ -1,11 +1,13 @@
 /* agent/agent_streams.c: logs and exec: between the runtime's streams and the server's.
  *
- * Data goes straight onto the agent's one gRPC stream; when that is backed up the runtime's stream is paused (the file is not read, the command's pipe
- * fills) until there is room again. A request that cannot be served is answered with its error and the end.
+ * Data goes straight onto the agent's one gRPC stream; when that is backed up the runtime's stream
+ * is paused (the file is not read, the command's pipe fills) until there is room again. A request
+ * that cannot be served is answered with its error and the end.
  *
- * Each stream has a window in both directions: output waits for the server's credit, so that one slow reader does
- * not fill the connection that all share; input is allowed as the command reads it, so that a slow command makes its
- * writer wait. Servers from before that give no credit and get none.
+ * Each stream has a window in both directions: output waits for the server's credit, so that one
+ * slow reader does not fill the connection that all share; input is allowed as the command reads
+ * it, so that a slow command makes its writer wait. Servers from before that give no credit and get
+ * none.
  */
 #include "agent/agent_state.h"
 #include "base/log.h"
@@ -39,7 +41,8 @@ static char *text(const char *s)
         return (char *)(uintptr_t)(s ? s : "");
 }
 
-static bool send_data(struct relay *r, bool is_stderr, int64_t timestamp_ms, const void *data, size_t len)
+static bool send_data(struct relay *r, bool is_stderr, int64_t timestamp_ms, const void *data,
+                      size_t len)
 {
         Pb__AgentMessage m = PB__AGENT_MESSAGE__INIT;
         Pb__LogChunk log = PB__LOG_CHUNK__INIT;
@@ -61,7 +64,8 @@ static bool send_data(struct relay *r, bool is_stderr, int64_t timestamp_ms, con
         return agent_send(r->agent, &m);
 }
 
-static void send_end(struct agent *a, uint64_t id, bool is_exec, bool has_exit_code, int32_t exit_code, const char *error)
+static void send_end(struct agent *a, uint64_t id, bool is_exec, bool has_exit_code,
+                     int32_t exit_code, const char *error)
 {
         Pb__AgentMessage m = PB__AGENT_MESSAGE__INIT;
         Pb__LogChunk log = PB__LOG_CHUNK__INIT;
@@ -111,7 +115,8 @@ static void on_credit(struct agent *a, const Pb__StreamCredit *c)
 
         if (!r || !r->by_credit || c->bytes <= 0)
                 return;
-        r->credit = c->bytes < STREAM_CREDIT_MAX - r->credit ? r->credit + c->bytes : STREAM_CREDIT_MAX;
+        r->credit =
+            c->bytes < STREAM_CREDIT_MAX - r->credit ? r->credit + c->bytes : STREAM_CREDIT_MAX;
         resume(r);
 }
 
@@ -125,7 +130,8 @@ static bool allow_input(struct relay *r)
         if (!r->by_credit || !r->is_exec || !r->stream)
                 return false;
         waiting = r->stream->ops->waiting ? (int64_t)r->stream->ops->waiting(r->stream) : 0;
-        allowed = r->input_bytes - (waiting < r->input_bytes ? waiting : r->input_bytes) + STREAM_INPUT_WINDOW;
+        allowed = r->input_bytes - (waiting < r->input_bytes ? waiting : r->input_bytes) +
+                  STREAM_INPUT_WINDOW;
         if (allowed - r->input_credit >= STREAM_INPUT_WINDOW / 4) {
                 credit.stream_id = r->id;
                 credit.bytes = allowed - r->input_credit;
@@ -174,7 +180,8 @@ static struct relay *new_relay(struct agent *a, uint64_t id, bool is_exec, int64
 
         if (a->relays.len >= RELAYS_MAX || find_relay(a, id)) {
                 send_end(a, id, is_exec, false, 0,
-                         find_relay(a, id) ? "this stream id is in use" : "too many streams are open on this node");
+                         find_relay(a, id) ? "this stream id is in use"
+                                           : "too many streams are open on this node");
                 return NULL;
         }
         r = mem_must(sizeof(*r));
@@ -195,7 +202,8 @@ static void refuse(struct relay *r, const struct err *err)
 
 static void on_log(struct agent *a, const Pb__LogRequest *q)
 {
-        struct log_options opt = { .follow = q->follow, .tail_lines = q->tail_lines > 0 ? q->tail_lines : -1 };
+        struct log_options opt = { .follow = q->follow,
+                                   .tail_lines = q->tail_lines > 0 ? q->tail_lines : -1 };
         struct relay *r = new_relay(a, q->stream_id, false, q->credit);
         struct stream_sink sink = { on_data, on_end, r };
         struct err err = { 0 };
@@ -207,7 +215,9 @@ static void on_log(struct agent *a, const Pb__LogRequest *q)
 static void on_exec(struct agent *a, const Pb__ExecRequest *q)
 {
         const char **argv = mem_must(sizeof(*argv) * (q->n_command + 1));
-        struct exec_options opt = { .argv = argv, .tty = q->tty, .rows = q->rows, .cols = q->cols, .term = q->term };
+        struct exec_options opt = {
+                .argv = argv, .tty = q->tty, .rows = q->rows, .cols = q->cols, .term = q->term
+        };
         struct relay *r = new_relay(a, q->stream_id, true, q->credit);
         struct stream_sink sink = { on_data, on_end, r };
         struct err err = { 0 };
@@ -231,7 +241,8 @@ static void on_exec_input(struct agent *a, const Pb__ExecInput *in)
                 r->stream->ops->resize(r->stream, in->rows, in->cols);
         if (in->data.len && !r->stream->ops->write(r->stream, in->data.data, in->data.len)) {
                 r->stream->ops->close(r->stream);
-                refuse(r, &(struct err){ .code = ERR_LIMIT, .msg = "input came faster than the command reads it" });
+                refuse(r, &(struct err){ .code = ERR_LIMIT,
+                                         .msg = "input came faster than the command reads it" });
                 return;
         }
         r->input_bytes += (int64_t)in->data.len;

@@ -1,6 +1,8 @@
-/* agent/agent_test.c: the whole agent, as a process of its own, against a small server made of net/grpc.h in this one.
+/* agent/agent_test.c: the whole agent, as a process of its own, against a small server made of
+ * net/grpc.h in this one.
  *
- * This binary is three things: the test, the agent (forked, so that it can be killed) and the units' monitor ("__unit"). */
+ * This binary is three things: the test, the agent (forked, so that it can be killed) and the
+ * units' monitor ("__unit"). */
 #include "agent/agent.h"
 #include "agent/runtimes/proc.h"
 #include "agent/runtimes/unit_files.h"
@@ -93,13 +95,16 @@ static void on_close(struct grpc_call *call, enum grpc_status status)
 static void listen_at(const char *address)
 {
         struct grpc_server_options so = { .address = address };
-        struct grpc_method method = { .on = { .on_start = on_start, .on_message = on_message, .on_close = on_close } };
+        struct grpc_method method = {
+                .on = { .on_start = on_start, .on_message = on_message, .on_close = on_close }
+        };
         struct err err = { 0 };
 
         if (grpc_server_create(rig.base, &so, &rig.server, &err) < 0 ||
             grpc_server_add(rig.server, "/berth.v1.Agent/Connect", &method, &err) < 0)
                 fail_msg("%s", err_line(&err));
-        snprintf(rig.server_text, sizeof(rig.server_text), "127.0.0.1:%u", grpc_server_port(rig.server));
+        snprintf(rig.server_text, sizeof(rig.server_text), "127.0.0.1:%u",
+                 grpc_server_port(rig.server));
 }
 
 static void forget_seen(void)
@@ -126,12 +131,12 @@ static int64_t deadline(void)
         return clock_mono_ns() / 1000000 + WAIT_MS;
 }
 
-#define await_that(cond)                                                                                                                   \
-        do {                                                                                                                               \
-                int64_t until_ = deadline();                                                                                               \
-                while (!(cond))                                                                                                            \
-                        if (!turn(until_))                                                                                                 \
-                                fail_msg("waited for " #cond);                                                                             \
+#define await_that(cond)                                                                           \
+        do {                                                                                       \
+                int64_t until_ = deadline();                                                       \
+                while (!(cond))                                                                    \
+                        if (!turn(until_))                                                         \
+                                fail_msg("waited for " #cond);                                     \
         } while (0)
 
 /* The newest status about a unit. */
@@ -139,7 +144,9 @@ static Pb__UnitStatus *status_of(const char *id)
 {
         for (size_t i = rig.seen.len; i-- > 0;) {
                 Pb__AgentMessage *m = rig.seen.at[i];
-                Pb__UnitStatus **list = m->units ? m->units->units : m->hello ? m->hello->units : NULL;
+                Pb__UnitStatus **list = m->units   ? m->units->units
+                                        : m->hello ? m->hello->units
+                                                   : NULL;
                 size_t n = m->units ? m->units->n_units : m->hello ? m->hello->n_units : 0;
 
                 for (size_t k = n; k-- > 0;)
@@ -164,7 +171,8 @@ static Pb__Hello *last_hello(void)
         return NULL;
 }
 
-static void plan_unit(const char *id, uint64_t token, Pb__DesiredState__E desired, const char *script)
+static void plan_unit(const char *id, uint64_t token, Pb__DesiredState__E desired,
+                      const char *script)
 {
         Pb__ServerMessage m = PB__SERVER_MESSAGE__INIT;
         Pb__Plan plan = PB__PLAN__INIT;
@@ -174,7 +182,8 @@ static void plan_unit(const char *id, uint64_t token, Pb__DesiredState__E desire
         Pb__Token tok = PB__TOKEN__INIT;
         Pb__Workload w = PB__WORKLOAD__INIT;
         Pb__Spec spec = PB__SPEC__INIT;
-        char *argv[] = { (char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", (char *)(uintptr_t)script };
+        char *argv[] = { (char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c",
+                         (char *)(uintptr_t)script };
 
         cursor.epoch = tok.epoch = 1;
         cursor.seq = ++rig.seq;
@@ -263,7 +272,8 @@ static int teardown(void **state)
                 waitpid(rig.agent, NULL, 0);
         }
         for (size_t i = 0; i < ARRAY_LEN(ids); i++)
-                if (unit_state_read(fmt("%s/units/%s", rig.dir, ids[i]), "run.state", &s, NULL) == 0 &&
+                if (unit_state_read(fmt("%s/units/%s", rig.dir, ids[i]), "run.state", &s, NULL) ==
+                        0 &&
                     proc_start_time((pid_t)s.monitor) == (uint64_t)s.monitor_start)
                         kill((pid_t)s.monitor, SIGKILL); /* its command goes with it */
         grpc_server_destroy(rig.server);
@@ -300,8 +310,9 @@ static void agent_registers_runs_and_beats(void **state)
         await_that(rig.heartbeats >= 2);
         for (size_t i = rig.seen.len; i-- > 0;)
                 if (rig.seen.at[i]->heartbeat) {
-                        assert_int_equal(rig.seen.at[i]->heartbeat->units_hash,
-                                         units_hash_add(0, "a", 1, 11, PB__ACTUAL_STATE__E__Running));
+                        assert_int_equal(
+                            rig.seen.at[i]->heartbeat->units_hash,
+                            units_hash_add(0, "a", 1, 11, PB__ACTUAL_STATE__E__Running));
                         assert_true(rig.seen.at[i]->heartbeat->usage->memory_used_mb > 0);
                         break;
                 }
@@ -354,7 +365,8 @@ static void killed_agent_finds_its_units_again(void **state)
                 assert_true(has_state("a", PB__ACTUAL_STATE__E__Running));
                 assert_int_equal(status_of("a")->token->seq, 11);
                 assert_int_equal(status_of("a")->started_at, started);
-                plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "exec sleep 1000"); /* re-sending changes nothing */
+                /* re-sending changes nothing */
+                plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "exec sleep 1000");
                 rig.heartbeats = 0;
                 await_that(rig.heartbeats >= 1);
                 assert_int_equal(status_of("a")->started_at, started);
@@ -399,8 +411,10 @@ static void agent_comes_back_to_a_server_that_was_away(void **state)
         (void)state;
         start_agent(&plain);
         await_that(rig.hellos == 1);
-        plan_unit("a", 11, PB__DESIRED_STATE__E__Running, "while [ ! -e $GO ]; do sleep 0.05; done; exit 3");
-        await_that(has_state("a", PB__ACTUAL_STATE__E__Failed) || has_state("a", PB__ACTUAL_STATE__E__Running) ||
+        plan_unit("a", 11, PB__DESIRED_STATE__E__Running,
+                  "while [ ! -e $GO ]; do sleep 0.05; done; exit 3");
+        await_that(has_state("a", PB__ACTUAL_STATE__E__Failed) ||
+                   has_state("a", PB__ACTUAL_STATE__E__Running) ||
                    has_state("a", PB__ACTUAL_STATE__E__Stopped));
         plan_unit("b", 12, PB__DESIRED_STATE__E__Running, "sleep 0.3; exit 5");
         await_that(has_state("b", PB__ACTUAL_STATE__E__Running));
@@ -411,7 +425,8 @@ static void agent_comes_back_to_a_server_that_was_away(void **state)
         {
                 int64_t until = deadline();
 
-                while (!file_exists(fmt("%s/units/b/exit.state", rig.dir)) && clock_mono_ns() / 1000000 < until)
+                while (!file_exists(fmt("%s/units/b/exit.state", rig.dir)) &&
+                       clock_mono_ns() / 1000000 < until)
                         usleep(10000);
         }
         listen_at(address);
@@ -472,10 +487,12 @@ static void logs_and_exec_reach_the_server(void **state)
         start_agent(&plain);
         await_that(rig.hellos == 1);
         plan_unit("a", 11, PB__DESIRED_STATE__E__Running,
-                  "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); echo number $i; done; echo last; exec sleep 1000");
+                  "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); echo number $i; done; echo last; "
+                  "exec sleep 1000");
         await_that(has_state("a", PB__ACTUAL_STATE__E__Running));
         ask_logs(7, "a", true);
-        await_that(log_text(7, &text, &eof, error, sizeof(error)) && strstr(str_c(&text), "last\n"));
+        await_that(log_text(7, &text, &eof, error, sizeof(error)) &&
+                   strstr(str_c(&text), "last\n"));
         assert_non_null(strstr(str_c(&text), "number 1\nnumber 2\n"));
         assert_false(eof);
         ask_logs(8, "nobody", false);
@@ -525,7 +542,9 @@ static void another_cluster_is_refused(void **state)
 static void bad_options_say_what_to_do(void **state)
 {
         struct err err = { 0 };
-        struct agent_options opt = { .server = "127.0.0.1:1", .data_dir = rig.dir, .runtime = "lxc" };
+        struct agent_options opt = { .server = "127.0.0.1:1",
+                                     .data_dir = rig.dir,
+                                     .runtime = "lxc" };
 
         (void)state;
         assert_int_equal(agent_run(&opt, &err), -ERR_INVALID);
@@ -565,7 +584,9 @@ static void many_mock_nodes_share_a_process(void **state)
 /* 100 streams on each of two connections; what one of them loses, all of its nodes find again. */
 static void many_mock_nodes_share_connections(void **state)
 {
-        struct agent_options opt = { .node_id = "m", .runtime = "mock", .nodes = 200, .connections = 2, .seed = 7 };
+        struct agent_options opt = {
+                .node_id = "m", .runtime = "mock", .nodes = 200, .connections = 2, .seed = 7
+        };
 
         (void)state;
         rig.heartbeat_ms = 500;

@@ -1,9 +1,13 @@
-/* agent/engine_lease.c: the lease that lets a node run exclusive units (C34). Rule (12) of engine.h; docs/fencing.md has the whole argument.
+/* agent/engine_lease.c: the lease that lets a node run exclusive units (C34). Rule (12) of
+ * engine.h; docs/fencing.md has the whole argument.
  *
- * A lease counts from the moment at which the heartbeat was made that a server answered, by this machine's steady clock. However long the answer took, and whoever sent it: when the lease holds,
- * some leader has heard this agent since. When it has run out, nothing that came from any server prolongs it but the answer to a newer heartbeat.
+ * A lease counts from the moment at which the heartbeat was made that a server answered, by this
+ * machine's steady clock. However long the answer took, and whoever sent it: when the lease holds,
+ * some leader has heard this agent since. When it has run out, nothing that came from any server
+ * prolongs it but the answer to a newer heartbeat.
  *
- * The driver writes it down (ORDER_LEASE) before it starts anything under it, so that whoever watches a unit (its monitor) can stop it when this process is dead, or stopped.
+ * The driver writes it down (ORDER_LEASE) before it starts anything under it, so that whoever
+ * watches a unit (its monitor) can stop it when this process is dead, or stopped.
  */
 #include "agent/engine.h"
 #include "agent/engine_state.h"
@@ -43,7 +47,8 @@ void engine_lease_count(struct engine *e, struct unit *u, bool leased)
         e->lease_dirty = e->lease_dirty || (leased && e->lease_until_ms != INT64_MIN);
 }
 
-/* The lease that its answer brings counts from here. A start that waits for a lease does not wait for the heartbeat's time. */
+/* The lease that its answer brings counts from here. A start that waits for a lease does not wait
+ * for the heartbeat's time. */
 void engine_beat(struct engine *e, int64_t now_ms)
 {
         if (!e->welcome || e->beat_due)
@@ -58,7 +63,8 @@ void engine_on_ack(struct engine *e, const Pb__HeartbeatAck *ack, int64_t now_ms
         int64_t lease = ack->lease_ms < LEASE_MAX_MS ? ack->lease_ms : LEASE_MAX_MS;
         int64_t from = MUTANT(lease_counts_from_answer) ? steady : ack->clock_ms;
 
-        if (lease <= 0 || from <= 0 || from > steady || from < e->lease_from_ms || from + lease <= steady)
+        if (lease <= 0 || from <= 0 || from > steady || from < e->lease_from_ms ||
+            from + lease <= steady)
                 return; /* not renewed, or too late */
         bool held = engine_lease_holds(e, now_ms);
         e->lease_from_ms = from;
@@ -73,10 +79,12 @@ void engine_on_ack(struct engine *e, const Pb__HeartbeatAck *ack, int64_t now_ms
         engine_pump_starts(e, now_ms);
 }
 
-/* Level, not edge: also after a boot, and again for what was being stopped with a longer grace than there is. */
+/* Level, not edge: also after a boot, and again for what was being stopped with a longer grace than
+ * there is. */
 void engine_lease_enforce(struct engine *e, int64_t now_ms)
 {
-        if (!e->n_leased || !e->booted || engine_lease_holds(e, now_ms) || MUTANT(lease_end_ignored))
+        if (!e->n_leased || !e->booted || engine_lease_holds(e, now_ms) ||
+            MUTANT(lease_end_ignored))
                 return;
         for (size_t i = 0; i < e->units.len; i++) {
                 struct unit *u = e->units.at[i];
@@ -84,7 +92,8 @@ void engine_lease_enforce(struct engine *e, int64_t now_ms)
                 if (!u || !u->run_leased || !unit_in_runtime(u) || u->expired)
                         continue;
                 u->expired = true;
-                engine_stop_within(e, u, u->grace_ms < e->lease_stop_ms ? u->grace_ms : e->lease_stop_ms, now_ms);
+                engine_stop_within(
+                    e, u, u->grace_ms < e->lease_stop_ms ? u->grace_ms : e->lease_stop_ms, now_ms);
                 unit_set_text(&u->message, "the agent's lease has run out", MESSAGE_MAX);
                 engine_mark_report(e, u);
         }

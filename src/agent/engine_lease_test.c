@@ -1,8 +1,10 @@
-/* agent/engine_lease_test.c: exclusive units run only under their agent's lease (rule 12 of engine.h). */
+/* agent/engine_lease_test.c: exclusive units run only under their agent's lease (rule 12 of
+ * engine.h). */
 #include "agent/engine_testlib.h"
 #include <signal.h>
 
-static void plan_exclusive(struct rig *r, uint64_t seq, const char *id, uint64_t token, Pb__DesiredState__E desired, Pb__Exclusive__E how)
+static void plan_exclusive(struct rig *r, uint64_t seq, const char *id, uint64_t token,
+                           Pb__DesiredState__E desired, Pb__Exclusive__E how)
 {
         struct plan p;
         Pb__Workload w = PB__WORKLOAD__INIT;
@@ -68,7 +70,9 @@ static void an_exclusive_unit_starts_only_under_a_lease(void **state)
         assert_int_equal(ordered(&r, ORDER_START, "w"), 1);
         size_t lease = 0, start = 0;
         for (size_t i = 0; i < r.log.len; i++)
-                *(r.log.at[i].kind == ORDER_LEASE ? &lease : r.log.at[i].kind == ORDER_START ? &start : &(size_t){ 0 }) = i;
+                *(r.log.at[i].kind == ORDER_LEASE   ? &lease
+                  : r.log.at[i].kind == ORDER_START ? &start
+                                                    : &(size_t){ 0 }) = i;
         assert_true(lease < start); /* whoever watches over it finds the lease written down */
         rig_fini(&r);
 }
@@ -96,10 +100,12 @@ static void a_lease_counts_from_the_heartbeat_and_ends_by_itself(void **state)
         assert_int_equal(engine_next_ms(r.e), sent + 40000);
         tick_at(&r, sent + 40000);
         assert_int_equal(ordered(&r, ORDER_STOP, "w"), 1);
-        assert_int_equal(ordered(&r, ORDER_STOP, NULL), 1); /* neither the pinned one nor the others */
+        /* neither the pinned one nor the others */
+        assert_int_equal(ordered(&r, ORDER_STOP, NULL), 1);
         for (size_t i = 0; i < r.log.len; i++)
                 if (r.log.at[i].kind == ORDER_STOP)
-                        assert_int_equal(r.log.at[i].grace_ms, 2000); /* not the seven seconds that it asked for */
+                        /* not the seven seconds that it asked for */
+                        assert_int_equal(r.log.at[i].grace_ms, 2000);
         runtime_says(&r, RUNTIME_STOPPED, "w", 2, -1, SIGTERM);
         clear(&r);
         rig_join(&r);
@@ -135,7 +141,8 @@ static void the_steady_clock_decides_and_no_other(void **state)
         rig_fini(&r);
 }
 
-/* An agent that is started again goes on within its lease, and stops what it finds beyond it. R: C34 A5 */
+/* An agent that is started again goes on within its lease, and stops what it finds beyond it. R:
+ * C34 A5 */
 static void a_restarted_agent_has_the_lease_that_was_written_down(void **state)
 {
         (void)state;
@@ -173,7 +180,8 @@ static void what_is_being_stopped_slowly_is_stopped_in_time(void **state)
         plan_exclusive(&r, 2, "w", 2, RUN, PB__EXCLUSIVE__E__movable);
         runtime_says(&r, RUNTIME_STARTED, "w", 2, -1, 0);
         tick_at(&r, r.now + 29000);
-        plan_exclusive(&r, 3, "w", 2, STOP, PB__EXCLUSIVE__E__movable); /* with a grace of seven seconds */
+        /* with a grace of seven seconds */
+        plan_exclusive(&r, 3, "w", 2, STOP, PB__EXCLUSIVE__E__movable);
         clear(&r);
         tick_at(&r, r.now + 1000);
         assert_int_equal(ordered(&r, ORDER_STOP, "w"), 1); /* again, and shorter */

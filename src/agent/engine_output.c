@@ -1,4 +1,5 @@
-/* agent/engine_output.c: what leaves the engine and what comes back from disk: records, orders, messages. No decisions here. */
+/* agent/engine_output.c: what leaves the engine and what comes back from disk: records, orders,
+ * messages. No decisions here. */
 #include "agent/engine.h"
 #include "agent/engine_state.h"
 #include "base/arena.h"
@@ -80,7 +81,8 @@ static Pb__UnitStatus *pack_notice(struct arena *a, const struct notice *n)
 
 static int by_id(const void *a, const void *b)
 {
-        return strcmp((*(Pb__UnitStatus *const *)a)->unit_id, (*(Pb__UnitStatus *const *)b)->unit_id);
+        return strcmp((*(Pb__UnitStatus *const *)a)->unit_id,
+                      (*(Pb__UnitStatus *const *)b)->unit_id);
 }
 
 Pb__UnitStatus *engine_status(const struct engine *e, struct arena *arena, const char *workload_id)
@@ -238,7 +240,8 @@ static void send_changes(struct builder *b)
         array_clear(&e->reports);
         e->reports_due = false;
         for (; at < n; at += REPORT_MAX_UNITS)
-                send_units(b, false, list + at, n - at < REPORT_MAX_UNITS ? n - at : REPORT_MAX_UNITS);
+                send_units(b, false, list + at,
+                           n - at < REPORT_MAX_UNITS ? n - at : REPORT_MAX_UNITS);
         for (size_t i = 0; i < e->notices.len; i++) {
                 mem_free(e->notices.at[i].id);
                 mem_free(e->notices.at[i].revision);
@@ -247,12 +250,15 @@ static void send_changes(struct builder *b)
         array_clear(&e->notices);
 }
 
-/* Every question gets an answer; a unit that is not here, or whose definition was lost, is only its name. */
+/* Every question gets an answer; a unit that is not here, or whose definition was lost, is only its
+ * name. */
 static Pb__Workload *pack_definition(struct arena *a, const struct engine *e, const char *id)
 {
         const struct unit *u = engine_find(e, id);
         struct arena_allocator alloc = arena_allocator(a);
-        Pb__Workload *w = u && u->workload ? pb__workload__unpack((ProtobufCAllocator *)&alloc, u->workload_len, u->workload) : NULL;
+        Pb__Workload *w = u && u->workload ? pb__workload__unpack((ProtobufCAllocator *)&alloc,
+                                                                  u->workload_len, u->workload)
+                                           : NULL;
 
         if (!w) {
                 w = arena_new(a, Pb__Workload);
@@ -301,7 +307,8 @@ static void send_definitions(struct builder *b)
                         d.units[d.n_units++] = pack_definition(b->a, e, e->describe.at[i]);
                 bytes += e->describe_held ? pb__held_unit__get_packed_size(d.held[d.n_held - 1])
                                           : pb__workload__get_packed_size(d.units[d.n_units - 1]);
-                if (bytes >= DEFINITIONS_BYTES || d.n_units + d.n_held >= DEFINITIONS_AT_ONCE || i + 1 == e->describe.len) {
+                if (bytes >= DEFINITIONS_BYTES || d.n_units + d.n_held >= DEFINITIONS_AT_ONCE ||
+                    i + 1 == e->describe.len) {
                         Pb__AgentMessage m = PB__AGENT_MESSAGE__INIT;
 
                         m.definitions = &d;
@@ -343,7 +350,8 @@ static void build_messages(struct builder *b)
 /* ---- records ---- */
 
 /* A field that is packed already, as it stands in the message around it. */
-static void *as_field(struct arena *a, unsigned field, const void *data, size_t len, size_t *ret_len)
+static void *as_field(struct arena *a, unsigned field, const void *data, size_t len,
+                      size_t *ret_len)
 {
         uint8_t *p = arena_alloc(a, len + WIRE_HEAD_MAX);
         size_t n = wire_put_head(p, field, len);
@@ -378,9 +386,11 @@ static void persist_unit(struct builder *b, struct unit *u)
         r.suspended = u->suspended;
         r.status = pack_status(b->a, u);
         data = pb_pack_before(b->a, &r.base, data, len, &len);
-        *array_push(&b->orders) = (struct engine_order){
-                .kind = ORDER_PERSIST_UNIT, .workload_id = arena_strdup(b->a, u->id), .token = u->token, .data = data, .len = len
-        };
+        *array_push(&b->orders) = (struct engine_order){ .kind = ORDER_PERSIST_UNIT,
+                                                         .workload_id = arena_strdup(b->a, u->id),
+                                                         .token = u->token,
+                                                         .data = data,
+                                                         .len = len };
 }
 
 static void persist_agent(struct builder *b)
@@ -394,7 +404,8 @@ static void persist_agent(struct builder *b)
         r.cluster_id = e->cluster_id;
         r.applied = pack_cursor(b->a, e->cursor);
         data = pb_pack_arena(b->a, &r.base, &len);
-        *array_push(&b->orders) = (struct engine_order){ .kind = ORDER_PERSIST_AGENT, .data = data, .len = len };
+        *array_push(&b->orders) =
+            (struct engine_order){ .kind = ORDER_PERSIST_AGENT, .data = data, .len = len };
         e->agent_dirty = false;
 }
 
@@ -403,27 +414,30 @@ static void build_runtime_orders(struct builder *b)
         struct engine *e = b->e;
 
         if (e->lease_dirty)
-                *array_push(&b->orders) = (struct engine_order){ .kind = ORDER_LEASE,
-                                                                 .until_ms = e->lease_until_ms,
-                                                                 .kill_ms = e->lease_until_ms + e->lease_stop_ms };
+                *array_push(&b->orders) =
+                    (struct engine_order){ .kind = ORDER_LEASE,
+                                           .until_ms = e->lease_until_ms,
+                                           .kill_ms = e->lease_until_ms + e->lease_stop_ms };
         e->lease_dirty = false;
         for (size_t i = 0; i < e->orders.len; i++) {
                 struct runtime_order *o = &e->orders.at[i];
 
-                *array_push(&b->orders) = (struct engine_order){ .kind = o->kind,
-                                                                 .workload_id = arena_strdup(b->a, o->id),
-                                                                 .token = o->token,
-                                                                 .grace_ms = o->grace_ms,
-                                                                 .data = o->len ? arena_dup(b->a, o->data, o->len) : NULL,
-                                                                 .len = o->len };
+                *array_push(&b->orders) =
+                    (struct engine_order){ .kind = o->kind,
+                                           .workload_id = arena_strdup(b->a, o->id),
+                                           .token = o->token,
+                                           .grace_ms = o->grace_ms,
+                                           .data = o->len ? arena_dup(b->a, o->data, o->len) : NULL,
+                                           .len = o->len };
                 mem_free(o->id);
                 mem_free(o->data);
         }
         array_clear(&e->orders);
 }
 
-/* Forgets first (a unit may have come back under the same id), then records, then the agent's cursor (a cursor on disk means that the units of that
- * plan are on disk too), then what the runtime does. */
+/* Forgets first (a unit may have come back under the same id), then records, then the agent's
+ * cursor (a cursor on disk means that the units of that plan are on disk too), then what the
+ * runtime does. */
 static void build_orders(struct builder *b)
 {
         struct engine *e = b->e;
@@ -432,7 +446,8 @@ static void build_orders(struct builder *b)
                 build_runtime_orders(b);
         for (size_t i = 0; i < e->forgets.len; i++) {
                 *array_push(&b->orders) =
-                    (struct engine_order){ .kind = ORDER_FORGET_UNIT, .workload_id = arena_strdup(b->a, e->forgets.at[i]) };
+                    (struct engine_order){ .kind = ORDER_FORGET_UNIT,
+                                           .workload_id = arena_strdup(b->a, e->forgets.at[i]) };
                 mem_free(e->forgets.at[i]);
         }
         array_clear(&e->forgets);
@@ -456,7 +471,8 @@ static bool has_output(const struct engine *e)
                 return true;
         if (!e->connected)
                 return false;
-        return e->hello_due || (e->welcome && (e->beat_due || e->list_due || e->reports_due || e->notices.len || e->describe.len));
+        return e->hello_due || (e->welcome && (e->beat_due || e->list_due || e->reports_due ||
+                                               e->notices.len || e->describe.len));
 }
 
 struct engine_output *engine_take(struct engine *e)
@@ -503,8 +519,9 @@ int engine_load_agent(struct engine *e, const void *data, size_t len, struct err
         Pb__AgentRecord *r = pb__agent_record__unpack(NULL, len, data);
 
         if (!r)
-                return err_set(err, ERR_CORRUPT, .msg = "the agent's record does not parse",
-                               .hint = "move it away: the agent then joins as a new node with what it runs");
+                return err_set(
+                    err, ERR_CORRUPT, .msg = "the agent's record does not parse",
+                    .hint = "move it away: the agent then joins as a new node with what it runs");
         unit_set_text(&e->cluster_id, r->cluster_id, 256);
         if (!e->cluster_id)
                 e->cluster_id = mem_strdup("");
@@ -542,7 +559,8 @@ int engine_load_unit(struct engine *e, const void *data, size_t len, struct err 
         }
         if (engine_find(e, r->plan->unit_id) || e->booted) {
                 pb__unit_record__free_unpacked(r, NULL);
-                return err_set(err, ERR_CONFLICT, .msg = "a unit's record was loaded twice or too late");
+                return err_set(err, ERR_CONFLICT,
+                               .msg = "a unit's record was loaded twice or too late");
         }
         u = engine_unit_new(e, r->plan->unit_id);
         u->token = (struct unit_token){ r->plan->token->epoch, r->plan->token->seq };
@@ -554,9 +572,11 @@ int engine_load_unit(struct engine *e, const void *data, size_t len, struct err 
                 engine_take_definition(e, u, r->plan, w);
         arena_fini(&arena);
         if (r->launched_token) {
-                u->launched = (struct unit_token){ r->launched_token->epoch, r->launched_token->seq };
+                u->launched =
+                    (struct unit_token){ r->launched_token->epoch, r->launched_token->seq };
                 u->launched_revision = mem_strdup(r->launched_revision ? r->launched_revision : "");
-                if (!u->workload) /* a copy that was found without a record: all that is known is what was launched */
+                /* a copy that was found without a record: all that is known is what was launched */
+                if (!u->workload)
                         unit_set_string(&u->revision, u->launched_revision);
         }
         u->launched_here = str_eq(r->launched_boot ? r->launched_boot : "", e->boot_id);

@@ -1,4 +1,5 @@
-/* agent/engine_plan.c: what the server says: Welcome, plans and their units. The rules and their numbers stand in engine.h. */
+/* agent/engine_plan.c: what the server says: Welcome, plans and their units. The rules and their
+ * numbers stand in engine.h. */
 #include "agent/engine.h"
 #include "agent/engine_state.h"
 #include "base/arena.h"
@@ -10,18 +11,22 @@
 #define MAX_GRACE_SECONDS 86400
 #define COLLECT_MAX_BYTES ((size_t)512 * 1024 * 1024)
 #define HEARTBEAT_MIN_MS 50
-#define HEARTBEAT_MAX_MS (60 * 60 * 1000) /* whatever a server asks for: an agent that never speaks is lost */
+/* whatever a server asks for: an agent that never speaks is lost */
+#define HEARTBEAT_MAX_MS (60 * 60 * 1000)
 
 /* ---- plans ---- */
 
-/* The id becomes a directory's name. The same rule as the server's (model/validate.h), so that no report is refused for it. */
+/* The id becomes a directory's name. The same rule as the server's (model/validate.h), so that no
+ * report is refused for it. */
 bool engine_id_is_safe(const char *id)
 {
         size_t len = id ? strlen(id) : 0;
 
-        if (len == 0 || len > 128 || id[0] == '.' || id[0] == '-' || id[0] == '_' || strstr(id, ".."))
+        if (len == 0 || len > 128 || id[0] == '.' || id[0] == '-' || id[0] == '_' ||
+            strstr(id, ".."))
                 return false;
-        return strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == len;
+        return strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
+               len;
 }
 
 const Pb__Workload *engine_read_definition(struct arena *arena, const Pb__PlanEntry *p)
@@ -29,12 +34,14 @@ const Pb__Workload *engine_read_definition(struct arena *arena, const Pb__PlanEn
         ProtobufCMessage *m = NULL;
         struct err err;
 
-        if (!p->workload.len || pb_unpack(&pb__workload__descriptor, p->workload.data, p->workload.len, arena, &m, &err) < 0)
+        if (!p->workload.len || pb_unpack(&pb__workload__descriptor, p->workload.data,
+                                          p->workload.len, arena, &m, &err) < 0)
                 return NULL;
         return (const Pb__Workload *)m;
 }
 
-void engine_take_definition(struct engine *e, struct unit *u, const Pb__PlanEntry *p, const Pb__Workload *w)
+void engine_take_definition(struct engine *e, struct unit *u, const Pb__PlanEntry *p,
+                            const Pb__Workload *w)
 {
         int64_t grace_s = w->stop_grace_seconds > 0 ? w->stop_grace_seconds : DEFAULT_GRACE_SECONDS;
 
@@ -69,15 +76,19 @@ static void accept_removal(struct engine *e, struct unit *u, struct unit_token t
 /* What the plan brings is what is here already, byte for byte. */
 static bool is_kept(const struct unit *u, const Pb__PlanEntry *p)
 {
-        return u->workload_len == p->workload.len && memcmp(u->workload, p->workload.data, u->workload_len) == 0 &&
-               u->warrant_len == p->warrant.len && (!u->warrant_len || memcmp(u->warrant, p->warrant.data, u->warrant_len) == 0);
+        return u->workload_len == p->workload.len &&
+               memcmp(u->workload, p->workload.data, u->workload_len) == 0 &&
+               u->warrant_len == p->warrant.len &&
+               (!u->warrant_len || memcmp(u->warrant, p->warrant.data, u->warrant_len) == 0);
 }
 
 /* desired Running or Stopped. w: the definition that came, NULL if none did. */
-static void accept_wish(struct engine *e, struct unit *u, struct unit_token token, const Pb__PlanEntry *p, const Pb__Workload *w)
+static void accept_wish(struct engine *e, struct unit *u, struct unit_token token,
+                        const Pb__PlanEntry *p, const Pb__Workload *w)
 {
         const char *revision = w ? w->revision_id : u->revision;
-        bool same = unit_token_cmp(token, u->token) == 0 && str_eq(revision, u->revision) && p->desired_state == u->desired;
+        bool same = unit_token_cmp(token, u->token) == 0 && str_eq(revision, u->revision) &&
+                    p->desired_state == u->desired;
 
         u->confirmed = true;
         if (same && u->workload) {                           /* (3) */
@@ -104,34 +115,43 @@ static void accept_wish(struct engine *e, struct unit *u, struct unit_token toke
         } else {
                 engine_mark_report(e, u);
                 u->queued = false;
-                if (!unit_in_runtime(u) && (u->state == PB__ACTUAL_STATE__E__Unknown || u->state == PB__ACTUAL_STATE__E__Pending))
-                        unit_set_state(e, u, PB__ACTUAL_STATE__E__Stopped, PB__REASON__E__stopped_by_user, NULL);
+                if (!unit_in_runtime(u) && (u->state == PB__ACTUAL_STATE__E__Unknown ||
+                                            u->state == PB__ACTUAL_STATE__E__Pending))
+                        unit_set_state(e, u, PB__ACTUAL_STATE__E__Stopped,
+                                       PB__REASON__E__stopped_by_user, NULL);
                 u->resumable = u->suspended = false;
         }
 }
 
-static void refuse(struct engine *e, const Pb__PlanEntry *p, const Pb__Workload *w, struct unit_token token, const char *why)
+static void refuse(struct engine *e, const Pb__PlanEntry *p, const Pb__Workload *w,
+                   struct unit_token token, const char *why)
 {
-        engine_notice(e, p->unit_id, token, w ? w->revision_id : NULL, PB__ACTUAL_STATE__E__Failed, PB__REASON__E__start_failed, why);
+        engine_notice(e, p->unit_id, token, w ? w->revision_id : NULL, PB__ACTUAL_STATE__E__Failed,
+                      PB__REASON__E__start_failed, why);
 }
 
 /* Why a plan's entry cannot be taken, or NULL. */
-static const char *why_not(const struct engine *e, const struct unit *u, const Pb__PlanEntry *p, const Pb__Workload *w)
+static const char *why_not(const struct engine *e, const struct unit *u, const Pb__PlanEntry *p,
+                           const Pb__Workload *w)
 {
         if (p->desired_state == PB__DESIRED_STATE__E__Deleted)
                 return NULL;
-        if (p->desired_state != PB__DESIRED_STATE__E__Running && p->desired_state != PB__DESIRED_STATE__E__Stopped)
+        if (p->desired_state != PB__DESIRED_STATE__E__Running &&
+            p->desired_state != PB__DESIRED_STATE__E__Stopped)
                 return "the plan names no desired state that this agent knows";
         if (p->workload.len && !w)
                 return "the plan carries a definition that this agent cannot read";
         if (!w && (!u || !u->workload))
                 return "the plan carries no definition of this unit";
-        return u || e->n_units < e->max_units ? NULL : fmt("the agent already holds %u units", e->n_units);
+        return u || e->n_units < e->max_units ? NULL
+                                              : fmt("the agent already holds %u units", e->n_units);
 }
 
-static void take_unit(struct engine *e, const Pb__PlanEntry *p, const Pb__Workload *w, bool whole, int64_t now_ms)
+static void take_unit(struct engine *e, const Pb__PlanEntry *p, const Pb__Workload *w, bool whole,
+                      int64_t now_ms)
 {
-        struct unit_token token = p->token ? (struct unit_token){ p->token->epoch, p->token->seq } : (struct unit_token){ 0, 0 };
+        struct unit_token token = p->token ? (struct unit_token){ p->token->epoch, p->token->seq }
+                                           : (struct unit_token){ 0, 0 };
         bool removal = p->desired_state == PB__DESIRED_STATE__E__Deleted;
         struct unit *u;
         const char *why;
@@ -143,14 +163,16 @@ static void take_unit(struct engine *e, const Pb__PlanEntry *p, const Pb__Worklo
         }
         u = engine_find(e, p->unit_id);
         if (!u && removal) {
-                engine_notice(e, p->unit_id, token, NULL, PB__ACTUAL_STATE__E__Missing, PB__REASON__E__deleted, NULL);
+                engine_notice(e, p->unit_id, token, NULL, PB__ACTUAL_STATE__E__Missing,
+                              PB__REASON__E__deleted, NULL);
                 return;
         }
         if (u && unit_token_cmp(token, u->token) < 0 && !MUTANT(fencing_removed)) {
                 engine_mark_report(e, u); /* (2) */
                 return;
         }
-        if (u && !removal && u->desired == PB__DESIRED_STATE__E__Deleted && unit_token_cmp(token, u->token) == 0) {
+        if (u && !removal && u->desired == PB__DESIRED_STATE__E__Deleted &&
+            unit_token_cmp(token, u->token) == 0) {
                 engine_mark_report(e, u); /* what was deleted comes back with a larger token only */
                 return;
         }
@@ -199,8 +221,10 @@ static void collect(struct engine *e, const Pb__Plan *plan)
                 size_t len = pb__plan_entry__get_packed_size(plan->units[i]);
                 struct packed *p;
 
-                if (e->collected.len >= (size_t)e->max_units * 4 || e->collected_bytes + len > COLLECT_MAX_BYTES) {
-                        want_close(e, "the server's plan is larger than this agent can take", ENGINE_SLOW_RETRY_MS);
+                if (e->collected.len >= (size_t)e->max_units * 4 ||
+                    e->collected_bytes + len > COLLECT_MAX_BYTES) {
+                        want_close(e, "the server's plan is larger than this agent can take",
+                                   ENGINE_SLOW_RETRY_MS);
                         return;
                 }
                 p = array_push(&e->collected);
@@ -223,7 +247,8 @@ static void apply_whole(struct engine *e, int64_t now_ms)
 {
         move_cursor(e, e->collecting_cursor);
         for (size_t i = 0; i < e->collected.len; i++) {
-                Pb__PlanEntry *p = pb__plan_entry__unpack(NULL, e->collected.at[i].len, e->collected.at[i].data);
+                Pb__PlanEntry *p =
+                    pb__plan_entry__unpack(NULL, e->collected.at[i].len, e->collected.at[i].data);
 
                 if (!p)
                         continue; /* we packed it ourselves */
@@ -237,7 +262,8 @@ static void apply_whole(struct engine *e, int64_t now_ms)
 static void on_plan(struct engine *e, const Pb__Plan *plan, int64_t now_ms)
 {
         struct unit_token cursor =
-            plan->cursor ? (struct unit_token){ plan->cursor->epoch, plan->cursor->seq } : (struct unit_token){ 0, 0 };
+            plan->cursor ? (struct unit_token){ plan->cursor->epoch, plan->cursor->seq }
+                         : (struct unit_token){ 0, 0 };
 
         if (!e->welcome || e->suspending)
                 return;
@@ -252,7 +278,8 @@ static void on_plan(struct engine *e, const Pb__Plan *plan, int64_t now_ms)
                 collect(e, plan);
                 if (!e->collecting || !plan->last)
                         return;
-                if (unit_token_cmp(e->collecting_cursor, e->cursor) < 0 && !MUTANT(stale_plan_accepted)) {
+                if (unit_token_cmp(e->collecting_cursor, e->cursor) < 0 &&
+                    !MUTANT(stale_plan_accepted)) {
                         engine_drop_collected(e); /* (1) */
                         e->plans_ignored++;
                         return;
@@ -312,7 +339,8 @@ void engine_disconnected(struct engine *e, int64_t now_ms)
         e->close_reason = NULL;
 }
 
-/* What waits to start waits for the word of this stream's plan: the one that named it may be long out of date. */
+/* What waits to start waits for the word of this stream's plan: the one that named it may be long
+ * out of date. */
 static void ask_again(struct engine *e)
 {
         for (size_t i = 0; i < e->units.len; i++)
@@ -324,29 +352,35 @@ static void ask_again(struct engine *e)
 
 static int64_t beat_wait_ms(int64_t asked)
 {
-        return asked < HEARTBEAT_MIN_MS ? HEARTBEAT_MIN_MS : asked > HEARTBEAT_MAX_MS ? HEARTBEAT_MAX_MS : asked;
+        return asked < HEARTBEAT_MIN_MS   ? HEARTBEAT_MIN_MS
+               : asked > HEARTBEAT_MAX_MS ? HEARTBEAT_MAX_MS
+                                          : asked;
 }
 
 static void on_welcome(struct engine *e, const Pb__Welcome *w, int64_t now_ms)
 {
         if (!w->accepted) {
                 want_close(e,
-                           fmt("the server refused this agent: %s%s%s", str_empty(w->reason) ? "no reason given" : w->reason,
+                           fmt("the server refused this agent: %s%s%s",
+                               str_empty(w->reason) ? "no reason given" : w->reason,
                                str_empty(w->hint) ? "" : "; ", str_empty(w->hint) ? "" : w->hint),
-                           str_empty(e->cluster_id) || str_eq(e->cluster_id, w->cluster_id) ? ENGINE_SLOW_RETRY_MS
-                                                                                            : ENGINE_FOREIGN_RETRY_MS);
+                           str_empty(e->cluster_id) || str_eq(e->cluster_id, w->cluster_id)
+                               ? ENGINE_SLOW_RETRY_MS
+                               : ENGINE_FOREIGN_RETRY_MS);
                 return;
         }
-        if (w->adopt && !str_empty(w->cluster_id) && !str_eq(e->cluster_id, w->cluster_id)) { /* (11) */
+        /* (11) */
+        if (w->adopt && !str_empty(w->cluster_id) && !str_eq(e->cluster_id, w->cluster_id)) {
                 unit_set_string(&e->cluster_id, w->cluster_id);
                 e->cursor = (struct unit_token){ 0, 0 };
                 e->agent_dirty = true;
         }
         if (!str_empty(e->cluster_id) && !str_eq(e->cluster_id, w->cluster_id)) {
-                want_close(e,
-                           fmt("the server belongs to cluster %s, this agent to %s: nothing is executed",
-                               str_empty(w->cluster_id) ? "(none)" : w->cluster_id, e->cluster_id),
-                           ENGINE_SLOW_RETRY_MS);
+                want_close(
+                    e,
+                    fmt("the server belongs to cluster %s, this agent to %s: nothing is executed",
+                        str_empty(w->cluster_id) ? "(none)" : w->cluster_id, e->cluster_id),
+                    ENGINE_SLOW_RETRY_MS);
                 return;
         }
         if (str_empty(e->cluster_id) && !str_empty(w->cluster_id)) {

@@ -1,6 +1,7 @@
 /* agent/engine_restart_test.c: the agent, its machine or the server goes and comes back.
  *
- * One by one, and in a long random run with kills in the middle, against a model that knows what must never happen.
+ * One by one, and in a long random run with kills in the middle, against a model that knows what
+ * must never happen.
  */
 #include "agent/engine_testlib.h"
 #include "base/clock.h"
@@ -113,7 +114,8 @@ static void a_replacement_half_done_at_a_restart_waits_for_the_plan(void **state
         bring_up(&r, 2, "a", 2, "r1");
         change(&r, 3, "a", 3, RUN, "r2");
         rig_restart(&r);
-        assert_int_equal(ordered(&r, ORDER_STOP, "a"), 0); /* the old one runs on until somebody wants the new one */
+        /* the old one runs on until somebody wants the new one */
+        assert_int_equal(ordered(&r, ORDER_STOP, "a"), 0);
         rig_join(&r);
         change(&r, 3, "a", 3, RUN, "r2");
         assert_int_equal(ordered(&r, ORDER_STOP, "a"), 1);
@@ -142,7 +144,8 @@ static void a_copy_without_a_record_is_reported(void **state)
         rig_fini(&r);
 }
 
-/* It ended before any plan brought its definition back: how it ended is known after a restart all the same. Else it would be Pending for ever, since it was launched once.  R: C27 C26 */
+/* It ended before any plan brought its definition back: how it ended is known after a restart all
+ * the same. Else it would be Pending for ever, since it was launched once.  R: C27 C26 */
 static void a_copy_without_a_record_that_ended_is_not_pending_after_a_restart(void **state)
 {
         struct rig r = rig_new();
@@ -165,9 +168,11 @@ static void a_copy_without_a_record_that_ended_is_not_pending_after_a_restart(vo
 static void a_machine_that_restarted_reports_its_units_stopped(void **state)
 {
         struct rig r = rig_new();
-        struct runtime_event gone = {
-                .kind = RUNTIME_FOUND_GONE, .workload_id = "a", .token = { 1, 2 }, .revision_id = "r1", .message = "reboot"
-        };
+        struct runtime_event gone = { .kind = RUNTIME_FOUND_GONE,
+                                      .workload_id = "a",
+                                      .token = { 1, 2 },
+                                      .revision_id = "r1",
+                                      .message = "reboot" };
 
         (void)state;
         bring_up(&r, 2, "a", 2, "r1");
@@ -185,8 +190,8 @@ static void a_machine_that_restarted_reports_its_units_stopped(void **state)
         rig_fini(&r);
 }
 
-/* R: A5 C34 W3, D5: the runtime's own notes are not synced, so after a power loss a launch without a
- * trace may have run all the same. */
+/* R: A5 C34 W3, D5: the runtime's own notes are not synced, so after a power loss a launch without
+ * a trace may have run all the same. */
 static void a_start_is_not_made_up_for_after_a_power_loss(void **state)
 {
         struct rig r = rig_new();
@@ -201,7 +206,8 @@ static void a_start_is_not_made_up_for_after_a_power_loss(void **state)
                 static const char *const ids[] = { "a", "b" };
 
                 for (size_t n = 0; n < ARRAY_LEN(ids); n++) {
-                        assert_status(&r, ids[n], PB__ACTUAL_STATE__E__Stopped, PB__REASON__E__killed);
+                        assert_status(&r, ids[n], PB__ACTUAL_STATE__E__Stopped,
+                                      PB__REASON__E__killed);
                         assert_null(status_of(&r, ids[n])->exit_code);
                         assert_null(status_of(&r, ids[n])->signal);
                         change(&r, 4, ids[n], 2 + n, RUN, "r1");
@@ -230,7 +236,8 @@ static void what_was_stopped_with_its_agent_says_so_and_waits_for_a_larger_token
         drain(&r);
         assert_int_equal(ordered(&r, ORDER_STOP, "a"), 1);
         assert_int_equal(ordered(&r, ORDER_STOP, "b"), 0);
-        assert_int_equal(r.log.at[0].kind, ORDER_PERSIST_UNIT); /* remembered before it is stopped */
+        /* remembered before it is stopped */
+        assert_int_equal(r.log.at[0].kind, ORDER_PERSIST_UNIT);
         assert_false(engine_is_idle(r.e));
         runtime_says(&r, RUNTIME_STOPPED, "a", 2, -1, SIGTERM);
         assert_false(engine_is_idle(r.e));
@@ -345,7 +352,8 @@ static void whole_plan(struct rig *r, struct oracle *o, bool *gates)
         plan_begin(&p, 1, o->seq, true, true);
         for (size_t k = 0; k < IDS; k++)
                 if (o->token[k]) {
-                        plan_add(&p, ids[k], o->token[k], o->desired[k], o->desired[k] == DEL ? NULL : revs[o->rev[k]]);
+                        plan_add(&p, ids[k], o->token[k], o->desired[k],
+                                 o->desired[k] == DEL ? NULL : revs[o->rev[k]]);
                         if (gates && o->desired[k] == DEL && copy_runs(r, ids[k]))
                                 gates[k] = true;
                 }
@@ -358,7 +366,8 @@ static void random_runtime_step(struct rig *r, struct rng *rng)
         struct copy *c = copy_of(r, ids[k]);
 
         if (c && c->phase == COPY_STARTING)
-                runtime_says(r, rng_chance(rng, 200000) ? RUNTIME_START_FAILED : RUNTIME_STARTED, ids[k], c->token.seq, -1, 0);
+                runtime_says(r, rng_chance(rng, 200000) ? RUNTIME_START_FAILED : RUNTIME_STARTED,
+                             ids[k], c->token.seq, -1, 0);
         else if (c && c->phase == COPY_UP && rng_chance(rng, 200000))
                 runtime_says(r, RUNTIME_EXITED, ids[k], c->token.seq, (int)rng_below(rng, 3), 0);
         else if (c && c->phase == COPY_STOPPING)
@@ -381,9 +390,11 @@ static void random_wish(struct rig *r, struct oracle *o, struct rng *rng)
                 o->desired[k] = STOP;
         else if (dice < 8)
                 o->desired[k] = DEL;
-        change(r, o->seq, ids[k], o->token[k], o->desired[k], o->desired[k] == DEL ? NULL : revs[o->rev[k]]);
+        change(r, o->seq, ids[k], o->token[k], o->desired[k],
+               o->desired[k] == DEL ? NULL : revs[o->rev[k]]);
         if (rng_chance(rng, 100000)) /* said twice */
-                change(r, o->seq, ids[k], o->token[k], o->desired[k], o->desired[k] == DEL ? NULL : revs[o->rev[k]]);
+                change(r, o->seq, ids[k], o->token[k], o->desired[k],
+                       o->desired[k] == DEL ? NULL : revs[o->rev[k]]);
         if (rng_chance(rng, 100000) && o->seq > 3) /* from the past */
                 change(r, o->seq - 2, ids[k], o->token[k] + 100, DEL, NULL);
 }
@@ -398,14 +409,16 @@ static void bring_to_rest(struct rig *r, struct oracle *o, struct rng *rng)
         rig_join(r);
         for (size_t k = 0; k < IDS; k++)
                 if (o->token[k] && o->desired[k] == RUN)
-                        o->token[k] = ++o->seq; /* the server restarts what ended, with new tokens */
+                        /* the server restarts what ended, with new tokens */
+                        o->token[k] = ++o->seq;
         whole_plan(r, o, NULL);
         for (int i = 0; i < 2000; i++) {
                 struct copy *c = copy_of(r, ids[i % IDS]);
 
                 if (!c || c->phase != COPY_UP)
                         random_runtime_step(r, rng);
-                else if (engine_unit(r->e, ids[i % IDS], &v) && v.token.seq != c->token.seq && c->phase == COPY_STOPPING)
+                else if (engine_unit(r->e, ids[i % IDS], &v) && v.token.seq != c->token.seq &&
+                         c->phase == COPY_STOPPING)
                         runtime_says(r, RUNTIME_STOPPED, ids[i % IDS], c->token.seq, -1, SIGTERM);
         }
         for (size_t k = 0; k < IDS; k++) {
@@ -416,7 +429,8 @@ static void bring_to_rest(struct rig *r, struct oracle *o, struct rng *rng)
                 else if (o->desired[k] == STOP)
                         assert_true(known && !v.in_runtime);
                 else /* it was started with this token, and runs or has ended */
-                        assert_true(known && v.token.seq == o->token[k] && v.state != PB__ACTUAL_STATE__E__Pending);
+                        assert_true(known && v.token.seq == o->token[k] &&
+                                    v.state != PB__ACTUAL_STATE__E__Pending);
         }
 }
 
@@ -438,7 +452,8 @@ static void random_life_never_breaks_a_rule(void **state)
 
                         r.now += (int64_t)rng_below(&rng, 3000);
                         if (rng_chance(&rng, 20000))
-                                r.budget = 1 + (size_t)rng_below(&rng, 4); /* killed after a few more orders */
+                                /* killed after a few more orders */
+                                r.budget = 1 + (size_t)rng_below(&rng, 4);
                         if (dice < 30)
                                 random_wish(&r, &o, &rng);
                         else if (dice < 80)
@@ -481,7 +496,8 @@ int main(void)
                 cmocka_unit_test(a_copy_without_a_record_that_ended_is_not_pending_after_a_restart),
                 cmocka_unit_test(a_machine_that_restarted_reports_its_units_stopped),
                 cmocka_unit_test(a_start_is_not_made_up_for_after_a_power_loss),
-                cmocka_unit_test(what_was_stopped_with_its_agent_says_so_and_waits_for_a_larger_token),
+                cmocka_unit_test(
+                    what_was_stopped_with_its_agent_says_so_and_waits_for_a_larger_token),
                 cmocka_unit_test(waiting_starts_are_held_when_the_server_stays_away),
                 cmocka_unit_test(a_new_stream_asks_its_own_plan_before_it_starts_anything),
                 cmocka_unit_test(random_life_never_breaks_a_rule),

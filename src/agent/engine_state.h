@@ -1,4 +1,5 @@
-/* agent/engine_state.h: the inside of the engine, shared by engine.c (decides) and engine_output.c (packs). Nobody else includes it. */
+/* agent/engine_state.h: the inside of the engine, shared by engine.c (decides) and engine_output.c
+ * (packs). Nobody else includes it. */
 #ifndef BERTH_AGENT_ENGINE_STATE_H
 #define BERTH_AGENT_ENGINE_STATE_H
 
@@ -29,7 +30,9 @@ struct unit {
         char *revision;
         Pb__DesiredState__E desired;
         Pb__WorkloadType__E type;
-        void *workload; /* packed Pb__Workload, as the server sent it; NULL: not known (found by the runtime only) */
+        /* packed Pb__Workload, as the server sent it; NULL: not known (found by the runtime
+         * only) */
+        void *workload;
         size_t workload_len;
         uint8_t warrant[WARRANT_MAX_BYTES]; /* what came with it: kept, and never read */
         size_t warrant_len;
@@ -44,7 +47,8 @@ struct unit {
         struct unit_token run_token;
         char *run_revision;
 
-        bool confirmed;             /* a plan of this stream has named it (of the last one, while no new Welcome has come) */
+        /* a plan of this stream has named it (of the last one, while no new Welcome has come) */
+        bool confirmed;
         bool launched_here;         /* in this boot of the machine */
         bool resumable;             /* its launch left no trace: may start with the same token */
         bool suspended;             /* on record: being stopped with its agent */
@@ -121,11 +125,13 @@ struct engine {
         uint64_t plans_ignored;
 
         /* the lease; see engine_lease.c */
-        int64_t steady_ahead_ms;                              /* what the steady clock is ahead of now_ms */
-        int64_t lease_from_ms, lease_until_ms, lease_stop_ms; /* by the steady clock; until INT64_MIN: none */
-        int64_t beat_clock_ms;                                /* of the heartbeat that is due */
-        uint32_t n_leased;                                    /* units */
-        bool lease_dirty;                                     /* to be written down */
+        /* what the steady clock is ahead of now_ms */
+        int64_t steady_ahead_ms;
+        /* by the steady clock; until INT64_MIN: none */
+        int64_t lease_from_ms, lease_until_ms, lease_stop_ms;
+        int64_t beat_clock_ms; /* of the heartbeat that is due */
+        uint32_t n_leased;     /* units */
+        bool lease_dirty;      /* to be written down */
 
         /* deadlines */
         struct heap stop_again; /* by unit ix */
@@ -135,14 +141,16 @@ struct engine {
         /* waiting to be taken */
         ARRAY(uint32_t) start_queue; /* units that want to start, oldest first */
         size_t start_head;
-        ARRAY(uint32_t) dirty, reports; /* ix; flags in the unit say whether an entry still counts */
+        /* ix; flags in the unit say whether an entry still counts */
+        ARRAY(uint32_t) dirty, reports;
         ARRAY(char *) forgets;
         ARRAY(struct runtime_order) orders;
         ARRAY(struct notice) notices;
         ARRAY(char *) describe; /* units that the server asks about */
         bool describe_held;     /* and wants them as they are kept */
         bool agent_dirty, hello_due, beat_due, list_due;
-        bool reports_due; /* false: those in `reports` are Pending only, and go with the next heartbeat or report */
+        /* false: those in `reports` are Pending only, and go with the next heartbeat or report */
+        bool reports_due;
 };
 
 /* engine_unit.c */
@@ -151,16 +159,20 @@ struct unit *engine_unit_new(struct engine *e, const char *id);
 void engine_unit_free(struct engine *e, struct unit *u);
 void engine_mark_dirty(struct engine *e, struct unit *u);  /* its record must be written */
 void engine_mark_report(struct engine *e, struct unit *u); /* its status must be sent */
-void unit_set_state(struct engine *e, struct unit *u, Pb__ActualState__E state, Pb__Reason__E reason, const char *message);
+void unit_set_state(struct engine *e, struct unit *u, Pb__ActualState__E state,
+                    Pb__Reason__E reason, const char *message);
 void unit_clear_exit(struct unit *u);
-void engine_notice(struct engine *e, const char *id, struct unit_token token, const char *revision, Pb__ActualState__E state,
-                   Pb__Reason__E reason, const char *message);
-bool unit_was_launched(const struct unit *u); /* the wish was launched already (it may have ended since) */
-bool unit_runs_wish(const struct unit *u);    /* the copy in the runtime is the one that is wished for */
+void engine_notice(struct engine *e, const char *id, struct unit_token token, const char *revision,
+                   Pb__ActualState__E state, Pb__Reason__E reason, const char *message);
+/* the wish was launched already (it may have ended since) */
+bool unit_was_launched(const struct unit *u);
+/* the copy in the runtime is the one that is wished for */
+bool unit_runs_wish(const struct unit *u);
 bool unit_in_runtime(const struct unit *u);
 bool unit_wants_start(const struct unit *u);
-void unit_set_text(char **at, const char *text, size_t max); /* at most max bytes, cut between UTF-8 characters; "" becomes NULL */
-void unit_set_string(char **at, const char *text);           /* NULL becomes "" */
+/* at most max bytes, cut between UTF-8 characters; "" becomes NULL */
+void unit_set_text(char **at, const char *text, size_t max);
+void unit_set_string(char **at, const char *text); /* NULL becomes "" */
 
 /* engine_plan.c */
 bool engine_id_is_safe(const char *id);
@@ -168,7 +180,8 @@ bool engine_id_is_safe(const char *id);
 struct arena;
 const Pb__Workload *engine_read_definition(struct arena *arena, const Pb__PlanEntry *p);
 /* Takes it with its warrant, both byte for byte. w: the same, read. */
-void engine_take_definition(struct engine *e, struct unit *u, const Pb__PlanEntry *p, const Pb__Workload *w);
+void engine_take_definition(struct engine *e, struct unit *u, const Pb__PlanEntry *p,
+                            const Pb__Workload *w);
 void engine_drop_collected(struct engine *e);
 void engine_forget_notices(struct engine *e);
 void engine_forget_questions(struct engine *e);
@@ -183,7 +196,8 @@ int64_t engine_lease_next_ms(const struct engine *e);
 
 /* engine.c */
 void engine_stop_within(struct engine *e, struct unit *u, int64_t grace_ms, int64_t now_ms);
-/* Brings the copy in the runtime nearer to the wish. Starts are only queued: the caller pumps when it has seen all of its input. */
+/* Brings the copy in the runtime nearer to the wish. Starts are only queued: the caller pumps when
+ * it has seen all of its input. */
 void engine_settle(struct engine *e, struct unit *u, int64_t now_ms);
 void engine_pump_starts(struct engine *e, int64_t now_ms);
 

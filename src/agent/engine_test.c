@@ -1,4 +1,5 @@
-/* agent/engine_test.c: the rules of engine.h, one by one. Restarts are in engine_restart_test.c, the lease (rule 12) in engine_lease_test.c. */
+/* agent/engine_test.c: the rules of engine.h, one by one. Restarts are in engine_restart_test.c,
+ * the lease (rule 12) in engine_lease_test.c. */
 #include "agent/engine_testlib.h"
 #include "base/str.h"
 #include "base/unit_hash.h"
@@ -37,7 +38,9 @@ static void hello_tells_everything_first(void **state)
 static void another_amount_is_in_the_next_hello(void **state)
 {
         struct rig r = { .now = 5 };
-        struct runtime_capacity has = { .cpu = 4000, .types = { PB__WORKLOAD_TYPE__E__process, PB__WORKLOAD_TYPE__E__vm } };
+        struct runtime_capacity has = {
+                .cpu = 4000, .types = { PB__WORKLOAD_TYPE__E__process, PB__WORKLOAD_TYPE__E__vm }
+        };
 
         (void)state;
         rig_boot(&r, 0, 0);
@@ -77,11 +80,13 @@ static void what_is_unhealthy_is_stopped_and_then_told_as_failed(void **state)
         assert_string_equal(status_of(&r, "a")->health, "healthy");
         assert_int_equal(r.log.len, 0); /* nothing is written for it */
         clear(&r);
-        engine_health(r.e, "a", (struct unit_token){ 1, 2 }, false, "3 health checks in a row failed", r.now);
+        engine_health(r.e, "a", (struct unit_token){ 1, 2 }, false,
+                      "3 health checks in a row failed", r.now);
         drain(&r);
         assert_int_equal(ordered(&r, ORDER_STOP, "a"), 1);
         assert_string_equal(status_of(&r, "a")->health, "unhealthy");
-        assert_status(&r, "a", PB__ACTUAL_STATE__E__Running, PB__REASON__E__none); /* until it is proved gone */
+        /* until it is proved gone */
+        assert_status(&r, "a", PB__ACTUAL_STATE__E__Running, PB__REASON__E__none);
         runtime_says(&r, RUNTIME_STOPPED, "a", 2, 0, 0);
         s = status_of(&r, "a");
         assert_int_equal(s->state, PB__ACTUAL_STATE__E__Failed);
@@ -100,7 +105,10 @@ static void what_is_unhealthy_is_stopped_and_then_told_as_failed(void **state)
 static void progress_of_a_start_is_told_and_nothing_is_written(void **state)
 {
         struct rig r = rig_new();
-        struct runtime_event ev = { .kind = RUNTIME_PROGRESS, .workload_id = "a", .token = { 1, 2 }, .message = "pulling image: 40 %" };
+        struct runtime_event ev = { .kind = RUNTIME_PROGRESS,
+                                    .workload_id = "a",
+                                    .token = { 1, 2 },
+                                    .message = "pulling image: 40 %" };
 
         (void)state;
         change(&r, 2, "a", 2, RUN, "r1");
@@ -119,7 +127,8 @@ static void progress_of_a_start_is_told_and_nothing_is_written(void **state)
         rig_fini(&r);
 }
 
-/* What is only Pending waits for the next heartbeat: nothing is decided on it, and a start is mostly over before. */
+/* What is only Pending waits for the next heartbeat: nothing is decided on it, and a start is
+ * mostly over before. */
 static void beat(struct rig *r)
 {
         engine_tick(r->e, r->now += 1000);
@@ -221,7 +230,9 @@ static void smaller_token_is_refused_and_answered(void **state)
         change(&r, 6, "a", 4, DEL, NULL);
         change(&r, 7, "a", 4, STOP, "r1");
         change(&r, 8, "a", 4, RUN, "r2");
-        assert_int_equal(ordered(&r, ORDER_STOP, NULL) + ordered(&r, ORDER_START, NULL) + ordered(&r, ORDER_REMOVE, NULL), 0);
+        assert_int_equal(ordered(&r, ORDER_STOP, NULL) + ordered(&r, ORDER_START, NULL) +
+                             ordered(&r, ORDER_REMOVE, NULL),
+                         0);
         assert_status(&r, "a", PB__ACTUAL_STATE__E__Running, PB__REASON__E__none);
         assert_int_equal(status_of(&r, "a")->token->seq, 5);
         rig_fini(&r);
@@ -241,11 +252,13 @@ static void replacement_waits_until_the_old_copy_is_proved_gone(void **state)
         beat(&r);
         assert_status(&r, "a", PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none);
         assert_int_equal(status_of(&r, "a")->token->seq, 3);
-        runtime_says(&r, RUNTIME_STOPPED, "a", 1, -1, SIGTERM); /* somebody else's token proves nothing */
+        /* somebody else's token proves nothing */
+        runtime_says(&r, RUNTIME_STOPPED, "a", 1, -1, SIGTERM);
         assert_int_equal(ordered(&r, ORDER_START, "a"), 0);
         runtime_says(&r, RUNTIME_STOPPED, "a", 2, -1, SIGTERM);
         assert_int_equal(ordered(&r, ORDER_START, "a"), 1);
-        /* the same revision with a larger token, and another revision with the same token, are replacements too */
+        /* the same revision with a larger token, and another revision with the same token, are
+         * replacements too */
         runtime_says(&r, RUNTIME_STARTED, "a", 3, -1, 0);
         clear(&r);
         change(&r, 4, "a", 4, RUN, "r2");
@@ -374,7 +387,8 @@ static void deleted_is_stopped_removed_forgotten_then_missing(void **state)
         assert_int_equal(ordered(&r, ORDER_REMOVE, "a"), 0);
         runtime_says(&r, RUNTIME_STOPPED, "a", 2, -1, SIGKILL);
         assert_int_equal(ordered(&r, ORDER_REMOVE, "a"), 1);
-        assert_true(!status_of(&r, "a") || status_of(&r, "a")->state != PB__ACTUAL_STATE__E__Missing);
+        assert_true(!status_of(&r, "a") ||
+                    status_of(&r, "a")->state != PB__ACTUAL_STATE__E__Missing);
         runtime_says(&r, RUNTIME_REMOVED, "a", 0, -1, 0);
         assert_int_equal(ordered(&r, ORDER_FORGET_UNIT, "a"), 1);
         assert_null(file_of(&r, "a"));
@@ -402,7 +416,8 @@ static void a_wish_that_comes_during_removal_waits_for_it(void **state)
         change(&r, 4, "a", 2, RUN, "r1"); /* not with the token that was deleted */
         assert_int_equal(ordered(&r, ORDER_START, "a"), 0);
         change(&r, 5, "a", 5, RUN, "r2");
-        assert_int_equal(ordered(&r, ORDER_START, "a") + ordered(&r, ORDER_PERSIST_UNIT, "a"), 0); /* its files are going */
+        /* its files are going */
+        assert_int_equal(ordered(&r, ORDER_START, "a") + ordered(&r, ORDER_PERSIST_UNIT, "a"), 0);
         runtime_says(&r, RUNTIME_REMOVED, "a", 0, -1, 0);
         assert_int_equal(ordered(&r, ORDER_FORGET_UNIT, "a"), 0);
         assert_int_equal(ordered(&r, ORDER_START, "a"), 1);
@@ -420,7 +435,8 @@ static void whole_plan_removes_before_it_starts(void **state)
         plan_begin(&p, 1, 3, true, false);
         plan_add(&p, "new", 3, RUN, "r1");
         say(&r, &p.m);
-        assert_int_equal(ordered(&r, ORDER_START, NULL) + ordered(&r, ORDER_PERSIST_UNIT, NULL), 0); /* not before its last message */
+        /* not before its last message */
+        assert_int_equal(ordered(&r, ORDER_START, NULL) + ordered(&r, ORDER_PERSIST_UNIT, NULL), 0);
         plan_begin(&p, 1, 3, false, true);
         plan_add(&p, "old", 2, DEL, NULL);
         say(&r, &p.m);
@@ -533,7 +549,8 @@ static void a_cluster_that_takes_it_over_finds_its_units_running(void **state)
         m.welcome = &w;
         say(&r, &m);
         assert_string_equal(engine_cluster_id(r.e), "c2");
-        assert_int_equal(ordered(&r, ORDER_PERSIST_AGENT, NULL), 1); /* durable before anything else happens */
+        /* durable before anything else happens */
+        assert_int_equal(ordered(&r, ORDER_PERSIST_AGENT, NULL), 1);
         assert_int_equal(ordered(&r, ORDER_STOP, NULL), 0);
         assert_true(copy_runs(&r, "a"));
         /* It says what its units were started from; of what it does not have, the name alone. */
@@ -543,7 +560,8 @@ static void a_cluster_that_takes_it_over_finds_its_units_running(void **state)
         m.describe = &ask;
         say(&r, &m);
         for (size_t i = 0; i < r.sent.len; i++)
-                for (size_t k = 0; r.sent.at[i]->definitions && k < r.sent.at[i]->definitions->n_units; k++) {
+                for (size_t k = 0;
+                     r.sent.at[i]->definitions && k < r.sent.at[i]->definitions->n_units; k++) {
                         Pb__Workload *x = r.sent.at[i]->definitions->units[k];
                         *(str_eq(x->id, "a") ? &a : &nobody) = x;
                 }
@@ -553,7 +571,8 @@ static void a_cluster_that_takes_it_over_finds_its_units_running(void **state)
         assert_int_equal(a->token->seq, 2);
         assert_int_equal(a->desired_state, RUN);
         assert_true(a->type && !nobody->type);
-        /* The new cluster's plan, however small its sequences, counts; the same token and revision change nothing. */
+        /* The new cluster's plan, however small its sequences, counts; the same token and revision
+         * change nothing. */
         clear(&r);
         plan_begin(&p, 9, 1, true, true);
         plan_add(&p, "a", 2, RUN, "r1");
@@ -583,14 +602,16 @@ static const Pb__HeldUnit *held(struct rig *r, const char *id)
         return NULL;
 }
 
-static void plan_warranted(struct rig *r, uint64_t seq, uint64_t token, const char *warrant, const void *definition, size_t len)
+static void plan_warranted(struct rig *r, uint64_t seq, uint64_t token, const char *warrant,
+                           const void *definition, size_t len)
 {
         struct plan p;
 
         plan_begin(&p, 1, seq, false, false);
         plan_add(&p, "a", token, RUN, NULL);
         p.units[0].workload = (ProtobufCBinaryData){ len, (uint8_t *)(uintptr_t)definition };
-        p.units[0].warrant = (ProtobufCBinaryData){ strlen(warrant), (uint8_t *)(uintptr_t)warrant };
+        p.units[0].warrant =
+            (ProtobufCBinaryData){ strlen(warrant), (uint8_t *)(uintptr_t)warrant };
         say(r, &p.m);
 }
 
@@ -648,7 +669,9 @@ static void heartbeats_come_as_told(void **state)
         struct rig r = rig_new();
         Pb__ServerMessage ack = PB__SERVER_MESSAGE__INIT;
         Pb__HeartbeatAck next = PB__HEARTBEAT_ACK__INIT;
-        struct runtime_usage usage = { .known = true, .cpu_used = 250, .memory_used_mb = 64, .disk_used_gb = 3 };
+        struct runtime_usage usage = {
+                .known = true, .cpu_used = 250, .memory_used_mb = 64, .disk_used_gb = 3
+        };
         Pb__Heartbeat *h;
 
         (void)state;

@@ -92,7 +92,9 @@ static void assert_durable(struct rig *r, const struct engine_order *o)
         assert_non_null(f);
         rec = pb__unit_record__unpack(NULL, f->len, f->data);
         assert_non_null(rec);
-        assert_true(unit_token_cmp((struct unit_token){ rec->plan->token->epoch, rec->plan->token->seq }, o->token) >= 0);
+        assert_true(
+            unit_token_cmp((struct unit_token){ rec->plan->token->epoch, rec->plan->token->seq },
+                           o->token) >= 0);
         assert_non_null(rec->launched_token);
         assert_int_equal(rec->launched_token->seq, o->token.seq);
         pb__unit_record__free_unpacked(rec, NULL);
@@ -139,8 +141,10 @@ static void do_order(struct rig *r, const struct engine_order *o)
                         c->phase = COPY_STOPPING;
                 else
                         engine_event(r->e,
-                                     &(struct runtime_event){
-                                         .kind = RUNTIME_STOPPED, .workload_id = o->workload_id, .token = o->token, .at_ms = r->now },
+                                     &(struct runtime_event){ .kind = RUNTIME_STOPPED,
+                                                              .workload_id = o->workload_id,
+                                                              .token = o->token,
+                                                              .at_ms = r->now },
                                      r->now);
                 break;
         case ORDER_LEASE:
@@ -181,21 +185,26 @@ void drain(struct rig *r)
                         struct engine_order *kept;
 
                         runtime_orders = runtime_orders || out->orders[i].kind >= ORDER_START;
-                        assert_true(!runtime_orders || out->orders[i].kind >= ORDER_START); /* records first */
+                        /* records first */
+                        assert_true(!runtime_orders || out->orders[i].kind >= ORDER_START);
                         if (r->budget && --r->budget == 0)
                                 r->dead = true;
                         else
                                 do_order(r, &out->orders[i]);
                         kept = array_push(&r->log);
                         *kept = out->orders[i];
-                        kept->workload_id = out->orders[i].workload_id ? mem_strdup(out->orders[i].workload_id) : NULL;
+                        kept->workload_id = out->orders[i].workload_id
+                                                ? mem_strdup(out->orders[i].workload_id)
+                                                : NULL;
                         kept->data = NULL;
                 }
                 for (size_t i = 0; i < out->n_messages && !r->dead; i++) {
-                        Pb__AgentMessage *m = pb__agent_message__unpack(NULL, out->messages[i].len, out->messages[i].data);
+                        Pb__AgentMessage *m = pb__agent_message__unpack(NULL, out->messages[i].len,
+                                                                        out->messages[i].data);
 
                         assert_non_null(m);
-                        assert_int_equal(m->heartbeat != NULL || m->hello != NULL, out->messages[i].urgent);
+                        assert_int_equal(m->heartbeat != NULL || m->hello != NULL,
+                                         out->messages[i].urgent);
                         *array_push(&r->sent) = m;
                 }
                 engine_output_free(out);
@@ -245,7 +254,9 @@ Pb__UnitStatus *status_of(const struct rig *r, const char *id)
 
         for (size_t i = 0; i < r->sent.len; i++) {
                 Pb__AgentMessage *m = r->sent.at[i];
-                Pb__UnitStatus **list = m->units ? m->units->units : m->hello ? m->hello->units : NULL;
+                Pb__UnitStatus **list = m->units   ? m->units->units
+                                        : m->hello ? m->hello->units
+                                                   : NULL;
                 size_t n = m->units ? m->units->n_units : m->hello ? m->hello->n_units : 0;
 
                 for (size_t k = 0; k < n; k++)
@@ -255,7 +266,8 @@ Pb__UnitStatus *status_of(const struct rig *r, const char *id)
         return found;
 }
 
-void assert_status(const struct rig *r, const char *id, Pb__ActualState__E state, Pb__Reason__E reason)
+void assert_status(const struct rig *r, const char *id, Pb__ActualState__E state,
+                   Pb__Reason__E reason)
 {
         Pb__UnitStatus *s = status_of(r, id);
 
@@ -301,7 +313,8 @@ void plan_begin(struct plan *p, uint64_t epoch, uint64_t seq, bool complete, boo
         p->m.plan = &p->plan;
 }
 
-void plan_add(struct plan *p, const char *id, uint64_t token, Pb__DesiredState__E desired, const char *revision)
+void plan_add(struct plan *p, const char *id, uint64_t token, Pb__DesiredState__E desired,
+              const char *revision)
 {
         size_t i = p->n++;
 
@@ -331,10 +344,12 @@ void plan_add(struct plan *p, const char *id, uint64_t token, Pb__DesiredState__
 void plan_define(struct plan *p, size_t i, const Pb__Workload *w)
 {
         assert_true(pb__workload__get_packed_size(w) <= sizeof(p->packed[i]));
-        p->units[i].workload = (ProtobufCBinaryData){ pb__workload__pack(w, p->packed[i]), p->packed[i] };
+        p->units[i].workload =
+            (ProtobufCBinaryData){ pb__workload__pack(w, p->packed[i]), p->packed[i] };
 }
 
-void change(struct rig *r, uint64_t seq, const char *id, uint64_t token, Pb__DesiredState__E desired, const char *revision)
+void change(struct rig *r, uint64_t seq, const char *id, uint64_t token,
+            Pb__DesiredState__E desired, const char *revision)
 {
         struct plan p;
 
@@ -345,7 +360,8 @@ void change(struct rig *r, uint64_t seq, const char *id, uint64_t token, Pb__Des
 
 /* ---- what the runtime says ---- */
 
-void runtime_says(struct rig *r, enum runtime_event_kind kind, const char *id, uint64_t token, int exit_code, int sig)
+void runtime_says(struct rig *r, enum runtime_event_kind kind, const char *id, uint64_t token,
+                  int exit_code, int sig)
 {
         struct runtime_event ev = { .kind = kind,
                                     .workload_id = id,
@@ -372,12 +388,17 @@ void rig_boot(struct rig *r, uint32_t max_units, uint32_t max_starting)
         r->e = engine_in_boot(fmt("boot-%u", r->boots), max_units, max_starting);
         for (size_t i = 0; i < r->files.len; i++)
                 if (r->files.at[i].id[0])
-                        assert_int_equal(engine_load_unit(r->e, r->files.at[i].data, r->files.at[i].len, NULL), 0);
+                        assert_int_equal(
+                            engine_load_unit(r->e, r->files.at[i].data, r->files.at[i].len, NULL),
+                            0);
                 else
-                        assert_int_equal(engine_load_agent(r->e, r->files.at[i].data, r->files.at[i].len, NULL), 0);
+                        assert_int_equal(
+                            engine_load_agent(r->e, r->files.at[i].data, r->files.at[i].len, NULL),
+                            0);
         for (size_t i = 0; i < r->copies.len; i++) {
                 struct copy *c = &r->copies.at[i];
-                struct runtime_event ev = { .kind = c->phase == COPY_EXITED ? RUNTIME_FOUND_EXITED : RUNTIME_FOUND_RUNNING,
+                struct runtime_event ev = { .kind = c->phase == COPY_EXITED ? RUNTIME_FOUND_EXITED
+                                                                            : RUNTIME_FOUND_RUNNING,
                                             .workload_id = c->id,
                                             .token = c->token,
                                             .revision_id = c->revision,

@@ -43,8 +43,8 @@ struct unit *engine_unit_new(struct engine *e, const char *id)
         return u;
 }
 
-/* Entries of dirty, reports and start_queue that still name this index are skipped later: a new unit in the same place
- * has its own flags. */
+/* Entries of dirty, reports and start_queue that still name this index are skipped later: a new
+ * unit in the same place has its own flags. */
 void engine_unit_free(struct engine *e, struct unit *u)
 {
         engine_lease_count(e, u, false);
@@ -106,13 +106,15 @@ void engine_mark_report(struct engine *e, struct unit *u)
         e->reports_due = e->reports.len > 0;
 }
 
-void unit_set_state(struct engine *e, struct unit *u, Pb__ActualState__E state, Pb__Reason__E reason, const char *message)
+void unit_set_state(struct engine *e, struct unit *u, Pb__ActualState__E state,
+                    Pb__Reason__E reason, const char *message)
 {
         u->state = state;
         u->reason = reason;
         unit_set_text(&u->message, message, MESSAGE_MAX);
         if (state == PB__ACTUAL_STATE__E__Pending)
-                report_later(e, u); /* nothing is decided on it; mostly it runs before anybody asks */
+                /* nothing is decided on it; mostly it runs before anybody asks */
+                report_later(e, u);
         else
                 engine_mark_report(e, u);
 }
@@ -124,8 +126,8 @@ void unit_clear_exit(struct unit *u)
         u->started_at = u->finished_at = 0;
 }
 
-void engine_notice(struct engine *e, const char *id, struct unit_token token, const char *revision, Pb__ActualState__E state,
-                   Pb__Reason__E reason, const char *message)
+void engine_notice(struct engine *e, const char *id, struct unit_token token, const char *revision,
+                   Pb__ActualState__E state, Pb__Reason__E reason, const char *message)
 {
         struct notice *n;
 
@@ -165,7 +167,8 @@ bool unit_in_runtime(const struct unit *u)
 bool unit_wants_start(const struct unit *u)
 {
         return u->desired == PB__DESIRED_STATE__E__Running && u->run == RUN_NONE && u->workload &&
-               (u->confirmed || MUTANT(start_without_confirmation)) && (!unit_was_launched(u) || u->resumable);
+               (u->confirmed || MUTANT(start_without_confirmation)) &&
+               (!unit_was_launched(u) || u->resumable);
 }
 
 /* ---- life ---- */
@@ -188,14 +191,18 @@ struct engine *engine_create(const struct engine_options *opt)
         e->cpu = opt->cpu;
         e->memory_mb = opt->memory_mb;
         e->disk_gb = opt->disk_gb;
-        for (const Pb__WorkloadType__E *t = opt->types; t && *t && e->n_types < ARRAY_LEN(e->types); t++)
+        for (const Pb__WorkloadType__E *t = opt->types; t && *t && e->n_types < ARRAY_LEN(e->types);
+             t++)
                 e->types[e->n_types++] = *t;
-        for (const Pb__WorkloadType__E *t = opt->exclusive_types; t && *t && e->n_exclusive_types < ARRAY_LEN(e->exclusive_types); t++)
+        for (const Pb__WorkloadType__E *t = opt->exclusive_types;
+             t && *t && e->n_exclusive_types < ARRAY_LEN(e->exclusive_types); t++)
                 e->exclusive_types[e->n_exclusive_types++] = *t;
         e->lease_until_ms = INT64_MIN;
         for (size_t i = 0; i < opt->n_labels; i++)
-                *array_push(&e->labels) =
-                    (struct engine_label){ mem_strdup(opt->labels[i].key), mem_strdup(opt->labels[i].value ? opt->labels[i].value : "") };
+                *array_push(&e->labels) = (struct engine_label){
+                        mem_strdup(opt->labels[i].key),
+                        mem_strdup(opt->labels[i].value ? opt->labels[i].value : "")
+                };
         if (e->labels.len > 1)
                 qsort(e->labels.at, e->labels.len, sizeof(e->labels.at[0]), label_cmp);
         e->max_units = opt->max_units ? opt->max_units : ENGINE_MAX_UNITS;
@@ -215,7 +222,8 @@ void engine_set_certificate(struct engine *e, int64_t begins_at_ms, int64_t expi
 
 bool engine_set_capacity(struct engine *e, const struct runtime_capacity *capacity)
 {
-        bool same = e->cpu == capacity->cpu && e->memory_mb == capacity->memory_mb && e->disk_gb == capacity->disk_gb;
+        bool same = e->cpu == capacity->cpu && e->memory_mb == capacity->memory_mb &&
+                    e->disk_gb == capacity->disk_gb;
         size_t n = 0;
 
         while (n < ARRAY_LEN(capacity->types) && capacity->types[n])
@@ -317,7 +325,8 @@ int64_t engine_max_grace_ms(const struct engine *e)
         int64_t max = 0;
 
         for (size_t i = 0; i < e->units.len; i++)
-                if (e->units.at[i] && unit_in_runtime(e->units.at[i]) && e->units.at[i]->grace_ms > max)
+                if (e->units.at[i] && unit_in_runtime(e->units.at[i]) &&
+                    e->units.at[i]->grace_ms > max)
                         max = e->units.at[i]->grace_ms;
         return max;
 }
@@ -330,7 +339,8 @@ uint64_t engine_units_hash(const struct engine *e)
                 const struct unit *u = e->units.at[i];
 
                 if (u)
-                        sum = units_hash_add(sum, u->id, u->token.epoch, u->token.seq, (int)u->state);
+                        sum =
+                            units_hash_add(sum, u->id, u->token.epoch, u->token.seq, (int)u->state);
         }
         return sum;
 }

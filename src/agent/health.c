@@ -5,11 +5,16 @@ void health_init(struct health *h, const Pb__Health *spec, int64_t started_ms, i
 {
         int64_t first;
 
-        *h =
-            (struct health){ .interval_ms = (int64_t)(spec->interval_seconds > 0 ? spec->interval_seconds : HEALTH_INTERVAL_SECONDS) * 1000,
-                             .timeout_ms = (int64_t)(spec->timeout_seconds > 0 ? spec->timeout_seconds : HEALTH_TIMEOUT_SECONDS) * 1000,
-                             .failures_max = spec->failures > 0 ? spec->failures : HEALTH_FAILURES,
-                             .counts_from_ms = started_ms + (int64_t)spec->start_seconds * 1000 };
+        *h = (struct health){ .interval_ms =
+                                  (int64_t)(spec->interval_seconds > 0 ? spec->interval_seconds
+                                                                       : HEALTH_INTERVAL_SECONDS) *
+                                  1000,
+                              .timeout_ms =
+                                  (int64_t)(spec->timeout_seconds > 0 ? spec->timeout_seconds
+                                                                      : HEALTH_TIMEOUT_SECONDS) *
+                                  1000,
+                              .failures_max = spec->failures > 0 ? spec->failures : HEALTH_FAILURES,
+                              .counts_from_ms = started_ms + (int64_t)spec->start_seconds * 1000 };
         first = h->interval_ms < HEALTH_FIRST_MS ? h->interval_ms : HEALTH_FIRST_MS;
         h->next_ms = now_ms + first;
 }

@@ -1,10 +1,14 @@
-/* agent/health.h: when a unit's health is checked, and what follows from the answers. Pure: no clock, no I/O; whoever drives it says what time it is.
+/* agent/health.h: when a unit's health is checked, and what follows from the answers. Pure: no
+ * clock, no I/O; whoever drives it says what time it is.
  *
  * Rules:
- *   (1) One check at a time; the next begins interval after the last one began, and not before that one has ended.
+ *   (1) One check at a time; the next begins interval after the last one began, and not before that
+ *       one has ended.
  *   (2) The first one begins HEALTH_FIRST_MS after the start (sooner if the interval is shorter).
- *   (3) Failures within start_seconds of the start do not count, until the first success: then the start is over.
- *   (4) One success makes it healthy; `failures` in a row make it unhealthy, and that is final: the unit is to be replaced.
+ *   (3) Failures within start_seconds of the start do not count, until the first success: then the
+ *       start is over.
+ *   (4) One success makes it healthy; `failures` in a row make it unhealthy, and that is final: the
+ *       unit is to be replaced.
  */
 #ifndef BERTH_AGENT_HEALTH_H
 #define BERTH_AGENT_HEALTH_H

@@ -15,7 +15,8 @@
 struct push_method {
         struct agent_push *push;
         const ProtobufCMessageDescriptor *request;
-        void (*serve)(struct agent_push *p, struct grpc_call *call, const ProtobufCMessage *request, struct arena *arena);
+        void (*serve)(struct agent_push *p, struct grpc_call *call, const ProtobufCMessage *request,
+                      struct arena *arena);
 };
 
 static void reply(struct grpc_call *call, const ProtobufCMessage *m)
@@ -29,13 +30,17 @@ static void reply(struct grpc_call *call, const ProtobufCMessage *m)
 
 /* ---- actions ---- */
 
-static struct action *action_add(struct agent_push *p, const char *workload_id, const char *type, struct unit_token token)
+static struct action *action_add(struct agent_push *p, const char *workload_id, const char *type,
+                                 struct unit_token token)
 {
         struct action *x = &p->actions[p->n_actions++ % ACTIONS_MAX];
 
         mem_free(x->workload_id);
         mem_free(x->error);
-        *x = (struct action){ .workload_id = mem_strdup(workload_id), .type = type, .status = "pending", .token = token };
+        *x = (struct action){ .workload_id = mem_strdup(workload_id),
+                              .type = type,
+                              .status = "pending",
+                              .token = token };
         x->created_at = clock_wall_ms() / 1000;
         agent_make_ulid(p->agent, x->task_id);
         return x;
@@ -68,10 +73,12 @@ static void actions_settle(struct agent_push *p)
                 if (!known || unit_token_cmp(view.token, x->token) != 0)
                         action_end(x, "failed", "something newer took its place");
                 else if (view.state == PB__ACTUAL_STATE__E__Failed) {
-                        const Pb__UnitStatus *u = engine_status(p->agent->engine, &arena, x->workload_id);
+                        const Pb__UnitStatus *u =
+                            engine_status(p->agent->engine, &arena, x->workload_id);
 
                         action_end(x, "failed", str_empty(u->message) ? "failed" : u->message);
-                } else if (view.state == PB__ACTUAL_STATE__E__Running || view.state == PB__ACTUAL_STATE__E__Stopped)
+                } else if (view.state == PB__ACTUAL_STATE__E__Running ||
+                           view.state == PB__ACTUAL_STATE__E__Stopped)
                         action_end(x, "completed", NULL);
         }
         arena_fini(&arena);
@@ -84,7 +91,8 @@ static bool action_fits(const struct action *x, const Pa__ListActionsRequest *q)
                (str_empty(q->status) || str_case_eq(q->status, x->status));
 }
 
-static void list_actions(struct agent_push *p, struct grpc_call *call, const ProtobufCMessage *request, struct arena *arena)
+static void list_actions(struct agent_push *p, struct grpc_call *call,
+                         const ProtobufCMessage *request, struct arena *arena)
 {
         const Pa__ListActionsRequest *q = (const Pa__ListActionsRequest *)request;
         Pa__ListActionsResponse r = PA__LIST_ACTIONS_RESPONSE__INIT;
@@ -99,7 +107,8 @@ static void list_actions(struct agent_push *p, struct grpc_call *call, const Pro
 
                 if (!action_fits(x, q))
                         continue;
-                Pa__AgentAction *out = r.actions[r.n_actions++] = (Pa__AgentAction *)pb_new(arena, &pa__agent_action__descriptor);
+                Pa__AgentAction *out = r.actions[r.n_actions++] =
+                    (Pa__AgentAction *)pb_new(arena, &pa__agent_action__descriptor);
                 out->task_id = arena_strdup(arena, x->task_id);
                 out->workload_id = arena_strdup(arena, x->workload_id);
                 out->action_type = arena_strdup(arena, x->type);
@@ -113,7 +122,8 @@ static void list_actions(struct agent_push *p, struct grpc_call *call, const Pro
 
 /* ---- orders ---- */
 
-static void order(struct agent_push *p, const char *id, struct unit_token token, Pb__DesiredState__E desired, Pb__Workload *workload)
+static void order(struct agent_push *p, const char *id, struct unit_token token,
+                  Pb__DesiredState__E desired, Pb__Workload *workload)
 {
         struct engine *e = p->agent->engine;
         struct unit_token at = engine_cursor(e);
@@ -151,10 +161,12 @@ static struct unit_token next_token(struct agent_push *p, const struct engine_un
 
         if (!view)
                 return (struct unit_token){ 1, now };
-        return (struct unit_token){ view->token.epoch ? view->token.epoch : 1, view->token.seq >= now ? view->token.seq + 1 : now };
+        return (struct unit_token){ view->token.epoch ? view->token.epoch : 1,
+                                    view->token.seq >= now ? view->token.seq + 1 : now };
 }
 
-static void refuse(struct grpc_call *call, struct arena *arena, const Pa__ApplyWorkloadRequest *q, const char *code, const char *message)
+static void refuse(struct grpc_call *call, struct arena *arena, const Pa__ApplyWorkloadRequest *q,
+                   const char *code, const char *message)
 {
         Pa__ApplyWorkloadResponse r = PA__APPLY_WORKLOAD_RESPONSE__INIT;
 
@@ -170,7 +182,8 @@ static void refuse(struct grpc_call *call, struct arena *arena, const Pa__ApplyW
         reply(call, &r.base);
 }
 
-static void taken(struct agent_push *p, struct grpc_call *call, struct arena *arena, const char *id, const struct action *x)
+static void taken(struct agent_push *p, struct grpc_call *call, struct arena *arena, const char *id,
+                  const struct action *x)
 {
         Pa__ApplyWorkloadResponse r = PA__APPLY_WORKLOAD_RESPONSE__INIT;
         struct engine_unit_view view;
@@ -179,7 +192,8 @@ static void taken(struct agent_push *p, struct grpc_call *call, struct arena *ar
         r.skipped = x == NULL;
         r.message = x ? "workload accepted" : "already as wished";
         if (engine_unit(p->agent->engine, id, &view))
-                r.status = push_from_status(arena, engine_status(p->agent->engine, arena, id), &view);
+                r.status =
+                    push_from_status(arena, engine_status(p->agent->engine, arena, id), &view);
         if (x && r.status) { /* asynchronous: what becomes of it is in the status */
                 r.status->actual_state = PA__ACTUAL_STATE__ACTUAL_STATE_PENDING;
                 pb_map_set(arena, &r.status->base, "metadata", "task_id", x->task_id);
@@ -189,12 +203,14 @@ static void taken(struct agent_push *p, struct grpc_call *call, struct arena *ar
 }
 
 /* What the call asks for, in terms of the engine: false, nothing. */
-static bool decide(struct agent_push *p, const struct engine_unit_view *view, const Pb__Workload *w, Pb__DesiredState__E desired,
-                   struct unit_token *ret_token)
+static bool decide(struct agent_push *p, const struct engine_unit_view *view, const Pb__Workload *w,
+                   Pb__DesiredState__E desired, struct unit_token *ret_token)
 {
-        bool same = view && view->desired != PB__DESIRED_STATE__E__Deleted && str_eq(view->revision_id, w->revision_id);
+        bool same = view && view->desired != PB__DESIRED_STATE__E__Deleted &&
+                    str_eq(view->revision_id, w->revision_id);
         bool starts_again =
-            view && desired == PB__DESIRED_STATE__E__Running && (view->desired != desired || view->state == PB__ACTUAL_STATE__E__Failed);
+            view && desired == PB__DESIRED_STATE__E__Running &&
+            (view->desired != desired || view->state == PB__ACTUAL_STATE__E__Failed);
 
         *ret_token = same && !starts_again ? view->token : next_token(p, view);
         return !same || starts_again || view->desired != desired || !view->confirmed;
@@ -204,22 +220,26 @@ static bool is_older(const struct engine_unit_view *view, const char *revision)
 {
         struct unit_token here, asked;
 
-        return view && push_revision_token(view->revision_id, &here) && push_revision_token(revision, &asked) &&
-               unit_token_cmp(asked, here) < 0;
+        return view && push_revision_token(view->revision_id, &here) &&
+               push_revision_token(revision, &asked) && unit_token_cmp(asked, here) < 0;
 }
 
-static void apply_workload(struct agent_push *p, struct grpc_call *call, const ProtobufCMessage *request, struct arena *arena)
+static void apply_workload(struct agent_push *p, struct grpc_call *call,
+                           const ProtobufCMessage *request, struct arena *arena)
 {
         const Pa__ApplyWorkloadRequest *q = (const Pa__ApplyWorkloadRequest *)request;
-        Pb__DesiredState__E desired =
-            q->desired_state == PA__DESIRED_STATE__DESIRED_STATE_STOPPED ? PB__DESIRED_STATE__E__Stopped : PB__DESIRED_STATE__E__Running;
+        Pb__DesiredState__E desired = q->desired_state == PA__DESIRED_STATE__DESIRED_STATE_STOPPED
+                                          ? PB__DESIRED_STATE__E__Stopped
+                                          : PB__DESIRED_STATE__E__Running;
         struct engine_unit_view view;
         struct unit_token token;
         Pb__Workload *w = NULL;
         struct err err = { 0 };
 
         if (!id_is_valid(q->id)) {
-                grpc_call_finish(call, GRPC_INVALID_ARGUMENT, "the id must be 1 to 128 of letters, digits, '.', '_' and '-'", NULL);
+                grpc_call_finish(call, GRPC_INVALID_ARGUMENT,
+                                 "the id must be 1 to 128 of letters, digits, '.', '_' and '-'",
+                                 NULL);
                 return;
         }
         if (push_to_workload(arena, q, &w, &err) < 0) {
@@ -227,29 +247,34 @@ static void apply_workload(struct agent_push *p, struct grpc_call *call, const P
                 return;
         }
         if (!engine_runs(p->agent->engine, w->type)) {
-                refuse(call, arena, q, "RUNTIME_NOT_AVAILABLE", "runtime not available: this agent runs no such units");
+                refuse(call, arena, q, "RUNTIME_NOT_AVAILABLE",
+                       "runtime not available: this agent runs no such units");
                 return;
         }
         bool known = engine_unit(p->agent->engine, q->id, &view);
         if (known && is_older(&view, q->revision_id)) {
-                refuse(call, arena, q, "INVALID_SPECIFICATION", "an older revision than the one that is here");
+                refuse(call, arena, q, "INVALID_SPECIFICATION",
+                       "an older revision than the one that is here");
                 return;
         }
         if (!known && engine_unit_count(p->agent->engine) >= ENGINE_MAX_UNITS) {
-                refuse(call, arena, q, "INSUFFICIENT_RESOURCES", "the agent holds as many units as it can");
+                refuse(call, arena, q, "INSUFFICIENT_RESOURCES",
+                       "the agent holds as many units as it can");
                 return;
         }
         struct action *x = NULL;
         if (decide(p, known ? &view : NULL, w, desired, &token)) {
                 x = action_add(p, q->id, "apply", token);
-                log_info("workload applied by call", LOG_S("node", p->agent->node_id), LOG_S("workload", q->id),
-                         LOG_S("revision", q->revision_id), LOG_S("task", x->task_id));
+                log_info("workload applied by call", LOG_S("node", p->agent->node_id),
+                         LOG_S("workload", q->id), LOG_S("revision", q->revision_id),
+                         LOG_S("task", x->task_id));
                 order(p, q->id, token, desired, w);
         }
         taken(p, call, arena, q->id, x);
 }
 
-static void delete_workload(struct agent_push *p, struct grpc_call *call, const ProtobufCMessage *request, struct arena *arena)
+static void delete_workload(struct agent_push *p, struct grpc_call *call,
+                            const ProtobufCMessage *request, struct arena *arena)
 {
         const Pa__DeleteWorkloadRequest *q = (const Pa__DeleteWorkloadRequest *)request;
         Pa__DeleteWorkloadResponse r = PA__DELETE_WORKLOAD_RESPONSE__INIT;
@@ -263,8 +288,8 @@ static void delete_workload(struct agent_push *p, struct grpc_call *call, const 
                 if (view.desired != PB__DESIRED_STATE__E__Deleted) {
                         const struct action *x = action_add(p, q->id, "delete", view.token);
 
-                        log_info("workload deleted by call", LOG_S("node", p->agent->node_id), LOG_S("workload", q->id),
-                                 LOG_S("task", x->task_id));
+                        log_info("workload deleted by call", LOG_S("node", p->agent->node_id),
+                                 LOG_S("workload", q->id), LOG_S("task", x->task_id));
                         order(p, q->id, view.token, PB__DESIRED_STATE__E__Deleted, NULL);
                 }
         }
@@ -273,13 +298,15 @@ static void delete_workload(struct agent_push *p, struct grpc_call *call, const 
 
 /* ---- what is here ---- */
 
-static void get_status(struct agent_push *p, struct grpc_call *call, const ProtobufCMessage *request, struct arena *arena)
+static void get_status(struct agent_push *p, struct grpc_call *call,
+                       const ProtobufCMessage *request, struct arena *arena)
 {
         const Pa__GetWorkloadStatusRequest *q = (const Pa__GetWorkloadStatusRequest *)request;
         Pa__GetWorkloadStatusResponse r = PA__GET_WORKLOAD_STATUS_RESPONSE__INIT;
         struct engine_unit_view view;
 
-        if (!id_is_valid(q->id) || !engine_unit(p->agent->engine, q->id, &view)) { /* UNKNOWN, as callers of this dialect expect it */
+        /* UNKNOWN, as callers of this dialect expect it */
+        if (!id_is_valid(q->id) || !engine_unit(p->agent->engine, q->id, &view)) {
                 grpc_call_finish(call, GRPC_UNKNOWN, fmt("status not found: %s", q->id), NULL);
                 return;
         }
@@ -287,7 +314,8 @@ static void get_status(struct agent_push *p, struct grpc_call *call, const Proto
         reply(call, &r.base);
 }
 
-static void list_workloads(struct agent_push *p, struct grpc_call *call, const ProtobufCMessage *request, struct arena *arena)
+static void list_workloads(struct agent_push *p, struct grpc_call *call,
+                           const ProtobufCMessage *request, struct arena *arena)
 {
         const Pa__ListWorkloadsRequest *q = (const Pa__ListWorkloadsRequest *)request;
         Pa__ListWorkloadsResponse r = PA__LIST_WORKLOADS_RESPONSE__INIT;
@@ -311,9 +339,11 @@ static double percent(int64_t used, int64_t total)
         return total > 0 ? (double)used * 100 / (double)total : 0;
 }
 
-static void health_check(struct agent_push *p, struct grpc_call *call, const ProtobufCMessage *request, struct arena *arena)
+static void health_check(struct agent_push *p, struct grpc_call *call,
+                         const ProtobufCMessage *request, struct arena *arena)
 {
-        Pa__HealthCheckResponse *r = (Pa__HealthCheckResponse *)pb_new(arena, &pa__health_check_response__descriptor);
+        Pa__HealthCheckResponse *r =
+            (Pa__HealthCheckResponse *)pb_new(arena, &pa__health_check_response__descriptor);
         struct runtime_usage usage = { 0 };
         const struct node_room *has = &p->agent->offers;
 
@@ -330,15 +360,17 @@ static void health_check(struct agent_push *p, struct grpc_call *call, const Pro
 
 /* ---- the service ---- */
 
-/* With certificates only servers give orders: another node's, or a user's, is of the same CA and must not. */
+/* With certificates only servers give orders: another node's, or a user's, is of the same CA and
+ * must not. */
 static bool may_order(struct agent_push *p, struct grpc_call *call)
 {
         const struct tls_identity *who = grpc_call_identity(call);
 
         if (!p->tls || !p->agent->fleet->opt->tls_ca_file || tls_identity_is_server(who))
                 return true;
-        log_warn("a call was refused: its certificate is not that of a server", LOG_S("node", p->agent->node_id),
-                 LOG_S("certificate", tls_identity_words(who)), LOG_S("peer", grpc_call_peer(call)));
+        log_warn("a call was refused: its certificate is not that of a server",
+                 LOG_S("node", p->agent->node_id), LOG_S("certificate", tls_identity_words(who)),
+                 LOG_S("peer", grpc_call_peer(call)));
         return false;
 }
 
@@ -352,7 +384,9 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
         if (m->push->agent->fleet->stopping)
                 grpc_call_finish(call, GRPC_UNAVAILABLE, "the agent is stopping", NULL);
         else if (!may_order(m->push, call))
-                grpc_call_finish(call, GRPC_PERMISSION_DENIED, "agents take orders of servers only, and this is another certificate", NULL);
+                grpc_call_finish(
+                    call, GRPC_PERMISSION_DENIED,
+                    "agents take orders of servers only, and this is another certificate", NULL);
         else if (pb_unpack(m->request, data, len, &arena, &request, &err) < 0)
                 grpc_call_finish(call, GRPC_INVALID_ARGUMENT, err_line(&err), NULL);
         else
@@ -366,19 +400,27 @@ static int add_methods(struct agent_push *p, struct err *err)
                 const char *path;
                 struct push_method method;
         } table[] = {
-                { "/persys.agent.v1.AgentService/ApplyWorkload", { NULL, &pa__apply_workload_request__descriptor, apply_workload } },
-                { "/persys.agent.v1.AgentService/DeleteWorkload", { NULL, &pa__delete_workload_request__descriptor, delete_workload } },
-                { "/persys.agent.v1.AgentService/GetWorkloadStatus", { NULL, &pa__get_workload_status_request__descriptor, get_status } },
-                { "/persys.agent.v1.AgentService/ListWorkloads", { NULL, &pa__list_workloads_request__descriptor, list_workloads } },
-                { "/persys.agent.v1.AgentService/HealthCheck", { NULL, &pa__health_check_request__descriptor, health_check } },
-                { "/persys.agent.v1.AgentService/ListActions", { NULL, &pa__list_actions_request__descriptor, list_actions } },
+                { "/persys.agent.v1.AgentService/ApplyWorkload",
+                  { NULL, &pa__apply_workload_request__descriptor, apply_workload } },
+                { "/persys.agent.v1.AgentService/DeleteWorkload",
+                  { NULL, &pa__delete_workload_request__descriptor, delete_workload } },
+                { "/persys.agent.v1.AgentService/GetWorkloadStatus",
+                  { NULL, &pa__get_workload_status_request__descriptor, get_status } },
+                { "/persys.agent.v1.AgentService/ListWorkloads",
+                  { NULL, &pa__list_workloads_request__descriptor, list_workloads } },
+                { "/persys.agent.v1.AgentService/HealthCheck",
+                  { NULL, &pa__health_check_request__descriptor, health_check } },
+                { "/persys.agent.v1.AgentService/ListActions",
+                  { NULL, &pa__list_actions_request__descriptor, list_actions } },
         };
 
         p->methods = mem_must(sizeof(*p->methods) * ARRAY_LEN(table));
         for (size_t i = 0; i < ARRAY_LEN(table); i++) {
                 p->methods[i] = table[i].method;
                 p->methods[i].push = p;
-                struct grpc_method m = { .on.on_message = on_message, .ctx = &p->methods[i], .unary_request = true };
+                struct grpc_method m = { .on.on_message = on_message,
+                                         .ctx = &p->methods[i],
+                                         .unary_request = true };
                 int r = grpc_server_add(p->server, table[i].path, &m, err);
                 if (r < 0)
                         return r;
@@ -386,7 +428,8 @@ static int add_methods(struct agent_push *p, struct err *err)
         return 0;
 }
 
-/* Where callers find it: what was said, else the address that it listens on; a wildcard is no address, the host's name is. */
+/* Where callers find it: what was said, else the address that it listens on; a wildcard is no
+ * address, the host's name is. */
 static char *endpoint_of(const struct agent_options *opt, uint16_t port)
 {
         const char *colon = strrchr(opt->listen, ':');
@@ -395,7 +438,8 @@ static char *endpoint_of(const struct agent_options *opt, uint16_t port)
 
         if (opt->endpoint)
                 return mem_strdup(opt->endpoint);
-        if (len == 0 || (len == 7 && memcmp(opt->listen, "0.0.0.0", 7) == 0) || (len == 4 && memcmp(opt->listen, "[::]", 4) == 0)) {
+        if (len == 0 || (len == 7 && memcmp(opt->listen, "0.0.0.0", 7) == 0) ||
+            (len == 4 && memcmp(opt->listen, "[::]", 4) == 0)) {
                 if (gethostname(host, sizeof(host)) < 0)
                         strcpy(host, "127.0.0.1");
                 host[sizeof(host) - 1] = 0;
@@ -404,7 +448,8 @@ static char *endpoint_of(const struct agent_options *opt, uint16_t port)
         return mem_strdup(fmt("%.*s:%u", (int)len, opt->listen, port));
 }
 
-/* For the engine this is a stream that is always there, and a plan that names nothing: what is on record waits for a call that names it. */
+/* For the engine this is a stream that is always there, and a plan that names nothing: what is on
+ * record waits for a call that names it. */
 static void engine_begin(struct agent_push *p)
 {
         struct engine *e = p->agent->engine;
@@ -424,8 +469,8 @@ static void say_open(evutil_socket_t fd, short what, void *arg)
         struct agent_push *p = arg;
 
         (void)fd, (void)what;
-        log_warn("anybody who reaches this agent can run commands on this machine", LOG_S("node", p->agent->node_id),
-                 LOG_S("listen", p->agent->fleet->opt->listen),
+        log_warn("anybody who reaches this agent can run commands on this machine",
+                 LOG_S("node", p->agent->node_id), LOG_S("listen", p->agent->fleet->opt->listen),
                  LOG_S("hint", "give it --tls-ca, --tls-cert and --tls-key instead of --insecure"));
 }
 
@@ -437,10 +482,14 @@ static int check_callers(struct agent_push *p, struct err *err)
         if ((opt->tls_ca_file && opt->tls_cert_file) || addr_is_loopback(opt->listen))
                 return 0;
         if (!opt->insecure)
-                return err_set(err, ERR_INVALID, .msg = "an agent that others can call needs certificates",
-                               .detail = fmt("--listen %s: whoever reaches it could run commands on this machine", opt->listen),
-                               .hint = "give --tls-ca, --tls-cert and --tls-key (berth ca issue node), or --listen 127.0.0.1:PORT; "
-                                       "--insecure obeys everybody");
+                return err_set(
+                    err, ERR_INVALID, .msg = "an agent that others can call needs certificates",
+                    .detail =
+                        fmt("--listen %s: whoever reaches it could run commands on this machine",
+                            opt->listen),
+                    .hint = "give --tls-ca, --tls-cert and --tls-key (berth ca issue node), or "
+                            "--listen 127.0.0.1:PORT; "
+                            "--insecure obeys everybody");
         p->open_to_all = event_new(p->agent->fleet->base, -1, EV_PERSIST, say_open, p);
         event_add(p->open_to_all, &(struct timeval){ .tv_sec = OPEN_SAY_S });
         say_open(-1, 0, p);
@@ -470,7 +519,9 @@ void agent_push_reload(struct agent *a)
         struct err err = { 0 };
 
         if (a->push && a->push->tls && tls_reload(a->push->tls, &err) < 0)
-                log_error("new certificate files are not used for calls of the server; the old ones stay in force", LOG_E(&err));
+                log_error("new certificate files are not used for calls of the server; the old "
+                          "ones stay in force",
+                          LOG_E(&err));
 }
 
 int agent_push_open(struct agent *a, struct err *err)
@@ -480,7 +531,8 @@ int agent_push_open(struct agent *a, struct err *err)
 
         p->agent = a;
         a->push = p;
-        if ((r = check_callers(p, err)) < 0 || (r = open_server(p, err)) < 0 || (r = add_methods(p, err)) < 0)
+        if ((r = check_callers(p, err)) < 0 || (r = open_server(p, err)) < 0 ||
+            (r = add_methods(p, err)) < 0)
                 return r;
         p->endpoint = endpoint_of(a->fleet->opt, grpc_server_port(p->server));
         log_info("agent listens", LOG_S("node", a->node_id), LOG_S("endpoint", p->endpoint));

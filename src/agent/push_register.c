@@ -1,6 +1,8 @@
-/* agent/push_register.c: a called agent makes itself known: RegisterNode, then heartbeats, at a server of persys.control.v1.
+/* agent/push_register.c: a called agent makes itself known: RegisterNode, then heartbeats, at a
+ * server of persys.control.v1.
  *
- *      REGISTER --accepted--> BEAT, every beat_ms, and at once when a unit has changed --any failure--> REGISTER, after a pause that grows
+ *      REGISTER --accepted--> BEAT, every beat_ms, and at once when a unit has changed --any
+ *      failure--> REGISTER, after a pause that grows
  */
 #include "agent/push_state.h"
 #include "base/log.h"
@@ -11,7 +13,8 @@
 
 #define CALL_MS 10000
 #define BEAT_DEFAULT_MS 10000
-#define BEAT_NEWS_MS 200 /* news wait this long after a heartbeat, so that a storm of them becomes a few */
+/* news wait this long after a heartbeat, so that a storm of them becomes a few */
+#define BEAT_NEWS_MS 200
 #define STATUSES_MAX 10000
 
 static void retry_in(struct agent_push *p, int64_t ms)
@@ -21,10 +24,12 @@ static void retry_in(struct agent_push *p, int64_t ms)
         evtimer_add(p->agent->redial, &tv);
 }
 
-static void failed(struct agent_push *p, const char *what, enum grpc_status status, const char *message)
+static void failed(struct agent_push *p, const char *what, enum grpc_status status,
+                   const char *message)
 {
-        log_at(p->agent->failures == 0 || p->registered ? LOG_WARN : LOG_DEBUG, what, LOG_S("node", p->agent->node_id),
-               LOG_S("server", p->agent->fleet->opt->server), LOG_S("status", grpc_status_name(status)), LOG_S("message", message));
+        log_at(p->agent->failures == 0 || p->registered ? LOG_WARN : LOG_DEBUG, what,
+               LOG_S("node", p->agent->node_id), LOG_S("server", p->agent->fleet->opt->server),
+               LOG_S("status", grpc_status_name(status)), LOG_S("message", message));
         p->registered = false;
         retry_in(p, agent_redial_wait_ms(p->agent));
         p->agent->failures++;
@@ -40,14 +45,18 @@ static void on_register_message(struct grpc_call *call, const void *data, size_t
         struct err err = { 0 };
 
         if (pb_unpack(&pc__register_node_response__descriptor, data, len, &arena, &m, &err) < 0)
-                log_warn("the server's answer cannot be read", LOG_S("node", p->agent->node_id), LOG_E(&err));
+                log_warn("the server's answer cannot be read", LOG_S("node", p->agent->node_id),
+                         LOG_E(&err));
         else {
                 const Pc__RegisterNodeResponse *r = (const Pc__RegisterNodeResponse *)m;
 
                 p->accepted = r->accepted;
-                p->beat_ms = r->heartbeat_interval_seconds > 0 ? r->heartbeat_interval_seconds * INT64_C(1000) : BEAT_DEFAULT_MS;
+                p->beat_ms = r->heartbeat_interval_seconds > 0
+                                 ? r->heartbeat_interval_seconds * INT64_C(1000)
+                                 : BEAT_DEFAULT_MS;
                 if (!r->accepted)
-                        log_error("the server refused this agent", LOG_S("node", p->agent->node_id), LOG_S("reason", r->reason));
+                        log_error("the server refused this agent", LOG_S("node", p->agent->node_id),
+                                  LOG_S("reason", r->reason));
         }
         arena_fini(&arena);
 }
@@ -60,13 +69,14 @@ static void on_register_close(struct grpc_call *call, enum grpc_status status)
         if (p->agent->fleet->stopping)
                 return;
         if (status != GRPC_OK || !p->accepted) {
-                failed(p, "the agent could not register", status, status == GRPC_OK ? "refused" : grpc_call_message(call));
+                failed(p, "the agent could not register", status,
+                       status == GRPC_OK ? "refused" : grpc_call_message(call));
                 return;
         }
         p->registered = true;
         p->agent->failures = 0;
-        log_info("registered", LOG_S("node", p->agent->node_id), LOG_S("server", p->agent->fleet->opt->server),
-                 LOG_I("heartbeat_ms", p->beat_ms));
+        log_info("registered", LOG_S("node", p->agent->node_id),
+                 LOG_S("server", p->agent->fleet->opt->server), LOG_I("heartbeat_ms", p->beat_ms));
         if (!p->welcomed)
                 agent_is_welcome(p->agent);
         p->welcomed = true;
@@ -81,7 +91,8 @@ static void on_beat_close(struct grpc_call *call, enum grpc_status status)
         if (p->agent->fleet->stopping)
                 return;
         if (status != GRPC_OK) {
-                failed(p, "a heartbeat was not taken; the agent registers again", status, grpc_call_message(call));
+                failed(p, "a heartbeat was not taken; the agent registers again", status,
+                       grpc_call_message(call));
                 if (status == GRPC_NOT_FOUND) { /* a server that was restarted: at once */
                         p->agent->failures = 0;
                         retry_in(p, 0);
@@ -95,7 +106,8 @@ static void on_beat_close(struct grpc_call *call, enum grpc_status status)
 
 /* ---- the calls ---- */
 
-static void call_server(struct agent_push *p, const char *path, const ProtobufCMessage *m, const struct grpc_callbacks *callbacks)
+static void call_server(struct agent_push *p, const char *path, const ProtobufCMessage *m,
+                        const struct grpc_callbacks *callbacks)
 {
         struct grpc_call_options o = { .deadline_ms = CALL_MS };
         struct str packed = STR_INIT;
@@ -114,7 +126,8 @@ static char **type_names(struct agent_push *p, struct arena *arena, size_t *ret_
         char **names = arena_new_n(arena, char *, 4);
         size_t n = 0;
 
-        if (engine_runs(e, PB__WORKLOAD_TYPE__E__container) || engine_runs(e, PB__WORKLOAD_TYPE__E__process))
+        if (engine_runs(e, PB__WORKLOAD_TYPE__E__container) ||
+            engine_runs(e, PB__WORKLOAD_TYPE__E__process))
                 names[n++] = "container";
         if (engine_runs(e, PB__WORKLOAD_TYPE__E__compose))
                 names[n++] = "compose";
@@ -126,11 +139,13 @@ static char **type_names(struct agent_push *p, struct arena *arena, size_t *ret_
 
 static void send_register(struct agent_push *p)
 {
-        static const struct grpc_callbacks callbacks = { .on_message = on_register_message, .on_close = on_register_close };
+        static const struct grpc_callbacks callbacks = { .on_message = on_register_message,
+                                                         .on_close = on_register_close };
         const struct agent_options *opt = p->agent->fleet->opt;
         struct arena arena = ARENA_INIT;
         struct engine_options has = { 0 };
-        Pc__RegisterNodeRequest *r = (Pc__RegisterNodeRequest *)pb_new(&arena, &pc__register_node_request__descriptor);
+        Pc__RegisterNodeRequest *r =
+            (Pc__RegisterNodeRequest *)pb_new(&arena, &pc__register_node_request__descriptor);
         Pc__StoragePool pool = PC__STORAGE_POOL__INIT, *pools[] = { &pool };
 
         agent_detect(&has, opt, p->agent->data_dir == NULL);
@@ -139,7 +154,8 @@ static void send_register(struct agent_push *p)
         r->agent_version = BERTH_VERSION;
         r->grpc_endpoint = p->endpoint;
         r->cluster_id = (char *)(uintptr_t)engine_cluster_id(p->agent->engine);
-        r->capabilities = (Pc__NodeCapabilities *)pb_new(&arena, &pc__node_capabilities__descriptor);
+        r->capabilities =
+            (Pc__NodeCapabilities *)pb_new(&arena, &pc__node_capabilities__descriptor);
         r->capabilities->cpu_total_millicores = has.cpu;
         r->capabilities->memory_total_mb = has.memory_mb;
         pool.name = "root";
@@ -147,7 +163,8 @@ static void send_register(struct agent_push *p)
         pool.total_gb = has.disk_gb;
         r->capabilities->storage_pools = pools;
         r->capabilities->n_storage_pools = 1;
-        r->capabilities->supported_workload_types = type_names(p, &arena, &r->capabilities->n_supported_workload_types);
+        r->capabilities->supported_workload_types =
+            type_names(p, &arena, &r->capabilities->n_supported_workload_types);
         for (size_t i = 0; i < opt->n_labels; i++)
                 pb_map_set(&arena, &r->base, "labels", opt->labels[i].key, opt->labels[i].value);
         p->accepted = false;
@@ -160,7 +177,8 @@ static void send_beat(struct agent_push *p)
         static const struct grpc_callbacks callbacks = { .on_close = on_beat_close };
         struct arena arena = ARENA_INIT;
         struct runtime_usage usage = { 0 };
-        Pc__HeartbeatRequest *r = (Pc__HeartbeatRequest *)pb_new(&arena, &pc__heartbeat_request__descriptor);
+        Pc__HeartbeatRequest *r =
+            (Pc__HeartbeatRequest *)pb_new(&arena, &pc__heartbeat_request__descriptor);
         size_t n;
         Pb__UnitStatus **all = engine_statuses(p->agent->engine, &arena, &n);
 
@@ -172,8 +190,10 @@ static void send_beat(struct agent_push *p)
         r->usage->disk_used_gb = usage.disk_used_gb;
         r->workload_statuses = arena_new_n(&arena, Pc__WorkloadStatus *, n + 1);
         for (size_t i = 0; i < n && i < STATUSES_MAX; i++) {
-                Pc__WorkloadStatus *s = (Pc__WorkloadStatus *)pb_new(&arena, &pc__workload_status__descriptor);
-                const char *state = json_enum_name(&pb__actual_state__e__descriptor, (int)all[i]->state);
+                Pc__WorkloadStatus *s =
+                    (Pc__WorkloadStatus *)pb_new(&arena, &pc__workload_status__descriptor);
+                const char *state =
+                    json_enum_name(&pb__actual_state__e__descriptor, (int)all[i]->state);
 
                 s->workload_id = all[i]->unit_id;
                 s->state = (char *)(uintptr_t)(state ? state : "Unknown");

@@ -57,19 +57,25 @@ static void env(struct arena *arena, Pb__Spec *spec, const void *entries, size_t
 
 static Pb__Restart__E restart_of(const Pa__RestartPolicy *p)
 {
-        if (!p || str_empty(p->policy) || str_eq(p->policy, "always") || str_eq(p->policy, "unless-stopped"))
+        if (!p || str_empty(p->policy) || str_eq(p->policy, "always") ||
+            str_eq(p->policy, "unless-stopped"))
                 return PB__RESTART__E__always;
-        return str_starts(p->policy, "on-failure") ? PB__RESTART__E__on_failure : PB__RESTART__E__never;
+        return str_starts(p->policy, "on-failure") ? PB__RESTART__E__on_failure
+                                                   : PB__RESTART__E__never;
 }
 
-static int process(struct arena *arena, const Pa__ContainerSpec *c, Pb__Workload *w, struct err *err)
+static int process(struct arena *arena, const Pa__ContainerSpec *c, Pb__Workload *w,
+                   struct err *err)
 {
         if (c->n_command + c->n_args == 0)
                 return err_set(err, ERR_INVALID, .msg = "a process needs a command");
         if (c->n_volumes || c->n_managed_volumes)
-                return err_set(err, ERR_INVALID, .msg = "a process sees the machine's own files: it takes no volumes");
+                return err_set(err, ERR_INVALID,
+                               .msg =
+                                   "a process sees the machine's own files: it takes no volumes");
         w->type = PB__WORKLOAD_TYPE__E__process;
-        w->confine = true; /* nobody here has asked a policy; --unit-users none is the operator's word */
+        /* nobody here has asked a policy; --unit-users none is the operator's word */
+        w->confine = true;
         w->spec->command = texts(arena, c->command, c->n_command, c->args, c->n_args);
         w->spec->n_command = c->n_command + c->n_args;
         return 0;
@@ -95,7 +101,8 @@ static void mounts(struct arena *arena, const Pa__ContainerSpec *c, Pb__Spec *s)
         }
 }
 
-static int container(struct arena *arena, const Pa__ContainerSpec *c, Pb__Workload *w, struct err *err)
+static int container(struct arena *arena, const Pa__ContainerSpec *c, Pb__Workload *w,
+                     struct err *err)
 {
         if (str_empty(c->image))
                 return err_set(err, ERR_INVALID, .msg = "a container needs an image");
@@ -111,7 +118,8 @@ static int container(struct arena *arena, const Pa__ContainerSpec *c, Pb__Worklo
         if (str_eq(c->image, PUSH_PROCESS_IMAGE))
                 return process(arena, c, w, err);
         if (c->n_managed_volumes)
-                return err_set(err, ERR_INVALID, .msg = "managed volumes are not known here", .hint = "mount a path of the machine");
+                return err_set(err, ERR_INVALID, .msg = "managed volumes are not known here",
+                               .hint = "mount a path of the machine");
         w->type = PB__WORKLOAD_TYPE__E__container;
         w->spec->image = arena_strdup(arena, c->image);
         w->spec->command = texts(arena, c->command, c->n_command, NULL, 0);
@@ -122,10 +130,12 @@ static int container(struct arena *arena, const Pa__ContainerSpec *c, Pb__Worklo
         return 0;
 }
 
-/* The text, whether it came as it is or as base64: a compose file holds a ':' somewhere, which base64 does not know. */
+/* The text, whether it came as it is or as base64: a compose file holds a ':' somewhere, which
+ * base64 does not know. */
 static char *compose_text(struct arena *arena, const char *text)
 {
-        static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        static const char alphabet[] =
+            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         size_t n = 0;
         uint32_t v = 0, bits = 0;
         char *out = arena_alloc(arena, strlen(text) + 1);
@@ -151,11 +161,13 @@ static char *compose_text(struct arena *arena, const char *text)
 static int compose(struct arena *arena, const Pa__ComposeSpec *c, Pb__Workload *w, struct err *err)
 {
         if (str_empty(c->compose_yaml))
-                return err_set(err, ERR_INVALID, .msg = "compose_yaml is required for compose workloads");
+                return err_set(err, ERR_INVALID,
+                               .msg = "compose_yaml is required for compose workloads");
         w->type = PB__WORKLOAD_TYPE__E__compose;
         w->spec->compose = compose_text(arena, c->compose_yaml);
         if (!w->spec->compose)
-                return err_set(err, ERR_INVALID, .msg = "compose_yaml is neither text nor base64 of text");
+                return err_set(err, ERR_INVALID,
+                               .msg = "compose_yaml is neither text nor base64 of text");
         env(arena, w->spec, c->env, c->n_env);
         return 0;
 }
@@ -172,7 +184,8 @@ static int vm(struct arena *arena, const Pa__VMSpec *v, Pb__Workload *w)
         return 0;
 }
 
-int push_to_workload(struct arena *arena, const Pa__ApplyWorkloadRequest *q, Pb__Workload **ret_workload, struct err *err)
+int push_to_workload(struct arena *arena, const Pa__ApplyWorkloadRequest *q,
+                     Pb__Workload **ret_workload, struct err *err)
 {
         Pb__Workload *w = (Pb__Workload *)pb_new(arena, &pb__workload__descriptor);
         int r;
@@ -235,7 +248,9 @@ static Pa__ActualState state_of(const Pb__UnitStatus *u, const struct engine_uni
                 return PA__ACTUAL_STATE__ACTUAL_STATE_STOPPED;
         case PB__ACTUAL_STATE__E__Failed:
                 return PA__ACTUAL_STATE__ACTUAL_STATE_FAILED;
-        case PB__ACTUAL_STATE__E__Pending: /* after a restart of the agent it waits for its caller's word: that must not look like work under way */
+        /* after a restart of the agent it waits for its caller's word: that must not look like work
+         * under way */
+        case PB__ACTUAL_STATE__E__Pending:
                 return view->confirmed || view->in_runtime ? PA__ACTUAL_STATE__ACTUAL_STATE_PENDING
                                                            : PA__ACTUAL_STATE__ACTUAL_STATE_UNKNOWN;
         default:
@@ -255,21 +270,25 @@ static void note(struct arena *arena, Pa__WorkloadStatus *s, const char *key, in
         pb_map_set(arena, &s->base, "metadata", key, arena_printf(arena, "%lld", (long long)value));
 }
 
-Pa__WorkloadStatus *push_from_status(struct arena *arena, const Pb__UnitStatus *u, const struct engine_unit_view *view)
+Pa__WorkloadStatus *push_from_status(struct arena *arena, const Pb__UnitStatus *u,
+                                     const struct engine_unit_view *view)
 {
-        Pa__WorkloadStatus *s = (Pa__WorkloadStatus *)pb_new(arena, &pa__workload_status__descriptor);
+        Pa__WorkloadStatus *s =
+            (Pa__WorkloadStatus *)pb_new(arena, &pa__workload_status__descriptor);
 
         s->id = arena_strdup(arena, u->unit_id);
         s->type = type_of(u->type);
         s->revision_id = arena_strdup(arena, u->revision_id);
-        s->desired_state = view->desired == PB__DESIRED_STATE__E__Running ? PA__DESIRED_STATE__DESIRED_STATE_RUNNING
-                                                                          : PA__DESIRED_STATE__DESIRED_STATE_STOPPED;
+        s->desired_state = view->desired == PB__DESIRED_STATE__E__Running
+                               ? PA__DESIRED_STATE__DESIRED_STATE_RUNNING
+                               : PA__DESIRED_STATE__DESIRED_STATE_STOPPED;
         s->actual_state = state_of(u, view);
         s->message = arena_strdup(arena, u->message);
         s->created_at = u->started_at / 1000;
         s->updated_at = (u->finished_at ? u->finished_at : u->started_at) / 1000;
         if (s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_PENDING)
-                pb_map_set(arena, &s->base, "metadata", "task_status", view->in_runtime ? "running" : "pending");
+                pb_map_set(arena, &s->base, "metadata", "task_status",
+                           view->in_runtime ? "running" : "pending");
         if (s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_PENDING && str_empty(s->message))
                 s->message = view->in_runtime ? "task running" : "task pending execution";
         if (s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_FAILED)

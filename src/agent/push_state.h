@@ -24,8 +24,10 @@ struct agent_push {
         struct tls *tls; /* of the server; NULL: in the clear */
         struct push_method *methods;
         char *endpoint;
-        struct event *open_to_all;          /* says every hour that anybody may call; NULL: not so */
-        struct action actions[ACTIONS_MAX]; /* a ring: the newest is at (n_actions - 1) % ACTIONS_MAX */
+        /* says every hour that anybody may call; NULL: not so */
+        struct event *open_to_all;
+        /* a ring: the newest is at (n_actions - 1) % ACTIONS_MAX */
+        struct action actions[ACTIONS_MAX];
         uint64_t n_actions;
 
         /* registration */

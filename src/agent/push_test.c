@@ -1,4 +1,5 @@
-/* agent/push_test.c: what callers of persys.agent.v1 describe, and what they are told. The service itself is tested end to end (tests/e2e/test_push.py). */
+/* agent/push_test.c: what callers of persys.agent.v1 describe, and what they are told. The service
+ * itself is tested end to end (tests/e2e/test_push.py). */
 #include "agent/push_spec.h"
 #include "model/pb.h"
 #include <setjmp.h>
@@ -9,14 +10,16 @@
 
 static Pa__ApplyWorkloadRequest *request(struct arena *a)
 {
-        Pa__ApplyWorkloadRequest *q = (Pa__ApplyWorkloadRequest *)pb_new(a, &pa__apply_workload_request__descriptor);
+        Pa__ApplyWorkloadRequest *q =
+            (Pa__ApplyWorkloadRequest *)pb_new(a, &pa__apply_workload_request__descriptor);
         q->id = "web";
         q->revision_id = "r@1.2";
         q->spec = (Pa__WorkloadSpec *)pb_new(a, &pa__workload_spec__descriptor);
         return q;
 }
 
-static Pa__ContainerSpec *container_of(struct arena *a, Pa__ApplyWorkloadRequest *q, const char *image)
+static Pa__ContainerSpec *container_of(struct arena *a, Pa__ApplyWorkloadRequest *q,
+                                       const char *image)
 {
         q->spec->spec_case = PA__WORKLOAD_SPEC__SPEC_CONTAINER;
         q->spec->container = (Pa__ContainerSpec *)pb_new(a, &pa__container_spec__descriptor);
@@ -106,7 +109,8 @@ static void tokens_are_read_from_revisions(void **state)
         assert_false(push_revision_token(NULL, &t));
 }
 
-static Pa__ActualState shown(struct arena *a, Pb__ActualState__E state, Pb__DesiredState__E desired, bool confirmed)
+static Pa__ActualState shown(struct arena *a, Pb__ActualState__E state, Pb__DesiredState__E desired,
+                             bool confirmed)
 {
         Pb__UnitStatus u = PB__UNIT_STATUS__INIT;
         struct engine_unit_view v = { .desired = desired, .state = state, .confirmed = confirmed };
@@ -123,15 +127,19 @@ static void a_unit_is_shown_in_the_callers_words(void **state)
         Pb__UnitStatus u = PB__UNIT_STATUS__INIT;
         struct engine_unit_view v = { .desired = PB__DESIRED_STATE__E__Running, .confirmed = true };
         (void)state;
-        assert_int_equal(shown(&a, PB__ACTUAL_STATE__E__Running, PB__DESIRED_STATE__E__Running, false),
-                         PA__ACTUAL_STATE__ACTUAL_STATE_RUNNING);
-        assert_int_equal(shown(&a, PB__ACTUAL_STATE__E__Pending, PB__DESIRED_STATE__E__Running, true),
-                         PA__ACTUAL_STATE__ACTUAL_STATE_PENDING);
+        assert_int_equal(
+            shown(&a, PB__ACTUAL_STATE__E__Running, PB__DESIRED_STATE__E__Running, false),
+            PA__ACTUAL_STATE__ACTUAL_STATE_RUNNING);
+        assert_int_equal(
+            shown(&a, PB__ACTUAL_STATE__E__Pending, PB__DESIRED_STATE__E__Running, true),
+            PA__ACTUAL_STATE__ACTUAL_STATE_PENDING);
         /* after a restart of the agent it waits for its caller: that is not work under way */
-        assert_int_equal(shown(&a, PB__ACTUAL_STATE__E__Pending, PB__DESIRED_STATE__E__Running, false),
-                         PA__ACTUAL_STATE__ACTUAL_STATE_UNKNOWN);
-        assert_int_equal(shown(&a, PB__ACTUAL_STATE__E__Running, PB__DESIRED_STATE__E__Deleted, true),
-                         PA__ACTUAL_STATE__ACTUAL_STATE_PENDING);
+        assert_int_equal(
+            shown(&a, PB__ACTUAL_STATE__E__Pending, PB__DESIRED_STATE__E__Running, false),
+            PA__ACTUAL_STATE__ACTUAL_STATE_UNKNOWN);
+        assert_int_equal(
+            shown(&a, PB__ACTUAL_STATE__E__Running, PB__DESIRED_STATE__E__Deleted, true),
+            PA__ACTUAL_STATE__ACTUAL_STATE_PENDING);
         code.value = 3;
         u.unit_id = "web";
         u.revision_id = "r";
@@ -141,7 +149,8 @@ static void a_unit_is_shown_in_the_callers_words(void **state)
         u.type = PB__WORKLOAD_TYPE__E__process;
         Pa__WorkloadStatus *s = push_from_status(&a, &u, &v);
         assert_int_equal(s->type, PA__WORKLOAD_TYPE__WORKLOAD_TYPE_CONTAINER);
-        assert_string_equal(pb_map_get(s->metadata, s->n_metadata, "failure_reason"), "IMAGE_PULL_FAILED");
+        assert_string_equal(pb_map_get(s->metadata, s->n_metadata, "failure_reason"),
+                            "IMAGE_PULL_FAILED");
         assert_string_equal(pb_map_get(s->metadata, s->n_metadata, "exit_code"), "3");
         arena_fini(&a);
 }

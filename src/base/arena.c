@@ -1,8 +1,9 @@
 /* base/arena.c: blocks in a list, each used from front to back.
  *
- * head is the block that small requests are taken from; a request that is larger than a block gets one of its own behind head,
- * so that it does not waste what is left in head. In AddressSanitizer builds the unused parts are poisoned: a use after
- * arena_reset(), or beyond the end of an allocation, is reported like one on the heap.
+ * head is the block that small requests are taken from; a request that is larger than a block gets
+ * one of its own behind head, so that it does not waste what is left in head. In AddressSanitizer
+ * builds the unused parts are poisoned: a use after arena_reset(), or beyond the end of an
+ * allocation, is reported like one on the heap.
  */
 #include "base/arena.h"
 
@@ -22,7 +23,8 @@
 
 #define ALIGN ((size_t)16)
 #define FIRST_BLOCK_BYTES ((size_t)4096)
-#define KEEP_BYTES ((size_t)64 * 1024) /* the largest block that a reset keeps, and the usual one when much is needed */
+/* the largest block that a reset keeps, and the usual one when much is needed */
+#define KEEP_BYTES ((size_t)64 * 1024)
 
 struct arena_block {
         struct arena_block *next;
@@ -49,7 +51,8 @@ static void block_destroy(struct arena_block *b)
         mem_free(b);
 }
 
-/* A block with room for size bytes: the head, or a new one that becomes the head unless it is for this request alone. */
+/* A block with room for size bytes: the head, or a new one that becomes the head unless it is for
+ * this request alone. */
 static struct arena_block *block_for(struct arena *a, size_t size)
 {
         struct arena_block *head = a->head;
@@ -186,5 +189,6 @@ static void allocator_free(void *data _unused_, void *pointer _unused_) {}
 
 struct arena_allocator arena_allocator(struct arena *a)
 {
-        return (struct arena_allocator){ .alloc = allocator_alloc, .free = allocator_free, .data = a };
+        return (
+            struct arena_allocator){ .alloc = allocator_alloc, .free = allocator_free, .data = a };
 }

@@ -14,7 +14,8 @@ void array_grow_(void **at, size_t *cap, size_t need, size_t size)
                 new_cap = need;
         if (new_cap < need)
                 new_cap = need;
-        must(!__builtin_mul_overflow(new_cap, size, &bytes), "an array fits into the address space");
+        must(!__builtin_mul_overflow(new_cap, size, &bytes),
+             "an array fits into the address space");
         *at = mem_must_resize(*at, bytes);
         *cap = new_cap;
 }

@@ -34,7 +34,8 @@ static int run(void (*fn)(void), char *ret_said, size_t size)
         while (len < size - 1 && (n = read(ends[0], ret_said + len, size - 1 - len)) > 0)
                 len += (size_t)n;
         ret_said[len] = '\0';
-        while (read(ends[0], rest, sizeof(rest)) > 0) /* a full pipe would hold it up, and a closed one kill it */
+        /* a full pipe would hold it up, and a closed one kill it */
+        while (read(ends[0], rest, sizeof(rest)) > 0)
                 ;
         close(ends[0]);
         assert_int_equal(waitpid(child, &status, 0), child);
@@ -47,7 +48,8 @@ void assert_aborts(void (*fn)(void), const char *text)
         int status = run(fn, said, sizeof(said));
 
         if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT || !strstr(said, text))
-                fail_msg("wait status %#x instead of an abort with \"%s\"; it said: %s", (unsigned)status, text, said);
+                fail_msg("wait status %#x instead of an abort with \"%s\"; it said: %s",
+                         (unsigned)status, text, said);
 }
 
 int exit_status_of(void (*fn)(void), char *ret_said, size_t size)
@@ -55,6 +57,7 @@ int exit_status_of(void (*fn)(void), char *ret_said, size_t size)
         int status = run(fn, ret_said, size);
 
         if (!WIFEXITED(status) || WEXITSTATUS(status) == RETURNED)
-                fail_msg("wait status %#x instead of an exit; it said: %s", (unsigned)status, ret_said);
+                fail_msg("wait status %#x instead of an exit; it said: %s", (unsigned)status,
+                         ret_said);
         return WEXITSTATUS(status);
 }

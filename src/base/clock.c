@@ -1,7 +1,7 @@
 /* base/clock.c: the system's time and randomness, and RFC 3339.
  *
- * The dates are computed here from days, by the 400-year cycle of the calendar: gmtime and timegm read the environment and
- * differ between C libraries.
+ * The dates are computed here from days, by the 400-year cycle of the calendar: gmtime and timegm
+ * read the environment and differ between C libraries.
  */
 #include "base/clock.h"
 
@@ -13,7 +13,8 @@
 #define MS_PER_DAY INT64_C(86400000)
 #define CORRECT_EVERY_MS 1000 /* the wall clock is looked at this often */
 #define CORRECT_SHARE 100     /* and followed by at most one part in this many */
-#define CORRECT_IGNORE_MS 1   /* both clocks are cut to milliseconds, so they seem to differ by one now and then */
+/* both clocks are cut to milliseconds, so they seem to differ by one now and then */
+#define CORRECT_IGNORE_MS 1
 
 #define TIME_MIN_MS INT64_C(-62135596800000) /* 0001-01-01T00:00:00Z */
 #define TIME_MAX_MS INT64_C(253402300799999) /* 9999-12-31T23:59:59.999Z */
@@ -57,7 +58,8 @@ int64_t clock_follow(struct clock *c, int64_t wall_ms, int64_t mono_ms)
                 c->anchor_wall_ms = now;
                 c->anchor_mono_ms = mono_ms;
         }
-        /* After a step back by up to 1 %, time stands until it has caught up with what was last said. */
+        /* After a step back by up to 1 %, time stands until it has caught up with what was last
+         * said. */
         if (now < c->last_ms)
                 now = c->last_ms;
         c->last_ms = now;
@@ -71,7 +73,10 @@ static int64_t system_now_ms(struct clock *c)
 
 void clock_init_at(struct clock *c, int64_t wall_ms, int64_t mono_ms)
 {
-        *c = (struct clock){ .now_ms = system_now_ms, .anchor_wall_ms = wall_ms, .anchor_mono_ms = mono_ms, .last_ms = wall_ms };
+        *c = (struct clock){ .now_ms = system_now_ms,
+                             .anchor_wall_ms = wall_ms,
+                             .anchor_mono_ms = mono_ms,
+                             .last_ms = wall_ms };
 }
 
 void clock_init_system(struct clock *c)
@@ -120,7 +125,8 @@ uint64_t rng_next(struct rng *r)
 uint64_t rng_below(struct rng *r, uint64_t n)
 {
         must(n > 0, "a number is drawn from at least one");
-        /* The high half of x * n is even over 0..n-1 once the first 2^64 mod n low halves are thrown away. */
+        /* The high half of x * n is even over 0..n-1 once the first 2^64 mod n low halves are
+         * thrown away. */
         uint64_t unfair = (0 - n) % n;
         for (;;) {
                 unsigned __int128 product = (unsigned __int128)rng_next(r) * n;
@@ -148,7 +154,8 @@ void random_bytes(void *buf, size_t len)
         }
 }
 
-/* Days since 1970-01-01 of a date in years 1 to 9999. Years start in March here, so that the leap day is the last of its year. */
+/* Days since 1970-01-01 of a date in years 1 to 9999. Years start in March here, so that the leap
+ * day is the last of its year. */
 static int64_t days_of_date(int64_t year, int64_t month, int64_t day)
 {
         int64_t y = month > 2 ? year : year - 1;
@@ -205,7 +212,9 @@ char *time_put(char buf[TIME_TEXT_LEN], int64_t unix_ms)
                 int64_t second; /* + 1, so that zeros are nothing */
                 char text[SECOND_LEN];
         } last; /* a record has many times, mostly of one second */
-        int64_t ms = unix_ms < TIME_MIN_MS ? TIME_MIN_MS : unix_ms > TIME_MAX_MS ? TIME_MAX_MS : unix_ms;
+        int64_t ms = unix_ms < TIME_MIN_MS   ? TIME_MIN_MS
+                     : unix_ms > TIME_MAX_MS ? TIME_MAX_MS
+                                             : unix_ms;
         int64_t since = ms - TIME_MIN_MS; /* not negative, so that division cuts the right way */
         int64_t second = since / 1000, left = since % 1000;
 
@@ -230,8 +239,10 @@ const char *time_format(char buf[TIME_TEXT_LEN], int64_t unix_ms)
         return buf;
 }
 
-/* Reads exactly n digits with a value of least to most, then the character after (0: none wanted). */
-static bool take(const char **p, const char *end, int n, int64_t least, int64_t most, char after, int64_t *ret)
+/* Reads exactly n digits with a value of least to most, then the character after (0: none
+ * wanted). */
+static bool take(const char **p, const char *end, int n, int64_t least, int64_t most, char after,
+                 int64_t *ret)
 {
         int64_t v = 0;
 
@@ -263,7 +274,8 @@ static bool take_fraction(const char **p, const char *end, int64_t *ret_ms)
         int n = 0;
 
         if (*p < end && **p == '.') {
-                for ((*p)++; *p < end && **p >= '0' && **p <= '9' && n <= 9; (*p)++, n++, weight /= 10)
+                for ((*p)++; *p < end && **p >= '0' && **p <= '9' && n <= 9;
+                     (*p)++, n++, weight /= 10)
                         ms += (**p - '0') * weight;
                 if (n == 0 || n > 9)
                         return false;
@@ -284,7 +296,8 @@ static bool take_offset(const char *p, const char *end, int64_t *ret_minutes)
                 *ret_minutes = 0;
                 return p == end;
         }
-        if ((sign != '+' && sign != '-') || !take(&p, end, 2, 0, 23, ':', &hours) || !take(&p, end, 2, 0, 59, 0, &minutes))
+        if ((sign != '+' && sign != '-') || !take(&p, end, 2, 0, 23, ':', &hours) ||
+            !take(&p, end, 2, 0, 59, 0, &minutes))
                 return false;
         *ret_minutes = (hours * 60 + minutes) * (sign == '-' ? -1 : 1);
         return p == end;
@@ -295,18 +308,21 @@ int time_parse(const char *s, size_t len, int64_t *ret_unix_ms)
         const char *p = s, *end = s + len;
         int64_t year, month, day, hour, minute, second, ms, offset_minutes;
 
-        if (!take(&p, end, 4, 1, 9999, '-', &year) || !take(&p, end, 2, 1, 12, '-', &month) || !take(&p, end, 2, 1, 31, 0, &day) ||
-            day > days_in_month(year, month))
+        if (!take(&p, end, 4, 1, 9999, '-', &year) || !take(&p, end, 2, 1, 12, '-', &month) ||
+            !take(&p, end, 2, 1, 31, 0, &day) || day > days_in_month(year, month))
                 return -1;
         if (p == end || (*p != 'T' && *p != 't'))
                 return -1;
         p++;
-        if (!take(&p, end, 2, 0, 23, ':', &hour) || !take(&p, end, 2, 0, 59, ':', &minute) || !take(&p, end, 2, 0, 60, 0, &second) ||
-            !take_fraction(&p, end, &ms) || !take_offset(p, end, &offset_minutes))
+        if (!take(&p, end, 2, 0, 23, ':', &hour) || !take(&p, end, 2, 0, 59, ':', &minute) ||
+            !take(&p, end, 2, 0, 60, 0, &second) || !take_fraction(&p, end, &ms) ||
+            !take_offset(p, end, &offset_minutes))
                 return -1;
 
-        int64_t minutes = days_of_date(year, month, day) * 1440 + hour * 60 + minute - offset_minutes;
-        /* A leap second is the last of a UTC day; Unix time gives it the number of the second after it. */
+        int64_t minutes =
+            days_of_date(year, month, day) * 1440 + hour * 60 + minute - offset_minutes;
+        /* A leap second is the last of a UTC day; Unix time gives it the number of the second after
+         * it. */
         if (second == 60 && (minutes + 1) % 1440 != 0)
                 return -1;
         int64_t unix_ms = minutes * 60000 + second * 1000 + ms;

@@ -22,7 +22,8 @@ static void time_goes_with_the_monotonic_clock(void **state _unused_)
         clock_init_at(&c, START, 500);
         assert_int_equal(clock_follow(&c, START, 500), START);
         for (int64_t ms = 0; ms < 100000; ms += 7)
-                assert_int_equal(clock_follow(&c, START + ms + (ms / 7) % 3 - 1, 500 + ms), START + ms);
+                assert_int_equal(clock_follow(&c, START + ms + (ms / 7) % 3 - 1, 500 + ms),
+                                 START + ms);
 }
 
 /* R: C11 */
@@ -39,7 +40,8 @@ static void a_jump_forward_is_followed_by_one_percent(void **state _unused_)
                 last = now;
         }
         assert_int_equal(c.offset_ms, HOUR / 100);
-        assert_int_equal(clock_follow(&c, START + HOUR + 101 * HOUR, 101 * HOUR), START + 102 * HOUR);
+        assert_int_equal(clock_follow(&c, START + HOUR + 101 * HOUR, 101 * HOUR),
+                         START + 102 * HOUR);
         assert_int_equal(c.offset_ms, 0);
 }
 
@@ -128,8 +130,10 @@ static void the_c_library_agrees(void **state _unused_)
                 time_t t = (time_t)s;
                 struct tm tm;
                 gmtime_r(&t, &tm);
-                char year[8] = { (char)('0' + (tm.tm_year + 1900) / 1000), (char)('0' + (tm.tm_year + 1900) / 100 % 10),
-                                 (char)('0' + (tm.tm_year + 1900) / 10 % 10), (char)('0' + (tm.tm_year + 1900) % 10) };
+                char year[8] = { (char)('0' + (tm.tm_year + 1900) / 1000),
+                                 (char)('0' + (tm.tm_year + 1900) / 100 % 10),
+                                 (char)('0' + (tm.tm_year + 1900) / 10 % 10),
+                                 (char)('0' + (tm.tm_year + 1900) % 10) };
                 strcpy(want, year);
                 strftime(want + 4, sizeof(want) - 4, "-%m-%dT%H:%M:%SZ", &tm);
                 assert_string_equal(time_format(buf, s * 1000), want);
@@ -190,10 +194,12 @@ static void rfc3339_is_read_and_nothing_else(void **state _unused_)
                 char *exact = malloc(len + 1); /* no NUL within reach */
                 memcpy(exact, cases[i].s, len);
                 exact = realloc(exact, len ? len : 1);
-                if (time_parse(exact, len, &ms) != (cases[i].ms == -1 ? -1 : 0) || ms != cases[i].ms)
+                if (time_parse(exact, len, &ms) != (cases[i].ms == -1 ? -1 : 0) ||
+                    ms != cases[i].ms)
                         fail_msg("%s gave %lld", cases[i].s, (long long)ms);
                 for (size_t cut = 0; cut < len; cut++)
-                        assert_int_equal(time_parse(exact, cut, &ms), cases[i].s[len - 1] == 'x' && cut == len - 1 ? 0 : -1);
+                        assert_int_equal(time_parse(exact, cut, &ms),
+                                         cases[i].s[len - 1] == 'x' && cut == len - 1 ? 0 : -1);
                 free(exact);
         }
 }

@@ -1,11 +1,13 @@
-/* base/commit.h: what a commit is made of. Plain types, so that the core can fill them without knowing any store. */
+/* base/commit.h: what a commit is made of. Plain types, so that the core can fill them without
+ * knowing any store. */
 #ifndef BERTH_BASE_COMMIT_H
 #define BERTH_BASE_COMMIT_H
 
 #include "base/macros.h"
 
-/* The schema of a store says who may open it: a berth refuses one that is larger than it knows. A new store
- * has the first one; it grows with the first use of what older servers would misread (model/feature.h). */
+/* The schema of a store says who may open it: a berth refuses one that is larger than it knows. A
+ * new store has the first one; it grows with the first use of what older servers would misread
+ * (model/feature.h). */
 #define STORE_SCHEMA_FIRST 1
 #define STORE_SCHEMA 2 /* the largest that this berth knows */
 

@@ -1,7 +1,8 @@
 /* base/err.c: one table gives every code its name and its number in HTTP, gRPC and as exit status.
  *
- * Texts are cut at the end of a whole UTF-8 character, and what is no character becomes '?', since they travel on in JSON
- * and in gRPC trailers, where half a character would make the whole answer unreadable.
+ * Texts are cut at the end of a whole UTF-8 character, and what is no character becomes '?', since
+ * they travel on in JSON and in gRPC trailers, where half a character would make the whole answer
+ * unreadable.
  */
 #include "base/err.h"
 
@@ -130,7 +131,8 @@ int err_prefix(struct err *err, const char *context)
 
         if (!err)
                 return -ERR_INTERNAL;
-        must(err->code > ERR_OK && err->code < _ERR_MAX, "context is added to an error, not to a success");
+        must(err->code > ERR_OK && err->code < _ERR_MAX,
+             "context is added to an error, not to a success");
         snprintf(text, sizeof(text), "%.255s: %.253s", context ? context : "", err->msg);
         copy_text(err->msg, sizeof(err->msg), text);
         return -(int)err->code;
@@ -217,7 +219,8 @@ void must_fail(const char *file, int line, const char *what)
 {
         /* On the stack and by write(2): the heap or stdio may be what is broken. */
         char text[512];
-        int n = snprintf(text, sizeof(text), "berth: internal error at %s:%d: must hold: %s\n", file, line, what);
+        int n = snprintf(text, sizeof(text), "berth: internal error at %s:%d: must hold: %s\n",
+                         file, line, what);
 
         if (n > 0) {
                 size_t len = (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1;

@@ -20,7 +20,8 @@ static void the_parts_arrive_and_the_code_is_returned(void **state _unused_)
 {
         struct err err = { .hint = "left over" };
 
-        int r = err_set(&err, ERR_CONFLICT, .msg = "no", .detail = fmt("%d of %d", 1, 2), .path = "spec.cpu", .retry_after_ms = 5);
+        int r = err_set(&err, ERR_CONFLICT, .msg = "no", .detail = fmt("%d of %d", 1, 2),
+                        .path = "spec.cpu", .retry_after_ms = 5);
         assert_int_equal(r, -ERR_CONFLICT);
         assert_int_equal(err.code, ERR_CONFLICT);
         assert_string_equal(err.msg, "no");
@@ -38,8 +39,9 @@ static void a_text_that_a_precision_cut_is_still_text(void **state _unused_)
         char word[130] = "x";
         for (size_t i = 1; i + 2 < sizeof(word); i += 2)
                 memcpy(word + i, "\xC3\xA9", 2);
-        err_set(&err, ERR_INVALID, .msg = fmt("unknown value \"%.64s\", and more", word), .detail = fmt("%.12s", word),
-                .hint = fmt("%.4s|", word), .path = fmt("%.2s", word));
+        err_set(&err, ERR_INVALID, .msg = fmt("unknown value \"%.64s\", and more", word),
+                .detail = fmt("%.12s", word), .hint = fmt("%.4s|", word),
+                .path = fmt("%.2s", word));
         assert_true(str_is_utf8(err.msg, strlen(err.msg)));
         assert_non_null(strstr(err.msg, "?\", and more"));
         assert_string_equal(err.detail, "x\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9?");
@@ -73,7 +75,8 @@ static void parts_may_point_into_the_error_itself(void **state _unused_)
         struct err err;
 
         err_set(&err, ERR_IO, .msg = "first", .detail = "why");
-        assert_int_equal(err_set(&err, ERR_FAILED, .msg = err.detail, .detail = err.msg), -ERR_FAILED);
+        assert_int_equal(err_set(&err, ERR_FAILED, .msg = err.detail, .detail = err.msg),
+                         -ERR_FAILED);
         assert_string_equal(err.msg, "why");
         assert_string_equal(err.detail, "first");
 }
@@ -104,10 +107,12 @@ static void a_list_that_is_too_long_ends_behind_a_whole_word(void **state _unuse
         char list[600] = "";
 
         for (int i = 0; i < 60; i++)
-                snprintf(list + strlen(list), sizeof(list) - strlen(list), "%sfield%02d", i ? ", " : "fields here: ", i);
+                snprintf(list + strlen(list), sizeof(list) - strlen(list), "%sfield%02d",
+                         i ? ", " : "fields here: ", i);
         err_set(&err, ERR_INVALID, .msg = "m", .detail = list, .hint = list);
         assert_string_equal(err.hint + strlen(err.hint) - strlen("field25, ..."), "field25, ...");
-        assert_true(strlen(err.detail) < sizeof(err.detail) && strcmp(err.detail + strlen(err.detail) - 5, ", ...") == 0);
+        assert_true(strlen(err.detail) < sizeof(err.detail) &&
+                    strcmp(err.detail + strlen(err.detail) - 5, ", ...") == 0);
         list[255] = '\0'; /* fits just so */
         err_set(&err, ERR_INVALID, .msg = "m", .hint = list);
         assert_string_equal(err.hint, list);
@@ -134,7 +139,8 @@ static void every_code_has_its_numbers(void **state _unused_)
         /* What goes over gRPC and back keeps the way in which the user should take it. */
         for (enum err_code c = ERR_OK; c < _ERR_MAX; c++)
                 if (c != ERR_IO && c != ERR_FAILED)
-                        assert_int_equal(err_exit_status(err_from_grpc_status(err_grpc_status(c))), err_exit_status(c));
+                        assert_int_equal(err_exit_status(err_from_grpc_status(err_grpc_status(c))),
+                                         err_exit_status(c));
 }
 
 static void the_last_sixteen_texts_stay(void **state _unused_)

@@ -1,7 +1,8 @@
 /* base/file.c: whole files.
  *
- * A file is replaced by writing a new one beside it, syncing it, renaming it over the old one and syncing the directory: without the
- * first sync a crash may leave an empty file under the right name, without the second the old one may come back.
+ * A file is replaced by writing a new one beside it, syncing it, renaming it over the old one and
+ * syncing the directory: without the first sync a crash may leave an empty file under the right
+ * name, without the second the old one may come back.
  */
 #include "base/file.h"
 
@@ -24,19 +25,24 @@ static int path_error(struct err *err, int errnum, const char *doing, const char
         const char *msg = fmt("cannot %s %s", doing, path);
 
         if (errnum == ENOENT)
-                return err_set(err, ERR_NOT_FOUND, .msg = msg, .detail = "no such file or directory");
-        if (errnum == EMFILE || errnum == ENFILE || errnum == ENOMEM) /* says nothing about the file */
+                return err_set(err, ERR_NOT_FOUND, .msg = msg,
+                               .detail = "no such file or directory");
+        /* says nothing about the file */
+        if (errnum == EMFILE || errnum == ENFILE || errnum == ENOMEM)
                 return err_set(err, ERR_NOMEM, .msg = msg, .detail = strerror(errnum),
-                               .hint = "allow the process more open files (ulimit -n, LimitNOFILE)");
+                               .hint =
+                                   "allow the process more open files (ulimit -n, LimitNOFILE)");
         return err_sys(err, errnum, msg);
 }
 
 static int too_large(const char *path, size_t max_bytes, struct err *err)
 {
-        return err_set(err, ERR_LIMIT, .msg = fmt("%s is too large", path), .detail = fmt("the limit is %zu bytes", max_bytes));
+        return err_set(err, ERR_LIMIT, .msg = fmt("%s is too large", path),
+                       .detail = fmt("the limit is %zu bytes", max_bytes));
 }
 
-/* Reads to the end or to max_bytes + 1 bytes, whichever comes first. Sizes are not trusted: /proc says 0, and files grow. */
+/* Reads to the end or to max_bytes + 1 bytes, whichever comes first. Sizes are not trusted: /proc
+ * says 0, and files grow. */
 static int read_all(int fd, const char *path, size_t max_bytes, struct str *s, struct err *err)
 {
         size_t start = s->len;
@@ -71,7 +77,8 @@ int file_read(const char *path, size_t max_bytes, struct str *ret, struct err *e
                 return path_error(err, errno, "open", path);
         if (max_bytes >= PTRDIFF_MAX)
                 max_bytes = PTRDIFF_MAX - 1;
-        /* Only a hint, to be quick with large files and to refuse too large ones before reading them. */
+        /* Only a hint, to be quick with large files and to refuse too large ones before reading
+         * them. */
         if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
                 if ((uint64_t)st.st_size > max_bytes)
                         return too_large(path, max_bytes, err);
@@ -116,7 +123,8 @@ static int sync_parent(const char *path, struct err *err)
         return 0;
 }
 
-int file_write_atomic(const char *path, const void *data, size_t len, unsigned mode, struct err *err)
+int file_write_atomic(const char *path, const void *data, size_t len, unsigned mode,
+                      struct err *err)
 {
         char beside[PATH_MAX];
 
@@ -125,7 +133,8 @@ int file_write_atomic(const char *path, const void *data, size_t len, unsigned m
         _cleanup_(fd_closep) int fd = mkostemp(beside, O_CLOEXEC);
         if (fd < 0)
                 return path_error(err, errno, "create a file beside", path);
-        if (write_all(fd, data, len) < 0 || fchmod(fd, (mode_t)mode) < 0 || fsync(fd) < 0 || rename(beside, path) < 0) {
+        if (write_all(fd, data, len) < 0 || fchmod(fd, (mode_t)mode) < 0 || fsync(fd) < 0 ||
+            rename(beside, path) < 0) {
                 int errnum = errno;
                 unlink(beside);
                 return path_error(err, errnum, "write", path);
@@ -146,10 +155,12 @@ int dir_make(const char *path, unsigned mode, struct err *err)
                 if (part[i] != '/' && part[i] != '\0')
                         continue;
                 part[i] = '\0';
-                /* Some systems say EACCES or EROFS of a directory that exists: what counts is that it is there at the end. */
+                /* Some systems say EACCES or EROFS of a directory that exists: what counts is that
+                 * it is there at the end. */
                 int errnum = mkdir(part, (mode_t)mode) < 0 ? errno : 0;
                 if (errnum && (stat(part, &st) < 0 || !S_ISDIR(st.st_mode)))
-                        return path_error(err, errnum == EEXIST ? ENOTDIR : errnum, "create the directory", part);
+                        return path_error(err, errnum == EEXIST ? ENOTDIR : errnum,
+                                          "create the directory", part);
                 part[i] = i < len ? '/' : '\0';
         }
         return 0;
@@ -167,7 +178,8 @@ static int remove_entry(int dir_fd, const char *name, unsigned depth)
         int unlink_errno = errno;
         if (remove_entries(dir_fd, name, depth) == 0)
                 return 0;
-        if (errno == ENOTDIR || errno == ELOOP) /* not a directory after all: what unlink said is the reason */
+        /* not a directory after all: what unlink said is the reason */
+        if (errno == ENOTDIR || errno == ELOOP)
                 errno = unlink_errno;
         return -1;
 }
@@ -177,7 +189,8 @@ static int remove_pass(DIR *dir, unsigned depth)
         struct dirent *e;
 
         while ((errno = 0, e = readdir(dir)))
-                if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && remove_entry(dirfd(dir), e->d_name, depth + 1) < 0)
+                if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+                    remove_entry(dirfd(dir), e->d_name, depth + 1) < 0)
                         return -1;
         return errno ? -1 : 0;
 }
@@ -199,7 +212,8 @@ static int remove_entries(int parent_fd, const char *name, unsigned depth)
                 return -1;
         }
         int r = -1, errnum = 0;
-        /* Entries may be missed while others are removed, so the directory is read again while it says that it is not empty. */
+        /* Entries may be missed while others are removed, so the directory is read again while it
+         * says that it is not empty. */
         for (unsigned pass = 0; pass < PASSES_MAX && r < 0; pass++) {
                 rewinddir(dir);
                 if (remove_pass(dir, depth) < 0) {

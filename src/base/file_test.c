@@ -170,7 +170,8 @@ static void a_tree_is_removed_and_links_are_not_followed(void **state _unused_)
         assert_int_equal(file_write_atomic(in_top("keep/me"), "x", 1, 0600, &err), 0);
         assert_int_equal(dir_make(in_top("t/a/b"), 0700, &err), 0);
         for (int i = 0; i < 500; i++)
-                assert_int_equal(close(open(fmt("%s/t/a/%d", top, i), O_CREAT | O_WRONLY, 0600)), 0);
+                assert_int_equal(close(open(fmt("%s/t/a/%d", top, i), O_CREAT | O_WRONLY, 0600)),
+                                 0);
         assert_int_equal(symlink(in_top("keep"), in_top("t/link")), 0);
         assert_int_equal(symlink(in_top("keep"), in_top("link")), 0);
         assert_int_equal(dir_remove(in_top("t"), &err), 0);
@@ -194,7 +195,8 @@ static void a_bottomless_tree_is_refused(void **state _unused_)
         assert_int_equal(dir_make(path.buf, 0700, &err), 0);
         assert_int_equal(dir_remove(in_top("deep"), &err), -ERR_IO);
         /* From nearer to the bottom it works. */
-        assert_int_equal(dir_remove(in_top("deep/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d"), &err), 0);
+        assert_int_equal(dir_remove(in_top("deep/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d"), &err),
+                         0);
         assert_int_equal(dir_remove(in_top("deep"), &err), 0);
         str_fini(&path);
 }

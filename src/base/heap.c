@@ -1,4 +1,5 @@
-/* base/heap.c: a binary heap with a position table, so that a deadline is moved or removed in O(log n).
+/* base/heap.c: a binary heap with a position table, so that a deadline is moved or removed in O(log
+ * n).
  *
  * Invariants:
  *   (1) No entry comes before its parent, in the order of (at_ms, id).

@@ -1,6 +1,8 @@
-/* base/heap.h: deadlines. A binary heap of (time, id) with at most one entry per id, so that a deadline can be moved.
+/* base/heap.h: deadlines. A binary heap of (time, id) with at most one entry per id, so that a
+ * deadline can be moved.
  *
- * Equal times come out by id, so the order never depends on history. ids are small integers; the heap keeps a position table.
+ * Equal times come out by id, so the order never depends on history. ids are small integers; the
+ * heap keeps a position table.
  */
 #ifndef BERTH_BASE_HEAP_H
 #define BERTH_BASE_HEAP_H

@@ -1,11 +1,12 @@
 /* base/log.c: a line is put together on the stack and written with one write(2).
  *
- * No heap, no stdio and no lock: a line can be logged when memory is short, and threads do not wait for each other. A line has at most
- * 4,096 bytes, which is what a pipe takes without mixing it with another writer's. What does not fit is cut at
- * a whole character, and the line then ends in truncated=true; a JSON line stays valid JSON.
+ * No heap, no stdio and no lock: a line can be logged when memory is short, and threads do not wait
+ * for each other. A line has at most 4,096 bytes, which is what a pipe takes without mixing it with
+ * another writer's. What does not fit is cut at a whole character, and the line then ends in
+ * truncated=true; a JSON line stays valid JSON.
  *
- * Invariant: (1) Until the end of the line is written, len <= LINE_BYTES - TAIL_BYTES + 1 (the quote after a value that was cut),
- * so the end always fits.
+ * Invariant: (1) Until the end of the line is written, len <= LINE_BYTES - TAIL_BYTES + 1 (the
+ * quote after a value that was cut), so the end always fits.
  */
 #include "base/log.h"
 
@@ -59,7 +60,8 @@ static void put_tail(struct line *l, const char *text)
         l->len += len;
 }
 
-/* One character, escaped for a text in quotes, in either format. n is 0 for a byte that is not UTF-8. */
+/* One character, escaped for a text in quotes, in either format. n is 0 for a byte that is not
+ * UTF-8. */
 static bool put_escaped(struct line *l, const char *s, size_t n)
 {
         static const char hex[] = "0123456789abcdef";
@@ -68,7 +70,9 @@ static bool put_escaped(struct line *l, const char *s, size_t n)
         if (*s == '"' || *s == '\\')
                 return put(l, (const char[]){ '\\', *s }, 2);
         if (!str_is_control(s,
-                            n)) /* a value must not be able to move the cursor of the terminal that shows it, nor to turn its text round */
+                            /* a value must not be able to move the cursor of the terminal that
+                             * shows it, nor to turn its text round */
+                            n))
                 return put(l, s, n);
         if (*s == '\n' || *s == '\r' || *s == '\t')
                 return put(l, *s == '\n' ? "\\n" : *s == '\r' ? "\\r" : "\\t", 2);
@@ -76,7 +80,10 @@ static bool put_escaped(struct line *l, const char *s, size_t n)
         unsigned c = n == 1   ? p[0]
                      : n == 2 ? (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu)
                               : (p[0] & 0xfu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
-        return put(l, (const char[]){ '\\', 'u', hex[c >> 12 & 15], hex[c >> 8 & 15], hex[c >> 4 & 15], hex[c & 15] }, 6);
+        return put(l,
+                   (const char[]){ '\\', 'u', hex[c >> 12 & 15], hex[c >> 8 & 15], hex[c >> 4 & 15],
+                                   hex[c & 15] },
+                   6);
 }
 
 static void put_quoted(struct line *l, const char *s)
@@ -155,7 +162,8 @@ static void put_field(struct line *l, const struct log_field *f)
                 put_key(l, key);
                 put(l, "=", 1);
         }
-        /* A key without room for any number behind it is left out whole; escaped, it may be far longer than it was. */
+        /* A key without room for any number behind it is left out whole; escaped, it may be far
+         * longer than it was. */
         if (room(l) < 24) {
                 l->len = start;
                 l->cut = true;
@@ -242,7 +250,8 @@ void log_write(enum log_level level, const char *msg, const struct log_field *fi
         for (; fields && fields->kind; fields++)
                 put_field(&l, fields);
         if (l.cut)
-                put_tail(&l, l.format == LOG_FORMAT_JSON ? ",\"truncated\":true" : " truncated=true");
+                put_tail(&l,
+                         l.format == LOG_FORMAT_JSON ? ",\"truncated\":true" : " truncated=true");
         put_tail(&l, l.format == LOG_FORMAT_JSON ? "}\n" : "\n");
         write_line(l.buf, l.len);
         errno = saved_errno;

@@ -53,11 +53,15 @@ static const char *line(void)
 
 static void a_line_reads_as_the_manual_says(void **state _unused_)
 {
-        log_info("node lost", LOG_S("node", "n1"), LOG_I("silent_ms", 30000), LOG_S("reason", "heartbeat expired"), LOG_B("known", true));
-        assert_string_equal(line(), " level=info msg=\"node lost\" node=n1 silent_ms=30000 reason=\"heartbeat expired\" known=true");
+        log_info("node lost", LOG_S("node", "n1"), LOG_I("silent_ms", 30000),
+                 LOG_S("reason", "heartbeat expired"), LOG_B("known", true));
+        assert_string_equal(line(), " level=info msg=\"node lost\" node=n1 silent_ms=30000 "
+                                    "reason=\"heartbeat expired\" known=true");
         log_setup(LOG_INFO, LOG_FORMAT_JSON, ends[1]);
-        log_warn("node lost", LOG_S("node", "n1"), LOG_I("at", INT64_MIN), LOG_B("known", false), LOG_S("zone", NULL));
-        assert_string_equal(line(), "\",\"level\":\"warn\",\"msg\":\"node lost\",\"node\":\"n1\",\"at\":-9223372036854775808,"
+        log_warn("node lost", LOG_S("node", "n1"), LOG_I("at", INT64_MIN), LOG_B("known", false),
+                 LOG_S("zone", NULL));
+        assert_string_equal(line(), "\",\"level\":\"warn\",\"msg\":\"node "
+                                    "lost\",\"node\":\"n1\",\"at\":-9223372036854775808,"
                                     "\"known\":false,\"zone\":null}");
         log_error("x");
         assert_string_equal(line(), "\",\"level\":\"error\",\"msg\":\"x\"}");
@@ -67,19 +71,22 @@ static void values_are_quoted_when_they_must_be(void **state _unused_)
 {
         struct err err;
 
-        log_info("x", LOG_S("a", ""), LOG_S("b", NULL), LOG_S("c", "k=v"), LOG_S("d", "say \"hi\""), LOG_S("e", "C:\\dir"),
-                 LOG_S("f", "caf\xC3\xA9"));
-        assert_string_equal(line(), " level=info msg=x a=\"\" b=\"\" c=\"k=v\" d=\"say \\\"hi\\\"\" e=C:\\dir f=caf\xC3\xA9");
+        log_info("x", LOG_S("a", ""), LOG_S("b", NULL), LOG_S("c", "k=v"), LOG_S("d", "say \"hi\""),
+                 LOG_S("e", "C:\\dir"), LOG_S("f", "caf\xC3\xA9"));
+        assert_string_equal(line(), " level=info msg=x a=\"\" b=\"\" c=\"k=v\" d=\"say "
+                                    "\\\"hi\\\"\" e=C:\\dir f=caf\xC3\xA9");
         err_set(&err, ERR_IO, .msg = "cannot write", .detail = "disk full");
         log_error("commit", LOG_E(&err), LOG_S("bad key=\n", "v"));
-        assert_string_equal(line(), " level=error msg=commit error=\"cannot write: disk full\" bad_key__=v");
+        assert_string_equal(
+            line(), " level=error msg=commit error=\"cannot write: disk full\" bad_key__=v");
 }
 
 /* R: A9 */
 static void a_value_cannot_break_out_of_its_line(void **state _unused_)
 {
         static const char evil[] = "a\nts=now level=error\r\t\x1B[2J\x7F\xC2\x9B\x80\xFFz";
-        static const char safe[] = "\"a\\nts=now level=error\\r\\t\\u001b[2J\\u007f\\u009b\xEF\xBF\xBD\xEF\xBF\xBDz\"";
+        static const char safe[] =
+            "\"a\\nts=now level=error\\r\\t\\u001b[2J\\u007f\\u009b\xEF\xBF\xBD\xEF\xBF\xBDz\"";
 
         log_info("x", LOG_S("v", evil));
         const char *l = line();
@@ -95,11 +102,15 @@ static void a_long_line_is_cut_and_says_so(void **state _unused_)
 {
         static char text[6001];
 
-        /* Every length around the limit, with characters of one to four bytes and with ones that are escaped. */
-        static const char *const letters[] = { "x", " ", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x9A\xA2", "\"", "\x01", "\xFF" };
+        /* Every length around the limit, with characters of one to four bytes and with ones that
+         * are escaped. */
+        static const char *const letters[] = {
+                "x", " ", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x9A\xA2", "\"", "\x01", "\xFF"
+        };
         for (size_t k = 0; k < ARRAY_LEN(letters); k++)
                 for (size_t n = 600; n < 4200; n += n < 3900 ? 150 : 1)
-                        for (enum log_format format = LOG_FORMAT_LOGFMT; format <= LOG_FORMAT_JSON; format++) {
+                        for (enum log_format format = LOG_FORMAT_LOGFMT; format <= LOG_FORMAT_JSON;
+                             format++) {
                                 size_t len = strlen(letters[k]);
                                 for (size_t i = 0; i < n; i++)
                                         text[i] = letters[k][i % len];
@@ -109,7 +120,9 @@ static void a_long_line_is_cut_and_says_so(void **state _unused_)
                                 const char *l = line();
                                 bool cut = strstr(l, "after") == NULL;
                                 assert_true(str_is_utf8(l, strlen(l)));
-                                assert_true(cut == str_ends(l, format == LOG_FORMAT_JSON ? ",\"truncated\":true}" : " truncated=true"));
+                                assert_true(cut == str_ends(l, format == LOG_FORMAT_JSON
+                                                                   ? ",\"truncated\":true}"
+                                                                   : " truncated=true"));
                                 if (n == 600 && len < 6)
                                         assert_false(cut);
                                 if (n > 4080)
@@ -133,7 +146,8 @@ static void many_fields_are_cut_too(void **state _unused_)
         memset(key, '\x01', sizeof(key) - 1);
         key[sizeof(key) - 1] = '\0';
         log_info("x", LOG_S(key, "v"), LOG_S("after", "w"));
-        assert_string_equal(line(), "\",\"level\":\"info\",\"msg\":\"x\",\"after\":\"w\",\"truncated\":true}");
+        assert_string_equal(
+            line(), "\",\"level\":\"info\",\"msg\":\"x\",\"after\":\"w\",\"truncated\":true}");
         log_write(LOG_INFO, NULL, NULL);
         assert_string_equal(line(), "\",\"level\":\"info\",\"msg\":\"\"}");
 }
@@ -180,7 +194,8 @@ static void a_full_pipe_does_not_hold_up_the_work(void **state _unused_)
 static void *talk(void *arg)
 {
         for (int i = 0; i < 500; i++)
-                log_info("a line of a thread", LOG_S("who", arg), LOG_I("n", i), LOG_S("again", arg));
+                log_info("a line of a thread", LOG_S("who", arg), LOG_I("n", i),
+                         LOG_S("again", arg));
         return NULL;
 }
 

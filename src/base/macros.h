@@ -23,20 +23,21 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
 /* Hand over ownership: gives the pointer and leaves NULL behind. */
-#define TAKE_PTR(p)                                                                                                                        \
-        ({                                                                                                                                 \
-                __typeof__(p) *_pp = &(p);                                                                                                 \
-                __typeof__(p) _taken = *_pp;                                                                                               \
-                *_pp = NULL;                                                                                                               \
-                _taken;                                                                                                                    \
+#define TAKE_PTR(p)                                                                                \
+        ({                                                                                         \
+                __typeof__(p) *_pp = &(p);                                                         \
+                __typeof__(p) _taken = *_pp;                                                       \
+                *_pp = NULL;                                                                       \
+                _taken;                                                                            \
         })
 
-/* Like assert, but never compiled out: for what must hold even in release builds. The text names the invariant. */
+/* Like assert, but never compiled out: for what must hold even in release builds. The text names
+ * the invariant. */
 _noreturn_ void must_fail(const char *file, int line, const char *what);
-#define must(cond, what)                                                                                                                   \
-        do {                                                                                                                               \
-                if (__builtin_expect(!(cond), 0))                                                                                          \
-                        must_fail(__FILE__, __LINE__, what);                                                                               \
+#define must(cond, what)                                                                           \
+        do {                                                                                       \
+                if (__builtin_expect(!(cond), 0))                                                  \
+                        must_fail(__FILE__, __LINE__, what);                                       \
         } while (0)
 
 #endif

@@ -1,8 +1,8 @@
 /* base/map.c: linear probing over a power of two of slots.
  *
- * A removal moves the slots behind it forward instead of leaving a tombstone, so a table that lives through millions of puts
- * and removals is as fast as a new one and never needs to be cleaned. The stored half of the hash gives a slot's home,
- * so neither growing nor removing reads a key.
+ * A removal moves the slots behind it forward instead of leaving a tombstone, so a table that lives
+ * through millions of puts and removals is as fast as a new one and never needs to be cleaned. The
+ * stored half of the hash gives a slot's home, so neither growing nor removing reads a key.
  *
  * Invariants:
  *   (1) cap is 0 or a power of two, and len <= cap * 3 / 4: every probe meets an empty slot.
@@ -68,7 +68,8 @@ static void grow(struct map *m)
         m->cap = cap;
 }
 
-void map_init(struct map *m, struct map_key (*key_of)(const void *ctx, uint32_t index), const void *ctx)
+void map_init(struct map *m, struct map_key (*key_of)(const void *ctx, uint32_t index),
+              const void *ctx)
 {
         *m = (struct map){ .key_of = key_of, .ctx = ctx };
 }
@@ -118,7 +119,8 @@ void map_remove(struct map *m, uint32_t index)
         if (m->slots[hole].index == MAP_NONE)
                 return;
         must(m->slots[hole].index == index, "a key belongs to the index that it was put with");
-        /* Fill the hole with the next slot that may stand there, i.e. whose home is not behind the hole, until (2) holds. */
+        /* Fill the hole with the next slot that may stand there, i.e. whose home is not behind the
+         * hole, until (2) holds. */
         for (uint32_t i = (hole + 1) & mask; m->slots[i].index != MAP_NONE; i = (i + 1) & mask) {
                 uint32_t home = m->slots[i].hash & mask;
                 if (((i - home) & mask) < ((i - hole) & mask))
@@ -130,8 +132,8 @@ void map_remove(struct map *m, uint32_t index)
         m->len--;
 }
 
-/* Two 64-bit words multiplied to 128 bits and folded: each bit of the result depends on all bits of both (unless one is 0,
- * which the constants make as unlikely as any collision). */
+/* Two 64-bit words multiplied to 128 bits and folded: each bit of the result depends on all bits of
+ * both (unless one is 0, which the constants make as unlikely as any collision). */
 static uint64_t fold(uint64_t a, uint64_t b)
 {
         unsigned __int128 product = (unsigned __int128)a * b;

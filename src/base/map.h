@@ -1,7 +1,8 @@
 /* base/map.h: hash map from bytes to a 32-bit index.
  *
- * Open addressing over 64-bit hashes; the keys are not copied: the map asks the caller for the key of an index through
- * key_of, so a table of objects pays 8 bytes per slot and nothing per key. The order of iteration must never decide anything.
+ * Open addressing over 64-bit hashes; the keys are not copied: the map asks the caller for the key
+ * of an index through key_of, so a table of objects pays 8 bytes per slot and nothing per key. The
+ * order of iteration must never decide anything.
  */
 #ifndef BERTH_BASE_MAP_H
 #define BERTH_BASE_MAP_H
@@ -24,7 +25,8 @@ struct map {
         const void *ctx;
 };
 
-void map_init(struct map *m, struct map_key (*key_of)(const void *ctx, uint32_t index), const void *ctx);
+void map_init(struct map *m, struct map_key (*key_of)(const void *ctx, uint32_t index),
+              const void *ctx);
 void map_fini(struct map *m);
 void map_clear(struct map *m);
 uint32_t map_get(const struct map *m, const void *key, size_t len); /* MAP_NONE if absent */

@@ -145,7 +145,8 @@ static void the_hash_depends_on_the_length_and_reads_no_further(void **state _un
 /* R: A2 */
 static void the_hash_is_the_same_everywhere(void **state _unused_)
 {
-        static const char text[] = "the quick brown fox jumps over the lazy dog, twice and once more again";
+        static const char text[] =
+            "the quick brown fox jumps over the lazy dog, twice and once more again";
 
         assert_true(hash64("", 0) == HASH_EMPTY);
         assert_true(hash64("a", 1) == HASH_A);

@@ -15,7 +15,8 @@ void mem_give_up(const char *who, size_t size)
 
         snprintf(need, sizeof(need), size ? "%zu bytes more are needed" : "more is needed", size);
         int n = snprintf(text, sizeof(text),
-                         "berth: out of memory: %s%s%s. Give it more (the machine, or the limit of its service) and "
+                         "berth: out of memory: %s%s%s. Give it more (the machine, or the limit of "
+                         "its service) and "
                          "start it again; nothing that was answered is lost\n",
                          need, who ? " by " : "", who ? who : "");
 

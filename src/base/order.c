@@ -5,7 +5,8 @@
 /* Neighbours that fit into half a block become one, so that blocks do not stay nearly empty. */
 #define MERGE_BELOW (ORDER_BLOCK / 2)
 
-void order_init(struct order *o, struct map_key (*key_of)(const void *ctx, uint32_t index), const void *ctx)
+void order_init(struct order *o, struct map_key (*key_of)(const void *ctx, uint32_t index),
+                const void *ctx)
 {
         *o = (struct order){ .key_of = key_of, .ctx = ctx };
 }
@@ -52,7 +53,8 @@ static struct order_place upper(const struct order *o, struct map_key key)
 static struct order_block *insert_block(struct order *o, size_t at)
 {
         array_push(&o->blocks);
-        memmove(o->blocks.at + at + 1, o->blocks.at + at, (o->blocks.len - 1 - at) * sizeof(*o->blocks.at));
+        memmove(o->blocks.at + at + 1, o->blocks.at + at,
+                (o->blocks.len - 1 - at) * sizeof(*o->blocks.at));
         return o->blocks.at[at] = mem_must(sizeof(struct order_block));
 }
 
@@ -60,7 +62,8 @@ static void drop_block(struct order *o, size_t at)
 {
         mem_free(o->blocks.at[at]);
         o->blocks.len--;
-        memmove(o->blocks.at + at, o->blocks.at + at + 1, (o->blocks.len - at) * sizeof(*o->blocks.at));
+        memmove(o->blocks.at + at, o->blocks.at + at + 1,
+                (o->blocks.len - at) * sizeof(*o->blocks.at));
 }
 
 void order_add(struct order *o, uint32_t index)
@@ -127,7 +130,8 @@ void order_remove(struct order *o, uint32_t index)
 
 struct order_place order_after(const struct order *o, const void *key, size_t len)
 {
-        return len && o->blocks.len ? upper(o, (struct map_key){ key, len }) : (struct order_place){ 0, 0 };
+        return len && o->blocks.len ? upper(o, (struct map_key){ key, len })
+                                    : (struct order_place){ 0, 0 };
 }
 
 uint32_t order_next(const struct order *o, struct order_place *p)

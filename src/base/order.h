@@ -1,9 +1,9 @@
 /* base/order.h: an ordered set of 32-bit indexes, by the bytes of their keys.
  *
- * For lists that go on where they stopped: the cursor is a key, so it means the same after a restart
- * and on another machine. The indexes lie in sorted blocks of up to ORDER_BLOCK; like base/map.h, the
- * keys are not copied but asked for through key_of. Adding and removing is a binary search and a move
- * within one block; adding in ascending order, as a load does, only appends.
+ * For lists that go on where they stopped: the cursor is a key, so it means the same after a
+ * restart and on another machine. The indexes lie in sorted blocks of up to ORDER_BLOCK; like
+ * base/map.h, the keys are not copied but asked for through key_of. Adding and removing is a binary
+ * search and a move within one block; adding in ascending order, as a load does, only appends.
  */
 #ifndef BERTH_BASE_ORDER_H
 #define BERTH_BASE_ORDER_H
@@ -30,10 +30,12 @@ struct order_place {
         uint32_t at;
 };
 
-void order_init(struct order *o, struct map_key (*key_of)(const void *ctx, uint32_t index), const void *ctx);
+void order_init(struct order *o, struct map_key (*key_of)(const void *ctx, uint32_t index),
+                const void *ctx);
 void order_fini(struct order *o);
-void order_add(struct order *o, uint32_t index);    /* its key must be readable, and absent */
-void order_remove(struct order *o, uint32_t index); /* while its key is readable; nothing if absent */
+void order_add(struct order *o, uint32_t index); /* its key must be readable, and absent */
+/* while its key is readable; nothing if absent */
+void order_remove(struct order *o, uint32_t index);
 /* Behind this key, whether or not it is there; an empty one: before the first element. */
 struct order_place order_after(const struct order *o, const void *key, size_t len);
 /* The element behind the place, which moves on; MAP_NONE: there is none. */

@@ -69,7 +69,8 @@ static void whatever_comes_and_goes_is_in_order(void **state _unused_)
                         assert_true(next == MAP_NONE || strcmp(names[next], names[i]) > 0);
                         for (uint32_t k = 0; next != MAP_NONE && k < 20; k++) {
                                 uint32_t other = (uint32_t)((i + k * 97) % MANY);
-                                assert_false(there[other] && strcmp(names[other], names[i]) > 0 && strcmp(names[other], names[next]) < 0);
+                                assert_false(there[other] && strcmp(names[other], names[i]) > 0 &&
+                                             strcmp(names[other], names[next]) < 0);
                         }
                 }
                 order_fini(&o);

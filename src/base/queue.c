@@ -1,11 +1,14 @@
 /* base/queue.c: a ring of pointers under one mutex.
  *
- * The items of a queue leave in the order in which they came, whatever their priority: a heartbeat must not overtake the status that its
- * node sent before it. Priority only opens the last places of the ring.
+ * The items of a queue leave in the order in which they came, whatever their priority: a heartbeat
+ * must not overtake the status that its node sent before it. Priority only opens the last places of
+ * the ring.
  *
  * Invariants:
- *   (1) len <= capacity + extra; of these at most capacity have no priority, and at most capacity / 2 + extra have: a burst of the one leaves room for the other.
- *   (2) Every push that makes len go from 0 to 1 is followed by a signal, and by notify without the lock; after a quiet one, queue_wake() does both.
+ *   (1) len <= capacity + extra; of these at most capacity have no priority, and at most capacity /
+ *       2 + extra have: a burst of the one leaves room for the other.
+ *   (2) Every push that makes len go from 0 to 1 is followed by a signal, and by notify without the
+ *       lock; after a quiet one, queue_wake() does both.
  */
 #include "base/queue.h"
 
@@ -28,9 +31,11 @@ struct queue {
         void *ctx;
 };
 
-struct queue *queue_create(size_t capacity, size_t extra_for_priority, void (*notify)(void *ctx), void *ctx)
+struct queue *queue_create(size_t capacity, size_t extra_for_priority, void (*notify)(void *ctx),
+                           void *ctx)
 {
-        must(capacity > 0 && capacity < SIZE_MAX / 4 / sizeof(void *) && extra_for_priority < SIZE_MAX / 4 / sizeof(void *),
+        must(capacity > 0 && capacity < SIZE_MAX / 4 / sizeof(void *) &&
+                 extra_for_priority < SIZE_MAX / 4 / sizeof(void *),
              "a queue has a capacity and fits into memory");
         struct queue *q = mem_must(sizeof(*q));
         pthread_condattr_t attr;
@@ -68,7 +73,8 @@ static bool has_room(const struct queue *q, bool urgent)
         size_t extra = q->size - q->capacity;
         if (q->len >= q->size)
                 return false;
-        return urgent ? extra == 0 || q->n_urgent < q->capacity / 2 + extra : q->len - q->n_urgent < q->capacity;
+        return urgent ? extra == 0 || q->n_urgent < q->capacity / 2 + extra
+                      : q->len - q->n_urgent < q->capacity;
 }
 
 static bool push(struct queue *q, void *item, bool urgent, bool quiet)

@@ -1,6 +1,7 @@
 /* base/str.c: the growable buffer, and the readers of small values that people write.
  *
- * The readers take the whole text or refuse it: no white space, no sign where none makes sense, no overflow, and no locale.
+ * The readers take the whole text or refuse it: no white space, no sign where none makes sense, no
+ * overflow, and no locale.
  */
 #include "base/str.h"
 
@@ -230,7 +231,8 @@ static int read_digits(const char **p, uint64_t *ret_value)
         if (!is_digit(*s))
                 return -1;
         for (; is_digit(*s); s++)
-                if (__builtin_mul_overflow(v, (uint64_t)10, &v) || __builtin_add_overflow(v, (uint64_t)(*s - '0'), &v))
+                if (__builtin_mul_overflow(v, (uint64_t)10, &v) ||
+                    __builtin_add_overflow(v, (uint64_t)(*s - '0'), &v))
                         return -1;
         *p = s;
         *ret_value = v;
@@ -260,7 +262,8 @@ int str_parse_i64(const char *s, int64_t *ret_value)
         return 0;
 }
 
-/* A decimal number in parts: whole + fraction / scale. At most 9 decimals; "1.", "." and "" are none. */
+/* A decimal number in parts: whole + fraction / scale. At most 9 decimals; "1.", "." and "" are
+ * none. */
 struct decimal {
         uint64_t whole, fraction, scale;
 };
@@ -294,7 +297,8 @@ static int decimal_times(struct decimal d, uint64_t unit, bool round_up, int64_t
         if (rest > 0 && !round_up)
                 return -1;
         if (__builtin_mul_overflow(d.whole, unit, &value) ||
-            __builtin_add_overflow(value, (uint64_t)(part / d.scale) + (rest > 0), &value) || value > INT64_MAX)
+            __builtin_add_overflow(value, (uint64_t)(part / d.scale) + (rest > 0), &value) ||
+            value > INT64_MAX)
                 return -1;
         *ret = (int64_t)value;
         return 0;
@@ -328,7 +332,8 @@ int str_parse_bytes(const char *s, int64_t *ret_bytes)
         }
         if (*s == 'B')
                 s++;
-        /* Part of a byte makes sense only as the rest of a larger unit: 1.1G is rounded up, 1.5 is a mistake. */
+        /* Part of a byte makes sense only as the rest of a larger unit: 1.1G is rounded up, 1.5 is
+         * a mistake. */
         return *s == '\0' ? decimal_times(d, unit, unit > 1, ret_bytes) : -1;
 }
 
@@ -337,7 +342,9 @@ int str_parse_duration_ms(const char *s, int64_t *ret_ms)
         static const struct {
                 const char *name;
                 int64_t ms;
-        } units[] = { { "d", 86400000 }, { "h", 3600000 }, { "ms", 1 }, { "m", 60000 }, { "s", 1000 } };
+        } units[] = {
+                { "d", 86400000 }, { "h", 3600000 }, { "ms", 1 }, { "m", 60000 }, { "s", 1000 }
+        };
         int64_t sum = 0, last_unit = INT64_MAX;
 
         if (!s)
@@ -356,7 +363,8 @@ int str_parse_duration_ms(const char *s, int64_t *ret_ms)
                 if (unit == 0 && last_unit == INT64_MAX && *s == '\0')
                         unit = 1000;
                 /* Each unit once, the larger first: "30m1h" is more likely a slip than a wish. */
-                if (unit == 0 || unit >= last_unit || decimal_times(d, (uint64_t)unit, false, &part) < 0 ||
+                if (unit == 0 || unit >= last_unit ||
+                    decimal_times(d, (uint64_t)unit, false, &part) < 0 ||
                     __builtin_add_overflow(sum, part, &sum))
                         return -1;
                 last_unit = unit;
@@ -386,7 +394,8 @@ static unsigned min_of(unsigned a, unsigned b)
 }
 
 /* Optimal string alignment over three rows. */
-static unsigned distance(const char *a, size_t len_a, const char *b, size_t len_b, unsigned max, bool fold_case)
+static unsigned distance(const char *a, size_t len_a, const char *b, size_t len_b, unsigned max,
+                         bool fold_case)
 {
         unsigned rows[3][DISTANCE_MAX_LEN + 1];
         unsigned *before = rows[0], *above = rows[1], *row = rows[2];
@@ -398,16 +407,19 @@ static unsigned distance(const char *a, size_t len_a, const char *b, size_t len_
                 char ca = fold_case ? lower(a[i - 1]) : a[i - 1];
                 for (size_t j = 1; j <= len_b; j++) {
                         char cb = fold_case ? lower(b[j - 1]) : b[j - 1];
-                        unsigned d = min_of(min_of(above[j], row[j - 1]) + 1, above[j - 1] + (ca != cb));
+                        unsigned d =
+                            min_of(min_of(above[j], row[j - 1]) + 1, above[j - 1] + (ca != cb));
                         if (i > 1 && j > 1) {
-                                char pa = fold_case ? lower(a[i - 2]) : a[i - 2], pb = fold_case ? lower(b[j - 2]) : b[j - 2];
+                                char pa = fold_case ? lower(a[i - 2]) : a[i - 2],
+                                     pb = fold_case ? lower(b[j - 2]) : b[j - 2];
                                 if (ca == pb && pa == cb)
                                         d = min_of(d, before[j - 2] + 1);
                         }
                         row[j] = d;
                         least = min_of(least, d);
                 }
-                /* Nothing below is nearer: a transposition reaches back two rows, but costs one more than what it found there. */
+                /* Nothing below is nearer: a transposition reaches back two rows, but costs one
+                 * more than what it found there. */
                 if (least > max)
                         return max + 1;
                 unsigned *spare = before;
@@ -423,7 +435,8 @@ static unsigned distance_within(const char *a, const char *b, unsigned max, bool
         size_t len_a = a ? strlen(a) : 0, len_b = b ? strlen(b) : 0;
 
         max = min_of(max, DISTANCE_MAX_LEN);
-        if ((len_a > len_b ? len_a - len_b : len_b - len_a) > max || len_a > DISTANCE_MAX_LEN || len_b > DISTANCE_MAX_LEN)
+        if ((len_a > len_b ? len_a - len_b : len_b - len_a) > max || len_a > DISTANCE_MAX_LEN ||
+            len_b > DISTANCE_MAX_LEN)
                 return max + 1;
         return distance(a, len_a, b, len_b, max, fold_case);
 }
@@ -476,6 +489,8 @@ bool str_is_control(const char *s, size_t n)
                 return (p[0] == 0xc2 && p[1] < 0xa0) || (p[0] == 0xd8 && p[1] == 0x9c); /* U+061C */
         if (n != 3 || p[0] != 0xe2)
                 return false;
-        return (p[1] == 0x80 && (p[2] == 0x8e || p[2] == 0x8f || (p[2] >= 0xaa && p[2] <= 0xae))) || /* U+200E, 200F, 202A-202E */
-               (p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9);                                       /* U+2066-2069 */
+        /* U+200E, 200F, 202A-202E */
+        return (p[1] == 0x80 && (p[2] == 0x8e || p[2] == 0x8f || (p[2] >= 0xaa && p[2] <= 0xae))) ||
+               /* U+2066-2069 */
+               (p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9);
 }

@@ -75,11 +75,15 @@ static void a_taken_buffer_is_never_null(void **state _unused_)
 
 static void comparisons_take_null_as_empty(void **state _unused_)
 {
-        assert_true(str_eq(NULL, "") && str_eq(NULL, NULL) && str_eq("a", "a") && !str_eq("a", NULL));
+        assert_true(str_eq(NULL, "") && str_eq(NULL, NULL) && str_eq("a", "a") &&
+                    !str_eq("a", NULL));
         assert_true(str_empty(NULL) && str_empty("") && !str_empty("a"));
-        assert_true(str_starts("node-1", "node") && str_starts("x", "") && !str_starts("no", "node") && !str_starts(NULL, "n"));
-        assert_true(str_ends("a.yaml", ".yaml") && str_ends("x", "") && !str_ends("l", ".yaml") && !str_ends(NULL, "n"));
-        assert_true(str_case_eq("Info", "iNFO") && str_case_eq(NULL, "") && !str_case_eq("info", "inf") && !str_case_eq("[", "{"));
+        assert_true(str_starts("node-1", "node") && str_starts("x", "") &&
+                    !str_starts("no", "node") && !str_starts(NULL, "n"));
+        assert_true(str_ends("a.yaml", ".yaml") && str_ends("x", "") && !str_ends("l", ".yaml") &&
+                    !str_ends(NULL, "n"));
+        assert_true(str_case_eq("Info", "iNFO") && str_case_eq(NULL, "") &&
+                    !str_case_eq("info", "inf") && !str_case_eq("[", "{"));
 }
 
 /* R: A9 */
@@ -93,7 +97,8 @@ static void only_good_utf8_is_text(void **state _unused_)
                 { "", 0, true },
                 { "plain ascii of some length", 26, true },
                 { "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x9A\xA2", 9, true },
-                { "\x7F\xC2\x80\xDF\xBF\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xF4\x8F\xBF\xBF", 18, true },
+                { "\x7F\xC2\x80\xDF\xBF\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xF4\x8F\xBF\xBF", 18,
+                  true },
                 { "a\0b", 3, false },
                 { "eight by\0te words", 17, false },
                 { "eight byte\x80words and", 20, false },
@@ -126,7 +131,8 @@ static void check_numbers(int (*parse)(const char *, int64_t *), const struct nu
         for (; cases->s; cases++) {
                 int64_t v = 4711;
                 int r = parse(cases->s, &v);
-                if (r != (cases->value == BAD ? -1 : 0) || v != (cases->value == BAD ? 4711 : cases->value))
+                if (r != (cases->value == BAD ? -1 : 0) ||
+                    v != (cases->value == BAD ? 4711 : cases->value))
                         fail_msg("\"%s\" gave %d, %lld", cases->s, r, (long long)v);
         }
         int64_t v;
@@ -317,8 +323,10 @@ static void distance_is_symmetric_and_its_limit_only_cuts(void **state _unused_)
 
 static void a_typo_gets_a_suggestion_and_nonsense_none(void **state _unused_)
 {
-        static const char *const verbs[] = { "apply", "delete", "describe", "drain", "events", "exec",    "explain",   "get", "logs",
-                                             "nodes", "retry",  "run",      "start", "stop",   "version", "workloads", NULL };
+        static const char *const verbs[] = { "apply",     "delete",  "describe", "drain", "events",
+                                             "exec",      "explain", "get",      "logs",  "nodes",
+                                             "retry",     "run",     "start",    "stop",  "version",
+                                             "workloads", NULL };
 
         assert_string_equal(str_suggest("drian", verbs), "drain");
         assert_string_equal(str_suggest("aply", verbs), "apply");

@@ -1,4 +1,5 @@
-/* base/ulid.c: 128 bits in 26 letters of 5 bits; the first letter holds only 3 bits, so it is at most '7'. */
+/* base/ulid.c: 128 bits in 26 letters of 5 bits; the first letter holds only 3 bits, so it is at
+ * most '7'. */
 #include "base/ulid.h"
 
 static const char letters[33] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";

@@ -1,4 +1,5 @@
-/* base/ulid.h: ids that sort by time: 48 bits of milliseconds, 80 bits of randomness, 26 letters of Crockford base 32. */
+/* base/ulid.h: ids that sort by time: 48 bits of milliseconds, 80 bits of randomness, 26 letters of
+ * Crockford base 32. */
 #ifndef BERTH_BASE_ULID_H
 #define BERTH_BASE_ULID_H
 

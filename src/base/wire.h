@@ -1,12 +1,12 @@
 /* base/wire.h: the wire format of protobuf, for those who read or write it by hand.
  *
- * A message is a row of fields; a field is a tag (number << 3 | type) and a value. Numbers, tags and
- * lengths are varints: seven bits in each byte, the low ones first, and the top bit set in all bytes
- * but the last.
+ * A message is a row of fields; a field is a tag (number << 3 | type) and a value. Numbers, tags
+ * and lengths are varints: seven bits in each byte, the low ones first, and the top bit set in all
+ * bytes but the last.
  *
- * Limits: a varint has at most VARINT_MAX bytes, what follows is not read. Bits beyond 64 are dropped,
- * and one that is longer than it must be is taken, as protobuf's libraries do. Nothing is read at or
- * behind `end`, however wrong the bytes are.
+ * Limits: a varint has at most VARINT_MAX bytes, what follows is not read. Bits beyond 64 are
+ * dropped, and one that is longer than it must be is taken, as protobuf's libraries do. Nothing is
+ * read at or behind `end`, however wrong the bytes are.
  */
 #ifndef BERTH_BASE_WIRE_H
 #define BERTH_BASE_WIRE_H
@@ -22,11 +22,13 @@
 enum wire_type {
         WIRE_TYPE_VARINT = 0,
         WIRE_TYPE_64BIT = 1,
-        WIRE_TYPE_BYTES = 2, /* a length, and that many bytes: text, bytes, messages, packed numbers */
+        /* a length, and that many bytes: text, bytes, messages, packed numbers */
+        WIRE_TYPE_BYTES = 2,
         WIRE_TYPE_32BIT = 5,
 };
 
-/* Reads the varint at *p and moves *p behind it. False: it is cut off, or too long; *ret is not set. */
+/* Reads the varint at *p and moves *p behind it. False: it is cut off, or too long; *ret is not
+ * set. */
 static inline bool varint_take(const uint8_t **p, const uint8_t *end, uint64_t *ret)
 {
         uint64_t v = 0;
@@ -86,8 +88,10 @@ struct wire_value {
         uint64_t n;        /* of a varint: the number; else how many bytes there are */
 };
 
-/* Reads the value behind a tag and moves *p behind it. False: it is cut off, or of no known type. */
-static inline bool wire_take(const uint8_t **p, const uint8_t *end, unsigned type, struct wire_value *ret)
+/* Reads the value behind a tag and moves *p behind it. False: it is cut off, or of no known
+ * type. */
+static inline bool wire_take(const uint8_t **p, const uint8_t *end, unsigned type,
+                             struct wire_value *ret)
 {
         uint64_t n = type == WIRE_TYPE_64BIT ? 8 : 4;
 

@@ -1,4 +1,5 @@
-/* base/wire_test.c: varints and fields, written and read, and what comes of bytes that are wrong. */
+/* base/wire_test.c: varints and fields, written and read, and what comes of bytes that are
+ * wrong. */
 #include "base/wire.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,9 +58,12 @@ static void every_size_is_read_as_it_was_written(void **state)
 
 static void a_number_ends_after_ten_bytes(void **state)
 {
-        static const uint8_t long_zero[] = { 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00 };
-        static const uint8_t many_bits[] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f };
-        static const uint8_t no_end[] = { 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00 };
+        static const uint8_t long_zero[] = { 0x80, 0x80, 0x80, 0x80, 0x80,
+                                             0x80, 0x80, 0x80, 0x80, 0x00 };
+        static const uint8_t many_bits[] = { 0xff, 0xff, 0xff, 0xff, 0xff,
+                                             0xff, 0xff, 0xff, 0xff, 0x7f };
+        static const uint8_t no_end[] = { 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+                                          0x80, 0x80, 0x80, 0x80, 0x00 };
         const uint8_t *p = long_zero;
         uint64_t v = 7;
 
@@ -86,7 +90,8 @@ static void a_head_is_a_tag_and_a_length(void **state)
         assert_memory_equal(out, "\xfa\xff\xff\xff\x0f\x00", 6);
 }
 
-static bool take(const char *bytes, size_t len, unsigned type, struct wire_value *ret, size_t *ret_used)
+static bool take(const char *bytes, size_t len, unsigned type, struct wire_value *ret,
+                 size_t *ret_used)
 {
         const uint8_t *p = (const uint8_t *)bytes;
         bool r = wire_take(&p, p + len, type, ret);
@@ -129,8 +134,10 @@ static void a_value_is_taken_whole_or_not_at_all(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_number_has_seven_bits_in_each_byte), cmocka_unit_test(every_size_is_read_as_it_was_written),
-                cmocka_unit_test(a_number_ends_after_ten_bytes),        cmocka_unit_test(a_head_is_a_tag_and_a_length),
+                cmocka_unit_test(a_number_has_seven_bits_in_each_byte),
+                cmocka_unit_test(every_size_is_read_as_it_was_written),
+                cmocka_unit_test(a_number_ends_after_ten_bytes),
+                cmocka_unit_test(a_head_is_a_tag_and_a_length),
                 cmocka_unit_test(a_value_is_taken_whole_or_not_at_all),
         };
 

@@ -1,6 +1,7 @@
 /* cli/apply.c: berth apply -f FILE: workloads from YAML or JSON.
  *
- * All files are read and checked before the first workload is sent: a mistake in the third document leaves the cluster as it was.
+ * All files are read and checked before the first workload is sent: a mistake in the third document
+ * leaves the cluster as it was.
  */
 #include "cli/client.h"
 #include "cli/manifests.h"
@@ -17,13 +18,16 @@ struct apply_options {
 };
 
 static const struct opt rows[] = {
-        OPT(struct apply_options, OPT_LIST, files, .letter = 'f', .name = "file", .arg = "FILE", .completes = 'f',
-            .help = "YAML or JSON, - for standard input; may be repeated"),
-        OPT(struct apply_options, OPT_FLAG, create_only, .name = "create-only", .help = "refuse names that are taken"),
+        OPT(struct apply_options, OPT_LIST, files, .letter = 'f', .name = "file", .arg = "FILE",
+            .completes = 'f', .help = "YAML or JSON, - for standard input; may be repeated"),
+        OPT(struct apply_options, OPT_FLAG, create_only, .name = "create-only",
+            .help = "refuse names that are taken"),
         OPT(struct apply_options, OPT_FLAG, if_unchanged, .name = "if-unchanged",
             .help = "every document must have the resource_version that it was read with"),
-        OPT(struct apply_options, OPT_FLAG, plan, .name = "plan", .help = "show what would happen, ask, and do just that"),
-        OPT(struct apply_options, OPT_FLAG, yes, .letter = 'y', .name = "yes", .help = "with --plan: go on without asking"),
+        OPT(struct apply_options, OPT_FLAG, plan, .name = "plan",
+            .help = "show what would happen, ask, and do just that"),
+        OPT(struct apply_options, OPT_FLAG, yes, .letter = 'y', .name = "yes",
+            .help = "with --plan: go on without asking"),
         OPT(struct apply_options, OPT_INT, check_index, .name = "check-index", .arg = "INDEX",
             .help = "only if nothing was decided since the plan with this index"),
         WAIT_ROWS(struct apply_options, wait),
@@ -36,20 +40,25 @@ static int check_versions(const struct manifests *items, struct err *err)
         for (size_t i = 0; i < items->len; i++)
                 if (items->at[i].workload->resource_version == 0)
                         return err_set(err, ERR_INVALID,
-                                       .msg = fmt("%s:%u: there is no resource_version", items->at[i].file, items->at[i].line),
-                                       .hint = "--if-unchanged needs the one that was read: berth get workload NAME -o yaml");
+                                       .msg = fmt("%s:%u: there is no resource_version",
+                                                  items->at[i].file, items->at[i].line),
+                                       .hint = "--if-unchanged needs the one that was read: berth "
+                                               "get workload NAME -o yaml");
         return 0;
 }
 
-/* One line for a workload that was applied, or its error; *status becomes the exit status of the first one that failed. */
-static void tell(struct cli *cli, const struct manifest_of *it, const Pb__ApplyResult *r, int *status)
+/* One line for a workload that was applied, or its error; *status becomes the exit status of the
+ * first one that failed. */
+static void tell(struct cli *cli, const struct manifest_of *it, const Pb__ApplyResult *r,
+                 int *status)
 {
         if (!r->error) {
                 cli_out(cli, "workload/%s %s\n", r->id, r->outcome);
                 return;
         }
         struct err bad = { 0 };
-        err_set(&bad, err_code_from_name(r->error->code), .msg = r->error->message, .detail = r->error->detail, .hint = r->error->hint,
+        err_set(&bad, err_code_from_name(r->error->code), .msg = r->error->message,
+                .detail = r->error->detail, .hint = r->error->hint,
                 .retry_after_ms = r->error->retry_after_ms);
         err_prefix(&bad, fmt("%s:%u: workload %s", it->file, it->line, it->workload->id));
         cli_report(cli, &bad);
@@ -70,9 +79,11 @@ static size_t share_of(const struct manifest_of *items, size_t n)
         return i;
 }
 
-/* One request with n of them. Fails only if the server could not be asked, or did not take the request as a whole. */
-static int send_some(struct cli *cli, const struct apply_options *o, const struct manifest_of *items, size_t n, uint64_t *index,
-                     int *status, struct err *err)
+/* One request with n of them. Fails only if the server could not be asked, or did not take the
+ * request as a whole. */
+static int send_some(struct cli *cli, const struct apply_options *o,
+                     const struct manifest_of *items, size_t n, uint64_t *index, int *status,
+                     struct err *err)
 {
         struct arena arena = ARENA_INIT;
         Pb__ApplyWorkloadsRequest req = PB__APPLY_WORKLOADS_REQUEST__INIT;
@@ -81,22 +92,25 @@ static int send_some(struct cli *cli, const struct apply_options *o, const struc
         req.check_index = *index;
         for (size_t i = 0; i < n; i++)
                 req.items[req.n_items++] = items[i].workload;
-        Pb__ApplyWorkloadsResponse *answer =
-            client_call(cli, &arena, "ApplyWorkloads", &req, &pb__apply_workloads_response__descriptor, err);
+        Pb__ApplyWorkloadsResponse *answer = client_call(
+            cli, &arena, "ApplyWorkloads", &req, &pb__apply_workloads_response__descriptor, err);
         int r = answer ? 0 : -(int)err->code;
         if (answer && answer->n_results != n)
-                r = err_set(err, ERR_INTERNAL, .msg = "the server answered for another number of workloads",
+                r = err_set(err, ERR_INTERNAL,
+                            .msg = "the server answered for another number of workloads",
                             .detail = fmt("%zu instead of %zu", answer->n_results, n));
         for (size_t i = 0; i < n && r == 0; i++)
                 tell(cli, &items[i], answer->results[i], status);
         for (size_t i = 0; *index && r == 0 && i < n; i++)
-                if (answer->results[i]->resource_version > *index) /* our own changes are no surprise to the next request */
+                /* our own changes are no surprise to the next request */
+                if (answer->results[i]->resource_version > *index)
                         *index = answer->results[i]->resource_version;
         arena_fini(&arena);
         return r;
 }
 
-static int wait_all(struct cli *cli, const struct apply_options *o, const struct manifests *items, struct err *err)
+static int wait_all(struct cli *cli, const struct apply_options *o, const struct manifests *items,
+                    struct err *err)
 {
         for (size_t i = 0; i < items->len; i++) {
                 const Pb__Workload *w = items->at[i].workload;
@@ -105,7 +119,8 @@ static int wait_all(struct cli *cli, const struct apply_options *o, const struct
                         fallback.phase = PB__PHASE__E__Stopped;
                 int r = wait_goal_parse(o->wait.state, fallback, &goal, err);
                 if (r == 0)
-                        r = wait_for(cli, (const char *const[]){ w->id }, 1, &goal, o->wait.timeout_ms, err);
+                        r = wait_for(cli, (const char *const[]){ w->id }, 1, &goal,
+                                     o->wait.timeout_ms, err);
                 if (r < 0)
                         return r;
         }
@@ -113,7 +128,8 @@ static int wait_all(struct cli *cli, const struct apply_options *o, const struct
 }
 
 /* > 0: there is nothing to do, or the user does not want it. */
-static int show_plan(struct cli *cli, const struct apply_options *o, const struct manifests *items, uint64_t *index, struct err *err)
+static int show_plan(struct cli *cli, const struct apply_options *o, const struct manifests *items,
+                     uint64_t *index, struct err *err)
 {
         _cleanup_(str_finip) struct str out = STR_INIT;
         if (o->check_index)
@@ -159,12 +175,15 @@ const struct verb verb_apply = {
         .name = "apply",
         .args = "-f FILE",
         .summary = "make or change workloads from a file",
-        .text = "A file may hold several documents, and -f may be given several times. Everything is checked before anything is sent.\n"
-                "Says of each workload whether it was created, updated or unchanged. With --plan it shows first what that would lead to\n"
+        .text = "A file may hold several documents, and -f may be given several times. Everything "
+                "is checked before anything is sent.\n"
+                "Says of each workload whether it was created, updated or unchanged. With --plan "
+                "it shows first what that would lead to\n"
                 "(see berth plan), asks, and refuses if anything was decided in between.",
-        .examples = "  berth apply -f web.yaml --wait\n"
-                    "  berth apply -f web.yaml --plan\n"
-                    "  berth get workload web -o yaml | sed 's/cpu: 0.5/cpu: 1/' | berth apply -f -",
+        .examples =
+            "  berth apply -f web.yaml --wait\n"
+            "  berth apply -f web.yaml --plan\n"
+            "  berth get workload web -o yaml | sed 's/cpu: 0.5/cpu: 1/' | berth apply -f -",
         .options = rows,
         .n_options = ARRAY_LEN(rows),
         .values_size = sizeof(struct apply_options),

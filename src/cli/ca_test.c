@@ -1,4 +1,5 @@
-/* cli/ca_test.c: berth ca as whole command lines: what it writes, with which modes, and what it refuses. */
+/* cli/ca_test.c: berth ca as whole command lines: what it writes, with which modes, and what it
+ * refuses. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/verbs.h"
@@ -118,7 +119,9 @@ static void certificates_carry_who_they_are_for(void **state)
 {
         (void)state;
         assert_int_equal(CA("init"), 0);
-        assert_int_equal(CA("issue", "node", "n1", "--ip", "10.0.0.7", "--valid", "30d", "--out", path("n1")), 0);
+        assert_int_equal(
+            CA("issue", "node", "n1", "--ip", "10.0.0.7", "--valid", "30d", "--out", path("n1")),
+            0);
         struct tls_cert c = cert_of("n1/n1.pem");
         assert_string_equal(c.uris[0], "spiffe://berth/node/n1");
         assert_string_equal(c.ips[0], "10.0.0.7");
@@ -142,7 +145,8 @@ static void certificates_carry_who_they_are_for(void **state)
         assert_string_equal(c.dns[0], "s1");
         assert_string_equal(c.uris[0], "spiffe://berth/server/s1");
         tls_cert_fini(&c);
-        static const char longest[] = "n2345678901234567890123456789012345678901234567890123456789012345678901234567890";
+        static const char longest[] =
+            "n2345678901234567890123456789012345678901234567890123456789012345678901234567890";
         assert_int_equal(CA("issue", "node", longest, "--out", path("s")), 0);
         c = cert_of(fmt("s/%s.pem", longest));
         assert_string_equal(c.uris[0] + strlen("spiffe://berth/node/"), longest);
@@ -150,9 +154,10 @@ static void certificates_carry_who_they_are_for(void **state)
         tls_cert_fini(&c);
         /* the files can be used as they are */
         struct tls *tls = NULL;
-        struct tls_options o = {
-                .cert_file = path("s/s1.pem"), .key_file = path("s/s1-key.pem"), .ca_file = path("s/ca.pem"), .peer = TLS_PEER_REQUIRED
-        };
+        struct tls_options o = { .cert_file = path("s/s1.pem"),
+                                 .key_file = path("s/s1-key.pem"),
+                                 .ca_file = path("s/ca.pem"),
+                                 .peer = TLS_PEER_REQUIRED };
         assert_int_equal(tls_server_create(&o, &tls, NULL), 0);
         tls_unref(tls);
 }
@@ -182,8 +187,11 @@ static void bad_wishes_are_refused_and_nothing_is_written(void **state)
         assert_int_equal(CA("issue", "node", "n1", "--out", path("x")), 5);
         assert_int_equal(CA("show", path("x/n1-key.pem")), 2);
         /* another CA's, and the CA itself */
-        assert_int_equal(run((const char *const[]){ "ca", "init", "--ca", path("other"), NULL }), 0);
-        assert_int_equal(run((const char *const[]){ "ca", "renew", path("x/n1.pem"), "--ca", path("other"), NULL }), 3);
+        assert_int_equal(run((const char *const[]){ "ca", "init", "--ca", path("other"), NULL }),
+                         0);
+        assert_int_equal(run((const char *const[]){ "ca", "renew", path("x/n1.pem"), "--ca",
+                                                    path("other"), NULL }),
+                         3);
         assert_non_null(strstr(err_text, "was not issued by this CA"));
         assert_int_equal(CA("renew", path("ca/ca.pem")), 2);
         assert_null(strstr(err_text, "PRIVATE"));
@@ -194,7 +202,9 @@ static void a_renewal_changes_the_dates_and_nothing_else(void **state)
 {
         (void)state;
         assert_int_equal(CA("init", "--valid", "100d"), 0);
-        assert_int_equal(CA("issue", "node", "n1", "--dns", "n1.example", "--valid", "1h", "--out", path("x")), 0);
+        assert_int_equal(
+            CA("issue", "node", "n1", "--dns", "n1.example", "--valid", "1h", "--out", path("x")),
+            0);
         struct tls_cert before = cert_of("x/n1.pem");
         char *key = text_of("x/n1-key.pem");
         assert_int_equal(CA("renew", path("x/n1.pem")), 0);
@@ -205,7 +215,8 @@ static void a_renewal_changes_the_dates_and_nothing_else(void **state)
         assert_string_equal(after.uris[0], before.uris[0]);
         assert_string_equal(after.dns[0], "n1.example");
         assert_true(after.is_client && after.is_server);
-        assert_int_equal(after.expires_at_ms - after.begins_at_ms, before.expires_at_ms - before.begins_at_ms);
+        assert_int_equal(after.expires_at_ms - after.begins_at_ms,
+                         before.expires_at_ms - before.begins_at_ms);
         tls_cert_fini(&before);
         tls_cert_fini(&after);
 

@@ -43,7 +43,8 @@ void children_init(struct children *c, const char *dir, struct progress *progres
         sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
-struct child *children_add(struct children *c, struct arena *arena, const char *name, const char *const *argv)
+struct child *children_add(struct children *c, struct arena *arena, const char *name,
+                           const char *const *argv)
 {
         must(c->n < CHILDREN_MAX, "not too many children");
         struct child *child = &c->at[c->n++];
@@ -57,7 +58,7 @@ struct child *children_add(struct children *c, struct arena *arena, const char *
         return child;
 }
 
-/* ---- who is there ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- who is there ---- */
 
 uint64_t process_start_time(pid_t pid)
 {
@@ -67,7 +68,11 @@ uint64_t process_start_time(pid_t pid)
         if (file_read(fmt("/proc/%d/stat", (int)pid), 4096, &text, NULL) < 0)
                 return 0;
         const char *p = strrchr(str_c(&text), ')'); /* the name before it may hold anything */
-        if (!p || sscanf(p + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &state, &start) != 2 ||
+        if (!p ||
+            sscanf(
+                p + 1,
+                " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                &state, &start) != 2 ||
             state == 'Z')
                 return 0;
         return start;
@@ -78,8 +83,10 @@ static void write_list(const struct children *c)
         _cleanup_(str_finip) struct str text = STR_INIT;
         for (size_t i = 0; i < c->n; i++)
                 if (c->at[i].pid)
-                        str_addf(&text, "%d %" PRIu64 " %s\n", (int)c->at[i].pid, process_start_time(c->at[i].pid), c->at[i].name);
-        /* Best effort: without it a later dev cannot wait for what this one left behind, no more. */
+                        str_addf(&text, "%d %" PRIu64 " %s\n", (int)c->at[i].pid,
+                                 process_start_time(c->at[i].pid), c->at[i].name);
+        /* Best effort: without it a later dev cannot wait for what this one left behind, no
+         * more. */
         (void)file_write_atomic(fmt("%s/dev.children", c->dir), str_c(&text), text.len, 0600, NULL);
 }
 
@@ -114,14 +121,20 @@ int children_clear_leftovers(const char *dir, struct progress *progress, struct 
         }
         n = living(list, n);
         for (size_t i = 0; i < n; i++)
-                kill(list[i].pid, SIGTERM); /* the kernel has sent one already when their parent died; a stopped one may have missed it */
+                /* the kernel has sent one already when their parent died; a stopped one may have
+                 * missed it */
+                kill(list[i].pid, SIGTERM);
         int64_t patience = now_ms() + LEFTOVER_PATIENCE_MS, killed = 0;
         while ((n = living(list, n)) > 0) {
-                progress_show(progress, "waiting for %zu process%s of an earlier berth dev to end", n, n == 1 ? "" : "es");
+                progress_show(progress, "waiting for %zu process%s of an earlier berth dev to end",
+                              n, n == 1 ? "" : "es");
                 if (now_ms() > patience) {
                         if (killed++)
-                                return err_set(err, ERR_CONFLICT, .msg = "a process of an earlier berth dev does not end",
-                                               .detail = fmt("pid %d", (int)list[0].pid), .hint = "end it by hand");
+                                return err_set(err, ERR_CONFLICT,
+                                               .msg =
+                                                   "a process of an earlier berth dev does not end",
+                                               .detail = fmt("pid %d", (int)list[0].pid),
+                                               .hint = "end it by hand");
                         for (size_t i = 0; i < n; i++)
                                 kill(list[i].pid, SIGKILL);
                         patience = now_ms() + 5000;
@@ -132,13 +145,14 @@ int children_clear_leftovers(const char *dir, struct progress *progress, struct 
         return 0;
 }
 
-/* ---- starting ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- starting ---- */
 
 _noreturn_ static void run_child(const struct child *child, int log_fd, pid_t parent)
 {
         sigset_t none;
         sigemptyset(&none);
-        /* Its own process group: Ctrl-C at the terminal is for us, we stop the children in order. */
+        /* Its own process group: Ctrl-C at the terminal is for us, we stop the children in
+         * order. */
         (void)setpgid(0, 0);
         (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent) /* it died before the line above */
@@ -158,7 +172,8 @@ _noreturn_ static void run_child(const struct child *child, int log_fd, pid_t pa
 int child_start(struct children *c, struct child *child, struct err *err)
 {
         const char *path = fmt("%s/%s.log", c->dir, child->name);
-        _cleanup_(fd_closep) int log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        _cleanup_(fd_closep) int log_fd =
+            open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
         if (log_fd < 0)
                 return err_sys(err, errno, fmt("cannot write %s", path));
         pid_t parent = getpid(), pid = fork();
@@ -192,9 +207,11 @@ static void child_ended(struct children *c, struct child *child, int status)
         if (now - child->started_ms >= HEALTHY_MS || child->backoff_ms == 0)
                 child->backoff_ms = BACKOFF_MIN_MS;
         child->start_at_ms = now + child->backoff_ms;
-        progress_note(c->progress, "%s ended (%s); starting it again in %" PRId64 " s, see %s/%s.log", child->name, child_end_words(status),
-                      child->backoff_ms / 1000, c->dir, child->name);
-        child->backoff_ms = child->backoff_ms * 2 < BACKOFF_MAX_MS ? child->backoff_ms * 2 : BACKOFF_MAX_MS;
+        progress_note(
+            c->progress, "%s ended (%s); starting it again in %" PRId64 " s, see %s/%s.log",
+            child->name, child_end_words(status), child->backoff_ms / 1000, c->dir, child->name);
+        child->backoff_ms =
+            child->backoff_ms * 2 < BACKOFF_MAX_MS ? child->backoff_ms * 2 : BACKOFF_MAX_MS;
 }
 
 static void reap(struct children *c)
@@ -211,7 +228,8 @@ void children_wait(struct children *c, int64_t timeout_ms)
         sigset_t set;
         int64_t now = now_ms(), until = now + timeout_ms;
         for (size_t i = 0; i < c->n; i++)
-                if (!c->at[i].pid && !c->at[i].stop && c->at[i].start_at_ms && c->at[i].start_at_ms < until)
+                if (!c->at[i].pid && !c->at[i].stop && c->at[i].start_at_ms &&
+                    c->at[i].start_at_ms < until)
                         until = c->at[i].start_at_ms;
         watched_signals(&set);
         int64_t left = until > now ? until - now : 0;
@@ -223,7 +241,8 @@ void children_wait(struct children *c, int64_t timeout_ms)
         for (size_t i = 0; i < c->n; i++) {
                 struct child *child = &c->at[i];
                 struct err err = { 0 };
-                if (child->pid || child->stop || !child->start_at_ms || now_ms() < child->start_at_ms)
+                if (child->pid || child->stop || !child->start_at_ms ||
+                    now_ms() < child->start_at_ms)
                         continue;
                 child->start_at_ms = 0;
                 if (child_start(c, child, &err) < 0) {
@@ -235,7 +254,7 @@ void children_wait(struct children *c, int64_t timeout_ms)
         }
 }
 
-/* ---- stopping ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- stopping ---- */
 
 static size_t count_running(const struct children *c, size_t first, size_t last)
 {
@@ -252,7 +271,8 @@ static void signal_all(const struct children *c, size_t first, size_t last, int 
                         kill(c->at[i].pid, signum);
 }
 
-unsigned children_stop(struct children *c, size_t first, size_t last, int64_t patience_ms, int64_t hurry_ms)
+unsigned children_stop(struct children *c, size_t first, size_t last, int64_t patience_ms,
+                       int64_t hurry_ms)
 {
         int64_t deadline = now_ms() + patience_ms;
         unsigned seen = c->interrupts, killed = 0;
@@ -309,8 +329,10 @@ unsigned units_kill(const char *dir)
                 for (struct dirent *e; proc && (e = readdir(proc));)
                         if (isdigit((unsigned char)e->d_name[0]) && is_unit_below(e->d_name, dir)) {
                                 now++;
-                                if (round == 0) /* to the monitor: kill it all, with a grace of 0 ms */
-                                        (void)sigqueue((pid_t)atoi(e->d_name), SIGUSR1, (union sigval){ .sival_int = 0 });
+                                /* to the monitor: kill it all, with a grace of 0 ms */
+                                if (round == 0)
+                                        (void)sigqueue((pid_t)atoi(e->d_name), SIGUSR1,
+                                                       (union sigval){ .sival_int = 0 });
                         }
                 if (proc)
                         closedir(proc);

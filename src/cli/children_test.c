@@ -1,4 +1,5 @@
-/* cli/children_test.c: the processes of `berth dev`. The children are this test itself, run again with another first word. */
+/* cli/children_test.c: the processes of `berth dev`. The children are this test itself, run again
+ * with another first word. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "cli/children.h"
@@ -49,7 +50,8 @@ static int teardown(void **state)
 static struct child *start(struct bench *b, const char *name, const char *mode)
 {
         struct err err = { 0 };
-        struct child *c = children_add(&b->children, &b->cli.arena, name, (const char *const[]){ "test", mode, NULL });
+        struct child *c = children_add(&b->children, &b->cli.arena, name,
+                                       (const char *const[]){ "test", mode, NULL });
         assert_int_equal(child_start(&b->children, c, &err), 0);
         return c;
 }
@@ -137,8 +139,10 @@ static void a_pid_that_is_somebody_elses_by_now_is_left_alone(void **state)
         struct err err = { 0 };
         struct child *c = start(b, "node-1", "sleep");
         await_log(b, "node-1");
-        const char *line = fmt("%d %llu node-1\n", (int)c->pid, (unsigned long long)process_start_time(c->pid) + 1);
-        assert_int_equal(file_write_atomic(fmt("%s/dev.children", b->dir), line, strlen(line), 0600, &err), 0);
+        const char *line = fmt("%d %llu node-1\n", (int)c->pid,
+                               (unsigned long long)process_start_time(c->pid) + 1);
+        assert_int_equal(
+            file_write_atomic(fmt("%s/dev.children", b->dir), line, strlen(line), 0600, &err), 0);
         assert_int_equal(children_clear_leftovers(b->dir, &b->progress, &err), 0);
         assert_true(process_start_time(c->pid) > 0);
 }
@@ -150,14 +154,17 @@ static void children_die_with_their_parent(void **state)
         pid_t middle = fork();
         if (middle == 0) {
                 struct err err = { 0 };
-                (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind either */
-                struct child *c = children_add(&b->children, &b->cli.arena, "node-1", (const char *const[]){ "test", "sleep", NULL });
+                /* a test that fails leaves nobody behind either */
+                (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+                struct child *c = children_add(&b->children, &b->cli.arena, "node-1",
+                                               (const char *const[]){ "test", "sleep", NULL });
                 _exit(child_start(&b->children, c, &err) < 0 ? 1 : (pause(), 0));
         }
         await_log(b, "node-1");
         struct str list = STR_INIT;
         /* the child may write its log before the one that started it has written down its pid */
-        for (int i = 0; i < 3000 && file_read(fmt("%s/dev.children", b->dir), 4096, &list, NULL) < 0; i++)
+        for (int i = 0;
+             i < 3000 && file_read(fmt("%s/dev.children", b->dir), 4096, &list, NULL) < 0; i++)
                 (void)poll(NULL, 0, 10);
         pid_t pid = atoi(str_c(&list));
         str_fini(&list);

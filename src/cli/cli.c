@@ -7,25 +7,30 @@
 #include <string.h>
 
 const struct opt common_rows[] = {
-        OPT(struct common_options, OPT_TEXT, server, .name = "server", .arg = "ADDR", .env = "BERTH_SERVER",
-            .help = "the server's gRPC address, host:port"),
-        OPT(struct common_options, OPT_TEXT, tls_ca, .name = "tls-ca", .arg = "FILE", .env = "BERTH_TLS_CA", .completes = 'f',
+        OPT(struct common_options, OPT_TEXT, server, .name = "server", .arg = "ADDR",
+            .env = "BERTH_SERVER", .help = "the server's gRPC address, host:port"),
+        OPT(struct common_options, OPT_TEXT, tls_ca, .name = "tls-ca", .arg = "FILE",
+            .env = "BERTH_TLS_CA", .completes = 'f',
             .help = "talk TLS; certificates that vouch for the server"),
-        OPT(struct common_options, OPT_TEXT, tls_cert, .name = "tls-cert", .arg = "FILE", .env = "BERTH_TLS_CERT", .completes = 'f',
-            .help = "this client's certificate"),
-        OPT(struct common_options, OPT_TEXT, tls_key, .name = "tls-key", .arg = "FILE", .env = "BERTH_TLS_KEY", .completes = 'f',
-            .help = "and its key"),
-        OPT(struct common_options, OPT_TEXT, token_file, .name = "token-file", .arg = "FILE", .env = "BERTH_TOKEN_FILE", .completes = 'f',
+        OPT(struct common_options, OPT_TEXT, tls_cert, .name = "tls-cert", .arg = "FILE",
+            .env = "BERTH_TLS_CERT", .completes = 'f', .help = "this client's certificate"),
+        OPT(struct common_options, OPT_TEXT, tls_key, .name = "tls-key", .arg = "FILE",
+            .env = "BERTH_TLS_KEY", .completes = 'f', .help = "and its key"),
+        OPT(struct common_options, OPT_TEXT, token_file, .name = "token-file", .arg = "FILE",
+            .env = "BERTH_TOKEN_FILE", .completes = 'f',
             .help = "the token that says who you are is in this file"),
-        OPT(struct common_options, OPT_TEXT, token, .name = "token", .arg = "TOKEN", .env = "BERTH_TOKEN",
+        OPT(struct common_options, OPT_TEXT, token, .name = "token", .arg = "TOKEN",
+            .env = "BERTH_TOKEN",
             .help = "the token itself; a file or the environment shows it to fewer eyes"),
-        OPT(struct common_options, OPT_FLAG, no_color, .name = "no-color", .help = "no colour, even on a terminal"),
-        OPT(struct common_options, OPT_FLAG, help, .letter = 'h', .name = "help", .help = "show this help"),
+        OPT(struct common_options, OPT_FLAG, no_color, .name = "no-color",
+            .help = "no colour, even on a terminal"),
+        OPT(struct common_options, OPT_FLAG, help, .letter = 'h', .name = "help",
+            .help = "show this help"),
 };
 const size_t n_common_rows = ARRAY_LEN(common_rows);
 #define N_SERVER_ROWS 4 /* the first ones, which verbs without a server do not have */
 
-/* ---- output ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- output ---- */
 
 static void put(const struct cli *cli, const struct term *term, const struct str *text)
 {
@@ -42,8 +47,10 @@ void cli_out_str(const struct cli *cli, const struct str *text)
         put(cli, &cli->out, text);
 }
 
-static void put_format(const struct cli *cli, const struct term *term, const char *format, va_list ap) _printf_(3, 0);
-static void put_format(const struct cli *cli, const struct term *term, const char *format, va_list ap)
+static void put_format(const struct cli *cli, const struct term *term, const char *format,
+                       va_list ap) _printf_(3, 0);
+static void put_format(const struct cli *cli, const struct term *term, const char *format,
+                       va_list ap)
 {
         _cleanup_(str_finip) struct str text = STR_INIT;
         str_addvf(&text, format, ap);
@@ -97,7 +104,7 @@ void cli_report(const struct cli *cli, const struct err *err)
         (void)term_print(t, &text, NULL);
 }
 
-/* ---- running a verb ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- running a verb ---- */
 
 int usage_error(const struct cli *cli, struct err *err, const char *format, ...)
 {
@@ -108,7 +115,8 @@ int usage_error(const struct cli *cli, struct err *err, const char *format, ...)
         va_end(ap);
         const struct verb *v = cli->verb;
         return err_set(err, ERR_INVALID, .msg = str_c(&msg),
-                       .detail = v ? fmt("usage: berth %s %s", v->name, v->args ? v->args : "") : NULL,
+                       .detail =
+                           v ? fmt("usage: berth %s %s", v->name, v->args ? v->args : "") : NULL,
                        .hint = v ? fmt("berth help %s", v->name) : "berth help");
 }
 
@@ -137,21 +145,28 @@ void cli_fini(struct cli *cli)
         arena_fini(&cli->arena);
 }
 
-static int parse_words(struct cli *cli, const struct verb *verb, const char *const *words, size_t n, void *values, struct args *args,
-                       struct err *err)
+static int parse_words(struct cli *cli, const struct verb *verb, const char *const *words, size_t n,
+                       void *values, struct args *args, struct err *err)
 {
         if (verb->raw) {
                 *args = (struct args){ .at = (const char **)words, .n = n };
                 return 0;
         }
         size_t skip = verb->offline ? N_SERVER_ROWS : 0;
-        struct opt_table tables[] = { { .rows = verb->options, .n = verb->n_options, .values = values },
-                                      { .rows = common_rows + skip, .n = n_common_rows - skip, .values = &cli->common, .no_env = true } };
-        struct options_spec spec = { .tables = tables, .n_tables = 2, .takes_command = verb->takes_command };
+        struct opt_table tables[] = {
+                { .rows = verb->options, .n = verb->n_options, .values = values },
+                { .rows = common_rows + skip,
+                  .n = n_common_rows - skip,
+                  .values = &cli->common,
+                  .no_env = true }
+        };
+        struct options_spec spec = { .tables = tables,
+                                     .n_tables = 2,
+                                     .takes_command = verb->takes_command };
         int r = options_parse(&spec, words, n, &cli->arena, args, NULL, err);
         if (r < 0 && !err->hint[0])
-                err_set(err, err->code, .msg = fmt("%s", err->msg), .detail = fmt("%s", err->detail),
-                        .hint = fmt("berth help %s", verb->name));
+                err_set(err, err->code, .msg = fmt("%s", err->msg),
+                        .detail = fmt("%s", err->detail), .hint = fmt("berth help %s", verb->name));
         return r;
 }
 
@@ -188,7 +203,9 @@ int cli_main(struct cli *cli, const char *const *words, size_t n)
         struct err err = { 0 };
         struct args args = { 0 };
         size_t used = 0;
-        struct opt_table table = { .rows = common_rows, .n = n_common_rows, .values = &cli->common };
+        struct opt_table table = { .rows = common_rows,
+                                   .n = n_common_rows,
+                                   .values = &cli->common };
         struct options_spec spec = { .tables = &table, .n_tables = 1, .stop_at_argument = true };
         int r = 0;
 

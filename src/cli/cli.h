@@ -1,15 +1,18 @@
 /* cli/cli.h: what every verb of the berth binary has in common.
  *
- * A verb is one file with one `const struct verb`: its usage, its options as a table, and the function that does it. verbs.c lists them all;
- * help, the man page and shell completion come from the same rows, so that they cannot disagree with what the verb accepts.
+ * A verb is one file with one `const struct verb`: its usage, its options as a table, and the
+ * function that does it. verbs.c lists them all; help, the man page and shell completion come from
+ * the same rows, so that they cannot disagree with what the verb accepts.
  *
- * A verb's function returns the exit status (0 and more), or a negative number with err set: main prints it to stderr as
+ * A verb's function returns the exit status (0 and more), or a negative number with err set: main
+ * prints it to stderr as
  *
  *      error: MESSAGE
  *        DETAIL
  *      hint: HINT
  *
- * and exits with 1 failed, 2 usage, 3 auth, 4 not found, 5 conflict, 6 retryable, 7 internal (err_exit_status()).
+ * and exits with 1 failed, 2 usage, 3 auth, 4 not found, 5 conflict, 6 retryable, 7 internal
+ * (err_exit_status()).
  */
 #ifndef BERTH_CLI_CLI_H
 #define BERTH_CLI_CLI_H
@@ -35,15 +38,25 @@ struct cli {
         const struct verb *verb;
         struct common_options common;
         struct term out, errs;
-        struct arena arena;                 /* for what lives as long as the verb */
-        struct client *client;              /* opened at the first call */
-        struct Pb__ProfileContext *context; /* of the address that was found; NULL: it came from elsewhere */
-        const char *distrust;               /* why an address that is there is not used; NULL: there is none */
-        char request_id[64];                /* of the last failed call, for reports of internal errors */
-        bool quiet;                         /* completion: never say anything */
+        struct arena arena;    /* for what lives as long as the verb */
+        struct client *client; /* opened at the first call */
+        /* of the address that was found; NULL: it came from elsewhere */
+        struct Pb__ProfileContext *context;
+        /* why an address that is there is not used; NULL: there is none */
+        const char *distrust;
+        /* of the last failed call, for reports of internal errors */
+        char request_id[64];
+        bool quiet; /* completion: never say anything */
 };
 
-enum verb_group { VERBS_WORKLOADS, VERBS_NODES, VERBS_CLUSTER, VERBS_PROGRAMS, VERBS_OTHER, _VERB_GROUP_MAX };
+enum verb_group {
+        VERBS_WORKLOADS,
+        VERBS_NODES,
+        VERBS_CLUSTER,
+        VERBS_PROGRAMS,
+        VERBS_OTHER,
+        _VERB_GROUP_MAX
+};
 
 struct verb {
         const char *name;
@@ -60,26 +73,31 @@ struct verb {
         bool takes_command; /* -- cmd... */
         bool offline;       /* talks to no server: has no --server */
         bool hidden;
-        bool raw;          /* the words go to it unread, in args->at (completion, sim) */
-        char completes;    /* its arguments: 'w' workloads, 'n' nodes, 'r' kinds and then names, 'v' verbs, 0: none */
+        bool raw; /* the words go to it unread, in args->at (completion, sim) */
+        /* its arguments: 'w' workloads, 'n' nodes, 'r' kinds and then names, 'v' verbs, 0: none */
+        char completes;
         const char *words; /* or these: "bash|zsh|fish" */
 };
 
-extern const struct verb *const verbs[];                         /* in the order of the help; ends with NULL */
-const struct verb *verb_find(const char *name, struct err *err); /* NULL with a suggestion in err; err may be NULL */
+/* in the order of the help; ends with NULL */
+extern const struct verb *const verbs[];
+/* NULL with a suggestion in err; err may be NULL */
+const struct verb *verb_find(const char *name, struct err *err);
 extern const struct opt common_rows[];
 extern const size_t n_common_rows;
 
 /* Runs a verb with the words after it; prints errors. Returns the exit status. */
 int cli_run(struct cli *cli, const struct verb *verb, const char *const *words, size_t n);
-/* The same for a whole command line without the program's name: [options] VERB [arguments] [options]. */
+/* The same for a whole command line without the program's name: [options] VERB [arguments]
+ * [options]. */
 int cli_main(struct cli *cli, const char *const *words, size_t n);
 void cli_init(struct cli *cli, const char *program);
 void cli_fini(struct cli *cli);
 
 /* error / detail / hint, to stderr. */
 void cli_report(const struct cli *cli, const struct err *err);
-/* printf to stdout or stderr. The output's own faults end the process with status 1 (0 for a closed pipe): nobody could act on them. */
+/* printf to stdout or stderr. The output's own faults end the process with status 1 (0 for a closed
+ * pipe): nobody could act on them. */
 void cli_out(const struct cli *cli, const char *format, ...) _printf_(2, 3);
 void cli_out_str(const struct cli *cli, const struct str *text);
 void cli_say(const struct cli *cli, const char *format, ...) _printf_(2, 3);

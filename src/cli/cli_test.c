@@ -1,4 +1,5 @@
-/* cli/cli_test.c: whole command lines, as far as they need no server: what is printed where, and the exit status. */
+/* cli/cli_test.c: whole command lines, as far as they need no server: what is printed where, and
+ * the exit status. */
 #include "base/file.h"
 #include "cli/client.h"
 #include "cli/verbs.h"
@@ -56,7 +57,8 @@ static void a_wrong_command_is_a_usage_error_with_a_suggestion(void **state)
 {
         (void)state;
         assert_int_equal(RUN("gte", "nodes"), 2);
-        assert_string_equal(err_text, "error: unknown command 'gte'\nhint: did you mean berth get?\n");
+        assert_string_equal(err_text,
+                            "error: unknown command 'gte'\nhint: did you mean berth get?\n");
         assert_string_equal(out_text, "");
 }
 
@@ -65,9 +67,12 @@ static void a_wrong_option_points_to_the_help(void **state)
 {
         (void)state;
         assert_int_equal(RUN("get", "nodes", "--limit", "x"), 2);
-        assert_string_equal(err_text, "error: bad value 'x' for --limit\n  expected a whole number\nhint: berth help get\n");
+        assert_string_equal(
+            err_text,
+            "error: bad value 'x' for --limit\n  expected a whole number\nhint: berth help get\n");
         assert_int_equal(RUN("get", "nodes", "--lmit", "3"), 2);
-        assert_string_equal(err_text, "error: unknown option '--lmit'\nhint: did you mean --limit?\n");
+        assert_string_equal(err_text,
+                            "error: unknown option '--lmit'\nhint: did you mean --limit?\n");
 }
 
 static void every_verb_explains_itself(void **state)
@@ -80,7 +85,8 @@ static void every_verb_explains_itself(void **state)
                 assert_non_null(strstr(out_text, fmt("Usage: berth %s", verbs[i]->name)));
                 for (size_t k = 0; k < verbs[i]->n_options; k++)
                         if (verbs[i]->options[k].help)
-                                assert_non_null(strstr(out_text, fmt("--%s", verbs[i]->options[k].name)));
+                                assert_non_null(
+                                    strstr(out_text, fmt("--%s", verbs[i]->options[k].name)));
                 if (verbs[i]->examples)
                         assert_non_null(strstr(out_text, "Examples\n"));
                 assert_int_equal(RUN("help", verbs[i]->name), 0);
@@ -96,11 +102,17 @@ static void no_verb_has_an_option_twice(void **state)
                 size_t n = v->n_options + n_common_rows;
                 for (size_t a = 0; a < n; a++)
                         for (size_t b = 0; b < a; b++) {
-                                const struct opt *x = a < v->n_options ? &v->options[a] : &common_rows[a - v->n_options];
-                                const struct opt *y = b < v->n_options ? &v->options[b] : &common_rows[b - v->n_options];
-                                bool common_only_online = v->offline && (a >= v->n_options || b >= v->n_options);
+                                const struct opt *x = a < v->n_options
+                                                          ? &v->options[a]
+                                                          : &common_rows[a - v->n_options];
+                                const struct opt *y = b < v->n_options
+                                                          ? &v->options[b]
+                                                          : &common_rows[b - v->n_options];
+                                bool common_only_online =
+                                    v->offline && (a >= v->n_options || b >= v->n_options);
                                 if (x->letter && x->letter == y->letter)
-                                        fail_msg("%s: -%c stands for %s and %s", v->name, x->letter, x->name, y->name);
+                                        fail_msg("%s: -%c stands for %s and %s", v->name, x->letter,
+                                                 x->name, y->name);
                                 if (strcmp(x->name, y->name) == 0 && !common_only_online)
                                         fail_msg("%s: --%s is there twice", v->name, x->name);
                         }
@@ -114,13 +126,15 @@ static void a_server_that_is_away_is_retryable_and_says_what_was_tried(void **st
         assert_int_equal(RUN("get", "nodes", "--server", "127.0.0.1:1"), 6);
         assert_non_null(strstr(err_text, "error: cannot reach the server at 127.0.0.1:1\n"));
         assert_non_null(strstr(err_text, "address from --server\n"));
-        assert_non_null(strstr(err_text, "hint: start one with ./run or `berth dev`, or set BERTH_SERVER=host:port (its gRPC address)\n"));
+        assert_non_null(strstr(err_text, "hint: start one with ./run or `berth dev`, or set "
+                                         "BERTH_SERVER=host:port (its gRPC address)\n"));
         assert_int_equal(RUN("--server", "127.0.0.1:1", "stop", "hello"), 6);
         setenv("BERTH_SERVER", "127.0.0.1:2", 1);
         assert_int_equal(RUN("cluster"), 6);
         assert_non_null(strstr(err_text, "127.0.0.1:2"));
         assert_non_null(strstr(err_text, "address from BERTH_SERVER\n"));
-        assert_int_equal(RUN("--server", "127.0.0.1:1", "cluster"), 6); /* the option wins, also before the verb */
+        /* the option wins, also before the verb */
+        assert_int_equal(RUN("--server", "127.0.0.1:1", "cluster"), 6);
         assert_non_null(strstr(err_text, "127.0.0.1:1"));
         unsetenv("BERTH_SERVER");
 }
@@ -133,7 +147,8 @@ static void the_address_comes_from_the_data_directory(void **state)
         const char *tmp = getenv("TMPDIR"), *text = "http=127.0.0.1:3\ngrpc=127.0.0.1:4\n";
         (void)snprintf(dir, sizeof(dir), "%s/berth-cli-XXXXXX", tmp ? tmp : "/tmp");
         assert_non_null(mkdtemp(dir));
-        assert_int_equal(file_write_atomic(fmt("%s/server.address", dir), text, strlen(text), 0600, &err), 0);
+        assert_int_equal(
+            file_write_atomic(fmt("%s/server.address", dir), text, strlen(text), 0600, &err), 0);
         setenv("BERTH_DATA", dir, 1);
         assert_int_equal(RUN("cluster"), 6);
         assert_non_null(strstr(err_text, "cannot reach the server at 127.0.0.1:4"));
@@ -190,11 +205,13 @@ static void a_mistake_in_any_document_sends_nothing(void **state)
         (void)state;
         struct err err = { 0 };
         char path[] = "/tmp/berth-apply-XXXXXX";
-        const char *text = "id: good\nspec: {command: [a]}\n---\nid: bad\nspec: {command: [a], colour: red}\n";
+        const char *text =
+            "id: good\nspec: {command: [a]}\n---\nid: bad\nspec: {command: [a], colour: red}\n";
         int fd = mkstemp(path);
         assert_true(fd >= 0);
         assert_int_equal(file_write_atomic(path, text, strlen(text), 0600, &err), 0);
-        /* The server is not there: a look at the file comes first, so the error is about the file. */
+        /* The server is not there: a look at the file comes first, so the error is about the
+         * file. */
         assert_int_equal(RUN("apply", "-f", path, "--server", "127.0.0.1:1"), 2);
         assert_non_null(strstr(err_text, "colour"));
         text = "id: twice\nspec: {command: [a]}\n---\nid: twice\nspec: {command: [b]}\n";

@@ -1,4 +1,5 @@
-/* cli/client.c: see client.h. One event base and one channel per process; a call turns the loop until it has ended. */
+/* cli/client.c: see client.h. One event base and one channel per process; a call turns the loop
+ * until it has ended. */
 #include "cli/client.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -12,7 +13,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define MESSAGE_MAX (64 * 1024 * 1024) /* a page of a list can be large; nobody else is hurt by what we take */
+/* a page of a list can be large; nobody else is hurt by what we take */
+#define MESSAGE_MAX (64 * 1024 * 1024)
 
 struct client {
         struct event_base *base;
@@ -21,7 +23,7 @@ struct client {
         const char *address, *source;
 };
 
-/* ---- where the server is ----------------------------------------------------------------------------------------------------------------- */
+/* ---- where the server is ---- */
 
 const char *client_address_file(struct arena *arena, const char *data_dir)
 {
@@ -44,8 +46,10 @@ static const char *with_ports(struct arena *arena, const char *addresses)
         _cleanup_(str_finip) struct str out = STR_INIT;
         for (const char *at = addresses; *at;) {
                 size_t len = strcspn(at, ",");
-                const char *one = arena_strndup(arena, at, len), *colon = strrchr(one, ':'), *bracket = strrchr(one, ']');
-                str_addf(&out, "%s%s%s", out.len ? "," : "", one, !colon || (bracket && colon < bracket) ? ":8085" : "");
+                const char *one = arena_strndup(arena, at, len), *colon = strrchr(one, ':'),
+                           *bracket = strrchr(one, ']');
+                str_addf(&out, "%s%s%s", out.len ? "," : "", one,
+                         !colon || (bracket && colon < bracket) ? ":8085" : "");
                 at += len + (at[len] == ',');
         }
         return arena_strdup(arena, str_c(&out));
@@ -65,7 +69,8 @@ static const char *address_here(struct cli *cli, const char **ret_source)
 
 static const char *address_of(struct cli *cli, bool contexts, const char **ret_source)
 {
-        const char *source = NULL, *address = NULL, *data = getenv("BERTH_DATA"), *env = getenv("BERTH_SERVER");
+        const char *source = NULL, *address = NULL, *data = getenv("BERTH_DATA"),
+                   *env = getenv("BERTH_SERVER");
         Pb__Profile *profile = NULL;
         struct err ignored = { 0 };
         cli->context = NULL;
@@ -110,7 +115,9 @@ static int open_tls(struct cli *cli, struct client *c, struct err *err)
 {
         const struct common_options *o = &cli->common;
         const Pb__ProfileContext *x = cli->context;
-        struct tls_options options = { .ca_file = o->tls_ca, .cert_file = o->tls_cert, .key_file = o->tls_key };
+        struct tls_options options = { .ca_file = o->tls_ca,
+                                       .cert_file = o->tls_cert,
+                                       .key_file = o->tls_key };
         if (x && !o->tls_ca)
                 options.ca_file = str_empty(x->tls_ca) ? NULL : x->tls_ca;
         if (x && !o->tls_cert && !str_empty(x->tls_cert)) {
@@ -140,7 +147,9 @@ int client_token(struct cli *cli, const char **ret, struct err *err)
         if (*ret || str_empty(o->token_file))
                 return 0;
         if (read_token(cli, o->token_file, ret, &why) < 0)
-                return err_set(err, why.code, .msg = fmt("the token's file %s cannot be read", o->token_file), .detail = err_line(&why));
+                return err_set(err, why.code,
+                               .msg = fmt("the token's file %s cannot be read", o->token_file),
+                               .detail = err_line(&why));
         return 0;
 }
 
@@ -149,21 +158,27 @@ static const char *token_beside(struct cli *cli, const char *source)
 {
         const char *end = strrchr(source, '/'), *token = NULL;
         if (end && str_eq(end, "/server.address"))
-                (void)read_token(cli, arena_printf(&cli->arena, "%.*s/admin.token", (int)(end - source), source), &token, NULL);
+                (void)read_token(
+                    cli, arena_printf(&cli->arena, "%.*s/admin.token", (int)(end - source), source),
+                    &token, NULL);
         return token;
 }
 
-int client_open(struct cli *cli, struct event_base **ret_base, struct grpc_channel **ret_channel, struct err *err)
+int client_open(struct cli *cli, struct event_base **ret_base, struct grpc_channel **ret_channel,
+                struct err *err)
 {
         if (!cli->client) {
                 struct client *c = cli->client = mem_must(sizeof(*c));
                 c->address = client_address(cli, &c->source);
                 c->base = event_base_new();
                 const char *token = NULL;
-                int r = cli->distrust ? err_set(err, ERR_DENIED, .msg = "whose server this is cannot be told", .detail = cli->distrust,
-                                                .hint = "say which one: --server ADDRESS, or berth login ADDRESS")
-                        : !c->base    ? err_set(err, ERR_NOMEM, .msg = "cannot make an event loop")
-                                      : open_tls(cli, c, err);
+                int r =
+                    cli->distrust
+                        ? err_set(err, ERR_DENIED, .msg = "whose server this is cannot be told",
+                                  .detail = cli->distrust,
+                                  .hint = "say which one: --server ADDRESS, or berth login ADDRESS")
+                    : !c->base ? err_set(err, ERR_NOMEM, .msg = "cannot make an event loop")
+                               : open_tls(cli, c, err);
                 if (r == 0)
                         r = client_token(cli, &token, err);
                 if (r == 0 && !token && cli->context)
@@ -175,7 +190,8 @@ int client_open(struct cli *cli, struct event_base **ret_base, struct grpc_chann
                                                                 .token = token,
                                                                 .to_server = true,
                                                                 .max_message_bytes = MESSAGE_MAX,
-                                                                .connect_timeout_ms = cli->quiet ? 1000 : 0 };
+                                                                .connect_timeout_ms =
+                                                                    cli->quiet ? 1000 : 0 };
                         r = grpc_channel_create(c->base, c->address, &options, &c->channel, err);
                         if (r < 0 && err->code == ERR_INVALID)
                                 err_prefix(err, fmt("server address from %s", c->source));
@@ -203,9 +219,10 @@ void client_close(struct cli *cli)
         cli->client = NULL;
 }
 
-/* ---- what went wrong --------------------------------------------------------------------------------------------------------------------- */
+/* ---- what went wrong ---- */
 
-static bool take_error(struct cli *cli, const void *data, size_t len, int grpc_status, struct err *err)
+static bool take_error(struct cli *cli, const void *data, size_t len, int grpc_status,
+                       struct err *err)
 {
         struct arena arena = ARENA_INIT;
         ProtobufCMessage *m = NULL;
@@ -215,10 +232,12 @@ static bool take_error(struct cli *cli, const void *data, size_t len, int grpc_s
                 enum err_code code = err_code_from_name(e->code);
                 if (code == ERR_OK)
                         code = err_from_grpc_status(grpc_status);
-                err_set(err, code, .msg = e->message, .detail = e->detail, .hint = e->hint, .path = e->path,
-                        .retry_after_ms = e->retry_after_ms);
-                str_empty(e->request_id) ? (void)(cli->request_id[0] = '\0')
-                                         : (void)__builtin_snprintf(cli->request_id, sizeof(cli->request_id), "%s", e->request_id);
+                err_set(err, code, .msg = e->message, .detail = e->detail, .hint = e->hint,
+                        .path = e->path, .retry_after_ms = e->retry_after_ms);
+                str_empty(e->request_id)
+                    ? (void)(cli->request_id[0] = '\0')
+                    : (void)__builtin_snprintf(cli->request_id, sizeof(cli->request_id), "%s",
+                                               e->request_id);
         }
         arena_fini(&arena);
         return taken;
@@ -244,22 +263,32 @@ static const char *unsure_hint(const char *method)
 static int cannot_reach(struct cli *cli, const char *method, const char *message, struct err *err)
 {
         const struct client *c = cli->client;
-        bool nobody = str_starts(message, "cannot connect"), broke = !nobody && strstr(message, "connection") != NULL;
-        bool hangs_up = nobody && (strstr(message, "the connection was lost") || strstr(message, "the peer closed the connection"));
-        const char *hint = "start one with ./run or `berth dev`, or set BERTH_SERVER=host:port (its gRPC address)";
+        bool nobody = str_starts(message, "cannot connect"),
+             broke = !nobody && strstr(message, "connection") != NULL;
+        bool hangs_up = nobody && (strstr(message, "the connection was lost") ||
+                                   strstr(message, "the peer closed the connection"));
+        const char *hint =
+            "start one with ./run or `berth dev`, or set BERTH_SERVER=host:port (its gRPC address)";
         if (hangs_up && !cli->common.tls_ca)
-                hint = "somebody is there and hangs up: a server with TLS wants --tls-ca FILE (or BERTH_TLS_CA)";
+                hint = "somebody is there and hangs up: a server with TLS wants --tls-ca FILE (or "
+                       "BERTH_TLS_CA)";
         else if (broke) /* there was a connection, so that the request may have got through */
-                hint = unsure_hint(method) ? unsure_hint(method) : "it was there a moment ago: try again";
+                hint = unsure_hint(method) ? unsure_hint(method)
+                                           : "it was there a moment ago: try again";
         return err_set(err, ERR_UNAVAILABLE,
-                       .msg = broke ? fmt("the server at %s went away", c->address) : fmt("cannot reach the server at %s", c->address),
-                       .detail = fmt("%s%saddress from %s", message, *message ? "; " : "", c->source), .hint = hint);
+                       .msg = broke ? fmt("the server at %s went away", c->address)
+                                    : fmt("cannot reach the server at %s", c->address),
+                       .detail =
+                           fmt("%s%saddress from %s", message, *message ? "; " : "", c->source),
+                       .hint = hint);
 }
 
-int client_failure(struct cli *cli, struct grpc_call *call, const char *method, int grpc_status, struct err *err)
+int client_failure(struct cli *cli, struct grpc_call *call, const char *method, int grpc_status,
+                   struct err *err)
 {
         size_t len = 0;
-        const char *packed = grpc_call_trailer(call, GRPC_ERROR_TRAILER, &len), *message = grpc_call_message(call);
+        const char *packed = grpc_call_trailer(call, GRPC_ERROR_TRAILER, &len),
+                   *message = grpc_call_message(call);
         const struct client *c = cli->client;
         struct err ignored;
         if (!err)
@@ -269,16 +298,23 @@ int client_failure(struct cli *cli, struct grpc_call *call, const char *method, 
         if (grpc_status == GRPC_UNAVAILABLE)
                 return cannot_reach(cli, method, message ? message : "", err);
         if (grpc_status == GRPC_DEADLINE_EXCEEDED)
-                return err_set(err, ERR_DEADLINE, .msg = fmt("the server at %s did not answer in time", c->address), .detail = message,
+                return err_set(err, ERR_DEADLINE,
+                               .msg = fmt("the server at %s did not answer in time", c->address),
+                               .detail = message,
                                .hint = unsure_hint(method) ? unsure_hint(method) : "try again");
         if (grpc_status == GRPC_UNIMPLEMENTED)
-                return err_set(err, ERR_UNSUPPORTED, .msg = fmt("the server at %s does not know this call", c->address), .detail = message,
+                return err_set(err, ERR_UNSUPPORTED,
+                               .msg = fmt("the server at %s does not know this call", c->address),
+                               .detail = message,
                                .hint = "is it a berth server, and not older than this command?");
-        return err_set(err, err_from_grpc_status(grpc_status),
-                       .msg = str_empty(message) ? fmt("the call failed: %s", grpc_status_name((enum grpc_status)grpc_status)) : message);
+        return err_set(
+            err, err_from_grpc_status(grpc_status),
+            .msg = str_empty(message)
+                       ? fmt("the call failed: %s", grpc_status_name((enum grpc_status)grpc_status))
+                       : message);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- calls ---- */
 
 struct pending {
         struct cli *cli;
@@ -300,7 +336,8 @@ static void end_call(struct pending *p, int result)
         grpc_call_cancel(p->call);
 }
 
-/* Messages are not acted on here but by whoever turns the loop, so that acting on one may be another call. The stream stands still until then. */
+/* Messages are not acted on here but by whoever turns the loop, so that acting on one may be
+ * another call. The stream stands still until then. */
 static void on_message(struct grpc_call *call, const void *data, size_t len)
 {
         struct pending *p = grpc_call_data(call);
@@ -340,7 +377,8 @@ static void on_interrupt(evutil_socket_t fd _unused_, short what _unused_, void 
         end_call(p, CLIENT_INTERRUPTED);
 }
 
-/* `berth events --follow | head -1`: nothing may be written for hours, so the closed pipe must be noticed without writing. */
+/* `berth events --follow | head -1`: nothing may be written for hours, so the closed pipe must be
+ * noticed without writing. */
 static void on_output(evutil_socket_t fd, short what _unused_, void *ctx)
 {
         struct pollfd p = { .fd = fd };
@@ -361,8 +399,9 @@ static struct event *watch_output(struct cli *cli, struct event_base *base, stru
 static const struct grpc_callbacks unary = { .on_message = on_reply, .on_close = on_close };
 static const struct grpc_callbacks streaming = { .on_message = on_message, .on_close = on_close };
 
-static int start(struct cli *cli, struct pending *p, const struct grpc_callbacks *callbacks, const char *method, const void *request,
-                 int64_t deadline_ms, struct event_base **ret_base)
+static int start(struct cli *cli, struct pending *p, const struct grpc_callbacks *callbacks,
+                 const char *method, const void *request, int64_t deadline_ms,
+                 struct event_base **ret_base)
 {
         struct grpc_channel *channel = NULL;
         int r = client_open(cli, ret_base, &channel, p->err);
@@ -371,16 +410,19 @@ static int start(struct cli *cli, struct pending *p, const struct grpc_callbacks
         _cleanup_(str_finip) struct str packed = STR_INIT;
         pb_pack(&packed, request);
         p->method = method;
-        p->call = grpc_channel_call(channel, fmt("/berth.v1.Control/%s", method), &(struct grpc_call_options){ .deadline_ms = deadline_ms },
+        p->call = grpc_channel_call(channel, fmt("/berth.v1.Control/%s", method),
+                                    &(struct grpc_call_options){ .deadline_ms = deadline_ms },
                                     callbacks, p);
         if (grpc_call_send(p->call, str_c(&packed), packed.len) == -ERR_LIMIT)
-                end_call(p, err_set(p->err, ERR_LIMIT, .msg = "what you send is too large", .detail = fmt("%zu bytes", packed.len)));
+                end_call(p, err_set(p->err, ERR_LIMIT, .msg = "what you send is too large",
+                                    .detail = fmt("%zu bytes", packed.len)));
         else
                 grpc_call_half_close(p->call);
         return 0;
 }
 
-static int unpack(const struct pending *p, const ProtobufCMessageDescriptor *type, struct arena *arena, ProtobufCMessage **ret)
+static int unpack(const struct pending *p, const ProtobufCMessageDescriptor *type,
+                  struct arena *arena, ProtobufCMessage **ret)
 {
         int r = pb_unpack(type, str_c(&p->message), p->message.len, arena, ret, p->err);
         return r < 0 ? err_prefix(p->err, "the server's answer does not make sense") : 0;
@@ -398,8 +440,10 @@ static void finish(struct pending *p, struct client_request *q, struct arena *ar
         *p = (struct pending){ 0 };
 }
 
-/* All of them are begun at once; those for which the server allows no stream yet wait in the channel. */
-void client_call_many(struct cli *cli, struct arena *arena, struct client_request *requests, size_t n)
+/* All of them are begun at once; those for which the server allows no stream yet wait in the
+ * channel. */
+void client_call_many(struct cli *cli, struct arena *arena, struct client_request *requests,
+                      size_t n)
 {
         struct pending *calls = arena_new_n(arena, struct pending, n);
         struct event_base *base = NULL;
@@ -410,7 +454,8 @@ void client_call_many(struct cli *cli, struct arena *arena, struct client_reques
                 q->reply = NULL;
                 q->err = (struct err){ 0 };
                 calls[i] = (struct pending){ .cli = cli, .err = &q->err };
-                int r = start(cli, &calls[i], &unary, q->method, q->request, cli->quiet ? 2000 : CALL_TIMEOUT_MS, &base);
+                int r = start(cli, &calls[i], &unary, q->method, q->request,
+                              cli->quiet ? 2000 : CALL_TIMEOUT_MS, &base);
                 if (r < 0) { /* there is no call */
                         calls[i].result = r;
                         calls[i].ended = true;
@@ -426,7 +471,9 @@ void client_call_many(struct cli *cli, struct arena *arena, struct client_reques
 void *client_call(struct cli *cli, struct arena *arena, const char *method, const void *request,
                   const ProtobufCMessageDescriptor *reply_type, struct err *err)
 {
-        struct client_request q = { .method = method, .request = request, .reply_type = reply_type };
+        struct client_request q = { .method = method,
+                                    .request = request,
+                                    .reply_type = reply_type };
         client_call_many(cli, arena, &q, 1);
         if (!q.reply && err)
                 *err = q.err;
@@ -434,7 +481,8 @@ void *client_call(struct cli *cli, struct arena *arena, const char *method, cons
 }
 
 /* Gives fn what has come: a message, or NULL after a silence. */
-static void deliver(struct pending *p, const ProtobufCMessageDescriptor *type, struct arena *arena, client_message_fn fn, void *ctx)
+static void deliver(struct pending *p, const ProtobufCMessageDescriptor *type, struct arena *arena,
+                    client_message_fn fn, void *ctx)
 {
         ProtobufCMessage *m = NULL;
         int r = 0;
@@ -456,7 +504,8 @@ static void deliver(struct pending *p, const ProtobufCMessageDescriptor *type, s
         }
 }
 
-int client_stream(struct cli *cli, const char *method, const void *request, const ProtobufCMessageDescriptor *reply_type, int64_t tick_ms,
+int client_stream(struct cli *cli, const char *method, const void *request,
+                  const ProtobufCMessageDescriptor *reply_type, int64_t tick_ms,
                   client_message_fn fn, void *ctx, struct err *err)
 {
         struct arena arena = ARENA_INIT;
@@ -467,8 +516,10 @@ int client_stream(struct cli *cli, const char *method, const void *request, cons
         int r = start(cli, &p, &streaming, method, request, 0, &base);
         if (r < 0)
                 return r;
-        struct event *interrupt = evsignal_new(base, SIGINT, on_interrupt, &p), *terminate = evsignal_new(base, SIGTERM, on_interrupt, &p);
-        struct event *tick = event_new(base, -1, EV_PERSIST, on_tick, &p), *output = watch_output(cli, base, &p);
+        struct event *interrupt = evsignal_new(base, SIGINT, on_interrupt, &p),
+                     *terminate = evsignal_new(base, SIGTERM, on_interrupt, &p);
+        struct event *tick = event_new(base, -1, EV_PERSIST, on_tick, &p),
+                     *output = watch_output(cli, base, &p);
         event_add(interrupt, NULL);
         event_add(terminate, NULL);
         if (tick_ms > 0)

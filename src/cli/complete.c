@@ -1,4 +1,5 @@
-/* cli/complete.c: berth __complete, which the shells' scripts call. Everything comes from the tables of verbs and options, names from the server. */
+/* cli/complete.c: berth __complete, which the shells' scripts call. Everything comes from the
+ * tables of verbs and options, names from the server. */
 #include "cli/complete.h"
 #include "cli/client.h"
 #include "cli/verbs.h"
@@ -16,7 +17,8 @@ struct line {
         bool after_dashes;
 };
 
-static void offer(struct str *out, const char *before, const char *word, size_t len, const char *prefix, const char *what)
+static void offer(struct str *out, const char *before, const char *word, size_t len,
+                  const char *prefix, const char *what)
 {
         size_t prefix_len = strlen(prefix);
         if (len < prefix_len || strncasecmp(word, prefix, prefix_len) != 0)
@@ -28,7 +30,8 @@ static void offer(struct str *out, const char *before, const char *word, size_t 
         str_addc(out, '\n');
 }
 
-static void offer_choices(struct str *out, const char *before, const char *choices, const char *prefix)
+static void offer_choices(struct str *out, const char *before, const char *choices,
+                          const char *prefix)
 {
         for (const char *p = choices; p && *p;) {
                 size_t len = strcspn(p, "|");
@@ -40,7 +43,8 @@ static void offer_choices(struct str *out, const char *before, const char *choic
 static void set_verb(struct line *l, const struct verb *v)
 {
         l->verb = v;
-        l->tables[0] = (struct opt_table){ .rows = v ? v->options : NULL, .n = v ? v->n_options : 0 };
+        l->tables[0] =
+            (struct opt_table){ .rows = v ? v->options : NULL, .n = v ? v->n_options : 0 };
         l->tables[1] = (struct opt_table){ .rows = common_rows, .n = n_common_rows };
         l->spec = (struct options_spec){ .tables = l->tables, .n_tables = 2 };
 }
@@ -74,7 +78,8 @@ static void read_line(struct line *l, const char *const *words, size_t n)
                 } else if (w[0] == '-' && w[1]) {
                         const struct opt *o = option_at(l, w);
                         bool splits = i + 1 < n && str_eq(words[i + 1], "=");
-                        l->pending = o && !strchr(w, '=') && (opt_takes_value(o) || splits) ? o : NULL;
+                        l->pending =
+                            o && !strchr(w, '=') && (opt_takes_value(o) || splits) ? o : NULL;
                 } else if (!l->verb) {
                         const struct verb *v = verb_find(w, NULL);
                         set_verb(l, v);
@@ -91,11 +96,13 @@ static void offer_options(const struct line *l, const char *prefix, struct str *
                 for (size_t i = 0; i < l->tables[t].n; i++) {
                         const struct opt *o = &l->tables[t].rows[i];
                         if (o->help)
-                                offer(out, "--", o->name, strlen(o->name), strlen(prefix) > 2 ? prefix + 2 : "", o->help);
+                                offer(out, "--", o->name, strlen(o->name),
+                                      strlen(prefix) > 2 ? prefix + 2 : "", o->help);
                 }
 }
 
-static void offer_value(const struct opt *o, const char *before, const char *prefix, complete_names_fn names, void *ctx, struct str *out)
+static void offer_value(const struct opt *o, const char *before, const char *prefix,
+                        complete_names_fn names, void *ctx, struct str *out)
 {
         if (o->choices)
                 offer_choices(out, before, o->choices, prefix);
@@ -109,10 +116,12 @@ static void offer_verbs(const char *prefix, struct str *out)
 {
         for (size_t i = 0; verbs[i]; i++)
                 if (!verbs[i]->hidden)
-                        offer(out, "", verbs[i]->name, strlen(verbs[i]->name), prefix, verbs[i]->summary);
+                        offer(out, "", verbs[i]->name, strlen(verbs[i]->name), prefix,
+                              verbs[i]->summary);
 }
 
-static void offer_argument(const struct line *l, const char *prefix, complete_names_fn names, void *ctx, struct str *out)
+static void offer_argument(const struct line *l, const char *prefix, complete_names_fn names,
+                           void *ctx, struct str *out)
 {
         const struct verb *v = l->verb;
         if (v->words && l->n_arguments == 0)
@@ -122,14 +131,21 @@ static void offer_argument(const struct line *l, const char *prefix, complete_na
         else if (v->completes == 'v' && l->n_arguments == 0)
                 offer_verbs(prefix, out);
         else if (v->completes == 'r' && l->n_arguments == 0)
-                offer_choices(out, "", str_eq(v->name, "get") ? "workloads|nodes|events" : "workload|node", prefix);
+                offer_choices(out, "",
+                              str_eq(v->name, "get") ? "workloads|nodes|events" : "workload|node",
+                              prefix);
         else if (v->completes == 'r')
                 names(ctx, str_eq(kind_of(l->first), "node") ? 'n' : 'w', prefix, out);
         else if (v->completes == 'w' || v->completes == 'n')
-                names(ctx, l->n_arguments > 0 && kind_of(l->first) && str_eq(kind_of(l->first), "node") ? 'n' : v->completes, prefix, out);
+                names(ctx,
+                      l->n_arguments > 0 && kind_of(l->first) && str_eq(kind_of(l->first), "node")
+                          ? 'n'
+                          : v->completes,
+                      prefix, out);
 }
 
-void complete_words(const char *const *words, size_t n, complete_names_fn names, void *ctx, struct str *out)
+void complete_words(const char *const *words, size_t n, complete_names_fn names, void *ctx,
+                    struct str *out)
 {
         struct line l = { 0 };
         if (n == 0)
@@ -149,7 +165,9 @@ void complete_words(const char *const *words, size_t n, complete_names_fn names,
         } else if (l.pending) {
                 offer_value(l.pending, "", current, names, ctx, out);
         } else if (equals && option_at(&l, current)) {
-                offer_value(option_at(&l, current), fmt("%.*s", (int)(equals + 1 - current), current), equals + 1, names, ctx, out);
+                offer_value(option_at(&l, current),
+                            fmt("%.*s", (int)(equals + 1 - current), current), equals + 1, names,
+                            ctx, out);
         } else if (current[0] == '-') {
                 offer_options(&l, current, out);
         } else if (!l.verb) {
@@ -159,7 +177,7 @@ void complete_words(const char *const *words, size_t n, complete_names_fn names,
         }
 }
 
-/* ---- the hidden verb --------------------------------------------------------------------------------------------------------------------- */
+/* ---- the hidden verb ---- */
 
 static void live_names(void *ctx, char kind, const char *prefix, struct str *out)
 {
@@ -170,7 +188,8 @@ static void live_names(void *ctx, char kind, const char *prefix, struct str *out
                 q.prefix = (char *)prefix;
                 q.limit = NAMES_MAX;
                 Pb__ListNodesResponse *list =
-                    client_call(cli, &cli->arena, "ListNodes", &q, &pb__list_nodes_response__descriptor, &ignored);
+                    client_call(cli, &cli->arena, "ListNodes", &q,
+                                &pb__list_nodes_response__descriptor, &ignored);
                 for (size_t i = 0; list && i < list->n_items; i++)
                         str_addf(out, "%s\n", list->items[i]->id);
         } else if (kind == 'w') {
@@ -178,16 +197,19 @@ static void live_names(void *ctx, char kind, const char *prefix, struct str *out
                 q.prefix = (char *)prefix;
                 q.limit = NAMES_MAX;
                 Pb__ListWorkloadsResponse *list =
-                    client_call(cli, &cli->arena, "ListWorkloads", &q, &pb__list_workloads_response__descriptor, &ignored);
+                    client_call(cli, &cli->arena, "ListWorkloads", &q,
+                                &pb__list_workloads_response__descriptor, &ignored);
                 for (size_t i = 0; list && i < list->n_items; i++)
                         str_addf(out, "%s\n", list->items[i]->id);
         }
 }
 
-static int complete_run(struct cli *cli, const void *values _unused_, const struct args *args, struct err *err _unused_)
+static int complete_run(struct cli *cli, const void *values _unused_, const struct args *args,
+                        struct err *err _unused_)
 {
         _cleanup_(str_finip) struct str out = STR_INIT;
-        cli->quiet = true;                       /* nobody wants an error between two key presses; and not to wait long either */
+        /* nobody wants an error between two key presses; and not to wait long either */
+        cli->quiet = true;
         for (size_t i = 0; i + 1 < args->n; i++) /* the server that the line names */
                 if (str_eq(args->at[i], "--server"))
                         cli->common.server = args->at[i + 1];
@@ -198,6 +220,9 @@ static int complete_run(struct cli *cli, const void *values _unused_, const stru
         return 0;
 }
 
-const struct verb verb_complete = {
-        .name = "__complete", .summary = "for the shells", .run = complete_run, .group = VERBS_OTHER, .hidden = true, .raw = true
-};
+const struct verb verb_complete = { .name = "__complete",
+                                    .summary = "for the shells",
+                                    .run = complete_run,
+                                    .group = VERBS_OTHER,
+                                    .hidden = true,
+                                    .raw = true };

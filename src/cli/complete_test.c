@@ -30,7 +30,8 @@ static void verbs_come_first(void **state)
         assert_string_equal(COMPLETE("ap"), "apply\tmake or change workloads from a file\n");
         assert_non_null(strstr(COMPLETE(""), "\nget\t"));
         assert_null(strstr(COMPLETE(""), "__"));
-        assert_string_equal(COMPLETE("--server", "x:1", "vers"), "version\tversions of this command and of the server\n");
+        assert_string_equal(COMPLETE("--server", "x:1", "vers"),
+                            "version\tversions of this command and of the server\n");
         assert_string_equal(COMPLETE("nonsense", ""), "");
         str_fini(&out);
 }
@@ -39,10 +40,12 @@ static void options_and_their_values(void **state)
 {
         struct str out = STR_INIT;
         (void)state;
-        assert_string_equal(COMPLETE("get", "--no-h"), "--no-headers\tleave out the table's header\n");
+        assert_string_equal(COMPLETE("get", "--no-h"),
+                            "--no-headers\tleave out the table's header\n");
         assert_string_equal(COMPLETE("get", "nodes", "-o", "j"), "json\n");
         assert_string_equal(COMPLETE("get", "--output=y"), "--output=yaml\n");
-        assert_string_equal(COMPLETE("get", "--output", "=", "y"), "yaml\n"); /* as bash splits it */
+        /* as bash splits it */
+        assert_string_equal(COMPLETE("get", "--output", "=", "y"), "yaml\n");
         assert_string_equal(COMPLETE("get", "--output", "="), "table\nwide\njson\nyaml\nname\n");
         assert_string_equal(COMPLETE("apply", "-f", ""), ":files\n");
         assert_string_equal(COMPLETE("get", "workloads", "--node", "n"), "n:n\n");
@@ -61,7 +64,8 @@ static void arguments_are_names_of_the_right_kind(void **state)
         assert_string_equal(COMPLETE("get", "nodes", "x"), "n:x\n");
         assert_string_equal(COMPLETE("describe", "wl", "x"), "w:x\n");
         assert_string_equal(COMPLETE("delete", "node", "x"), "n:x\n");
-        assert_string_equal(COMPLETE("help", "expl"), "explain\twhy a workload is where it is, or nowhere\n");
+        assert_string_equal(COMPLETE("help", "expl"),
+                            "explain\twhy a workload is where it is, or nowhere\n");
         assert_string_equal(COMPLETE("completion", ""), "bash\nzsh\nfish\n");
         assert_string_equal(COMPLETE("completion", "bash", ""), "");
         str_fini(&out);

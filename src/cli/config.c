@@ -1,4 +1,5 @@
-/* cli/config.c: berth config check: the configuration file, and what the environment says beside it. */
+/* cli/config.c: berth config check: the configuration file, and what the environment says beside
+ * it. */
 #include "model/config.h"
 #include "cli/client.h"
 #include "cli/verbs.h"
@@ -41,15 +42,16 @@ static unsigned check_file(struct cli *cli, const char *path)
         struct err err = { 0 };
         Pb__ServerConfig *c = NULL;
         if (config_load(path, &arena, &c, on_problem, &f, &err) >= 0)
-                cli_out(cli, "%s is fine: %zu rule%s, %zu webhook%s\n", path, c->n_rules, c->n_rules == 1 ? "" : "s", c->n_webhooks,
-                        c->n_webhooks == 1 ? "" : "s");
+                cli_out(cli, "%s is fine: %zu rule%s, %zu webhook%s\n", path, c->n_rules,
+                        c->n_rules == 1 ? "" : "s", c->n_webhooks, c->n_webhooks == 1 ? "" : "s");
         else
                 cli_out(cli, "%u problem%s in %s\n", f.problems, f.problems == 1 ? "" : "s", path);
         arena_fini(&arena);
         return f.problems;
 }
 
-static int config_run(struct cli *cli, const void *values _unused_, const struct args *args, struct err *err)
+static int config_run(struct cli *cli, const void *values _unused_, const struct args *args,
+                      struct err *err)
 {
         struct found f = { .cli = cli };
         const char *source = NULL;
@@ -64,7 +66,8 @@ static int config_run(struct cli *cli, const void *values _unused_, const struct
         const char *address = client_address(cli, &source);
         cli_out(cli, "server %s (%s)\n", address, source);
         if (f.problems)
-                cli_out(cli, "%u problem%s in the environment\n", f.problems, f.problems == 1 ? "" : "s");
+                cli_out(cli, "%u problem%s in the environment\n", f.problems,
+                        f.problems == 1 ? "" : "s");
         else
                 cli_out(cli, "the environment is fine\n");
         return f.problems || wrong ? 2 : 0;
@@ -74,8 +77,8 @@ const struct verb verb_config = {
         .name = "config",
         .args = "check [FILE]",
         .summary = "check a configuration file, or the settings in the environment",
-        .text =
-            "Names file, line and path of everything that is wrong. Without FILE: that of BERTH_CONFIG, if it is set, and the environment.",
+        .text = "Names file, line and path of everything that is wrong. Without FILE: that of "
+                "BERTH_CONFIG, if it is set, and the environment.",
         .examples = "  berth config check /etc/berth/berth.yaml",
         .run = config_run,
         .group = VERBS_CLUSTER,

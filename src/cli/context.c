@@ -17,7 +17,8 @@ struct login_options {
 };
 
 static const struct opt login_rows[] = {
-        OPT(struct login_options, OPT_TEXT, name, .name = "name", .arg = "NAME", .help = "what the context is called (the server's host)"),
+        OPT(struct login_options, OPT_TEXT, name, .name = "name", .arg = "NAME",
+            .help = "what the context is called (the server's host)"),
 };
 
 /* From the terminal, without showing it, or the first line of a pipe. */
@@ -44,7 +45,10 @@ static const char *ask_token(struct cli *cli)
 
 static char *absolute(struct cli *cli, const char *path)
 {
-        char *whole = path ? realpath(path, NULL) : NULL, *copy = arena_strdup(&cli->arena, whole ? whole : path ? path : "");
+        char *whole = path ? realpath(path, NULL) : NULL,
+             *copy = arena_strdup(&cli->arena, whole  ? whole
+                                               : path ? path
+                                                      : "");
         free(whole);
         return copy;
 }
@@ -65,7 +69,8 @@ static const char *name_of(struct cli *cli, const char *address)
 
 static void put(struct cli *cli, Pb__Profile *p, Pb__ProfileContext *c)
 {
-        Pb__ProfileContext **list = arena_new_n(&cli->arena, Pb__ProfileContext *, p->n_contexts + 1);
+        Pb__ProfileContext **list =
+            arena_new_n(&cli->arena, Pb__ProfileContext *, p->n_contexts + 1);
         size_t n = 0;
         for (size_t i = 0; i < p->n_contexts; i++)
                 if (!str_eq(p->contexts[i]->name, c->name))
@@ -91,13 +96,18 @@ static int login_run(struct cli *cli, const void *values, const struct args *arg
                 return r;
         c.name = (char *)(o->name ? o->name : name_of(cli, args->at[0]));
         if (!id_is_valid(c.name))
-                return usage_error(cli, err, "%s is no name for a context: letters, digits, '.', '_' and '-' (--name)", c.name);
+                return usage_error(
+                    cli, err,
+                    "%s is no name for a context: letters, digits, '.', '_' and '-' (--name)",
+                    c.name);
         if (!profile_find(p, c.name) && p->n_contexts >= CONTEXTS_MAX)
-                return err_set(err, ERR_LIMIT, .msg = "there are too many contexts", .hint = "berth context rm NAME");
+                return err_set(err, ERR_LIMIT, .msg = "there are too many contexts",
+                               .hint = "berth context rm NAME");
         if (!token && !cli->common.tls_cert)
                 token = ask_token(cli);
         cli->common.token = token;
-        const Pb__ClusterInfo *cluster = client_call(cli, &cli->arena, "GetCluster", &nothing, &pb__cluster_info__descriptor, err);
+        const Pb__ClusterInfo *cluster = client_call(cli, &cli->arena, "GetCluster", &nothing,
+                                                     &pb__cluster_info__descriptor, err);
         if (!cluster)
                 return -(int)err->code;
         c.server = arena_strdup(&cli->arena, client_address(cli, NULL));
@@ -108,7 +118,8 @@ static int login_run(struct cli *cli, const void *values, const struct args *arg
         put(cli, p, &c);
         if ((r = profile_write(&cli->arena, p, err)) < 0)
                 return r;
-        cli_out(cli, "context/%s: cluster %s at %s; in use from now on\n", c.name, cluster->cluster_id, c.server);
+        cli_out(cli, "context/%s: cluster %s at %s; in use from now on\n", c.name,
+                cluster->cluster_id, c.server);
         return 0;
 }
 
@@ -116,10 +127,13 @@ const struct verb verb_login = {
         .name = "login",
         .args = "ADDRESS [--name NAME]",
         .summary = "remember a server and a token, and use them from now on",
-        .text = "Tries them first. The token comes from --token-file, BERTH_TOKEN or --token, else it is asked for. They are kept as a "
+        .text = "Tries them first. The token comes from --token-file, BERTH_TOKEN or --token, else "
+                "it is asked for. They are kept as a "
                 "context in "
-                "${XDG_CONFIG_HOME:-~/.config}/berth/config, which only you can read; a context's token goes to its own server and to no "
-                "other. A server that is not on this machine needs TLS (--tls-ca FILE): a token never travels in the clear.",
+                "${XDG_CONFIG_HOME:-~/.config}/berth/config, which only you can read; a context's "
+                "token goes to its own server and to no "
+                "other. A server that is not on this machine needs TLS (--tls-ca FILE): a token "
+                "never travels in the clear.",
         .examples = "  berth login berth.example:8085 --tls-ca ca.pem --token-file ann.token\n"
                     "  berth login 127.0.0.1:8085 --name lab",
         .options = login_rows,
@@ -135,13 +149,15 @@ static int list(struct cli *cli, const Pb__Profile *p)
                 cli_say(cli, "no contexts; berth login ADDRESS makes one\n");
         for (size_t i = 0; i < p->n_contexts; i++) {
                 const Pb__ProfileContext *c = p->contexts[i];
-                cli_out(cli, "%s %s\t%s\t%s\n", str_eq(c->name, p->current) ? "*" : " ", c->name, c->server,
+                cli_out(cli, "%s %s\t%s\t%s\n", str_eq(c->name, p->current) ? "*" : " ", c->name,
+                        c->server,
                         !str_empty(c->tls_ca) || !str_empty(c->tls_cert) ? "tls" : "clear");
         }
         return 0;
 }
 
-static int context_run(struct cli *cli, const void *values _unused_, const struct args *args, struct err *err)
+static int context_run(struct cli *cli, const void *values _unused_, const struct args *args,
+                       struct err *err)
 {
         const char *word = args->n ? args->at[0] : "ls";
         Pb__Profile *p;
@@ -151,10 +167,13 @@ static int context_run(struct cli *cli, const void *values _unused_, const struc
         if (args->n <= 1 && (str_eq(word, "ls") || str_eq(word, "list")))
                 return list(cli, p);
         if (args->n != 2 || (!str_eq(word, "use") && !str_eq(word, "rm")))
-                return usage_error(cli, err, "berth context ls, berth context use NAME (or none), or berth context rm NAME");
+                return usage_error(
+                    cli, err,
+                    "berth context ls, berth context use NAME (or none), or berth context rm NAME");
         bool none = str_eq(word, "use") && str_eq(args->at[1], "none");
         if (!none && !profile_find(p, args->at[1]))
-                return err_set(err, ERR_NOT_FOUND, .msg = fmt("there is no context %s", args->at[1]),
+                return err_set(err, ERR_NOT_FOUND,
+                               .msg = fmt("there is no context %s", args->at[1]),
                                .hint = "berth context ls shows those that there are");
         if (str_eq(word, "use"))
                 p->current = (char *)(none ? "" : args->at[1]);
@@ -169,7 +188,10 @@ static int context_run(struct cli *cli, const void *values _unused_, const struc
         }
         if ((r = profile_write(&cli->arena, p, err)) < 0)
                 return r;
-        cli_out(cli, "context/%s %s\n", args->at[1], str_eq(word, "rm") ? "removed" : none ? "is in use" : "is in use");
+        cli_out(cli, "context/%s %s\n", args->at[1],
+                str_eq(word, "rm") ? "removed"
+                : none             ? "is in use"
+                                   : "is in use");
         return 0;
 }
 
@@ -177,7 +199,8 @@ const struct verb verb_context = {
         .name = "context",
         .args = "ls | use NAME | rm NAME",
         .summary = "which of the servers that you logged in to is used",
-        .text = "Commands take --server, BERTH_SERVER or BERTH_DATA first, then the context in use, then ./.berth/server.address. "
+        .text = "Commands take --server, BERTH_SERVER or BERTH_DATA first, then the context in "
+                "use, then ./.berth/server.address. "
                 "berth context use none goes back to the last.",
         .examples = "  berth context ls\n"
                     "  berth context use lab",

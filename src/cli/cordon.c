@@ -1,11 +1,12 @@
-/* cli/cordon.c: berth cordon, uncordon, disable: what the operator wants of a node. drain.c has the rest. */
+/* cli/cordon.c: berth cordon, uncordon, disable: what the operator wants of a node. drain.c has the
+ * rest. */
 #include "cli/cordon.h"
 #include "cli/client.h"
 #include "cli/names.h"
 #include "cli/verbs.h"
 
-int set_wish(struct cli *cli, const struct args *args, const Pb__SetNodeWishRequest *asked, const char *done, struct text_list *ret_ids,
-             struct err *err)
+int set_wish(struct cli *cli, const struct args *args, const Pb__SetNodeWishRequest *asked,
+             const char *done, struct text_list *ret_ids, struct err *err)
 {
         struct text_list names;
         uint64_t index = asked->check_index;
@@ -22,7 +23,8 @@ int set_wish(struct cli *cli, const struct args *args, const Pb__SetNodeWishRequ
                 if (!n)
                         return -(int)err->code;
                 if (index && n->resource_version > index)
-                        index = n->resource_version; /* our own change is no surprise to the next one */
+                        /* our own change is no surprise to the next one */
+                        index = n->resource_version;
                 cli_out(cli, "node/%s %s%s\n", n->id, already ? "is already " : "", done);
                 names.at[i] = n->id;
         }
@@ -48,17 +50,22 @@ int cordon_first(struct cli *cli, const struct args *args, uint64_t *index, stru
                 q.id = nodes[i]->id;
                 q.wish = PB__NODE_WISH__E__cordoned;
                 q.check_index = *index;
-                Pb__Node *n = client_call(cli, &cli->arena, "SetNodeWish", &q, &pb__node__descriptor, err);
+                Pb__Node *n =
+                    client_call(cli, &cli->arena, "SetNodeWish", &q, &pb__node__descriptor, err);
                 if (!n)
                         return i == 0 ? -(int)err->code
-                                      : err_prefix(err, fmt("nodes before %s are cordoned now (berth uncordon)", nodes[i]->id));
+                                      : err_prefix(
+                                            err,
+                                            fmt("nodes before %s are cordoned now (berth uncordon)",
+                                                nodes[i]->id));
                 if (*index && n->resource_version > *index)
                         *index = n->resource_version;
         }
         return 0;
 }
 
-static int plain_wish(struct cli *cli, const struct args *args, Pb__NodeWish__E wish, const char *done, struct err *err)
+static int plain_wish(struct cli *cli, const struct args *args, Pb__NodeWish__E wish,
+                      const char *done, struct err *err)
 {
         Pb__SetNodeWishRequest q = PB__SET_NODE_WISH_REQUEST__INIT;
         struct text_list ids;
@@ -66,17 +73,20 @@ static int plain_wish(struct cli *cli, const struct args *args, Pb__NodeWish__E 
         return set_wish(cli, args, &q, done, &ids, err);
 }
 
-static int cordon_run(struct cli *cli, const void *values _unused_, const struct args *args, struct err *err)
+static int cordon_run(struct cli *cli, const void *values _unused_, const struct args *args,
+                      struct err *err)
 {
         return plain_wish(cli, args, PB__NODE_WISH__E__cordoned, "cordoned", err);
 }
 
-static int uncordon_run(struct cli *cli, const void *values _unused_, const struct args *args, struct err *err)
+static int uncordon_run(struct cli *cli, const void *values _unused_, const struct args *args,
+                        struct err *err)
 {
         return plain_wish(cli, args, PB__NODE_WISH__E__schedulable, "schedulable", err);
 }
 
-static int disable_run(struct cli *cli, const void *values _unused_, const struct args *args, struct err *err)
+static int disable_run(struct cli *cli, const void *values _unused_, const struct args *args,
+                       struct err *err)
 {
         return plain_wish(cli, args, PB__NODE_WISH__E__disabled, "disabled", err);
 }

@@ -14,17 +14,19 @@ struct delete_options {
 };
 
 static const struct opt rows[] = {
-        OPT(struct delete_options, OPT_TEXT, selector, .letter = 'l', .name = "selector", .arg = "SELECTOR",
-            .help = "workloads with these labels"),
+        OPT(struct delete_options, OPT_TEXT, selector, .letter = 'l', .name = "selector",
+            .arg = "SELECTOR", .help = "workloads with these labels"),
         OPT(struct delete_options, OPT_FLAG, all, .name = "all", .help = "all workloads"),
-        OPT(struct delete_options, OPT_FLAG, ignore_missing, .name = "ignore-missing", .help = "a name that does not exist is no error"),
+        OPT(struct delete_options, OPT_FLAG, ignore_missing, .name = "ignore-missing",
+            .help = "a name that does not exist is no error"),
         OPT(struct delete_options, OPT_INT, check_index, .name = "check-index", .arg = "INDEX",
             .help = "only if nothing was decided since the plan with this index"),
         WAIT_ROWS(struct delete_options, wait),
 };
 
 /* Names that a selector stands for. */
-static int select_names(struct cli *cli, const struct delete_options *o, struct text_list *ret, struct err *err)
+static int select_names(struct cli *cli, const struct delete_options *o, struct text_list *ret,
+                        struct err *err)
 {
         Pb__ListWorkloadsRequest q = PB__LIST_WORKLOADS_REQUEST__INIT;
         struct listing list = { 0 };
@@ -40,9 +42,10 @@ static int select_names(struct cli *cli, const struct delete_options *o, struct 
         return 0;
 }
 
-/* Names to ids, as the user may have shortened them. Missing ones are left out if that is allowed. */
-static int resolve(struct cli *cli, const struct delete_options *o, const struct text_list *names, struct text_list *ret_ids,
-                   struct err *err)
+/* Names to ids, as the user may have shortened them. Missing ones are left out if that is
+ * allowed. */
+static int resolve(struct cli *cli, const struct delete_options *o, const struct text_list *names,
+                   struct text_list *ret_ids, struct err *err)
 {
         ret_ids->at = arena_new_n(&cli->arena, const char *, names->n + 1);
         for (size_t i = 0; i < names->n; i++) {
@@ -57,7 +60,8 @@ static int resolve(struct cli *cli, const struct delete_options *o, const struct
         return 0;
 }
 
-static int delete_some(struct cli *cli, const char *const *ids, size_t n, uint64_t *index, struct err *err)
+static int delete_some(struct cli *cli, const char *const *ids, size_t n, uint64_t *index,
+                       struct err *err)
 {
         struct arena arena = ARENA_INIT;
         Pb__WorkloadRef *refs = arena_new_n(&arena, Pb__WorkloadRef, n);
@@ -66,10 +70,12 @@ static int delete_some(struct cli *cli, const char *const *ids, size_t n, uint64
         for (size_t i = 0; i < n; i++) {
                 refs[i] = (Pb__WorkloadRef)PB__WORKLOAD_REF__INIT;
                 refs[i].id = (char *)ids[i];
-                calls[i] =
-                    (struct client_request){ .method = "DeleteWorkload", .request = &refs[i], .reply_type = &pb__workload__descriptor };
+                calls[i] = (struct client_request){ .method = "DeleteWorkload",
+                                                    .request = &refs[i],
+                                                    .reply_type = &pb__workload__descriptor };
         }
-        for (size_t i = 0; *index && i < n; i++) { /* one after the other, each on what the one before it left */
+        /* one after the other, each on what the one before it left */
+        for (size_t i = 0; *index && i < n; i++) {
                 refs[i].check_index = *index;
                 client_call_many(cli, &arena, &calls[i], 1);
                 if (calls[i].reply && ((Pb__Workload *)calls[i].reply)->resource_version > *index)
@@ -78,7 +84,8 @@ static int delete_some(struct cli *cli, const char *const *ids, size_t n, uint64
         if (!*index)
                 client_call_many(cli, &arena, calls, n);
         for (size_t i = 0; i < n; i++)
-                if (calls[i].reply || calls[i].err.code == ERR_NOT_FOUND) { /* gone meanwhile: what was wanted */
+                /* gone meanwhile: what was wanted */
+                if (calls[i].reply || calls[i].err.code == ERR_NOT_FOUND) {
                         cli_out(cli, "workload/%s deleted\n", ids[i]);
                 } else if (r == 0) {
                         *err = calls[i].err;
@@ -88,14 +95,18 @@ static int delete_some(struct cli *cli, const char *const *ids, size_t n, uint64
         return r;
 }
 
-static int delete_workloads(struct cli *cli, const struct delete_options *o, const struct text_list *ids, struct err *err)
+static int delete_workloads(struct cli *cli, const struct delete_options *o,
+                            const struct text_list *ids, struct err *err)
 {
         struct wait_goal goal;
         uint64_t index = (uint64_t)o->check_index;
         int r = wait_goal_parse(o->wait.state, (struct wait_goal){ .deleted = true }, &goal, err);
         for (size_t i = 0; r == 0 && i < ids->n; i += AT_ONCE)
-                r = delete_some(cli, ids->at + i, ids->n - i < AT_ONCE ? ids->n - i : AT_ONCE, &index, err);
-        return r == 0 && o->wait.state ? wait_for(cli, ids->at, ids->n, &goal, o->wait.timeout_ms, err) : r;
+                r = delete_some(cli, ids->at + i, ids->n - i < AT_ONCE ? ids->n - i : AT_ONCE,
+                                &index, err);
+        return r == 0 && o->wait.state
+                   ? wait_for(cli, ids->at, ids->n, &goal, o->wait.timeout_ms, err)
+                   : r;
 }
 
 static int delete_run(struct cli *cli, const void *values, const struct args *args, struct err *err)
@@ -120,7 +131,9 @@ static int delete_run(struct cli *cli, const void *values, const struct args *ar
         if (str_eq(kind, "node"))
                 return node_calls(cli, &names, "ForgetNode", " deleted", err);
         if (str_eq(kind, "event"))
-                return usage_error(cli, err, "events cannot be deleted; the server keeps as many as it was told to");
+                return usage_error(
+                    cli, err,
+                    "events cannot be deleted; the server keeps as many as it was told to");
         struct text_list ids = { 0 };
         if (o->all || o->selector)
                 ids = names;
@@ -133,7 +146,8 @@ const struct verb verb_delete = {
         .name = "delete",
         .args = "[workload|node] NAME...",
         .summary = "delete workloads, or forget nodes that are gone",
-        .text = "A node that is forgotten may come back with its certificate; it then has the labels, taints and capacity that "
+        .text = "A node that is forgotten may come back with its certificate; it then has the "
+                "labels, taints and capacity that "
                 "operators gave it. berth node expel keeps one out.",
         .examples = "  berth delete hello --wait\n"
                     "  berth delete -l app=web\n"

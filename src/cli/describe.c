@@ -28,8 +28,11 @@ static const char *when(int64_t at_ms)
         char time[TIME_TEXT_LEN], age[32];
         int64_t now = clock_wall_ms();
         if (at_ms > now)
-                return fmt("%s (in %s)", time_format(time, at_ms), str_age(age, sizeof(age), at_ms - now));
-        return at_ms > 0 ? fmt("%s (%s ago)", time_format(time, at_ms), age_words(age, sizeof(age), now, at_ms)) : "";
+                return fmt("%s (in %s)", time_format(time, at_ms),
+                           str_age(age, sizeof(age), at_ms - now));
+        return at_ms > 0 ? fmt("%s (%s ago)", time_format(time, at_ms),
+                               age_words(age, sizeof(age), now, at_ms))
+                         : "";
 }
 
 static void map_fact(struct str *out, const char *name, const void *entries, size_t n)
@@ -46,10 +49,12 @@ static void workload_status(struct str *out, const struct cli *cli, const Pb__Wo
         if (!s)
                 return;
         enum tint tint = phase_tint(s->phase);
-        str_addf(out, "%-*s%s%s%s\n", FACT_WIDTH, "Status:", tint_on(&cli->out, tint), phase_name(s->phase), tint_off(&cli->out, tint));
+        str_addf(out, "%-*s%s%s%s\n", FACT_WIDTH, "Status:", tint_on(&cli->out, tint),
+                 phase_name(s->phase), tint_off(&cli->out, tint));
         fact(out, "Info", workload_info(w, clock_wall_ms(), info));
         fact(out, "Actual", json_enum_name(&pb__actual_state__e__descriptor, (int)s->actual_state));
-        fact(out, "Desired", json_enum_name(&pb__desired_state__e__descriptor, (int)w->desired_state));
+        fact(out, "Desired",
+             json_enum_name(&pb__desired_state__e__descriptor, (int)w->desired_state));
         fact(out, "Health", s->health);
         fact(out, "Progress", s->progress);
         fact(out, "Node", w->assigned_node);
@@ -71,7 +76,8 @@ static void workload_spec(struct str *out, const Pb__Workload *w)
         fact(out, "Type", json_enum_name(&pb__workload_type__e__descriptor, (int)w->type));
         fact(out, "Tenant", w->tenant);
         fact(out, "Exclusive",
-             w->exclusive == PB__EXCLUSIVE__E__movable  ? "at most one copy; moves when its agent's lease has run out"
+             w->exclusive == PB__EXCLUSIVE__E__movable
+                 ? "at most one copy; moves when its agent's lease has run out"
              : w->exclusive == PB__EXCLUSIVE__E__pinned ? "at most one copy; pinned to its node"
                                                         : "");
         fact(out, "Priority", w->priority ? fmt("%d", w->priority) : "");
@@ -83,12 +89,15 @@ static void workload_spec(struct str *out, const Pb__Workload *w)
                 fact(out, "Directory", w->spec->workdir);
                 fact(out, "User", w->spec->user);
                 for (size_t i = 0; i < w->spec->n_env; i++)
-                        fact(out, i ? "" : "Environment", fmt("%s=%s", w->spec->env[i]->key, w->spec->env[i]->value));
+                        fact(out, i ? "" : "Environment",
+                             fmt("%s=%s", w->spec->env[i]->key, w->spec->env[i]->value));
         }
         if (w->resources)
                 fact(out, "Asks for",
-                     fmt("%s cpu, %s memory, %" PRId64 "Gi disk", cores_words(cpu, sizeof(cpu), w->resources->cpu),
-                         mib_words(memory, sizeof(memory), w->resources->memory_mb), w->resources->disk_gb));
+                     fmt("%s cpu, %s memory, %" PRId64 "Gi disk",
+                         cores_words(cpu, sizeof(cpu), w->resources->cpu),
+                         mib_words(memory, sizeof(memory), w->resources->memory_mb),
+                         w->resources->disk_gb));
         fact(out, "Restart", json_enum_name(&pb__restart__e__descriptor, (int)w->restart));
         if (w->retry) {
                 char tries[32];
@@ -119,7 +128,9 @@ static void describe_workload(struct str *out, const struct cli *cli, const Pb__
                 else
                         fact(out, "Chosen from",
                              fmt("%s at %" PRId64 ".%" PRId64 "%% utilisation",
-                                 p->candidates ? fmt("%d node%s", p->candidates, p->candidates == 1 ? "" : "s") : "all that could take it",
+                                 p->candidates ? fmt("%d node%s", p->candidates,
+                                                     p->candidates == 1 ? "" : "s")
+                                               : "all that could take it",
                                  p->score / 10000, p->score / 1000 % 10));
                 fact(out, "Before", p->previous_node);
         }
@@ -128,7 +139,9 @@ static void describe_workload(struct str *out, const struct cli *cli, const Pb__
                 fact(out, "Created", when(w->metadata->created_at));
                 fact(out, "Changed", when(w->metadata->updated_at));
                 if (!str_empty(w->metadata->last_action))
-                        fact(out, "Last action", fmt("%s, %s", w->metadata->last_action, when(w->metadata->last_action_at)));
+                        fact(out, "Last action",
+                             fmt("%s, %s", w->metadata->last_action,
+                                 when(w->metadata->last_action_at)));
                 fact(out, "Last error", w->metadata->last_error);
         }
         fact(out, "Version", fmt("%" PRIu64, w->resource_version));
@@ -148,7 +161,8 @@ static void describe_drain(struct str *out, const struct cli *cli, const Pb__Dra
         for (size_t i = 0; i < d->n_blockers; i++)
                 fact(out, i ? "" : "Cannot move",
                      fmt("%s: %s", d->blockers[i]->workload_id,
-                         str_empty(d->blockers[i]->detail) ? reason_name(d->blockers[i]->reason) : d->blockers[i]->detail));
+                         str_empty(d->blockers[i]->detail) ? reason_name(d->blockers[i]->reason)
+                                                           : d->blockers[i]->detail));
 }
 
 static void describe_node(struct str *out, const struct cli *cli, const Pb__Node *n)
@@ -156,7 +170,8 @@ static void describe_node(struct str *out, const struct cli *cli, const Pb__Node
         _cleanup_(str_finip) struct str types = STR_INIT;
         enum tint tint = node_tint(n->status);
         fact(out, "Node", n->id);
-        str_addf(out, "%-*s%s%s%s\n", FACT_WIDTH, "Status:", tint_on(&cli->out, tint), node_status_name(n), tint_off(&cli->out, tint));
+        str_addf(out, "%-*s%s%s%s\n", FACT_WIDTH, "Status:", tint_on(&cli->out, tint),
+                 node_status_name(n), tint_off(&cli->out, tint));
         fact(out, "Reason", n->status_reason);
         fact(out, "Since", when(n->status_updated_at));
         fact(out, "Set by", n->status_updated_by);
@@ -165,31 +180,38 @@ static void describe_node(struct str *out, const struct cli *cli, const Pb__Node
         fact(out, "Wish", json_enum_name(&pb__node_wish__e__descriptor, (int)n->wish));
         for (size_t i = 0; i < n->n_taints; i++)
                 fact(out, i ? "" : "Taints",
-                     fmt("%s%s%s:%s", n->taints[i]->key, str_empty(n->taints[i]->value) ? "" : "=", n->taints[i]->value,
-                         json_enum_name(&pb__taint_effect__e__descriptor, (int)n->taints[i]->effect)));
+                     fmt("%s%s%s:%s", n->taints[i]->key, str_empty(n->taints[i]->value) ? "" : "=",
+                         n->taints[i]->value,
+                         json_enum_name(&pb__taint_effect__e__descriptor,
+                                        (int)n->taints[i]->effect)));
         fact(out, "Heartbeat", when(n->last_heartbeat));
         fact(out, "Connected", n->connected ? "yes" : "no");
         if (n->reports_held_at)
-                fact(out, "Taken late", fmt("%s: it says something else all the time", when(n->reports_held_at)));
+                fact(out, "Taken late",
+                     fmt("%s: it says something else all the time", when(n->reports_held_at)));
         if (n->twin_refused_at)
-                fact(out, "Turned away", fmt("%s: another agent with this node id", when(n->twin_refused_at)));
+                fact(out, "Turned away",
+                     fmt("%s: another agent with this node id", when(n->twin_refused_at)));
         fact(out, "Registered", when(n->registered_at));
         fact(out, "Agent", n->agent_version);
         fact(out, "Endpoint", n->agent_endpoint);
         fact(out, "Address", n->ip);
         for (size_t i = 0; i < n->n_supported_workload_types; i++) {
-                const char *name = json_enum_name(&pb__workload_type__e__descriptor, (int)n->supported_workload_types[i]);
+                const char *name = json_enum_name(&pb__workload_type__e__descriptor,
+                                                  (int)n->supported_workload_types[i]);
                 str_addf(&types, "%s%s", i ? ", " : "", name ? name : "?");
         }
         fact(out, "Types", str_c(&types));
         for (size_t i = 0; i < n->n_unsupported; i++)
-                fact(out, "Does not run", json_enum_name(&pb__workload_type__e__descriptor, (int)n->unsupported[i]));
+                fact(out, "Does not run",
+                     json_enum_name(&pb__workload_type__e__descriptor, (int)n->unsupported[i]));
         map_fact(out, "Labels", n->labels, n->n_labels);
         map_fact(out, "By operator", n->operator_labels, n->n_operator_labels);
         if (n->capacity)
                 fact(out, "At most",
-                     fmt("%g cores, %lld MiB memory, %lld GiB disk (0: no bound)", (double)n->capacity->cpu / 1000,
-                         (long long)n->capacity->memory_mb, (long long)n->capacity->disk_gb));
+                     fmt("%g cores, %lld MiB memory, %lld GiB disk (0: no bound)",
+                         (double)n->capacity->cpu / 1000, (long long)n->capacity->memory_mb,
+                         (long long)n->capacity->disk_gb));
         fact(out, "Units", fmt("%d", n->units));
         if (n->tombstones)
                 fact(out, "Old copies", fmt("%d to be removed", n->tombstones));
@@ -199,7 +221,9 @@ static void describe_node(struct str *out, const struct cli *cli, const Pb__Node
                 fact(out, "", fmt("berth adopt %s takes them over", n->id));
         fact(out, "Adopted from", n->adopted_from);
         if (n->adopt_until)
-                fact(out, "Taken over", fmt("with all that it runs, when its agent comes by %s", when(n->adopt_until)));
+                fact(
+                    out, "Taken over",
+                    fmt("with all that it runs, when its agent comes by %s", when(n->adopt_until)));
         if (n->drain)
                 describe_drain(out, cli, n->drain);
         if (!n->resources)
@@ -219,9 +243,11 @@ static void describe_node(struct str *out, const struct cli *cli, const Pb__Node
         } lines[] = { { "cpu", r->cpu_total, r->cpu_allocated, r->cpu_used, 'c' },
                       { "memory", r->memory_total, r->memory_allocated, r->memory_used, 'm' },
                       { "disk", r->disk_total, r->disk_allocated, r->disk_used, 'd' } };
-        bool used_known = r->used_known || r->cpu_used || r->memory_used || r->disk_used; /* a server from before does not say */
+        /* a server from before does not say */
+        bool used_known = r->used_known || r->cpu_used || r->memory_used || r->disk_used;
         for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
-                int64_t figures[] = { lines[i].total, lines[i].reserved, lines[i].total - lines[i].reserved, lines[i].used };
+                int64_t figures[] = { lines[i].total, lines[i].reserved,
+                                      lines[i].total - lines[i].reserved, lines[i].used };
                 table_add(t, lines[i].name, TINT_NONE);
                 for (size_t k = 0; k < ARRAY_LEN(figures); k++) {
                         char buf[32];
@@ -229,10 +255,13 @@ static void describe_node(struct str *out, const struct cli *cli, const Pb__Node
                                 table_add(t, "-", TINT_NONE);
                                 continue;
                         }
-                        table_add(t,
-                                  lines[i].unit == 'c' ? cores_words(buf, sizeof(buf), figures[k])
-                                                       : mib_words(buf, sizeof(buf), lines[i].unit == 'd' ? figures[k] * 1024 : figures[k]),
-                                  TINT_NONE);
+                        table_add(
+                            t,
+                            lines[i].unit == 'c'
+                                ? cores_words(buf, sizeof(buf), figures[k])
+                                : mib_words(buf, sizeof(buf),
+                                            lines[i].unit == 'd' ? figures[k] * 1024 : figures[k]),
+                            TINT_NONE);
                 }
         }
         table_print(t, &(struct table_style){ .term = &cli->out }, out);
@@ -245,7 +274,9 @@ static int last_events(struct cli *cli, bool node, const char *id, int64_t limit
         struct output output;
         if (limit == 0)
                 return 0;
-        if (node) { /* its own history; a server of before knows the node only, and tells of its units as well */
+        /* its own history; a server of before knows the node only, and tells of its units as
+         * well */
+        if (node) {
                 q.node = (char *)id;
                 q.subject = arena_printf(&cli->arena, "node/%s", id);
         } else
@@ -265,7 +296,8 @@ static int last_events(struct cli *cli, bool node, const char *id, int64_t limit
         return 0;
 }
 
-static int describe_one(struct cli *cli, const struct describe_options *o, bool node, const char *name, struct err *err)
+static int describe_one(struct cli *cli, const struct describe_options *o, bool node,
+                        const char *name, struct err *err)
 {
         _cleanup_(str_finip) struct str out = STR_INIT;
         enum output_format format = output_format(&o->output);
@@ -286,7 +318,8 @@ static int describe_one(struct cli *cli, const struct describe_options *o, bool 
         return last_events(cli, node, id, o->events, err);
 }
 
-static int describe_run(struct cli *cli, const void *values, const struct args *args, struct err *err)
+static int describe_run(struct cli *cli, const void *values, const struct args *args,
+                        struct err *err)
 {
         const char *kind = NULL;
         struct text_list names;

@@ -1,7 +1,9 @@
-/* cli/dev.c: berth dev: a whole cluster on this machine: a server on an embedded store and N agents, each a process of its own.
+/* cli/dev.c: berth dev: a whole cluster on this machine: a server on an embedded store and N
+ * agents, each a process of its own.
  *
- * Order: look (ports, an earlier dev), server, wait until it is healthy, agents, wait until all nodes are Ready, say what to try. Ctrl-C: first the
- * agents, which stop their units, then the server, so that it has seen everything before it ends. Starting again finds everything as it was.
+ * Order: look (ports, an earlier dev), server, wait until it is healthy, agents, wait until all
+ * nodes are Ready, say what to try. Ctrl-C: first the agents, which stop their units, then the
+ * server, so that it has seen everything before it ends. Starting again finds everything as it was.
  */
 #include "agent/agent_clear.h"
 #include "base/clock.h"
@@ -37,21 +39,29 @@ struct dev_options {
         bool fresh;
 };
 
-static const struct dev_options defaults = { .nodes = 3, .port = PORT_DEFAULT, .data = "./.berth", .runtime = "process" };
+static const struct dev_options defaults = {
+        .nodes = 3, .port = PORT_DEFAULT, .data = "./.berth", .runtime = "process"
+};
 
 static const struct opt rows[] = {
-        OPT(struct dev_options, OPT_INT, nodes, .letter = 'n', .name = "nodes", .arg = "N", .max = NODES_MAX, .help = "how many nodes (3)"),
-        OPT(struct dev_options, OPT_INT, port, .letter = 'p', .name = "port", .arg = "PORT", .max = 65534,
-            .help = "HTTP port; gRPC gets the next one (8084; 0: any)"),
-        OPT(struct dev_options, OPT_TEXT, data, .name = "data", .arg = "DIR", .env = "BERTH_DATA", .completes = 'f',
-            .help = "where everything is kept (./.berth)"),
-        OPT(struct dev_options, OPT_TEXT, runtime, .name = "runtime", .arg = "NAME", .choices = "process|podman|docker|mock",
-            .help = "process (default); podman or docker: containers too; mock: nodes that run nothing"),
-        OPT(struct dev_options, OPT_TEXT, heartbeat, .name = "heartbeat", .arg = "DURATION", .help = "as for berth server"),
-        OPT(struct dev_options, OPT_TEXT, grace, .name = "grace", .arg = "DURATION", .help = "as for berth server"),
-        OPT(struct dev_options, OPT_TEXT, log_level, .name = "log-level", .arg = "LEVEL", .choices = "debug|info|warn|error",
-            .help = "of server and agents"),
-        OPT(struct dev_options, OPT_FLAG, fresh, .name = "fresh", .help = "end and forget what an earlier dev left in the directory"),
+        OPT(struct dev_options, OPT_INT, nodes, .letter = 'n', .name = "nodes", .arg = "N",
+            .max = NODES_MAX, .help = "how many nodes (3)"),
+        OPT(struct dev_options, OPT_INT, port, .letter = 'p', .name = "port", .arg = "PORT",
+            .max = 65534, .help = "HTTP port; gRPC gets the next one (8084; 0: any)"),
+        OPT(struct dev_options, OPT_TEXT, data, .name = "data", .arg = "DIR", .env = "BERTH_DATA",
+            .completes = 'f', .help = "where everything is kept (./.berth)"),
+        OPT(struct dev_options, OPT_TEXT, runtime, .name = "runtime", .arg = "NAME",
+            .choices = "process|podman|docker|mock",
+            .help = "process (default); podman or docker: containers too; mock: nodes that run "
+                    "nothing"),
+        OPT(struct dev_options, OPT_TEXT, heartbeat, .name = "heartbeat", .arg = "DURATION",
+            .help = "as for berth server"),
+        OPT(struct dev_options, OPT_TEXT, grace, .name = "grace", .arg = "DURATION",
+            .help = "as for berth server"),
+        OPT(struct dev_options, OPT_TEXT, log_level, .name = "log-level", .arg = "LEVEL",
+            .choices = "debug|info|warn|error", .help = "of server and agents"),
+        OPT(struct dev_options, OPT_FLAG, fresh, .name = "fresh",
+            .help = "end and forget what an earlier dev left in the directory"),
 };
 
 struct dev {
@@ -64,7 +74,7 @@ struct dev {
         struct children children; /* 0 is the server */
 };
 
-/* ---- before anything starts ---------------------------------------------------------------------------------------------------------------- */
+/* ---- before anything starts ---- */
 
 static int lock_dir(struct dev *d, struct err *err)
 {
@@ -75,9 +85,10 @@ static int lock_dir(struct dev *d, struct err *err)
         if (flock(d->lock_fd, LOCK_EX | LOCK_NB) < 0) {
                 char pid[32] = "";
                 ssize_t n = read(d->lock_fd, pid, sizeof(pid) - 1);
-                return err_set(err, ERR_CONFLICT, .msg = fmt("another berth dev uses %s", d->opt->data),
-                               .detail = n > 0 ? fmt("pid %.*s", (int)strcspn(pid, "\n"), pid) : NULL,
-                               .hint = "end that one, or choose other places: --data DIR --port PORT");
+                return err_set(
+                    err, ERR_CONFLICT, .msg = fmt("another berth dev uses %s", d->opt->data),
+                    .detail = n > 0 ? fmt("pid %.*s", (int)strcspn(pid, "\n"), pid) : NULL,
+                    .hint = "end that one, or choose other places: --data DIR --port PORT");
         }
         const char *pid = fmt("%d\n", (int)getpid());
         if (ftruncate(d->lock_fd, 0) < 0 || write(d->lock_fd, pid, strlen(pid)) < 0)
@@ -88,7 +99,8 @@ static int lock_dir(struct dev *d, struct err *err)
 /* Only what a dev makes is removed: somebody may have said --data $HOME. */
 static bool is_ours(const char *name)
 {
-        if (str_starts(name, "berth.db") || str_eq(name, "server.address") || str_eq(name, "server.log"))
+        if (str_starts(name, "berth.db") || str_eq(name, "server.address") ||
+            str_eq(name, "server.log"))
                 return true;
         if (!str_starts(name, "node-") || !isdigit((unsigned char)name[5]))
                 return false;
@@ -98,7 +110,8 @@ static bool is_ours(const char *name)
         return *p == '\0' || str_eq(p, ".log");
 }
 
-/* What a dev that was killed has left running is found by its directory, and never again without it. */
+/* What a dev that was killed has left running is found by its directory, and never again without
+ * it. */
 static int end_units(struct dev *d, struct err *err)
 {
         unsigned ended = 0, more;
@@ -112,7 +125,8 @@ static int end_units(struct dev *d, struct err *err)
         }
         ended += units_kill(d->dir);
         if (r == 0 && ended)
-                progress_note(&d->progress, "%u unit%s of an earlier berth dev removed", ended, ended == 1 ? " was" : "s were");
+                progress_note(&d->progress, "%u unit%s of an earlier berth dev removed", ended,
+                              ended == 1 ? " was" : "s were");
         return r;
 }
 
@@ -143,31 +157,37 @@ static int prepare(struct dev *d, struct err *err)
                 return r;
         if (!realpath(d->opt->data, d->dir))
                 return err_sys(err, errno, fmt("cannot find %s", d->opt->data));
-        if ((r = lock_dir(d, err)) < 0 || (r = children_clear_leftovers(d->dir, &d->progress, err)) < 0)
+        if ((r = lock_dir(d, err)) < 0 ||
+            (r = children_clear_leftovers(d->dir, &d->progress, err)) < 0)
                 return r;
         if (port == 0 && (r = port_find_pair(&port, err)) < 0)
                 return r;
-        if (d->opt->port && ((r = port_check(port, "HTTP", err)) < 0 || (r = port_check((uint16_t)(port + 1), "gRPC", err)) < 0))
+        if (d->opt->port && ((r = port_check(port, "HTTP", err)) < 0 ||
+                             (r = port_check((uint16_t)(port + 1), "gRPC", err)) < 0))
                 return r;
         (void)__builtin_snprintf(d->http, sizeof(d->http), "127.0.0.1:%u", port);
         (void)__builtin_snprintf(d->grpc, sizeof(d->grpc), "127.0.0.1:%u", port + 1u);
         return d->opt->fresh ? make_fresh(d, err) : 0;
 }
 
-/* ---- starting ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- starting ---- */
 
 struct share {
         int64_t cpu_milli, memory_mb, disk_gb;
 };
 
-/* Each node offers its part of the machine, so that together they do not offer more than there is. */
+/* Each node offers its part of the machine, so that together they do not offer more than there
+ * is. */
 static struct share share_of_machine(const char *dir, int64_t nodes)
 {
         struct statvfs fs;
         int64_t n = nodes > 0 ? nodes : 1;
         int64_t memory = sysconf(_SC_PHYS_PAGES) * (sysconf(_SC_PAGESIZE) / 1024) / 1024;
-        int64_t disk = statvfs(dir, &fs) == 0 ? (int64_t)((uint64_t)fs.f_bavail * fs.f_frsize >> 30) : n;
-        struct share s = { .cpu_milli = sysconf(_SC_NPROCESSORS_ONLN) * 1000 / n, .memory_mb = memory / n, .disk_gb = disk / n };
+        int64_t disk =
+            statvfs(dir, &fs) == 0 ? (int64_t)((uint64_t)fs.f_bavail * fs.f_frsize >> 30) : n;
+        struct share s = { .cpu_milli = sysconf(_SC_NPROCESSORS_ONLN) * 1000 / n,
+                           .memory_mb = memory / n,
+                           .disk_gb = disk / n };
         s.cpu_milli = s.cpu_milli > 0 ? s.cpu_milli : 1;
         s.memory_mb = s.memory_mb > 0 ? s.memory_mb : 1;
         s.disk_gb = s.disk_gb > 0 ? s.disk_gb : 1;
@@ -241,7 +261,9 @@ static int child_failed(const struct dev *d, const struct child *c, struct err *
 {
         _cleanup_(str_finip) struct str tail = STR_INIT;
         log_tail(d, c->name, &tail);
-        return err_set(err, ERR_FAILED, .msg = fmt("%s did not start (%s)", c->name, child_end_words(c->status)), .detail = str_c(&tail),
+        return err_set(err, ERR_FAILED,
+                       .msg = fmt("%s did not start (%s)", c->name, child_end_words(c->status)),
+                       .detail = str_c(&tail),
                        .hint = fmt("all of it is in %s/%s.log", d->opt->data, c->name));
 }
 
@@ -253,11 +275,13 @@ static int nodes_ready(struct dev *d, struct cli *probe)
         Pb__ListNodesRequest q = PB__LIST_NODES_REQUEST__INIT;
         q.limit = 5000;
         q.prefix = (char *)"node-";
-        Pb__ListNodesResponse *list = client_call(probe, &arena, "ListNodes", &q, &pb__list_nodes_response__descriptor, &ignored);
+        Pb__ListNodesResponse *list = client_call(probe, &arena, "ListNodes", &q,
+                                                  &pb__list_nodes_response__descriptor, &ignored);
         int n = list ? 0 : -1;
         for (size_t i = 0; list && i < list->n_items; i++)
                 for (size_t k = 1; k < d->children.n; k++)
-                        n += str_eq(list->items[i]->id, d->children.at[k].name) && list->items[i]->connected &&
+                        n += str_eq(list->items[i]->id, d->children.at[k].name) &&
+                             list->items[i]->connected &&
                              list->items[i]->status != PB__NODE_STATUS__E__NotReady;
         arena_fini(&arena);
         return n;
@@ -283,7 +307,8 @@ static int wait_ready(struct dev *d, struct cli *probe, int wanted, struct err *
                                 return child_failed(d, &d->children.at[i], err);
                 if (clock_mono_ns() > until)
                         return err_set(err, ERR_DEADLINE,
-                                       .msg = wanted ? fmt("only %d of %d nodes are ready", n < 0 ? 0 : n, wanted)
+                                       .msg = wanted ? fmt("only %d of %d nodes are ready",
+                                                           n < 0 ? 0 : n, wanted)
                                                      : "the server does not answer",
                                        .hint = fmt("look into %s/*.log", d->opt->data));
         }
@@ -311,31 +336,43 @@ static int bring_up(struct dev *d, struct err *err)
 static void say_hello(const struct dev *d)
 {
         const struct term *t = &d->cli->out;
-        const char *program = d->cli->program, *on = tint_on(t, TINT_BOLD), *off = tint_off(t, TINT_BOLD);
+        const char *program = d->cli->program, *on = tint_on(t, TINT_BOLD),
+                   *off = tint_off(t, TINT_BOLD);
         bool usual = str_eq(d->grpc, SERVER_DEFAULT);
-        cli_out(d->cli, "%sberth dev is up%s: %" PRId64 " node%s ready\n", on, off, d->opt->nodes, d->opt->nodes == 1 ? "" : "s");
+        cli_out(d->cli, "%sberth dev is up%s: %" PRId64 " node%s ready\n", on, off, d->opt->nodes,
+                d->opt->nodes == 1 ? "" : "s");
         if (geteuid() == 0)
-                cli_out(d->cli, "%sIt runs as root, and so do its workloads%s: whoever reaches it may ask for anything on this machine.\n",
+                cli_out(d->cli,
+                        "%sIt runs as root, and so do its workloads%s: whoever reaches it may ask "
+                        "for anything on this machine.\n",
                         on, off);
-        cli_out(d->cli, "  HTTP  http://%s\n  gRPC  %s\n  data  %s\n\nTry next, in a second shell:\n", d->http, d->grpc, d->opt->data);
+        cli_out(d->cli,
+                "  HTTP  http://%s\n  gRPC  %s\n  data  %s\n\nTry next, in a second shell:\n",
+                d->http, d->grpc, d->opt->data);
         if (!usual)
                 cli_out(d->cli, "  export BERTH_SERVER=%s\n", d->grpc);
         cli_out(d->cli,
-                "  %s run hello -- sh -c 'while :; do date; sleep 1; done'\n  %s get workloads\n  %s logs -f hello\n\nCtrl-C stops all of "
+                "  %s run hello -- sh -c 'while :; do date; sleep 1; done'\n  %s get workloads\n  "
+                "%s logs -f hello\n\nCtrl-C stops all of "
                 "it.\n",
                 program, program, program);
 }
 
 static void bring_down(struct dev *d)
 {
-        progress_note(&d->progress, "stopping: first the nodes, then the server; Ctrl-C again to hurry");
-        unsigned killed = children_stop(&d->children, 1, d->children.n, AGENT_PATIENCE_MS, HURRY_MS);
-        /* An agent that was hurried or killed may have left units behind; nothing is to run on without us. */
+        progress_note(&d->progress,
+                      "stopping: first the nodes, then the server; Ctrl-C again to hurry");
+        unsigned killed =
+            children_stop(&d->children, 1, d->children.n, AGENT_PATIENCE_MS, HURRY_MS);
+        /* An agent that was hurried or killed may have left units behind; nothing is to run on
+         * without us. */
         unsigned units = units_kill(d->dir);
         if (killed)
-                progress_note(&d->progress, "%u node%s had to be killed", killed, killed == 1 ? "" : "s");
+                progress_note(&d->progress, "%u node%s had to be killed", killed,
+                              killed == 1 ? "" : "s");
         if (units)
-                progress_note(&d->progress, "%u unit%s killed", units, units == 1 ? " was" : "s were");
+                progress_note(&d->progress, "%u unit%s killed", units,
+                              units == 1 ? " was" : "s were");
         children_stop(&d->children, 0, 1, SERVER_PATIENCE_MS, HURRY_MS);
         (void)unlink(fmt("%s/dev.children", d->dir));
         progress_note(&d->progress, "all stopped");
@@ -368,9 +405,11 @@ static int dev_run(struct cli *cli, const void *values, const struct args *args,
 const struct verb verb_dev = {
         .name = "dev",
         .summary = "a whole cluster on this machine: server and nodes",
-        .text = "Starts a server on an embedded store and some nodes, each a process of its own, with its share of the machine. Ctrl-C "
+        .text = "Starts a server on an embedded store and some nodes, each a process of its own, "
+                "with its share of the machine. Ctrl-C "
                 "stops all\n"
-                "of it, workloads too; starting again finds everything as it was and starts the workloads again. Logs are in DIR/*.log.",
+                "of it, workloads too; starting again finds everything as it was and starts the "
+                "workloads again. Logs are in DIR/*.log.",
         .examples = "  berth dev\n"
                     "  berth dev --nodes 5 --port 9000 --data /tmp/trial\n"
                     "  berth dev --fresh",

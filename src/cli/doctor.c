@@ -1,4 +1,5 @@
-/* cli/doctor.c: berth doctor: looks at a running cluster and at this machine, and says what to do next about each thing that is wrong. */
+/* cli/doctor.c: berth doctor: looks at a running cluster and at this machine, and says what to do
+ * next about each thing that is wrong. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "cli/doctor_rules.h"
@@ -18,8 +19,8 @@ struct doctor_options {
 };
 
 static const struct opt rows[] = {
-        OPT(struct doctor_options, OPT_TEXT, output, .letter = 'o', .name = "output", .choices = "text|json", .arg = "FORMAT",
-            .help = "text or json"),
+        OPT(struct doctor_options, OPT_TEXT, output, .letter = 'o', .name = "output",
+            .choices = "text|json", .arg = "FORMAT", .help = "text or json"),
 };
 
 static bool in_path(const char *program)
@@ -71,7 +72,8 @@ static int look_at_cluster(struct cli *cli, struct doctor_facts *f, struct err *
         Pb__ListNodesRequest q = PB__LIST_NODES_REQUEST__INIT;
         struct listing nodes = { 0 };
         int64_t t0 = clock_mono_ns();
-        f->cluster = client_call(cli, &cli->arena, "GetCluster", &empty, &pb__cluster_info__descriptor, err);
+        f->cluster =
+            client_call(cli, &cli->arena, "GetCluster", &empty, &pb__cluster_info__descriptor, err);
         f->now_ms = clock_wall_ms();
         f->took_ms = (clock_mono_ns() - t0) / 1000000;
         if (!f->cluster)
@@ -84,16 +86,20 @@ static int look_at_cluster(struct cli *cli, struct doctor_facts *f, struct err *
         return look_at_workloads(cli, f, err);
 }
 
-static const char *const level_names[] = { [FINDING_OK] = "ok", [FINDING_NOTE] = "note", [FINDING_PROBLEM] = "problem" };
+static const char *const level_names[] = {
+        [FINDING_OK] = "ok", [FINDING_NOTE] = "note", [FINDING_PROBLEM] = "problem"
+};
 
 static void print_text(struct cli *cli, const struct findings *found, size_t problems)
 {
-        static const enum tint tints[] = { [FINDING_OK] = TINT_GOOD, [FINDING_NOTE] = TINT_BUSY, [FINDING_PROBLEM] = TINT_BAD };
+        static const enum tint tints[] = {
+                [FINDING_OK] = TINT_GOOD, [FINDING_NOTE] = TINT_BUSY, [FINDING_PROBLEM] = TINT_BAD
+        };
         _cleanup_(str_finip) struct str out = STR_INIT;
         for (size_t i = 0; i < found->len; i++) {
                 const struct finding *f = &found->at[i];
-                str_addf(&out, "%s%-8s%s", tint_on(&cli->out, tints[f->level]), level_names[f->level],
-                         tint_off(&cli->out, tints[f->level]));
+                str_addf(&out, "%s%-8s%s", tint_on(&cli->out, tints[f->level]),
+                         level_names[f->level], tint_off(&cli->out, tints[f->level]));
                 text_clean(&out, f->what);
                 str_addc(&out, '\n');
                 if (f->advice) {
@@ -112,7 +118,8 @@ static void print_json(struct cli *cli, const struct findings *found, size_t pro
         str_addf(&out, "{\"problems\":%zu,\"findings\":[", problems);
         for (size_t i = 0; i < found->len; i++) {
                 const struct finding *f = &found->at[i];
-                str_addf(&out, "%s{\"level\":\"%s\",\"check\":\"%s\",\"what\":", i ? "," : "", level_names[f->level], f->check);
+                str_addf(&out, "%s{\"level\":\"%s\",\"check\":\"%s\",\"what\":", i ? "," : "",
+                         level_names[f->level], f->check);
                 json_write_string(&out, f->what, strlen(f->what));
                 if (f->advice) {
                         str_adds(&out, ",\"advice\":");
@@ -151,9 +158,11 @@ static int doctor_run(struct cli *cli, const void *values, const struct args *ar
 const struct verb verb_doctor = {
         .name = "doctor",
         .summary = "look for what is wrong, and say what to do about it",
-        .text = "Looks at the server (reachable, version, store, disk, queues, clock, certificate, limits), the nodes (lost, foreign, "
+        .text = "Looks at the server (reachable, version, store, disk, queues, clock, certificate, "
+                "limits), the nodes (lost, foreign, "
                 "strangers,\n"
-                "overcommitted, disk, runtimes, drains), the workloads (pending, failed, failing again and again, with the reasons) and "
+                "overcommitted, disk, runtimes, drains), the workloads (pending, failed, failing "
+                "again and again, with the reasons) and "
                 "this machine.\n"
                 "Exit status 1 if anything is wrong.",
         .options = rows,

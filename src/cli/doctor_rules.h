@@ -1,4 +1,5 @@
-/* cli/doctor_rules.h: what is wrong, and what to do about it: rules over facts that somebody else has fetched. Pure. */
+/* cli/doctor_rules.h: what is wrong, and what to do about it: rules over facts that somebody else
+ * has fetched. Pure. */
 #ifndef BERTH_CLI_DOCTOR_RULES_H
 #define BERTH_CLI_DOCTOR_RULES_H
 
@@ -10,11 +11,13 @@
 struct doctor_facts {
         const char *address, *version; /* where the server should be; this program's version */
         const struct err *unreachable; /* NULL: it answered */
-        int64_t now_ms, took_ms;       /* this machine's clock when the answer came, and how long that took */
+        /* this machine's clock when the answer came, and how long that took */
+        int64_t now_ms, took_ms;
         const Pb__ClusterInfo *cluster;
         Pb__Node *const *nodes;
         size_t n_nodes;
-        Pb__Workload *const *workloads; /* those that are Pending, Failed, RetryPending or Unknown */
+        /* those that are Pending, Failed, RetryPending or Unknown */
+        Pb__Workload *const *workloads;
         size_t n_workloads;
         struct { /* this machine */
                 int64_t open_files_limit;

@@ -1,4 +1,5 @@
-/* cli/doctor_rules_test.c: each thing that is wrong is found, named, and comes with something to do; what is fine is not complained about. */
+/* cli/doctor_rules_test.c: each thing that is wrong is found, named, and comes with something to
+ * do; what is fine is not complained about. */
 #include "base/str.h"
 #include "cli/doctor_rules.h"
 #include <setjmp.h>
@@ -55,9 +56,13 @@ static void healthy(struct ward *w)
         w->resources.cpu_total = 4000;
         w->resources.disk_total = 100;
         w->nodes[0] = &w->node;
-        w->facts = (struct doctor_facts){
-                .address = "here:1", .version = "1.0", .now_ms = NOW, .took_ms = 2, .cluster = &w->cluster, .nodes = w->nodes, .n_nodes = 1
-        };
+        w->facts = (struct doctor_facts){ .address = "here:1",
+                                          .version = "1.0",
+                                          .now_ms = NOW,
+                                          .took_ms = 2,
+                                          .cluster = &w->cluster,
+                                          .nodes = w->nodes,
+                                          .n_nodes = 1 };
         w->facts.workloads = w->list;
         w->facts.local.has_podman = w->facts.local.has_cgroup2 = true;
         w->facts.local.open_files_limit = 4096;
@@ -81,7 +86,8 @@ static const struct finding *find(struct ward *w, const char *check)
         doctor_examine(&w->facts, &w->arena, &w->found);
         for (size_t i = 0; i < w->found.len; i++) {
                 if (w->found.at[i].level != FINDING_OK)
-                        assert_true(!str_empty(w->found.at[i].advice)); /* never a complaint without something to do */
+                        /* never a complaint without something to do */
+                        assert_true(!str_empty(w->found.at[i].advice));
                 if (i > 0)
                         assert_true(w->found.at[i - 1].level >= w->found.at[i].level);
         }
@@ -123,7 +129,8 @@ static void what_has_no_reason_of_its_own_is_told_without_one(void **state)
         struct ward w;
         healthy(&w);
         add_workload(&w, "mute", PB__PHASE__E__Unknown, PB__REASON__E__none);
-        assert_string_equal(find(&w, "workloads-unknown")->what, "1 workload on nodes that are not heard: mute");
+        assert_string_equal(find(&w, "workloads-unknown")->what,
+                            "1 workload on nodes that are not heard: mute");
         discharge(&w);
 }
 
@@ -166,14 +173,16 @@ static void what_is_wrong_with_the_server_is_found(void **state)
         assert_non_null(strstr(find(&w, "store-away")->advice, "data directory"));
         w.server.degraded_reason = "etcd does not answer: refused";
         assert_non_null(strstr(find(&w, "store-away")->advice, "endpoint health"));
-        w.server.degraded_reason = "etcd has no space left and takes no writes (NOSPACE): database space exceeded";
+        w.server.degraded_reason =
+            "etcd has no space left and takes no writes (NOSPACE): database space exceeded";
         assert_non_null(strstr(find(&w, "store-away")->advice, "alarm disarm"));
         Pb__Replica replica = PB__REPLICA__INIT, *replicas[] = { &replica };
         replica.name = "s2";
         replica.key_trouble = "its fingerprint is 1, the cluster's is 2"; /* R: A13 (A2) */
         w.cluster.replicas = replicas;
         w.cluster.n_replicas = 1;
-        assert_non_null(strstr(find(&w, "cluster-key")->what, "s2 cannot lead: its fingerprint is 1"));
+        assert_non_null(
+            strstr(find(&w, "cluster-key")->what, "s2 cannot lead: its fingerprint is 1"));
         assert_non_null(strstr(find(&w, "cluster-key")->advice, "copy cluster.key"));
         w.cluster.n_replicas = 0;
         w.cluster.version = "0.9";
@@ -230,9 +239,11 @@ static void workloads_in_trouble_are_counted_by_reason(void **state)
         add_workload(&w, "b", PB__PHASE__E__Pending, PB__REASON__E__cpu_insufficient);
         add_workload(&w, "c", PB__PHASE__E__Pending, PB__REASON__E__label_mismatch);
         add_workload(&w, "d", PB__PHASE__E__RetryPending, PB__REASON__E__crashed);
-        assert_string_equal(find(&w, "workloads-pending")->what,
-                            "3 workloads found no place (2 cpu-insufficient, 1 label-mismatch): a, b, c");
-        assert_string_equal(find(&w, "crash-loop")->what, "1 workload failing again and again (1 crashed): d");
+        assert_string_equal(
+            find(&w, "workloads-pending")->what,
+            "3 workloads found no place (2 cpu-insufficient, 1 label-mismatch): a, b, c");
+        assert_string_equal(find(&w, "crash-loop")->what,
+                            "1 workload failing again and again (1 crashed): d");
         assert_null(find(&w, "workloads"));
         discharge(&w);
 }
@@ -269,7 +280,9 @@ static void what_the_brake_does_is_shown(void **state)
 static void what_was_applied_before_the_policy_is_listed(void **state)
 {
         struct ward w;
-        char *ids[] = { "a (privileged)", "b (privileged)", "c (privileged)", "d (privileged)", "proxy (host_network)", "f (x)", "g (x)" };
+        char *ids[] = { "a (privileged)", "b (privileged)",       "c (privileged)",
+                        "d (privileged)", "proxy (host_network)", "f (x)",
+                        "g (x)" };
         (void)state;
         healthy(&w);
         w.cluster.beyond_policy = 7;

@@ -10,17 +10,20 @@
 static const struct events_options defaults = { .limit = 50 };
 
 static const struct opt rows[] = {
-        OPT(struct events_options, OPT_FLAG, follow, .letter = 'f', .name = "follow", .help = "go on with what happens; Ctrl-C ends it"),
+        OPT(struct events_options, OPT_FLAG, follow, .letter = 'f', .name = "follow",
+            .help = "go on with what happens; Ctrl-C ends it"),
         OPT(struct events_options, OPT_TEXT, since, .name = "since", .arg = "10m|SEQ",
             .help = "events of the last ten minutes, or after that number"),
         OPT(struct events_options, OPT_TEXT, type, .letter = 't', .name = "type", .arg = "TYPE,...",
             .help = "only these types, e.g. NodeLost,Rescheduled"),
-        OPT(struct events_options, OPT_TEXT, workload, .name = "workload", .arg = "NAME", .completes = 'w',
-            .help = "only about this workload"),
-        OPT(struct events_options, OPT_TEXT, node, .name = "node", .arg = "NAME", .completes = 'n', .help = "only about this node"),
+        OPT(struct events_options, OPT_TEXT, workload, .name = "workload", .arg = "NAME",
+            .completes = 'w', .help = "only about this workload"),
+        OPT(struct events_options, OPT_TEXT, node, .name = "node", .arg = "NAME", .completes = 'n',
+            .help = "only about this node"),
         OPT(struct events_options, OPT_TEXT, rule, .name = "rule", .arg = "NAME",
             .help = "only alerts and webhooks of this automation rule"),
-        OPT(struct events_options, OPT_INT, limit, .letter = 'n', .name = "limit", .arg = "N", .help = "at most this many (50; 0: all)"),
+        OPT(struct events_options, OPT_INT, limit, .letter = 'n', .name = "limit", .arg = "N",
+            .help = "at most this many (50; 0: all)"),
         OUTPUT_ROWS(struct events_options, output),
 };
 
@@ -41,7 +44,9 @@ static int check_types(struct cli *cli, const char *text, const char **ret_types
                 int value = 0;
                 if (len && json_enum_value(d, name, true, &value) < 0) {
                         const char *near = json_enum_suggest(d, name);
-                        return err_set(err, ERR_INVALID, .msg = fmt("there are no events of type '%s'", name), .detail = json_enum_list(d),
+                        return err_set(err, ERR_INVALID,
+                                       .msg = fmt("there are no events of type '%s'", name),
+                                       .detail = json_enum_list(d),
                                        .hint = near ? fmt("did you mean %s?", near) : NULL);
                 }
                 if (len)
@@ -52,7 +57,8 @@ static int check_types(struct cli *cli, const char *text, const char **ret_types
         return 0;
 }
 
-/* A name that no longer exists may still have events: only a unique beginning of a living one is completed. */
+/* A name that no longer exists may still have events: only a unique beginning of a living one is
+ * completed. */
 static const char *full_name(struct cli *cli, const char *kind, const char *word)
 {
         struct err ignored = { 0 };
@@ -84,7 +90,8 @@ int events_print(struct cli *cli, const struct events_options *o, struct err *er
                 q.rule = (char *)o->rule;
         output_init(&output, cli, &kind_event, &o->output);
         bool since_start = o->since && q.since == 0; /* all there is, from the oldest on */
-        r = list_events(cli, &arena, &q, o->since && (o->follow || since_start) ? 0 : o->limit, &list, err);
+        r = list_events(cli, &arena, &q, o->since && (o->follow || since_start) ? 0 : o->limit,
+                        &list, err);
         output.stream = o->follow;
         if (r == 0 && list.n == 0 && !o->follow && output.format <= OUTPUT_WIDE)
                 cli_say(cli, "no events\n");

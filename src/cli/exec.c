@@ -1,7 +1,9 @@
-/* cli/exec.c: berth exec: a command beside a running workload, with its input, output and exit status.
+/* cli/exec.c: berth exec: a command beside a running workload, with its input, output and exit
+ * status.
  *
- * The terminal's state is changed only with -t, and given back however we leave. Input is read only while the call takes more, so a fast writer
- * waits instead of filling memory. A regular file as standard input cannot be polled: it is read chunk by chunk from the loop instead.
+ * The terminal's state is changed only with -t, and given back however we leave. Input is read only
+ * while the call takes more, so a fast writer waits instead of filling memory. A regular file as
+ * standard input cannot be polled: it is read chunk by chunk from the loop instead.
  */
 #include "cli/names.h"
 #include "cli/verbs.h"
@@ -22,8 +24,10 @@ struct exec_options_cli {
 };
 
 static const struct opt rows[] = {
-        OPT(struct exec_options_cli, OPT_FLAG, interactive, .letter = 'i', .name = "stdin", .help = "pass standard input on"),
-        OPT(struct exec_options_cli, OPT_FLAG, tty, .letter = 't', .name = "tty", .help = "give the command a terminal"),
+        OPT(struct exec_options_cli, OPT_FLAG, interactive, .letter = 'i', .name = "stdin",
+            .help = "pass standard input on"),
+        OPT(struct exec_options_cli, OPT_FLAG, tty, .letter = 't', .name = "tty",
+            .help = "give the command a terminal"),
 };
 
 #define CHUNK 16384
@@ -41,7 +45,7 @@ struct session {
         struct term_tail tails[2]; /* of stdout and stderr */
 };
 
-/* ---- the terminal ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the terminal ---- */
 
 static struct termios saved;
 static volatile sig_atomic_t is_raw;
@@ -84,7 +88,7 @@ static void window_size(int32_t *ret_rows, int32_t *ret_cols)
         }
 }
 
-/* ---- sending ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- sending ---- */
 
 static void send_message(struct session *s, const Pb__ExecMessage *m)
 {
@@ -117,7 +121,8 @@ static void want_input(struct session *s)
                 event_add(s->input, s->input_is_file ? &now : NULL);
 }
 
-/* epoll takes pipes, sockets and terminals; files, /dev/null and the like it refuses, and they never block for long. */
+/* epoll takes pipes, sockets and terminals; files, /dev/null and the like it refuses, and they
+ * never block for long. */
 static bool can_poll(int fd)
 {
         struct stat st;
@@ -160,7 +165,7 @@ static void on_resize(evutil_socket_t fd _unused_, short what _unused_, void *ct
                 send_message(s, &m);
 }
 
-/* ---- receiving --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- receiving ---- */
 
 static void fail(struct session *s, int result)
 {
@@ -177,7 +182,8 @@ static int write_output(struct session *s, const Pb__ExecOutput *o)
 {
         const struct term *t = o->is_stderr ? &s->cli->errs : &s->cli->out;
         return s->tty ? term_write_raw(t, o->data.data, o->data.len, s->err)
-                      : term_write_foreign(t, &s->tails[o->is_stderr], o->data.data, o->data.len, s->err);
+                      : term_write_foreign(t, &s->tails[o->is_stderr], o->data.data, o->data.len,
+                                           s->err);
 }
 
 static void on_message(struct grpc_call *call, const void *data, size_t len)
@@ -185,7 +191,8 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
         struct session *s = grpc_call_data(call);
         struct arena arena = ARENA_INIT;
         ProtobufCMessage *m = NULL;
-        int r = s->failed ? -1 : pb_unpack(&pb__exec_output__descriptor, data, len, &arena, &m, s->err);
+        int r =
+            s->failed ? -1 : pb_unpack(&pb__exec_output__descriptor, data, len, &arena, &m, s->err);
         const Pb__ExecOutput *o = (const Pb__ExecOutput *)m;
         if (r == 0 && o->data.len)
                 r = write_output(s, o);
@@ -193,11 +200,14 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
                 s->has_exit_code = true;
                 s->exit_code = (int)o->exit_code->value;
         }
-        if (r == 0 && !str_empty(o->error) && o->exit_code) { /* it could not be started: 127 or 126, as a shell would */
-                const char *line = fmt("error: cannot run the command in %s: %s\n", s->id, o->error);
+        /* it could not be started: 127 or 126, as a shell would */
+        if (r == 0 && !str_empty(o->error) && o->exit_code) {
+                const char *line =
+                    fmt("error: cannot run the command in %s: %s\n", s->id, o->error);
                 r = term_write(&s->cli->errs, line, strlen(line), s->err);
         } else if (r == 0 && !str_empty(o->error))
-                r = err_set(s->err, ERR_FAILED, .msg = fmt("cannot run the command in %s", s->id), .detail = o->error);
+                r = err_set(s->err, ERR_FAILED, .msg = fmt("cannot run the command in %s", s->id),
+                            .detail = o->error);
         if (r < 0)
                 fail(s, r);
         else if (s->has_exit_code && o->eof)
@@ -215,9 +225,12 @@ static void on_close(struct grpc_call *call, enum grpc_status status)
         event_base_loopbreak(s->base);
 }
 
-static int begin(struct session *s, const struct exec_options_cli *o, const struct args *args, struct err *err)
+static int begin(struct session *s, const struct exec_options_cli *o, const struct args *args,
+                 struct err *err)
 {
-        static const struct grpc_callbacks callbacks = { .on_message = on_message, .on_drain = on_drain, .on_close = on_close };
+        static const struct grpc_callbacks callbacks = { .on_message = on_message,
+                                                         .on_drain = on_drain,
+                                                         .on_close = on_close };
         struct grpc_channel *channel = NULL;
         Pb__ExecMessage m = PB__EXEC_MESSAGE__INIT;
         Pb__ExecStart start = PB__EXEC_START__INIT;
@@ -233,7 +246,9 @@ static int begin(struct session *s, const struct exec_options_cli *o, const stru
                 window_size(&start.rows, &start.cols);
                 /* what is no name of a terminal is not worth a refusal */
                 if (term && strlen(term) <= 64 &&
-                    strspn(term, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.+-_") == strlen(term))
+                    strspn(term,
+                           "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.+-_") ==
+                        strlen(term))
                         start.term = (char *)term;
         }
         m.start = &start;
@@ -241,7 +256,8 @@ static int begin(struct session *s, const struct exec_options_cli *o, const stru
         send_message(s, &m);
         if (o->interactive) {
                 s->input_is_file = !can_poll(0);
-                s->input = event_new(s->base, s->input_is_file ? -1 : 0, s->input_is_file ? 0 : EV_READ, on_input, s);
+                s->input = event_new(s->base, s->input_is_file ? -1 : 0,
+                                     s->input_is_file ? 0 : EV_READ, on_input, s);
                 want_input(s);
         } else {
                 send_input(s, NULL, 0, true);
@@ -269,7 +285,9 @@ static int exec_run(struct cli *cli, const void *values, const struct args *args
         if (r < 0)
                 return r;
         if (names.n != 1 || all.n_command == 0)
-                return usage_error(cli, err, names.n != 1 ? "one workload at a time" : "which command? Put it after --");
+                return usage_error(cli, err,
+                                   names.n != 1 ? "one workload at a time"
+                                                : "which command? Put it after --");
         if (o->tty && o->interactive && !isatty(0))
                 return usage_error(cli, err, "-t needs a terminal as standard input");
         Pb__Workload *w = workload_named(cli, &cli->arena, names.at[0], err);
@@ -291,7 +309,8 @@ static int exec_run(struct cli *cli, const void *values, const struct args *args
                 event_free(s.resize);
         str_fini(&s.unsent);
         if (r == 0 && !s.has_exit_code)
-                return err_set(err, ERR_UNAVAILABLE, .msg = fmt("the command in %s was cut off", w->id),
+                return err_set(err, ERR_UNAVAILABLE,
+                               .msg = fmt("the command in %s was cut off", w->id),
                                .detail = "its node or the server went away before it ended");
         return r < 0 ? r : s.exit_code & 0xff;
 }
@@ -300,7 +319,8 @@ const struct verb verb_exec = {
         .name = "exec",
         .args = "NAME -- COMMAND...",
         .summary = "run a command beside a running workload",
-        .text = "The command runs on the workload's node, in its directory and environment. Its exit status becomes that of berth exec; as "
+        .text = "The command runs on the workload's node, in its directory and environment. Its "
+                "exit status becomes that of berth exec; as "
                 "in a shell that is 127 if there is no such "
                 "command and 126 if it cannot be run.",
         .examples = "  berth exec hello -- ps\n"

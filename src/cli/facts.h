@@ -6,7 +6,8 @@
 
 #define FACT_WIDTH 14
 
-/* Nothing is printed for an empty value. A line without a name goes on with the one above. Names are shorter than the width by two. */
+/* Nothing is printed for an empty value. A line without a name goes on with the one above. Names
+ * are shorter than the width by two. */
 static inline void fact(struct str *out, const char *name, const char *value)
 {
         if (str_empty(value))
@@ -18,7 +19,8 @@ static inline void fact(struct str *out, const char *name, const char *value)
 
 static inline void section(struct str *out, const struct cli *cli, const char *title)
 {
-        str_addf(out, "\n%s%s%s\n", tint_on(&cli->out, TINT_BOLD), title, tint_off(&cli->out, TINT_BOLD));
+        str_addf(out, "\n%s%s%s\n", tint_on(&cli->out, TINT_BOLD), title,
+                 tint_off(&cli->out, TINT_BOLD));
 }
 
 #endif

@@ -1,4 +1,5 @@
-/* cli/fence.c: berth fence, berth release: an operator's word that what is exclusive does not run somewhere any more (docs/fencing.md). */
+/* cli/fence.c: berth fence, berth release: an operator's word that what is exclusive does not run
+ * somewhere any more (docs/fencing.md). */
 #include "cli/client.h"
 #include "cli/names.h"
 #include "cli/verbs.h"
@@ -9,7 +10,8 @@ struct fence_options {
 
 static const struct opt rows[] = {
         OPT(struct fence_options, OPT_FLAG, sure, .name = "i-know-it-is-dead",
-            .help = "required: nothing of it runs any more, for certain (the machine is off, or was looked at)"),
+            .help = "required: nothing of it runs any more, for certain (the machine is off, or "
+                    "was looked at)"),
 };
 
 static int be_sure(const struct fence_options *o, const char *what, struct err *err)
@@ -17,7 +19,8 @@ static int be_sure(const struct fence_options *o, const char *what, struct err *
         if (o->sure)
                 return 0;
         return err_set(err, ERR_INVALID, .msg = fmt("this starts a second copy if %s", what),
-                       .hint = "look at the machine, or switch it off; then say --i-know-it-is-dead");
+                       .hint =
+                           "look at the machine, or switch it off; then say --i-know-it-is-dead");
 }
 
 static int fence_run(struct cli *cli, const void *values, const struct args *args, struct err *err)
@@ -29,7 +32,8 @@ static int fence_run(struct cli *cli, const void *values, const struct args *arg
         return r == 0 ? node_calls(cli, &names, "FenceNode", " fenced", err) : r;
 }
 
-static int release_run(struct cli *cli, const void *values, const struct args *args, struct err *err)
+static int release_run(struct cli *cli, const void *values, const struct args *args,
+                       struct err *err)
 {
         struct text_list names;
         int r = names_of_kind(cli, &cli->arena, "workload", args, &names, err);
@@ -41,7 +45,8 @@ static int release_run(struct cli *cli, const void *values, const struct args *a
                 if (!w)
                         return -(int)err->code;
                 ref.id = w->id;
-                w = client_call(cli, &cli->arena, "ReleaseWorkload", &ref, &pb__workload__descriptor, err);
+                w = client_call(cli, &cli->arena, "ReleaseWorkload", &ref,
+                                &pb__workload__descriptor, err);
                 if (!w)
                         return -(int)err->code;
                 cli_out(cli, "workload/%s released\n", w->id);
@@ -53,9 +58,11 @@ const struct verb verb_fence = {
         .name = "fence",
         .args = "NODE... --i-know-it-is-dead",
         .summary = "say that a silent node is off: nothing exclusive waits for it",
-        .text = "An exclusive workload that was on a silent node starts elsewhere only when that node's lease has run out for certain. If "
+        .text = "An exclusive workload that was on a silent node starts elsewhere only when that "
+                "node's lease has run out for certain. If "
                 "you know that the machine is off, this "
-                "need not be waited for. Pinned workloads stay: berth release moves one. It is an event with your name.",
+                "need not be waited for. Pinned workloads stay: berth release moves one. It is an "
+                "event with your name.",
         .examples = "  berth fence node-3 --i-know-it-is-dead",
         .options = rows,
         .n_options = ARRAY_LEN(rows),
@@ -69,7 +76,8 @@ const struct verb verb_release = {
         .name = "release",
         .args = "NAME... --i-know-it-is-dead",
         .summary = "say that no earlier copy of an exclusive workload runs",
-        .text = "It is then started elsewhere at once. For a pinned workload whose node is gone for good this is the only way: it starts "
+        .text = "It is then started elsewhere at once. For a pinned workload whose node is gone "
+                "for good this is the only way: it starts "
                 "without what was on that node. "
                 "It is an event with your name.",
         .examples = "  berth release db --i-know-it-is-dead",

@@ -32,19 +32,21 @@ static int look_at_head(struct cli *cli, struct following *f, struct err *err)
 {
         struct arena memory = ARENA_INIT;
         Pb__Empty empty = PB__EMPTY__INIT;
-        const Pb__ClusterInfo *c = client_call(cli, &memory, "GetCluster", &empty, &pb__cluster_info__descriptor, err);
+        const Pb__ClusterInfo *c =
+            client_call(cli, &memory, "GetCluster", &empty, &pb__cluster_info__descriptor, err);
         if (c && c->head < f->last) {
-                progress_note(
-                    &f->progress,
-                    "the store was put back to an earlier state, or lost: it is at event %llu, and %llu was seen; following from there",
-                    (unsigned long long)c->head, (unsigned long long)f->last);
+                progress_note(&f->progress,
+                              "the store was put back to an earlier state, or lost: it is at event "
+                              "%llu, and %llu was seen; following from there",
+                              (unsigned long long)c->head, (unsigned long long)f->last);
                 f->last = c->head;
         }
         arena_fini(&memory);
         return c ? 0 : -(int)err->code;
 }
 
-int follow_events(struct cli *cli, Pb__ListEventsRequest *q, client_message_fn fn, void *ctx, struct err *err)
+int follow_events(struct cli *cli, Pb__ListEventsRequest *q, client_message_fn fn, void *ctx,
+                  struct err *err)
 {
         struct following f = { .fn = fn, .ctx = ctx, .last = q->since };
         uint64_t tries = 0;
@@ -56,12 +58,14 @@ int follow_events(struct cli *cli, Pb__ListEventsRequest *q, client_message_fn f
                 r = tries++ > 0 ? look_at_head(cli, &f, &own) : 0;
                 q->since = f.last;
                 if (r == 0)
-                        r = client_stream(cli, "WatchEvents", q, &pb__event__descriptor, 0, on_event, &f, &own);
+                        r = client_stream(cli, "WatchEvents", q, &pb__event__descriptor, 0,
+                                          on_event, &f, &own);
                 if (r == CLIENT_INTERRUPTED || (r < 0 && !client_may_pass(&own))) {
                         *err = own;
                         break;
                 }
-                progress_show(&f.progress, "%s; trying again", r < 0 ? own.msg : "the server has ended the stream");
+                progress_show(&f.progress, "%s; trying again",
+                              r < 0 ? own.msg : "the server has ended the stream");
                 (void)poll(NULL, 0, AGAIN_MS);
         }
         progress_clear(&f.progress);

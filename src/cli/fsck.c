@@ -1,8 +1,9 @@
 /* cli/fsck.c: berth fsck: are the records what the events say?
  *
- * Two cores are built from the store: one from the newest checkpoint and the events since, one from the records. Both are started with the same
- * input and dumped: records, ledgers, indexes and deadlines, one fact per line. The two texts must be equal, and both states must keep the
- * numbered invariants. The store's own structure is checked first. Nothing is written.
+ * Two cores are built from the store: one from the newest checkpoint and the events since, one from
+ * the records. Both are started with the same input and dumped: records, ledgers, indexes and
+ * deadlines, one fact per line. The two texts must be equal, and both states must keep the numbered
+ * invariants. The store's own structure is checked first. Nothing is written.
  */
 #include "cli/fsck.h"
 #include "base/array.h"
@@ -21,10 +22,10 @@ struct fsck_options {
 static const struct fsck_options defaults = { .data = "./.berth" };
 
 static const struct opt rows[] = {
-        OPT(struct fsck_options, OPT_TEXT, data, .name = "data", .arg = "DIR", .env = "BERTH_DATA", .completes = 'f',
-            .help = "data directory of the server (./.berth)"),
-        OPT(struct fsck_options, OPT_TEXT, store, .name = "store", .arg = "URL", .env = "BERTH_STORE",
-            .help = "the store (sqlite:DIR/berth.db)"),
+        OPT(struct fsck_options, OPT_TEXT, data, .name = "data", .arg = "DIR", .env = "BERTH_DATA",
+            .completes = 'f', .help = "data directory of the server (./.berth)"),
+        OPT(struct fsck_options, OPT_TEXT, store, .name = "store", .arg = "URL",
+            .env = "BERTH_STORE", .help = "the store (sqlite:DIR/berth.db)"),
 };
 
 #define DIFFERENCES_SHOWN 10
@@ -74,7 +75,9 @@ static struct core *new_core(void)
 
 static void start(struct core *core, uint64_t head, int64_t now_ms)
 {
-        core_step(core, &(struct input){ .kind = INPUT_START, .now_ms = now_ms, .random = { 1, 2 }, .head = head });
+        core_step(core,
+                  &(struct input){
+                      .kind = INPUT_START, .now_ms = now_ms, .random = { 1, 2 }, .head = head });
 }
 
 static int from_events(struct check *c, struct core *core, struct err *err)
@@ -135,23 +138,29 @@ static void compare(struct check *c, struct str *folded, struct str *stored)
                         same++;
                 else if (++differences <= DIFFERENCES_SHOWN)
                         cli_out(c->cli, "  %s %s\n",
-                                order < 0 ? "only by the events:  " : "only in the records:", order < 0 ? a.at[i] : b.at[k]);
+                                order < 0 ? "only by the events:  " : "only in the records:",
+                                order < 0 ? a.at[i] : b.at[k]);
                 i += order <= 0;
                 k += order >= 0;
         }
         array_fini(&a);
         array_fini(&b);
         if (differences)
-                problem(c, fmt("%" PRIu64 " facts differ between events and records, %" PRIu64 " are the same", differences, same));
+                problem(c, fmt("%" PRIu64 " facts differ between events and records, %" PRIu64
+                               " are the same",
+                               differences, same));
         else
-                cli_out(c->cli, "%" PRIu64 " facts (records, ledgers, indexes, deadlines) are the same\n", same);
+                cli_out(c->cli,
+                        "%" PRIu64 " facts (records, ledgers, indexes, deadlines) are the same\n",
+                        same);
 }
 
 static void check_invariants(struct check *c, const struct core *core, const char *which)
 {
         struct err err = { 0 };
         if (core_check(core, &err) < 0)
-                problem(c, fmt("the state from the %s breaks an invariant: %s", which, err_line(&err)));
+                problem(
+                    c, fmt("the state from the %s breaks an invariant: %s", which, err_line(&err)));
 }
 
 static int check_store(struct check *c, struct err *err)
@@ -174,11 +183,12 @@ static int check_store(struct check *c, struct err *err)
                 return 0;
         }
         cli_out(c->cli,
-                "checkpoint at %" PRIu64 " with %" PRIu64 " records, %" PRIu64 " events folded since, head %" PRIu64 "\n%" PRIu64
-                " records compared\n",
+                "checkpoint at %" PRIu64 " with %" PRIu64 " records, %" PRIu64
+                " events folded since, head %" PRIu64 "\n%" PRIu64 " records compared\n",
                 c->checkpoint, c->checkpoint_records, c->events, c->head, records);
         if (core_head(folded) != c->head)
-                problem(c, fmt("the events end at %" PRIu64 ", the head is %" PRIu64, core_head(folded), c->head));
+                problem(c, fmt("the events end at %" PRIu64 ", the head is %" PRIu64,
+                               core_head(folded), c->head));
         start(folded, c->head, now_ms);
         start(stored, c->head, now_ms);
         core_dump(folded, &a);
@@ -195,7 +205,8 @@ static int fsck_run(struct cli *cli, const void *values, const struct args *args
         _cleanup_(store_closep) struct store *store = NULL;
         if (args->n)
                 return usage_error(cli, err, "unexpected argument '%s'", args->at[0]);
-        const char *url = o->store ? o->store : arena_printf(&cli->arena, "sqlite:%s/berth.db", o->data);
+        const char *url =
+            o->store ? o->store : arena_printf(&cli->arena, "sqlite:%s/berth.db", o->data);
         int r = store_open(url, false, &store, err);
         if (r < 0)
                 return r;
@@ -219,7 +230,8 @@ int fsck_store(struct cli *cli, struct store *store, struct err *err)
 const struct verb verb_fsck = {
         .name = "fsck",
         .summary = "check that the stored records are what the events say",
-        .text = "Works on a store that no server uses, and on a backup (--store backup:FILE). Changes nothing. Exit status 1 if something "
+        .text = "Works on a store that no server uses, and on a backup (--store backup:FILE). "
+                "Changes nothing. Exit status 1 if something "
                 "is wrong.",
         .examples = "  berth fsck --data /var/lib/berth\n"
                     "  berth fsck --store backup:monday.backup",

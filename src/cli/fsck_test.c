@@ -1,4 +1,5 @@
-/* cli/fsck_test.c: a store that the core wrote is found sound; one that was changed by hand is not. */
+/* cli/fsck_test.c: a store that the core wrote is found sound; one that was changed by hand is
+ * not. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/cli.h"
@@ -67,7 +68,11 @@ static void apply(struct core *core, const char *id)
         w.spec = &spec;
         q.workload = &w;
         assert_int_equal(request_normalise(&arena, &q.base, &err), 0);
-        core_step(core, &(struct input){ .kind = INPUT_APPLY, .now_ms = 2000, .random = { 3, 4 }, .reply = 1, .msg = &q.base });
+        core_step(core, &(struct input){ .kind = INPUT_APPLY,
+                                         .now_ms = 2000,
+                                         .random = { 3, 4 },
+                                         .reply = 1,
+                                         .msg = &q.base });
         arena_fini(&arena);
 }
 
@@ -84,7 +89,10 @@ static int setup(void **state)
         assert_int_equal(store_open(b->url, true, &store, &err), 0);
         core_options_default(&options);
         struct core *core = core_create(&options);
-        core_step(core, &(struct input){ .kind = INPUT_START, .now_ms = 1000, .random = { 1, 2 }, .head = store_head(store) });
+        core_step(core, &(struct input){ .kind = INPUT_START,
+                                         .now_ms = 1000,
+                                         .random = { 1, 2 },
+                                         .head = store_head(store) });
         commit(core, store);
         apply(core, "one");
         commit(core, store);
@@ -146,7 +154,8 @@ static void a_lost_event_is_found(void **state)
         tamper(b, "DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)");
         assert_int_equal(fsck(b->dir), 1);
         assert_true(strstr(out_text, "problem: ") ||
-                    strstr(err_text, "error: ")); /* the store itself may refuse already when it is opened */
+                    /* the store itself may refuse already when it is opened */
+                    strstr(err_text, "error: "));
 }
 
 /* R: C35 */

@@ -20,19 +20,22 @@ struct get_options {
 static const struct get_options defaults = { .limit = 0 };
 
 static const struct opt rows[] = {
-        OPT(struct get_options, OPT_TEXT, selector, .letter = 'l', .name = "selector", .arg = "SELECTOR",
-            .help = "only with these labels: app=web,tier!=db,canary,!old"),
+        OPT(struct get_options, OPT_TEXT, selector, .letter = 'l', .name = "selector",
+            .arg = "SELECTOR", .help = "only with these labels: app=web,tier!=db,canary,!old"),
         OPT(struct get_options, OPT_TEXT, status, .letter = 's', .name = "status", .arg = "STATUS",
             .help = "only in this state: Running, Pending, Ready, ..."),
         OPT(struct get_options, OPT_TEXT, node, .name = "node", .arg = "NAME", .completes = 'n',
             .help = "only on (events: about) this node"),
-        OPT(struct get_options, OPT_TEXT, workload, .name = "workload", .arg = "NAME", .completes = 'w',
-            .help = "events: only about this workload"),
-        OPT(struct get_options, OPT_TEXT, type, .name = "type", .arg = "TYPE,...", .help = "events: only these types"),
+        OPT(struct get_options, OPT_TEXT, workload, .name = "workload", .arg = "NAME",
+            .completes = 'w', .help = "events: only about this workload"),
+        OPT(struct get_options, OPT_TEXT, type, .name = "type", .arg = "TYPE,...",
+            .help = "events: only these types"),
         OPT(struct get_options, OPT_TEXT, since, .name = "since", .arg = "10m|SEQ",
             .help = "events: of the last ten minutes, or after that number"),
-        OPT(struct get_options, OPT_FLAG, watch, .letter = 'w', .name = "watch", .help = "go on with what changes; Ctrl-C ends it"),
-        OPT(struct get_options, OPT_INT, limit, .name = "limit", .arg = "N", .help = "at most this many (all; events: the last 50)"),
+        OPT(struct get_options, OPT_FLAG, watch, .letter = 'w', .name = "watch",
+            .help = "go on with what changes; Ctrl-C ends it"),
+        OPT(struct get_options, OPT_INT, limit, .name = "limit", .arg = "N",
+            .help = "at most this many (all; events: the last 50)"),
         OUTPUT_ROWS(struct get_options, output),
 };
 
@@ -50,7 +53,8 @@ struct getter {
         struct selector selector; /* for what changes later */
         struct output output;
         struct arena scratch;
-        ARRAY(struct seen) seen; /* what was printed last, so that an event without a visible change prints nothing */
+        /* what was printed last, so that an event without a visible change prints nothing */
+        ARRAY(struct seen) seen;
         struct map by_id;
 };
 
@@ -62,7 +66,8 @@ static struct map_key seen_key(const void *ctx, uint32_t index)
 
 static uint64_t version_of(const struct kind *kind, const ProtobufCMessage *m)
 {
-        return kind == &kind_workload ? ((const Pb__Workload *)m)->resource_version : ((const Pb__Node *)m)->resource_version;
+        return kind == &kind_workload ? ((const Pb__Workload *)m)->resource_version
+                                      : ((const Pb__Node *)m)->resource_version;
 }
 
 /* True if this version was not printed before. */
@@ -85,12 +90,15 @@ static int fetch_named(struct getter *g, struct arena *arena, struct listing *re
         ret->items = arena_new_n(arena, ProtobufCMessage *, g->names.n + 1);
         ret->version = UINT64_MAX;
         for (size_t i = 0; i < g->names.n; i++) {
-                ProtobufCMessage *m = g->kind == &kind_workload ? (ProtobufCMessage *)workload_named(g->cli, arena, g->names.at[i], err)
-                                                                : (ProtobufCMessage *)node_named(g->cli, arena, g->names.at[i], err);
+                ProtobufCMessage *m =
+                    g->kind == &kind_workload
+                        ? (ProtobufCMessage *)workload_named(g->cli, arena, g->names.at[i], err)
+                        : (ProtobufCMessage *)node_named(g->cli, arena, g->names.at[i], err);
                 if (!m)
                         return -(int)err->code;
                 char buf[WORDS_LEN];
-                g->names.at[i] = arena_strdup(&g->cli->arena, g->kind->id(m, buf)); /* from here on by its full id */
+                /* from here on by its full id */
+                g->names.at[i] = arena_strdup(&g->cli->arena, g->kind->id(m, buf));
                 ret->items[ret->n++] = m;
                 if (version_of(g->kind, m) < ret->version)
                         ret->version = version_of(g->kind, m);
@@ -115,7 +123,7 @@ static int fetch(struct getter *g, struct arena *arena, struct listing *ret, str
         return list_workloads_all(g->cli, arena, &q, g->opt->limit, ret, err);
 }
 
-/* ---- --watch ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- --watch ---- */
 
 static bool is_wanted(const struct getter *g, const char *id, const ProtobufCMessage *m)
 {
@@ -127,11 +135,15 @@ static bool is_wanted(const struct getter *g, const char *id, const ProtobufCMes
         if (g->kind == &kind_node) {
                 const Pb__Node *n = (const Pb__Node *)m;
                 return selector_match(&g->selector, n->labels, n->n_labels) &&
-                       (!g->opt->status || str_case_eq(g->opt->status, json_enum_name(&pb__node_status__e__descriptor, (int)n->status)));
+                       (!g->opt->status ||
+                        str_case_eq(g->opt->status, json_enum_name(&pb__node_status__e__descriptor,
+                                                                   (int)n->status)));
         }
         const Pb__Workload *w = (const Pb__Workload *)m;
-        return selector_match(&g->selector, w->labels, w->n_labels) && (!g->node || str_eq(g->node, w->assigned_node)) &&
-               (!g->opt->status || (w->status && str_case_eq(g->opt->status, phase_name(w->status->phase))));
+        return selector_match(&g->selector, w->labels, w->n_labels) &&
+               (!g->node || str_eq(g->node, w->assigned_node)) &&
+               (!g->opt->status ||
+                (w->status && str_case_eq(g->opt->status, phase_name(w->status->phase))));
 }
 
 static int on_event(void *ctx, const ProtobufCMessage *message, struct err *err)
@@ -142,15 +154,17 @@ static int on_event(void *ctx, const ProtobufCMessage *message, struct err *err)
         const char *id = workloads ? e->workload_id : e->node_id;
         if (str_empty(id))
                 return 0;
-        if (!workloads && !str_empty(e->workload_id) && e->type != PB__EVENT_TYPE__E__WorkloadScheduled &&
+        if (!workloads && !str_empty(e->workload_id) &&
+            e->type != PB__EVENT_TYPE__E__WorkloadScheduled &&
             e->type != PB__EVENT_TYPE__E__UnitRemoved)
                 return 0; /* a unit's life changes nothing that the node's row shows */
         if (!is_wanted(g, id, NULL))
                 return 0;
         arena_reset(&g->scratch);
         struct err own = { 0 };
-        ProtobufCMessage *m = workloads ? (ProtobufCMessage *)workload_by_id(g->cli, &g->scratch, id, &own)
-                                        : (ProtobufCMessage *)node_by_id(g->cli, &g->scratch, id, &own);
+        ProtobufCMessage *m =
+            workloads ? (ProtobufCMessage *)workload_by_id(g->cli, &g->scratch, id, &own)
+                      : (ProtobufCMessage *)node_by_id(g->cli, &g->scratch, id, &own);
         Pb__Workload gone = PB__WORKLOAD__INIT;
         Pb__Node gone_node = PB__NODE__INIT;
         if (!m && own.code != ERR_NOT_FOUND) {
@@ -162,12 +176,14 @@ static int on_event(void *ctx, const ProtobufCMessage *message, struct err *err)
                 gone.desired_state = PB__DESIRED_STATE__E__Deleted;
                 bool was_shown = map_get(&g->by_id, id, strlen(id)) != MAP_NONE;
                 if (was_shown && is_news(g, id, 0))
-                        output_item(&g->output, workloads ? &gone.base : &gone_node.base, clock_wall_ms());
+                        output_item(&g->output, workloads ? &gone.base : &gone_node.base,
+                                    clock_wall_ms());
                 return 0;
         }
         bool was_shown = map_get(&g->by_id, id, strlen(id)) != MAP_NONE;
         uint64_t version = version_of(g->kind, m);
-        if ((is_wanted(g, id, m) || was_shown) && is_news(g, id, workloads ? version : version ^ e->seq))
+        if ((is_wanted(g, id, m) || was_shown) &&
+            is_news(g, id, workloads ? version : version ^ e->seq))
                 output_item(&g->output, m, clock_wall_ms());
         return 0;
 }
@@ -179,12 +195,13 @@ static int watch(struct getter *g, const struct listing *list, struct err *err)
         g->output.stream = true;
         output_list(&g->output, list->items, list->n, clock_wall_ms());
         for (size_t i = 0; i < list->n; i++)
-                (void)is_news(g, g->kind->id(list->items[i], buf), version_of(g->kind, list->items[i]));
+                (void)is_news(g, g->kind->id(list->items[i], buf),
+                              version_of(g->kind, list->items[i]));
         q.since = list->version == UINT64_MAX ? 0 : list->version;
         return follow_events(g->cli, &q, on_event, g, err);
 }
 
-/* ---- the verb ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the verb ---- */
 
 static int get_objects(struct getter *g, struct err *err)
 {
@@ -194,10 +211,13 @@ static int get_objects(struct getter *g, struct err *err)
         int r = fetch(g, &arena, &list, err);
         if (r == 0 && o->watch)
                 r = watch(g, &list, err);
-        else if (r == 0 && g->names.n == 1 && (g->output.format == OUTPUT_JSON || g->output.format == OUTPUT_YAML))
-                output_object(g->cli, g->output.format, g->kind->name, g->names.at[0], list.items[0]);
+        else if (r == 0 && g->names.n == 1 &&
+                 (g->output.format == OUTPUT_JSON || g->output.format == OUTPUT_YAML))
+                output_object(g->cli, g->output.format, g->kind->name, g->names.at[0],
+                              list.items[0]);
         else if (r == 0 && list.n == 0 && g->output.format <= OUTPUT_WIDE)
-                cli_say(g->cli, "no %ss%s\n", g->kind->name, o->selector || o->status || o->node ? " like that" : "");
+                cli_say(g->cli, "no %ss%s\n", g->kind->name,
+                        o->selector || o->status || o->node ? " like that" : "");
         else if (r == 0)
                 output_list(&g->output, list.items, list.n, clock_wall_ms());
         if (r == 0 && list.more && !o->watch)
@@ -206,7 +226,8 @@ static int get_objects(struct getter *g, struct err *err)
         return r;
 }
 
-static int get_events(struct cli *cli, const struct get_options *o, const struct text_list *names, struct err *err)
+static int get_events(struct cli *cli, const struct get_options *o, const struct text_list *names,
+                      struct err *err)
 {
         struct events_options e = { .output = o->output,
                                     .since = o->since,
@@ -243,7 +264,8 @@ static int get_run(struct cli *cli, const void *values, const struct args *args,
                 const char *near = str_suggest(args->at[0], kinds);
                 return err_set(err, ERR_INVALID, .msg = fmt("there is no kind '%s'", args->at[0]),
                                .detail = "kinds are workloads, nodes and events",
-                               .hint = near ? fmt("did you mean berth get %s?", near) : fmt("berth get workload %s", args->at[0]));
+                               .hint = near ? fmt("did you mean berth get %s?", near)
+                                            : fmt("berth get workload %s", args->at[0]));
         }
         if (str_eq(kind, "event"))
                 return get_events(cli, o, &g.names, err);
@@ -251,7 +273,8 @@ static int get_run(struct cli *cli, const void *values, const struct args *args,
                 return usage_error(cli, err, "--type, --since and --workload are for events");
         g.kind = str_eq(kind, "node") ? &kind_node : &kind_workload;
         if (g.kind == &kind_node && o->node)
-                return usage_error(cli, err, "--node is for workloads and events; nodes are named as arguments");
+                return usage_error(
+                    cli, err, "--node is for workloads and events; nodes are named as arguments");
         if (o->node) {
                 Pb__Node *n = node_named(cli, &cli->arena, o->node, err);
                 if (!n)

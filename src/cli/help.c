@@ -7,7 +7,8 @@ static const char *const group_titles[] = { "Workloads", "Nodes", "Cluster", "Pr
 
 void help_all(struct str *out)
 {
-        str_adds(out, "berth gives work its place on machines, and keeps it there.\n\nUsage: berth VERB [arguments] [options]\n");
+        str_adds(out, "berth gives work its place on machines, and keeps it there.\n\nUsage: berth "
+                      "VERB [arguments] [options]\n");
         for (size_t g = 0; g < _VERB_GROUP_MAX; g++) {
                 str_addf(out, "\n%s\n", group_titles[g]);
                 for (size_t i = 0; verbs[i]; i++)
@@ -15,9 +16,11 @@ void help_all(struct str *out)
                                 str_addf(out, "  %-12s %s\n", verbs[i]->name, verbs[i]->summary);
         }
         str_adds(out, "\nberth help VERB says more. A NAME may be the unique beginning of one.\n"
-                      "The server is found by --server, BERTH_SERVER, BERTH_DATA, the context of berth login, ./.berth/server.address, or "
+                      "The server is found by --server, BERTH_SERVER, BERTH_DATA, the context of "
+                      "berth login, ./.berth/server.address, or "
                       "at 127.0.0.1:8085.\n"
-                      "Exit status: 0 ok, 1 failed, 2 usage, 3 auth, 4 not found, 5 conflict, 6 try again, 7 internal.\n");
+                      "Exit status: 0 ok, 1 failed, 2 usage, 3 auth, 4 not found, 5 conflict, 6 "
+                      "try again, 7 internal.\n");
 }
 
 static void usage_line(const struct verb *v, struct str *out)
@@ -40,10 +43,12 @@ static struct opt_table common_table(const struct verb *v)
 void help_verb(const struct cli *cli, const struct verb *v, struct str *out)
 {
         const struct term *t = &cli->out;
-        str_addf(out, "%sberth %s%s: %s\n\nUsage: ", tint_on(t, TINT_BOLD), v->name, tint_off(t, TINT_BOLD), v->summary);
+        str_addf(out, "%sberth %s%s: %s\n\nUsage: ", tint_on(t, TINT_BOLD), v->name,
+                 tint_off(t, TINT_BOLD), v->summary);
         if (v->takes_command) { /* the command comes last */
                 const char *dashes = strstr(v->args, " --");
-                str_addf(out, "berth %s %.*s [options]%s", v->name, dashes ? (int)(dashes - v->args) : (int)strlen(v->args), v->args,
+                str_addf(out, "berth %s %.*s [options]%s", v->name,
+                         dashes ? (int)(dashes - v->args) : (int)strlen(v->args), v->args,
                          dashes ? dashes : "");
         } else {
                 usage_line(v, out);
@@ -57,14 +62,16 @@ void help_verb(const struct cli *cli, const struct verb *v, struct str *out)
                 options_describe(&own, out);
         }
         if (!v->raw) {
-                str_adds(out, v->offline ? "\nOptions that every verb has\n" : "\nOptions that every verb has\n");
+                str_adds(out, v->offline ? "\nOptions that every verb has\n"
+                                         : "\nOptions that every verb has\n");
                 options_describe(&common, out);
         }
         if (v->examples)
                 str_addf(out, "\nExamples\n%s\n", v->examples);
 }
 
-static int help_run(struct cli *cli, const void *values _unused_, const struct args *args, struct err *err)
+static int help_run(struct cli *cli, const void *values _unused_, const struct args *args,
+                    struct err *err)
 {
         _cleanup_(str_finip) struct str text = STR_INIT;
         if (args->n > 1)
@@ -91,7 +98,7 @@ const struct verb verb_help = {
         .completes = 'v',
 };
 
-/* ---- berth.1 ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- berth.1 ---- */
 
 /* roff: backslashes and dashes that must stay as they are, and lines that would start a request. */
 static void roff(struct str *out, const char *text)
@@ -158,11 +165,12 @@ void man_page(struct str *out)
 {
         str_adds(out, ".\\\" Generated from the table of verbs: berth __man > packaging/berth.1\n");
         str_addf(out, ".TH BERTH 1 \"\" \"berth %s\" \"User Commands\"\n", BERTH_VERSION);
-        str_adds(out,
-                 ".SH NAME\nberth \\- gives work its place on machines, and keeps it there\n"
-                 ".SH SYNOPSIS\n.B berth\n.I VERB\n[arguments] [options]\n"
-                 ".SH DESCRIPTION\nberth is a cluster's control plane, its node agent and its command line in one program.\n"
-                 "A NAME may be the unique beginning of one. Options and arguments may stand in any order;\n\\-\\- ends the options.\n");
+        str_adds(out, ".SH NAME\nberth \\- gives work its place on machines, and keeps it there\n"
+                      ".SH SYNOPSIS\n.B berth\n.I VERB\n[arguments] [options]\n"
+                      ".SH DESCRIPTION\nberth is a cluster's control plane, its node agent and its "
+                      "command line in one program.\n"
+                      "A NAME may be the unique beginning of one. Options and arguments may stand "
+                      "in any order;\n\\-\\- ends the options.\n");
         for (size_t g = 0; g < _VERB_GROUP_MAX; g++) {
                 str_addf(out, ".SH %s\n", group_titles[g]);
                 for (size_t i = 0; verbs[i]; i++)
@@ -172,15 +180,20 @@ void man_page(struct str *out)
         struct opt_table common = { .rows = common_rows, .n = n_common_rows };
         str_adds(out, ".SH OPTIONS OF EVERY VERB\n");
         man_options(&common, out);
-        str_adds(out, ".SH EXIT STATUS\n0 ok, 1 failed, 2 usage, 3 authentication or permission, 4 not found, 5 conflict,\n"
-                      "6 retryable (server away, time is up, out of memory), 7 internal error.\n.B berth exec\ngives the exit status of "
+        str_adds(out, ".SH EXIT STATUS\n0 ok, 1 failed, 2 usage, 3 authentication or permission, 4 "
+                      "not found, 5 conflict,\n"
+                      "6 retryable (server away, time is up, out of memory), 7 internal error.\n.B "
+                      "berth exec\ngives the exit status of "
                       "the command.\n"
-                      ".SH FILES\n.TP\n.B ${BERTH_DATA:\\-./.berth}/server.address\nwhere the server of this directory listens\n"
-                      ".SH ENVIRONMENT\n.TP\n.B BERTH_SERVER\nthe server's gRPC address\n.TP\n.B BERTH_DATA\nthe data directory\n"
+                      ".SH FILES\n.TP\n.B ${BERTH_DATA:\\-./.berth}/server.address\nwhere the "
+                      "server of this directory listens\n"
+                      ".SH ENVIRONMENT\n.TP\n.B BERTH_SERVER\nthe server's gRPC address\n.TP\n.B "
+                      "BERTH_DATA\nthe data directory\n"
                       ".TP\n.B NO_COLOR\nno colour\n");
 }
 
-static int man_run(struct cli *cli, const void *values _unused_, const struct args *args _unused_, struct err *err _unused_)
+static int man_run(struct cli *cli, const void *values _unused_, const struct args *args _unused_,
+                   struct err *err _unused_)
 {
         _cleanup_(str_finip) struct str text = STR_INIT;
         man_page(&text);
@@ -188,6 +201,9 @@ static int man_run(struct cli *cli, const void *values _unused_, const struct ar
         return 0;
 }
 
-const struct verb verb_man = {
-        .name = "__man", .summary = "the man page", .run = man_run, .group = VERBS_OTHER, .hidden = true, .offline = true
-};
+const struct verb verb_man = { .name = "__man",
+                               .summary = "the man page",
+                               .run = man_run,
+                               .group = VERBS_OTHER,
+                               .hidden = true,
+                               .offline = true };

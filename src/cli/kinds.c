@@ -48,7 +48,8 @@ enum tint node_tint(Pb__NodeStatus__E status)
 
 const char *node_status_name(const Pb__Node *n)
 {
-        const char *status = or_dash(json_enum_name(&pb__node_status__e__descriptor, (int)n->status));
+        const char *status =
+            or_dash(json_enum_name(&pb__node_status__e__descriptor, (int)n->status));
         const char *wish = json_enum_name(&pb__node_wish__e__descriptor, (int)n->wish);
         if (!wish || n->wish == PB__NODE_WISH__E__schedulable || str_case_eq(wish, status))
                 return status;
@@ -64,7 +65,8 @@ const char *age_words(char *buf, size_t size, int64_t now_ms, int64_t at_ms)
 
 const char *cores_words(char *buf, size_t size, int64_t milli)
 {
-        int n = snprintf(buf, size, "%" PRId64 ".%03d", milli / 1000, (int)(milli % 1000 < 0 ? -(milli % 1000) : milli % 1000));
+        int n = snprintf(buf, size, "%" PRId64 ".%03d", milli / 1000,
+                         (int)(milli % 1000 < 0 ? -(milli % 1000) : milli % 1000));
         while (n > 0 && buf[n - 1] == '0')
                 buf[--n] = '\0';
         if (n > 0 && buf[n - 1] == '.')
@@ -79,7 +81,8 @@ const char *mib_words(char *buf, size_t size, int64_t mib)
         else if (mib % 1024 == 0)
                 (void)snprintf(buf, size, "%" PRId64 "Gi", mib / 1024);
         else
-                (void)snprintf(buf, size, "%" PRId64 ".%dGi", mib / 1024, (int)(mib % 1024 * 10 / 1024));
+                (void)snprintf(buf, size, "%" PRId64 ".%dGi", mib / 1024,
+                               (int)(mib % 1024 * 10 / 1024));
         return buf;
 }
 
@@ -87,7 +90,8 @@ void map_words(struct str *out, const void *entries, size_t n)
 {
         const struct pb_entry *const *all = entries;
         for (size_t i = 0; i < n; i++)
-                str_addf(out, "%s%s=%s", i ? "," : "", all[i]->key, all[i]->value ? all[i]->value : "");
+                str_addf(out, "%s%s=%s", i ? "," : "", all[i]->key,
+                         all[i]->value ? all[i]->value : "");
 }
 
 void command_words(struct str *out, char *const *command, size_t n)
@@ -96,7 +100,8 @@ void command_words(struct str *out, char *const *command, size_t n)
                 const char *w = command[i];
                 if (i)
                         str_addc(out, ' ');
-                if (*w && strspn(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-") == strlen(w)) {
+                if (*w && strspn(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                    "_@%+=:,./-") == strlen(w)) {
                         str_adds(out, w);
                         continue;
                 }
@@ -133,10 +138,13 @@ const char *workload_info(const Pb__Workload *w, int64_t now_ms, char buf[WORDS_
         switch (s->phase) {
         case PB__PHASE__E__RetryPending:
                 if (w->retry && w->retry->next_retry_at) {
-                        int64_t left_ms = w->retry->next_retry_at > now_ms ? w->retry->next_retry_at - now_ms : 0;
+                        int64_t left_ms =
+                            w->retry->next_retry_at > now_ms ? w->retry->next_retry_at - now_ms : 0;
                         char tries[32];
                         (void)snprintf(buf, WORDS_LEN, "%s%sretry %s%s%s", why, *why ? "; " : "",
-                                       tries_words(tries, sizeof(tries), w->retry->attempts, w->retry->max_attempts), now_ms ? " in " : "",
+                                       tries_words(tries, sizeof(tries), w->retry->attempts,
+                                                   w->retry->max_attempts),
+                                       now_ms ? " in " : "",
                                        now_ms ? str_age(age, sizeof(age), left_ms) : "");
                 } else {
                         (void)snprintf(buf, WORDS_LEN, "%s", why);
@@ -149,9 +157,12 @@ const char *workload_info(const Pb__Workload *w, int64_t now_ms, char buf[WORDS_
         case PB__PHASE__E__Running:
                 (void)snprintf(buf, WORDS_LEN, "%s", s->health ? s->health : "");
                 break;
-        case PB__PHASE__E__Scheduled: /* why it had to wait is over; why it failed before may matter again */
+        /* why it had to wait is over; why it failed before may matter again */
+        case PB__PHASE__E__Scheduled:
         case PB__PHASE__E__Updating:
-                (void)snprintf(buf, WORDS_LEN, "%s", !str_empty(s->progress) || (w->retry && w->retry->attempts) ? why : "");
+                (void)snprintf(buf, WORDS_LEN, "%s",
+                               !str_empty(s->progress) || (w->retry && w->retry->attempts) ? why
+                                                                                           : "");
                 break;
         default:
                 (void)snprintf(buf, WORDS_LEN, "%s", why);
@@ -159,7 +170,7 @@ const char *workload_info(const Pb__Workload *w, int64_t now_ms, char buf[WORDS_
         return buf;
 }
 
-/* ---- workloads --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- workloads ---- */
 
 static const struct table_column workload_columns[] = {
         { .title = "NAME", .weight = 9, .stream_width = 12 },
@@ -192,11 +203,15 @@ static void workload_row(struct table *t, const ProtobufCMessage *m, int64_t now
                 table_add(t, phase_name(phase), phase_tint(phase));
         table_add(t, w->assigned_node, TINT_NONE);
         table_addf(t, TINT_NONE, "%d", w->status ? w->status->restarts : 0);
-        table_add(t, age_words(buf, sizeof(buf), now_ms, w->metadata ? w->metadata->created_at : 0), TINT_NONE);
+        table_add(t, age_words(buf, sizeof(buf), now_ms, w->metadata ? w->metadata->created_at : 0),
+                  TINT_NONE);
         table_add(t, json_enum_name(&pb__workload_type__e__descriptor, (int)w->type), TINT_NONE);
-        table_add(t, json_enum_name(&pb__desired_state__e__descriptor, (int)w->desired_state), TINT_NONE);
-        table_add(t, w->resources ? cores_words(buf, sizeof(buf), w->resources->cpu) : "0", TINT_NONE);
-        table_add(t, w->resources ? mib_words(buf, sizeof(buf), w->resources->memory_mb) : "0", TINT_NONE);
+        table_add(t, json_enum_name(&pb__desired_state__e__descriptor, (int)w->desired_state),
+                  TINT_NONE);
+        table_add(t, w->resources ? cores_words(buf, sizeof(buf), w->resources->cpu) : "0",
+                  TINT_NONE);
+        table_add(t, w->resources ? mib_words(buf, sizeof(buf), w->resources->memory_mb) : "0",
+                  TINT_NONE);
         table_addf(t, TINT_NONE, "%" PRId64 "Gi", w->resources ? w->resources->disk_gb : 0);
         table_add(t, w->revision_id, TINT_NONE);
         map_words(&labels, w->labels, w->n_labels);
@@ -213,11 +228,13 @@ static const char *workload_id(const ProtobufCMessage *m, char buf[WORDS_LEN] _u
         return ((const Pb__Workload *)m)->id;
 }
 
-const struct kind kind_workload = { "workload",       &pb__workload__descriptor,   &pb__list_workloads_response__descriptor,
-                                    workload_columns, ARRAY_LEN(workload_columns), workload_row,
-                                    workload_id };
+const struct kind kind_workload = {
+        "workload",       &pb__workload__descriptor,   &pb__list_workloads_response__descriptor,
+        workload_columns, ARRAY_LEN(workload_columns), workload_row,
+        workload_id
+};
 
-/* ---- nodes ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ---- */
 
 static const struct table_column node_columns[] = {
         { .title = "NAME", .weight = 9, .stream_width = 8 },
@@ -246,15 +263,18 @@ static void node_row(struct table *t, const ProtobufCMessage *m, int64_t now_ms)
         table_add(t, n->id, TINT_BOLD);
         table_add(t, node_status_name(n), node_tint(n->status));
         table_addf(t, TINT_NONE, "%d", n->units);
-        table_addf(t, TINT_NONE, "%s/%s", cores_words(a, sizeof(a), r->cpu_allocated), cores_words(b, sizeof(b), r->cpu_total));
-        table_addf(t, TINT_NONE, "%s/%s", mib_words(a, sizeof(a), r->memory_allocated), mib_words(b, sizeof(b), r->memory_total));
+        table_addf(t, TINT_NONE, "%s/%s", cores_words(a, sizeof(a), r->cpu_allocated),
+                   cores_words(b, sizeof(b), r->cpu_total));
+        table_addf(t, TINT_NONE, "%s/%s", mib_words(a, sizeof(a), r->memory_allocated),
+                   mib_words(b, sizeof(b), r->memory_total));
         table_addf(t, TINT_NONE, "%" PRId64 "/%" PRId64 "Gi", r->disk_allocated, r->disk_total);
         table_add(t, age_words(a, sizeof(a), now_ms, n->registered_at), TINT_NONE);
         table_add(t, age_words(a, sizeof(a), now_ms, n->last_heartbeat), TINT_NONE);
         table_add(t, n->agent_version, TINT_NONE);
         for (size_t i = 0; i < n->n_supported_workload_types; i++)
                 str_addf(&types, "%s%s", i ? "," : "",
-                         or_dash(json_enum_name(&pb__workload_type__e__descriptor, (int)n->supported_workload_types[i])));
+                         or_dash(json_enum_name(&pb__workload_type__e__descriptor,
+                                                (int)n->supported_workload_types[i])));
         table_add(t, str_c(&types), TINT_NONE);
         table_add(t, n->agent_endpoint, TINT_NONE);
         table_add(t, n->status_reason, TINT_NONE);
@@ -267,11 +287,13 @@ static const char *node_id(const ProtobufCMessage *m, char buf[WORDS_LEN] _unuse
         return ((const Pb__Node *)m)->id;
 }
 
-const struct kind kind_node = { "node",       &pb__node__descriptor,   &pb__list_nodes_response__descriptor,
-                                node_columns, ARRAY_LEN(node_columns), node_row,
-                                node_id };
+const struct kind kind_node = {
+        "node",       &pb__node__descriptor,   &pb__list_nodes_response__descriptor,
+        node_columns, ARRAY_LEN(node_columns), node_row,
+        node_id
+};
 
-/* ---- events ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- events ---- */
 
 static const struct table_column event_columns[] = {
         { .title = "SEQ", .right = true, .stream_width = 6 },
@@ -312,14 +334,16 @@ static void event_row(struct table *t, const ProtobufCMessage *m, int64_t now_ms
         table_addf(t, TINT_DIM, "%" PRIu64, e->seq);
         table_add(t, age_words(buf, sizeof(buf), now_ms, e->timestamp), TINT_NONE);
         table_add(t, time_format(buf, e->timestamp), TINT_NONE);
-        table_add(t, json_enum_name(&pb__event_type__e__descriptor, (int)e->type), event_tint(e->type));
+        table_add(t, json_enum_name(&pb__event_type__e__descriptor, (int)e->type),
+                  event_tint(e->type));
         table_add(t, e->workload_id, TINT_NONE);
         table_add(t, e->node_id, TINT_NONE);
         table_add(t, e->reason ? reason_name(e->reason) : NULL, TINT_NONE);
         table_add(t, e->actor, TINT_NONE);
         table_add(t, e->request_id, TINT_NONE);
         if (e->type == PB__EVENT_TYPE__E__NodeWishChanged)
-                table_addf(t, TINT_NONE, "%s to %s", e->message, json_enum_name(&pb__node_wish__e__descriptor, (int)e->wish));
+                table_addf(t, TINT_NONE, "%s to %s", e->message,
+                           json_enum_name(&pb__node_wish__e__descriptor, (int)e->wish));
         else
                 table_add(t, e->message, TINT_NONE);
 }
@@ -330,23 +354,27 @@ static const char *event_id(const ProtobufCMessage *m, char buf[WORDS_LEN])
         return buf;
 }
 
-const struct kind kind_event = { "event",       &pb__event__descriptor,   &pb__list_events_response__descriptor,
-                                 event_columns, ARRAY_LEN(event_columns), event_row,
-                                 event_id };
+const struct kind kind_event = {
+        "event",       &pb__event__descriptor,   &pb__list_events_response__descriptor,
+        event_columns, ARRAY_LEN(event_columns), event_row,
+        event_id
+};
 
-/* ---- quotas ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- quotas ---- */
 
 static const struct table_column quota_columns[] = {
-        { .title = "TENANT", .weight = 9 },   { .title = "WORKLOADS", .right = true }, { .title = "CPU", .right = true },
-        { .title = "MEMORY", .right = true }, { .title = "DISK", .right = true },      { .title = "WRITES/MIN", .right = true },
+        { .title = "TENANT", .weight = 9 }, { .title = "WORKLOADS", .right = true },
+        { .title = "CPU", .right = true },  { .title = "MEMORY", .right = true },
+        { .title = "DISK", .right = true }, { .title = "WRITES/MIN", .right = true },
 };
 
 /* "used/limit"; a limit of 0 is none. */
-static void quota_cell(struct table *t, const char *(*words)(char *buf, size_t size, int64_t v), int64_t used, int64_t limit)
+static void quota_cell(struct table *t, const char *(*words)(char *buf, size_t size, int64_t v),
+                       int64_t used, int64_t limit)
 {
         char a[32], b[32];
-        table_addf(t, limit && used >= limit ? TINT_BUSY : TINT_NONE, "%s/%s", words(a, sizeof(a), used),
-                   limit ? words(b, sizeof(b), limit) : "-");
+        table_addf(t, limit && used >= limit ? TINT_BUSY : TINT_NONE, "%s/%s",
+                   words(a, sizeof(a), used), limit ? words(b, sizeof(b), limit) : "-");
 }
 
 static const char *count_words(char *buf, size_t size, int64_t v)
@@ -382,15 +410,22 @@ static const char *quota_id(const ProtobufCMessage *m, char buf[WORDS_LEN] _unus
         return ((const Pb__Quota *)m)->tenant;
 }
 
-const struct kind kind_quota = { "quota",       &pb__quota__descriptor,   &pb__list_quotas_response__descriptor,
-                                 quota_columns, ARRAY_LEN(quota_columns), quota_row,
-                                 quota_id };
+const struct kind kind_quota = {
+        "quota",       &pb__quota__descriptor,   &pb__list_quotas_response__descriptor,
+        quota_columns, ARRAY_LEN(quota_columns), quota_row,
+        quota_id
+};
 
-/* ---- tokens ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- tokens ---- */
 
 static const struct table_column token_columns[] = {
-        { .title = "NAME", .weight = 9 }, { .title = "ROLE" },       { .title = "STATE" }, { .title = "NODE" }, { .title = "AGE" },
-        { .title = "EXPIRES" },           { .title = "CREATED BY" },
+        { .title = "NAME", .weight = 9 },
+        { .title = "ROLE" },
+        { .title = "STATE" },
+        { .title = "NODE" },
+        { .title = "AGE" },
+        { .title = "EXPIRES" },
+        { .title = "CREATED BY" },
 };
 
 static void token_row(struct table *t, const ProtobufCMessage *m, int64_t now_ms)
@@ -411,6 +446,8 @@ static const char *token_id(const ProtobufCMessage *m, char buf[WORDS_LEN] _unus
         return ((const Pb__AccessToken *)m)->name;
 }
 
-const struct kind kind_token = { "token",       &pb__access_token__descriptor, &pb__list_tokens_response__descriptor,
-                                 token_columns, ARRAY_LEN(token_columns),      token_row,
-                                 token_id };
+const struct kind kind_token = {
+        "token",       &pb__access_token__descriptor, &pb__list_tokens_response__descriptor,
+        token_columns, ARRAY_LEN(token_columns),      token_row,
+        token_id
+};

@@ -62,7 +62,8 @@ static void a_retry_says_when(void **state)
         s.failure_reason = (char *)"";
         s.reason = PB__REASON__E__placed;
         assert_string_equal(workload_info(&w, 1000, b), "");
-        s.failure_reason = (char *)"no suitable node available (no nodes)"; /* it waited, and that is over */
+        /* it waited, and that is over */
+        s.failure_reason = (char *)"no suitable node available (no nodes)";
         assert_string_equal(workload_info(&w, 1000, b), "");
         s.phase = PB__PHASE__E__Pending;
         assert_string_equal(workload_info(&w, 1000, b), s.failure_reason);
@@ -93,7 +94,9 @@ static void every_row_has_as_many_cells_as_columns(void **state)
         const struct {
                 const struct kind *kind;
                 const ProtobufCMessage *m;
-        } all[] = { { &kind_workload, &w.base }, { &kind_node, &n.base }, { &kind_event, &e.base } };
+        } all[] = { { &kind_workload, &w.base },
+                    { &kind_node, &n.base },
+                    { &kind_event, &e.base } };
         (void)state;
         w.id = n.id = (char *)"x";
         for (size_t i = 0; i < ARRAY_LEN(all); i++) {
@@ -101,7 +104,8 @@ static void every_row_has_as_many_cells_as_columns(void **state)
                 struct str out = STR_INIT;
                 all[i].kind->row(t, all[i].m, 1000);
                 assert_int_equal(table_rows(t), 1);
-                table_print(t, &(struct table_style){ .wide = true }, &out); /* asserts that rows are whole */
+                /* asserts that rows are whole */
+                table_print(t, &(struct table_style){ .wide = true }, &out);
                 assert_int_equal(strchr(str_c(&out), '\n') - str_c(&out) > 10, 1);
                 str_fini(&out);
                 table_destroy(t);

@@ -45,21 +45,23 @@ static void add_page(struct pages *p, void *items, size_t n)
 
 static int32_t page_size(int64_t limit, size_t have)
 {
-        return limit > 0 && limit - (int64_t)have < LISTING_PAGE ? (int32_t)(limit - (int64_t)have) : LISTING_PAGE;
+        return limit > 0 && limit - (int64_t)have < LISTING_PAGE ? (int32_t)(limit - (int64_t)have)
+                                                                 : LISTING_PAGE;
 }
 
 /* A field of a message by its name; NULL: it has none. */
 static void *field_of(void *message, const char *name, size_t **ret_n)
 {
-        const ProtobufCFieldDescriptor *f =
-            protobuf_c_message_descriptor_get_field_by_name(((ProtobufCMessage *)message)->descriptor, name);
+        const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(
+            ((ProtobufCMessage *)message)->descriptor, name);
         if (f && ret_n)
                 *ret_n = (size_t *)((char *)message + f->quantifier_offset);
         return f ? (char *)message + f->offset : NULL;
 }
 
-int list_all(struct cli *cli, struct arena *arena, const char *method, ProtobufCMessage *q, const ProtobufCMessageDescriptor *answer,
-             int64_t limit, struct listing *ret, struct err *err)
+int list_all(struct cli *cli, struct arena *arena, const char *method, ProtobufCMessage *q,
+             const ProtobufCMessageDescriptor *answer, int64_t limit, struct listing *ret,
+             struct err *err)
 {
         struct pages pages = { 0 };
         struct listing list = { 0 };
@@ -79,7 +81,8 @@ int list_all(struct cli *cli, struct arena *arena, const char *method, ProtobufC
                 const uint64_t *version = field_of(page, "resource_version", NULL);
                 must(items && n && next, "a page has items and next_cursor");
                 if (first && version)
-                        list.version = *version; /* later pages are newer: their news come again, which does no harm */
+                        /* later pages are newer: their news come again, which does no harm */
+                        list.version = *version;
                 add_page(&pages, *items, *n);
                 *cursor = *next;
                 list.more = !str_empty(*cursor);
@@ -91,24 +94,28 @@ int list_all(struct cli *cli, struct arena *arena, const char *method, ProtobufC
         return 0;
 }
 
-int list_workloads_all(struct cli *cli, struct arena *arena, Pb__ListWorkloadsRequest *q, int64_t limit, struct listing *ret,
-                       struct err *err)
+int list_workloads_all(struct cli *cli, struct arena *arena, Pb__ListWorkloadsRequest *q,
+                       int64_t limit, struct listing *ret, struct err *err)
 {
-        int r = list_all(cli, arena, "ListWorkloads", &q->base, &pb__list_workloads_response__descriptor, limit, ret, err);
+        int r = list_all(cli, arena, "ListWorkloads", &q->base,
+                         &pb__list_workloads_response__descriptor, limit, ret, err);
         if (r == 0)
                 sort(ret, by_workload_id);
         return r;
 }
 
-int list_nodes_all(struct cli *cli, struct arena *arena, Pb__ListNodesRequest *q, int64_t limit, struct listing *ret, struct err *err)
+int list_nodes_all(struct cli *cli, struct arena *arena, Pb__ListNodesRequest *q, int64_t limit,
+                   struct listing *ret, struct err *err)
 {
-        int r = list_all(cli, arena, "ListNodes", &q->base, &pb__list_nodes_response__descriptor, limit, ret, err);
+        int r = list_all(cli, arena, "ListNodes", &q->base, &pb__list_nodes_response__descriptor,
+                         limit, ret, err);
         if (r == 0)
                 sort(ret, by_node_id);
         return r;
 }
 
-int list_events(struct cli *cli, struct arena *arena, Pb__ListEventsRequest *q, int64_t limit, struct listing *ret, struct err *err)
+int list_events(struct cli *cli, struct arena *arena, Pb__ListEventsRequest *q, int64_t limit,
+                struct listing *ret, struct err *err)
 {
         struct pages pages = { 0 };
         struct listing list = { .version = q->since };
@@ -116,7 +123,8 @@ int list_events(struct cli *cli, struct arena *arena, Pb__ListEventsRequest *q, 
         q->follow = false;
         for (;;) {
                 q->limit = page_size(limit, pages.len);
-                Pb__ListEventsResponse *page = client_call(cli, arena, "ListEvents", q, &pb__list_events_response__descriptor, err);
+                Pb__ListEventsResponse *page = client_call(
+                    cli, arena, "ListEvents", q, &pb__list_events_response__descriptor, err);
                 if (!page) {
                         array_fini(&pages);
                         return -(int)err->code;
@@ -150,13 +158,15 @@ int list_events(struct cli *cli, struct arena *arena, Pb__ListEventsRequest *q, 
 }
 
 /* The first event after since: 1 and *ret_at, 0 if there is none, < 0 on failure. */
-static int first_after(struct cli *cli, uint64_t since, int64_t *ret_at, uint64_t *ret_head, struct err *err)
+static int first_after(struct cli *cli, uint64_t since, int64_t *ret_at, uint64_t *ret_head,
+                       struct err *err)
 {
         struct arena arena = ARENA_INIT;
         Pb__ListEventsRequest q = PB__LIST_EVENTS_REQUEST__INIT;
         q.since = since;
         q.limit = 1;
-        Pb__ListEventsResponse *page = client_call(cli, &arena, "ListEvents", &q, &pb__list_events_response__descriptor, err);
+        Pb__ListEventsResponse *page =
+            client_call(cli, &arena, "ListEvents", &q, &pb__list_events_response__descriptor, err);
         int r = !page ? -(int)err->code : page->n_items > 0;
         if (r == 1)
                 *ret_at = page->items[0]->timestamp;
@@ -181,7 +191,8 @@ int events_since(struct cli *cli, const char *text, uint64_t *ret_seq, struct er
                 *ret_seq = 0;
                 return r < 0 ? r : 0;
         }
-        uint64_t low = 0, high = head; /* the first event after low is too old; after high there is none */
+        /* the first event after low is too old; after high there is none */
+        uint64_t low = 0, high = head;
         while (high - low > 1) {
                 uint64_t middle = low + (high - low) / 2;
                 r = first_after(cli, middle, &at_ms, &(uint64_t){ 0 }, err);

@@ -11,13 +11,15 @@ struct logs_options {
 static const struct logs_options defaults = { .tail = 0 };
 
 static const struct opt rows[] = {
-        OPT(struct logs_options, OPT_FLAG, follow, .letter = 'f', .name = "follow", .help = "go on with what is written; Ctrl-C ends it"),
+        OPT(struct logs_options, OPT_FLAG, follow, .letter = 'f', .name = "follow",
+            .help = "go on with what is written; Ctrl-C ends it"),
         OPT(struct logs_options, OPT_INT, tail, .letter = 'n', .name = "tail", .arg = "N",
             .help = "only the last N lines (all that is kept)"),
-        OPT(struct logs_options, OPT_TEXT, stream, .name = "stream", .choices = "stdout|stderr", .arg = "STREAM",
-            .help = "only stdout, or only stderr"),
+        OPT(struct logs_options, OPT_TEXT, stream, .name = "stream", .choices = "stdout|stderr",
+            .arg = "STREAM", .help = "only stdout, or only stderr"),
         OPT(struct logs_options, OPT_FLAG, raw, .name = "raw",
-            .help = "on a terminal too, as it was written: control characters can do anything there"),
+            .help =
+                "on a terminal too, as it was written: control characters can do anything there"),
 };
 
 struct reader {
@@ -36,12 +38,14 @@ static int on_chunk(void *ctx, const ProtobufCMessage *m, struct err *err)
         bool wanted = !r->stream || str_case_eq(r->stream, c->is_stderr ? "stderr" : "stdout");
         if (c->data.len && wanted) {
                 int k = r->raw ? term_write_raw(&r->cli->out, c->data.data, c->data.len, err)
-                               : term_write_foreign(&r->cli->out, &r->tails[c->is_stderr], c->data.data, c->data.len, err);
+                               : term_write_foreign(&r->cli->out, &r->tails[c->is_stderr],
+                                                    c->data.data, c->data.len, err);
                 if (k < 0)
                         return k;
         }
         if (!str_empty(c->error))
-                return err_set(err, ERR_FAILED, .msg = fmt("the logs of %s ended", r->id), .detail = c->error);
+                return err_set(err, ERR_FAILED, .msg = fmt("the logs of %s ended", r->id),
+                               .detail = c->error);
         return c->eof ? 1 : 0;
 }
 
@@ -70,7 +74,8 @@ const struct verb verb_logs = {
         .name = "logs",
         .args = "NAME",
         .summary = "what a workload wrote",
-        .text = "On a terminal, control characters in it are shown as ?; --raw writes them as they are.",
+        .text = "On a terminal, control characters in it are shown as ?; --raw writes them as they "
+                "are.",
         .examples = "  berth logs hello\n"
                     "  berth logs -f --tail 20 hello",
         .options = rows,

@@ -8,13 +8,16 @@
 
 int main(int argc, char **argv)
 {
-        /* The monitor of a unit, which the agent starts by running this binary again: nothing else may happen before it. */
+        /* The monitor of a unit, which the agent starts by running this binary again: nothing else
+         * may happen before it. */
         if (unit_main_wanted(argc, argv))
                 return unit_main(argc, argv);
 
-        event_set_mem_functions(mem_bytes, mem_must_resize, mem_free); /* it follows a NULL pointer in places: with a sentence instead */
-        (void)prctl(PR_SET_NAME, "berth"); /* dev runs us as /proc/self/exe, and "exe" would tell nobody who holds a lock */
-        (void)signal(SIGPIPE, SIG_IGN);    /* sockets; for the output see term_write() */
+        /* it follows a NULL pointer in places: with a sentence instead */
+        event_set_mem_functions(mem_bytes, mem_must_resize, mem_free);
+        /* dev runs us as /proc/self/exe, and "exe" would tell nobody who holds a lock */
+        (void)prctl(PR_SET_NAME, "berth");
+        (void)signal(SIGPIPE, SIG_IGN); /* sockets; for the output see term_write() */
         struct cli cli;
         cli_init(&cli, argc > 0 ? argv[0] : "berth");
         int status = cli_main(&cli, (const char *const *)argv + 1, argc > 0 ? (size_t)argc - 1 : 0);

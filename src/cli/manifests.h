@@ -15,9 +15,10 @@ struct manifests {
         size_t len, cap;
 };
 
-/* All files (and all arguments from `first` on, which are files too), each workload checked; nothing has been sent. The workloads live in the cli's arena. */
-int manifests_read(struct cli *cli, const struct text_list *files, const struct args *args, size_t first, struct manifests *ret,
-                   struct err *err);
+/* All files (and all arguments from `first` on, which are files too), each workload checked;
+ * nothing has been sent. The workloads live in the cli's arena. */
+int manifests_read(struct cli *cli, const struct text_list *files, const struct args *args,
+                   size_t first, struct manifests *ret, struct err *err);
 void manifests_fini(struct manifests *m);
 
 #endif

@@ -13,7 +13,8 @@ struct migrate_options {
 };
 static const struct migrate_options defaults = { 0 };
 static const struct opt rows[] = {
-        OPT(struct migrate_options, OPT_FLAG, quiet, .name = "quiet", .help = "say nothing but errors"),
+        OPT(struct migrate_options, OPT_FLAG, quiet, .name = "quiet",
+            .help = "say nothing but errors"),
 };
 
 static void tell(void *ctx, uint64_t copied)
@@ -25,10 +26,12 @@ static void tell(void *ctx, uint64_t copied)
 static int open_led(const char *url, bool create, struct store **ret, struct err *err)
 {
         int r = store_open(url, create, ret, err);
-        return r < 0 ? r : store_lead(*ret, "berth migrate-store", LEAD_TTL_SECONDS, LEAD_WAIT_MS, err);
+        return r < 0 ? r
+                     : store_lead(*ret, "berth migrate-store", LEAD_TTL_SECONDS, LEAD_WAIT_MS, err);
 }
 
-static int migrate_run(struct cli *cli, const void *values, const struct args *args, struct err *err)
+static int migrate_run(struct cli *cli, const void *values, const struct args *args,
+                       struct err *err)
 {
         const struct migrate_options *o = values;
         _cleanup_(store_closep) struct store *from = NULL, *to = NULL;
@@ -48,8 +51,10 @@ static int migrate_run(struct cli *cli, const void *values, const struct args *a
         if (r == 0)
                 r = store_integrity(to, err);
         if (r == 0 && !o->quiet)
-                cli_out(cli, "done: head %" PRIu64 ". Start servers with --store %s; keep the old store until they run.\n", store_head(to),
-                        args->at[1]);
+                cli_out(cli,
+                        "done: head %" PRIu64
+                        ". Start servers with --store %s; keep the old store until they run.\n",
+                        store_head(to), args->at[1]);
         return r;
 }
 
@@ -57,10 +62,13 @@ const struct verb verb_migrate_store = {
         .name = "migrate-store",
         .args = "FROM TO",
         .summary = "copy a store into another one, of whatever kind",
-        .text = "Works on stores that no server uses: the embedded one (a path) and etcd (etcd://host:2379,...). Events, records, "
+        .text = "Works on stores that no server uses: the embedded one (a path) and etcd "
+                "(etcd://host:2379,...). Events, records, "
                 "checkpoint and head are the same "
-                "afterwards, so that agents notice nothing. The target must be empty; the source is not changed.",
-        .examples = "  berth migrate-store /var/lib/berth/berth.db etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379\n"
+                "afterwards, so that agents notice nothing. The target must be empty; the source "
+                "is not changed.",
+        .examples = "  berth migrate-store /var/lib/berth/berth.db "
+                    "etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379\n"
                     "  berth migrate-store etcd://127.0.0.1:2379 backup.db",
         .options = rows,
         .n_options = ARRAY_LEN(rows),

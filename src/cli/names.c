@@ -5,7 +5,8 @@
 
 #define SUGGEST_FROM 5000 /* names that are looked at for a suggestion */
 
-int name_pick(const char *kind, const char *word, const char *const *ids, size_t n, bool more, const char **ret_id, struct err *err)
+int name_pick(const char *kind, const char *word, const char *const *ids, size_t n, bool more,
+              const char **ret_id, struct err *err)
 {
         const char *found[NAME_AMBIGUOUS_SHOWN] = { NULL };
         size_t n_found = 0;
@@ -31,11 +32,11 @@ int name_pick(const char *kind, const char *word, const char *const *ids, size_t
                 str_addf(&list, "%s%s", i ? ", " : "", found[i]);
         if (n_found > NAME_AMBIGUOUS_SHOWN || more)
                 str_adds(&list, ", ...");
-        return err_set(err, ERR_INVALID, .msg = fmt("'%s' could be several %ss", word, kind), .detail = str_c(&list),
-                       .hint = "give more of the name");
+        return err_set(err, ERR_INVALID, .msg = fmt("'%s' could be several %ss", word, kind),
+                       .detail = str_c(&list), .hint = "give more of the name");
 }
 
-/* ---- arguments --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- arguments ---- */
 
 /* "workload/hello" -> kind and rest; a word without a slash has no kind. */
 static const char *split(struct arena *arena, const char *word, const char **ret_name)
@@ -45,8 +46,9 @@ static const char *split(struct arena *arena, const char *word, const char **ret
         return slash ? arena_strndup(arena, word, (size_t)(slash - word)) : NULL;
 }
 
-int names_with_kind(const struct cli *cli, struct arena *arena, const char *default_kind, const struct args *args, const char **ret_kind,
-                    struct text_list *ret_names, struct err *err)
+int names_with_kind(const struct cli *cli, struct arena *arena, const char *default_kind,
+                    const struct args *args, const char **ret_kind, struct text_list *ret_names,
+                    struct err *err)
 {
         struct text_list names = { .at = arena_new_n(arena, const char *, args->n + 1) };
         const char *kind = NULL;
@@ -59,7 +61,8 @@ int names_with_kind(const struct cli *cli, struct arena *arena, const char *defa
                 const char *name, *prefix = split(arena, args->at[i], &name);
                 const char *own = prefix ? kind_of(prefix) : NULL;
                 if (prefix && !own)
-                        return usage_error(cli, err, "'%s' is no kind of thing: workload or node", prefix);
+                        return usage_error(cli, err, "'%s' is no kind of thing: workload or node",
+                                           prefix);
                 if (own && kind && own != kind)
                         return usage_error(cli, err, "one kind at a time: %s and %s", kind, own);
                 if (own)
@@ -73,8 +76,8 @@ int names_with_kind(const struct cli *cli, struct arena *arena, const char *defa
         return 0;
 }
 
-int names_of_kind(const struct cli *cli, struct arena *arena, const char *kind, const struct args *args, struct text_list *ret_names,
-                  struct err *err)
+int names_of_kind(const struct cli *cli, struct arena *arena, const char *kind,
+                  const struct args *args, struct text_list *ret_names, struct err *err)
 {
         const char *given = NULL;
         struct text_list names = { 0 };
@@ -82,14 +85,15 @@ int names_of_kind(const struct cli *cli, struct arena *arena, const char *kind, 
         if (r < 0)
                 return r;
         if (!str_eq(given, kind))
-                return usage_error(cli, err, "%s works on %ss, not on %ss", cli->verb ? cli->verb->name : "this", kind, given);
+                return usage_error(cli, err, "%s works on %ss, not on %ss",
+                                   cli->verb ? cli->verb->name : "this", kind, given);
         if (names.n == 0)
                 return usage_error(cli, err, "which %s?", kind);
         *ret_names = names;
         return 0;
 }
 
-/* ---- asking the server ------------------------------------------------------------------------------------------------------------------- */
+/* ---- asking the server ---- */
 
 Pb__Workload *workload_by_id(struct cli *cli, struct arena *arena, const char *id, struct err *err)
 {
@@ -106,23 +110,26 @@ Pb__Node *node_by_id(struct cli *cli, struct arena *arena, const char *id, struc
 }
 
 /* Those that begin with prefix, and their ids, which end with NULL. */
-static int list(struct cli *cli, struct arena *arena, bool nodes, const char *prefix, int64_t limit, struct listing *ret,
-                const char ***ret_ids, struct err *err)
+static int list(struct cli *cli, struct arena *arena, bool nodes, const char *prefix, int64_t limit,
+                struct listing *ret, const char ***ret_ids, struct err *err)
 {
         Pb__ListNodesRequest n = PB__LIST_NODES_REQUEST__INIT;
         Pb__ListWorkloadsRequest w = PB__LIST_WORKLOADS_REQUEST__INIT;
         n.prefix = w.prefix = (char *)prefix;
-        int r = nodes ? list_nodes_all(cli, arena, &n, limit, ret, err) : list_workloads_all(cli, arena, &w, limit, ret, err);
+        int r = nodes ? list_nodes_all(cli, arena, &n, limit, ret, err)
+                      : list_workloads_all(cli, arena, &w, limit, ret, err);
         if (r < 0)
                 return r;
         *ret_ids = arena_new_n(arena, const char *, ret->n + 1);
         for (size_t i = 0; i < ret->n; i++)
-                (*ret_ids)[i] = nodes ? ((const Pb__Node *)ret->items[i])->id : ((const Pb__Workload *)ret->items[i])->id;
+                (*ret_ids)[i] = nodes ? ((const Pb__Node *)ret->items[i])->id
+                                      : ((const Pb__Workload *)ret->items[i])->id;
         return 0;
 }
 
 /* The exact id was not found: perhaps it is the beginning of one. */
-static void *by_prefix(struct cli *cli, struct arena *arena, bool nodes, const char *word, struct err *err)
+static void *by_prefix(struct cli *cli, struct arena *arena, bool nodes, const char *word,
+                       struct err *err)
 {
         const char *kind = nodes ? "node" : "workload", **ids, *id = NULL;
         struct listing found;
@@ -136,20 +143,26 @@ static void *by_prefix(struct cli *cli, struct arena *arena, bool nodes, const c
         if (r != -ERR_NOT_FOUND)
                 return NULL;
         struct err ignored = { 0 };
-        const char *near = list(cli, arena, nodes, "", SUGGEST_FROM, &found, &ids, &ignored) == 0 ? str_suggest(word, ids) : NULL;
+        const char *near = list(cli, arena, nodes, "", SUGGEST_FROM, &found, &ids, &ignored) == 0
+                               ? str_suggest(word, ids)
+                               : NULL;
         err_set(err, ERR_NOT_FOUND, .msg = fmt("no %s '%s'", kind, word),
-                .hint = near ? fmt("did you mean %s?", near) : fmt("berth get %ss lists what there is", kind));
+                .hint = near ? fmt("did you mean %s?", near)
+                             : fmt("berth get %ss lists what there is", kind));
         return NULL;
 }
 
-/* The words that a server would refuse as an id cannot be the beginning of one either; its own error says why. */
+/* The words that a server would refuse as an id cannot be the beginning of one either; its own
+ * error says why. */
 static bool is_plain(const char *word)
 {
         return !str_empty(word) && strlen(word) <= 128 &&
-               strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == strlen(word);
+               strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
+                   strlen(word);
 }
 
-Pb__Workload *workload_named(struct cli *cli, struct arena *arena, const char *word, struct err *err)
+Pb__Workload *workload_named(struct cli *cli, struct arena *arena, const char *word,
+                             struct err *err)
 {
         Pb__Workload *w = workload_by_id(cli, arena, word, err);
         if (w || (err->code != ERR_NOT_FOUND && err->code != ERR_INVALID) || !is_plain(word))
@@ -165,7 +178,8 @@ Pb__Node *node_named(struct cli *cli, struct arena *arena, const char *word, str
         return by_prefix(cli, arena, true, word, err);
 }
 
-int node_calls(struct cli *cli, const struct text_list *names, const char *method, const char *done, struct err *err)
+int node_calls(struct cli *cli, const struct text_list *names, const char *method, const char *done,
+               struct err *err)
 {
         for (size_t i = 0; i < names->n; i++) {
                 Pb__NodeRef ref = PB__NODE_REF__INIT;

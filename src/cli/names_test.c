@@ -48,11 +48,14 @@ static void at_most_five_are_listed(void **state)
         static const char *const many[] = { "a1", "a2", "a3", "a4", "a5", "a6", "a7" };
         struct err err = { 0 };
         const char *id = NULL;
-        assert_int_equal(name_pick("node", "a", many, ARRAY_LEN(many), false, &id, &err), -ERR_INVALID);
+        assert_int_equal(name_pick("node", "a", many, ARRAY_LEN(many), false, &id, &err),
+                         -ERR_INVALID);
         assert_string_equal(err.detail, "a1, a2, a3, a4, a5, ...");
         assert_null(id);
         /* The list itself was cut: what looks unique may not be. */
-        assert_int_equal(name_pick("node", "a1", (const char *const[]){ "a10" }, 1, true, &id, &err), -ERR_INVALID);
+        assert_int_equal(
+            name_pick("node", "a1", (const char *const[]){ "a10" }, 1, true, &id, &err),
+            -ERR_INVALID);
 }
 
 static void an_unknown_name_is_not_found(void **state)
@@ -64,7 +67,8 @@ static void an_unknown_name_is_not_found(void **state)
         assert_int_equal(err_exit_status(err.code), 4);
 }
 
-static int names(const char *kind, struct arena *arena, const char *const *words, struct text_list *ret, struct err *err)
+static int names(const char *kind, struct arena *arena, const char *const *words,
+                 struct text_list *ret, struct err *err)
 {
         struct cli cli = { .verb = &verb_stop };
         struct args args = { .at = (const char **)words };
@@ -72,7 +76,8 @@ static int names(const char *kind, struct arena *arena, const char *const *words
                 args.n++;
         return names_of_kind(&cli, arena, kind, &args, ret, err);
 }
-#define NAMES(kind, ...) names(kind, &arena, (const char *const[]){ __VA_ARGS__, NULL }, &list, &err)
+#define NAMES(kind, ...)                                                                           \
+        names(kind, &arena, (const char *const[]){ __VA_ARGS__, NULL }, &list, &err)
 
 static void a_leading_kind_is_accepted_as_in_kubectl(void **state)
 {
@@ -105,7 +110,8 @@ static void the_wrong_kind_is_a_usage_error(void **state)
         assert_int_equal(NAMES("workload", "pod/x"), -ERR_INVALID);
         assert_int_equal(NAMES("workload", "workload/"), -ERR_INVALID);
         assert_int_equal(NAMES("workload", "workload/a", "node/b"), -ERR_INVALID);
-        assert_int_equal(names("workload", &arena, (const char *const[]){ NULL }, &list, &err), -ERR_INVALID);
+        assert_int_equal(names("workload", &arena, (const char *const[]){ NULL }, &list, &err),
+                         -ERR_INVALID);
         assert_non_null(strstr(err.detail, "usage: berth stop NAME..."));
         arena_fini(&arena);
 }

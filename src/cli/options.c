@@ -9,13 +9,14 @@ struct reader {
         struct arena *arena;
 };
 
-static const struct opt *find(const struct options_spec *spec, const char *name, size_t len, char letter,
-                              const struct opt_table **ret_table)
+static const struct opt *find(const struct options_spec *spec, const char *name, size_t len,
+                              char letter, const struct opt_table **ret_table)
 {
         for (size_t t = 0; t < spec->n_tables; t++)
                 for (size_t i = 0; i < spec->tables[t].n; i++) {
                         const struct opt *o = &spec->tables[t].rows[i];
-                        if (name ? strlen(o->name) == len && memcmp(o->name, name, len) == 0 : o->letter == letter) {
+                        if (name ? strlen(o->name) == len && memcmp(o->name, name, len) == 0
+                                 : o->letter == letter) {
                                 if (ret_table)
                                         *ret_table = &spec->tables[t];
                                 return o;
@@ -24,12 +25,14 @@ static const struct opt *find(const struct options_spec *spec, const char *name,
         return NULL;
 }
 
-const struct opt *options_find(const struct options_spec *spec, const char *name, size_t len, const struct opt_table **ret_table)
+const struct opt *options_find(const struct options_spec *spec, const char *name, size_t len,
+                               const struct opt_table **ret_table)
 {
         return find(spec, name, len, 0, ret_table);
 }
 
-const struct opt *options_find_letter(const struct options_spec *spec, char letter, const struct opt_table **ret_table)
+const struct opt *options_find_letter(const struct options_spec *spec, char letter,
+                                      const struct opt_table **ret_table)
 {
         return find(spec, NULL, 0, letter, ret_table);
 }
@@ -54,7 +57,8 @@ static int unknown_option(const struct reader *r, const char *word, size_t len, 
 /* As the user knows it: "--selector", "BERTH_SERVER". */
 static int bad_value(const char *what, const char *value, const char *expected, struct err *err)
 {
-        return err_set(err, ERR_INVALID, .msg = fmt("bad value '%s' for %s", value, what), .detail = expected);
+        return err_set(err, ERR_INVALID, .msg = fmt("bad value '%s' for %s", value, what),
+                       .detail = expected);
 }
 
 static bool is_choice(const char *choices, const char *value)
@@ -71,7 +75,9 @@ static bool is_choice(const char *choices, const char *value)
 
 static int parse_flag(const char *what, const char *value, bool *ret, struct err *err)
 {
-        static const char *const yes[] = { "true", "1", "yes", "on" }, *const no[] = { "false", "0", "no", "off", "" };
+        static const char *const yes[] = { "true", "1", "yes", "on" }, *const no[] = { "false", "0",
+                                                                                       "no", "off",
+                                                                                       "" };
         for (size_t i = 0; i < ARRAY_LEN(yes); i++)
                 if (str_case_eq(value, yes[i])) {
                         *ret = true;
@@ -85,12 +91,14 @@ static int parse_flag(const char *what, const char *value, bool *ret, struct err
         return bad_value(what, value, "expected true or false", err);
 }
 
-static int append(struct reader *r, struct text_list *list, const char *value, const char *what, struct err *err)
+static int append(struct reader *r, struct text_list *list, const char *value, const char *what,
+                  struct err *err)
 {
         if (list->n >= OPTIONS_LIST_MAX)
                 return err_set(err, ERR_INVALID, .msg = fmt("%s is given too often", what),
                                .detail = fmt("at most %d times", OPTIONS_LIST_MAX));
-        /* Grown by doubling at powers of two, in the arena: the old copy is small and goes with it. */
+        /* Grown by doubling at powers of two, in the arena: the old copy is small and goes with
+         * it. */
         if ((list->n & (list->n - 1)) == 0) {
                 const char **grown = arena_new_n(r->arena, const char *, list->n ? list->n * 2 : 1);
                 if (list->n)
@@ -102,8 +110,8 @@ static int append(struct reader *r, struct text_list *list, const char *value, c
 }
 
 /* value NULL: a flag, or an option whose value may be left out, without a value. */
-static int store_value(struct reader *r, const struct opt_table *table, const struct opt *o, const char *value, const char *what,
-                       struct err *err)
+static int store_value(struct reader *r, const struct opt_table *table, const struct opt *o,
+                       const char *value, const char *what, struct err *err)
 {
         void *to = (char *)table->values + o->offset;
         int64_t number = 0;
@@ -129,12 +137,16 @@ static int store_value(struct reader *r, const struct opt_table *table, const st
                 if (str_parse_i64(value, &number) < 0)
                         return bad_value(what, value, "expected a whole number", err);
                 if (number < o->min || number > max)
-                        return bad_value(what, value, fmt("expected a number from %lld to %lld", (long long)o->min, (long long)max), err);
+                        return bad_value(what, value,
+                                         fmt("expected a number from %lld to %lld",
+                                             (long long)o->min, (long long)max),
+                                         err);
                 break;
         }
         case OPT_DURATION:
                 if (str_parse_duration_ms(value, &number) < 0 || number < 0)
-                        return bad_value(what, value, "expected a duration like 30s, 5m, 1h30m", err);
+                        return bad_value(what, value, "expected a duration like 30s, 5m, 1h30m",
+                                         err);
                 break;
         case OPT_MILLI:
                 if (str_parse_milli(value, &number) < 0 || number < 0)
@@ -142,7 +154,8 @@ static int store_value(struct reader *r, const struct opt_table *table, const st
                 break;
         case OPT_BYTES:
                 if (str_parse_bytes(value, &number) < 0 || number < 0)
-                        return bad_value(what, value, "expected a size like 64M, 1G or 1073741824", err);
+                        return bad_value(what, value, "expected a size like 64M, 1G or 1073741824",
+                                         err);
                 break;
         }
         *(int64_t *)to = number;
@@ -157,9 +170,11 @@ static int read_environment(struct reader *r, struct err *err)
                         for (const char *p = o->env; p && *p;) {
                                 size_t len = strcspn(p, ",");
                                 const char *name = arena_strndup(r->arena, p, len);
-                                const char *value = r->spec->getenv ? r->spec->getenv(name) : getenv(name);
+                                const char *value =
+                                    r->spec->getenv ? r->spec->getenv(name) : getenv(name);
                                 if (!str_empty(value)) {
-                                        int k = store_value(r, &r->spec->tables[t], o, value, name, err);
+                                        int k = store_value(r, &r->spec->tables[t], o, value, name,
+                                                            err);
                                         if (k < 0)
                                                 return k;
                                         break; /* the first name that is set wins */
@@ -171,7 +186,8 @@ static int read_environment(struct reader *r, struct err *err)
 }
 
 /* words[*i] is a long option; *i moves on if the value is the next word. */
-static int read_long(struct reader *r, const char *const *words, size_t n, size_t *i, struct err *err)
+static int read_long(struct reader *r, const char *const *words, size_t n, size_t *i,
+                     struct err *err)
 {
         const char *name = words[*i] + 2, *equals = strchr(name, '=');
         size_t len = equals ? (size_t)(equals - name) : strlen(name);
@@ -190,14 +206,18 @@ static int read_long(struct reader *r, const char *const *words, size_t n, size_
 }
 
 /* words[*i] is one dash and one or more letters. */
-static int read_short(struct reader *r, const char *const *words, size_t n, size_t *i, struct err *err)
+static int read_short(struct reader *r, const char *const *words, size_t n, size_t *i,
+                      struct err *err)
 {
         for (const char *p = words[*i] + 1; *p; p++) {
                 const struct opt_table *table = NULL;
                 const struct opt *o = options_find_letter(r->spec, *p, &table);
                 if (!o)
-                        return p == words[*i] + 1 ? unknown_option(r, words[*i], strlen(words[*i]), err)
-                                                  : err_set(err, ERR_INVALID, .msg = fmt("unknown option '-%c' in '%s'", *p, words[*i]));
+                        return p == words[*i] + 1
+                                   ? unknown_option(r, words[*i], strlen(words[*i]), err)
+                                   : err_set(
+                                         err, ERR_INVALID,
+                                         .msg = fmt("unknown option '-%c' in '%s'", *p, words[*i]));
                 const char *what = fmt("-%c", *p), *value = NULL;
                 if (!opt_takes_value(o) && p[1] != '=') {
                         int k = store_value(r, table, o, NULL, what, err);
@@ -217,11 +237,12 @@ static int read_short(struct reader *r, const char *const *words, size_t n, size
         return 0;
 }
 
-int options_parse(const struct options_spec *spec, const char *const *words, size_t n, struct arena *arena, struct args *ret_args,
-                  size_t *ret_used, struct err *err)
+int options_parse(const struct options_spec *spec, const char *const *words, size_t n,
+                  struct arena *arena, struct args *ret_args, size_t *ret_used, struct err *err)
 {
         struct reader r = { .spec = spec, .arena = arena };
-        struct args args = { .at = arena_new_n(arena, const char *, n + 1), .command = arena_new_n(arena, const char *, n + 1) };
+        struct args args = { .at = arena_new_n(arena, const char *, n + 1),
+                             .command = arena_new_n(arena, const char *, n + 1) };
 
         int k = read_environment(&r, err);
         if (k < 0)
@@ -240,7 +261,8 @@ int options_parse(const struct options_spec *spec, const char *const *words, siz
                         args.at[args.n++] = w;
                         continue;
                 }
-                k = w[1] == '-' ? read_long(&r, words, n, &i, err) : read_short(&r, words, n, &i, err);
+                k = w[1] == '-' ? read_long(&r, words, n, &i, err)
+                                : read_short(&r, words, n, &i, err);
                 if (k < 0)
                         return k;
         }

@@ -16,22 +16,29 @@ struct values {
 static const struct opt rows[] = {
         OPT(struct values, OPT_FLAG, watch, .letter = 'w', .name = "watch", .help = "go on"),
         OPT(struct values, OPT_FLAG, tty, .letter = 't', .name = "tty", .help = "a terminal"),
-        OPT(struct values, OPT_TEXT, output, .letter = 'o', .name = "output", .choices = "table|json", .help = "format"),
+        OPT(struct values, OPT_TEXT, output, .letter = 'o', .name = "output",
+            .choices = "table|json", .help = "format"),
         OPT(struct values, OPT_MAYBE, wait, .name = "wait", .arg = "STATE", .help = "wait"),
-        OPT(struct values, OPT_TEXT, server, .name = "server", .arg = "ADDR", .env = "BERTH_SERVER,OLD_SERVER", .help = "address"),
-        OPT(struct values, OPT_LIST, labels, .letter = 'l', .name = "label", .arg = "K=V", .help = "label"),
-        OPT(struct values, OPT_INT, limit, .letter = 'n', .name = "limit", .arg = "N", .min = 1, .max = 100, .env = "LIMIT",
-            .help = "limit"),
+        OPT(struct values, OPT_TEXT, server, .name = "server", .arg = "ADDR",
+            .env = "BERTH_SERVER,OLD_SERVER", .help = "address"),
+        OPT(struct values, OPT_LIST, labels, .letter = 'l', .name = "label", .arg = "K=V",
+            .help = "label"),
+        OPT(struct values, OPT_INT, limit, .letter = 'n', .name = "limit", .arg = "N", .min = 1,
+            .max = 100, .env = "LIMIT", .help = "limit"),
         OPT(struct values, OPT_DURATION, timeout_ms, .name = "timeout", .arg = "D", .help = "time"),
         OPT(struct values, OPT_MILLI, cpu_milli, .name = "cpu", .arg = "CORES", .help = "cores"),
-        OPT(struct values, OPT_BYTES, memory_bytes, .name = "memory", .arg = "SIZE", .help = "memory"),
+        OPT(struct values, OPT_BYTES, memory_bytes, .name = "memory", .arg = "SIZE",
+            .help = "memory"),
 };
 
 static const char *env_server, *env_old, *env_limit;
 
 static const char *fake_env(const char *name)
 {
-        return str_eq(name, "BERTH_SERVER") ? env_server : str_eq(name, "OLD_SERVER") ? env_old : str_eq(name, "LIMIT") ? env_limit : NULL;
+        return str_eq(name, "BERTH_SERVER") ? env_server
+               : str_eq(name, "OLD_SERVER") ? env_old
+               : str_eq(name, "LIMIT")      ? env_limit
+                                            : NULL;
 }
 
 struct parsed {
@@ -65,12 +72,15 @@ static void parse(struct parsed *p, bool takes_command, bool stop, const char *c
         while (words[n])
                 n++;
         struct opt_table table = { .rows = rows, .n = ARRAY_LEN(rows), .values = &p->v };
-        struct options_spec spec = {
-                .tables = &table, .n_tables = 1, .takes_command = takes_command, .stop_at_argument = stop, .getenv = fake_env
-        };
+        struct options_spec spec = { .tables = &table,
+                                     .n_tables = 1,
+                                     .takes_command = takes_command,
+                                     .stop_at_argument = stop,
+                                     .getenv = fake_env };
         p->r = options_parse(&spec, words, n, &p->arena, &p->args, &p->used, &p->err);
 }
-#define PARSE(p, ...) parse(p, false, false, (const char *const[]){ __VA_ARGS__ __VA_OPT__(, ) NULL })
+#define PARSE(p, ...)                                                                              \
+        parse(p, false, false, (const char *const[]){ __VA_ARGS__ __VA_OPT__(, ) NULL })
 
 static void options_and_arguments_come_in_any_order(void **state)
 {
@@ -115,7 +125,8 @@ static void flags_stand_together_and_can_be_denied(void **state)
 static void two_dashes_end_the_options(void **state)
 {
         struct parsed *p = *state;
-        parse(p, true, false, (const char *const[]){ "hello", "-w", "--", "sh", "-c", "--watch", "--", NULL });
+        parse(p, true, false,
+              (const char *const[]){ "hello", "-w", "--", "sh", "-c", "--watch", "--", NULL });
         assert_int_equal(p->r, 0);
         assert_int_equal(p->args.n, 1);
         assert_true(p->args.has_command);
@@ -190,8 +201,10 @@ static void numbers_durations_cores_and_sizes_are_read_with_their_units(void **s
 static void a_bad_value_is_named_with_what_was_expected(void **state)
 {
         struct parsed *p = *state;
-        static const char *const bad[][2] = { { "--timeout", "soon" }, { "--cpu", "many" }, { "--memory", "-3" }, { "--limit", "x" },
-                                              { "--limit", "101" },    { "--limit", "0" },  { "-o", "xml" } };
+        static const char *const bad[][2] = { { "--timeout", "soon" }, { "--cpu", "many" },
+                                              { "--memory", "-3" },    { "--limit", "x" },
+                                              { "--limit", "101" },    { "--limit", "0" },
+                                              { "-o", "xml" } };
         for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
                 PARSE(p, bad[i][0], bad[i][1]);
                 assert_int_equal(p->r, -ERR_INVALID);
@@ -249,7 +262,8 @@ static void the_environment_gives_way_to_the_command_line(void **state)
 static void options_before_the_verb_stop_at_it(void **state)
 {
         struct parsed *p = *state;
-        parse(p, false, true, (const char *const[]){ "--server", "x:1", "get", "--nonsense", NULL });
+        parse(p, false, true,
+              (const char *const[]){ "--server", "x:1", "get", "--nonsense", NULL });
         assert_int_equal(p->r, 0);
         assert_int_equal(p->used, 2);
         assert_string_equal(p->v.server, "x:1");
@@ -259,8 +273,10 @@ static void the_help_lists_every_option_aligned(void **state)
 {
         (void)state;
         static const struct opt few[] = {
-                OPT(struct values, OPT_FLAG, watch, .letter = 'w', .name = "watch", .help = "go on"),
-                OPT(struct values, OPT_TEXT, server, .name = "server", .arg = "ADDR", .env = "BERTH_SERVER", .help = "address"),
+                OPT(struct values, OPT_FLAG, watch, .letter = 'w', .name = "watch",
+                    .help = "go on"),
+                OPT(struct values, OPT_TEXT, server, .name = "server", .arg = "ADDR",
+                    .env = "BERTH_SERVER", .help = "address"),
                 OPT(struct values, OPT_MAYBE, wait, .name = "wait", .arg = "STATE", .help = "wait"),
                 OPT(struct values, OPT_INT, limit, .name = "hidden"),
         };

@@ -14,9 +14,13 @@ enum output_format output_format(const struct output_options *opt)
         return OUTPUT_TABLE;
 }
 
-void output_init(struct output *o, struct cli *cli, const struct kind *kind, const struct output_options *opt)
+void output_init(struct output *o, struct cli *cli, const struct kind *kind,
+                 const struct output_options *opt)
 {
-        *o = (struct output){ .cli = cli, .kind = kind, .format = output_format(opt), .no_headers = opt->no_headers };
+        *o = (struct output){ .cli = cli,
+                              .kind = kind,
+                              .format = output_format(opt),
+                              .no_headers = opt->no_headers };
 }
 
 void output_fini(struct output *o)
@@ -35,18 +39,21 @@ static void add_row(struct output *o, const ProtobufCMessage *m, int64_t now_ms)
 
 static void print_rows(struct output *o, struct str *out)
 {
-        struct table_style style = {
-                .term = &o->cli->out, .wide = o->format == OUTPUT_WIDE, .no_headers = o->no_headers, .stream = o->stream
-        };
+        struct table_style style = { .term = &o->cli->out,
+                                     .wide = o->format == OUTPUT_WIDE,
+                                     .no_headers = o->no_headers,
+                                     .stream = o->stream };
         if (o->table)
                 table_print(o->table, &style, out);
 }
 
 /* The list message with these items: they are borrowed for as long as it is printed. */
-static ProtobufCMessage *make_list(struct arena *arena, const struct kind *kind, ProtobufCMessage *const *items, size_t n)
+static ProtobufCMessage *make_list(struct arena *arena, const struct kind *kind,
+                                   ProtobufCMessage *const *items, size_t n)
 {
         ProtobufCMessage *list = pb_new(arena, kind->list_type);
-        const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(kind->list_type, "items");
+        const ProtobufCFieldDescriptor *f =
+            protobuf_c_message_descriptor_get_field_by_name(kind->list_type, "items");
         *(size_t *)((char *)list + f->quantifier_offset) = n;
         *(ProtobufCMessage *const **)((char *)list + f->offset) = items;
         return list;
@@ -80,7 +87,8 @@ void output_list(struct output *o, ProtobufCMessage *const *items, size_t n, int
                 if (n)
                         json_write(&out, make_list(&arena, o->kind, items, n), JSON_PRETTY);
                 else
-                        str_adds(&out, "{\n  \"items\": []\n}"); /* a script wants a list to walk over, also an empty one */
+                        /* a script wants a list to walk over, also an empty one */
+                        str_adds(&out, "{\n  \"items\": []\n}");
                 str_addc(&out, '\n');
                 break;
         case OUTPUT_YAML:
@@ -120,7 +128,8 @@ void output_item(struct output *o, const ProtobufCMessage *item, int64_t now_ms)
         cli_out_str(o->cli, &out);
 }
 
-int output_all(struct cli *cli, const struct kind *kind, const struct output_options *opt, ProtobufCMessage *const *items, size_t n)
+int output_all(struct cli *cli, const struct kind *kind, const struct output_options *opt,
+               ProtobufCMessage *const *items, size_t n)
 {
         struct output output;
         output_init(&output, cli, kind, opt);
@@ -132,7 +141,8 @@ int output_all(struct cli *cli, const struct kind *kind, const struct output_opt
         return 0;
 }
 
-void output_object(struct cli *cli, enum output_format format, const char *kind, const char *id, const ProtobufCMessage *m)
+void output_object(struct cli *cli, enum output_format format, const char *kind, const char *id,
+                   const ProtobufCMessage *m)
 {
         _cleanup_(str_finip) struct str out = STR_INIT;
         if (format == OUTPUT_YAML) {

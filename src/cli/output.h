@@ -12,12 +12,15 @@ struct output_options {
         bool no_headers;
 };
 #define OUTPUT_CHOICES "table|wide|json|yaml|name"
-#define OUTPUT_ROWS(type, field)                                                                                                           \
-        OPT(type, OPT_TEXT, field.format, .letter = 'o', .name = "output", .choices = OUTPUT_CHOICES, .arg = "FORMAT",                     \
-            .help = "table, wide, json, yaml or name"),                                                                                    \
-            OPT(type, OPT_FLAG, field.no_headers, .name = "no-headers", .help = "leave out the table's header")
+#define OUTPUT_ROWS(type, field)                                                                   \
+        OPT(type, OPT_TEXT, field.format, .letter = 'o', .name = "output",                         \
+            .choices = OUTPUT_CHOICES, .arg = "FORMAT",                                            \
+            .help = "table, wide, json, yaml or name"),                                            \
+            OPT(type, OPT_FLAG, field.no_headers, .name = "no-headers",                            \
+                .help = "leave out the table's header")
 
-/* An output that is written in one go (a list) or bit by bit (--watch: a row, a JSON line or a YAML document per item). */
+/* An output that is written in one go (a list) or bit by bit (--watch: a row, a JSON line or a YAML
+ * document per item). */
 struct output {
         struct cli *cli;
         const struct kind *kind;
@@ -28,14 +31,18 @@ struct output {
         size_t documents;
 };
 enum output_format output_format(const struct output_options *opt);
-void output_init(struct output *o, struct cli *cli, const struct kind *kind, const struct output_options *opt);
+void output_init(struct output *o, struct cli *cli, const struct kind *kind,
+                 const struct output_options *opt);
 void output_fini(struct output *o);
 
 void output_list(struct output *o, ProtobufCMessage *const *items, size_t n, int64_t now_ms);
 /* All there is of a kind, now; "no KINDs" on stderr if a table would be empty. Returns 0. */
-int output_all(struct cli *cli, const struct kind *kind, const struct output_options *opt, ProtobufCMessage *const *items, size_t n);
-void output_item(struct output *o, const ProtobufCMessage *item, int64_t now_ms); /* one of many, as they come */
+int output_all(struct cli *cli, const struct kind *kind, const struct output_options *opt,
+               ProtobufCMessage *const *items, size_t n);
+/* one of many, as they come */
+void output_item(struct output *o, const ProtobufCMessage *item, int64_t now_ms);
 /* One object alone, as JSON or YAML (name: KIND/NAME). */
-void output_object(struct cli *cli, enum output_format format, const char *kind, const char *id, const ProtobufCMessage *m);
+void output_object(struct cli *cli, enum output_format format, const char *kind, const char *id,
+                   const ProtobufCMessage *m);
 
 #endif

@@ -1,7 +1,8 @@
 /* cli/plan.c: berth plan: what would happen, before it does.
  *
- * The server answers with its real core on a copy of its state. The index that comes with the answer makes "do what I saw" safe: apply, delete and drain with
- * --check-index refuse if anything was decided since.
+ * The server answers with its real core on a copy of its state. The index that comes with the
+ * answer makes "do what I saw" safe: apply, delete and drain with --check-index refuse if anything
+ * was decided since.
  */
 #include "cli/plan.h"
 
@@ -29,25 +30,27 @@ struct plan_options {
 static const struct plan_options defaults = { .count = 1 };
 
 static const struct opt rows[] = {
-        OPT(struct plan_options, OPT_LIST, files, .letter = 'f', .name = "file", .arg = "FILE", .completes = 'f',
-            .help = "apply: YAML or JSON, - for standard input; may be repeated"),
+        OPT(struct plan_options, OPT_LIST, files, .letter = 'f', .name = "file", .arg = "FILE",
+            .completes = 'f', .help = "apply: YAML or JSON, - for standard input; may be repeated"),
         OPT(struct plan_options, OPT_TEXT, like, .name = "like", .arg = "NODE", .completes = 'n',
             .help = "add-node: new nodes have what this one has"),
-        OPT(struct plan_options, OPT_INT, count, .name = "count", .arg = "N", .min = 1, .max = 10000, .help = "add-node: how many (1)"),
+        OPT(struct plan_options, OPT_INT, count, .name = "count", .arg = "N", .min = 1,
+            .max = 10000, .help = "add-node: how many (1)"),
         OPT(struct plan_options, OPT_FLAG, detailed, .name = "detailed-exitcode",
             .help = "exit with 2 if anything would change, 0 if nothing would"),
         OUTPUT_ROWS(struct plan_options, output),
 };
 
-/* ---- showing ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- showing ---- */
 
 static const struct look {
         const char *what, *mark;
         enum tint tint;
 } looks[] = {
-        { "create", "+", TINT_GOOD }, { "start", "+", TINT_GOOD },  { "update", "~", TINT_BUSY }, { "move", "->", TINT_BUSY },
-        { "pending", "!", TINT_BAD }, { "preempt", "!", TINT_BAD }, { "blocked", "!", TINT_BAD }, { "refused", "!", TINT_BAD },
-        { "stop", "-", TINT_DIM },    { "delete", "-", TINT_BAD },
+        { "create", "+", TINT_GOOD }, { "start", "+", TINT_GOOD },  { "update", "~", TINT_BUSY },
+        { "move", "->", TINT_BUSY },  { "pending", "!", TINT_BAD }, { "preempt", "!", TINT_BAD },
+        { "blocked", "!", TINT_BAD }, { "refused", "!", TINT_BAD }, { "stop", "-", TINT_DIM },
+        { "delete", "-", TINT_BAD },
 };
 
 static const struct look *look_of(const char *what)
@@ -61,13 +64,16 @@ static const struct look *look_of(const char *what)
 
 static const char *with_reason(const Pb__PlanChange *c)
 {
-        return c->reason && c->reason != PB__REASON__E__placed && c->reason != PB__REASON__E__deleted ? fmt(" (%s)", reason_name(c->reason))
-                                                                                                      : "";
+        return c->reason && c->reason != PB__REASON__E__placed &&
+                       c->reason != PB__REASON__E__deleted
+                   ? fmt(" (%s)", reason_name(c->reason))
+                   : "";
 }
 
 static const char *words(const Pb__PlanChange *c)
 {
-        const char *from = str_empty(c->from_node) ? "nowhere" : c->from_node, *to = str_empty(c->to_node) ? "nowhere" : c->to_node;
+        const char *from = str_empty(c->from_node) ? "nowhere" : c->from_node,
+                   *to = str_empty(c->to_node) ? "nowhere" : c->to_node;
         if (str_eq(c->what, "create"))
                 return str_empty(c->to_node) ? "created" : fmt("created on %s", to);
         if (str_eq(c->what, "start"))
@@ -77,13 +83,15 @@ static const char *words(const Pb__PlanChange *c)
         if (str_eq(c->what, "move"))
                 return fmt("moves from %s to %s%s", from, to, with_reason(c));
         if (str_eq(c->what, "pending"))
-                return fmt("would be pending%s%s%s%s", with_reason(c), str_empty(c->from_node) ? "" : fmt(", now on %s", from),
+                return fmt("would be pending%s%s%s%s", with_reason(c),
+                           str_empty(c->from_node) ? "" : fmt(", now on %s", from),
                            str_empty(c->detail) ? "" : ": ", c->detail);
         if (str_eq(c->what, "blocked"))
-                return fmt("runs on there, on %s: no other node can take it%s%s", from, str_empty(c->detail) ? "" : "; ", c->detail);
+                return fmt("runs on there, on %s: no other node can take it%s%s", from,
+                           str_empty(c->detail) ? "" : "; ", c->detail);
         if (str_eq(c->what, "preempt"))
-                return fmt("makes room on %s for a higher priority, and would be pending%s%s", from, str_empty(c->detail) ? "" : ": ",
-                           c->detail);
+                return fmt("makes room on %s for a higher priority, and would be pending%s%s", from,
+                           str_empty(c->detail) ? "" : ": ", c->detail);
         if (str_eq(c->what, "delete"))
                 return str_empty(c->from_node) ? "removed" : fmt("removed from %s", from);
         if (str_eq(c->what, "stop"))
@@ -96,7 +104,8 @@ static void print_changes(const struct cli *cli, const Pb__PlanResponse *p, stru
         for (size_t i = 0; i < p->n_changes; i++) {
                 const Pb__PlanChange *c = p->changes[i];
                 const struct look *l = look_of(c->what);
-                str_addf(out, "%s%2s%s ", tint_on(&cli->out, l->tint), l->mark, tint_off(&cli->out, l->tint));
+                str_addf(out, "%s%2s%s ", tint_on(&cli->out, l->tint), l->mark,
+                         tint_off(&cli->out, l->tint));
                 text_clean(out, c->workload_id);
                 str_addc(out, ' ');
                 text_clean(out, words(c));
@@ -106,7 +115,8 @@ static void print_changes(const struct cli *cli, const Pb__PlanResponse *p, stru
                 str_addf(out, "   ... and %zu more\n", (size_t)p->changes_in_all - p->n_changes);
 }
 
-static const char *share(const Pb__NodeResources *before, const Pb__NodeResources *after, size_t total, size_t allocated)
+static const char *share(const Pb__NodeResources *before, const Pb__NodeResources *after,
+                         size_t total, size_t allocated)
 {
         const Pb__NodeResources *both[] = { before, after };
         const char *texts[2];
@@ -118,8 +128,9 @@ static const char *share(const Pb__NodeResources *before, const Pb__NodeResource
         return str_eq(texts[0], texts[1]) ? texts[0] : fmt("%s -> %s", texts[0], texts[1]);
 }
 
-#define SHARE(n, what)                                                                                                                     \
-        share((n)->before, (n)->after, offsetof(Pb__NodeResources, what##_total), offsetof(Pb__NodeResources, what##_allocated))
+#define SHARE(n, what)                                                                             \
+        share((n)->before, (n)->after, offsetof(Pb__NodeResources, what##_total),                  \
+              offsetof(Pb__NodeResources, what##_allocated))
 
 static void print_nodes(const struct cli *cli, const Pb__PlanResponse *p, struct str *out)
 {
@@ -159,7 +170,8 @@ void plan_print(const struct cli *cli, const Pb__PlanResponse *p, struct str *ou
         text_clean(out, p->summary);
         str_addc(out, '\n');
         for (size_t i = 0; i < p->n_warnings; i++) {
-                str_addf(out, "%swarning:%s ", tint_on(&cli->out, TINT_BUSY), tint_off(&cli->out, TINT_BUSY));
+                str_addf(out, "%swarning:%s ", tint_on(&cli->out, TINT_BUSY),
+                         tint_off(&cli->out, TINT_BUSY));
                 text_clean(out, p->warnings[i]);
                 str_addc(out, '\n');
         }
@@ -172,7 +184,8 @@ int plan_confirm(struct cli *cli, const char *question, struct err *err)
         (void)cli;
         if (fd < 0)
                 return err_set(err, ERR_INVALID, .msg = "there is no terminal to ask on",
-                               .hint = "--yes goes on without asking; or look with berth plan, then use --check-index");
+                               .hint = "--yes goes on without asking; or look with berth plan, "
+                                       "then use --check-index");
         struct str text = STR_INIT;
         str_addf(&text, "%s [y/N] ", question);
         bool asked = write(fd, str_c(&text), text.len) == (ssize_t)text.len;
@@ -182,7 +195,7 @@ int plan_confirm(struct cli *cli, const char *question, struct err *err)
         return n > 0 && (answer[0] == 'y' || answer[0] == 'Y');
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- asking ---- */
 
 Pb__PlanResponse *plan_ask(struct cli *cli, const Pb__PlanRequest *request, struct err *err)
 {
@@ -198,7 +211,8 @@ Pb__PlanResponse *plan_ask_apply(struct cli *cli, const struct manifests *items,
         return plan_ask(cli, &q, err);
 }
 
-static int resolve(struct cli *cli, const struct args *args, bool nodes, char ***ret, size_t *ret_n, struct err *err)
+static int resolve(struct cli *cli, const struct args *args, bool nodes, char ***ret, size_t *ret_n,
+                   struct err *err)
 {
         char **ids = arena_new_n(&cli->arena, char *, args->n);
         size_t n = 0;
@@ -215,8 +229,8 @@ static int resolve(struct cli *cli, const struct args *args, bool nodes, char **
 }
 
 /* The question in words -> the request. */
-static int question(struct cli *cli, const struct plan_options *o, const struct args *args, struct manifests *items, Pb__PlanRequest *q,
-                    struct err *err)
+static int question(struct cli *cli, const struct plan_options *o, const struct args *args,
+                    struct manifests *items, Pb__PlanRequest *q, struct err *err)
 {
         const char *verb = args->n ? args->at[0] : "";
         char **ids = NULL;
@@ -242,11 +256,13 @@ static int question(struct cli *cli, const struct plan_options *o, const struct 
                 q->add_nodes = (int32_t)o->count;
                 return 0;
         }
-        bool is_delete = str_eq(verb, "delete"), is_lose = str_eq(verb, "lose"), is_drain = str_eq(verb, "drain");
+        bool is_delete = str_eq(verb, "delete"), is_lose = str_eq(verb, "lose"),
+             is_drain = str_eq(verb, "drain");
         if (!is_delete && !is_lose && !is_drain)
                 return usage_error(cli, err, "plan what? apply, delete, drain, lose or add-node");
         if (args->n < 2 || (is_drain && args->n > 2))
-                return usage_error(cli, err, is_drain ? "drain which node? one at a time" : "%s what?", verb);
+                return usage_error(cli, err,
+                                   is_drain ? "drain which node? one at a time" : "%s what?", verb);
         if ((r = resolve(cli, args, !is_delete, &ids, &n, err)) < 0)
                 return r;
         if (is_drain)
@@ -275,8 +291,9 @@ static int plan_run(struct cli *cli, const void *values, const struct args *args
                 _cleanup_(str_finip) struct str out = STR_INIT;
                 plan_print(cli, p, &out);
                 str_addf(&out, "index %" PRIu64 "%s\n", p->index,
-                         q.n_apply || q.n_remove || !str_empty(q.drain_node) ? "; with --check-index it happens only while this is true"
-                                                                             : "");
+                         q.n_apply || q.n_remove || !str_empty(q.drain_node)
+                             ? "; with --check-index it happens only while this is true"
+                             : "");
                 cli_out_str(cli, &out);
         }
         return o->detailed && p->changes_in_all > 0 ? EXIT_CHANGES : 0;
@@ -286,10 +303,14 @@ const struct verb verb_plan = {
         .name = "plan",
         .args = "apply -f FILE | delete NAME... | drain NODE | lose NODE... | add-node --like NODE",
         .summary = "show what would happen, and change nothing",
-        .text = "The server answers with its real decisions on a copy of its state: what would be created (+), updated (~), moved (->),\n"
-                "removed (-) and what would find no place (!), and how full each node would be. The index of the answer goes with\n"
-                "--check-index of apply, delete and drain: they refuse if anything was decided since.\n"
-                "Exit status 0, whether or not something would change; with --detailed-exitcode 2 if it would.",
+        .text =
+            "The server answers with its real decisions on a copy of its state: what would be "
+            "created (+), updated (~), moved (->),\n"
+            "removed (-) and what would find no place (!), and how full each node would be. The "
+            "index of the answer goes with\n"
+            "--check-index of apply, delete and drain: they refuse if anything was decided since.\n"
+            "Exit status 0, whether or not something would change; with --detailed-exitcode 2 if "
+            "it would.",
         .examples = "  berth plan apply -f web.yaml\n"
                     "  berth plan drain node-2\n"
                     "  berth plan lose node-1 node-2\n"

@@ -10,7 +10,8 @@ Pb__PlanResponse *plan_ask(struct cli *cli, const Pb__PlanRequest *request, stru
 Pb__PlanResponse *plan_ask_apply(struct cli *cli, const struct manifests *items, struct err *err);
 /* The diff, the nodes, the summary; without the index. */
 void plan_print(const struct cli *cli, const Pb__PlanResponse *p, struct str *out);
-/* Asks on the terminal whether to go on, also when standard input is something else. > 0: yes, 0: no; < 0: there is nobody to ask. */
+/* Asks on the terminal whether to go on, also when standard input is something else. > 0: yes, 0:
+ * no; < 0: there is nobody to ask. */
 int plan_confirm(struct cli *cli, const char *question, struct err *err);
 
 #endif

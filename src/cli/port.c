@@ -15,11 +15,14 @@
 /* A bound socket, or -errno. */
 static int bind_to(uint16_t port)
 {
-        struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        struct sockaddr_in a = { .sin_family = AF_INET,
+                                 .sin_port = htons(port),
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
         if (fd < 0)
                 return -errno;
-        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)); /* connections in TIME_WAIT do not count */
+        /* connections in TIME_WAIT do not count */
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
         if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 1) < 0) {
                 int errnum = errno;
                 close(fd);
@@ -37,8 +40,10 @@ static unsigned long listening_inode(const char *table, uint16_t port)
         for (const char *line = str_c(&text); *line;) {
                 unsigned local = 0, state = 0;
                 unsigned long inode = 0;
-                if (sscanf(line, " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*x:%*x %*x:%*x %*x %*u %*u %lu", &local, &state, &inode) ==
-                        3 &&
+                if (sscanf(line,
+                           " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*x:%*x %*x:%*x %*x %*u "
+                           "%*u %lu",
+                           &local, &state, &inode) == 3 &&
                     local == port && state == 0x0a)
                         return inode;
                 size_t len = strcspn(line, "\n");
@@ -80,7 +85,8 @@ const char *port_owner(uint16_t port, char *buf, size_t size)
                         continue;
                 _cleanup_(str_finip) struct str name = STR_INIT;
                 (void)file_read(fmt("/proc/%s/comm", e->d_name), 64, &name, NULL);
-                (void)snprintf(buf, size, "pid %s (%.*s)", e->d_name, (int)strcspn(str_c(&name), "\n"), str_c(&name));
+                (void)snprintf(buf, size, "pid %s (%.*s)", e->d_name,
+                               (int)strcspn(str_c(&name), "\n"), str_c(&name));
                 break;
         }
         if (proc)
@@ -98,7 +104,9 @@ int port_check(uint16_t port, const char *what, struct err *err)
         }
         if (fd == -EADDRINUSE)
                 return err_set(err, ERR_CONFLICT, .msg = fmt("port %u (%s) is in use", port, what),
-                               .detail = fmt("by %s", *port_owner(port, owner, sizeof(owner)) ? owner : "another process"),
+                               .detail = fmt("by %s", *port_owner(port, owner, sizeof(owner))
+                                                          ? owner
+                                                          : "another process"),
                                .hint = "--port picks another one, or end the process that has it");
         return err_sys(err, -fd, fmt("cannot listen on port %u", port));
 }
@@ -111,7 +119,8 @@ int port_find_pair(uint16_t *ret_port, struct err *err)
                 int first = bind_to(0);
                 if (first < 0)
                         return err_sys(err, -first, "cannot listen on any port");
-                uint16_t port = getsockname(first, (struct sockaddr *)&a, &len) == 0 ? ntohs(a.sin_port) : 0;
+                uint16_t port =
+                    getsockname(first, (struct sockaddr *)&a, &len) == 0 ? ntohs(a.sin_port) : 0;
                 int second = port && port < 65535 ? bind_to((uint16_t)(port + 1)) : -1;
                 close(first);
                 if (second < 0)

@@ -17,7 +17,8 @@
 static const char *config_dir(struct arena *arena)
 {
         const char *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-        if (!str_empty(xdg) && xdg[0] == '/') /* as the specification has it: a relative one counts for nothing */
+        /* as the specification has it: a relative one counts for nothing */
+        if (!str_empty(xdg) && xdg[0] == '/')
                 return arena_printf(arena, "%s/berth", xdg);
         return str_empty(home) ? NULL : arena_printf(arena, "%s/.config/berth", home);
 }
@@ -41,11 +42,16 @@ int profile_read(struct arena *arena, Pb__Profile **ret, struct err *err)
         ProtobufCMessage *m = pb_new(arena, &pb__profile__descriptor);
         if (path && stat(path, &st) == 0) {
                 if (!S_ISREG(st.st_mode) || !is_ours(&st) || (st.st_mode & 077))
-                        return err_set(err, ERR_DENIED, .msg = fmt("%s is not used: it holds tokens, and is not yours alone", path),
-                                       .hint = fmt("look into it; then: chown \"$USER\" %s; chmod 600 %s", path, path));
+                        return err_set(
+                            err, ERR_DENIED,
+                            .msg = fmt("%s is not used: it holds tokens, and is not yours alone",
+                                       path),
+                            .hint = fmt("look into it; then: chown \"$USER\" %s; chmod 600 %s",
+                                        path, path));
                 int r = file_read(path, PROFILE_MAX_BYTES, &text, err);
                 if (r >= 0)
-                        r = json_read(&pb__profile__descriptor, str_c(&text), text.len, PROFILE_MAX_BYTES, 0, arena, &m, err);
+                        r = json_read(&pb__profile__descriptor, str_c(&text), text.len,
+                                      PROFILE_MAX_BYTES, 0, arena, &m, err);
                 if (r < 0)
                         return err_prefix(err, fmt("%s cannot be read", path));
         }
@@ -58,7 +64,8 @@ int profile_write(struct arena *arena, const Pb__Profile *p, struct err *err)
         const char *dir = config_dir(arena), *path = profile_path(arena);
         _cleanup_(str_finip) struct str text = STR_INIT;
         if (!dir)
-                return err_set(err, ERR_FAILED, .msg = "there is no place for the profile", .hint = "set HOME or XDG_CONFIG_HOME");
+                return err_set(err, ERR_FAILED, .msg = "there is no place for the profile",
+                               .hint = "set HOME or XDG_CONFIG_HOME");
         char *up = arena_strdup(arena, dir);
         *strrchr(up, '/') = 0;
         if ((mkdir(up, 0700) < 0 && errno != EEXIST) || (mkdir(dir, 0700) < 0 && errno != EEXIST))
@@ -77,8 +84,10 @@ Pb__ProfileContext *profile_find(const Pb__Profile *p, const char *name)
         return NULL;
 }
 
-/* A link must be ours as well: somebody who shares the directory could let it point to another of our own. */
-static const char *wrong_with(const struct stat *link, const struct stat *st, mode_t kind, const char *what)
+/* A link must be ours as well: somebody who shares the directory could let it point to another of
+ * our own. */
+static const char *wrong_with(const struct stat *link, const struct stat *st, mode_t kind,
+                              const char *what)
 {
         if (!is_ours(link) || !is_ours(st))
                 return fmt("%s belongs to another user", what);

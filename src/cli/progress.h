@@ -1,4 +1,5 @@
-/* cli/progress.h: what is going on, on stderr: one line that is rewritten on a terminal, plain lines (only when the text changes) elsewhere. */
+/* cli/progress.h: what is going on, on stderr: one line that is rewritten on a terminal, plain
+ * lines (only when the text changes) elsewhere. */
 #ifndef BERTH_CLI_PROGRESS_H
 #define BERTH_CLI_PROGRESS_H
 

@@ -23,17 +23,21 @@ static int retry_run(struct cli *cli, const void *values, const struct args *arg
                         return -(int)err->code;
                 ref.id = w->id;
                 Pb__Phase__E was = w->status ? w->status->phase : PB__PHASE__E__unset;
-                bool waits = was == PB__PHASE__E__RetryPending || was == PB__PHASE__E__Failed || was == PB__PHASE__E__Completed;
-                w = client_call(cli, &cli->arena, "RetryWorkload", &ref, &pb__workload__descriptor, err);
+                bool waits = was == PB__PHASE__E__RetryPending || was == PB__PHASE__E__Failed ||
+                             was == PB__PHASE__E__Completed;
+                w = client_call(cli, &cli->arena, "RetryWorkload", &ref, &pb__workload__descriptor,
+                                err);
                 if (!w)
                         return -(int)err->code;
                 if (waits)
                         cli_out(cli, "workload/%s is tried again\n", w->id);
                 else
-                        cli_out(cli, "workload/%s is %s: there is nothing to try again\n", w->id, phase_name(was));
+                        cli_out(cli, "workload/%s is %s: there is nothing to try again\n", w->id,
+                                phase_name(was));
                 r = wait_goal_parse(o->wait.state, wait_goal_started(w), &goal, err);
                 if (r == 0 && o->wait.state)
-                        r = wait_for(cli, (const char *const[]){ w->id }, 1, &goal, o->wait.timeout_ms, err);
+                        r = wait_for(cli, (const char *const[]){ w->id }, 1, &goal,
+                                     o->wait.timeout_ms, err);
         }
         return r;
 }

@@ -1,4 +1,5 @@
-/* cli/server.c: berth server: the control plane as a program. Options become struct server_options; nothing is decided here. */
+/* cli/server.c: berth server: the control plane as a program. Options become struct server_options;
+ * nothing is decided here. */
 #include "server/server.h"
 #include "base/clock.h"
 #include "cli/verbs.h"
@@ -8,12 +9,13 @@
 #define UNSET (-1) /* neither given nor in the environment: the file or the profile decides */
 
 struct server_flags {
-        const char *config, *data, *http, *grpc, *store, *profile, *log_level, *log_format, *tls_cert, *tls_key, *tls_ca, *strangers, *auth,
-            *ca, *cfssl, *cfssl_key, *cfssl_profile, *allow;
+        const char *config, *data, *http, *grpc, *store, *profile, *log_level, *log_format,
+            *tls_cert, *tls_key, *tls_ca, *strangers, *auth, *ca, *cfssl, *cfssl_key,
+            *cfssl_profile, *allow;
         int64_t cert_valid_ms;
         const char *advertise_http, *advertise_grpc;
-        int64_t heartbeat_ms, silence_beats, grace_ms, launch_grace_ms, pass_ms, fresh_ms, healthy_ms, brake_percent, evict_per_second,
-            lease_ms, lease_grace_ms, drift_percent;
+        int64_t heartbeat_ms, silence_beats, grace_ms, launch_grace_ms, pass_ms, fresh_ms,
+            healthy_ms, brake_percent, evict_per_second, lease_ms, lease_grace_ms, drift_percent;
         int64_t keep_events, max_nodes, max_workloads, request_timeout_ms, shutdown_ms;
         const char *strategy;
         int64_t preemptions;
@@ -44,86 +46,111 @@ static const struct server_flags defaults = {
 
 #define T struct server_flags
 static const struct opt rows[] = {
-        OPT(T, OPT_TEXT, config, .name = "config", .arg = "FILE", .env = "BERTH_CONFIG", .completes = 'f',
+        OPT(T, OPT_TEXT, config, .name = "config", .arg = "FILE", .env = "BERTH_CONFIG",
+            .completes = 'f',
             .help = "settings, rules and webhooks as YAML; flags and the environment go before it"),
-        OPT(T, OPT_TEXT, data, .name = "data", .arg = "DIR", .env = "BERTH_DATA", .completes = 'f', .help = "data directory (./.berth)"),
-        OPT(T, OPT_TEXT, http, .name = "http", .arg = "ADDR", .env = "BERTH_HTTP", .help = "HTTP address (127.0.0.1:8084)"),
+        OPT(T, OPT_TEXT, data, .name = "data", .arg = "DIR", .env = "BERTH_DATA", .completes = 'f',
+            .help = "data directory (./.berth)"),
+        OPT(T, OPT_TEXT, http, .name = "http", .arg = "ADDR", .env = "BERTH_HTTP",
+            .help = "HTTP address (127.0.0.1:8084)"),
         OPT(T, OPT_TEXT, grpc, .name = "grpc", .arg = "ADDR", .env = "BERTH_GRPC",
             .help = "gRPC address, for commands and agents (127.0.0.1:8085)"),
         OPT(T, OPT_TEXT, store, .name = "store", .arg = "URL", .env = "BERTH_STORE",
             .help = "sqlite:FILE, etcd://HOST:PORT,... or memory: (sqlite:DIR/berth.db)"),
-        OPT(T, OPT_TEXT, advertise_http, .name = "advertise-http", .arg = "ADDR", .env = "BERTH_ADVERTISE_HTTP",
+        OPT(T, OPT_TEXT, advertise_http, .name = "advertise-http", .arg = "ADDR",
+            .env = "BERTH_ADVERTISE_HTTP",
             .help = "where others reach its HTTP, if not where it listens"),
-        OPT(T, OPT_TEXT, advertise_grpc, .name = "advertise-grpc", .arg = "ADDR", .env = "BERTH_ADVERTISE_GRPC",
+        OPT(T, OPT_TEXT, advertise_grpc, .name = "advertise-grpc", .arg = "ADDR",
+            .env = "BERTH_ADVERTISE_GRPC",
             .help = "where others reach its gRPC, if not where it listens"),
-        OPT(T, OPT_TEXT, profile, .name = "profile", .arg = "NAME", .env = "BERTH_PROFILE", .choices = "berth|persys",
-            .help = "timing: berth (default), or persys: 60 s beats"),
-        OPT(T, OPT_DURATION, heartbeat_ms, .name = "heartbeat", .arg = "DURATION", .env = "BERTH_HEARTBEAT",
-            .help = "how often agents report (10s)"),
-        OPT(T, OPT_INT, silence_beats, .name = "silence", .arg = "N", .env = "BERTH_SILENCE", .min = 1, .max = 1000,
-            .help = "missed heartbeats that make a node NotReady (3)"),
+        OPT(T, OPT_TEXT, profile, .name = "profile", .arg = "NAME", .env = "BERTH_PROFILE",
+            .choices = "berth|persys", .help = "timing: berth (default), or persys: 60 s beats"),
+        OPT(T, OPT_DURATION, heartbeat_ms, .name = "heartbeat", .arg = "DURATION",
+            .env = "BERTH_HEARTBEAT", .help = "how often agents report (10s)"),
+        OPT(T, OPT_INT, silence_beats, .name = "silence", .arg = "N", .env = "BERTH_SILENCE",
+            .min = 1, .max = 1000, .help = "missed heartbeats that make a node NotReady (3)"),
         OPT(T, OPT_DURATION, grace_ms, .name = "grace", .arg = "DURATION", .env = "BERTH_GRACE",
             .help = "NotReady for this long moves its work elsewhere (60s)"),
         OPT(T, OPT_DURATION, launch_grace_ms, .name = "launch-grace", .arg = "DURATION",
-            .env = "BERTH_LAUNCH_GRACE,SCHEDULER_MISSING_GRACE_PERIOD", .help = "how long a launched unit may be missing (15s)"),
-        OPT(T, OPT_DURATION, pass_ms, .name = "pass", .arg = "DURATION", .env = "BERTH_PASS,SCHEDULER_RECONCILE_INTERVAL",
+            .env = "BERTH_LAUNCH_GRACE,SCHEDULER_MISSING_GRACE_PERIOD",
+            .help = "how long a launched unit may be missing (15s)"),
+        OPT(T, OPT_DURATION, pass_ms, .name = "pass", .arg = "DURATION",
+            .env = "BERTH_PASS,SCHEDULER_RECONCILE_INTERVAL",
             .help = "interval of the periodic pass (5s)"),
         OPT(T, OPT_DURATION, fresh_ms, .name = "fresh", .arg = "DURATION", .env = "BERTH_FRESH",
             .help = "heartbeats older than this bar a node from new work (10m)"),
-        OPT(T, OPT_DURATION, healthy_ms, .name = "healthy", .arg = "DURATION", .env = "BERTH_HEALTHY",
-            .help = "running this long forgets earlier failures (5m)"),
+        OPT(T, OPT_DURATION, healthy_ms, .name = "healthy", .arg = "DURATION",
+            .env = "BERTH_HEALTHY", .help = "running this long forgets earlier failures (5m)"),
         OPT(T, OPT_DURATION, lease_ms, .name = "lease", .arg = "DURATION", .env = "BERTH_LEASE",
             .help = "of agents, for exclusive workloads (default: heartbeat times silence)"),
-        OPT(T, OPT_DURATION, lease_grace_ms, .name = "lease-grace", .arg = "DURATION", .env = "BERTH_LEASE_GRACE",
-            .help = "in which an agent whose lease has run out stops what is exclusive (default 10s)"),
-        OPT(T, OPT_INT, drift_percent, .name = "clock-drift", .arg = "PERCENT", .env = "BERTH_CLOCK_DRIFT", .min = 0, .max = 50,
+        OPT(T, OPT_DURATION, lease_grace_ms, .name = "lease-grace", .arg = "DURATION",
+            .env = "BERTH_LEASE_GRACE",
+            .help =
+                "in which an agent whose lease has run out stops what is exclusive (default 10s)"),
+        OPT(T, OPT_INT, drift_percent, .name = "clock-drift", .arg = "PERCENT",
+            .env = "BERTH_CLOCK_DRIFT", .min = 0, .max = 50,
             .help = "by which clocks may differ in speed (default 1)"),
-        OPT(T, OPT_INT, brake_percent, .name = "brake", .arg = "PERCENT", .env = "BERTH_BRAKE", .min = 1, .max = 100,
-            .help = "more silent nodes than this stop eviction (55)"),
-        OPT(T, OPT_INT, evict_per_second, .name = "evict-rate", .arg = "N", .env = "BERTH_EVICT_RATE", .min = 0, .max = 1000000,
-            .help = "units a second that leave lost nodes which are not a whole zone (20; 0: no limit)"),
-        OPT(T, OPT_TEXT, strangers, .name = "strangers", .arg = "RULE", .env = "BERTH_STRANGERS", .choices = "keep|adopt|remove",
+        OPT(T, OPT_INT, brake_percent, .name = "brake", .arg = "PERCENT", .env = "BERTH_BRAKE",
+            .min = 1, .max = 100, .help = "more silent nodes than this stop eviction (55)"),
+        OPT(T, OPT_INT, evict_per_second, .name = "evict-rate", .arg = "N",
+            .env = "BERTH_EVICT_RATE", .min = 0, .max = 1000000,
+            .help = "units a second that leave lost nodes which are not a whole zone (20; 0: no "
+                    "limit)"),
+        OPT(T, OPT_TEXT, strangers, .name = "strangers", .arg = "RULE", .env = "BERTH_STRANGERS",
+            .choices = "keep|adopt|remove",
             .help = "units that no record knows: keep (and offer), adopt or remove"),
-        OPT(T, OPT_TEXT, strategy, .name = "strategy", .arg = "NAME", .env = "BERTH_STRATEGY", .choices = "spread|binpack",
+        OPT(T, OPT_TEXT, strategy, .name = "strategy", .arg = "NAME", .env = "BERTH_STRATEGY",
+            .choices = "spread|binpack",
             .help = "where workloads go that do not say: spread or binpack"),
-        OPT(T, OPT_INT, preemptions, .name = "preemptions", .arg = "N", .env = "BERTH_PREEMPTIONS", .min = 0, .max = 1000000,
+        OPT(T, OPT_INT, preemptions, .name = "preemptions", .arg = "N", .env = "BERTH_PREEMPTIONS",
+            .min = 0, .max = 1000000,
             .help = "units a minute that may make room for higher priorities (60)"),
         OPT(T, OPT_INT, keep_events, .name = "keep-events", .arg = "N", .env = "BERTH_KEEP_EVENTS",
             .help = "older events leave the log (1000000; 0: none); audit events are kept longer"),
-        OPT(T, OPT_INT, max_nodes, .name = "max-nodes", .arg = "N", .env = "BERTH_MAX_NODES", .min = 1, .max = 1000000,
-            .help = "limit (100000)"),
-        OPT(T, OPT_INT, max_workloads, .name = "max-workloads", .arg = "N", .env = "BERTH_MAX_WORKLOADS", .min = 1, .max = 10000000,
-            .help = "limit (2000000)"),
-        OPT(T, OPT_DURATION, request_timeout_ms, .name = "request-timeout", .arg = "DURATION", .env = "BERTH_REQUEST_TIMEOUT",
+        OPT(T, OPT_INT, max_nodes, .name = "max-nodes", .arg = "N", .env = "BERTH_MAX_NODES",
+            .min = 1, .max = 1000000, .help = "limit (100000)"),
+        OPT(T, OPT_INT, max_workloads, .name = "max-workloads", .arg = "N",
+            .env = "BERTH_MAX_WORKLOADS", .min = 1, .max = 10000000, .help = "limit (2000000)"),
+        OPT(T, OPT_DURATION, request_timeout_ms, .name = "request-timeout", .arg = "DURATION",
+            .env = "BERTH_REQUEST_TIMEOUT",
             .help = "an unanswered call fails after this long (10s)"),
-        OPT(T, OPT_DURATION, shutdown_ms, .name = "shutdown-timeout", .arg = "DURATION", .env = "BERTH_SHUTDOWN_TIMEOUT",
-            .help = "how long calls may take after a stop (10s)"),
+        OPT(T, OPT_DURATION, shutdown_ms, .name = "shutdown-timeout", .arg = "DURATION",
+            .env = "BERTH_SHUTDOWN_TIMEOUT", .help = "how long calls may take after a stop (10s)"),
         OPT(T, OPT_FLAG, index_records, .name = "index-records", .env = "BERTH_INDEX_RECORDS",
             .help = "also write /assignments, /retries, ... for people"),
         OPT(T, OPT_FLAG, no_http, .name = "no-http", .help = "gRPC only"),
-        OPT(T, OPT_TEXT, tls_cert, .name = "tls-cert", .arg = "FILE", .env = "BERTH_TLS_CERT", .completes = 'f',
-            .help = "serve TLS with this certificate"),
-        OPT(T, OPT_TEXT, tls_key, .name = "tls-key", .arg = "FILE", .env = "BERTH_TLS_KEY", .completes = 'f', .help = "and its key"),
-        OPT(T, OPT_TEXT, tls_ca, .name = "tls-ca", .arg = "FILE", .env = "BERTH_TLS_CA", .completes = 'f',
-            .help = "clients need a certificate of this CA"),
+        OPT(T, OPT_TEXT, tls_cert, .name = "tls-cert", .arg = "FILE", .env = "BERTH_TLS_CERT",
+            .completes = 'f', .help = "serve TLS with this certificate"),
+        OPT(T, OPT_TEXT, tls_key, .name = "tls-key", .arg = "FILE", .env = "BERTH_TLS_KEY",
+            .completes = 'f', .help = "and its key"),
+        OPT(T, OPT_TEXT, tls_ca, .name = "tls-ca", .arg = "FILE", .env = "BERTH_TLS_CA",
+            .completes = 'f', .help = "clients need a certificate of this CA"),
         OPT(T, OPT_TEXT, ca, .name = "ca", .arg = "DIR", .env = "BERTH_SERVER_CA", .completes = 'f',
-            .help = "sign certificates of nodes (berth agent --join) with the CA in this directory"),
+            .help =
+                "sign certificates of nodes (berth agent --join) with the CA in this directory"),
         OPT(T, OPT_TEXT, cfssl, .name = "cfssl", .arg = "URL", .env = "BERTH_CFSSL",
-            .help = "have them signed by CFSSL's authenticated API instead, e.g. http://ca.example:8888"),
-        OPT(T, OPT_TEXT, cfssl_key, .name = "cfssl-key", .arg = "FILE", .env = "BERTH_CFSSL_KEY", .completes = 'f',
-            .help = "the hex key of its auth_keys"),
-        OPT(T, OPT_TEXT, cfssl_profile, .name = "cfssl-profile", .arg = "NAME", .env = "BERTH_CFSSL_PROFILE",
-            .help = "its signing profile"),
-        OPT(T, OPT_DURATION, cert_valid_ms, .name = "cert-valid", .arg = "DURATION", .env = "BERTH_CERT_VALID",
-            .help = "how long certificates of nodes are valid (30d); agents renew them at half of that"),
+            .help = "have them signed by CFSSL's authenticated API instead, e.g. "
+                    "http://ca.example:8888"),
+        OPT(T, OPT_TEXT, cfssl_key, .name = "cfssl-key", .arg = "FILE", .env = "BERTH_CFSSL_KEY",
+            .completes = 'f', .help = "the hex key of its auth_keys"),
+        OPT(T, OPT_TEXT, cfssl_profile, .name = "cfssl-profile", .arg = "NAME",
+            .env = "BERTH_CFSSL_PROFILE", .help = "its signing profile"),
+        OPT(T, OPT_DURATION, cert_valid_ms, .name = "cert-valid", .arg = "DURATION",
+            .env = "BERTH_CERT_VALID",
+            .help = "how long certificates of nodes are valid (30d); agents renew them at half of "
+                    "that"),
         OPT(T, OPT_TEXT, allow, .name = "allow", .arg = "WHAT", .env = "BERTH_ALLOW",
-            .help = "what definitions may ask for (nothing): all, or words of privileged, capabilities, host_network, host_paths, "
+            .help = "what definitions may ask for (nothing): all, or words of privileged, "
+                    "capabilities, host_network, host_paths, "
                     "root_processes; more exactly in the file: policy"),
-        OPT(T, OPT_TEXT, auth, .name = "auth", .arg = "MODE", .env = "BERTH_AUTH", .choices = "token|none",
-            .help = "token: calls need a token or a certificate (default); none: anybody may do anything"),
-        OPT(T, OPT_TEXT, log_level, .name = "log-level", .arg = "LEVEL", .env = "BERTH_LOG_LEVEL", .choices = "debug|info|warn|error",
-            .help = "debug, info, warn or error"),
-        OPT(T, OPT_TEXT, log_format, .name = "log-format", .arg = "FORMAT", .env = "BERTH_LOG_FORMAT", .choices = "text|json|logfmt",
+        OPT(T, OPT_TEXT, auth, .name = "auth", .arg = "MODE", .env = "BERTH_AUTH",
+            .choices = "token|none",
+            .help = "token: calls need a token or a certificate (default); none: anybody may do "
+                    "anything"),
+        OPT(T, OPT_TEXT, log_level, .name = "log-level", .arg = "LEVEL", .env = "BERTH_LOG_LEVEL",
+            .choices = "debug|info|warn|error", .help = "debug, info, warn or error"),
+        OPT(T, OPT_TEXT, log_format, .name = "log-format", .arg = "FORMAT",
+            .env = "BERTH_LOG_FORMAT", .choices = "text|json|logfmt",
             .help = "text (key=value) or json"),
 };
 #undef T
@@ -146,13 +173,15 @@ static void set_i32(int32_t *to, int64_t value)
                 *to = (int32_t)value;
 }
 
-static int check(const struct cli *cli, struct arena *arena, const struct server_flags *f, struct err *err)
+static int check(const struct cli *cli, struct arena *arena, const struct server_flags *f,
+                 struct err *err)
 {
         if (f->heartbeat_ms != UNSET && (f->heartbeat_ms < 100 || f->heartbeat_ms > 3600 * 1000))
                 return usage_error(cli, err, "--heartbeat must be between 100ms and 1h");
         if (f->pass_ms != UNSET && f->pass_ms < 100)
                 return usage_error(cli, err, "--pass must be at least 100ms");
-        if (f->cert_valid_ms != UNSET && (f->cert_valid_ms < 5000 || f->cert_valid_ms > 3650ll * 86400 * 1000))
+        if (f->cert_valid_ms != UNSET &&
+            (f->cert_valid_ms < 5000 || f->cert_valid_ms > 3650ll * 86400 * 1000))
                 return usage_error(cli, err, "--cert-valid must be between 5s and 3650d");
         Pb__Policy *ignored;
         if (f->allow && policy_from_words(arena, f->allow, &ignored, err) < 0)
@@ -177,7 +206,8 @@ static void overlay(const struct server_flags *f, struct arena *arena, Pb__Serve
         if (f->allow)
                 (void)policy_from_words(arena, f->allow, &c->policy, NULL);
         if (f->strategy)
-                c->placement = str_case_eq(f->strategy, "binpack") ? PB__STRATEGY__E__binpack : PB__STRATEGY__E__spread;
+                c->placement = str_case_eq(f->strategy, "binpack") ? PB__STRATEGY__E__binpack
+                                                                   : PB__STRATEGY__E__spread;
         if (f->preemptions != UNSET) {
                 c->preemptions = arena_new(arena, Pb__IntValue);
                 pb__int_value__init(c->preemptions);
@@ -294,7 +324,8 @@ static void fill(const Pb__ServerConfig *c, struct server_options *o)
         o->log_format = str_case_eq(c->log_format, "json") ? LOG_FORMAT_JSON : LOG_FORMAT_LOGFMT;
 }
 
-static int server_verb(struct cli *cli, const void *values, const struct args *args, struct err *err)
+static int server_verb(struct cli *cli, const void *values, const struct args *args,
+                       struct err *err)
 {
         const struct server_flags *f = values;
         struct server_options options;
@@ -315,7 +346,8 @@ static int server_verb(struct cli *cli, const void *values, const struct args *a
 const struct verb verb_server = {
         .name = "server",
         .summary = "the control plane",
-        .text = "Serves HTTP and gRPC until SIGTERM or Ctrl-C. Where it listens is written to DIR/server.address. With --config, SIGHUP "
+        .text = "Serves HTTP and gRPC until SIGTERM or Ctrl-C. Where it listens is written to "
+                "DIR/server.address. With --config, SIGHUP "
                 "reads the file again; a file "
                 "with mistakes changes nothing.",
         .examples = "  berth server --data /var/lib/berth --http 0.0.0.0:8084 --grpc 0.0.0.0:8085\n"

@@ -4,7 +4,8 @@
 #include "sim/sim.h"
 #endif
 
-static int sim_verb(struct cli *cli, const void *values _unused_, const struct args *args, struct err *err)
+static int sim_verb(struct cli *cli, const void *values _unused_, const struct args *args,
+                    struct err *err)
 {
 #ifdef BERTH_HAVE_SIM
         (void)err;
@@ -22,7 +23,8 @@ const struct verb verb_sim = {
         .name = "sim",
         .args = "[--seed N] [--servers N] [--nodes N] [--workloads N] [--hours N] [--faults LIST]",
         .summary = "a whole cluster in one process, with faults, from a seed",
-        .examples = "  berth sim --seed 7 --nodes 50 --workloads 500 --hours 24 --faults crash,partition,delay,dup,restart\n"
+        .examples = "  berth sim --seed 7 --nodes 50 --workloads 500 --hours 24 --faults "
+                    "crash,partition,delay,dup,restart\n"
                     "  berth sim --seeds 1000 --jobs 2 --nodes 6 --workloads 20 --hours 1\n"
                     "  berth sim --seed 7 --servers 3 --exclusive 50",
         .run = sim_verb,

@@ -9,8 +9,8 @@ struct stop_options {
 
 static const struct opt rows[] = { WAIT_ROWS(struct stop_options, wait) };
 
-static int set_desired(struct cli *cli, const struct stop_options *o, const struct args *args, Pb__DesiredState__E state, const char *done,
-                       struct err *err)
+static int set_desired(struct cli *cli, const struct stop_options *o, const struct args *args,
+                       Pb__DesiredState__E state, const char *done, struct err *err)
 {
         struct text_list names;
         struct wait_goal goal = { 0 };
@@ -30,12 +30,15 @@ static int set_desired(struct cli *cli, const struct stop_options *o, const stru
                 cli_out(cli, "workload/%s %s%s\n", w->id, already ? "is already " : "", done);
                 ids[i] = w->id;
                 if (i == 0)
-                        r = wait_goal_parse(o->wait.state,
-                                            state == PB__DESIRED_STATE__E__Stopped ? (struct wait_goal){ .phase = PB__PHASE__E__Stopped }
-                                                                                   : wait_goal_started(w),
-                                            &goal, err);
+                        r = wait_goal_parse(
+                            o->wait.state,
+                            state == PB__DESIRED_STATE__E__Stopped
+                                ? (struct wait_goal){ .phase = PB__PHASE__E__Stopped }
+                                : wait_goal_started(w),
+                            &goal, err);
         }
-        return r == 0 && o->wait.state ? wait_for(cli, ids, names.n, &goal, o->wait.timeout_ms, err) : r;
+        return r == 0 && o->wait.state ? wait_for(cli, ids, names.n, &goal, o->wait.timeout_ms, err)
+                                       : r;
 }
 
 static int stop_run(struct cli *cli, const void *values, const struct args *args, struct err *err)

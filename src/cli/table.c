@@ -71,7 +71,8 @@ static bool is_shown(const struct table *t, const struct table_style *style, siz
         return style->wide || !t->columns[column].wide_only;
 }
 
-/* Cuts the least important columns until the row fits, each to no less than its title and NARROWEST. */
+/* Cuts the least important columns until the row fits, each to no less than its title and
+ * NARROWEST. */
 static void fit(const struct table *t, const struct table_style *style, size_t widths[])
 {
         size_t limit = style->term ? style->term->columns : 0, total = 0;
@@ -84,7 +85,8 @@ static void fit(const struct table *t, const struct table_style *style, size_t w
                 size_t least = t->n_columns;
                 for (size_t i = 0; i < t->n_columns; i++)
                         if (is_shown(t, style, i) && !tried[i] && t->columns[i].weight &&
-                            (least == t->n_columns || t->columns[i].weight < t->columns[least].weight))
+                            (least == t->n_columns ||
+                             t->columns[i].weight < t->columns[least].weight))
                                 least = i;
                 if (least == t->n_columns)
                         return;
@@ -100,7 +102,8 @@ static void fit(const struct table *t, const struct table_style *style, size_t w
         }
 }
 
-static void print_cell(const struct cell *c, size_t width, bool right, bool last, const struct term *term, struct str *out)
+static void print_cell(const struct cell *c, size_t width, bool right, bool last,
+                       const struct term *term, struct str *out)
 {
         size_t bytes = strlen(c->text), shown = c->width;
         bool cut = c->width > width;
@@ -143,8 +146,12 @@ void table_print(struct table *t, const struct table_style *style, struct str *o
                 for (size_t i = 0; i <= last; i++) {
                         if (!is_shown(t, style, i))
                                 continue;
-                        struct cell title = { .text = t->columns[i].title, .width = text_width(t->columns[i].title), .tint = TINT_DIM };
-                        const struct cell *c = header && row == 0 ? &title : &t->cells.at[(row - header) * t->n_columns + i];
+                        struct cell title = { .text = t->columns[i].title,
+                                              .width = text_width(t->columns[i].title),
+                                              .tint = TINT_DIM };
+                        const struct cell *c =
+                            header && row == 0 ? &title
+                                               : &t->cells.at[(row - header) * t->n_columns + i];
                         print_cell(c, widths[i], t->columns[i].right, i == last, style->term, out);
                         if (i != last)
                                 str_addf(out, "%*s", GAP, "");

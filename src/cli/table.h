@@ -3,8 +3,9 @@
  *      NAME    STATUS   NODE
  *      hello   Running  node-1
  *
- * Columns are as wide as their content; the last one is not padded. On a terminal that is too narrow the least important column is cut with
- * an ellipsis, then the next one; never elsewhere, since scripts read that. Widths only grow, so that rows printed later (--watch) line up.
+ * Columns are as wide as their content; the last one is not padded. On a terminal that is too
+ * narrow the least important column is cut with an ellipsis, then the next one; never elsewhere,
+ * since scripts read that. Widths only grow, so that rows printed later (--watch) line up.
  */
 #ifndef BERTH_CLI_TABLE_H
 #define BERTH_CLI_TABLE_H
@@ -28,7 +29,8 @@ struct table_style {
 #define TABLE_COLUMNS_MAX 24
 
 struct table;
-struct table *table_create(const struct table_column *columns, size_t n_columns); /* columns outlive the table */
+/* columns outlive the table */
+struct table *table_create(const struct table_column *columns, size_t n_columns);
 void table_destroy(struct table *t);
 static inline void table_destroyp(struct table **t)
 {
@@ -36,7 +38,8 @@ static inline void table_destroyp(struct table **t)
                 table_destroy(*t);
 }
 
-/* Cells from left to right, as many per row as there are columns, wide ones too. Text is copied and cleaned; empty or NULL prints as "-". */
+/* Cells from left to right, as many per row as there are columns, wide ones too. Text is copied and
+ * cleaned; empty or NULL prints as "-". */
 void table_add(struct table *t, const char *text, enum tint tint);
 void table_addf(struct table *t, enum tint tint, const char *format, ...) _printf_(3, 4);
 size_t table_rows(const struct table *t);

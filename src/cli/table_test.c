@@ -7,7 +7,8 @@
 #include <cmocka.h>
 
 static const struct table_column columns[] = {
-        { .title = "NAME", .weight = 9 }, { .title = "STATUS" }, { .title = "N", .right = true }, { .title = "TYPE", .wide_only = true },
+        { .title = "NAME", .weight = 9 }, { .title = "STATUS" },
+        { .title = "N", .right = true },  { .title = "TYPE", .wide_only = true },
         { .title = "INFO", .weight = 1 },
 };
 
@@ -50,9 +51,10 @@ static void wide_columns_show_only_when_asked_for(void **state)
 {
         (void)state;
         struct table *t = fill();
-        assert_prints(t, &(struct table_style){ .wide = true, .no_headers = true },
-                      "hello           Running       3   process   -\n"
-                      "a-longer-name   Failed    12345   vm        exit code 1; retry 2 of 5 in 12s\n");
+        assert_prints(
+            t, &(struct table_style){ .wide = true, .no_headers = true },
+            "hello           Running       3   process   -\n"
+            "a-longer-name   Failed    12345   vm        exit code 1; retry 2 of 5 in 12s\n");
         table_destroy(t);
 }
 
@@ -101,7 +103,8 @@ static void colour_goes_around_the_text_and_not_into_the_widths(void **state)
         struct term tty = { .is_tty = true, .colour = true, .columns = 80 };
         table_add(t, "ok", TINT_GOOD);
         table_add(t, "x", TINT_NONE);
-        assert_prints(t, &(struct table_style){ .term = &tty, .no_headers = true }, "\033[32mok\033[0m   x\n");
+        assert_prints(t, &(struct table_style){ .term = &tty, .no_headers = true },
+                      "\033[32mok\033[0m   x\n");
         table_destroy(t);
 }
 
@@ -150,7 +153,8 @@ static void text_from_elsewhere_cannot_steer_the_terminal(void **state)
         str_fini(&out);
 }
 
-/* Issue 5, A9: bidi controls as well, and what workloads write, in whatever pieces it comes.  R: A9 */
+/* Issue 5, A9: bidi controls as well, and what workloads write, in whatever pieces it comes.  R:
+ * A9 */
 static void what_a_workload_wrote_cannot_steer_the_terminal(void **state)
 {
         static const char wrote[] = "a\033]0;x\a\r\nb\tc\xc2\x9b"
@@ -179,7 +183,8 @@ static void widths_and_fits(void **state)
         assert_int_equal(text_width("\xff\xfe"), 2);
         assert_int_equal(text_fit("\u65e5\u672c", 3), 3); /* half of a wide letter does not fit */
         assert_int_equal(text_fit("abc", 10), 3);
-        assert_int_equal(text_fit("\xe6\x97", 1), 1); /* cut off in the middle: never reads past the end */
+        /* cut off in the middle: never reads past the end */
+        assert_int_equal(text_fit("\xe6\x97", 1), 1);
 }
 
 int main(void)

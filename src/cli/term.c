@@ -26,7 +26,8 @@ void term_init(struct term *t, int fd)
 
 const char *tint_on(const struct term *t, enum tint tint)
 {
-        static const char *const codes[] = { "", "\033[32m", "\033[33m", "\033[31m", "\033[2m", "\033[1m" };
+        static const char *const codes[] = { "",         "\033[32m", "\033[33m",
+                                             "\033[31m", "\033[2m",  "\033[1m" };
         return t->colour ? codes[tint] : "";
 }
 
@@ -61,10 +62,12 @@ static void clean(struct str *out, const char *p, size_t len, bool own)
 {
         for (size_t at = 0; at < len;) {
                 size_t n = str_utf8_len(p + at, len - at);
-                bool fine = n == 1 && (own || p[at] == '\n' || p[at] == '\t'); /* our own colours are control characters */
+                /* our own colours are control characters */
+                bool fine = n == 1 && (own || p[at] == '\n' || p[at] == '\t');
                 if (n && (fine || !str_is_control(p + at, n)))
                         str_add(out, p + at, n);
-                else if (!(n == 1 && p[at] == '\r' && at + 1 < len && p[at + 1] == '\n')) /* a line break of another system */
+                /* a line break of another system */
+                else if (!(n == 1 && p[at] == '\r' && at + 1 < len && p[at + 1] == '\n'))
                         str_addc(out, '?');
                 at += n ? n : 1;
         }
@@ -79,7 +82,8 @@ int term_write(const struct term *t, const void *data, size_t len, struct err *e
         return term_write_raw(t, str_c(&out), out.len, err);
 }
 
-/* Bytes at the end that may be the beginning of a character (or of a line break) whose rest is still to come. */
+/* Bytes at the end that may be the beginning of a character (or of a line break) whose rest is
+ * still to come. */
 static size_t unfinished(const char *p, size_t len)
 {
         if (len && p[len - 1] == '\r')
@@ -105,7 +109,8 @@ void term_clean(struct str *out, struct term_tail *tail, const void *data, size_
         tail->n = (unsigned)rest;
 }
 
-int term_write_foreign(const struct term *t, struct term_tail *tail, const void *data, size_t len, struct err *err)
+int term_write_foreign(const struct term *t, struct term_tail *tail, const void *data, size_t len,
+                       struct err *err)
 {
         if (!t->is_tty)
                 return term_write_raw(t, data, len, err);
@@ -119,13 +124,17 @@ int term_print(const struct term *t, const struct str *text, struct err *err)
         return term_write(t, str_c(text), text->len, err);
 }
 
-/* ---- UTF-8 ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- UTF-8 ---- */
 
 /* One code point at p (not at its end); its length in bytes. Broken bytes give -1 and length 1. */
 static size_t decode(const unsigned char *p, int32_t *ret)
 {
         static const int32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-        size_t n = p[0] < 0x80 ? 1 : (p[0] & 0xe0) == 0xc0 ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : (p[0] & 0xf8) == 0xf0 ? 4 : 0;
+        size_t n = p[0] < 0x80             ? 1
+                   : (p[0] & 0xe0) == 0xc0 ? 2
+                   : (p[0] & 0xf0) == 0xe0 ? 3
+                   : (p[0] & 0xf8) == 0xf0 ? 4
+                                           : 0;
         *ret = -1;
         if (n == 0)
                 return 1;
@@ -156,12 +165,17 @@ static bool within(const struct range *ranges, size_t n, int32_t c)
 /* Not wcwidth(3): that depends on the locale, and output must not. */
 static size_t columns_of(int32_t c)
 {
-        static const struct range none[] = { { 0x300, 0x36f },   { 0x483, 0x489 },   { 0x591, 0x5bd },   { 0x610, 0x61a },
-                                             { 0x64b, 0x65f },   { 0x1ab0, 0x1aff }, { 0x1dc0, 0x1dff }, { 0x200b, 0x200f },
-                                             { 0x20d0, 0x20ff }, { 0xfe00, 0xfe0f }, { 0xfe20, 0xfe2f }, { 0xfeff, 0xfeff } };
-        static const struct range two[] = { { 0x1100, 0x115f },   { 0x2e80, 0x303e },   { 0x3041, 0xa4cf },   { 0xac00, 0xd7a3 },
-                                            { 0xf900, 0xfaff },   { 0xfe30, 0xfe6f },   { 0xff00, 0xff60 },   { 0xffe0, 0xffe6 },
-                                            { 0x1f300, 0x1f64f }, { 0x1f680, 0x1f6ff }, { 0x1f900, 0x1f9ff }, { 0x20000, 0x3fffd } };
+        static const struct range none[] = {
+                { 0x300, 0x36f },   { 0x483, 0x489 },   { 0x591, 0x5bd },   { 0x610, 0x61a },
+                { 0x64b, 0x65f },   { 0x1ab0, 0x1aff }, { 0x1dc0, 0x1dff }, { 0x200b, 0x200f },
+                { 0x20d0, 0x20ff }, { 0xfe00, 0xfe0f }, { 0xfe20, 0xfe2f }, { 0xfeff, 0xfeff }
+        };
+        static const struct range two[] = { { 0x1100, 0x115f },   { 0x2e80, 0x303e },
+                                            { 0x3041, 0xa4cf },   { 0xac00, 0xd7a3 },
+                                            { 0xf900, 0xfaff },   { 0xfe30, 0xfe6f },
+                                            { 0xff00, 0xff60 },   { 0xffe0, 0xffe6 },
+                                            { 0x1f300, 0x1f64f }, { 0x1f680, 0x1f6ff },
+                                            { 0x1f900, 0x1f9ff }, { 0x20000, 0x3fffd } };
         if (c < 0x300)
                 return 1;
         return within(none, ARRAY_LEN(none), c) ? 0 : within(two, ARRAY_LEN(two), c) ? 2 : 1;

@@ -69,6 +69,7 @@ const struct verb *verb_find(const char *name, struct err *err)
         names[n] = NULL;
         const char *near = str_suggest(name, names);
         err_set(err, ERR_INVALID, .msg = fmt("unknown command '%s'", name),
-                .hint = near ? fmt("did you mean berth %s?", near) : "berth help lists all commands");
+                .hint =
+                    near ? fmt("did you mean berth %s?", near) : "berth help lists all commands");
         return NULL;
 }

@@ -1,4 +1,6 @@
-/* cli/verbs.h: the verbs, each defined in the file of its name (stop.c: stop, start; cordon.c: cordon, uncordon, disable; fence.c: fence, release; label.c: label, capacity; context.c: login, context; help.c: help, man). */
+/* cli/verbs.h: the verbs, each defined in the file of its name (stop.c: stop, start; cordon.c:
+ * cordon, uncordon, disable; fence.c: fence, release; label.c: label, capacity; context.c: login,
+ * context; help.c: help, man). */
 #ifndef BERTH_CLI_VERBS_H
 #define BERTH_CLI_VERBS_H
 

@@ -7,10 +7,12 @@ struct version_options {
 };
 
 static const struct opt rows[] = {
-        OPT(struct version_options, OPT_FLAG, client, .name = "client", .help = "only this command's own version"),
+        OPT(struct version_options, OPT_FLAG, client, .name = "client",
+            .help = "only this command's own version"),
 };
 
-static int version_run(struct cli *cli, const void *values, const struct args *args _unused_, struct err *err _unused_)
+static int version_run(struct cli *cli, const void *values, const struct args *args _unused_,
+                       struct err *err _unused_)
 {
         const struct version_options *o = values;
         cli_out(cli, "berth %s\n", BERTH_VERSION);
@@ -19,7 +21,8 @@ static int version_run(struct cli *cli, const void *values, const struct args *a
         /* A version command that fails because no server runs would be of little use. */
         struct err away = { 0 };
         Pb__Empty empty = PB__EMPTY__INIT;
-        Pb__ClusterInfo *info = client_call(cli, &cli->arena, "GetCluster", &empty, &pb__cluster_info__descriptor, &away);
+        Pb__ClusterInfo *info = client_call(cli, &cli->arena, "GetCluster", &empty,
+                                            &pb__cluster_info__descriptor, &away);
         if (info)
                 cli_out(cli, "server %s at %s\n", info->version, client_address(cli, NULL));
         else

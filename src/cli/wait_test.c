@@ -43,8 +43,9 @@ static enum wait_verdict judge_gone(const Pb__Workload *w)
 static void the_way_to_running_is_waited_for(void **state)
 {
         (void)state;
-        static const Pb__Phase__E way[] = { PB__PHASE__E__Pending,      PB__PHASE__E__Scheduled, PB__PHASE__E__Updating,
-                                            PB__PHASE__E__RetryPending, PB__PHASE__E__Unknown,   PB__PHASE__E__Stopped };
+        static const Pb__Phase__E way[] = { PB__PHASE__E__Pending,  PB__PHASE__E__Scheduled,
+                                            PB__PHASE__E__Updating, PB__PHASE__E__RetryPending,
+                                            PB__PHASE__E__Unknown,  PB__PHASE__E__Stopped };
         for (size_t i = 0; i < ARRAY_LEN(way); i++)
                 assert_int_equal(judge(at(way[i]), PB__PHASE__E__Running), WAIT_ON);
         assert_int_equal(judge(at(PB__PHASE__E__Running), PB__PHASE__E__Running), WAIT_REACHED);

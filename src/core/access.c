@@ -4,13 +4,16 @@
  *                     |--- expired --------^
  *                     '--- used (join) ----^
  *
- * Only the hash of a secret ever comes here. What an ended token was stays known for a while, so that whoever still uses it is told why it does not work; then the
- * next creation takes the record away. An ended token's name is free for a new one. Whether a call may pass is asked of a copy of this table
- * (core_each_token()); that a join token works once is decided here, where two uses at the same time come one after the other.
+ * Only the hash of a secret ever comes here. What an ended token was stays known for a while, so
+ * that whoever still uses it is told why it does not work; then the next creation takes the record
+ * away. An ended token's name is free for a new one. Whether a call may pass is asked of a copy of
+ * this table (core_each_token()); that a join token works once is decided here, where two uses at
+ * the same time come one after the other.
  *
  * Invariants:
  *   (K1) A token is found by its name and by its hash, and no two have the same.
- *   (K2) A join token has been used by at most one node with one key, and a used one stays used over restarts.
+ *   (K2) A join token has been used by at most one node with one key, and a used one stays used
+ *   over restarts.
  */
 #include "core/access.h"
 #include "base/mem.h"
@@ -92,17 +95,21 @@ static int64_t ended_at(const struct access *t, int64_t now_ms)
 
 static const char *state_of(const struct access *t, int64_t now_ms)
 {
-        return t->revoked_at ? "revoked" : t->used_at ? "used" : ended_at(t, now_ms) ? "expired" : "active";
+        return t->revoked_at         ? "revoked"
+               : t->used_at          ? "used"
+               : ended_at(t, now_ms) ? "expired"
+                                     : "active";
 }
 
-/* ---- what others see ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- what others see ---- */
 
 uint64_t core_tokens_version(const struct core *c)
 {
         return c->tokens_version;
 }
 
-void core_each_token(const struct core *c, void (*fn)(void *ctx, const struct core_token *token), void *ctx)
+void core_each_token(const struct core *c, void (*fn)(void *ctx, const struct core_token *token),
+                     void *ctx)
 {
         for (size_t i = 0; i < c->tokens.len; i++) {
                 const struct access *t = &c->tokens.at[i];
@@ -120,7 +127,8 @@ void core_each_token(const struct core *c, void (*fn)(void *ctx, const struct co
 bool core_has_admin(const struct core *c, int64_t now_ms)
 {
         for (size_t i = 0; i < c->tokens.len; i++)
-                if (c->tokens.at[i].name && c->tokens.at[i].role == PB__ROLE__E__admin && !ended_at(&c->tokens.at[i], now_ms))
+                if (c->tokens.at[i].name && c->tokens.at[i].role == PB__ROLE__E__admin &&
+                    !ended_at(&c->tokens.at[i], now_ms))
                         return true;
         return false;
 }
@@ -169,13 +177,15 @@ static void reply_token(struct core *c, uint32_t i, bool created)
 
 static int by_name(const void *a, const void *b)
 {
-        return strcmp((*(const struct access *const *)a)->name, (*(const struct access *const *)b)->name);
+        return strcmp((*(const struct access *const *)a)->name,
+                      (*(const struct access *const *)b)->name);
 }
 
 /* All of them by name, in the step's memory. */
 static const struct access **sorted(const struct core *c, size_t *ret_n)
 {
-        const struct access **list = arena_new_n((struct arena *)&c->step, const struct access *, c->tokens.len + 1);
+        const struct access **list =
+            arena_new_n((struct arena *)&c->step, const struct access *, c->tokens.len + 1);
         size_t n = 0;
         for (size_t i = 0; i < c->tokens.len; i++)
                 if (c->tokens.at[i].name)
@@ -203,7 +213,7 @@ void read_list_tokens(struct core *c, const Pb__ListTokensRequest *req)
         reply_message(c, &r.base);
 }
 
-/* ---- decisions ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- decisions ---- */
 
 static void told(struct core *c, Pb__EventType__E type, Pb__AccessToken *m, const char *text)
 {
@@ -226,7 +236,8 @@ static void remove_old(struct core *c)
                         continue;
                 Pb__AccessToken m = PB__ACCESS_TOKEN__INIT;
                 m.name = arena_strdup(&c->step, t->name);
-                told(c, PB__EVENT_TYPE__E__TokenRemoved, &m, arena_printf(&c->step, "token %s, which ended a week ago or more", m.name));
+                told(c, PB__EVENT_TYPE__E__TokenRemoved, &m,
+                     arena_printf(&c->step, "token %s, which ended a week ago or more", m.name));
                 left--;
         }
 }
@@ -237,24 +248,34 @@ static int may_create(struct core *c, const Pb__CreateTokenRequest *req)
         uint32_t i = find(c, req->name);
         if (req->if_no_admin && core_has_admin(c, c->now_ms))
                 err_set(&err, ERR_CONFLICT, .msg = "there is an admin's token already");
-        else if (strlen(req->hash) != HASH_LEN || map_get(&c->token_by_hash, req->hash, HASH_LEN) != MAP_NONE)
+        else if (strlen(req->hash) != HASH_LEN ||
+                 map_get(&c->token_by_hash, req->hash, HASH_LEN) != MAP_NONE)
                 err_set(&err, ERR_INTERNAL, .msg = "the token's hash is missing or taken");
-        else if (!str_empty(req->node_id) && req->role != PB__ROLE__E__node && req->role != PB__ROLE__E__join)
-                err_set(&err, ERR_INVALID, .msg = "only tokens of the roles node and join are of a node", .path = "node_id",
+        else if (!str_empty(req->node_id) && req->role != PB__ROLE__E__node &&
+                 req->role != PB__ROLE__E__join)
+                err_set(&err, ERR_INVALID,
+                        .msg = "only tokens of the roles node and join are of a node",
+                        .path = "node_id",
                         .hint = "leave node_id out, or choose one of these roles");
-        else if ((req->n_labels || req->n_taints || req->capacity) && req->role != PB__ROLE__E__join)
+        else if ((req->n_labels || req->n_taints || req->capacity) &&
+                 req->role != PB__ROLE__E__join)
                 err_set(&err, ERR_INVALID, .msg = "only a join token says something of its node",
                         .path = req->n_labels   ? "labels"
                                 : req->n_taints ? "taints"
                                                 : "capacity",
-                        .hint =
-                            "leave labels, taints and capacity out, or choose the role join; berth label node gives a node labels later");
+                        .hint = "leave labels, taints and capacity out, or choose the role join; "
+                                "berth label node gives a node labels later");
         else if (i != MAP_NONE && !ended_at(&c->tokens.at[i], c->now_ms))
-                err_set(&err, ERR_CONFLICT, .msg = fmt("there is a token %s already", req->name), .path = "name",
-                        .hint = fmt("choose another name, or revoke it first: berth token revoke %s", req->name));
+                err_set(&err, ERR_CONFLICT, .msg = fmt("there is a token %s already", req->name),
+                        .path = "name",
+                        .hint =
+                            fmt("choose another name, or revoke it first: berth token revoke %s",
+                                req->name));
         else if (i == MAP_NONE && map_len(&c->token_by_name) >= TOKENS_MAX)
-                err_set(&err, ERR_LIMIT, .msg = "there are too many tokens", .detail = fmt("%d", TOKENS_MAX),
-                        .hint = "those that ended go away a week later; let them end: --ttl, berth token revoke");
+                err_set(&err, ERR_LIMIT, .msg = "there are too many tokens",
+                        .detail = fmt("%d", TOKENS_MAX),
+                        .hint = "those that ended go away a week later; let them end: --ttl, berth "
+                                "token revoke");
         else
                 return 0;
         reply_error(c, &err);
@@ -266,10 +287,13 @@ void decide_token_create(struct core *c, const Pb__CreateTokenRequest *req)
         remove_old(c);
         if (may_create(c, req) < 0)
                 return;
-        if ((req->n_labels || req->n_taints || req->capacity) && !feature_use(c, FEATURE_ADMISSIONS))
+        if ((req->n_labels || req->n_taints || req->capacity) &&
+            !feature_use(c, FEATURE_ADMISSIONS))
                 return;
         Pb__AccessToken m = PB__ACCESS_TOKEN__INIT;
-        int64_t ttl_s = req->ttl_seconds ? req->ttl_seconds : req->role == PB__ROLE__E__join ? JOIN_TTL_S : 0;
+        int64_t ttl_s = req->ttl_seconds                 ? req->ttl_seconds
+                        : req->role == PB__ROLE__E__join ? JOIN_TTL_S
+                                                         : 0;
         m.name = req->name;
         m.role = req->role;
         m.hash = req->hash;
@@ -281,9 +305,11 @@ void decide_token_create(struct core *c, const Pb__CreateTokenRequest *req)
         m.capacity = req->capacity;
         m.created_by = (char *)(str_empty(c->in->actor) ? "server" : c->in->actor);
         m.expires_at = ttl_s ? c->now_ms + ttl_s * 1000 : 0;
-        const char *role = pb__role__e__descriptor.values[req->role].name; /* values are 0, 1, 2... */
+        /* values are 0, 1, 2... */
+        const char *role = pb__role__e__descriptor.values[req->role].name;
         told(c, PB__EVENT_TYPE__E__TokenCreated, &m,
-             arena_printf(&c->step, "token %s, %s%s%s", req->name, role, str_empty(req->node_id) ? "" : " of node ", req->node_id));
+             arena_printf(&c->step, "token %s, %s%s%s", req->name, role,
+                          str_empty(req->node_id) ? "" : " of node ", req->node_id));
         reply_token(c, find(c, req->name), true);
 }
 
@@ -298,7 +324,8 @@ void decide_token_revoke(struct core *c, const Pb__TokenRef *req)
                 return;
         }
         if (req->if_match && req->if_match != c->tokens.at[i].seq) {
-                err_set(&err, ERR_CONFLICT, .msg = "the token has changed since you looked at it", .hint = "look again: berth token ls");
+                err_set(&err, ERR_CONFLICT, .msg = "the token has changed since you looked at it",
+                        .hint = "look again: berth token ls");
                 reply_error(c, &err);
                 return;
         }
@@ -306,7 +333,8 @@ void decide_token_revoke(struct core *c, const Pb__TokenRef *req)
                 Pb__AccessToken m = PB__ACCESS_TOKEN__INIT;
                 m.name = req->name;
                 m.revoked_by = (char *)(str_empty(c->in->actor) ? "server" : c->in->actor);
-                told(c, PB__EVENT_TYPE__E__TokenRevoked, &m, arena_printf(&c->step, "token %s", req->name));
+                told(c, PB__EVENT_TYPE__E__TokenRevoked, &m,
+                     arena_printf(&c->step, "token %s", req->name));
         }
         reply_token(c, i, false);
 }
@@ -314,24 +342,33 @@ void decide_token_revoke(struct core *c, const Pb__TokenRef *req)
 static int may_use(struct core *c, const struct access *t, const Pb__UseTokenRequest *req)
 {
         struct err err;
-        const char *again = "make another one: berth token create --join", *key_hint = NULL, *bad_key;
-        bool same = t && t->used_at && str_eq(t->used_by, req->node_id) && str_eq(t->used_key, req->key);
+        const char *again = "make another one: berth token create --join", *key_hint = NULL,
+                   *bad_key;
+        bool same =
+            t && t->used_at && str_eq(t->used_by, req->node_id) && str_eq(t->used_key, req->key);
         if (!t || t->role != PB__ROLE__E__join)
                 err_set(&err, ERR_AUTH, .msg = "the join token is not known here", .hint = again);
         else if (t->revoked_at)
-                err_set(&err, ERR_AUTH, .msg = fmt("the join token %s was revoked", t->name), .hint = again);
-        else if (t->used_at && !same && !MUTANT(join_token_used_twice))
-                err_set(&err, ERR_AUTH, .msg = fmt("the join token %s was used already", t->name), .detail = fmt("by node %s", t->used_by),
+                err_set(&err, ERR_AUTH, .msg = fmt("the join token %s was revoked", t->name),
                         .hint = again);
+        else if (t->used_at && !same && !MUTANT(join_token_used_twice))
+                err_set(&err, ERR_AUTH, .msg = fmt("the join token %s was used already", t->name),
+                        .detail = fmt("by node %s", t->used_by), .hint = again);
         else if (t->expires_at && t->expires_at <= c->now_ms)
-                err_set(&err, ERR_AUTH, .msg = fmt("the join token %s has expired", t->name), .hint = again);
+                err_set(&err, ERR_AUTH, .msg = fmt("the join token %s has expired", t->name),
+                        .hint = again);
         else if (t->node_id && !str_eq(t->node_id, req->node_id))
-                err_set(&err, ERR_DENIED, .msg = fmt("the join token %s is for another node", t->name),
-                        .detail = fmt("for %s, used by %s", t->node_id, req->node_id), .hint = again);
+                err_set(
+                    &err, ERR_DENIED, .msg = fmt("the join token %s is for another node", t->name),
+                    .detail = fmt("for %s, used by %s", t->node_id, req->node_id), .hint = again);
         else if (!t->node_id && !same && node_ok(node_find(c, req->node_id)))
-                err_set(&err, ERR_DENIED, .msg = fmt("there is a node %s already: this token is for new ones", req->node_id),
-                        .hint = fmt("berth token create --join --node %s makes one for it", req->node_id));
-        else if ((bad_key = admission_refuses_key(c, req->node_id, req->key, t->created_at, &key_hint)))
+                err_set(&err, ERR_DENIED,
+                        .msg = fmt("there is a node %s already: this token is for new ones",
+                                   req->node_id),
+                        .hint = fmt("berth token create --join --node %s makes one for it",
+                                    req->node_id));
+        else if ((bad_key =
+                      admission_refuses_key(c, req->node_id, req->key, t->created_at, &key_hint)))
                 err_set(&err, ERR_DENIED, .msg = bad_key, .hint = key_hint);
         else
                 return 0;
@@ -351,13 +388,14 @@ void decide_token_use(struct core *c, const Pb__UseTokenRequest *req)
                 m.name = arena_strdup(&c->step, t->name);
                 m.used_by = req->node_id;
                 m.used_key = req->key;
-                told(c, PB__EVENT_TYPE__E__TokenUsed, &m, arena_printf(&c->step, "join token %s by node %s", m.name, req->node_id));
+                told(c, PB__EVENT_TYPE__E__TokenUsed, &m,
+                     arena_printf(&c->step, "join token %s by node %s", m.name, req->node_id));
                 admission_join(c, i, req->node_id, req->key);
         }
         reply_token(c, i, false);
 }
 
-/* ---- for admission.c -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- for admission.c ---- */
 
 const Pb__AccessToken *token_grants(const struct core *c, uint32_t i)
 {
@@ -373,7 +411,8 @@ void tokens_revoke_of(struct core *c, const char *node_id)
                 Pb__AccessToken m = PB__ACCESS_TOKEN__INIT;
                 m.name = arena_strdup(&c->step, t->name);
                 m.revoked_by = (char *)(str_empty(c->in->actor) ? "server" : c->in->actor);
-                told(c, PB__EVENT_TYPE__E__TokenRevoked, &m, arena_printf(&c->step, "token %s: its node was expelled", m.name));
+                told(c, PB__EVENT_TYPE__E__TokenRevoked, &m,
+                     arena_printf(&c->step, "token %s: its node was expelled", m.name));
         }
 }
 
@@ -381,7 +420,8 @@ void tokens_keys_of(struct core *c, const char *node_id, struct key_list *ret)
 {
         *ret = (struct key_list){ .at = arena_new_n(&c->step, char *, c->tokens.len + 1) };
         for (size_t i = 0; i < c->tokens.len; i++)
-                if (c->tokens.at[i].name && str_eq(c->tokens.at[i].used_by, node_id) && !str_empty(c->tokens.at[i].used_key))
+                if (c->tokens.at[i].name && str_eq(c->tokens.at[i].used_by, node_id) &&
+                    !str_empty(c->tokens.at[i].used_key))
                         ret->at[ret->n++] = c->tokens.at[i].used_key;
 }
 
@@ -389,8 +429,8 @@ bool token_lets_in(const struct core *c, const char *name, const char *node_id)
 {
         for (size_t i = 0; i < c->tokens.len; i++) {
                 const struct access *t = &c->tokens.at[i];
-                if (t->name && t->role == PB__ROLE__E__node && str_eq(t->node_id, node_id) && !ended_at(t, c->now_ms) &&
-                    (!name || str_eq(t->name, name)))
+                if (t->name && t->role == PB__ROLE__E__node && str_eq(t->node_id, node_id) &&
+                    !ended_at(t, c->now_ms) && (!name || str_eq(t->name, name)))
                         return true;
         }
         return false;
@@ -405,12 +445,15 @@ void decide_access_note(struct core *c, const Pb__AccessNote *note)
         if (note->type == PB__EVENT_TYPE__E__WorkloadLogsRead) {
                 struct unit_ix w = workload_find(c, note->workload_id);
                 e.workload_id = note->workload_id;
-                e.node_id = unit_ok(w) && node_ok(unit_at(c, w)->node) ? node_at(c, unit_at(c, w)->node)->id : (char *)"";
+                e.node_id = unit_ok(w) && node_ok(unit_at(c, w)->node)
+                                ? node_at(c, unit_at(c, w)->node)->id
+                                : (char *)"";
         }
-        notice(c, note->type == PB__EVENT_TYPE__E__WorkloadLogsRead ? NOTICE_AUDIT : NOTICE, note->actor, note->more, &e);
+        notice(c, note->type == PB__EVENT_TYPE__E__WorkloadLogsRead ? NOTICE_AUDIT : NOTICE,
+               note->actor, note->more, &e);
 }
 
-/* ---- events ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- events ---- */
 
 static bool is_hash(const char *s)
 {
@@ -431,14 +474,19 @@ const char *wrong_token(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__TokenCreated:
                 if (!is_hash(m->hash) || map_get(&c->token_by_hash, m->hash, HASH_LEN) != MAP_NONE)
                         return "its hash is missing or taken";
-                if (m->role < PB__ROLE__E__viewer || m->role > PB__ROLE__E__join || !time_is_sane(m->expires_at))
+                if (m->role < PB__ROLE__E__viewer || m->role > PB__ROLE__E__join ||
+                    !time_is_sane(m->expires_at))
                         return "its role or its end is out of range";
                 if (!grants_are_sane(m))
                         return "what it says of its node is out of range";
-                return i != MAP_NONE && !ended_at(&c->tokens.at[i], e->timestamp) ? "there is such a token" : NULL;
+                return i != MAP_NONE && !ended_at(&c->tokens.at[i], e->timestamp)
+                           ? "there is such a token"
+                           : NULL;
         case PB__EVENT_TYPE__E__TokenUsed:
-                return c->tokens.at[i].role != PB__ROLE__E__join || c->tokens.at[i].used_at || str_empty(m->used_by) ? "it cannot be used"
-                                                                                                                     : NULL;
+                return c->tokens.at[i].role != PB__ROLE__E__join || c->tokens.at[i].used_at ||
+                               str_empty(m->used_by)
+                           ? "it cannot be used"
+                           : NULL;
         case PB__EVENT_TYPE__E__TokenRevoked:
                 return c->tokens.at[i].revoked_at ? "it was revoked before" : NULL;
         default:
@@ -504,13 +552,15 @@ static bool grants_are_sane(const Pb__AccessToken *m)
         Pb__Node taints = PB__NODE__INIT;
         taints.taints = m->taints;
         taints.n_taints = m->n_taints;
-        return m->n_labels <= 64 && taints_are_sane(&taints) && (!m->capacity || resources_are_sane(m->capacity));
+        return m->n_labels <= 64 && taints_are_sane(&taints) &&
+               (!m->capacity || resources_are_sane(m->capacity));
 }
 
 void apply_token_event(struct core *c, const Pb__Event *e)
 {
         const Pb__AccessToken *m = e->access;
-        uint32_t i = e->type == PB__EVENT_TYPE__E__TokenCreated ? place_for(c, m->name) : find(c, m->name);
+        uint32_t i =
+            e->type == PB__EVENT_TYPE__E__TokenCreated ? place_for(c, m->name) : find(c, m->name);
         struct access *t = &c->tokens.at[i];
         c->tokens_version++;
         switch (e->type) {
@@ -539,7 +589,7 @@ void apply_token_event(struct core *c, const Pb__Event *e)
         record_changed(c, RECORD_TOKEN, i, 1, 0);
 }
 
-/* ---- records ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- records ---- */
 
 static void *pack(struct core *c, uint32_t i, struct arena *a, size_t *ret_len)
 {
@@ -551,9 +601,12 @@ static void *pack(struct core *c, uint32_t i, struct arena *a, size_t *ret_len)
 static const char *load(struct core *c, const char *text, const ProtobufCMessage *msg)
 {
         const Pb__AccessToken *m = (const Pb__AccessToken *)msg;
-        if (!id_is_valid(m->name) || !str_eq(m->name, text) || !is_hash(m->hash) || find(c, text) != MAP_NONE ||
-            map_get(&c->token_by_hash, m->hash, HASH_LEN) != MAP_NONE || m->role < PB__ROLE__E__viewer || m->role > PB__ROLE__E__join ||
-            !time_is_sane(m->created_at) || !time_is_sane(m->expires_at) || !time_is_sane(m->revoked_at) || !time_is_sane(m->used_at) ||
+        if (!id_is_valid(m->name) || !str_eq(m->name, text) || !is_hash(m->hash) ||
+            find(c, text) != MAP_NONE ||
+            map_get(&c->token_by_hash, m->hash, HASH_LEN) != MAP_NONE ||
+            m->role < PB__ROLE__E__viewer || m->role > PB__ROLE__E__join ||
+            !time_is_sane(m->created_at) || !time_is_sane(m->expires_at) ||
+            !time_is_sane(m->revoked_at) || !time_is_sane(m->used_at) ||
             !m->used_at != str_empty(m->used_by) || !grants_are_sane(m)) /* (K2) */
                 return "it is no token of its key";
         uint32_t i = place_for(c, text);
@@ -580,16 +633,21 @@ void tokens_dump(const struct core *c, struct str *out)
         for (size_t i = 0; i < n; i++) {
                 const struct access *t = list[i];
                 str_addf(out,
-                         "token %s role=%d hash=%s at=%lld by=%s until=%lld revoked=%lld by=%s node=%s used=%lld by=%s key=%s seq=%llu "
+                         "token %s role=%d hash=%s at=%lld by=%s until=%lld revoked=%lld by=%s "
+                         "node=%s used=%lld by=%s key=%s seq=%llu "
                          "grants=%zu/%zu/%d\n",
-                         t->name, t->role, t->hash, (long long)t->created_at, t->created_by ? t->created_by : "-", (long long)t->expires_at,
-                         (long long)t->revoked_at, t->revoked_by ? t->revoked_by : "-", t->node_id ? t->node_id : "-",
-                         (long long)t->used_at, t->used_by ? t->used_by : "-", t->used_key ? t->used_key : "-", (unsigned long long)t->seq,
-                         t->grants ? t->grants->n_labels : 0, t->grants ? t->grants->n_taints : 0, t->grants && t->grants->capacity);
+                         t->name, t->role, t->hash, (long long)t->created_at,
+                         t->created_by ? t->created_by : "-", (long long)t->expires_at,
+                         (long long)t->revoked_at, t->revoked_by ? t->revoked_by : "-",
+                         t->node_id ? t->node_id : "-", (long long)t->used_at,
+                         t->used_by ? t->used_by : "-", t->used_key ? t->used_key : "-",
+                         (unsigned long long)t->seq, t->grants ? t->grants->n_labels : 0,
+                         t->grants ? t->grants->n_taints : 0, t->grants && t->grants->capacity);
         }
 }
 
-#define BROKEN(err, which, what, who) err_set(err, ERR_INTERNAL, .msg = "invariant " which " is broken: " what, .detail = (who))
+#define BROKEN(err, which, what, who)                                                              \
+        err_set(err, ERR_INTERNAL, .msg = "invariant " which " is broken: " what, .detail = (who))
 
 int tokens_check(const struct core *c, struct err *err)
 {
@@ -599,10 +657,14 @@ int tokens_check(const struct core *c, struct err *err)
                 if (!t->name)
                         continue;
                 n++;
-                if (find(c, t->name) != i || map_get(&c->token_by_hash, t->hash, strlen(t->hash)) != i)
-                        return BROKEN(err, "K1", "a token is found by its name and its hash", t->name);
+                if (find(c, t->name) != i ||
+                    map_get(&c->token_by_hash, t->hash, strlen(t->hash)) != i)
+                        return BROKEN(err, "K1", "a token is found by its name and its hash",
+                                      t->name);
                 if (!t->used_at != !t->used_by)
                         return BROKEN(err, "K2", "a used token was used by a node", t->name);
         }
-        return n == map_len(&c->token_by_name) && n == map_len(&c->token_by_hash) ? 0 : BROKEN(err, "K1", "tokens are counted", "");
+        return n == map_len(&c->token_by_name) && n == map_len(&c->token_by_hash)
+                   ? 0
+                   : BROKEN(err, "K1", "tokens are counted", "");
 }

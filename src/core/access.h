@@ -27,7 +27,8 @@ struct key_list {
         size_t n;
 };
 void tokens_keys_of(struct core *c, const char *node_id, struct key_list *ret);
-/* A token of this node and of no other that works: then an operator wants it. name: this one; NULL: any. */
+/* A token of this node and of no other that works: then an operator wants it. name: this one; NULL:
+ * any. */
 bool token_lets_in(const struct core *c, const char *name, const char *node_id);
 
 #endif

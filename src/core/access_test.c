@@ -9,7 +9,8 @@ static char *hash(struct rig *r, int n)
         return arena_printf(&r->memory, "%064x", n);
 }
 
-static const struct rig_reply *create(struct rig *r, const char *name, Pb__Role__E role, int hash_number, int64_t ttl_s, const char *node)
+static const struct rig_reply *create(struct rig *r, const char *name, Pb__Role__E role,
+                                      int hash_number, int64_t ttl_s, const char *node)
 {
         Pb__CreateTokenRequest *q = arena_new(&r->memory, Pb__CreateTokenRequest);
         pb__create_token_request__init(q);
@@ -29,7 +30,8 @@ static const struct rig_reply *revoke(struct rig *r, const char *name)
         return rig_ask(r, INPUT_TOKEN_REVOKE, q);
 }
 
-static const struct rig_reply *use(struct rig *r, int hash_number, const char *node, const char *key)
+static const struct rig_reply *use(struct rig *r, int hash_number, const char *node,
+                                   const char *key)
 {
         Pb__UseTokenRequest *q = arena_new(&r->memory, Pb__UseTokenRequest);
         pb__use_token_request__init(q);
@@ -63,7 +65,8 @@ static void a_token_is_created_listed_and_revoked_with_who_did_it(void **state)
         assert_string_equal(t->state, "active");
         assert_string_equal(t->created_by, "tester");
         assert_refused(create(&r, "ann", PB__ROLE__E__viewer, 2, 0, ""), ERR_CONFLICT);
-        assert_refused(create(&r, "bob", PB__ROLE__E__viewer, 1, 0, ""), ERR_INTERNAL); /* two secrets with one hash do not exist */
+        /* two secrets with one hash do not exist */
+        assert_refused(create(&r, "bob", PB__ROLE__E__viewer, 1, 0, ""), ERR_INTERNAL);
         assert_refused(create(&r, "bob", PB__ROLE__E__viewer, 2, 0, "n1"), ERR_INVALID);
         assert_refused(create(&r, "bob", PB__ROLE__E__viewer, 2, 0, ""), ERR_OK);
         Pb__ListTokensResponse *page = list(&r, 1, "");
@@ -121,9 +124,11 @@ static void a_join_token_is_used_by_one_node_with_one_key_also_over_a_restart(vo
         assert_refused(use(&r, 9, "n1", "k1"), ERR_AUTH);
         assert_refused(use(&r, 1, "n1", "k1"), ERR_OK);
         assert_refused(use(&r, 1, "n2", "k2"), ERR_AUTH); /* the race is lost */
-        assert_refused(use(&r, 1, "n1", "k2"), ERR_AUTH); /* also by another key for the same node */
+        /* also by another key for the same node */
+        assert_refused(use(&r, 1, "n1", "k2"), ERR_AUTH);
         rig_mark(&r);
-        assert_refused(use(&r, 1, "n1", "k1"), ERR_OK); /* the answer was lost, and is asked for again */
+        /* the answer was lost, and is asked for again */
+        assert_refused(use(&r, 1, "n1", "k1"), ERR_OK);
         assert_told(&r, "");
         rig_restart(&r);
         assert_refused(use(&r, 1, "n2", "k2"), ERR_AUTH);

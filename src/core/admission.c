@@ -1,21 +1,28 @@
-/* core/admission.c: what operators have said about a node id: what it may call itself, how much of it is used, and whether it may come at all (A13, C32).
+/* core/admission.c: what operators have said about a node id: what it may call itself, how much of
+ * it is used, and whether it may come at all (A13, C32).
  *
- * A node says of itself what it likes. Work follows labels and free capacity, so a node that was taken over could draw work to itself by naming itself; and a certificate
- * outlives the trust in its machine. So there is one record per node id that only operators write, and that holds whether or not the node is there:
+ * A node says of itself what it likes. Work follows labels and free capacity, so a node that was
+ * taken over could draw work to itself by naming itself; and a certificate outlives the trust in
+ * its machine. So there is one record per node id that only operators write, and that holds whether
+ * or not the node is there:
  *
- *      labels      go before what the agent says. Keys below berth.io/ and those that the configuration lists come from here alone
- *      taints      of a node that registers for the first time, or comes back after it was forgotten
+ *      labels      go before what the agent says. Keys below berth.io/ and those that the
+ *                  configuration lists come from here alone
+ *      taints      of a node that registers for the first time, or comes back after it was
+ *                  forgotten
  *      capacity    an upper bound; what the agent says counts below it
- *      expelled    nothing may come under this name but what a later token let in: a key that joined with it, or a token of this node alone
+ *      expelled    nothing may come under this name but what a later token let in: a key that
+ *                  joined with it, or a token of this node alone
  *
- * Labels, taints and capacity come from the join token that the node used, or from an operator later
- * on. They outlive a node that is forgotten: its certificate does, too, and whoever comes back with
- * it is bounded as it was. A new join token begins anew: with it another machine may come under that
- * name, and it has what its token says. Of many that were forgotten the oldest are not remembered.
+ * Labels, taints and capacity come from the join token that the node used, or from an operator
+ * later on. They outlive a node that is forgotten: its certificate does, too, and whoever comes
+ * back with it is bounded as it was. A new join token begins anew: with it another machine may come
+ * under that name, and it has what its token says. Of many that were forgotten the oldest are not
+ * remembered.
  *
  * Invariants:
- *   (X1) A node that was expelled is on record as NotReady and disabled until a hello that was let in by a later token.
- *   (X2) A key that was revoked never becomes one that is admitted.
+ *   (X1) A node that was expelled is on record as NotReady and disabled until a hello that was let
+ *   in by a later token. (X2) A key that was revoked never becomes one that is admitted.
  *   (X3) What a node's record says of its labels and amounts never exceeds what operators allow.
  *   (X4) Only of a node that is not known it is said that it was forgotten; so many at most.
  */
@@ -44,7 +51,8 @@
 static struct map_key node_key(const void *ctx, uint32_t i)
 {
         const struct core *c = ctx;
-        return (struct map_key){ c->admissions.at[i].m->node_id, strlen(c->admissions.at[i].m->node_id) };
+        return (struct map_key){ c->admissions.at[i].m->node_id,
+                                 strlen(c->admissions.at[i].m->node_id) };
 }
 
 void admissions_init(struct core *c)
@@ -66,7 +74,8 @@ void admissions_fini(struct core *c)
 
 static uint32_t find(const struct core *c, const char *node_id)
 {
-        return str_empty(node_id) ? MAP_NONE : map_get(&c->admission_by_node, node_id, strlen(node_id));
+        return str_empty(node_id) ? MAP_NONE
+                                  : map_get(&c->admission_by_node, node_id, strlen(node_id));
 }
 
 const Pb__Admission *admission_of(const struct core *c, const char *node_id)
@@ -83,7 +92,7 @@ static bool has_key(char *const *keys, size_t n, const char *key)
         return false;
 }
 
-/* ---- labels and amounts ---------------------------------------------------------------------------------------------------------------- */
+/* ---- labels and amounts ---- */
 
 /* Only an operator may give it. */
 static bool is_reserved(const struct core *c, const char *key)
@@ -100,7 +109,8 @@ static bool is_reserved(const struct core *c, const char *key)
 
 static int by_label(const void *a, const void *b)
 {
-        return strcmp((*(Pb__Node__LabelsEntry *const *)a)->key, (*(Pb__Node__LabelsEntry *const *)b)->key);
+        return strcmp((*(Pb__Node__LabelsEntry *const *)a)->key,
+                      (*(Pb__Node__LabelsEntry *const *)b)->key);
 }
 
 static bool admission_labels(const Pb__Admission *m, const char *key)
@@ -163,7 +173,8 @@ void admission_shape(struct core *c, const char *node_id, Pb__Node *a, const cha
                 if (admission_labels(m, said[i]->key))
                         continue;
                 if (is_reserved(c, said[i]->key)) {
-                        ignored = arena_printf(&c->step, "%s%s%s", ignored ? ignored : "", ignored ? ", " : "", said[i]->key);
+                        ignored = arena_printf(&c->step, "%s%s%s", ignored ? ignored : "",
+                                               ignored ? ", " : "", said[i]->key);
                         continue;
                 }
                 add_label(c, a, said[i]->key, said[i]->value);
@@ -174,9 +185,10 @@ void admission_shape(struct core *c, const char *node_id, Pb__Node *a, const cha
         *ret_ignored = ignored;
 }
 
-/* A node on record, after an operator's word: what it has now, without what operators gave it before, and with what they give it now. */
-static void reshape(struct core *c, const struct node *n, const Pb__Admission *before, const Pb__Admission *now, Pb__Node *to,
-                    Pb__NodeResources *res)
+/* A node on record, after an operator's word: what it has now, without what operators gave it
+ * before, and with what they give it now. */
+static void reshape(struct core *c, const struct node *n, const Pb__Admission *before,
+                    const Pb__Admission *now, Pb__Node *to, Pb__NodeResources *res)
 {
         pb__node__init(to);
         pb__node_resources__init(res);
@@ -185,9 +197,11 @@ static void reshape(struct core *c, const struct node *n, const Pb__Admission *b
         res->disk_total = n->ledger.total.disk_bytes / GIB;
         bound_amounts(res, now->capacity);
         to->resources = res;
-        to->labels = arena_new_n(&c->step, Pb__Node__LabelsEntry *, n->n_labels + now->n_labels + 1);
+        to->labels =
+            arena_new_n(&c->step, Pb__Node__LabelsEntry *, n->n_labels + now->n_labels + 1);
         for (uint32_t i = 0; i < n->n_labels; i++)
-                if (!admission_labels(before, n->labels[i].key) && !admission_labels(now, n->labels[i].key))
+                if (!admission_labels(before, n->labels[i].key) &&
+                    !admission_labels(now, n->labels[i].key))
                         add_label(c, to, n->labels[i].key, n->labels[i].value);
         take_operator_labels(c, now, to);
 }
@@ -208,16 +222,19 @@ void admissions_configure(struct core *c, const Pb__ServerConfig *f)
                 *array_push(&c->operator_labels) = mem_strdup(f->operator_labels[i]);
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 const struct node *n = &c->nodes.at[i];
-                const Pb__Admission *m = n->id && n->session && !n->push ? admission_of(c, n->id) : NULL;
+                const Pb__Admission *m =
+                    n->id && n->session && !n->push ? admission_of(c, n->id) : NULL;
                 bool has = false;
-                for (uint32_t k = 0; n->id && n->session && !n->push && k < n->n_labels && !has; k++)
-                        has = is_reserved(c, n->labels[k].key) && !admission_labels(m, n->labels[k].key);
+                for (uint32_t k = 0; n->id && n->session && !n->push && k < n->n_labels && !has;
+                     k++)
+                        has = is_reserved(c, n->labels[k].key) &&
+                              !admission_labels(m, n->labels[k].key);
                 if (has)
                         effect_add(c, EFFECT_CLOSE, n->session, 0, changed, sizeof(changed) - 1);
         }
 }
 
-/* ---- who may come ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- who may come ---- */
 
 const char *admission_refuses(struct core *c, const Pb__Hello *h, const char **ret_hint)
 {
@@ -226,21 +243,27 @@ const char *admission_refuses(struct core *c, const Pb__Hello *h, const char **r
                 return NULL;
         bool in = !str_empty(h->token) ? token_lets_in(c, h->token, h->node_id)
                   : !str_empty(h->key) ? has_key(m->admitted_keys, m->n_admitted_keys, h->key)
-                                       : token_lets_in(c, NULL, h->node_id); /* nobody asks for credentials here */
+                                       /* nobody asks for credentials here */
+                                       : token_lets_in(c, NULL, h->node_id);
         if (in)
                 return NULL;
-        *ret_hint = arena_printf(&c->step, "an admin can let it come back: berth token create --join --node %s", h->node_id);
-        return arena_printf(&c->step, "node %s was expelled by %s", h->node_id, str_empty(m->expelled_by) ? "an operator" : m->expelled_by);
+        *ret_hint = arena_printf(
+            &c->step, "an admin can let it come back: berth token create --join --node %s",
+            h->node_id);
+        return arena_printf(&c->step, "node %s was expelled by %s", h->node_id,
+                            str_empty(m->expelled_by) ? "an operator" : m->expelled_by);
 }
 
-const char *admission_refuses_key(const struct core *c, const char *node_id, const char *key, int64_t token_created_at,
-                                  const char **ret_hint)
+const char *admission_refuses_key(const struct core *c, const char *node_id, const char *key,
+                                  int64_t token_created_at, const char **ret_hint)
 {
         const Pb__Admission *m = admission_of(c, node_id);
         for (size_t i = 0; i < c->admissions.len; i++) {
                 const Pb__Admission *x = c->admissions.at[i].m;
-                if (x && x->expelled_at && has_key(x->revoked_keys, x->n_revoked_keys, key)) { /* (X2) */
-                        *ret_hint = "make another one: remove the directory tls below the agent's --data, and join with a new token";
+                /* (X2) */
+                if (x && x->expelled_at && has_key(x->revoked_keys, x->n_revoked_keys, key)) {
+                        *ret_hint = "make another one: remove the directory tls below the agent's "
+                                    "--data, and join with a new token";
                         return "this key was revoked when its node was expelled";
                 }
         }
@@ -251,7 +274,8 @@ const char *admission_refuses_key(const struct core *c, const char *node_id, con
         return NULL;
 }
 
-void core_each_expelled(const struct core *c, void (*fn)(void *ctx, const struct core_expelled *one), void *ctx)
+void core_each_expelled(const struct core *c,
+                        void (*fn)(void *ctx, const struct core_expelled *one), void *ctx)
 {
         for (size_t i = 0; i < c->admissions.len; i++) {
                 const Pb__Admission *m = c->admissions.at[i].m;
@@ -264,7 +288,7 @@ void core_each_expelled(const struct core *c, void (*fn)(void *ctx, const struct
         }
 }
 
-/* ---- decisions --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- decisions ---- */
 
 /* What was said so far, to be changed; in the step's memory. */
 static Pb__Admission *draft(struct core *c, const char *node_id)
@@ -291,7 +315,8 @@ static void add_key(struct core *c, char ***keys, size_t *n, const char *key)
         *n = k;
 }
 
-static void emit_admission(struct core *c, Pb__EventType__E type, Pb__Admission *m, const char *message)
+static void emit_admission(struct core *c, Pb__EventType__E type, Pb__Admission *m,
+                           const char *message)
 {
         struct node_ix ix = node_find(c, m->node_id);
         Pb__Node node;
@@ -335,12 +360,15 @@ void decide_node_expel(struct core *c, const Pb__NodeRef *req)
                 return;
         const Pb__Admission *before = admission_of(c, req->id);
         if ((!before || !before->expelled_at) && count_expelled(c) >= EXPELLED_MAX) {
-                err_set(&err, ERR_LIMIT, .msg = "too many nodes were expelled", .detail = fmt("%d", EXPELLED_MAX),
-                        .hint = "a new CA ends all certificates of the old one (docs/tls.md); until then: berth node disable");
+                err_set(&err, ERR_LIMIT, .msg = "too many nodes were expelled",
+                        .detail = fmt("%d", EXPELLED_MAX),
+                        .hint = "a new CA ends all certificates of the old one (docs/tls.md); "
+                                "until then: berth node disable");
                 reply_error(c, &err);
                 return;
         }
-        /* Also one that a later token has let in and that has not been here yet: its new key goes, too. */
+        /* Also one that a later token has let in and that has not been here yet: its new key goes,
+         * too. */
         if (!node_at(c, ix)->expelled_at || (before && before->n_admitted_keys)) {
                 const struct node *n = node_at(c, ix);
                 Pb__Admission *m = draft(c, n->id);
@@ -356,8 +384,10 @@ void decide_node_expel(struct core *c, const Pb__NodeRef *req)
                 m->expelled_by = (char *)(c->in->actor ? c->in->actor : "");
                 cut_off(c, ix, expelled, sizeof(expelled) - 1);
                 brake_unhold(c, ix);
-                emit_admission(c, PB__EVENT_TYPE__E__NodeExpelled, m,
-                               arena_printf(&c->step, "expelled by %s", str_empty(m->expelled_by) ? "an operator" : m->expelled_by));
+                emit_admission(
+                    c, PB__EVENT_TYPE__E__NodeExpelled, m,
+                    arena_printf(&c->step, "expelled by %s",
+                                 str_empty(m->expelled_by) ? "an operator" : m->expelled_by));
                 evict_hurry(c, ix); /* its units need not wait for the grace */
                 brake_review(c, ix);
                 fence_let_go_on(c, ix);
@@ -377,7 +407,8 @@ void admission_join(struct core *c, uint32_t token, const char *node_id, const c
         Pb__Admission *m = draft(c, node_id);
         m->forgotten_at = 0;
         if (g || anew) {
-                m->labels = g ? (Pb__Admission__LabelsEntry **)g->labels : NULL; /* the same shape: key, value */
+                /* the same shape: key, value */
+                m->labels = g ? (Pb__Admission__LabelsEntry **)g->labels : NULL;
                 m->n_labels = g ? g->n_labels : 0;
                 m->taints = g ? g->taints : NULL;
                 m->n_taints = g ? g->n_taints : 0;
@@ -386,7 +417,8 @@ void admission_join(struct core *c, uint32_t token, const char *node_id, const c
         }
         if (was_out)
                 add_key(c, &m->admitted_keys, &m->n_admitted_keys, key);
-        emit_admission(c, PB__EVENT_TYPE__E__NodeAdmitted, m, arena_printf(&c->step, "node %s joined", node_id));
+        emit_admission(c, PB__EVENT_TYPE__E__NodeAdmitted, m,
+                       arena_printf(&c->step, "node %s joined", node_id));
         struct node_ix ix = node_find(c, node_id);
         if (node_ok(ix) && g && g->n_taints)
                 admission_registered(c, ix);
@@ -423,7 +455,8 @@ Pb__Admission *admission_kept(struct core *c, const struct node *n)
         m->taints = now.taints; /* as they are, and not as its token once said */
         m->n_taints = now.n_taints;
         m->forgotten_at = c->now_ms;
-        return m->n_labels || m->n_taints || !bounds_nothing(m->capacity) || m->expelled_at ? m : NULL;
+        return m->n_labels || m->n_taints || !bounds_nothing(m->capacity) || m->expelled_at ? m
+                                                                                            : NULL;
 }
 
 /* May this operator's word be taken, and what was said so far? NULL: answered. */
@@ -435,9 +468,11 @@ static Pb__Admission *draft_of_known(struct core *c, const char *id, uint64_t if
 /* again: what the agent itself says counts once more, so it has to say it. */
 static void grant(struct core *c, Pb__Admission *m, bool again)
 {
-        static char changed[] = "an operator changed what the node may say of itself: say hello again";
+        static char changed[] =
+            "an operator changed what the node may say of itself: say hello again";
         struct node_ix ix = node_find(c, m->node_id);
-        emit_admission(c, PB__EVENT_TYPE__E__NodeGranted, m, "what an operator allows it has changed");
+        emit_admission(c, PB__EVENT_TYPE__E__NodeGranted, m,
+                       "what an operator allows it has changed");
         const struct node *n = node_at(c, ix);
         if (again && n->session && !n->push)
                 effect_add(c, EFFECT_CLOSE, n->session, 0, changed, sizeof(changed) - 1);
@@ -455,7 +490,8 @@ void decide_node_labels(struct core *c, const Pb__SetNodeLabelsRequest *req)
                 for (size_t k = 0; k < req->n_labels && !kept; k++)
                         kept = str_eq(req->labels[k]->key, m->labels[i]->key);
                 fewer = fewer || !kept;
-                same = same && str_eq(req->labels[i]->key, m->labels[i]->key) && str_eq(req->labels[i]->value, m->labels[i]->value);
+                same = same && str_eq(req->labels[i]->key, m->labels[i]->key) &&
+                       str_eq(req->labels[i]->value, m->labels[i]->value);
         }
         if (same) {
                 reply_node(c, node_find(c, req->id));
@@ -480,18 +516,20 @@ void decide_node_capacity(struct core *c, const Pb__SetNodeCapacityRequest *req)
                 return;
         const Pb__Resources none = PB__RESOURCES__INIT, *was = m->capacity ? m->capacity : &none;
         const Pb__Resources *now = req->capacity ? req->capacity : &none;
-        if (was->cpu == now->cpu && was->memory_mb == now->memory_mb && was->disk_gb == now->disk_gb) {
+        if (was->cpu == now->cpu && was->memory_mb == now->memory_mb &&
+            was->disk_gb == now->disk_gb) {
                 reply_node(c, node_find(c, req->id));
                 return;
         }
         if (!feature_use(c, FEATURE_ADMISSIONS))
                 return;
-        bool raised = is_raised(was->cpu, now->cpu) || is_raised(was->memory_mb, now->memory_mb) || is_raised(was->disk_gb, now->disk_gb);
+        bool raised = is_raised(was->cpu, now->cpu) || is_raised(was->memory_mb, now->memory_mb) ||
+                      is_raised(was->disk_gb, now->disk_gb);
         m->capacity = now == &none ? NULL : req->capacity;
         grant(c, m, raised);
 }
 
-/* ---- events ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- events ---- */
 
 static bool keys_are_sane(char *const *keys, size_t n)
 {
@@ -504,8 +542,10 @@ static bool keys_are_sane(char *const *keys, size_t n)
 bool admission_is_sane(const Pb__Admission *m)
 {
         Pb__Node taints = PB__NODE__INIT;
-        if (!m || !id_is_valid(m->node_id) || !time_is_sane(m->expelled_at) || !time_is_sane(m->forgotten_at) || m->n_labels > GRANTS_MAX ||
-            !keys_are_sane(m->revoked_keys, m->n_revoked_keys) || !keys_are_sane(m->admitted_keys, m->n_admitted_keys) ||
+        if (!m || !id_is_valid(m->node_id) || !time_is_sane(m->expelled_at) ||
+            !time_is_sane(m->forgotten_at) || m->n_labels > GRANTS_MAX ||
+            !keys_are_sane(m->revoked_keys, m->n_revoked_keys) ||
+            !keys_are_sane(m->admitted_keys, m->n_admitted_keys) ||
             (m->capacity && !resources_are_sane(m->capacity)))
                 return false;
         for (size_t i = 0; i < m->n_admitted_keys; i++) /* (X2) */
@@ -525,11 +565,14 @@ const char *wrong_admission(struct core *c, const Pb__Event *e)
                 return "what operators said of the node is missing or out of range";
         struct node_ix ix = node_find(c, e->admission->node_id);
         bool about = !str_empty(e->node_id);
-        if (about != node_ok(ix) || (about && !str_eq(e->node_id, e->admission->node_id)) || about != (e->node != NULL))
+        if (about != node_ok(ix) || (about && !str_eq(e->node_id, e->admission->node_id)) ||
+            about != (e->node != NULL))
                 return "it names a node that is not known, or not the one that is";
         if (e->type == PB__EVENT_TYPE__E__NodeExpelled && (!about || !e->admission->expelled_at))
                 return "nobody is expelled";
-        return about && !node_resources_are_sane(e->node->resources) ? "the node's amounts are out of range" : NULL;
+        return about && !node_resources_are_sane(e->node->resources)
+                   ? "the node's amounts are out of range"
+                   : NULL;
 }
 
 static void save(struct core *c, uint32_t i)
@@ -540,7 +583,8 @@ static void save(struct core *c, uint32_t i)
 static uint32_t put(struct core *c, const Pb__Admission *m)
 {
         struct arena memory = ARENA_INIT;
-        Pb__Admission *copy = (Pb__Admission *)pb_clone(&memory, &m->base); /* before the old one goes: m may share its texts */
+        /* before the old one goes: m may share its texts */
+        Pb__Admission *copy = (Pb__Admission *)pb_clone(&memory, &m->base);
         uint32_t i = find(c, m->node_id);
         if (i != MAP_NONE) {
                 map_remove(&c->admission_by_node, i);
@@ -570,7 +614,8 @@ void apply_admission_event(struct core *c, const Pb__Event *e)
         if (e->type == PB__EVENT_TYPE__E__NodeExpelled)
                 node_take_expulsion(c, ix, e);
         else if (e->type == PB__EVENT_TYPE__E__NodeAdmitted && node_at(c, ix)->expelled_at)
-                node_at(c, ix)->wish = PB__NODE_WISH__E__schedulable; /* whoever made the token wants it */
+                /* whoever made the token wants it */
+                node_at(c, ix)->wish = PB__NODE_WISH__E__schedulable;
         node_at(c, ix)->seq = e->seq;
         c->capacity_change++;
         save_node(c, ix);
@@ -595,7 +640,8 @@ static void drop_oldest_beyond(struct core *c)
                 if (!m || !m->forgotten_at || m->expelled_at)
                         continue;
                 n++;
-                if (oldest == NONE || m->resource_version < c->admissions.at[oldest].m->resource_version)
+                if (oldest == NONE ||
+                    m->resource_version < c->admissions.at[oldest].m->resource_version)
                         oldest = i;
         }
         if (n > FORGOTTEN_MAX)
@@ -623,7 +669,7 @@ void admission_returned(struct core *c, const char *node_id)
         save(c, i);
 }
 
-/* ---- records ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- records ---- */
 
 static void *pack(struct core *c, uint32_t i, struct arena *a, size_t *ret_len)
 {
@@ -646,7 +692,11 @@ static const char *name(const struct core *c, uint32_t slot, struct arena *a)
 }
 
 const struct record_kind admission_records = {
-        RECORD_TABLE(admissions, struct admission), .name = name, .find = find, .pack = pack, .load = load,
+        RECORD_TABLE(admissions, struct admission),
+        .name = name,
+        .find = find,
+        .pack = pack,
+        .load = load,
 };
 
 void admission_shown(struct core *c, const struct node *n, Pb__Node *r)
@@ -654,19 +704,22 @@ void admission_shown(struct core *c, const struct node *n, Pb__Node *r)
         const Pb__Admission *m = admission_of(c, n->id);
         if (!m)
                 return;
-        r->operator_labels = (Pb__Node__OperatorLabelsEntry **)m->labels; /* the same shape: key, value */
+        /* the same shape: key, value */
+        r->operator_labels = (Pb__Node__OperatorLabelsEntry **)m->labels;
         r->n_operator_labels = m->n_labels;
         r->capacity = m->capacity;
 }
 
 static int by_node(const void *a, const void *b)
 {
-        return strcmp((*(const Pb__Admission *const *)a)->node_id, (*(const Pb__Admission *const *)b)->node_id);
+        return strcmp((*(const Pb__Admission *const *)a)->node_id,
+                      (*(const Pb__Admission *const *)b)->node_id);
 }
 
 void admissions_dump(const struct core *c, struct str *out)
 {
-        const Pb__Admission **list = arena_new_n((struct arena *)&c->step, const Pb__Admission *, c->admissions.len + 1);
+        const Pb__Admission **list =
+            arena_new_n((struct arena *)&c->step, const Pb__Admission *, c->admissions.len + 1);
         size_t n = 0;
         for (size_t i = 0; i < c->admissions.len; i++)
                 if (c->admissions.at[i].m)
@@ -675,16 +728,19 @@ void admissions_dump(const struct core *c, struct str *out)
                 qsort(list, n, sizeof(*list), by_node);
         for (size_t i = 0; i < n; i++) {
                 const Pb__Admission *m = list[i];
-                str_addf(out, "admission %s expelled=%lld by=%s seq=%llu", m->node_id, (long long)m->expelled_at, m->expelled_by,
+                str_addf(out, "admission %s expelled=%lld by=%s seq=%llu", m->node_id,
+                         (long long)m->expelled_at, m->expelled_by,
                          (unsigned long long)m->resource_version);
                 if (m->forgotten_at)
                         str_addf(out, " forgotten=%lld", (long long)m->forgotten_at);
                 for (size_t k = 0; k < m->n_labels; k++)
                         str_addf(out, " %s=%s", m->labels[k]->key, m->labels[k]->value);
                 for (size_t k = 0; k < m->n_taints; k++)
-                        str_addf(out, " taint=%s=%s:%d", m->taints[k]->key, m->taints[k]->value, (int)m->taints[k]->effect);
+                        str_addf(out, " taint=%s=%s:%d", m->taints[k]->key, m->taints[k]->value,
+                                 (int)m->taints[k]->effect);
                 if (m->capacity)
-                        str_addf(out, " capacity=%lld/%lld/%lld", (long long)m->capacity->cpu, (long long)m->capacity->memory_mb,
+                        str_addf(out, " capacity=%lld/%lld/%lld", (long long)m->capacity->cpu,
+                                 (long long)m->capacity->memory_mb,
                                  (long long)m->capacity->disk_gb);
                 for (size_t k = 0; k < m->n_revoked_keys; k++)
                         str_addf(out, " revoked=%s", m->revoked_keys[k]);
@@ -694,7 +750,8 @@ void admissions_dump(const struct core *c, struct str *out)
         }
 }
 
-#define BROKEN(err, which, what, who) err_set(err, ERR_INTERNAL, .msg = "invariant " which " is broken: " what, .detail = (who))
+#define BROKEN(err, which, what, who)                                                              \
+        err_set(err, ERR_INTERNAL, .msg = "invariant " which " is broken: " what, .detail = (who))
 
 void admissions_settle(struct core *c)
 {
@@ -717,7 +774,10 @@ int admissions_check(const struct core *c, struct err *err)
                         continue;
                 count++;
                 if (find(c, m->node_id) != i || !admission_is_sane(m))
-                        return BROKEN(err, "X2", "what operators said of a node is found by its id, and makes sense", m->node_id);
+                        return BROKEN(
+                            err, "X2",
+                            "what operators said of a node is found by its id, and makes sense",
+                            m->node_id);
         }
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 const struct node *n = &c->nodes.at[i];
@@ -725,9 +785,15 @@ int admissions_check(const struct core *c, struct err *err)
                 if (!n->id)
                         continue;
                 if (m && m->forgotten_at)
-                        return BROKEN(err, "X4", "only a node that is not known was forgotten", n->id);
-                if (n->expelled_at && (!m || !m->expelled_at || n->status == PB__NODE_STATUS__E__Ready))
-                        return BROKEN(err, "X1", "an expelled node is NotReady, and on record as expelled", n->id);
+                        return BROKEN(err, "X4", "only a node that is not known was forgotten",
+                                      n->id);
+                if (n->expelled_at &&
+                    (!m || !m->expelled_at || n->status == PB__NODE_STATUS__E__Ready))
+                        return BROKEN(err, "X1",
+                                      "an expelled node is NotReady, and on record as expelled",
+                                      n->id);
         }
-        return count == map_len(&c->admission_by_node) ? 0 : BROKEN(err, "X2", "admissions are counted", "");
+        return count == map_len(&c->admission_by_node)
+                   ? 0
+                   : BROKEN(err, "X2", "admissions are counted", "");
 }

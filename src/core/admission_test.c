@@ -1,4 +1,5 @@
-/* core/admission_test.c: what operators say of a node id: expelled, let in again, labels, taints, capacity (A13; issue 5, A4). */
+/* core/admission_test.c: what operators say of a node id: expelled, let in again, labels, taints,
+ * capacity (A13; issue 5, A4). */
 #include "core/core_testlib.h"
 #include "model/pb.h"
 
@@ -10,7 +11,8 @@ static char *hash(struct rig *r, int n)
         return arena_printf(&r->memory, "%064x", n);
 }
 
-static Pb__CreateTokenRequest *token(struct rig *r, const char *name, Pb__Role__E role, int hash_number, const char *node)
+static Pb__CreateTokenRequest *token(struct rig *r, const char *name, Pb__Role__E role,
+                                     int hash_number, const char *node)
 {
         Pb__CreateTokenRequest *q = arena_new(&r->memory, Pb__CreateTokenRequest);
         pb__create_token_request__init(q);
@@ -21,7 +23,8 @@ static Pb__CreateTokenRequest *token(struct rig *r, const char *name, Pb__Role__
         return q;
 }
 
-static const struct rig_reply *use(struct rig *r, int hash_number, const char *node, const char *key)
+static const struct rig_reply *use(struct rig *r, int hash_number, const char *node,
+                                   const char *key)
 {
         Pb__UseTokenRequest *q = arena_new(&r->memory, Pb__UseTokenRequest);
         pb__use_token_request__init(q);
@@ -39,7 +42,8 @@ static const struct rig_reply *expel(struct rig *r, const char *node)
         return rig_ask(r, INPUT_NODE_EXPEL, q);
 }
 
-static const struct rig_reply *label(struct rig *r, const char *node, const char *key, const char *value)
+static const struct rig_reply *label(struct rig *r, const char *node, const char *key,
+                                     const char *value)
 {
         Pb__SetNodeLabelsRequest *q = arena_new(&r->memory, Pb__SetNodeLabelsRequest);
         pb__set_node_labels_request__init(q);
@@ -82,7 +86,8 @@ static void is_forgotten(struct rig *r, const char *node)
         assert_null(rig_node(r, node));
 }
 
-static void hello(struct rig *r, const char *node, const char *key, const char *with, const char *labels)
+static void hello(struct rig *r, const char *node, const char *key, const char *with,
+                  const char *labels)
 {
         Pb__Hello *h = rig_hello_message(r, node, 4000, 4096, 10, labels);
         h->key = arena_strdup(&r->memory, key);
@@ -159,7 +164,8 @@ static void coming_back_needs_a_new_join_token_and_a_new_key(void **state)
         rig_ask(&r, INPUT_TOKEN_CREATE, token(&r, "first", PB__ROLE__E__join, 1, ""));
         rig_ask(&r, INPUT_TOKEN_CREATE, token(&r, "spare", PB__ROLE__E__join, 2, ""));
         assert_refused(use(&r, 1, "n1", KEY_OLD), ERR_OK);
-        hello(&r, "n1", "", "", NULL); /* what its stream says of the key is not all that is known */
+        /* what its stream says of the key is not all that is known */
+        hello(&r, "n1", "", "", NULL);
         expel(&r, "n1");
         rig_forget(&r, "n1");
         assert_refused(use(&r, 2, "n1", KEY_NEW), ERR_DENIED); /* made before */
@@ -196,7 +202,8 @@ static void a_new_token_of_the_node_lets_it_back_in(void **state)
         hello(&r, "n1", KEY_OLD, "of-n1", NULL);
         assert_true(rig_node(&r, "n1")->connected);
         assert_int_equal(rig_node(&r, "n1")->expelled_at, 0);
-        assert_int_equal(rig_node(&r, "n1")->wish, PB__NODE_WISH__E__disabled); /* an operator's wish: berth uncordon */
+        /* an operator's wish: berth uncordon */
+        assert_int_equal(rig_node(&r, "n1")->wish, PB__NODE_WISH__E__disabled);
         rig_check_replay(&r);
         rig_fini(&r);
 }
@@ -230,7 +237,8 @@ static void what_is_exclusive_waits_for_the_lease_of_an_expelled_node(void **sta
         struct rig r;
         rig_init(&r, NULL);
         Pb__WorkloadType__E process = PB__WORKLOAD_TYPE__E__process;
-        Pb__Hello *one = rig_hello_message(&r, "n1", 4000, 4096, 10, NULL), *two = rig_hello_message(&r, "n2", 4000, 4096, 10, NULL);
+        Pb__Hello *one = rig_hello_message(&r, "n1", 4000, 4096, 10, NULL),
+                  *two = rig_hello_message(&r, "n2", 4000, 4096, 10, NULL);
         one->exclusive_types = two->exclusive_types = &process;
         one->n_exclusive_types = two->n_exclusive_types = 1;
         rig_say_hello(&r, one);
@@ -244,7 +252,8 @@ static void what_is_exclusive_waits_for_the_lease_of_an_expelled_node(void **sta
         expel(&r, "n1");
         assert_string_equal(rig_get(&r, "db")->assigned_node, "n2");
         assert_null(rig_sent(&r, "n2", "db"));
-        assert_refused(rig_forget(&r, "n1"), ERR_CONFLICT); /* that would forget what is waited for */
+        /* that would forget what is waited for */
+        assert_refused(rig_forget(&r, "n1"), ERR_CONFLICT);
         for (int i = 0; i < 6; i++) {
                 rig_advance(&r, 10000);
                 rig_beat(&r, "n2");
@@ -261,7 +270,8 @@ static void only_operators_give_reserved_labels(void **state)
         struct rig r;
         rig_init(&r, NULL);
         rig_config(&r, "operator_labels: [tier, example.com/]\n");
-        hello(&r, "n1", "", "", "berth.io/trusted=yes,disk=ssd,example.com/x=1,tier=gold,tierless=ok");
+        hello(&r, "n1", "", "",
+              "berth.io/trusted=yes,disk=ssd,example.com/x=1,tier=gold,tierless=ok");
         assert_string_equal(label_of(&r, "n1", "berth.io/trusted"), "");
         assert_string_equal(label_of(&r, "n1", "example.com/x"), "");
         assert_string_equal(label_of(&r, "n1", "tier"), "");
@@ -271,12 +281,14 @@ static void only_operators_give_reserved_labels(void **state)
         assert_string_equal(label_of(&r, "n1", "tier"), "bronze");
         hello(&r, "n1", "", "", "disk=ssd,tier=gold");
         assert_string_equal(label_of(&r, "n1", "tier"), "bronze");
-        assert_refused(label(&r, "n1", "disk", "slow"), ERR_OK); /* goes before what its agent says */
+        /* goes before what its agent says */
+        assert_refused(label(&r, "n1", "disk", "slow"), ERR_OK);
         assert_string_equal(label_of(&r, "n1", "disk"), "slow");
         assert_string_equal(label_of(&r, "n1", "tier"), "");
         rig_mark(&r);
         assert_refused(label(&r, "n1", NULL, NULL), ERR_OK);
-        assert_int_equal(rig_sent_count(&r, EFFECT_CLOSE), 1); /* so that the agent says its own again */
+        /* so that the agent says its own again */
+        assert_int_equal(rig_sent_count(&r, EFFECT_CLOSE), 1);
         hello(&r, "n1", "", "", "disk=ssd");
         assert_string_equal(label_of(&r, "n1", "disk"), "ssd");
         rig_mark(&r);
@@ -297,7 +309,8 @@ static void capacity_is_bounded_by_what_an_operator_allows(void **state)
         (void)state;
         struct rig r;
         rig_init(&r, NULL);
-        Pb__Hello *h = rig_hello_message(&r, "n1", 1000000, 4096, 10, NULL); /* says that it has a thousand cores */
+        /* says that it has a thousand cores */
+        Pb__Hello *h = rig_hello_message(&r, "n1", 1000000, 4096, 10, NULL);
         rig_say_hello(&r, h);
         assert_int_equal(rig_node(&r, "n1")->resources->cpu_total, 1000000);
         assert_refused(limit(&r, "n1", 8000), ERR_OK);
@@ -457,8 +470,8 @@ static void only_so_many_forgotten_nodes_are_remembered(void **state)
         rig_fini(&r);
 }
 
-/* An older server that may lead next would not know who was expelled: nothing changes, and the first use once it is gone
- * raises the schema in the same commit. R: A10 A13 */
+/* An older server that may lead next would not know who was expelled: nothing changes, and the
+ * first use once it is gone raises the schema in the same commit. R: A10 A13 */
 static void what_an_older_server_would_not_know_waits_until_it_is_gone(void **state)
 {
         (void)state;
@@ -481,7 +494,8 @@ static void what_an_older_server_would_not_know_waits_until_it_is_gone(void **st
         assert_refused(expel(&r, "n1"), ERR_OK);
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__SchemaRaised), 1);
         assert_int_equal(r.schema, 2);
-        r.lacking = "server b (berth 0.0.9)"; /* it refuses this store now: it does not count any more */
+        /* it refuses this store now: it does not count any more */
+        r.lacking = "server b (berth 0.0.9)";
         assert_refused(label(&r, "n1", "berth.io/pool", "a"), ERR_OK);
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__SchemaRaised), 1);
         rig_restart(&r);

@@ -1,4 +1,5 @@
-/* core/adopt_test.c: a node's list and the records differ: who is told, what is left alone, what is taken over, and what is removed. */
+/* core/adopt_test.c: a node's list and the records differ: who is told, what is left alone, what is
+ * taken over, and what is removed. */
 #include "core/core_testlib.h"
 #include "model/validate.h"
 
@@ -11,7 +12,9 @@ static uint64_t node_with_strangers(struct rig *r, const char *cluster, unsigned
         pb__cursor__init(h->applied);
         h->applied->epoch = epoch;
         for (unsigned i = 0; i < n; i++)
-                rig_hello_add(r, h, rig_unit(r, arena_printf(&r->memory, "s%u", i), epoch, 500 + i, PB__ACTUAL_STATE__E__Running));
+                rig_hello_add(r, h,
+                              rig_unit(r, arena_printf(&r->memory, "s%u", i), epoch, 500 + i,
+                                       PB__ACTUAL_STATE__E__Running));
         h->applied->seq = strcmp(cluster, "other") == 0 ? 1000 : 0;
         return rig_say_hello(r, h);
 }
@@ -92,11 +95,13 @@ static void a_heartbeat_that_differs_from_what_was_reported_asks_for_the_list_on
         assert_int_equal(rig_sent_count(&r, EFFECT_LIST), 1);
         rig_say(&r, INPUT_HEARTBEAT, rig_agent(&r, "n1")->session, &lost, NULL);
         assert_int_equal(rig_sent_count(&r, EFFECT_LIST), 1);
-        assert_told(&r, ""); /* a heartbeat from a node that lost a workload changes nothing by itself */
+        /* a heartbeat from a node that lost a workload changes nothing by itself */
+        assert_told(&r, "");
         assert_phase(&r, "a", Running);
         rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, 0, NULL);
         assert_told(&r, "WorkloadLaunched");
-        assert_int_equal(rig_last(&r, PB__EVENT_TYPE__E__WorkloadLaunched)->reason, PB__REASON__E__lost_by_agent);
+        assert_int_equal(rig_last(&r, PB__EVENT_TYPE__E__WorkloadLaunched)->reason,
+                         PB__REASON__E__lost_by_agent);
         rig_mark(&r);
         rig_beat(&r, "n1");
         assert_int_equal(rig_sent_count(&r, EFFECT_LIST), 0); /* the list has settled it */
@@ -108,7 +113,8 @@ static int64_t strangers_of_all(struct rig *r)
         return ((Pb__ClusterInfo *)rig_ask(r, INPUT_CLUSTER, NULL)->msg)->strangers;
 }
 
-/* Whatever the order of a list, the same strangers are known after it; of two words on one unit the last one counts. R: C27 A13 (E6) */
+/* Whatever the order of a list, the same strangers are known after it; of two words on one unit the
+ * last one counts. R: C27 A13 (E6) */
 static void strangers_are_the_same_in_any_order(void **state)
 {
         (void)state;
@@ -118,7 +124,8 @@ static void strangers_are_the_same_in_any_order(void **state)
         node_with_strangers(&r, cluster_of(&r), 0, 1);
         Pb__UnitStatus **all = arena_new_n(&r.memory, Pb__UnitStatus *, N);
         for (unsigned i = 0; i < N; i++) /* descending: each new one comes before all others */
-                all[i] = rig_unit(&r, arena_printf(&r.memory, "s%05u", N - 1 - i), 1, 500, PB__ACTUAL_STATE__E__Running);
+                all[i] = rig_unit(&r, arena_printf(&r.memory, "s%05u", N - 1 - i), 1, 500,
+                                  PB__ACTUAL_STATE__E__Running);
         rig_report_all(&r, "n1", true, r.head, N, all);
         Pb__Node *n = rig_node(&r, "n1");
         assert_int_equal(strangers_of_all(&r), N);
@@ -234,7 +241,8 @@ static void a_unit_that_cannot_be_adopted_is_named_with_the_reason(void **state)
         rig_mark(&r);
         adopt(&r, "n1", NULL);
         Pb__UnitDefinitions d = PB__UNIT_DEFINITIONS__INIT;
-        Pb__Workload *w[] = { rig_workload(&r, "s0", 100, 10), rig_workload(&r, "s1", -5, 10), rig_workload(&r, "s2", 1, 1) };
+        Pb__Workload *w[] = { rig_workload(&r, "s0", 100, 10), rig_workload(&r, "s1", -5, 10),
+                              rig_workload(&r, "s2", 1, 1) };
         w[2]->type = 0; /* found running, its record lost */
         d.units = w;
         d.n_units = 3;
@@ -273,13 +281,17 @@ static void only_what_this_store_surely_forgot_is_removed_by_rule(void **state)
         opt.strangers = STRANGERS_REMOVE;
         for (int sure = 0; sure < 3; sure++) {
                 busy(&r, &opt);
-                /* An agent that does not say its cluster; a token of an event to come; and one that is surely ours. */
+                /* An agent that does not say its cluster; a token of an event to come; and one that
+                 * is surely ours. */
                 Pb__Hello *h = rig_hello_message(&r, "n1", 4000, 4096, 10, NULL);
                 h->cluster_id = sure == 0 ? "" : (char *)cluster_of(&r);
-                rig_hello_add(&r, h, rig_unit(&r, "s", 1, sure == 1 ? r.head + 100 : 500, PB__ACTUAL_STATE__E__Running));
+                rig_hello_add(&r, h,
+                              rig_unit(&r, "s", 1, sure == 1 ? r.head + 100 : 500,
+                                       PB__ACTUAL_STATE__E__Running));
                 rig_mark(&r);
                 rig_say_hello(&r, h);
-                assert_told(&r, sure == 2 ? "NodeRegistered DriftDetected" : "NodeRegistered UnitUnknown");
+                assert_told(&r, sure == 2 ? "NodeRegistered DriftDetected"
+                                          : "NodeRegistered UnitUnknown");
                 rig_mark(&r);
                 Pb__UnitStatus *all[] = { h->units[0] };
                 rig_report_all(&r, "n1", true, r.head, 1, all);
@@ -317,9 +329,12 @@ static void a_server_on_an_empty_store_destroys_nothing_and_offers_to_adopt(void
         assert_int_equal(rig_sent_count(&r, EFFECT_PLAN_UNIT), 0);
         Pb__Node *n = rig_node(&r, "n1");
         assert_true(n->foreign);
-        assert_string_equal(n->status_reason, "belongs to cluster other and runs 2 units; berth adopt n1 takes it over");
+        assert_string_equal(
+            n->status_reason,
+            "belongs to cluster other and runs 2 units; berth adopt n1 takes it over");
         Pb__ListNodesRequest list = PB__LIST_NODES_REQUEST__INIT;
-        assert_int_equal(((Pb__ListNodesResponse *)rig_ask(&r, INPUT_LIST_NODES, &list)->msg)->n_items, 1);
+        assert_int_equal(
+            ((Pb__ListNodesResponse *)rig_ask(&r, INPUT_LIST_NODES, &list)->msg)->n_items, 1);
         rig_mark(&r);
         Pb__AdoptResponse *a = (Pb__AdoptResponse *)adopt(&r, "n1", NULL)->msg;
         assert_told(&r, "NodeAdopted");
@@ -330,7 +345,8 @@ static void a_server_on_an_empty_store_destroys_nothing_and_offers_to_adopt(void
         s = node_with_strangers(&r, "other", 2, 7);
         bool let_in = false;
         for (size_t i = r.effect_mark; i < r.effects.len; i++)
-                let_in |= r.effects.at[i].kind == EFFECT_WELCOME && r.effects.at[i].welcome->accepted && r.effects.at[i].welcome->adopt;
+                let_in |= r.effects.at[i].kind == EFFECT_WELCOME &&
+                          r.effects.at[i].welcome->accepted && r.effects.at[i].welcome->adopt;
         assert_true(let_in);
         describe(&r, s, 7, false); /* taken over by an operator's word */
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadAdopted), 2);
@@ -400,7 +416,8 @@ static void an_epoch_that_cannot_grow_is_not_taken_over(void **state)
         }
 }
 
-/* n1 says hello with these units (seq 500, 501, ...), in an agent that belongs to that cluster. Was it let in, and told that it was taken over? */
+/* n1 says hello with these units (seq 500, 501, ...), in an agent that belongs to that cluster. Was
+ * it let in, and told that it was taken over? */
 struct let_in {
         bool accepted, adopt;
         uint64_t session;
@@ -422,7 +439,8 @@ static struct let_in says_hello(struct rig *r, const char *cluster, unsigned n)
 static void take_over(struct rig *r, unsigned n)
 {
         assert_false(says_hello(r, "other", n).accepted);
-        assert_refused(adopt(r, "n1", "s0"), ERR_INVALID); /* a word for one of them is none for all */
+        /* a word for one of them is none for all */
+        assert_refused(adopt(r, "n1", "s0"), ERR_INVALID);
         assert_refused(adopt(r, "n1", NULL), ERR_OK);
 }
 
@@ -435,7 +453,8 @@ static void assert_no_word(struct rig *r, unsigned n)
         assert_true(in.accepted);
         assert_false(in.adopt);
         assert_int_equal(rig_sent_count(r, EFFECT_DESCRIBE), 0);
-        Pb__UnitDefinitions d = PB__UNIT_DEFINITIONS__INIT; /* it says all the same what it would like to run */
+        /* it says all the same what it would like to run */
+        Pb__UnitDefinitions d = PB__UNIT_DEFINITIONS__INIT;
         Pb__Workload *w = rig_workload(r, arena_printf(&r->memory, "s%u", ghost), 500, 100);
         struct err err = { 0 };
         assert_int_equal(workload_normalise(&r->memory, w, &err), 0);
@@ -490,7 +509,8 @@ static void an_operators_word_for_a_node_of_another_cluster_counts_once(void **s
         }
 }
 
-/* R: A13 A5 C27: whoever dies in the middle, and wherever, it can be finished; and then it is over. */
+/* R: A13 A5 C27: whoever dies in the middle, and wherever, it can be finished; and then it is
+ * over. */
 static void a_takeover_that_was_cut_short_is_finished(void **state)
 {
         (void)state;
@@ -518,11 +538,13 @@ static void a_takeover_that_was_cut_short_is_finished(void **state)
                 rig_gone(&r, "n1");
                 if (server_dies)
                         rig_restart(&r);
-                in = says_hello(&r, taken ? cluster_of(&r) : "other", 3); /* it had noted whose it is, or not */
+                /* it had noted whose it is, or not */
+                in = says_hello(&r, taken ? cluster_of(&r) : "other", 3);
                 assert_true(in.accepted);
                 assert_int_equal(in.adopt, !taken);
                 Pb__UnitDefinitions d = PB__UNIT_DEFINITIONS__INIT;
-                Pb__Workload *w[2] = { rig_workload(&r, "s0", 500, 100), rig_workload(&r, half ? "s2" : "s1", 500, 100) };
+                Pb__Workload *w[2] = { rig_workload(&r, "s0", 500, 100),
+                                       rig_workload(&r, half ? "s2" : "s1", 500, 100) };
                 struct err err = { 0 };
                 for (int i = 0; i < 2; i++)
                         assert_int_equal(workload_normalise(&r.memory, w[i], &err), 0);
@@ -532,7 +554,8 @@ static void a_takeover_that_was_cut_short_is_finished(void **state)
                 if (!half) {
                         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeTakenOver), 0);
                         w[0] = rig_workload(&r, "s2", 500, 100);
-                        w[0]->type = 0; /* what it was started from is lost: it stays where it is, unknown */
+                        /* what it was started from is lost: it stays where it is, unknown */
+                        w[0]->type = 0;
                         d.n_units = 1;
                         rig_say(&r, INPUT_DEFINITIONS, in.session, &d, NULL);
                 }
@@ -562,7 +585,8 @@ static void an_operators_word_that_is_not_used_lapses(void **state)
                 rig_advance(&r, 59 * 60 * 1000);
                 assert_true(says_hello(&r, "other", 1).adopt);
                 rig_advance(&r, 60 * 1000);
-                Pb__UnitDefinitions d = PB__UNIT_DEFINITIONS__INIT; /* too late, although it was asked in time */
+                /* too late, although it was asked in time */
+                Pb__UnitDefinitions d = PB__UNIT_DEFINITIONS__INIT;
                 Pb__Workload *w = rig_workload(&r, "s0", 500, 100);
                 struct err err = { 0 };
                 assert_int_equal(workload_normalise(&r.memory, w, &err), 0);
@@ -570,7 +594,8 @@ static void an_operators_word_that_is_not_used_lapses(void **state)
                 d.n_units = 1;
                 rig_say(&r, INPUT_DEFINITIONS, rig_agent(&r, "n1")->session, &d, NULL);
                 assert_null(rig_get(&r, "s0"));
-                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeTakenOver), 1); /* told once, and the record is clean */
+                /* told once, and the record is clean */
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeTakenOver), 1);
                 rig_gone(&r, "n1");
                 assert_false(says_hello(&r, "other", 1).accepted);
                 struct let_in in = says_hello(&r, cluster_of(&r), 1);
@@ -583,7 +608,8 @@ static void an_operators_word_that_is_not_used_lapses(void **state)
         }
 }
 
-/* R: A13 C4: a foreign agent says for ever what its own cluster is; nothing of it is ever adopted. */
+/* R: A13 C4: a foreign agent says for ever what its own cluster is; nothing of it is ever
+ * adopted. */
 static void a_foreign_agent_of_another_cluster_may_come_again(void **state)
 {
         (void)state;
@@ -620,12 +646,14 @@ static void an_operators_word_for_units_lapses(void **state)
                 assert_null(adopt(&r, "n1", NULL));
                 rig_advance_alive(&r, 59000);
                 if (again) {
-                        assert_int_equal(adopt(&r, "n1", NULL)->err.code, ERR_UNAVAILABLE); /* one is under way */
+                        /* one is under way */
+                        assert_int_equal(adopt(&r, "n1", NULL)->err.code, ERR_UNAVAILABLE);
                         rig_advance_alive(&r, 2000);
                         size_t replies = r.replies.len;
                         assert_null(adopt(&r, "n1", NULL));
                         assert_int_equal(r.replies.len, replies + 1);
-                        assert_int_equal(r.replies.at[replies].err.code, ERR_DEADLINE); /* the one who asked first */
+                        /* the one who asked first */
+                        assert_int_equal(r.replies.at[replies].err.code, ERR_DEADLINE);
                         describe(&r, s, 1, false);
                         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadAdopted), 2);
                 } else {
@@ -648,7 +676,9 @@ static void an_epoch_that_nobody_can_have_reached_is_not_taken_over(void **state
         for (int how = 0; how < 3; how++) {
                 struct rig r;
                 rig_init(&r, NULL);
-                const uint64_t epochs[] = { (uint64_t)r.now + year_ms, (uint64_t)r.now + 11 * year_ms, (UINT64_C(1) << 62) - 1 };
+                const uint64_t epochs[] = { (uint64_t)r.now + year_ms,
+                                            (uint64_t)r.now + 11 * year_ms,
+                                            (UINT64_C(1) << 62) - 1 };
                 node_with_strangers(&r, "other", 1, epochs[how]);
                 rig_mark(&r);
                 const struct rig_reply *reply = adopt(&r, "n1", NULL);
@@ -659,7 +689,8 @@ static void an_epoch_that_nobody_can_have_reached_is_not_taken_over(void **state
         }
 }
 
-static const struct rig_reply *adopt_as(struct rig *r, uint64_t session, Pb__Workload *w, bool warranted)
+static const struct rig_reply *adopt_as(struct rig *r, uint64_t session, Pb__Workload *w,
+                                        bool warranted)
 {
         struct err err = { 0 };
         assert_int_equal(workload_normalise(&r->memory, w, &err), 0);
@@ -678,7 +709,8 @@ static const struct rig_reply *adopt_as(struct rig *r, uint64_t session, Pb__Wor
         return &r->replies.at[r->replies.len - 1];
 }
 
-/* R: A13 A14: what a node says of its units is asked for as if somebody applied it: it may move to another node. */
+/* R: A13 A14: what a node says of its units is asked for as if somebody applied it: it may move to
+ * another node. */
 static void the_policy_is_asked_about_what_has_no_warrant(void **state)
 {
         (void)state;
@@ -687,27 +719,34 @@ static void the_policy_is_asked_about_what_has_no_warrant(void **state)
                 for (int warranted = 0; warranted < 2; warranted++) {
                         struct rig r;
                         busy(&r, NULL);
-                        rig_config(&r, "tenant_policies: [{tenant: infra, root_processes: true}]\n");
+                        rig_config(&r,
+                                   "tenant_policies: [{tenant: infra, root_processes: true}]\n");
                         uint64_t s = node_with_strangers(&r, cluster_of(&r), 1, 1);
                         Pb__Workload *w = rig_workload(&r, "s0", 100, 10);
                         if (how == ROOT || how == TENANT)
                                 w->spec->user = "root";
                         if (how == TENANT)
-                                w->tenant = "infra"; /* whose policy that is, the node says as well */
+                                /* whose policy that is, the node says as well */
+                                w->tenant = "infra";
                         w->confine = false;
-                        Pb__AdoptResponse *a = (Pb__AdoptResponse *)adopt_as(&r, s, w, warranted)->msg;
+                        Pb__AdoptResponse *a =
+                            (Pb__AdoptResponse *)adopt_as(&r, s, w, warranted)->msg;
                         bool taken = warranted || how == PLAIN;
                         assert_int_equal(a->n_adopted, taken);
                         if (!taken)
-                                assert_non_null(strstr(a->refused[0], "the policy of this cluster does not allow root_processes"));
+                                assert_non_null(strstr(
+                                    a->refused[0],
+                                    "the policy of this cluster does not allow root_processes"));
                         else
-                                assert_int_equal(rig_get(&r, "s0")->confine, !warranted); /* its next start is confined */
+                                /* its next start is confined */
+                                assert_int_equal(rig_get(&r, "s0")->confine, !warranted);
                         rig_check_replay(&r);
                         rig_fini(&r);
                 }
 }
 
-/* R: A13 A14: what is on record goes on as it is, also when a restore needs an operator's word for it. */
+/* R: A13 A14: what is on record goes on as it is, also when a restore needs an operator's word for
+ * it. */
 static void the_policy_is_not_asked_about_what_is_on_record(void **state)
 {
         (void)state;
@@ -720,7 +759,8 @@ static void the_policy_is_not_asked_about_what_is_on_record(void **state)
         rig_runs(&r, "s0");
         rig_restored(&r);
         rig_config(&r, "heartbeat: 10s\n");
-        uint64_t s = node_with_strangers(&r, cluster_of(&r), 1, 1); /* launched once more since the backup */
+        /* launched once more since the backup */
+        uint64_t s = node_with_strangers(&r, cluster_of(&r), 1, 1);
         Pb__Workload *same = rig_workload(&r, "s0", 100, 10);
         same->spec->user = "root";
         struct err err = { 0 };
@@ -743,7 +783,8 @@ static void the_policy_is_not_asked_about_what_is_on_record(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_heartbeat_that_differs_from_what_was_reported_asks_for_the_list_once),
+                cmocka_unit_test(
+                    a_heartbeat_that_differs_from_what_was_reported_asks_for_the_list_once),
                 cmocka_unit_test(strangers_are_told_of_once_and_left_alone),
                 cmocka_unit_test(strangers_are_the_same_in_any_order),
                 cmocka_unit_test(an_operator_adopts_what_a_node_runs_and_nothing_restarts),

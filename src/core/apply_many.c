@@ -1,8 +1,9 @@
 /* core/apply_many.c: many workloads in one input.
  *
- * Each workload is a decision of its own: batches are cut between them as between any two decisions, and one that is refused says nothing about the others. While the
- * input is being decided, c->many collects what would have been said to a caller who had sent them one by one; all of it is one reply, which is given
- * last and so leaves with the last of their commits or after it.
+ * Each workload is a decision of its own: batches are cut between them as between any two
+ * decisions, and one that is refused says nothing about the others. While the input is being
+ * decided, c->many collects what would have been said to a caller who had sent them one by one; all
+ * of it is one reply, which is given last and so leaves with the last of their commits or after it.
  */
 #include "core/policy.h"
 #include "core/read.h"
@@ -20,7 +21,8 @@ struct many {
 
 size_t input_items(const struct input *in)
 {
-        return in->kind == INPUT_APPLY_MANY ? ((const Pb__ApplyWorkloadsRequest *)in->msg)->n_items : 1;
+        return in->kind == INPUT_APPLY_MANY ? ((const Pb__ApplyWorkloadsRequest *)in->msg)->n_items
+                                            : 1;
 }
 
 static Pb__ApplyResult *add_result(struct core *c)
@@ -68,7 +70,8 @@ void many_applied(struct core *c, const struct unit *w, bool created)
 
 void decide_apply_many(struct core *c, const Pb__ApplyWorkloadsRequest *req)
 {
-        struct many many = { .results = arena_new_n(&c->step, Pb__ApplyResult *, req->n_items + 1) };
+        struct many many = { .results =
+                                 arena_new_n(&c->step, Pb__ApplyResult *, req->n_items + 1) };
         if (check_index(c, req->check_index) < 0)
                 return;
         c->many = &many;

@@ -21,7 +21,8 @@ static const Pb__ApplyWorkloadsResponse *apply(struct rig *r, Pb__ApplyWorkloads
         return (const Pb__ApplyWorkloadsResponse *)reply->msg;
 }
 
-static void assert_result(const Pb__ApplyWorkloadsResponse *a, size_t i, const char *id, const char *outcome)
+static void assert_result(const Pb__ApplyWorkloadsResponse *a, size_t i, const char *id,
+                          const char *outcome)
 {
         assert_string_equal(a->results[i]->id, id);
         assert_string_equal(a->results[i]->outcome, outcome);
@@ -39,9 +40,11 @@ static void each_item_has_its_own_result_in_its_place(void **state)
         rig_apply(&r, rig_workload(&r, "leaving", 100, 64));
         rig_delete(&r, "leaving");
         rig_mark(&r);
-        Pb__Workload *items[] = { rig_workload(&r, "new", 100, 64),      rig_workload(&r, "same", 100, 64),
-                                  rig_workload(&r, "leaving", 100, 64),  rig_workload(&r, "other", 200, 64),
-                                  rig_workload(&r, "large", 900000, 64), rig_workload(&r, "new", 100, 64) };
+        Pb__Workload *items[] = {
+                rig_workload(&r, "new", 100, 64),      rig_workload(&r, "same", 100, 64),
+                rig_workload(&r, "leaving", 100, 64),  rig_workload(&r, "other", 200, 64),
+                rig_workload(&r, "large", 900000, 64), rig_workload(&r, "new", 100, 64)
+        };
         const Pb__ApplyWorkloadsResponse *a = apply(&r, request(&r, ARRAY_LEN(items), items));
         assert_int_equal(a->n_results, ARRAY_LEN(items));
         assert_result(a, 0, "new", "created");
@@ -72,7 +75,8 @@ static void preconditions_hold_for_each_item(void **state)
         rig_hello(&r, "n1", 4000, 4096, 100, NULL);
         rig_apply(&r, rig_workload(&r, "a", 100, 64));
         rig_apply(&r, rig_workload(&r, "b", 100, 64));
-        Pb__Workload *items[] = { rig_workload(&r, "a", 200, 64), rig_workload(&r, "b", 200, 64), rig_workload(&r, "c", 200, 64) };
+        Pb__Workload *items[] = { rig_workload(&r, "a", 200, 64), rig_workload(&r, "b", 200, 64),
+                                  rig_workload(&r, "c", 200, 64) };
         items[0]->resource_version = rig_get(&r, "a")->resource_version;
         items[1]->resource_version = 1;
         const Pb__ApplyWorkloadsResponse *a = apply(&r, request(&r, 3, items));

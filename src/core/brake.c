@@ -16,10 +16,12 @@ bool brake_rule(const struct brake_counts *n, int32_t percent)
 {
         uint64_t all = n->nodes, silent = n->silent, heard = all - silent;
         bool one_whole_zone = n->zones_hit == 1 && n->zones_whole == 1 && !n->unzoned_silent;
-        if (silent * 100 > all * (uint64_t)percent && !(one_whole_zone && heard * 3 >= all && !MUTANT(burnt_zone_held)))
+        if (silent * 100 > all * (uint64_t)percent &&
+            !(one_whole_zone && heard * 3 >= all && !MUTANT(burnt_zone_held)))
                 return true;
         /* In a single zone "each of them" says nothing. */
-        return n->zones > 1 && n->zones_hit == n->zones && heard * 2 < all && !MUTANT(spread_loss_moves);
+        return n->zones > 1 && n->zones_hit == n->zones && heard * 2 < all &&
+               !MUTANT(spread_loss_moves);
 }
 
 static struct map_key zone_key(const void *ctx, uint32_t i)
@@ -46,7 +48,7 @@ void brake_fini(struct core *c)
         map_fini(&c->brake.zone_by_name);
 }
 
-/* ---- counting ------------------------------------------------------------------------------------------------------------ */
+/* ---- counting ---- */
 
 static uint32_t zone_of(struct core *c, const struct node *n)
 {
@@ -75,7 +77,8 @@ static void zone_unref(struct core *c, uint32_t z)
         must(zone->nodes > 0, "B1: a zone counts its nodes");
         if (--zone->nodes || z == ZONE_NONE)
                 return;
-        if (b->running && zone->wave == b->wave && zone->counted) { /* nobody is left there to be heard or silent */
+        /* nobody is left there to be heard or silent */
+        if (b->running && zone->wave == b->wave && zone->counted) {
                 b->counts.zones--;
                 zone->counted = 0;
         }
@@ -85,8 +88,9 @@ static void zone_unref(struct core *c, uint32_t z)
         *array_push(&b->free_zones) = z;
 }
 
-/* Its part of the wave under way. It is made when something changes there for the first time since the wave began: until
- * then it is what it was, so that a wave costs the zones that it reaches and not all. */
+/* Its part of the wave under way. It is made when something changes there for the first time since
+ * the wave began: until then it is what it was, so that a wave costs the zones that it reaches and
+ * not all. */
 static struct zone *zone_touch(struct core *c, uint32_t z)
 {
         struct brake *b = &c->brake;
@@ -146,13 +150,14 @@ static void count_ready(struct core *c, uint32_t z, int by)
 
 static bool suspects(const struct core *c)
 {
-        return c->brake.running && c->n_nodes >= BRAKE_NODES_MIN && brake_rule(&c->brake.counts, c->opt.brake_percent) &&
-               !MUTANT(brake_ignored);
+        return c->brake.running && c->n_nodes >= BRAKE_NODES_MIN &&
+               brake_rule(&c->brake.counts, c->opt.brake_percent) && !MUTANT(brake_ignored);
 }
 
 static int64_t wave_ms(const struct core *c)
 {
-        return c->opt.evict_grace_ms > c->opt.heartbeat_ms ? c->opt.evict_grace_ms : c->opt.heartbeat_ms;
+        return c->opt.evict_grace_ms > c->opt.heartbeat_ms ? c->opt.evict_grace_ms
+                                                           : c->opt.heartbeat_ms;
 }
 
 static void wave_begin(struct core *c, int64_t at)
@@ -214,7 +219,8 @@ static void uncount(struct core *c, struct node_ix ix)
         struct brake *b = &c->brake;
         struct node *n = node_at(c, ix);
         struct zone *zone = zone_touch(c, n->zone);
-        bool silent = n->silent_in == b->wave, counted = b->running && (silent || (n->counted && n->came_in != b->wave));
+        bool silent = n->silent_in == b->wave,
+             counted = b->running && (silent || (n->counted && n->came_in != b->wave));
         if (silent)
                 count_silent(c, n->zone, -1);
         n->silent_in = 0;
@@ -228,7 +234,8 @@ static void uncount(struct core *c, struct node_ix ix)
         bool was_whole = zone->silent && zone->silent == zone->counted;
         zone->counted--;
         b->counts.zones -= zone->counted == 0;
-        b->counts.zones_whole += (uint32_t)((zone->silent && zone->silent == zone->counted) - was_whole);
+        b->counts.zones_whole +=
+            (uint32_t)((zone->silent && zone->silent == zone->counted) - was_whole);
         note_whole(b, zone);
 }
 
@@ -269,7 +276,7 @@ void brake_node_gone(struct core *c, struct node_ix ix)
         zone_unref(c, n->zone);
 }
 
-/* ---- after loading --------------------------------------------------------------------------------------------------------- */
+/* ---- after loading ---- */
 
 struct moment {
         int64_t at;
@@ -287,8 +294,8 @@ static int by_time(const void *a, const void *b)
         return x->node < y->node ? -1 : x->node > y->node;
 }
 
-/* What the records still tell is lived through again, in its order. That a node was away for a while and is back they do
- * not tell: it counts as having been there. */
+/* What the records still tell is lived through again, in its order. That a node was away for a
+ * while and is back they do not tell: it counts as having been there. */
 void brake_rebuild(struct core *c)
 {
         struct brake *b = &c->brake;
@@ -301,12 +308,15 @@ void brake_rebuild(struct core *c)
                 if (n->id && !n->zoned) /* a record that says nothing of its attributes */
                         brake_node_zone(c, (struct node_ix){ i });
                 bool lost = n->id && n->status == PB__NODE_STATUS__E__NotReady;
-                if (!n->id || n->counted || n->expelled_at || (lost && str_eq(n->status_by, "register")))
+                if (!n->id || n->counted || n->expelled_at ||
+                    (lost && str_eq(n->status_by, "register")))
                         continue; /* the last: taken over, and never heard */
-                int64_t came = lost && n->status_at < n->registered_at ? n->status_at : n->registered_at;
+                int64_t came =
+                    lost && n->status_at < n->registered_at ? n->status_at : n->registered_at;
                 *array_push(&moments) = (struct moment){ .at = came, .node = i };
                 if (lost)
-                        *array_push(&moments) = (struct moment){ .at = n->status_at, .what = 2, .node = i };
+                        *array_push(&moments) =
+                            (struct moment){ .at = n->status_at, .what = 2, .node = i };
         }
         if (c->evict_ordered_at)
                 *array_push(&moments) = (struct moment){ .at = c->evict_ordered_at, .what = 1 };
@@ -324,7 +334,7 @@ void brake_rebuild(struct core *c)
         array_fini(&moments);
 }
 
-/* ---- deciding -------------------------------------------------------------------------------------------------------------- */
+/* ---- deciding ---- */
 
 void brake_fill(const struct core *c, uint32_t z, Pb__Brake *ret)
 {
@@ -347,13 +357,18 @@ void brake_fill(const struct core *c, uint32_t z, Pb__Brake *ret)
 /* "7 of 12 nodes (the limit is 55 %), in 2 of 3 zones; zone a: 4 of 4" */
 static char *counted_words(struct core *c, const Pb__Brake *k)
 {
-        char *text = arena_printf(&c->step, "%u of %u nodes are silent (the limit is %u %%)", k->silent, k->nodes, k->limit_percent);
+        char *text = arena_printf(&c->step, "%u of %u nodes are silent (the limit is %u %%)",
+                                  k->silent, k->nodes, k->limit_percent);
         if (k->zones)
-                text = arena_printf(&c->step, "%s, in %u of %u zones", text, k->zones_hit, k->zones);
-        return str_empty(k->zone) ? text : arena_printf(&c->step, "%s; of zone %s %u of %u", text, k->zone, k->zone_silent, k->zone_nodes);
+                text =
+                    arena_printf(&c->step, "%s, in %u of %u zones", text, k->zones_hit, k->zones);
+        return str_empty(k->zone) ? text
+                                  : arena_printf(&c->step, "%s; of zone %s %u of %u", text, k->zone,
+                                                 k->zone_silent, k->zone_nodes);
 }
 
-static void tell(struct core *c, Pb__EventType__E type, struct node_ix ix, const char *state, const char *what)
+static void tell(struct core *c, Pb__EventType__E type, struct node_ix ix, const char *state,
+                 const char *what)
 {
         Pb__Brake counted;
         brake_fill(c, node_at(c, ix)->zone, &counted);
@@ -381,7 +396,8 @@ static void hold(struct core *c, struct node_ix ix)
         b->zone = n->zone;
         b->sweep_at = INT64_MAX;
         tell(c, PB__EVENT_TYPE__E__EvictionHeld, ix, "held",
-             "this server may be the one that is cut off, so units stay where they are until some return (berth evict moves "
+             "this server may be the one that is cut off, so units stay where they are until some "
+             "return (berth evict moves "
              "them all the same)");
 }
 
@@ -416,7 +432,8 @@ void brake_review(struct core *c, struct node_ix about)
         b->sweep_at = c->now_ms + c->opt.evict_grace_ms;
         about = node_ok(about) ? about : any_node(c);
         if (node_ok(about))
-                tell(c, PB__EVENT_TYPE__E__EvictionResumed, about, "", "units of those that stay lost are moved after one more grace");
+                tell(c, PB__EVENT_TYPE__E__EvictionResumed, about, "",
+                     "units of those that stay lost are moved after one more grace");
 }
 
 enum brake_verdict brake_judge(struct core *c, struct node_ix ix)
@@ -437,7 +454,8 @@ enum brake_verdict brake_judge(struct core *c, struct node_ix ix)
         brake_unhold(c, ix);
         const struct zone *zone = &b->zones.at[n->zone];
         bool whole = n->zone != ZONE_NONE && is_whole_for(zone, n->silent_in);
-        return whole || !c->opt.evict_per_second || MUTANT(pace_ignored) ? BRAKE_MOVES : BRAKE_PACES;
+        return whole || !c->opt.evict_per_second || MUTANT(pace_ignored) ? BRAKE_MOVES
+                                                                         : BRAKE_PACES;
 }
 
 void brake_tell_paced(struct core *c, struct node_ix ix)
@@ -448,12 +466,15 @@ void brake_tell_paced(struct core *c, struct node_ix ix)
         zone->told = true;
         c->brake.zone = node_at(c, ix)->zone;
         tell(c, PB__EVENT_TYPE__E__EvictionPaced, ix, "paced",
-             arena_printf(&c->step, "not a whole zone, so units move at most %d a second (berth evict moves them at once)",
+             arena_printf(&c->step,
+                          "not a whole zone, so units move at most %d a second (berth evict moves "
+                          "them at once)",
                           c->opt.evict_per_second));
 }
 
-/* Nodes that were cut off together come back one after the other. Those that are not the first get the time to do so, one
- * grace; else the end of a partition would move what the brake had kept in its place. */
+/* Nodes that were cut off together come back one after the other. Those that are not the first get
+ * the time to do so, one grace; else the end of a partition would move what the brake had kept in
+ * its place. */
 void brake_sweep(struct core *c)
 {
         struct brake *b = &c->brake;
@@ -485,7 +506,8 @@ int64_t brake_next_ms(const struct core *c)
 
 bool brake_is_on(const struct core *c)
 {
-        return c->brake.holds || (!c->started && suspects(c)); /* who follows does not know whether it was told */
+        /* who follows does not know whether it was told */
+        return c->brake.holds || (!c->started && suspects(c));
 }
 
 int brake_check(const struct core *c, struct err *err)
@@ -501,7 +523,8 @@ int brake_check(const struct core *c, struct err *err)
                 held += n->held;
                 silent += b->running && n->silent_in == b->wave;
                 if (!b->stale && n->zoned && n->counted != (n->status == PB__NODE_STATUS__E__Ready))
-                        return err_set(err, ERR_INTERNAL, .msg = "B1: who is Ready is counted", .detail = n->id);
+                        return err_set(err, ERR_INTERNAL, .msg = "B1: who is Ready is counted",
+                                       .detail = n->id);
         }
         for (uint32_t i = 0; i < b->zones.len; i++) {
                 const struct zone *z = &b->zones.at[i];
@@ -518,15 +541,20 @@ int brake_check(const struct core *c, struct err *err)
                         sum.zones_hit += z->silent > 0;
                         sum.zones_whole += whole;
                         if (z->silent && whole != is_whole_for(z, b->wave))
-                                return err_set(err, ERR_INTERNAL, .msg = "B4: a zone that is whole says so", .detail = z->name);
+                                return err_set(err, ERR_INTERNAL,
+                                               .msg = "B4: a zone that is whole says so",
+                                               .detail = z->name);
                 }
                 if (z->silent > z->counted)
-                        return err_set(err, ERR_INTERNAL, .msg = "B2: no more are silent than were counted",
+                        return err_set(err, ERR_INTERNAL,
+                                       .msg = "B2: no more are silent than were counted",
                                        .detail = z->name ? z->name : "");
         }
         if (ready != b->ready || zones_ready != b->zones_ready || in_zones)
                 return err_set(err, ERR_INTERNAL, .msg = "B1: the zones' counts agree");
-        if (memcmp(&sum, &b->counts, sizeof(sum)) != 0 || silent != sum.silent || sum.silent > sum.nodes)
+        if (memcmp(&sum, &b->counts, sizeof(sum)) != 0 || silent != sum.silent ||
+            sum.silent > sum.nodes)
                 return err_set(err, ERR_INTERNAL, .msg = "B2: the wave's counts agree");
-        return held == c->n_held ? 0 : err_set(err, ERR_INTERNAL, .msg = "X1: who is held is counted");
+        return held == c->n_held ? 0
+                                 : err_set(err, ERR_INTERNAL, .msg = "X1: who is held is counted");
 }

@@ -1,32 +1,39 @@
 /* core/brake.h: does the server suspect itself (C11)? For src/core only; state.h includes it.
  *
- * When many nodes fall silent at once, it is more likely that the server is cut off than that they are dead; moving their
- * work would then start everything twice. When one zone burns, its work must move. What tells the two apart is who is heard.
+ * When many nodes fall silent at once, it is more likely that the server is cut off than that they
+ * are dead; moving their work would then start everything twice. When one zone burns, its work must
+ * move. What tells the two apart is who is heard.
  *
  * Definitions:
  *   zone   the nodes whose label `zone` has one value. Nodes without that label are in no zone.
- *   wave   begins when a node falls silent and none is under way; it takes in what falls silent within one grace, and for as
- *          long as it holds. (A grace that is shorter than a heartbeat counts as one: nodes that were cut off at one moment
- *          are noticed within that.) A later silence begins another one.
- *   counted  the nodes that were Ready when the wave began. Whoever comes later is not evidence, either way.
- *   whole  a zone of which all that were counted are silent. For those who fell silent in that wave or before it stays so until
- *          one of theirs comes back: that a node elsewhere begins another wave makes the rest of a burnt zone no part of one.
+ *   wave   begins when a node falls silent and none is under way; it takes in what falls silent
+ *          within one grace, and for as long as it holds. (A grace that is shorter than a heartbeat
+ *          counts as one: nodes that were cut off at one moment are noticed within that.) A later
+ *          silence begins another one.
+ *   counted  the nodes that were Ready when the wave began. Whoever comes later is not evidence,
+ *            either way.
+ *   whole  a zone of which all that were counted are silent. For those who fell silent in that wave
+ *          or before it stays so until one of theirs comes back: that a node elsewhere begins
+ *          another wave makes the rest of a burnt zone no part of one.
  *
  * The rule (brake_rule(), written once):
- *   held   if more than brake_percent of the counted are silent, unless they are exactly one whole zone, every other
- *          counted node is heard, and that is at least a third of all;
+ *   held   if more than brake_percent of the counted are silent, unless they are exactly one whole
+ *          zone, every other counted node is heard, and that is at least a third of all;
  *   held   if each of several zones lost nodes, and fewer than half of all counted are heard.
  *   Never in a cluster of one or two nodes, where a share says nothing.
- *   Otherwise work moves: that of a whole zone at full speed, that of a part of a zone a few units a second (evict.c).
+ *   Otherwise work moves: that of a whole zone at full speed, that of a part of a zone a few units
+ *   a second (evict.c).
  *
- * All of it is counted as nodes change, from the events: a node that returns costs the same in a cluster of three and of
- * a hundred thousand, and a server that only follows has the same counts. A start finds the wave again from the records.
+ * All of it is counted as nodes change, from the events: a node that returns costs the same in a
+ * cluster of three and of a hundred thousand, and a server that only follows has the same counts. A
+ * start finds the wave again from the records.
  *
  * Invariants:
  *   (B1) zones[].ready and brake.ready are the numbers of nodes that are Ready.
  *   (B2) counts are the sums over the zones of this wave, and silent is never more than nodes.
  *   (B3) While the brake holds, no node is given up unless an operator said so.
- *   (B4) A zone that lost nodes in this wave is whole for them exactly if all that were counted are silent.
+ *   (B4) A zone that lost nodes in this wave is whole for them exactly if all that were counted are
+ *   silent.
  */
 #ifndef BERTH_CORE_BRAKE_H
 #define BERTH_CORE_BRAKE_H
@@ -71,9 +78,10 @@ struct brake {
         struct brake_counts counts;
         bool stale; /* records were loaded since it was made */
         /* live */
-        bool holds;          /* as it was last told */
-        uint32_t zone;       /* of the node of which it was told */
-        int64_t released_at; /* when it last let go: whoever was silent by then has one more grace; 0: never */
+        bool holds;    /* as it was last told */
+        uint32_t zone; /* of the node of which it was told */
+        /* when it last let go: whoever was silent by then has one more grace; 0: never */
+        int64_t released_at;
         int64_t sweep_at;    /* when to look at those that were held */
         uint32_t sweep_next; /* the look goes on here; NONE: it is not under way */
 };
@@ -88,19 +96,26 @@ void brake_node_silent(struct core *c, struct node_ix n, int64_t at);
 void brake_node_heard(struct core *c, struct node_ix n);
 void brake_node_zone(struct core *c, struct node_ix n); /* its labels have changed */
 void brake_node_gone(struct core *c, struct node_ix n);
-void brake_node_out(struct core *c, struct node_ix n); /* an operator says that it is out: that is not silence */
-void brake_end(struct core *c);                        /* an operator has said what to do: whatever falls silent next is another wave */
-/* Finds the wave again after records were loaded: they tell who was there since when, and who is silent since when. */
+/* an operator says that it is out: that is not silence */
+void brake_node_out(struct core *c, struct node_ix n);
+/* an operator has said what to do: whatever falls silent next is another wave */
+void brake_end(struct core *c);
+/* Finds the wave again after records were loaded: they tell who was there since when, and who is
+ * silent since when. */
 void brake_rebuild(struct core *c);
 
 /* As decisions are taken. */
 enum brake_verdict { BRAKE_HOLDS, BRAKE_PACES, BRAKE_MOVES };
-enum brake_verdict brake_judge(struct core *c, struct node_ix n); /* of a lost node whose grace is over */
-void brake_tell_paced(struct core *c, struct node_ix n);          /* the pace makes its units wait: once per zone and wave */
+/* of a lost node whose grace is over */
+enum brake_verdict brake_judge(struct core *c, struct node_ix n);
+/* the pace makes its units wait: once per zone and wave */
+void brake_tell_paced(struct core *c, struct node_ix n);
 void brake_unhold(struct core *c, struct node_ix n);
-/* After nodes were heard or forgotten: lets go, if there is no reason left. about: who changed; NODE_NONE: nobody that is left. */
+/* After nodes were heard or forgotten: lets go, if there is no reason left. about: who changed;
+ * NODE_NONE: nobody that is left. */
 void brake_review(struct core *c, struct node_ix about);
-void brake_sweep(struct core *c); /* those that were held are looked at again, as far as one step goes */
+/* those that were held are looked at again, as far as one step goes */
+void brake_sweep(struct core *c);
 int64_t brake_next_ms(const struct core *c);
 bool brake_is_on(const struct core *c); /* to be shown */
 void brake_fill(const struct core *c, uint32_t zone, Pb__Brake *ret);

@@ -1,4 +1,5 @@
-/* core/brake_test.c: who is silent, and what that means: the rule of C11 (issue 5, B4), one case after the other. */
+/* core/brake_test.c: who is silent, and what that means: the rule of C11 (issue 5, B4), one case
+ * after the other. */
 #include "core/brake.h"
 #include "core/core_testlib.h"
 
@@ -10,14 +11,17 @@ static char *name(struct rig *r, char zone, unsigned i)
         return arena_printf(&r->memory, "%c%02u", zone, i);
 }
 
-/* sizes: of zones a, b, c...; a size that is negative is of nodes without a zone. `units` on each node, running. */
+/* sizes: of zones a, b, c...; a size that is negative is of nodes without a zone. `units` on each
+ * node, running. */
 static void cluster(struct rig *r, const int *sizes, size_t zones, unsigned units)
 {
         unsigned nodes = 0;
         for (size_t z = 0; z < zones; z++)
                 for (int i = 1; i <= abs(sizes[z]); i++, nodes++)
                         rig_hello(r, name(r, (char)('a' + z), (unsigned)i), 8000, 8192, 10,
-                                  sizes[z] < 0 ? NULL : arena_printf(&r->memory, "zone=%c", (char)('a' + z)));
+                                  sizes[z] < 0
+                                      ? NULL
+                                      : arena_printf(&r->memory, "zone=%c", (char)('a' + z)));
         for (unsigned i = 0; i < nodes * units; i++) {
                 char *id = arena_printf(&r->memory, "w%u", i);
                 rig_apply(r, rig_workload(r, id, 100, 100));
@@ -25,7 +29,8 @@ static void cluster(struct rig *r, const int *sizes, size_t zones, unsigned unit
         }
         rig_mark(r);
 }
-#define CLUSTER(r, units, ...) cluster(r, (const int[]){ __VA_ARGS__ }, ARRAY_LEN(((const int[]){ __VA_ARGS__ })), units)
+#define CLUSTER(r, units, ...)                                                                     \
+        cluster(r, (const int[]){ __VA_ARGS__ }, ARRAY_LEN(((const int[]){ __VA_ARGS__ })), units)
 
 static void lose(struct rig *r, char zone, unsigned from, unsigned to)
 {
@@ -36,14 +41,16 @@ static void lose(struct rig *r, char zone, unsigned from, unsigned to)
 static void come_back(struct rig *r, char zone, unsigned from, unsigned to)
 {
         for (unsigned i = from; i <= to; i++)
-                rig_hello(r, name(r, zone, i), 8000, 8192, 10, arena_printf(&r->memory, "zone=%c", zone));
+                rig_hello(r, name(r, zone, i), 8000, 8192, 10,
+                          arena_printf(&r->memory, "zone=%c", zone));
 }
 
 static size_t moved(struct rig *r)
 {
         size_t n = 0;
         for (size_t i = r->mark; i < r->events.len; i++)
-                n += r->events.at[i].e->type == PB__EVENT_TYPE__E__Rescheduled && r->events.at[i].e->reason == PB__REASON__E__node_lost;
+                n += r->events.at[i].e->type == PB__EVENT_TYPE__E__Rescheduled &&
+                     r->events.at[i].e->reason == PB__REASON__E__node_lost;
         return n;
 }
 
@@ -76,7 +83,8 @@ static Pb__Brake *assert_held(struct rig *r)
         return rig_last(r, PB__EVENT_TYPE__E__EvictionHeld)->brake;
 }
 
-static bool rule(uint32_t nodes, uint32_t silent, uint32_t zones, uint32_t hit, uint32_t whole, uint32_t unzoned)
+static bool rule(uint32_t nodes, uint32_t silent, uint32_t zones, uint32_t hit, uint32_t whole,
+                 uint32_t unzoned)
 {
         struct brake_counts n = { nodes, silent, zones, hit, whole, unzoned };
         return brake_rule(&n, 55);
@@ -86,16 +94,17 @@ static bool rule(uint32_t nodes, uint32_t silent, uint32_t zones, uint32_t hit, 
 static void the_rule(void **state)
 {
         (void)state;
-        assert_false(rule(12, 5, 3, 1, 1, 0));   /* a zone of 5 of 12 */
-        assert_false(rule(10, 6, 2, 1, 1, 0));   /* 6 + 4, the larger one */
-        assert_true(rule(10, 7, 2, 1, 1, 0));    /* 7 + 3: fewer than a third are heard */
-        assert_false(rule(9, 6, 2, 1, 1, 0));    /* 6 + 3: a third */
-        assert_true(rule(12, 8, 3, 2, 2, 0));    /* two of three zones */
-        assert_false(rule(12, 4, 3, 3, 0, 0));   /* 4 of 12, over all zones */
-        assert_true(rule(12, 12, 3, 3, 3, 0));   /* all */
-        assert_true(rule(10, 6, 2, 1, 0, 0));    /* most, and not a whole zone */
-        assert_true(rule(10, 6, 1, 1, 1, 1));    /* a whole zone, and one without */
-        assert_true(rule(20, 11, 2, 2, 0, 0));   /* 55 %, but every zone, and fewer than half are heard */
+        assert_false(rule(12, 5, 3, 1, 1, 0)); /* a zone of 5 of 12 */
+        assert_false(rule(10, 6, 2, 1, 1, 0)); /* 6 + 4, the larger one */
+        assert_true(rule(10, 7, 2, 1, 1, 0));  /* 7 + 3: fewer than a third are heard */
+        assert_false(rule(9, 6, 2, 1, 1, 0));  /* 6 + 3: a third */
+        assert_true(rule(12, 8, 3, 2, 2, 0));  /* two of three zones */
+        assert_false(rule(12, 4, 3, 3, 0, 0)); /* 4 of 12, over all zones */
+        assert_true(rule(12, 12, 3, 3, 3, 0)); /* all */
+        assert_true(rule(10, 6, 2, 1, 0, 0));  /* most, and not a whole zone */
+        assert_true(rule(10, 6, 1, 1, 1, 1));  /* a whole zone, and one without */
+        /* 55 %, but every zone, and fewer than half are heard */
+        assert_true(rule(20, 11, 2, 2, 0, 0));
         assert_false(rule(20, 11, 3, 2, 0, 0));  /* 55 %, and a zone is heard whole */
         assert_false(rule(20, 10, 2, 2, 0, 0));  /* half are heard */
         assert_false(rule(20, 11, 0, 0, 0, 11)); /* without zones only the share counts */
@@ -136,12 +145,13 @@ static size_t times_paced(struct rig *r, const char *zone)
 {
         size_t n = 0;
         for (size_t i = r->mark; i < r->events.len; i++)
-                n += r->events.at[i].e->type == PB__EVENT_TYPE__E__EvictionPaced && strcmp(r->events.at[i].e->brake->zone, zone) == 0;
+                n += r->events.at[i].e->type == PB__EVENT_TYPE__E__EvictionPaced &&
+                     strcmp(r->events.at[i].e->brake->zone, zone) == 0;
         return n;
 }
 
-/* Zone a burns: its first node falls silent at 30 s, the others at 40 s, and are given up at 90 and 100 s. In between, at 92 s, a
- * node elsewhere falls silent, which begins another wave. */
+/* Zone a burns: its first node falls silent at 30 s, the others at 40 s, and are given up at 90 and
+ * 100 s. In between, at 92 s, a node elsewhere falls silent, which begins another wave. */
 static void burn_while_another_falls_silent(struct rig *r)
 {
         slow_pace(r);
@@ -170,7 +180,8 @@ static void a_whole_zone_moves_at_full_speed_through_another_wave(void **state)
                         come_back(&r, 'c', 1, 3);
                         rig_advance_alive(&r, LIMIT - 8000); /* it listens first */
                 }
-                rig_hello(&r, "a06", 8000, 8192, 10, "zone=a"); /* who comes later is not evidence */
+                /* who comes later is not evidence */
+                rig_hello(&r, "a06", 8000, 8192, 10, "zone=a");
                 rig_advance_alive(&r, 8000);
                 assert_int_equal(left_in_a(&r), 0);
                 assert_int_equal(times_paced(&r, "a"), 0);
@@ -267,7 +278,8 @@ static void fewer_than_a_third_heard_is_held(void **state)
         assert_int_equal(b->nodes, 10);
         assert_int_equal(b->silent, 7);
         assert_int_equal(b->limit_percent, 55);
-        assert_non_null(strstr(rig_last(&r, PB__EVENT_TYPE__E__EvictionHeld)->message, "7 of 10 nodes are silent (the limit is 55 %)"));
+        assert_non_null(strstr(rig_last(&r, PB__EVENT_TYPE__E__EvictionHeld)->message,
+                               "7 of 10 nodes are silent (the limit is 55 %)"));
         rig_fini(&r);
 }
 
@@ -299,7 +311,8 @@ static void a_part_of_each_zone_is_paced(void **state)
         lose(&r, 'c', 1, 1);
         rig_advance_alive(&r, LIMIT + GRACE + 10);
         size_t before = moved(&r);
-        for (int second = 0; second < 5; second++) { /* never more than the rate, whatever the window */
+        /* never more than the rate, whatever the window */
+        for (int second = 0; second < 5; second++) {
                 rig_advance_alive(&r, 1000);
                 assert_true(moved(&r) - before <= 2);
                 assert_true(moved(&r) > before);
@@ -405,7 +418,8 @@ static void newcomers_do_not_count(void **state)
         rig_fini(&r);
 }
 
-/* What falls silent at another time is another wave: a cluster that shrinks bit by bit moves.  R: C11 */
+/* What falls silent at another time is another wave: a cluster that shrinks bit by bit moves.  R:
+ * C11 */
 static void one_after_the_other_is_no_wave(void **state)
 {
         (void)state;
@@ -507,8 +521,9 @@ static void an_operator_overrules_the_brake_for_all(void **state)
         rig_fini(&r);
 }
 
-/* A clock that was set back starts at the newest time on record: an order of later than that would be one for all who fall silent until
- * then, without a grace and whatever the brake says.  R: C11 C12 */
+/* A clock that was set back starts at the newest time on record: an order of later than that would
+ * be one for all who fall silent until then, without a grace and whatever the brake says.  R: C11
+ * C12 */
 static void an_order_is_not_for_those_who_fall_silent_after_it(void **state)
 {
         (void)state;
@@ -527,7 +542,8 @@ static void an_order_is_not_for_those_who_fall_silent_after_it(void **state)
         rig_fini(&r);
 }
 
-/* A taint drives out who does not tolerate it; it is no reason to hurry for the others.  R: C11 C38 */
+/* A taint drives out who does not tolerate it; it is no reason to hurry for the others.  R: C11
+ * C38 */
 static void a_taint_does_not_hurry_what_is_paced(void **state)
 {
         (void)state;
@@ -635,7 +651,8 @@ static void units_of_lost_nodes_are_not_counted_as_running(void **state)
         rig_fini(&r);
 }
 
-/* A zone that a node says it is in is as good as another: it is counted where it says, from then on.  R: C11 */
+/* A zone that a node says it is in is as good as another: it is counted where it says, from then
+ * on.  R: C11 */
 static void a_node_that_changes_its_zone_is_counted_once(void **state)
 {
         (void)state;
@@ -654,7 +671,8 @@ static void a_node_that_changes_its_zone_is_counted_once(void **state)
         rig_fini(&r);
 }
 
-/* The end of a long silence costs each node its own part (issue 5, B4): no step looks at all of them.  R: C11 X6 */
+/* The end of a long silence costs each node its own part (issue 5, B4): no step looks at all of
+ * them.  R: C11 X6 */
 static void a_heal_is_cheap(void **state)
 {
         (void)state;
@@ -663,7 +681,8 @@ static void a_heal_is_cheap(void **state)
         r.no_check = true;
         const unsigned nodes = 2000;
         for (unsigned i = 0; i < nodes; i++)
-                rig_hello(&r, arena_printf(&r.memory, "n%05u", i), 8000, 8192, 10, arena_printf(&r.memory, "zone=%u", i % 3));
+                rig_hello(&r, arena_printf(&r.memory, "n%05u", i), 8000, 8192, 10,
+                          arena_printf(&r.memory, "zone=%u", i % 3));
         for (unsigned i = 0; i < nodes; i++) {
                 char *id = arena_printf(&r.memory, "w%u", i);
                 rig_apply(&r, rig_workload(&r, id, 100, 100));
@@ -675,9 +694,11 @@ static void a_heal_is_cheap(void **state)
         rig_mark(&r);
         int64_t t0 = clock_mono_ns();
         for (unsigned i = 0; i < nodes; i++)
-                rig_hello(&r, arena_printf(&r.memory, "n%05u", i), 8000, 8192, 10, arena_printf(&r.memory, "zone=%u", i % 3));
+                rig_hello(&r, arena_printf(&r.memory, "n%05u", i), 8000, 8192, 10,
+                          arena_printf(&r.memory, "zone=%u", i % 3));
         rig_advance_alive(&r, 2000);
-        assert_true(clock_mono_ns() - t0 < INT64_C(20000000000)); /* it took more than 100 s of CPU */
+        /* it took more than 100 s of CPU */
+        assert_true(clock_mono_ns() - t0 < INT64_C(20000000000));
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__EvictionResumed), 1);
         assert_int_equal(moved(&r), 0);
         rig_fini(&r);

@@ -1,13 +1,20 @@
 /* core/claims.c: what a node's word about units is worth that the records do not place there (A13).
  *
- * A node may be compromised. Its word about its own units counts; its word that it runs somebody else's is a claim. What this cluster ordered on a node carries a warrant
- * (model/warrant.h), which the agent keeps with the definition and returns when it is asked. So a claim is looked at before anything follows from it:
+ * A node may be compromised. Its word about its own units counts; its word that it runs somebody
+ * else's is a claim. What this cluster ordered on a node carries a warrant (model/warrant.h), which
+ * the agent keeps with the definition and returns when it is asked. So a claim is looked at before
+ * anything follows from it:
  *
- *      claim --> EFFECT_DESCRIBE --> INPUT_DEFINITIONS --> warranted: adopted by itself, where that is the rule (adopt.c)
- *                                                     '-> else:      left alone, told (ClaimRefused), and adopted by an operator's word only
+ *      claim --> EFFECT_DESCRIBE --> INPUT_DEFINITIONS --> warranted: adopted by itself, where that
+ *      is the rule (adopt.c)
+ *                                                     '-> else:      left alone, told
+ *                                                                    (ClaimRefused), and adopted by
+ *                                                                    an operator's word only
  *
- * Weights, lightest first: a claim; the report of the node that holds the unit by the records; a valid warrant with a greater token than the record's. Of two valid warrants the greater
- * token wins, in whatever order they come, and whatever the server has launched by itself meanwhile (restore.c).
+ * Weights, lightest first: a claim; the report of the node that holds the unit by the records; a
+ * valid warrant with a greater token than the record's. Of two valid warrants the greater token
+ * wins, in whatever order they come, and whatever the server has launched by itself meanwhile
+ * (restore.c).
  *
  * What needs no proof: that a copy is gone from its own node.
  */
@@ -21,7 +28,7 @@
 #include "model/pb.h"
 #include <string.h>
 
-/* ---- verdicts ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- verdicts ---- */
 
 enum verdict claim_verdict(struct core *c, struct node_ix ix, const Pb__HeldUnit *h)
 {
@@ -36,7 +43,9 @@ enum verdict claim_verdict(struct core *c, struct node_ix ix, const Pb__HeldUnit
                                        .seq = h->token->seq,
                                        .definition = h->definition.data,
                                        .definition_len = h->definition.len };
-        return warrant_is_valid(c->warrants, &facts, h->warrant.data, h->warrant.len) ? VERDICT_WARRANTED : VERDICT_FALSE;
+        return warrant_is_valid(c->warrants, &facts, h->warrant.data, h->warrant.len)
+                   ? VERDICT_WARRANTED
+                   : VERDICT_FALSE;
 }
 
 /* What it was started from: the definition's own bytes, and the rest as its agent says. */
@@ -44,8 +53,10 @@ Pb__Workload *claim_definition(struct core *c, const Pb__HeldUnit *h)
 {
         ProtobufCMessage *m = NULL;
         struct err err;
-        if (!h->definition.len || pb_unpack(&pb__workload__descriptor, h->definition.data, h->definition.len, &c->step, &m, &err) < 0)
-                m = pb_new(&c->step, &pb__workload__descriptor); /* of no type: nobody knows what it was started from */
+        if (!h->definition.len || pb_unpack(&pb__workload__descriptor, h->definition.data,
+                                            h->definition.len, &c->step, &m, &err) < 0)
+                /* of no type: nobody knows what it was started from */
+                m = pb_new(&c->step, &pb__workload__descriptor);
         Pb__Workload *w = (Pb__Workload *)m;
         w->id = h->unit_id;
         w->desired_state = h->desired_state;
@@ -53,12 +64,14 @@ Pb__Workload *claim_definition(struct core *c, const Pb__HeldUnit *h)
         return w;
 }
 
-/* Does an exclusive workload have to wait for it (fence.c)? A warrant proves that it was ordered there. Without one it counts only where it may be true all the same: a restore may
- * have forgotten it. Otherwise what runs is in the records. */
+/* Does an exclusive workload have to wait for it (fence.c)? A warrant proves that it was ordered
+ * there. Without one it counts only where it may be true all the same: a restore may have forgotten
+ * it. Otherwise what runs is in the records. */
 bool claim_counts(const struct core *c, const struct stranger *s)
 {
         return s->verdict == VERDICT_WARRANTED ||
-               (s->verdict != VERDICT_FALSE && (c->restored || token_is_lost(c, s->token_epoch, s->token_seq)));
+               (s->verdict != VERDICT_FALSE &&
+                (c->restored || token_is_lost(c, s->token_epoch, s->token_seq)));
 }
 
 /* It is worth a question, although nobody would adopt it: others wait for it if it is true. */
@@ -72,23 +85,28 @@ bool claim_matters(const struct core *c, const struct stranger *s)
         return unit_ok(w) && class_of(c, unit_get(c, w))->exclusive;
 }
 
-/* ---- a newer copy than the record knows, on its own node (restore.c) ----------------------------------------------------------------------- */
+/* ---- a newer copy than the record knows, on its own node (restore.c) ---- */
 
-/* The node says that a newer copy runs in the place of one that was to go: the older one is gone by the same word. */
+/* The node says that a newer copy runs in the place of one that was to go: the older one is gone by
+ * the same word. */
 bool claim_replaces(const struct core *c, uint32_t t, const Pb__UnitStatus *u)
 {
         const struct tombstone *old = &c->tombstones.at[t];
-        return u->token && u->state != PB__ACTUAL_STATE__E__Missing && token_is_lost(c, u->token->epoch, u->token->seq) &&
-               (old->token_epoch < u->token->epoch || (old->token_epoch == u->token->epoch && old->token_seq < u->token->seq));
+        return u->token && u->state != PB__ACTUAL_STATE__E__Missing &&
+               token_is_lost(c, u->token->epoch, u->token->seq) &&
+               (old->token_epoch < u->token->epoch ||
+                (old->token_epoch == u->token->epoch && old->token_seq < u->token->seq));
 }
 
 /* The node that has it by the records is heard, and says that it has it. */
 bool holder_is_healthy(const struct core *c, const struct unit *w)
 {
-        return node_ok(w->node) && w->said && node_get(c, w->node)->status == PB__NODE_STATUS__E__Ready && node_get(c, w->node)->heard_at;
+        return node_ok(w->node) && w->said &&
+               node_get(c, w->node)->status == PB__NODE_STATUS__E__Ready &&
+               node_get(c, w->node)->heard_at;
 }
 
-/* ---- telling ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- telling ---- */
 
 void claims_note(struct claims *k, const char *id, enum verdict verdict)
 {
@@ -107,9 +125,11 @@ void claims_tell(struct core *c, struct node_ix ix, struct claims *k)
                 e.type = PB__EVENT_TYPE__E__ClaimRefused;
                 e.node_id = (char *)id;
                 e.message = arena_printf(&c->step,
-                                         "%u units that it says it runs have no %swarrant of this cluster and are left alone; berth adopt "
+                                         "%u units that it says it runs have no %swarrant of this "
+                                         "cluster and are left alone; berth adopt "
                                          "%s takes them over, if you trust it: %s%s",
-                                         k->n, k->n_false ? "valid " : "", id, str_c(&k->names), k->names.len < 200 ? "" : ", ...");
+                                         k->n, k->n_false ? "valid " : "", id, str_c(&k->names),
+                                         k->names.len < 200 ? "" : ", ...");
                 notice_of_node(c, ix, &e);
                 decision_done(c);
         }
@@ -117,7 +137,7 @@ void claims_tell(struct core *c, struct node_ix ix, struct claims *k)
         *k = (struct claims){ 0 };
 }
 
-/* ---- the key ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the key ---- */
 
 void core_set_key(struct core *c, const struct warrant_keys *keys, const char *fingerprint)
 {
@@ -145,8 +165,9 @@ void key_noted(struct core *c)
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__ClusterKeyChanged;
         e.cluster = &cluster;
-        e.message = c->key_fingerprint ? arena_printf(&c->step, "the cluster's key is %s from now on, and was %s", c->opt.key_fingerprint,
-                                                      c->key_fingerprint)
-                                       : arena_printf(&c->step, "the cluster's key is %s", c->opt.key_fingerprint);
+        e.message = c->key_fingerprint
+                        ? arena_printf(&c->step, "the cluster's key is %s from now on, and was %s",
+                                       c->opt.key_fingerprint, c->key_fingerprint)
+                        : arena_printf(&c->step, "the cluster's key is %s", c->opt.key_fingerprint);
         emit(c, &e);
 }

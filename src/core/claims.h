@@ -1,4 +1,5 @@
-/* core/claims.h: what a node's word is worth about units that the records do not place there (A13). See claims.c. */
+/* core/claims.h: what a node's word is worth about units that the records do not place there (A13).
+ * See claims.c. */
 #ifndef BERTH_CORE_CLAIMS_H
 #define BERTH_CORE_CLAIMS_H
 

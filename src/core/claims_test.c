@@ -1,4 +1,5 @@
-/* core/claims_test.c: what a node says that it runs, and what that is worth: warrants, healthy holders, an operator's word (A13; issue A2). */
+/* core/claims_test.c: what a node says that it runs, and what that is worth: warrants, healthy
+ * holders, an operator's word (A13; issue A2). */
 #include "core/core_testlib.h"
 #include "model/pb.h"
 #include "model/validate.h"
@@ -68,7 +69,8 @@ static void assert_untouched(struct rig *r)
         assert_null(rig_sent(r, "n2", "a"));
 }
 
-/* R: A13 (A2): the attack. A node claims another one's unit with a token behind the backup's head, and brings a definition of its own. */
+/* R: A13 (A2): the attack. A node claims another one's unit with a token behind the backup's head,
+ * and brings a definition of its own. */
 static void after_a_restore_a_forged_claim_takes_nothing(void **state)
 {
         (void)state;
@@ -80,19 +82,24 @@ static void after_a_restore_a_forged_claim_takes_nothing(void **state)
                 comes_back(&r, "n1", now);
                 rig_mark(&r);
                 comes_back(&r, "n2", claim(&r, "a", LOST));
-                Pb__HeldUnit *h = rig_held(&r, how == 1 ? "n1" : "n2", definition(&r, "a", "forged", LOST), how > 0);
+                Pb__HeldUnit *h = rig_held(&r, how == 1 ? "n1" : "n2",
+                                           definition(&r, "a", "forged", LOST), how > 0);
                 if (how == 2)
                         h->definition.data[h->definition.len - 1] ^= 1;
                 if (how == 3) /* one for a smaller token */
-                        h->warrant = rig_held(&r, "n2", definition(&r, "a", "forged", LOST - 1), true)->warrant;
+                        h->warrant =
+                            rig_held(&r, "n2", definition(&r, "a", "forged", LOST - 1), true)
+                                ->warrant;
                 if (how == 4) /* one for another unit */
-                        h->warrant = rig_held(&r, "n2", definition(&r, "b", "forged", LOST), true)->warrant;
+                        h->warrant =
+                            rig_held(&r, "n2", definition(&r, "b", "forged", LOST), true)->warrant;
                 if (how == 5)
                         h->warrant.len--;
                 answer(&r, "n2", h);
                 assert_untouched(&r);
                 assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__ClaimRefused), 1);
-                assert_non_null(strstr(rig_last(&r, PB__EVENT_TYPE__E__ClaimRefused)->message, "berth adopt n2"));
+                assert_non_null(strstr(rig_last(&r, PB__EVENT_TYPE__E__ClaimRefused)->message,
+                                       "berth adopt n2"));
                 assert_null(rig_sent(&r, "n1", "a")); /* the healthy copy hears nothing of it */
                 rig_mark(&r);
                 Pb__UnitStatus *list[] = { claim(&r, "a", LOST) };
@@ -127,7 +134,8 @@ static void by_the_rule_adopt_only_what_has_a_warrant_becomes_a_record(void **st
         }
 }
 
-/* R: A13 A10: an agent of the version before answers with workloads: only an operator's word takes them. */
+/* R: A13 A10: an agent of the version before answers with workloads: only an operator's word takes
+ * them. */
 static void an_agent_without_warrants_is_adopted_from_by_an_operators_word(void **state)
 {
         (void)state;
@@ -158,7 +166,8 @@ static void an_agent_without_warrants_is_adopted_from_by_an_operators_word(void 
         rig_fini(&r);
 }
 
-/* It had moved to n2 since, which was empty and drained when the backup was made: that drain goes on, and has a deadline, which has passed.  R: C12 A13 */
+/* It had moved to n2 since, which was empty and drained when the backup was made: that drain goes
+ * on, and has a deadline, which has passed.  R: C12 A13 */
 static void what_is_found_on_a_drained_node_has_its_drains_deadline(void **state)
 {
         (void)state;
@@ -176,7 +185,8 @@ static void what_is_found_on_a_drained_node_has_its_drains_deadline(void **state
         Pb__HeldUnit *h = rig_held(&r, "n2", definition(&r, "a", "r2", LOST), true);
         rig_describe(&r, "n2", 1, &h);
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadAdopted), 1);
-        assert_string_not_equal(rig_get(&r, "a")->assigned_node, "n2"); /* at once; the rig looks at (D3) after every step */
+        /* at once; the rig looks at (D3) after every step */
+        assert_string_not_equal(rig_get(&r, "a")->assigned_node, "n2");
         rig_check_replay(&r);
         rig_fini(&r);
 }
@@ -219,7 +229,9 @@ static void of_two_valid_warrants_the_greater_token_wins_also_when_it_comes_late
                         const char *node = greater ? "n1" : "n2";
                         uint64_t seq = greater ? LOST + 20 : LOST;
                         comes_back(&r, node, claim(&r, "a", seq));
-                        Pb__HeldUnit *h = rig_held(&r, node, definition(&r, "a", greater ? "greater" : "smaller", seq), true);
+                        Pb__HeldUnit *h = rig_held(
+                            &r, node, definition(&r, "a", greater ? "greater" : "smaller", seq),
+                            true);
                         rig_describe(&r, node, 1, &h);
                 }
                 assert_string_equal(rig_get(&r, "a")->revision_id, "greater");
@@ -265,7 +277,8 @@ static void greater_comes(struct rig *r, Pb__Workload *w, bool warranted)
         rig_mark(r);
         comes_back(r, "n1", claim(r, "a", GREATER));
         if (rig_sent_count(r, EFFECT_DESCRIBE)) {
-                Pb__HeldUnit *h = rig_held(r, "n1", w ? w : definition(r, "a", "greater", GREATER), warranted);
+                Pb__HeldUnit *h =
+                    rig_held(r, "n1", w ? w : definition(r, "a", "greater", GREATER), warranted);
                 rig_describe(r, "n1", 1, &h);
         }
 }
@@ -309,15 +322,18 @@ static void the_greater_warrant_wins_also_over_a_newer_start_of_the_smaller_one(
                 Pb__Workload *a = rig_get(&r, "a");
                 assert_string_equal(a->assigned_node, "n1");
                 assert_string_equal(a->revision_id, "greater");
-                assert_int_equal(a->token->epoch, epoch); /* greater than what ran elsewhere: what compares tokens takes it */
+                /* greater than what ran elsewhere: what compares tokens takes it */
+                assert_int_equal(a->token->epoch, epoch);
                 assert_true(a->token->seq > seq);
                 assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadAdopted), 1);
                 assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadLaunched), 1);
                 rig_check_replay(&r);
                 if (holder) {
-                        assert_int_equal(rig_sent(&r, holder, "a")->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
+                        assert_int_equal(rig_sent(&r, holder, "a")->unit->desired_state,
+                                         PB__DESIRED_STATE__E__Deleted);
                         assert_int_equal(rig_sent(&r, holder, "a")->unit->token->seq, seq);
-                        assert_null(rig_sent(&r, "n1", "a")); /* it runs on as it is until the other one is proved gone */
+                        /* it runs on as it is until the other one is proved gone */
+                        assert_null(rig_sent(&r, "n1", "a"));
                         rig_is_gone(&r, "a", holder);
                 }
                 struct rig_effect *told = rig_sent(&r, "n1", "a");
@@ -350,7 +366,8 @@ static void a_retry_from_before_the_backup_does_not_replace_what_was_started_sin
                 greater_comes(&r, NULL, warranted);
                 struct rig_effect *told = rig_sent(&r, "n1", "a");
                 assert_int_equal(told->unit->token->seq > seq, warranted);
-                assert_int_equal(strcmp(told->unit->workload->revision_id, "greater") == 0, warranted);
+                assert_int_equal(strcmp(told->unit->workload->revision_id, "greater") == 0,
+                                 warranted);
                 size_t orders = 0;
                 for (size_t i = r.effect_mark; i < r.effects.len; i++)
                         orders += r.effects.at[i].kind == EFFECT_PLAN_UNIT;
@@ -417,7 +434,8 @@ static void what_must_not_run_twice_or_again_is_left_to_an_operator(void **state
                 struct rig r;
                 begin(&r, STRANGERS_KEEP);
                 rig_restored(&r);
-                Pb__Workload *small = definition(&r, "a", "smaller", LOST), *great = definition(&r, "a", "greater", GREATER);
+                Pb__Workload *small = definition(&r, "a", "smaller", LOST),
+                             *great = definition(&r, "a", "greater", GREATER);
                 if (job)
                         small->restart = great->restart = PB__RESTART__E__never;
                 else
@@ -432,7 +450,8 @@ static void what_must_not_run_twice_or_again_is_left_to_an_operator(void **state
                         Pb__NodeRef q = PB__NODE_REF__INIT;
                         q.id = "n1";
                         rig_advance_alive(&r, 95000);
-                        assert_refused(rig_ask(&r, INPUT_NODE_FENCE, &q), ERR_OK); /* an operator was sure that it is off */
+                        /* an operator was sure that it is off */
+                        assert_refused(rig_ask(&r, INPUT_NODE_FENCE, &q), ERR_OK);
                         rig_advance_alive(&r, 50000);
                 }
                 rig_runs(&r, "a");
@@ -453,8 +472,9 @@ static void what_must_not_run_twice_or_again_is_left_to_an_operator(void **state
                 answer(&r, "n1", rig_held(&r, "n1", great, true));
                 Pb__AdoptResponse *a = (Pb__AdoptResponse *)r.replies.at[r.replies.len - 1].msg;
                 assert_int_equal(a->n_refused, 1);
-                assert_non_null(
-                    strstr(a->refused[0], "a newer start was ordered on node n2; to keep this copy instead delete the workload first"));
+                assert_non_null(strstr(a->refused[0],
+                                       "a newer start was ordered on node n2; to keep this copy "
+                                       "instead delete the workload first"));
                 if (!job) { /* it does not start again while that one says that it runs */
                         rig_exits(&r, "a", 1);
                         rig_mark(&r);
@@ -520,7 +540,8 @@ static void a_claim_holds_back_no_exclusive_workload_of_others(void **state)
                 h->n_exclusive_types = 1;
                 rig_say_hello(&r, h);
                 assert_string_equal(rig_get(&r, "x")->assigned_node, "n1");
-                assert_int_equal(rig_sent(&r, "n1", "x") != NULL, !warranted); /* what was ordered there is waited for */
+                /* what was ordered there is waited for */
+                assert_int_equal(rig_sent(&r, "n1", "x") != NULL, !warranted);
                 rig_check_replay(&r);
                 rig_fini(&r);
         }
@@ -548,7 +569,8 @@ static void what_leaves_for_an_agent_carries_a_warrant_for_that_agent(void **sta
         assert_memory_equal(told->unit->warrant.data, first, sizeof(first));
         rig_mark(&r);
         rig_delete(&r, "a");
-        assert_int_equal(rig_sent(&r, "n1", "a")->unit->warrant.len, 0); /* nothing to run, nothing to prove */
+        /* nothing to run, nothing to prove */
+        assert_int_equal(rig_sent(&r, "n1", "a")->unit->warrant.len, 0);
         rig_fini(&r);
 }
 
@@ -576,7 +598,8 @@ static void nothing_of_a_foreign_agent_is_ever_adopted(void **state)
         rig_fini(&r);
 }
 
-/* R: A13 A3: the key's fingerprint is noted, by an event, and a restore says whether it has the key. */
+/* R: A13 A3: the key's fingerprint is noted, by an event, and a restore says whether it has the
+ * key. */
 static void the_keys_fingerprint_is_an_event_and_a_record(void **state)
 {
         (void)state;
@@ -613,9 +636,12 @@ int main(void)
                 cmocka_unit_test(an_agent_without_warrants_is_adopted_from_by_an_operators_word),
                 cmocka_unit_test(what_is_found_on_a_drained_node_has_its_drains_deadline),
                 cmocka_unit_test(a_healthy_holder_weighs_more_than_an_operators_word_for_a_claim),
-                cmocka_unit_test(of_two_valid_warrants_the_greater_token_wins_also_when_it_comes_later),
-                cmocka_unit_test(the_greater_warrant_wins_also_over_a_newer_start_of_the_smaller_one),
-                cmocka_unit_test(a_retry_from_before_the_backup_does_not_replace_what_was_started_since),
+                cmocka_unit_test(
+                    of_two_valid_warrants_the_greater_token_wins_also_when_it_comes_later),
+                cmocka_unit_test(
+                    the_greater_warrant_wins_also_over_a_newer_start_of_the_smaller_one),
+                cmocka_unit_test(
+                    a_retry_from_before_the_backup_does_not_replace_what_was_started_since),
                 cmocka_unit_test(what_was_asked_for_since_the_restore_stands),
                 cmocka_unit_test(what_must_not_run_twice_or_again_is_left_to_an_operator),
                 cmocka_unit_test(a_newer_start_is_not_taken_away_by_a_claim),

@@ -1,7 +1,8 @@
-/* core/cluster.c: what is known of the cluster as a whole: its id, the store's epoch, its key's fingerprint.
+/* core/cluster.c: what is known of the cluster as a whole: its id, the store's epoch, its key's
+ * fingerprint.
  *
- * One record, /meta/cluster. Other concerns keep what they must not forget in it: the times of leases
- * (fence.c), what a restore forgot (restore.c), an operator's word on evictions (evict.c).
+ * One record, /meta/cluster. Other concerns keep what they must not forget in it: the times of
+ * leases (fence.c), what a restore forgot (restore.c), an operator's word on evictions (evict.c).
  */
 #include "core/cluster.h"
 #include "core/notice.h"
@@ -31,12 +32,15 @@ const char *wrong_cluster(struct core *c, const Pb__Event *e)
         (void)c;
         const Pb__Cluster *m = e->cluster;
         if (e->type == PB__EVENT_TYPE__E__ClusterKeyChanged)
-                return m && !str_empty(m->key_fingerprint) ? NULL : "the key's fingerprint is missing";
-        return m && !str_empty(m->cluster_id) && m->epoch <= EPOCH_MAX && time_is_sane(m->created_at) ? NULL
-                                                                                                      : "the cluster's id is missing";
+                return m && !str_empty(m->key_fingerprint) ? NULL
+                                                           : "the key's fingerprint is missing";
+        return m && !str_empty(m->cluster_id) && m->epoch <= EPOCH_MAX &&
+                       time_is_sane(m->created_at)
+                   ? NULL
+                   : "the cluster's id is missing";
 }
 
-/* ---- the record --------------------------------------------------------------------------------- */
+/* ---- the record ---- */
 
 static const char *name(const struct core *c, uint32_t slot, struct arena *a)
 {
@@ -74,7 +78,8 @@ static const char *load(struct core *c, const char *text, const ProtobufCMessage
 {
         const Pb__Cluster *m = (const Pb__Cluster *)msg;
         (void)text;
-        if (str_empty(m->cluster_id) || m->epoch > EPOCH_KEPT_MAX || !lost_is_sane(m) || (m->fencing && !fencing_is_sane(m->fencing)))
+        if (str_empty(m->cluster_id) || m->epoch > EPOCH_KEPT_MAX || !lost_is_sane(m) ||
+            (m->fencing && !fencing_is_sane(m->fencing)))
                 return "its id, its epoch or a time is missing or out of range";
         c->evict_ordered_at = sane_time(m->evict_ordered_at);
         array_clear(&c->lost);

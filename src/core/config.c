@@ -1,7 +1,9 @@
-/* core/config.c: the part of the configuration that decides: timings, the default quota, rules and webhooks.
+/* core/config.c: the part of the configuration that decides: timings, the default quota, rules and
+ * webhooks.
  *
- * It comes in by the same door as everything else (INPUT_CONFIG): once after the start, and again with every reload. It is live: no record holds it, since the file
- * is its place. What follows from it (deadlines, alerts of rules that are gone) is made anew here.
+ * It comes in by the same door as everything else (INPUT_CONFIG): once after the start, and again
+ * with every reload. It is live: no record holds it, since the file is its place. What follows from
+ * it (deadlines, alerts of rules that are gone) is made anew here.
  */
 #include "model/config.h"
 #include "core/admission.h"
@@ -25,10 +27,12 @@ void core_options_from(const Pb__ServerConfig *f, struct core_options *opt)
         opt->fresh_ms = config_duration_ms(f->fresh, opt->fresh_ms);
         opt->healthy_ms = config_duration_ms(f->healthy, opt->healthy_ms);
         opt->brake_percent = f->brake_percent ? f->brake_percent : opt->brake_percent;
-        opt->evict_per_second = f->evict_per_second ? (int32_t)f->evict_per_second->value : opt->evict_per_second;
+        opt->evict_per_second =
+            f->evict_per_second ? (int32_t)f->evict_per_second->value : opt->evict_per_second;
         opt->lease_ms = config_duration_ms(f->lease, opt->lease_ms);
         opt->lease_grace_ms = config_duration_ms(f->lease_grace, opt->lease_grace_ms);
-        opt->drift_percent = f->clock_drift_percent ? (int32_t)f->clock_drift_percent->value : opt->drift_percent;
+        opt->drift_percent =
+            f->clock_drift_percent ? (int32_t)f->clock_drift_percent->value : opt->drift_percent;
         opt->max_nodes = f->max_nodes ? (uint32_t)f->max_nodes : opt->max_nodes;
         opt->max_workloads = f->max_workloads ? (uint32_t)f->max_workloads : opt->max_workloads;
         opt->index_records |= f->index_records;
@@ -44,8 +48,9 @@ void core_options_from(const Pb__ServerConfig *f, struct core_options *opt)
 
 static bool timings_differ(const struct core_options *a, const struct core_options *b)
 {
-        return a->heartbeat_ms != b->heartbeat_ms || a->silence_beats != b->silence_beats || a->evict_grace_ms != b->evict_grace_ms ||
-               a->launch_grace_ms != b->launch_grace_ms || a->pass_ms != b->pass_ms || a->fresh_ms != b->fresh_ms ||
+        return a->heartbeat_ms != b->heartbeat_ms || a->silence_beats != b->silence_beats ||
+               a->evict_grace_ms != b->evict_grace_ms || a->launch_grace_ms != b->launch_grace_ms ||
+               a->pass_ms != b->pass_ms || a->fresh_ms != b->fresh_ms ||
                a->healthy_ms != b->healthy_ms || a->brake_percent != b->brake_percent;
 }
 

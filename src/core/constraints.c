@@ -1,12 +1,18 @@
-/* core/constraints.c: a class's constraints: what they forbid, what they would rather not, and how placement finds its way around them (C17, C38).
+/* core/constraints.c: a class's constraints: what they forbid, what they would rather not, and how
+ * placement finds its way around them (C17, C38).
  *
- * Required ones are filters: constraints_against() is the part of feasible() that knows them. Preferred ones only cost: a preference that a node does not meet counts as if the node
- * were so much fuller. Costs are never negative, so utilisation alone is a lower bound, and the search of place_tree.h stays exact.
+ * Required ones are filters: constraints_against() is the part of feasible() that knows them.
+ * Preferred ones only cost: a preference that a node does not meet counts as if the node were so
+ * much fuller. Costs are never negative, so utilisation alone is a lower bound, and the search of
+ * place_tree.h stays exact.
  *
- *   affinity        some matched unit is in the node's domain. The first of its kind, which matches itself, may go anywhere that has the label.
- *   anti-affinity   no matched unit is there; and nobody is there whose own required anti-affinity matches this one.
- *   spread          one more there would leave at most max_skew between this domain and the emptiest that has a node which the class could use
- *                   (Ready, schedulable, of the right type, with its labels, without taints that keep it away).
+ *   affinity        some matched unit is in the node's domain. The first of its kind, which matches
+ *                   itself, may go anywhere that has the label.
+ *   anti-affinity   no matched unit is there; and nobody is there whose own required anti-affinity
+ *                   matches this one.
+ *   spread          one more there would leave at most max_skew between this domain and the
+ *                   emptiest that has a node which the class could use (Ready, schedulable, of the
+ *                   right type, with its labels, without taints that keep it away).
  */
 #include "core/constraints.h"
 #include "base/mem.h"
@@ -19,10 +25,11 @@
 
 #define BIT(r) (UINT64_C(1) << PB__REASON__E__##r)
 #define WEIGHT_DEFAULT 100
-#define PERCENT UINT64_C(21474837) /* of the largest utilisation, rounded up: 100 of them are more than any node's */
-#define MASK_DOMAINS_MAX 16        /* beyond that, label bits are too precious */
+/* of the largest utilisation, rounded up: 100 of them are more than any node's */
+#define PERCENT UINT64_C(21474837)
+#define MASK_DOMAINS_MAX 16 /* beyond that, label bits are too precious */
 
-/* ---- from the definition ------------------------------------------------------------------------------------------------------------------- */
+/* ---- from the definition ---- */
 
 struct labels {
         Pb__Workload__LabelsEntry **at;
@@ -34,7 +41,8 @@ static bool carries(const Pb__Workload *w, struct labels match)
         for (size_t i = 0; i < match.n; i++) {
                 bool found = false;
                 for (size_t k = 0; k < w->n_labels && !found; k++)
-                        found = strcmp(w->labels[k]->key, match.at[i]->key) == 0 && strcmp(w->labels[k]->value, match.at[i]->value) == 0;
+                        found = strcmp(w->labels[k]->key, match.at[i]->key) == 0 &&
+                                strcmp(w->labels[k]->value, match.at[i]->value) == 0;
                 if (!found)
                         return false;
         }
@@ -43,7 +51,8 @@ static bool carries(const Pb__Workload *w, struct labels match)
 
 static struct labels near_match(const Pb__Affinity *a)
 {
-        return (struct labels){ (Pb__Workload__LabelsEntry **)a->match, a->n_match }; /* the same shape: key, value */
+        /* the same shape: key, value */
+        return (struct labels){ (Pb__Workload__LabelsEntry **)a->match, a->n_match };
 }
 
 static struct labels spread_match(const Pb__Workload *w, const Pb__Spread *s)
@@ -59,7 +68,8 @@ static void labels_key(struct str *key, const Pb__Workload *w, struct labels l, 
                 str_addf(key, " %s=%s", l.at[i]->key, l.at[i]->value);
 }
 
-static void near_key(struct str *key, const Pb__Workload *w, Pb__Affinity *const *all, size_t n, const char *what)
+static void near_key(struct str *key, const Pb__Workload *w, Pb__Affinity *const *all, size_t n,
+                     const char *what)
 {
         for (size_t i = 0; i < n; i++) {
                 str_addf(key, "\n!%s %d %d ", what, all[i]->preferred, all[i]->weight);
@@ -95,7 +105,8 @@ void constraints_key(const Pb__Workload *w, struct str *key)
         if (w->strategy)
                 str_addf(key, "\n!strategy %d", (int)w->strategy);
         for (size_t i = 0; i < w->n_tolerations; i++)
-                str_addf(key, "\n!toleration %d %s=%s", (int)w->tolerations[i]->effect, w->tolerations[i]->key, w->tolerations[i]->value);
+                str_addf(key, "\n!toleration %d %s=%s", (int)w->tolerations[i]->effect,
+                         w->tolerations[i]->key, w->tolerations[i]->value);
         if (w->spec && w->spec->n_ports) {
                 uint32_t ports[PORTS_PER_CLASS_MAX], n = host_ports(w, ports);
                 for (uint32_t i = 0; i < n; i++)
@@ -111,22 +122,25 @@ void constraints_key(const Pb__Workload *w, struct str *key)
         }
 }
 
-static void near_init(struct core *c, uint32_t class, const Pb__Workload *w, const Pb__Affinity *a, bool anti)
+static void near_init(struct core *c, uint32_t class, const Pb__Workload *w, const Pb__Affinity *a,
+                      bool anti)
 {
         struct constraints *m = c->classes.at[class].more;
         struct labels match = near_match(a);
         if (!match.n)
                 return; /* a damaged store: it would match everybody */
         uint32_t k = counter_intern(c, w->tenant, match.at, match.n, a->over);
-        m->near[m->n_near++] = (struct near){ .counter = k,
-                                              .weight = a->weight > 0 ? (uint32_t)a->weight : WEIGHT_DEFAULT,
-                                              .anti = anti,
-                                              .preferred = a->preferred,
-                                              .self = carries(w, match) };
+        m->near[m->n_near++] =
+            (struct near){ .counter = k,
+                           .weight = a->weight > 0 ? (uint32_t)a->weight : WEIGHT_DEFAULT,
+                           .anti = anti,
+                           .preferred = a->preferred,
+                           .self = carries(w, match) };
         *array_push(&c->counts.counters.at[k].classes) = class;
 }
 
-static void spread_init(struct core *c, uint32_t class, const Pb__Workload *w, const Pb__Spread *from)
+static void spread_init(struct core *c, uint32_t class, const Pb__Workload *w,
+                        const Pb__Spread *from)
 {
         struct constraints *m = c->classes.at[class].more;
         struct labels match = spread_match(w, from);
@@ -144,7 +158,8 @@ static void spread_init(struct core *c, uint32_t class, const Pb__Workload *w, c
 
 void constraints_init(struct core *c, uint32_t class, const Pb__Workload *w)
 {
-        uint32_t ports[PORTS_PER_CLASS_MAX], n_ports = w->spec && w->spec->n_ports ? host_ports(w, ports) : 0;
+        uint32_t ports[PORTS_PER_CLASS_MAX],
+            n_ports = w->spec && w->spec->n_ports ? host_ports(w, ports) : 0;
         size_t n_near = w->n_affinity + w->n_anti_affinity;
         c->classes.at[class].priority = w->priority;
         c->classes.at[class].strategy = (uint8_t)w->strategy;
@@ -155,7 +170,8 @@ void constraints_init(struct core *c, uint32_t class, const Pb__Workload *w)
                 m->tolerations = mem_must(w->n_tolerations * sizeof(*m->tolerations));
         for (size_t i = 0; i < w->n_tolerations; i++)
                 m->tolerations[m->n_tolerations++] =
-                    (struct toleration){ mem_strdup(w->tolerations[i]->key), mem_strdup(w->tolerations[i]->value),
+                    (struct toleration){ mem_strdup(w->tolerations[i]->key),
+                                         mem_strdup(w->tolerations[i]->value),
                                          (uint8_t)w->tolerations[i]->effect };
         if (n_ports)
                 m->ports = mem_dup(ports, n_ports * sizeof(*ports));
@@ -211,7 +227,7 @@ void constraints_fini(struct core *c, uint32_t class)
         c->classes.at[class].more = NULL;
 }
 
-/* ---- spread -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- spread ---- */
 
 static void find_eligible(const struct core *c, const struct class *k, struct spread *s)
 {
@@ -227,7 +243,8 @@ static void find_eligible(const struct core *c, const struct class *k, struct sp
         s->n_eligible = 0;
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 uint32_t d = c->nodes.at[i].id ? domain_of(c, counter, i) : NONE;
-                if (d == NONE || s->eligible[d / 64] >> (d % 64) & 1 || !class_could_use(&c->nodes.at[i], k))
+                if (d == NONE || s->eligible[d / 64] >> (d % 64) & 1 ||
+                    !class_could_use(&c->nodes.at[i], k))
                         continue;
                 s->eligible[d / 64] |= UINT64_C(1) << (d % 64);
                 s->n_eligible++;
@@ -267,11 +284,12 @@ uint32_t spread_min(const struct core *c, const struct class *k, struct spread *
 
 uint32_t spread_skew(const struct core *c, const struct class *k, struct spread *s, uint32_t domain)
 {
-        uint32_t count = tally_get(&c->counts.counters.at[s->counter].units, domain) + s->self, min = spread_min(c, k, s);
+        uint32_t count = tally_get(&c->counts.counters.at[s->counter].units, domain) + s->self,
+                 min = spread_min(c, k, s);
         return count > min ? count - min : 0;
 }
 
-/* ---- against a node ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- against a node ---- */
 
 static bool first_of_its_kind(const struct core *c, const struct near *a)
 {
@@ -316,7 +334,8 @@ uint64_t constraints_against(const struct core *c, struct node_ix n, const struc
         if (!m)
                 return bits;
         if (m->n_ports && !MUTANT(port_ignored) &&
-            (ports_taken(node, m->ports, m->n_ports) || (!MUTANT(ports_not_kept) && ports_kept(node, m->ports, m->n_ports))))
+            (ports_taken(node, m->ports, m->n_ports) ||
+             (!MUTANT(ports_not_kept) && ports_kept(node, m->ports, m->n_ports))))
                 bits |= BIT(port_taken);
         for (uint32_t i = 0; i < m->n_near; i++)
                 if (!m->near[i].preferred && !near_is_met(c, n.v, &m->near[i]))
@@ -326,7 +345,8 @@ uint64_t constraints_against(const struct core *c, struct node_ix n, const struc
                 if (s->preferred)
                         continue;
                 uint32_t domain = domain_of(c, &c->counts.counters.at[s->counter], n.v);
-                if (domain == NONE || spread_skew(c, k, s, domain) > s->max_skew + (uint32_t)MUTANT(skew_off_by_one))
+                if (domain == NONE ||
+                    spread_skew(c, k, s, domain) > s->max_skew + (uint32_t)MUTANT(skew_off_by_one))
                         bits |= BIT(spread_exceeded);
         }
         return bits;
@@ -339,7 +359,8 @@ uint64_t constraints_cost(const struct core *c, struct node_ix n, const struct d
         const struct node *node = node_get(c, n);
         uint64_t cost = 0;
         for (uint32_t i = 0; i < node->n_taints; i++)
-                if (node->taints[i].effect == PB__TAINT_EFFECT__E__prefer_no_schedule && !tolerates(m, &node->taints[i]))
+                if (node->taints[i].effect == PB__TAINT_EFFECT__E__prefer_no_schedule &&
+                    !tolerates(m, &node->taints[i]))
                         cost += WEIGHT_DEFAULT * PERCENT;
         for (uint32_t i = 0; m && i < m->n_near; i++)
                 if (m->near[i].preferred && !near_is_met(c, n.v, &m->near[i]))
@@ -372,7 +393,7 @@ bool is_plain(const struct core *c, const struct definition *d)
         return !c->classes.at[d->class].more && (!d->matches.len || !is_guarded(c, d));
 }
 
-/* ---- for speed ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- for speed ---- */
 
 /* Gives each domain a bit in the nodes' label masks, if there are few of them and bits are left. */
 static bool domains_have_bits(struct core *c, struct topology *t)
@@ -389,7 +410,8 @@ static bool domains_have_bits(struct core *c, struct topology *t)
         return true;
 }
 
-uint32_t constraints_masks(struct core *c, const struct definition *d, uint64_t *masks, uint32_t max)
+uint32_t constraints_masks(struct core *c, const struct definition *d, uint64_t *masks,
+                           uint32_t max)
 {
         const struct class *k = &c->classes.at[d->class];
         const struct constraints *m = k->more;
@@ -398,30 +420,37 @@ uint32_t constraints_masks(struct core *c, const struct definition *d, uint64_t 
                 const struct near *a = &m->near[i];
                 const struct counter *counter = &c->counts.counters.at[a->counter];
                 struct topology *t = c->counts.topologies.at[counter->topology];
-                bool bare_nodes_too = a->anti && t->n_labelled < c->n_nodes; /* they have no bit, and are near nobody */
-                if (a->preferred || bare_nodes_too || (!a->anti && first_of_its_kind(c, a)) || !domains_have_bits(c, t))
+                /* they have no bit, and are near nobody */
+                bool bare_nodes_too = a->anti && t->n_labelled < c->n_nodes;
+                if (a->preferred || bare_nodes_too || (!a->anti && first_of_its_kind(c, a)) ||
+                    !domains_have_bits(c, t))
                         continue;
                 masks[n] = 0;
                 for (uint32_t j = 0; j < t->domains.len; j++)
-                        if (t->domains.at[j].value && (tally_get(&counter->units, j) == 0) == a->anti)
+                        if (t->domains.at[j].value &&
+                            (tally_get(&counter->units, j) == 0) == a->anti)
                                 masks[n] |= UINT64_C(1) << t->domains.at[j].bit;
                 n++;
         }
         for (uint32_t i = 0; m && i < m->n_spread && n < max; i++) {
                 struct spread *s = &m->spread[i];
-                struct topology *t = c->counts.topologies.at[c->counts.counters.at[s->counter].topology];
+                struct topology *t =
+                    c->counts.topologies.at[c->counts.counters.at[s->counter].topology];
                 if (s->preferred || !domains_have_bits(c, t))
                         continue;
                 masks[n] = 0;
                 for (uint32_t j = 0; j < t->domains.len; j++)
-                        if (t->domains.at[j].value && spread_skew(c, k, s, j) <= s->max_skew + (uint32_t)MUTANT(skew_off_by_one))
+                        if (t->domains.at[j].value &&
+                            spread_skew(c, k, s, j) <=
+                                s->max_skew + (uint32_t)MUTANT(skew_off_by_one))
                                 masks[n] |= UINT64_C(1) << t->domains.at[j].bit;
                 n++;
         }
         return n;
 }
 
-static uint32_t nodes_near(const struct core *c, const struct near *a, uint32_t *nodes, uint32_t max)
+static uint32_t nodes_near(const struct core *c, const struct near *a, uint32_t *nodes,
+                           uint32_t max)
 {
         const struct counter *k = &c->counts.counters.at[a->counter];
         const struct topology *t = c->counts.topologies.at[k->topology];
@@ -440,7 +469,8 @@ static uint32_t nodes_near(const struct core *c, const struct near *a, uint32_t 
         return n;
 }
 
-uint32_t constraints_few(const struct core *c, const struct definition *d, uint32_t *nodes, uint32_t max)
+uint32_t constraints_few(const struct core *c, const struct definition *d, uint32_t *nodes,
+                         uint32_t max)
 {
         const struct constraints *m = c->classes.at[d->class].more;
         for (uint32_t i = 0; m && i < m->n_near; i++) {

@@ -1,13 +1,19 @@
-/* core/constraints.h: what a workload asks of its neighbours and of its node beyond labels and amounts (C17, C38). For src/core only; state.h includes it.
+/* core/constraints.h: what a workload asks of its neighbours and of its node beyond labels and
+ * amounts (C17, C38). For src/core only; state.h includes it.
  *
  * Definitions:
- *   pair       a tenant's label key=value that some definition carries; matches and definitions are found by it.
- *   match      a tenant's set of pairs that a constraint names. A definition that has all of them is matched.
- *   topology   a node label ("zone") whose values are the domains; the empty one has each node as a domain of its own.
- *   counter    of one match over one topology: how many matched units are in each domain, and how many units there refuse to be near matched ones (guards).
+ *   pair       a tenant's label key=value that some definition carries; matches and definitions are
+ *              found by it.
+ *   match      a tenant's set of pairs that a constraint names. A definition that has all of them
+ *              is matched.
+ *   topology   a node label ("zone") whose values are the domains; the empty one has each node as a
+ *              domain of its own.
+ *   counter    of one match over one topology: how many matched units are in each domain, and how
+ *              many units there refuse to be near matched ones (guards).
  *
- * Only units that hold capacity are counted; their counters change with every such unit that comes or goes, so that nobody ever has to count (invariant P5).
- * Tombstones are not counted (they are about to go), but they do hold host ports: two processes cannot listen on one.
+ * Only units that hold capacity are counted; their counters change with every such unit that comes
+ * or goes, so that nobody ever has to count (invariant P5). Tombstones are not counted (they are
+ * about to go), but they do hold host ports: two processes cannot listen on one.
  */
 #ifndef BERTH_CORE_CONSTRAINTS_H
 #define BERTH_CORE_CONSTRAINTS_H
@@ -29,13 +35,14 @@ struct node_ix;
 
 #define PORTS_PER_CLASS_MAX 256
 
-/* ---- counting ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- counting ---- */
 
 struct pair {
         char *text; /* tenant \n key=value; NULL: free slot */
         uint32_t refs;
         ARRAY(uint32_t) definitions; /* that carry it */
-        ARRAY(uint32_t) matches;     /* that are looked for by it: each match is at one of its pairs */
+        /* that are looked for by it: each match is at one of its pairs */
+        ARRAY(uint32_t) matches;
 };
 
 struct match {
@@ -72,13 +79,16 @@ struct counter {
 struct counts {
         ARRAY(struct pair) pairs;
         ARRAY(struct match) matches;
-        ARRAY(struct topology *) topologies; /* their maps know where they are: they must not move */
+        /* their maps know where they are: they must not move */
+        ARRAY(struct topology *) topologies;
         ARRAY(struct counter) counters;
         ARRAY(uint32_t) free_pairs, free_matches, free_topologies, free_counters;
         struct map pair_by_text;
         uint32_t n_counters;
-        bool indexed;          /* definitions are listed at their pairs; not before the first match exists */
-        uint64_t eligibility;  /* grows whenever a node may have become (or ceased to be) one that somebody could use */
+        /* definitions are listed at their pairs; not before the first match exists */
+        bool indexed;
+        /* grows whenever a node may have become (or ceased to be) one that somebody could use */
+        uint64_t eligibility;
         bool quiet;            /* see counts_unit_quietly() */
         uint32_t soft_tainted; /* nodes with a prefer_no_schedule taint */
 };
@@ -87,9 +97,11 @@ void counts_init(struct core *c);
 void counts_fini(struct core *c);
 /* A workload begins (by 1) or ceases (by -1) to hold its place. */
 void counts_unit(struct core *c, const struct unit *w, int by);
-/* The same for a moment, so that nodes can be compared as if the unit were not there: nobody is woken. */
+/* The same for a moment, so that nodes can be compared as if the unit were not there: nobody is
+ * woken. */
 void counts_unit_quietly(struct core *c, const struct unit *w, int by);
-/* Around a change of a node's labels: its units are uncounted, then counted in their new domains. */
+/* Around a change of a node's labels: its units are uncounted, then counted in their new
+ * domains. */
 void counts_node_before(struct core *c, struct node_ix n);
 void counts_node_after(struct core *c, struct node_ix n);
 void counts_node_gone(struct core *c, struct node_ix n);
@@ -97,13 +109,14 @@ void counts_node_gone(struct core *c, struct node_ix n);
 void counts_definition(struct core *c, uint32_t d, const Pb__Workload *w);
 void counts_definition_gone(struct core *c, uint32_t d);
 /* Takes a reference. labels: n pairs, each once. */
-uint32_t counter_intern(struct core *c, const char *tenant, Pb__Workload__LabelsEntry *const *labels, size_t n, const char *over);
+uint32_t counter_intern(struct core *c, const char *tenant,
+                        Pb__Workload__LabelsEntry *const *labels, size_t n, const char *over);
 void counter_unref(struct core *c, uint32_t counter);
 uint32_t domain_of(const struct core *c, const struct counter *k, uint32_t node);
 /* "app=web", for people. */
 void match_text(const struct core *c, uint32_t match, struct str *out);
 
-/* ---- what a class asks for ----------------------------------------------------------------------------------------------------------------- */
+/* ---- what a class asks for ---- */
 
 struct near {
         uint32_t counter;
@@ -115,7 +128,8 @@ struct near {
 struct spread {
         uint32_t counter, max_skew;
         bool preferred, self;
-        /* The smallest count among the domains that have a node which this class could use, and in how many of them it is; anew when `version` is old. */
+        /* The smallest count among the domains that have a node which this class could use, and in
+         * how many of them it is; anew when `version` is old. */
         uint64_t version;
         uint64_t *eligible; /* a bit per domain */
         uint32_t n_words, n_eligible, min, at_min;
@@ -143,19 +157,24 @@ void constraints_fini(struct core *c, uint32_t class);
 
 /* Every reason that they give against this node, as bits. */
 uint64_t constraints_against(const struct core *c, struct node_ix n, const struct definition *d);
-/* What preferences that are not met cost there, in the units of ledger_utilisation(); 2^31 is as much as a full node. */
+/* What preferences that are not met cost there, in the units of ledger_utilisation(); 2^31 is as
+ * much as a full node. */
 uint64_t constraints_cost(const struct core *c, struct node_ix n, const struct definition *d);
 /* Others' anti-affinity may keep it away: it cannot stand for its whole class. */
 bool is_guarded(const struct core *c, const struct definition *d);
 /* Neither constraints of its own nor of others: the columns say everything about it. */
 bool is_plain(const struct core *c, const struct definition *d);
-/* Masks of label bits of which a node must have at least one each; at most max. For speed only: constraints_against() has the last word. */
-uint32_t constraints_masks(struct core *c, const struct definition *d, uint64_t *masks, uint32_t max);
+/* Masks of label bits of which a node must have at least one each; at most max. For speed only:
+ * constraints_against() has the last word. */
+uint32_t constraints_masks(struct core *c, const struct definition *d, uint64_t *masks,
+                           uint32_t max);
 /* The only nodes that required affinity leaves, if they are few: how many, or UINT32_MAX. */
-uint32_t constraints_few(const struct core *c, const struct definition *d, uint32_t *nodes, uint32_t max);
+uint32_t constraints_few(const struct core *c, const struct definition *d, uint32_t *nodes,
+                         uint32_t max);
 bool near_is_met(const struct core *c, uint32_t node, const struct near *a);
 /* By how many the domain would exceed the emptiest, with the workload there. */
-uint32_t spread_skew(const struct core *c, const struct class *k, struct spread *s, uint32_t domain);
+uint32_t spread_skew(const struct core *c, const struct class *k, struct spread *s,
+                     uint32_t domain);
 uint32_t spread_min(const struct core *c, const struct class *k, struct spread *s);
 
 /* taints.c */
@@ -165,8 +184,10 @@ bool taints_keep_away(const struct node *n, const struct constraints *k);
 bool taints_drive_out(const struct core *c, const struct unit *w);
 void taints_set(struct core *c, struct node_ix n, Pb__Taint *const *taints, size_t count);
 void taints_free(struct node *n);
-bool taints_are_sane(const Pb__Node *n);                               /* what a store holds may be damaged */
-void taints_record(struct core *c, const struct node *n, Pb__Node *r); /* node_record.c: as a record has them; in the step's memory */
+/* what a store holds may be damaged */
+bool taints_are_sane(const Pb__Node *n);
+/* node_record.c: as a record has them; in the step's memory */
+void taints_record(struct core *c, const struct node *n, Pb__Node *r);
 
 /* ports.c */
 uint32_t port_key(const Pb__Port *p); /* 0: no host port */

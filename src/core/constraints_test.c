@@ -1,7 +1,9 @@
 /* core/constraints_test.c: taints, host ports, affinity, anti-affinity, spread and binpack.
  *
- * The choice is compared with an oracle: a few plain loops over all nodes and all units, written from the requirements, that know nothing of counters, trees or masks.
- * Random clusters live through applies, deletes, moves, taints, new labels and restarts; the rig checks the counters (P5, P6) after every step.
+ * The choice is compared with an oracle: a few plain loops over all nodes and all units, written
+ * from the requirements, that know nothing of counters, trees or masks. Random clusters live
+ * through applies, deletes, moves, taints, new labels and restarts; the rig checks the counters
+ * (P5, P6) after every step.
  */
 #include "base/mem.h"
 #include "core/core_testlib.h"
@@ -11,9 +13,10 @@
 #include "core/tombstone.h"
 #include "model/validate.h"
 
-/* ---- building ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- building ---- */
 
-static Pb__Affinity *near(struct rig *r, const char *key, const char *value, const char *over, int weight)
+static Pb__Affinity *near(struct rig *r, const char *key, const char *value, const char *over,
+                          int weight)
 {
         Pb__Affinity *a = arena_new(&r->memory, Pb__Affinity);
         Pb__Affinity__MatchEntry *e = arena_new(&r->memory, Pb__Affinity__MatchEntry);
@@ -49,7 +52,8 @@ static void add_anti(struct rig *r, Pb__Workload *w, Pb__Affinity *a)
 
 static void add_spread(struct rig *r, Pb__Workload *w, const char *over, int skew, bool preferred)
 {
-        Pb__Spread *s = arena_new(&r->memory, Pb__Spread), **all = arena_new_n(&r->memory, Pb__Spread *, w->n_spread + 1);
+        Pb__Spread *s = arena_new(&r->memory, Pb__Spread),
+                   **all = arena_new_n(&r->memory, Pb__Spread *, w->n_spread + 1);
         pb__spread__init(s);
         s->over = (char *)over;
         s->max_skew = skew;
@@ -62,7 +66,8 @@ static void add_spread(struct rig *r, Pb__Workload *w, const char *over, int ske
 
 static void add_port(struct rig *r, Pb__Workload *w, int port, const char *protocol)
 {
-        Pb__Port *p = arena_new(&r->memory, Pb__Port), **all = arena_new_n(&r->memory, Pb__Port *, w->spec->n_ports + 1);
+        Pb__Port *p = arena_new(&r->memory, Pb__Port),
+                 **all = arena_new_n(&r->memory, Pb__Port *, w->spec->n_ports + 1);
         pb__port__init(p);
         p->host_port = port;
         p->container_port = 80;
@@ -73,7 +78,8 @@ static void add_port(struct rig *r, Pb__Workload *w, int port, const char *proto
         w->spec->ports = all;
 }
 
-static void add_toleration(struct rig *r, Pb__Workload *w, const char *key, const char *value, Pb__TaintEffect__E effect)
+static void add_toleration(struct rig *r, Pb__Workload *w, const char *key, const char *value,
+                           Pb__TaintEffect__E effect)
 {
         Pb__Toleration *t = arena_new(&r->memory, Pb__Toleration);
         pb__toleration__init(t);
@@ -86,7 +92,8 @@ static void add_toleration(struct rig *r, Pb__Workload *w, const char *key, cons
 }
 
 /* key NULL: none. */
-static const struct rig_reply *taint(struct rig *r, const char *node, const char *key, Pb__TaintEffect__E effect)
+static const struct rig_reply *taint(struct rig *r, const char *node, const char *key,
+                                     Pb__TaintEffect__E effect)
 {
         Pb__SetTaintsRequest req = PB__SET_TAINTS_REQUEST__INIT;
         Pb__Taint t = PB__TAINT__INIT, *one[] = { &t };
@@ -116,10 +123,11 @@ static void three_zones(struct rig *r, int per_zone)
 {
         for (int z = 0; z < 3; z++)
                 for (int i = 0; i < per_zone; i++)
-                        rig_hello(r, arena_printf(&r->memory, "n%d-%d", z, i), 4000, 4096, 10, arena_printf(&r->memory, "zone=z%d", z));
+                        rig_hello(r, arena_printf(&r->memory, "n%d-%d", z, i), 4000, 4096, 10,
+                                  arena_printf(&r->memory, "zone=z%d", z));
 }
 
-/* ---- the oracle ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the oracle ---- */
 
 struct oracle {
         const struct core *c;
@@ -135,7 +143,9 @@ static void oracle_init(struct oracle *o, const struct core *c)
                 const struct unit *w = &c->units.at[i];
                 struct arena_allocator alloc = arena_allocator(&o->a);
                 if (w->id && w->holds)
-                        o->all[i] = pb__workload__unpack((ProtobufCAllocator *)&alloc, definition_of(c, w)->len, definition_of(c, w)->data);
+                        o->all[i] = pb__workload__unpack((ProtobufCAllocator *)&alloc,
+                                                         definition_of(c, w)->len,
+                                                         definition_of(c, w)->data);
         }
 }
 
@@ -153,15 +163,18 @@ static bool has_labels(const Pb__Workload *w, const char *tenant, entry *const *
         for (size_t i = 0; i < n; i++) {
                 bool found = false;
                 for (size_t l = 0; l < w->n_labels; l++)
-                        found |= strcmp(w->labels[l]->key, match[i]->key) == 0 && strcmp(w->labels[l]->value, match[i]->value) == 0;
+                        found |= strcmp(w->labels[l]->key, match[i]->key) == 0 &&
+                                 strcmp(w->labels[l]->value, match[i]->value) == 0;
                 if (!found)
                         return false;
         }
         return true;
 }
 
-/* How many there are where the label `over` is as on this node (value NULL: anywhere that has it). */
-static uint32_t count_in(struct oracle *o, const char *tenant, entry *const *match, size_t n, const char *over, const char *value)
+/* How many there are where the label `over` is as on this node (value NULL: anywhere that has
+ * it). */
+static uint32_t count_in(struct oracle *o, const char *tenant, entry *const *match, size_t n,
+                         const char *over, const char *value)
 {
         uint32_t count = 0;
         for (uint32_t i = 0; i < o->c->units.len; i++) {
@@ -177,7 +190,8 @@ static bool tolerated(const Pb__Workload *w, const struct taint *t)
 {
         for (size_t i = 0; i < w->n_tolerations; i++) {
                 const Pb__Toleration *o = w->tolerations[i];
-                if ((str_eq(o->key, "*") || str_eq(o->key, t->key)) && (str_empty(o->value) || str_eq(o->value, t->value)) &&
+                if ((str_eq(o->key, "*") || str_eq(o->key, t->key)) &&
+                    (str_empty(o->value) || str_eq(o->value, t->value)) &&
                     (!o->effect || o->effect == t->effect))
                         return true;
         }
@@ -186,27 +200,33 @@ static bool tolerated(const Pb__Workload *w, const struct taint *t)
 
 static bool could_use(const struct node *n, const Pb__Workload *w)
 {
-        if (n->status != PB__NODE_STATUS__E__Ready || n->wish != PB__NODE_WISH__E__schedulable || !(n->type_bits & (1u << w->type)))
+        if (n->status != PB__NODE_STATUS__E__Ready || n->wish != PB__NODE_WISH__E__schedulable ||
+            !(n->type_bits & (1u << w->type)))
                 return false;
         for (size_t i = 0; i < w->n_node_selector; i++)
-                if (!str_eq(label_get(n->labels, n->n_labels, w->node_selector[i]->key), w->node_selector[i]->value))
+                if (!str_eq(label_get(n->labels, n->n_labels, w->node_selector[i]->key),
+                            w->node_selector[i]->value))
                         return false;
         for (uint32_t i = 0; i < n->n_taints; i++)
-                if (n->taints[i].effect != PB__TAINT_EFFECT__E__prefer_no_schedule && !tolerated(w, &n->taints[i]))
+                if (n->taints[i].effect != PB__TAINT_EFFECT__E__prefer_no_schedule &&
+                    !tolerated(w, &n->taints[i]))
                         return false;
         return true;
 }
 
-static uint32_t skew(struct oracle *o, const struct node *n, const Pb__Workload *w, const Pb__Spread *s)
+static uint32_t skew(struct oracle *o, const struct node *n, const Pb__Workload *w,
+                     const Pb__Spread *s)
 {
         entry *const *match = s->n_match ? (entry *const *)s->match : w->labels;
         size_t len = s->n_match ? s->n_match : w->n_labels;
-        uint32_t least = UINT32_MAX, here = count_in(o, w->tenant, match, len, s->over, node_label(n, s->over));
+        uint32_t least = UINT32_MAX,
+                 here = count_in(o, w->tenant, match, len, s->over, node_label(n, s->over));
         for (uint32_t i = 0; i < o->c->nodes.len; i++) {
                 const struct node *m = &o->c->nodes.at[i];
                 if (!m->id || !could_use(m, w) || !node_label(m, s->over))
                         continue;
-                uint32_t there = count_in(o, w->tenant, match, len, s->over, node_label(m, s->over));
+                uint32_t there =
+                    count_in(o, w->tenant, match, len, s->over, node_label(m, s->over));
                 least = there < least ? there : least;
         }
         here += has_labels(w, w->tenant, match, len);
@@ -214,14 +234,16 @@ static uint32_t skew(struct oracle *o, const struct node *n, const Pb__Workload 
         return here > least ? here - least : 0;
 }
 
-static bool near_met(struct oracle *o, const struct node *n, const Pb__Workload *w, const Pb__Affinity *a, bool anti)
+static bool near_met(struct oracle *o, const struct node *n, const Pb__Workload *w,
+                     const Pb__Affinity *a, bool anti)
 {
         entry *const *match = (entry *const *)a->match;
         const char *value = node_label(n, a->over);
         uint32_t here = value ? count_in(o, w->tenant, match, a->n_match, a->over, value) : 0;
         if (anti)
                 return here == 0;
-        bool first = has_labels(w, w->tenant, match, a->n_match) && !count_in(o, w->tenant, match, a->n_match, a->over, NULL);
+        bool first = has_labels(w, w->tenant, match, a->n_match) &&
+                     !count_in(o, w->tenant, match, a->n_match, a->over, NULL);
         return value && (here || first);
 }
 
@@ -231,7 +253,8 @@ static bool kept_away(struct oracle *o, const struct node *n, const Pb__Workload
                 const Pb__Workload *u = o->all[i];
                 for (size_t a = 0; u && a < u->n_anti_affinity; a++) {
                         const Pb__Affinity *rule = u->anti_affinity[a];
-                        const char *there = node_label(&o->c->nodes.at[o->c->units.at[i].node.v], rule->over),
+                        const char *there = node_label(&o->c->nodes.at[o->c->units.at[i].node.v],
+                                                       rule->over),
                                    *here = node_label(n, rule->over);
                         if (!rule->preferred && there && here && strcmp(there, here) == 0 &&
                             has_labels(w, u->tenant, (entry *const *)rule->match, rule->n_match))
@@ -245,11 +268,16 @@ static bool port_is_free(struct oracle *o, struct node_ix n, const Pb__Workload 
 {
         for (size_t p = 0; p < w->spec->n_ports; p++) {
                 for (uint32_t i = 0; i < o->c->units.len; i++)
-                        for (size_t q = 0; o->all[i] && o->c->units.at[i].node.v == n.v && q < o->all[i]->spec->n_ports; q++)
-                                if (o->all[i]->spec->ports[q]->host_port == w->spec->ports[p]->host_port &&
-                                    str_eq(o->all[i]->spec->ports[q]->protocol, w->spec->ports[p]->protocol))
+                        for (size_t q = 0; o->all[i] && o->c->units.at[i].node.v == n.v &&
+                                           q < o->all[i]->spec->n_ports;
+                             q++)
+                                if (o->all[i]->spec->ports[q]->host_port ==
+                                        w->spec->ports[p]->host_port &&
+                                    str_eq(o->all[i]->spec->ports[q]->protocol,
+                                           w->spec->ports[p]->protocol))
                                         return false;
-                for (uint32_t t = node_get(o->c, n)->tombstones; t != NONE; t = o->c->tombstones.at[t].next)
+                for (uint32_t t = node_get(o->c, n)->tombstones; t != NONE;
+                     t = o->c->tombstones.at[t].next)
                         for (uint32_t q = 0; q < o->c->tombstones.at[t].n_ports; q++)
                                 if (o->c->tombstones.at[t].ports[q] == port_key(w->spec->ports[p]))
                                         return false;
@@ -260,18 +288,22 @@ static bool port_is_free(struct oracle *o, struct node_ix n, const Pb__Workload 
 static bool can_take(struct oracle *o, struct node_ix ix, const Pb__Workload *w)
 {
         const struct node *n = node_get(o->c, ix);
-        if (!could_use(n, w) || !n->heard_at || n->n_lost || tombstone_find(o->c, ix, w->id) != NONE ||
-            !amounts_fit(amounts_of(w->resources), ledger_free(&n->ledger)) || !port_is_free(o, ix, w) || kept_away(o, n, w))
+        if (!could_use(n, w) || !n->heard_at || n->n_lost ||
+            tombstone_find(o->c, ix, w->id) != NONE ||
+            !amounts_fit(amounts_of(w->resources), ledger_free(&n->ledger)) ||
+            !port_is_free(o, ix, w) || kept_away(o, n, w))
                 return false;
         for (size_t i = 0; i < w->n_affinity; i++)
                 if (!w->affinity[i]->preferred && !near_met(o, n, w, w->affinity[i], false))
                         return false;
         for (size_t i = 0; i < w->n_anti_affinity; i++)
-                if (!w->anti_affinity[i]->preferred && !near_met(o, n, w, w->anti_affinity[i], true))
+                if (!w->anti_affinity[i]->preferred &&
+                    !near_met(o, n, w, w->anti_affinity[i], true))
                         return false;
         for (size_t i = 0; i < w->n_spread; i++)
                 if (!w->spread[i]->preferred &&
-                    (!node_label(n, w->spread[i]->over) || skew(o, n, w, w->spread[i]) > (uint32_t)w->spread[i]->max_skew))
+                    (!node_label(n, w->spread[i]->over) ||
+                     skew(o, n, w, w->spread[i]) > (uint32_t)w->spread[i]->max_skew))
                         return false;
         return true;
 }
@@ -280,10 +312,13 @@ static bool can_take(struct oracle *o, struct node_ix ix, const Pb__Workload *w)
 
 static uint64_t cost(struct oracle *o, const struct node *n, const Pb__Workload *w)
 {
-        bool pack = (w->strategy ? (int)w->strategy : o->c->opt.strategy) == PB__STRATEGY__E__binpack;
-        uint64_t sum = pack ? INT32_MAX - ledger_utilisation(&n->ledger) : ledger_utilisation(&n->ledger);
+        bool pack =
+            (w->strategy ? (int)w->strategy : o->c->opt.strategy) == PB__STRATEGY__E__binpack;
+        uint64_t sum =
+            pack ? INT32_MAX - ledger_utilisation(&n->ledger) : ledger_utilisation(&n->ledger);
         for (uint32_t i = 0; i < n->n_taints; i++)
-                if (n->taints[i].effect == PB__TAINT_EFFECT__E__prefer_no_schedule && !tolerated(w, &n->taints[i]))
+                if (n->taints[i].effect == PB__TAINT_EFFECT__E__prefer_no_schedule &&
+                    !tolerated(w, &n->taints[i]))
                         sum += 100 * PERCENT;
         for (size_t i = 0; i < w->n_affinity; i++)
                 if (w->affinity[i]->preferred && !near_met(o, n, w, w->affinity[i], false))
@@ -295,7 +330,8 @@ static uint64_t cost(struct oracle *o, const struct node *n, const Pb__Workload 
                 const Pb__Spread *s = w->spread[i];
                 if (!s->preferred)
                         continue;
-                uint32_t max = (uint32_t)s->max_skew, k = node_label(n, s->over) ? skew(o, n, w, s) : max + 1;
+                uint32_t max = (uint32_t)s->max_skew,
+                         k = node_label(n, s->over) ? skew(o, n, w, s) : max + 1;
                 sum += k > max ? (k - max) * 100 * PERCENT : 0;
         }
         return sum;
@@ -321,7 +357,7 @@ static const char *oracle_choice(struct rig *r, const Pb__Workload *w)
         return id;
 }
 
-/* ---- random lives -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- random lives ---- */
 
 struct life {
         struct rig r;
@@ -329,7 +365,16 @@ struct life {
         unsigned nodes, apps, features; /* bits: which constraints there are */
 };
 
-enum { F_AFFINITY = 1, F_ANTI = 2, F_SPREAD = 4, F_PORTS = 8, F_TAINTS = 16, F_PREFERRED = 32, F_PACK = 64, F_ALL = 127 };
+enum {
+        F_AFFINITY = 1,
+        F_ANTI = 2,
+        F_SPREAD = 4,
+        F_PORTS = 8,
+        F_TAINTS = 16,
+        F_PREFERRED = 32,
+        F_PACK = 64,
+        F_ALL = 127
+};
 
 static uint64_t below(struct life *x, uint64_t n)
 {
@@ -345,9 +390,11 @@ static const char *pick_over(struct life *x)
 static Pb__Workload *random_workload(struct life *x, const char *id)
 {
         struct rig *r = &x->r;
-        Pb__Workload *w = rig_workload(r, id, (int64_t)below(x, 5) * 100, (int64_t)below(x, 4) * 64);
+        Pb__Workload *w =
+            rig_workload(r, id, (int64_t)below(x, 5) * 100, (int64_t)below(x, 4) * 64);
         if (below(x, 8))
-                rig_label(r, w, "app", arena_printf(&r->memory, "a%u", (unsigned)below(x, x->apps)));
+                rig_label(r, w, "app",
+                          arena_printf(&r->memory, "a%u", (unsigned)below(x, x->apps)));
         if (below(x, 3) == 0)
                 rig_label(r, w, "tier", below(x, 2) ? "front" : "back");
         w->tenant = below(x, 6) ? "" : "other";
@@ -361,12 +408,14 @@ static Pb__Workload *random_workload(struct life *x, const char *id)
                 if (x->features & F_ANTI && below(x, 5) == 0)
                         add_anti(r, w, near(r, "app", app, pick_over(x), weight));
                 if (x->features & F_SPREAD && below(x, 4) == 0 && w->n_labels)
-                        add_spread(r, w, below(x, 2) ? "zone" : "rack", 1 + (int)below(x, 2), weight > 0);
+                        add_spread(r, w, below(x, 2) ? "zone" : "rack", 1 + (int)below(x, 2),
+                                   weight > 0);
         }
         if (x->features & F_PORTS && below(x, 3) == 0)
                 add_port(r, w, 8000 + (int)below(x, 4), below(x, 2) ? "tcp" : "udp");
         if (x->features & F_TAINTS && below(x, 4) == 0)
-                add_toleration(r, w, below(x, 3) ? "t0" : "*", below(x, 2) ? "v" : "", (Pb__TaintEffect__E)below(x, 4));
+                add_toleration(r, w, below(x, 3) ? "t0" : "*", below(x, 2) ? "v" : "",
+                               (Pb__TaintEffect__E)below(x, 4));
         if (x->features & F_PACK)
                 w->strategy = (Pb__Strategy__E)below(x, 3);
         return w;
@@ -383,8 +432,10 @@ static void join(struct life *x, const char *id)
         if (below(x, 10))
                 str_addf(&labels, "zone=z%u", (unsigned)below(x, 4));
         if (below(x, 10))
-                str_addf(&labels, "%srack=r%u", labels.len ? "," : "", (unsigned)below(x, 1 + x->nodes / 3));
-        rig_hello(&x->r, id, 1000 + (int64_t)below(x, 3) * 1000, 4096, 10, labels.len ? str_c(&labels) : NULL);
+                str_addf(&labels, "%srack=r%u", labels.len ? "," : "",
+                         (unsigned)below(x, 1 + x->nodes / 3));
+        rig_hello(&x->r, id, 1000 + (int64_t)below(x, 3) * 1000, 4096, 10,
+                  labels.len ? str_c(&labels) : NULL);
         str_fini(&labels);
 }
 
@@ -412,8 +463,10 @@ static void check_waiting(struct life *x)
                 if (c->units.at[i].id && c->units.at[i].waiting && !node_ok(c->units.at[i].node))
                         for (uint32_t n = 0; n < c->nodes.len; n++)
                                 if (c->nodes.at[n].id &&
-                                    !feasible(c, (struct node_ix){ n }, definition_of(c, &c->units.at[i]), c->units.at[i].id))
-                                        fail_msg("%s waits, and would fit on %s", c->units.at[i].id, c->nodes.at[n].id);
+                                    !feasible(c, (struct node_ix){ n },
+                                              definition_of(c, &c->units.at[i]), c->units.at[i].id))
+                                        fail_msg("%s waits, and would fit on %s", c->units.at[i].id,
+                                                 c->nodes.at[n].id);
 }
 
 /* The agents prove everything that must go. */
@@ -423,15 +476,22 @@ static void agents_obey(struct life *x)
         for (bool more = true; more;) {
                 more = false;
                 for (uint32_t t = 0; t < c->tombstones.len && !more; t++)
-                        if (c->tombstones.at[t].workload_id && rig_agent(&x->r, c->nodes.at[c->tombstones.at[t].node.v].id)->session) {
-                                rig_is_gone(&x->r, arena_strdup(&x->r.memory, c->tombstones.at[t].workload_id),
-                                            arena_strdup(&x->r.memory, c->nodes.at[c->tombstones.at[t].node.v].id));
+                        if (c->tombstones.at[t].workload_id &&
+                            rig_agent(&x->r, c->nodes.at[c->tombstones.at[t].node.v].id)->session) {
+                                rig_is_gone(
+                                    &x->r,
+                                    arena_strdup(&x->r.memory, c->tombstones.at[t].workload_id),
+                                    arena_strdup(&x->r.memory,
+                                                 c->nodes.at[c->tombstones.at[t].node.v].id));
                                 more = true;
                         }
                 for (uint32_t i = 0; i < c->units.len && !more; i++)
-                        if (c->units.at[i].id && c->units.at[i].desired == PB__DESIRED_STATE__E__Deleted && node_ok(c->units.at[i].node)) {
+                        if (c->units.at[i].id &&
+                            c->units.at[i].desired == PB__DESIRED_STATE__E__Deleted &&
+                            node_ok(c->units.at[i].node)) {
                                 rig_is_gone(&x->r, arena_strdup(&x->r.memory, c->units.at[i].id),
-                                            arena_strdup(&x->r.memory, c->nodes.at[c->units.at[i].node.v].id));
+                                            arena_strdup(&x->r.memory,
+                                                         c->nodes.at[c->units.at[i].node.v].id));
                                 more = true;
                         }
         }
@@ -452,13 +512,17 @@ static void live(struct life *x, unsigned steps, unsigned ids)
                         break;
                 case 2:
                         if (x->features & F_TAINTS)
-                                taint(r, random_node(x), below(x, 2) ? "t0" : NULL, (Pb__TaintEffect__E)(1 + below(x, 3)));
+                                taint(r, random_node(x), below(x, 2) ? "t0" : NULL,
+                                      (Pb__TaintEffect__E)(1 + below(x, 3)));
                         break;
                 case 3:
-                        rig_wish(r, random_node(x), below(x, 3) ? PB__NODE_WISH__E__schedulable : PB__NODE_WISH__E__draining);
+                        rig_wish(r, random_node(x),
+                                 below(x, 3) ? PB__NODE_WISH__E__schedulable
+                                             : PB__NODE_WISH__E__draining);
                         break;
                 case 4:
-                        rig_apply(r, random_workload(x, arena_printf(&r->memory, "w%u", (unsigned)below(x, ids))));
+                        rig_apply(r, random_workload(x, arena_printf(&r->memory, "w%u",
+                                                                     (unsigned)below(x, ids))));
                         break;
                 case 5:
                         agents_obey(x);
@@ -513,7 +577,7 @@ static void the_same_holds_in_larger_clusters(void **state)
         lives(1200, 2, 300, 80, F_ANTI | F_PACK | F_TAINTS);
 }
 
-/* ---- one by one ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- one by one ---- */
 
 /* R: C17 */
 static void units_spread_over_zones_within_the_skew(void **state)
@@ -522,7 +586,8 @@ static void units_spread_over_zones_within_the_skew(void **state)
         struct rig r;
         rig_init(&r, NULL);
         three_zones(&r, 2);
-        rig_hello(&r, "bare", 64000, 65536, 10, NULL); /* without the label: never, though it is the emptiest */
+        /* without the label: never, though it is the emptiest */
+        rig_hello(&r, "bare", 64000, 65536, 10, NULL);
         unsigned count[3] = { 0 };
         for (int i = 0; i < 12; i++) {
                 Pb__Workload *w = labelled(&r, arena_printf(&r.memory, "w%d", i), "web");
@@ -610,7 +675,8 @@ static void affinity_brings_together_and_the_first_of_its_kind_may_begin(void **
                 rig_apply(&r, w);
                 assert_int_equal(node_of(&r, w->id)[1], node_of(&r, "db0")[1]);
         }
-        assert_int_equal(node_of(&r, "lone")[1], node_of(&r, "db0")[1]); /* woken by the first of them */
+        /* woken by the first of them */
+        assert_int_equal(node_of(&r, "lone")[1], node_of(&r, "db0")[1]);
         rig_check_replay(&r);
         rig_fini(&r);
 }
@@ -649,7 +715,8 @@ static void a_host_port_is_held_once_per_node_and_protocol_until_the_copy_is_gon
         struct rig r;
         rig_init(&r, NULL);
         rig_hello(&r, "n1", 4000, 4096, 10, NULL);
-        Pb__Workload *a = rig_workload(&r, "a", 100, 64), *b = rig_workload(&r, "b", 100, 64), *u = rig_workload(&r, "u", 100, 64);
+        Pb__Workload *a = rig_workload(&r, "a", 100, 64), *b = rig_workload(&r, "b", 100, 64),
+                     *u = rig_workload(&r, "u", 100, 64);
         add_port(&r, a, 8080, "tcp");
         add_port(&r, b, 8080, "");
         add_port(&r, u, 8080, "udp");
@@ -658,7 +725,8 @@ static void a_host_port_is_held_once_per_node_and_protocol_until_the_copy_is_gon
         rig_apply(&r, u);
         assert_string_equal(node_of(&r, "u"), "n1");
         assert_int_equal(rig_get(&r, "b")->status->reason, PB__REASON__E__port_taken);
-        assert_non_null(strstr(rig_explain(&r, "b")->would_fit_if[0], "free port 8080 on n1 (held by workload a)"));
+        assert_non_null(strstr(rig_explain(&r, "b")->would_fit_if[0],
+                               "free port 8080 on n1 (held by workload a)"));
         rig_delete(&r, "a");
         assert_phase(&r, "b", Pending); /* not before it is proved gone */
         rig_is_gone(&r, "a", "n1");
@@ -676,13 +744,15 @@ static void taints_keep_away_put_off_and_drive_out(void **state)
         struct rig r;
         rig_init(&r, NULL);
         rig_hello(&r, "n1", 64000, 65536, 10, NULL);
-        assert_int_equal(taint(&r, "n1", "gpu", PB__TAINT_EFFECT__E__no_schedule)->err.code, ERR_OK);
+        assert_int_equal(taint(&r, "n1", "gpu", PB__TAINT_EFFECT__E__no_schedule)->err.code,
+                         ERR_OK);
         rig_mark(&r);
         taint(&r, "n1", "gpu", PB__TAINT_EFFECT__E__no_schedule);
         assert_told(&r, ""); /* the same again is nothing new */
         rig_apply(&r, rig_workload(&r, "w", 100, 64));
         assert_int_equal(rig_get(&r, "w")->status->reason, PB__REASON__E__taint_not_tolerated);
-        assert_string_equal(rig_explain(&r, "w")->would_fit_if[0], "remove the taint gpu=v:no-schedule from node n1, or tolerate it");
+        assert_string_equal(rig_explain(&r, "w")->would_fit_if[0],
+                            "remove the taint gpu=v:no-schedule from node n1, or tolerate it");
         Pb__Workload *t = rig_workload(&r, "t", 100, 64);
         add_toleration(&r, t, "gpu", "", 0);
         rig_apply(&r, t);
@@ -698,7 +768,8 @@ static void taints_keep_away_put_off_and_drive_out(void **state)
         rig_mark(&r);
         taint(&r, "n1", "gpu", PB__TAINT_EFFECT__E__no_execute);
         assert_string_equal(node_of(&r, "w"), "n2");
-        assert_int_equal(rig_last(&r, PB__EVENT_TYPE__E__Rescheduled)->reason, PB__REASON__E__taint_not_tolerated);
+        assert_int_equal(rig_last(&r, PB__EVENT_TYPE__E__Rescheduled)->reason,
+                         PB__REASON__E__taint_not_tolerated);
         assert_string_equal(node_of(&r, "t"), "n1"); /* it tolerates it */
         rig_check_replay(&r);
         rig_restart(&r);
@@ -773,9 +844,11 @@ int main(void)
                 cmocka_unit_test(a_zone_that_nobody_can_use_does_not_count),
                 cmocka_unit_test(affinity_brings_together_and_the_first_of_its_kind_may_begin),
                 cmocka_unit_test(anti_affinity_works_in_both_directions),
-                cmocka_unit_test(a_host_port_is_held_once_per_node_and_protocol_until_the_copy_is_gone),
+                cmocka_unit_test(
+                    a_host_port_is_held_once_per_node_and_protocol_until_the_copy_is_gone),
                 cmocka_unit_test(taints_keep_away_put_off_and_drive_out),
-                cmocka_unit_test(what_is_driven_out_and_finds_no_other_node_stays_until_there_is_one),
+                cmocka_unit_test(
+                    what_is_driven_out_and_finds_no_other_node_stays_until_there_is_one),
                 cmocka_unit_test(binpack_fills_the_fullest_node_that_fits),
                 cmocka_unit_test(a_hundred_applied_at_once_are_spread_evenly),
                 cmocka_unit_test(the_choice_is_that_of_a_plain_loop_over_everything),

@@ -1,8 +1,9 @@
 /* core/core.c: the ring's inner half: a step, its events, and what leaves the core.
  *
- * A step handles its input, then whatever became due, then the bulk work that waits in dirty sets, as far as one step goes. Deciding code reads the
- * state and calls emit(); emit() gives the event its sequence, packs it for the store, and applies it. Only apply_* functions change durable state, and only
- * from an event, so that folding the stored events gives the same state again.
+ * A step handles its input, then whatever became due, then the bulk work that waits in dirty sets,
+ * as far as one step goes. Deciding code reads the state and calls emit(); emit() gives the event
+ * its sequence, packs it for the store, and applies it. Only apply_* functions change durable
+ * state, and only from an event, so that folding the stored events gives the same state again.
  */
 #include "core/core.h"
 #include "base/commit.h"
@@ -38,10 +39,12 @@
 #include "model/pb.h"
 #include <string.h>
 
-#define STEP_OPS 512      /* record and event changes after which a step leaves the rest for the next one */
+/* record and event changes after which a step leaves the rest for the next one */
+#define STEP_OPS 512
 #define DUE_PER_STEP 2000 /* deadlines of either kind that one step looks at */
-#define OWN_AT_LEAST                                                                                                                       \
-        4 /* decisions that are due, in a step whose input has filled it: otherwise those who ask without a pause would keep a lost node from being noticed */
+/* decisions that are due, in a step whose input has filled it: otherwise those who ask without a
+ * pause would keep a lost node from being noticed */
+#define OWN_AT_LEAST 4
 
 void core_options_default(struct core_options *opt)
 {
@@ -85,7 +88,8 @@ static struct map_key workload_key(const void *ctx, uint32_t i)
 static struct map_key tombstone_key(const void *ctx, uint32_t i)
 {
         const struct core *c = ctx;
-        return (struct map_key){ c->tombstones.at[i].workload_id, strlen(c->tombstones.at[i].workload_id) };
+        return (struct map_key){ c->tombstones.at[i].workload_id,
+                                 strlen(c->tombstones.at[i].workload_id) };
 }
 
 static struct map_key session_key(const void *ctx, uint32_t i)
@@ -220,7 +224,7 @@ void text_set(char **field, const char *text)
         *field = str_empty(text) ? NULL : mem_strdup(text);
 }
 
-/* ---- what leaves ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- what leaves ---- */
 
 static struct arena *out_memory(struct core *c)
 {
@@ -234,11 +238,16 @@ struct arena *reply_memory(struct core *c)
         return out_memory(c);
 }
 
-void effect_add(struct core *c, enum effect_kind kind, uint64_t session, int64_t value, void *data, size_t len)
+void effect_add(struct core *c, enum effect_kind kind, uint64_t session, int64_t value, void *data,
+                size_t len)
 {
         out_memory(c);
-        *array_push(&c->out.effects) =
-            (struct effect){ .kind = kind, .session = session, .seq = c->head, .value = value, .data = data, .len = len };
+        *array_push(&c->out.effects) = (struct effect){ .kind = kind,
+                                                        .session = session,
+                                                        .seq = c->head,
+                                                        .value = value,
+                                                        .data = data,
+                                                        .len = len };
 }
 
 void reply_error(struct core *c, const struct err *err)
@@ -249,15 +258,20 @@ void reply_error(struct core *c, const struct err *err)
         }
         if (!c->in->reply)
                 return;
-        *array_push(&c->out.replies) = (struct reply){ .ticket = c->in->reply, .err = arena_dup(out_memory(c), err, sizeof(*err)) };
+        *array_push(&c->out.replies) =
+            (struct reply){ .ticket = c->in->reply,
+                            .err = arena_dup(out_memory(c), err, sizeof(*err)) };
 }
 
-void reply_bytes(struct core *c, const ProtobufCMessageDescriptor *type, void *data, size_t len, bool created)
+void reply_bytes(struct core *c, const ProtobufCMessageDescriptor *type, void *data, size_t len,
+                 bool created)
 {
         if (!c->in->reply)
                 return;
         out_memory(c);
-        *array_push(&c->out.replies) = (struct reply){ .ticket = c->in->reply, .type = type, .data = data, .len = len, .created = created };
+        *array_push(&c->out.replies) = (struct reply){
+                .ticket = c->in->reply, .type = type, .data = data, .len = len, .created = created
+        };
 }
 
 void reply_message(struct core *c, const ProtobufCMessage *msg)
@@ -273,11 +287,14 @@ int check_index(struct core *c, uint64_t index)
                 return 0;
         struct err err;
         err_set(&err, ERR_CONFLICT,
-                .msg = index > c->head ? "the index is not of this cluster's history" : "something has changed since the plan was made",
-                .detail = fmt("the plan's index is %llu, the last decision is %llu, the head is %llu", (unsigned long long)index,
-                              (unsigned long long)c->decided_seq, (unsigned long long)c->head),
-                .hint =
-                    fmt("berth events --since %llu shows what; make the plan again", (unsigned long long)(index > c->head ? 0 : index)));
+                .msg = index > c->head ? "the index is not of this cluster's history"
+                                       : "something has changed since the plan was made",
+                .detail =
+                    fmt("the plan's index is %llu, the last decision is %llu, the head is %llu",
+                        (unsigned long long)index, (unsigned long long)c->decided_seq,
+                        (unsigned long long)c->head),
+                .hint = fmt("berth events --since %llu shows what; make the plan again",
+                            (unsigned long long)(index > c->head ? 0 : index)));
         reply_error(c, &err);
         return -1;
 }
@@ -303,11 +320,14 @@ void emit(struct core *c, Pb__Event *e)
         }
         size_t len;
         void *data = pb_pack_arena(out_memory(c), &e->base, &len);
-        *array_push(&c->out.events) = (struct store_event){ .seq = e->seq ^ MUTANT(event_reordered), .data = data, .len = len };
+        *array_push(&c->out.events) = (struct store_event){ .seq = e->seq ^ MUTANT(event_reordered),
+                                                            .data = data,
+                                                            .len = len };
         c->out.bytes += len;
         c->out.ops++;
         c->stats.events++;
-        if (!event_row(e->type)->consequence || (in->reply && e->type == PB__EVENT_TYPE__E__RetryTriggered))
+        if (!event_row(e->type)->consequence ||
+            (in->reply && e->type == PB__EVENT_TYPE__E__RetryTriggered))
                 c->decided_seq = e->seq;
         apply_event(c, e);
 }
@@ -371,7 +391,8 @@ void core_batch_free(struct core_batch *b)
 
 void decision_done(struct core *c)
 {
-        if (c->out.ops >= c->batch_ops || c->out.ops + 100 > c->opt.max_batch_ops || c->out.bytes > c->opt.max_batch_bytes)
+        if (c->out.ops >= c->batch_ops || c->out.ops + 100 > c->opt.max_batch_ops ||
+            c->out.bytes > c->opt.max_batch_bytes)
                 cut_into_ready(c);
         c->own -= c->own > 0;
 }
@@ -409,17 +430,19 @@ uint64_t core_head(const struct core *c)
         return c->head;
 }
 
-/* ---- a step ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- a step ---- */
 
 static void start(struct core *c, const struct input *in)
 {
         must(!c->started, "INPUT_START comes once");
-        must(in->head == 0 || c->head == 0 || c->head == in->head, "the events folded do not reach the store's head");
+        must(in->head == 0 || c->head == 0 || c->head == in->head,
+             "the events folded do not reach the store's head");
         if (in->head)
                 c->head = in->head;
         out_reset(c);
         c->started = true;
-        c->decided_seq = c->head; /* what was decided before is not known any more: older plans are made again */
+        /* what was decided before is not known any more: older plans are made again */
+        c->decided_seq = c->head;
         c->started_ms = c->now_ms;
         c->started_steady = c->fencing_since = c->steady_ms;
         c->next_pass_ms = c->now_ms + c->opt.pass_ms;
@@ -437,7 +460,8 @@ static void start(struct core *c, const struct input *in)
                 cluster.epoch = 1;
                 cluster.schema = 1;
                 cluster.created_at = c->now_ms;
-                cluster.key_fingerprint = (char *)(c->opt.key_fingerprint ? c->opt.key_fingerprint : "");
+                cluster.key_fingerprint =
+                    (char *)(c->opt.key_fingerprint ? c->opt.key_fingerprint : "");
                 Pb__Event e = PB__EVENT__INIT;
                 e.type = PB__EVENT_TYPE__E__ClusterCreated;
                 e.cluster = &cluster;
@@ -454,14 +478,17 @@ static void start(struct core *c, const struct input *in)
                 }
         for (uint32_t i = 0; i < c->units.len; i++)
                 if (c->units.at[i].id) {
-                        /* (W3) A damaged record must not count as a launch that is yet to come: the next real one would be smaller. */
-                        if (c->units.at[i].token_seq > c->head && c->units.at[i].token_epoch >= c->epoch)
+                        /* (W3) A damaged record must not count as a launch that is yet to come: the
+                         * next real one would be smaller. */
+                        if (c->units.at[i].token_seq > c->head &&
+                            c->units.at[i].token_epoch >= c->epoch)
                                 c->units.at[i].token_seq = c->head;
                         unit_settle(c, (struct unit_ix){ i });
                 }
 }
 
-/* The check that nothing was missed: whatever is not as it should be and has no deadline is looked at again. */
+/* The check that nothing was missed: whatever is not as it should be and has no deadline is looked
+ * at again. */
 static void pass_some(struct core *c)
 {
         uint32_t end = c->pass_next + 20000;
@@ -469,8 +496,9 @@ static void pass_some(struct core *c)
                 struct unit *w = &c->units.at[c->pass_next];
                 if (!w->id || w->dirty || w->waiting)
                         continue;
-                bool settled = w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Stopped ||
-                               w->phase == PB__PHASE__E__Completed || w->phase == PB__PHASE__E__Failed;
+                bool settled =
+                    w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Stopped ||
+                    w->phase == PB__PHASE__E__Completed || w->phase == PB__PHASE__E__Failed;
                 if (!settled && heap_get(&c->unit_deadlines, c->pass_next) == HEAP_NEVER)
                         unit_mark_dirty(c, (struct unit_ix){ c->pass_next });
         }
@@ -480,16 +508,21 @@ static void pass_some(struct core *c)
         }
 }
 
-/* What is due may be much, and may change nothing that fills a step: thousands of nodes at once that are held. */
+/* What is due may be much, and may change nothing that fills a step: thousands of nodes at once
+ * that are held. */
 static void run_due(struct core *c)
 {
         brake_sweep(c);
-        for (int i = 0; i < DUE_PER_STEP && heap_next_ms(&c->node_deadlines) <= c->now_ms && !step_is_full(c); i++) {
+        for (int i = 0;
+             i < DUE_PER_STEP && heap_next_ms(&c->node_deadlines) <= c->now_ms && !step_is_full(c);
+             i++) {
                 struct node_ix n = { heap_pop(&c->node_deadlines) };
                 decide_node_deadline(c, n);
                 decision_done(c);
         }
-        for (int i = 0; i < DUE_PER_STEP && heap_next_ms(&c->unit_deadlines) <= c->now_ms && !step_is_full(c); i++) {
+        for (int i = 0;
+             i < DUE_PER_STEP && heap_next_ms(&c->unit_deadlines) <= c->now_ms && !step_is_full(c);
+             i++) {
                 struct unit_ix w = { heap_pop(&c->unit_deadlines) };
                 unit_due(c, w);
                 decision_done(c);
@@ -522,7 +555,9 @@ static void run_bulk(struct core *c)
                 evict_some(c);
         if (!step_is_full(c))
                 drain_some(c);
-        c->own = 0; /* those who wait for room may be many, and looking for it is work even where there is none */
+        /* those who wait for room may be many, and looking for it is work even where there is
+         * none */
+        c->own = 0;
         if (!step_is_full(c))
                 place_within_quotas(c);
         if (!step_is_full(c))
@@ -540,7 +575,8 @@ static void run_bulk(struct core *c)
 bool has_seen_orders(const struct core *c, const struct node *n, const Pb__Cursor *applied)
 {
         return applied && applied->epoch <= c->epoch &&
-               (applied->epoch > n->sent_epoch || (applied->epoch == n->sent_epoch && applied->seq >= n->sent_seq));
+               (applied->epoch > n->sent_epoch ||
+                (applied->epoch == n->sent_epoch && applied->seq >= n->sent_seq));
 }
 
 static void handle(struct core *c, const struct input *in)
@@ -678,7 +714,8 @@ static void handle(struct core *c, const struct input *in)
                         bool up_to_date = has_seen_orders(c, node_at(c, n), report->applied);
                         if (MUTANT(old_list_is_whole_truth))
                                 up_to_date = true;
-                        decide_report(c, n, (ProtobufCMessage *const *)report->units, report->n_units, report->complete, up_to_date);
+                        decide_report(c, n, (ProtobufCMessage *const *)report->units,
+                                      report->n_units, report->complete, up_to_date);
                 }
                 break;
         }
@@ -705,7 +742,8 @@ static void handle(struct core *c, const struct input *in)
 void core_step(struct core *c, const struct input *in)
 {
         static const struct input nobody = { .kind = INPUT_TICK };
-        must(c->started || in->kind == INPUT_START || in->kind == INPUT_RESTORED, "INPUT_START comes first");
+        must(c->started || in->kind == INPUT_START || in->kind == INPUT_RESTORED,
+             "INPUT_START comes first");
         c->now_ms = in->now_ms > c->now_ms ? in->now_ms : c->now_ms; /* time never goes back */
         int64_t steady = in->steady_ms ? in->steady_ms : in->now_ms;
         c->steady_ms = steady > c->steady_ms ? steady : c->steady_ms;
@@ -740,8 +778,8 @@ void core_read(struct core *c, const struct input *in)
 
 static bool has_bulk(const struct core *c)
 {
-        if (c->dirty_done < c->dirty.len || c->pass_next != NONE || c->drains.len || c->forgets.len || c->tenants_with_room.len ||
-            policy_has_work(c) || rules_have_work(c))
+        if (c->dirty_done < c->dirty.len || c->pass_next != NONE || c->drains.len ||
+            c->forgets.len || c->tenants_with_room.len || policy_has_work(c) || rules_have_work(c))
                 return true;
         for (uint32_t k = c->waiting_first; k != NONE; k = c->classes.at[k].next_waiting)
                 if (c->classes.at[k].tried_at != c->capacity_change)
@@ -751,7 +789,8 @@ static bool has_bulk(const struct core *c)
 
 int64_t core_next_ms(const struct core *c)
 {
-        if (step_is_full(c)) /* a tick could do nothing; asking again after the cut gives the answer */
+        /* a tick could do nothing; asking again after the cut gives the answer */
+        if (step_is_full(c))
                 return INT64_MAX;
         if (has_bulk(c))
                 return c->now_ms;
@@ -806,7 +845,8 @@ void core_stats(const struct core *c, struct core_stats *ret)
                         continue;
                 ret->nodes_ready += n->status == PB__NODE_STATUS__E__Ready;
                 ret->nodes_by_status[node_status_shown(n)]++;
-                for (int k = 0; k < 3 && n->status != PB__NODE_STATUS__E__Ready; k++) { /* as phase_shown() */
+                /* as phase_shown() */
+                for (int k = 0; k < 3 && n->status != PB__NODE_STATUS__E__Ready; k++) {
                         ret->by_phase[on_node_phases[k]] -= n->on_node[k];
                         ret->by_phase[PB__PHASE__E__Unknown] += n->on_node[k];
                 }

@@ -8,11 +8,12 @@
 #include "model/pb.h"
 #include "model/validate.h"
 
-/* ---- what comes out ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- what comes out ---- */
 
 static const char *event_name(const Pb__Event *e)
 {
-        const ProtobufCEnumValue *v = protobuf_c_enum_descriptor_get_value(&pb__event_type__e__descriptor, (int)e->type);
+        const ProtobufCEnumValue *v =
+            protobuf_c_enum_descriptor_get_value(&pb__event_type__e__descriptor, (int)e->type);
         assert_non_null(v);
         return v->name;
 }
@@ -29,7 +30,8 @@ static struct rig_chain *chain_of(struct rig *r, const char *kind, const char *i
         return c;
 }
 
-/* prev names the event before it about the same workload, or about the same node if it names no workload. What was deleted and made again starts anew. */
+/* prev names the event before it about the same workload, or about the same node if it names no
+ * workload. What was deleted and made again starts anew. */
 static void check_chain(struct rig *r, const Pb__Event *e)
 {
         bool about_workload = e->workload_id[0] != 0;
@@ -37,12 +39,16 @@ static void check_chain(struct rig *r, const Pb__Event *e)
                 assert_int_equal(e->prev, 0);
                 return;
         }
-        struct rig_chain *c = about_workload ? chain_of(r, "w", e->workload_id) : chain_of(r, "n", e->node_id);
+        struct rig_chain *c =
+            about_workload ? chain_of(r, "w", e->workload_id) : chain_of(r, "n", e->node_id);
         if (e->prev != c->seq)
-                fail_msg("event %llu %s has prev %llu, the one before it was %llu", (unsigned long long)e->seq, event_name(e),
-                         (unsigned long long)e->prev, (unsigned long long)c->seq);
-        bool ends = e->type == PB__EVENT_TYPE__E__WorkloadDeleted || e->type == PB__EVENT_TYPE__E__NodeForgotten;
-        bool of_nobody = (e->type == PB__EVENT_TYPE__E__UnitRemoved || e->type == PB__EVENT_TYPE__E__AlertCleared) &&
+                fail_msg("event %llu %s has prev %llu, the one before it was %llu",
+                         (unsigned long long)e->seq, event_name(e), (unsigned long long)e->prev,
+                         (unsigned long long)c->seq);
+        bool ends = e->type == PB__EVENT_TYPE__E__WorkloadDeleted ||
+                    e->type == PB__EVENT_TYPE__E__NodeForgotten;
+        bool of_nobody = (e->type == PB__EVENT_TYPE__E__UnitRemoved ||
+                          e->type == PB__EVENT_TYPE__E__AlertCleared) &&
                          c->seq == 0; /* the workload is long gone */
         c->seq = ends || of_nobody ? 0 : e->seq;
 }
@@ -57,7 +63,8 @@ static void keep_event(struct rig *r, const struct store_event *ev)
         assert_non_null(s->e);
         assert_int_equal(ev->seq, ++r->head);
         assert_int_equal(s->e->seq, ev->seq);
-        assert_int_equal(s->e->version, event_row(s->e->type)->version ? event_row(s->e->type)->version : 1);
+        assert_int_equal(s->e->version,
+                         event_row(s->e->type)->version ? event_row(s->e->type)->version : 1);
         assert_true(s->e->timestamp >= RIG_START_MS && s->e->timestamp <= r->latest);
         assert_true(s->e->type != PB__EVENT_TYPE__E__unset);
         if (r->events.len > 1)
@@ -107,20 +114,29 @@ static void keep_effect(struct rig *r, const struct effect *e)
 {
         struct arena_allocator alloc = arena_allocator(&r->memory);
         struct rig_effect *k = array_push(&r->effects);
-        *k = (struct rig_effect){ .kind = e->kind, .session = e->session, .seq = e->seq, .value = e->value, .events = r->events.len };
+        *k = (struct rig_effect){ .kind = e->kind,
+                                  .session = e->session,
+                                  .seq = e->seq,
+                                  .value = e->value,
+                                  .events = r->events.len };
         assert_true(e->seq <= r->head); /* nothing leaves before what caused it is committed */
         if (e->kind == EFFECT_WELCOME)
-                assert_non_null(k->welcome = pb__welcome__unpack((ProtobufCAllocator *)&alloc, e->len, e->data));
+                assert_non_null(k->welcome = pb__welcome__unpack((ProtobufCAllocator *)&alloc,
+                                                                 e->len, e->data));
         if (e->kind == EFFECT_DESCRIBE)
-                assert_non_null(k->describe = pb__describe_units__unpack((ProtobufCAllocator *)&alloc, e->len, e->data));
+                assert_non_null(k->describe = pb__describe_units__unpack(
+                                    (ProtobufCAllocator *)&alloc, e->len, e->data));
         if (e->kind == EFFECT_PLAN_UNIT)
-                assert_non_null(k->unit = pb__plan_unit__unpack((ProtobufCAllocator *)&alloc, e->len, e->data));
+                assert_non_null(
+                    k->unit = pb__plan_unit__unpack((ProtobufCAllocator *)&alloc, e->len, e->data));
         if (e->kind == EFFECT_WEBHOOK)
-                assert_non_null(k->outgoing = pb__outgoing__unpack((ProtobufCAllocator *)&alloc, e->len, e->data));
+                assert_non_null(k->outgoing = pb__outgoing__unpack((ProtobufCAllocator *)&alloc,
+                                                                   e->len, e->data));
         if (e->kind == EFFECT_PLAN_UNIT || e->kind == EFFECT_PLAN_END)
                 for (size_t i = 0; i < r->agents.len; i++)
                         if (r->agents.at[i].session == e->session) {
-                                assert_true(e->seq >= r->agents.at[i].applied); /* a cursor never goes back */
+                                /* a cursor never goes back */
+                                assert_true(e->seq >= r->agents.at[i].applied);
                                 r->agents.at[i].applied = e->seq;
                         }
 }
@@ -129,10 +145,13 @@ static void keep_reply(struct rig *r, const struct reply *reply)
 {
         struct rig_reply *k = array_push(&r->replies);
         struct err err;
-        *k = (struct rig_reply){ .ticket = reply->ticket, .session = reply->session, .created = reply->created };
+        *k = (struct rig_reply){ .ticket = reply->ticket,
+                                 .session = reply->session,
+                                 .created = reply->created };
         if (reply->err)
                 k->err = *reply->err;
-        else if (reply->type && pb_unpack_own(reply->type, reply->data, reply->len, &r->memory, &k->msg, &err) < 0)
+        else if (reply->type &&
+                 pb_unpack_own(reply->type, reply->data, reply->len, &r->memory, &k->msg, &err) < 0)
                 fail_msg("a reply does not parse: %s", err_line(&err));
 }
 
@@ -168,7 +187,7 @@ void rig_take(struct rig *r)
         }
 }
 
-/* ---- steps --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- steps ---- */
 
 static void one_step(struct rig *r, struct input *in)
 {
@@ -224,13 +243,14 @@ void rig_advance_alive(struct rig *r, int64_t ms)
         }
 }
 
-/* ---- life ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static void load(struct rig *r, struct core *c)
 {
         struct err err = { 0 };
         for (size_t i = 0; i < r->records.len; i++)
-                if (core_load_record(c, r->records.at[i].key, r->records.at[i].data, r->records.at[i].len, &err) < 0)
+                if (core_load_record(c, r->records.at[i].key, r->records.at[i].data,
+                                     r->records.at[i].len, &err) < 0)
                         fail_msg("%s: %s", err.msg, err.detail);
 }
 
@@ -315,24 +335,28 @@ static int same_as_stored(void *ctx, const struct store_record *record, struct e
 {
         struct rig *r = ctx;
         const struct rig_record *stored = rig_record(r, record->key);
-        if (!stored || stored->len != record->len || memcmp(stored->data, record->data, record->len) != 0)
+        if (!stored || stored->len != record->len ||
+            memcmp(stored->data, record->data, record->len) != 0)
                 fail_msg("%s is stored otherwise than the state says", record->key);
         return 1;
 }
 
 static bool is_view(const char *key)
 {
-        return str_starts(key, "/assignments/") || str_starts(key, "/retries/") || str_starts(key, "/reconciliation/") ||
+        return str_starts(key, "/assignments/") || str_starts(key, "/retries/") ||
+               str_starts(key, "/reconciliation/") ||
                (str_starts(key, "/nodes/") && strchr(key + strlen("/nodes/"), '/'));
 }
 
-static int count_one(void *ctx, const struct store_record *record _unused_, struct err *err _unused_)
+static int count_one(void *ctx, const struct store_record *record _unused_,
+                     struct err *err _unused_)
 {
         ++*(size_t *)ctx;
         return 0;
 }
 
-/* What was written, batch by batch, is what would be written now: no record was forgotten, none is left over. */
+/* What was written, batch by batch, is what would be written now: no record was forgotten, none is
+ * left over. */
 static void check_stored(struct rig *r)
 {
         struct err err = { 0 };
@@ -375,7 +399,7 @@ void rig_check_replay(struct rig *r)
         core_destroy(loaded);
 }
 
-/* ---- users --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- users ---- */
 
 const struct rig_reply *rig_try(struct rig *r, enum input_kind kind, const void *msg)
 {
@@ -384,7 +408,8 @@ const struct rig_reply *rig_try(struct rig *r, enum input_kind kind, const void 
                             .reply = ticket,
                             .msg = msg,
                             .actor = "tester",
-                            .request_id = arena_printf(&r->memory, "req-%llu", (unsigned long long)ticket) };
+                            .request_id =
+                                arena_printf(&r->memory, "req-%llu", (unsigned long long)ticket) };
         step(r, &in);
         if (r->by_hand)
                 return NULL;
@@ -457,7 +482,8 @@ const struct rig_reply *rig_retry(struct rig *r, const char *id)
         return ask_ref(r, INPUT_RETRY, id);
 }
 
-static const struct rig_reply *set_desired(struct rig *r, const char *id, Pb__DesiredState__E desired)
+static const struct rig_reply *set_desired(struct rig *r, const char *id,
+                                           Pb__DesiredState__E desired)
 {
         Pb__SetDesiredRequest req = PB__SET_DESIRED_REQUEST__INIT;
         req.id = (char *)id;
@@ -510,7 +536,7 @@ Pb__Explanation *rig_explain(struct rig *r, const char *id)
         return (Pb__Explanation *)ask_ref(r, INPUT_EXPLAIN, id)->msg;
 }
 
-/* ---- agents -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- agents ---- */
 
 struct rig_agent *rig_agent(struct rig *r, const char *node)
 {
@@ -522,7 +548,8 @@ struct rig_agent *rig_agent(struct rig *r, const char *node)
         return a;
 }
 
-Pb__Hello *rig_hello_message(struct rig *r, const char *node, int64_t cpu_milli, int64_t memory_mb, int64_t disk_gb, const char *labels)
+Pb__Hello *rig_hello_message(struct rig *r, const char *node, int64_t cpu_milli, int64_t memory_mb,
+                             int64_t disk_gb, const char *labels)
 {
         Pb__Hello *h = arena_new(&r->memory, Pb__Hello);
         pb__hello__init(h);
@@ -532,8 +559,10 @@ Pb__Hello *rig_hello_message(struct rig *r, const char *node, int64_t cpu_milli,
         h->disk_gb = disk_gb;
         h->agent_version = "test";
         h->supported_workload_types = arena_new_n(&r->memory, Pb__WorkloadType__E, 4);
-        h->supported_workload_types[h->n_supported_workload_types++] = PB__WORKLOAD_TYPE__E__process;
-        h->supported_workload_types[h->n_supported_workload_types++] = PB__WORKLOAD_TYPE__E__container;
+        h->supported_workload_types[h->n_supported_workload_types++] =
+            PB__WORKLOAD_TYPE__E__process;
+        h->supported_workload_types[h->n_supported_workload_types++] =
+            PB__WORKLOAD_TYPE__E__container;
         char *copy = arena_strdup(&r->memory, labels ? labels : ""), *save = NULL;
         for (char *pair = strtok_r(copy, ",", &save); pair; pair = strtok_r(NULL, ",", &save)) {
                 char *value = strchr(pair, '=');
@@ -547,7 +576,8 @@ Pb__Hello *rig_hello_message(struct rig *r, const char *node, int64_t cpu_milli,
         return h;
 }
 
-static void said(struct rig *r, struct rig_agent *a, bool complete, size_t n, Pb__UnitStatus *const *units)
+static void said(struct rig *r, struct rig_agent *a, bool complete, size_t n,
+                 Pb__UnitStatus *const *units)
 {
         if (complete)
                 array_clear(&a->said);
@@ -563,7 +593,8 @@ static void said(struct rig *r, struct rig_agent *a, bool complete, size_t n, Pb
                 }
                 if (k == a->said.len)
                         array_push(&a->said)->id = arena_strdup(&r->memory, u->unit_id);
-                a->said.at[k].hash = unit_hash(u->unit_id, u->token ? u->token->epoch : 0, u->token ? u->token->seq : 0, (int)u->state);
+                a->said.at[k].hash = unit_hash(u->unit_id, u->token ? u->token->epoch : 0,
+                                               u->token ? u->token->seq : 0, (int)u->state);
         }
 }
 
@@ -582,7 +613,8 @@ uint64_t rig_say_hello(struct rig *r, Pb__Hello *h)
         return r->sessions;
 }
 
-uint64_t rig_hello(struct rig *r, const char *node, int64_t cpu_milli, int64_t memory_mb, int64_t disk_gb, const char *labels)
+uint64_t rig_hello(struct rig *r, const char *node, int64_t cpu_milli, int64_t memory_mb,
+                   int64_t disk_gb, const char *labels)
 {
         return rig_say_hello(r, rig_hello_message(r, node, cpu_milli, memory_mb, disk_gb, labels));
 }
@@ -610,11 +642,14 @@ void rig_beat(struct rig *r, const char *node)
         beat.units_count = (int32_t)a->said.len;
         for (size_t i = 0; i < a->said.len; i++)
                 beat.units_hash += a->said.at[i].hash;
-        struct input in = { .kind = INPUT_HEARTBEAT, .session = rig_agent(r, node)->session, .msg = &beat.base };
+        struct input in = { .kind = INPUT_HEARTBEAT,
+                            .session = rig_agent(r, node)->session,
+                            .msg = &beat.base };
         step(r, &in);
 }
 
-void rig_beat_using(struct rig *r, const char *node, int64_t cpu_milli, int64_t memory_mb, int64_t disk_gb)
+void rig_beat_using(struct rig *r, const char *node, int64_t cpu_milli, int64_t memory_mb,
+                    int64_t disk_gb)
 {
         Pb__Heartbeat beat = PB__HEARTBEAT__INIT;
         Pb__NodeUsage usage = PB__NODE_USAGE__INIT;
@@ -622,7 +657,9 @@ void rig_beat_using(struct rig *r, const char *node, int64_t cpu_milli, int64_t 
         usage.memory_used_mb = memory_mb;
         usage.disk_used_gb = disk_gb;
         beat.usage = &usage;
-        struct input in = { .kind = INPUT_HEARTBEAT, .session = rig_agent(r, node)->session, .msg = &beat.base };
+        struct input in = { .kind = INPUT_HEARTBEAT,
+                            .session = rig_agent(r, node)->session,
+                            .msg = &beat.base };
         step(r, &in);
 }
 
@@ -636,13 +673,15 @@ void rig_config(struct rig *r, const char *yaml)
         step(r, &in);
 }
 
-void rig_say(struct rig *r, enum input_kind kind, uint64_t session, const void *msg, const char *text)
+void rig_say(struct rig *r, enum input_kind kind, uint64_t session, const void *msg,
+             const char *text)
 {
         struct input in = { .kind = kind, .session = session, .msg = msg, .text = text };
         step(r, &in);
 }
 
-Pb__UnitStatus *rig_unit(struct rig *r, const char *id, uint64_t epoch, uint64_t seq, Pb__ActualState__E state)
+Pb__UnitStatus *rig_unit(struct rig *r, const char *id, uint64_t epoch, uint64_t seq,
+                         Pb__ActualState__E state)
 {
         Pb__UnitStatus *u = arena_new(&r->memory, Pb__UnitStatus);
         pb__unit_status__init(u);
@@ -659,12 +698,14 @@ Pb__UnitStatus *rig_unit_now(struct rig *r, const char *id, Pb__ActualState__E s
 {
         Pb__Workload *w = rig_get(r, id);
         assert_non_null(w);
-        Pb__UnitStatus *u = rig_unit(r, id, w->token ? w->token->epoch : 0, w->token ? w->token->seq : 0, state);
+        Pb__UnitStatus *u =
+            rig_unit(r, id, w->token ? w->token->epoch : 0, w->token ? w->token->seq : 0, state);
         u->revision_id = w->revision_id;
         return u;
 }
 
-void rig_report_all(struct rig *r, const char *node, bool complete, uint64_t applied, size_t n, Pb__UnitStatus **units)
+void rig_report_all(struct rig *r, const char *node, bool complete, uint64_t applied, size_t n,
+                    Pb__UnitStatus **units)
 {
         Pb__UnitReport report = PB__UNIT_REPORT__INIT;
         Pb__Cursor cursor = PB__CURSOR__INIT;
@@ -675,7 +716,9 @@ void rig_report_all(struct rig *r, const char *node, bool complete, uint64_t app
         report.n_units = n;
         report.units = units;
         said(r, rig_agent(r, node), complete, n, units);
-        struct input in = { .kind = INPUT_UNITS, .session = rig_agent(r, node)->session, .msg = &report.base };
+        struct input in = { .kind = INPUT_UNITS,
+                            .session = rig_agent(r, node)->session,
+                            .msg = &report.base };
         step(r, &in);
 }
 
@@ -694,7 +737,8 @@ Pb__HeldUnit *rig_held(struct rig *r, const char *node, const Pb__Workload *w, b
                 return h;
         struct warrants *maker = warrants_create(&r->opt.warrants);
         Pb__ClusterInfo *cluster = (Pb__ClusterInfo *)rig_ask(r, INPUT_CLUSTER, NULL)->msg;
-        struct warrant_facts facts = { cluster->cluster_id, w->id, node, w->token->epoch, w->token->seq, h->definition.data,
+        struct warrant_facts facts = { cluster->cluster_id, w->id,         node,
+                                       w->token->epoch,     w->token->seq, h->definition.data,
                                        h->definition.len };
         h->warrant.data = arena_alloc(&r->memory, WARRANT_BYTES);
         h->warrant.len = WARRANT_BYTES;
@@ -725,7 +769,8 @@ void rig_runs(struct rig *r, const char *id)
 
 void rig_exits(struct rig *r, const char *id, int exit_code)
 {
-        Pb__UnitStatus *u = rig_unit_now(r, id, exit_code ? PB__ACTUAL_STATE__E__Failed : PB__ACTUAL_STATE__E__Stopped);
+        Pb__UnitStatus *u = rig_unit_now(
+            r, id, exit_code ? PB__ACTUAL_STATE__E__Failed : PB__ACTUAL_STATE__E__Stopped);
         u->exit_code = arena_new(&r->memory, Pb__IntValue);
         pb__int_value__init(u->exit_code);
         u->exit_code->value = exit_code;
@@ -739,7 +784,7 @@ void rig_is_gone(struct rig *r, const char *id, const char *node)
         rig_report(r, node, rig_unit(r, id, 1, 0, PB__ACTUAL_STATE__E__Missing));
 }
 
-/* ---- looking ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- looking ---- */
 
 void rig_mark(struct rig *r)
 {
@@ -777,7 +822,8 @@ struct rig_effect *rig_sent(struct rig *r, const char *node, const char *workloa
 {
         for (size_t i = r->effects.len; i-- > r->effect_mark;) {
                 struct rig_effect *e = &r->effects.at[i];
-                if (e->kind == EFFECT_PLAN_UNIT && e->session == rig_agent(r, node)->session && strcmp(e->unit->unit_id, workload) == 0)
+                if (e->kind == EFFECT_PLAN_UNIT && e->session == rig_agent(r, node)->session &&
+                    strcmp(e->unit->unit_id, workload) == 0)
                         return e;
         }
         return NULL;

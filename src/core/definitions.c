@@ -1,7 +1,9 @@
-/* core/definitions.c: the user's part of a workload, kept once however many workloads carry it; and its placement class.
+/* core/definitions.c: the user's part of a workload, kept once however many workloads carry it; and
+ * its placement class.
  *
- * 100,000 workloads of one app share one definition. A record is packed as "state fields" followed by the definition's bytes: a packed
- * protobuf message may be written in pieces, so nothing is unpacked to write a record.
+ * 100,000 workloads of one app share one definition. A record is packed as "state fields" followed
+ * by the definition's bytes: a packed protobuf message may be written in pieces, so nothing is
+ * unpacked to write a record.
  */
 #include "core/definitions.h"
 #include "base/mem.h"
@@ -92,7 +94,8 @@ int8_t label_bit_ref(struct core *c, const char *key, const char *value)
                 if (!bit->refs && unused == c->bits.len)
                         unused = b;
         }
-        if (c->bits.len < LABEL_BITS) { /* a pair that comes back keeps its bit while there are others */
+        /* a pair that comes back keeps its bit while there are others */
+        if (c->bits.len < LABEL_BITS) {
                 unused = c->bits.len;
                 array_push(&c->bits);
         } else if (unused == c->bits.len)
@@ -121,7 +124,8 @@ static uint32_t class_intern(struct core *c, const Pb__Workload *w)
         struct str key = STR_INIT;
         struct amounts need = amounts_of(w->resources);
         /* without printf: once for each new definition */
-        const int64_t numbers[] = { (int64_t)w->type, need.cpu_milli, need.mem_bytes, need.disk_bytes };
+        const int64_t numbers[] = { (int64_t)w->type, need.cpu_milli, need.mem_bytes,
+                                    need.disk_bytes };
         for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
                 str_add_i64(&key, numbers[i]);
                 str_addc(&key, ' ');
@@ -164,7 +168,8 @@ static uint32_t class_intern(struct core *c, const Pb__Workload *w)
         if (n->n_selector)
                 n->selector = mem_must(n->n_selector * sizeof(struct label));
         for (uint32_t i = 0; i < n->n_selector; i++) {
-                n->selector[i] = (struct label){ mem_strdup(w->node_selector[i]->key), mem_strdup(w->node_selector[i]->value) };
+                n->selector[i] = (struct label){ mem_strdup(w->node_selector[i]->key),
+                                                 mem_strdup(w->node_selector[i]->value) };
                 int8_t bit = label_bit_ref(c, n->selector[i].key, n->selector[i].value);
                 if (bit < 0)
                         n->selector_exact = false;

@@ -1,4 +1,5 @@
-/* core/definitions.h: the user's part of a workload, kept once; placement classes and label bits. See definitions.c. */
+/* core/definitions.h: the user's part of a workload, kept once; placement classes and label bits.
+ * See definitions.c. */
 #ifndef BERTH_CORE_DEFINITIONS_H
 #define BERTH_CORE_DEFINITIONS_H
 
@@ -11,8 +12,8 @@ void definitions_init(struct core *c);
 /* The user's fields of w, nothing else (strings shared with w). */
 void definition_view(const Pb__Workload *w, Pb__Workload *ret);
 uint64_t node_label_bits(const struct core *c, const struct node *n);
-/* The bit of this pair in the nodes' label masks, for as long as somebody needs it; -1: all are in use,
- * and whoever asks compares label by label. */
+/* The bit of this pair in the nodes' label masks, for as long as somebody needs it; -1: all are in
+ * use, and whoever asks compares label by label. */
 int8_t label_bit_ref(struct core *c, const char *key, const char *value);
 void label_bit_unref(struct core *c, int8_t bit);
 /* A workload's definition, whose reference it takes over; the one before is given back. */

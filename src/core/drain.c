@@ -1,18 +1,21 @@
-/* core/drain.c: emptying a node because an operator wants it so (C12), and forgetting one that is gone.
+/* core/drain.c: emptying a node because an operator wants it so (C12), and forgetting one that is
+ * gone.
  *
  *      drain --> units that fit elsewhere move, a few at a time    --> nothing is left: NodeDrained
  *                units that fit nowhere run on, and are named as blockers
  *                at the deadline what is left is stopped, and waits for a node like anything else
  *
- * A unit that moves has its new place at once, and is started there only when its old copy is proved gone (unit_is_held_back()). How many are under way is counted by the
- * tombstones that their old copies leave. The work is found by what changed: whatever gives something back on a node (unit_hold(), tombstone_remove())
- * calls drain_touch().
+ * A unit that moves has its new place at once, and is started there only when its old copy is
+ * proved gone (unit_is_held_back()). How many are under way is counted by the tombstones that their
+ * old copies leave. The work is found by what changed: whatever gives something back on a node
+ * (unit_hold(), tombstone_remove()) calls drain_touch().
  *
  * Invariants:
  *   (D1) A node has a drain exactly while its wish is draining.
- *   (D2) A drain is finished when no unit and no old copy is left; from then on no unit holds capacity there.
- *   (D3) While a drain has a deadline to come, the node's deadline is armed no later.
- *   (D4) Only what is finished leaves a node because it is forgotten, and one decision takes a bounded number of them.
+ *   (D2) A drain is finished when no unit and no old copy is left; from then on no unit holds
+ *   capacity there. (D3) While a drain has a deadline to come, the node's deadline is armed no
+ *   later. (D4) Only what is finished leaves a node because it is forgotten, and one decision takes
+ *   a bounded number of them.
  */
 #include "core/drain.h"
 #include "base/mutant.h"
@@ -28,7 +31,8 @@
 #define ROUND 64          /* units that one look at a draining node takes on */
 #define FORGET_AT_ONCE 32 /* units and old copies that are let go of in one decision */
 #define BLOCKERS_MAX 100
-#define BLOCKER_CLASSES 16 /* reasons are found out for so many kinds of units; the others get the one that is known */
+/* reasons are found out for so many kinds of units; the others get the one that is known */
+#define BLOCKER_CLASSES 16
 
 bool node_drains(const struct node *n)
 {
@@ -42,7 +46,8 @@ uint32_t drain_left(const struct node *n)
 
 int64_t drain_due_ms(const struct node *n)
 {
-        bool waits = node_drains(n) && n->drain_deadline_at && !n->drain_finished_at && !n->drain_expired;
+        bool waits =
+            node_drains(n) && n->drain_deadline_at && !n->drain_finished_at && !n->drain_expired;
         return waits ? n->drain_deadline_at : HEAP_NEVER;
 }
 
@@ -55,10 +60,12 @@ void drain_touch(struct core *c, struct node_ix ix)
         *array_push(&c->drains) = ix;
 }
 
-/* No more than a few copies of a drained node are stopped at a time. A node that is given up has nothing left to overload. */
+/* No more than a few copies of a drained node are stopped at a time. A node that is given up has
+ * nothing left to overload. */
 bool drain_is_full(const struct core *c, const struct node *n)
 {
-        return node_drains(n) && !n->given_up && !n->drain_expired && n->n_tombstones >= c->opt.drain_at_once;
+        return node_drains(n) && !n->given_up && !n->drain_expired &&
+               n->n_tombstones >= c->opt.drain_at_once;
 }
 
 static bool can_leave(const struct core *c, const struct node *n, const struct unit *w)
@@ -69,7 +76,8 @@ static bool can_leave(const struct core *c, const struct node *n, const struct u
                 return !w->waiting; /* to be told as a blocker; no deadline moves it */
         if (n->drain_expired)
                 return true;
-        return !w->waiting && w->phase != PB__PHASE__E__RetryPending; /* that one moves when it is due */
+        /* that one moves when it is due */
+        return !w->waiting && w->phase != PB__PHASE__E__RetryPending;
 }
 
 /* The deadline has passed: it stops, and looks for a node like anything that has none. */
@@ -81,7 +89,8 @@ static void stop_all_the_same(struct core *c, struct unit_ix ix)
         }
         waiting_remove(c, ix);
         c->stats.actions[4]++;
-        unit_leave(c, ix, PB__REASON__E__node_drained, "the deadline of its node's drain has passed");
+        unit_leave(c, ix, PB__REASON__E__node_drained,
+                   "the deadline of its node's drain has passed");
         unit_mark_dirty(c, ix);
 }
 
@@ -109,7 +118,8 @@ static bool drain_node(struct core *c, struct node_ix ix)
                         some[count++] = w;
         for (size_t i = 0; i < count && !drain_is_full(c, node_at(c, ix)); i++) {
                 c->stats.evictions++;
-                if ((node_at(c, ix)->drain_expired && !unit_is_pinned(c, unit_at(c, some[i]))) || MUTANT(drain_stops_blockers))
+                if ((node_at(c, ix)->drain_expired && !unit_is_pinned(c, unit_at(c, some[i]))) ||
+                    MUTANT(drain_stops_blockers))
                         stop_all_the_same(c, some[i]);
                 else
                         unit_evict(c, some[i]);
@@ -150,7 +160,7 @@ void drain_deadline(struct core *c, struct node_ix ix)
         drain_touch(c, ix);
 }
 
-/* ---- what is shown ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- what is shown ---- */
 
 void drain_record(const struct node *n, bool live, Pb__Drain *ret)
 {
@@ -171,8 +181,10 @@ struct known_reason {
         char *text;
 };
 
-/* Why no other node takes it. Units of one class have one answer; the answer looks at every node, so there are not many. */
-static bool reason_of(struct core *c, const struct unit *w, struct known_reason *known, size_t *n_known, Pb__DrainBlocker *ret)
+/* Why no other node takes it. Units of one class have one answer; the answer looks at every node,
+ * so there are not many. */
+static bool reason_of(struct core *c, const struct unit *w, struct known_reason *known,
+                      size_t *n_known, Pb__DrainBlocker *ret)
 {
         uint32_t class = definition_of(c, w)->class;
         size_t i = 0;
@@ -197,7 +209,8 @@ void drain_blockers(struct core *c, const struct node *n, Pb__Drain *d)
         struct known_reason known[BLOCKER_CLASSES];
         size_t n_known = 0;
         d->blockers = arena_new_n(&c->step, Pb__DrainBlocker *, BLOCKERS_MAX);
-        for (struct unit_ix w = n->units; unit_ok(w) && d->n_blockers < BLOCKERS_MAX; w = unit_at(c, w)->node_next) {
+        for (struct unit_ix w = n->units; unit_ok(w) && d->n_blockers < BLOCKERS_MAX;
+             w = unit_at(c, w)->node_next) {
                 const struct unit *x = unit_at(c, w);
                 if (!x->holds || !x->waiting)
                         continue;
@@ -209,9 +222,10 @@ void drain_blockers(struct core *c, const struct node *n, Pb__Drain *d)
         }
 }
 
-/* ---- apply --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- apply ---- */
 
-/* What is stored of a drain, once the node's wish is known. One that does not say when it began did so at `otherwise`. */
+/* What is stored of a drain, once the node's wish is known. One that does not say when it began did
+ * so at `otherwise`. */
 void drain_take(struct node *n, const Pb__Drain *d, int64_t otherwise)
 {
         if (!node_drains(n))
@@ -227,24 +241,28 @@ void drain_take(struct node *n, const Pb__Drain *d, int64_t otherwise)
 
 bool drain_is_sane(const Pb__Drain *d)
 {
-        return time_is_sane(d->started_at) && time_is_sane(d->deadline_at) && time_is_sane(d->finished_at) && d->units_at_start >= 0;
+        return time_is_sane(d->started_at) && time_is_sane(d->deadline_at) &&
+               time_is_sane(d->finished_at) && d->units_at_start >= 0;
 }
 
-/* ---- forgetting ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- forgetting ---- */
 
-/* Units that stand in the way of forgetting a node: those that hold something, or are being removed. */
+/* Units that stand in the way of forgetting a node: those that hold something, or are being
+ * removed. */
 uint32_t units_at_work(const struct core *c, const struct node *n)
 {
         uint32_t count = n->n_holding;
         for (struct unit_ix w = n->units; unit_ok(w); w = unit_get(c, w)->node_next)
-                count += !unit_get(c, w)->holds && unit_get(c, w)->desired == PB__DESIRED_STATE__E__Deleted;
+                count += !unit_get(c, w)->holds &&
+                         unit_get(c, w)->desired == PB__DESIRED_STATE__E__Deleted;
         return count;
 }
 
 static void emit_forgotten(struct core *c, struct node_ix ix)
 {
         struct node *n = node_at(c, ix);
-        if (n->session) { /* a silent agent whose stream is still open: it has to say hello again to be heard */
+        /* a silent agent whose stream is still open: it has to say hello again to be heard */
+        if (n->session) {
                 static char forgotten[] = "the node was forgotten by an operator";
                 effect_add(c, EFFECT_CLOSE, n->session, 0, forgotten, sizeof(forgotten) - 1);
         }
@@ -258,7 +276,8 @@ static void emit_forgotten(struct core *c, struct node_ix ix)
         brake_review(c, NODE_NONE);
 }
 
-/* Of a node that was expelled and is forgotten before all that it had found another place: that waits without one. */
+/* Of a node that was expelled and is forgotten before all that it had found another place: that
+ * waits without one. */
 static bool let_go_of_unit(struct core *c, struct unit_ix w)
 {
         if (unit_at(c, w)->desired == PB__DESIRED_STATE__E__Deleted) {
@@ -287,7 +306,8 @@ static bool let_go(struct core *c, struct node_ix ix)
                 }
                 if (n->tombstones != NONE) {
                         e.type = PB__EVENT_TYPE__E__UnitRemoved;
-                        e.workload_id = arena_strdup(&c->step, c->tombstones.at[n->tombstones].workload_id);
+                        e.workload_id =
+                            arena_strdup(&c->step, c->tombstones.at[n->tombstones].workload_id);
                         e.reason = c->tombstones.at[n->tombstones].reason;
                 } else {
                         e.type = PB__EVENT_TYPE__E__WorkloadReleased;
@@ -314,13 +334,19 @@ void forget_some(struct core *c)
         while (c->forgets.len && !step_is_full(c)) {
                 struct forgetting f = c->forgets.at[c->forgets.len - 1];
                 struct node_ix ix = node_find(c, f.node_id);
-                struct input in = { .kind = INPUT_NODE_FORGET, .reply = f.ticket, .request_id = f.request_id, .actor = f.actor };
+                struct input in = { .kind = INPUT_NODE_FORGET,
+                                    .reply = f.ticket,
+                                    .request_id = f.request_id,
+                                    .actor = f.actor };
                 const struct input *before = c->in;
                 struct err err;
                 c->in = &in;
-                if (node_ok(ix) && (node_at(c, ix)->status == PB__NODE_STATUS__E__Ready ||
-                                    (units_at_work(c, node_at(c, ix)) && !node_at(c, ix)->expelled_at))) {
-                        err_set(&err, ERR_CONFLICT, .msg = "the node came back while it was being forgotten", .detail = f.node_id,
+                if (node_ok(ix) &&
+                    (node_at(c, ix)->status == PB__NODE_STATUS__E__Ready ||
+                     (units_at_work(c, node_at(c, ix)) && !node_at(c, ix)->expelled_at))) {
+                        err_set(&err, ERR_CONFLICT,
+                                .msg = "the node came back while it was being forgotten",
+                                .detail = f.node_id,
                                 .hint = "drain it, stop its agent, and wait until it is NotReady");
                         reply_error(c, &err);
                 } else if (node_ok(ix)) {
@@ -341,8 +367,10 @@ void forget_some(struct core *c)
 /* Whoever asked is answered when it is done: a large node takes several steps. */
 void forget_begin(struct core *c, struct node_ix ix)
 {
-        *array_push(&c->forgets) = (struct forgetting){ .node_id = mem_strdup(node_at(c, ix)->id),
-                                                        .ticket = c->in->reply,
-                                                        .request_id = c->in->request_id ? mem_strdup(c->in->request_id) : NULL,
-                                                        .actor = c->in->actor ? mem_strdup(c->in->actor) : NULL };
+        *array_push(&c->forgets) =
+            (struct forgetting){ .node_id = mem_strdup(node_at(c, ix)->id),
+                                 .ticket = c->in->reply,
+                                 .request_id =
+                                     c->in->request_id ? mem_strdup(c->in->request_id) : NULL,
+                                 .actor = c->in->actor ? mem_strdup(c->in->actor) : NULL };
 }

@@ -1,4 +1,5 @@
-/* core/drain_test.c: a node is emptied because an operator wants it so, and forgotten when it is gone. */
+/* core/drain_test.c: a node is emptied because an operator wants it so, and forgotten when it is
+ * gone. */
 #include "core/core_testlib.h"
 
 #define LIMIT 30000
@@ -19,7 +20,8 @@ static const struct rig_reply *drain(struct rig *r, const char *node, int64_t de
         return rig_ask(r, INPUT_NODE_WISH, q);
 }
 
-/* n1 with the given number of running units of 100 milli-cores, and an empty n2 of the given size. */
+/* n1 with the given number of running units of 100 milli-cores, and an empty n2 of the given
+ * size. */
 static void two_nodes(struct rig *r, unsigned units, int64_t cpu)
 {
         rig_hello(r, "n1", 100000, 1 << 20, 1000, NULL);
@@ -41,7 +43,8 @@ static void the_new_copy_starts_when_the_old_one_is_proved_gone(void **state)
         drain(&r, "n1", 0);
         assert_told(&r, "NodeWishChanged Rescheduled WorkloadScheduled");
         assert_string_equal(rig_get(&r, "w0")->assigned_node, "n2");
-        assert_int_equal(rig_sent(&r, "n1", "w0")->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
+        assert_int_equal(rig_sent(&r, "n1", "w0")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Deleted);
         assert_null(rig_sent(&r, "n2", "w0"));
         rig_advance_alive(&r, 100000); /* however long its old copy takes to stop */
         assert_null(rig_sent(&r, "n2", "w0"));
@@ -52,7 +55,8 @@ static void the_new_copy_starts_when_the_old_one_is_proved_gone(void **state)
         assert_int_equal(d->finished_at, 0);
         rig_is_gone(&r, "w0", "n1");
         assert_told(&r, "NodeWishChanged Rescheduled WorkloadScheduled UnitRemoved NodeDrained");
-        assert_int_equal(rig_sent(&r, "n2", "w0")->unit->desired_state, PB__DESIRED_STATE__E__Running);
+        assert_int_equal(rig_sent(&r, "n2", "w0")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Running);
         rig_runs(&r, "w0");
         d = rig_node(&r, "n1")->drain;
         assert_int_equal(d->moved, 1);
@@ -96,11 +100,13 @@ static void only_a_few_move_at_a_time(void **state)
         for (int moved = 0; moved < 10; moved++) {
                 Pb__Node *n = rig_node(&r, "n1");
                 assert_int_equal(n->drain->moved, moved);
-                assert_true(n->tombstones <= 3 && n->tombstones == (n->drain->left < 3 ? n->drain->left : 3));
+                assert_true(n->tombstones <= 3 &&
+                            n->tombstones == (n->drain->left < 3 ? n->drain->left : 3));
                 bool found = false;
                 for (unsigned i = 0; i < 10 && !found; i++) {
                         struct rig_effect *e = rig_sent(&r, "n1", name(&r, "w", i));
-                        found = e && e->unit->desired_state == PB__DESIRED_STATE__E__Deleted && !rig_sent(&r, "n2", name(&r, "w", i));
+                        found = e && e->unit->desired_state == PB__DESIRED_STATE__E__Deleted &&
+                                !rig_sent(&r, "n2", name(&r, "w", i));
                         if (found)
                                 rig_is_gone(&r, name(&r, "w", i), "n1");
                 }
@@ -151,8 +157,10 @@ static void what_fits_nowhere_stays_and_is_named_until_the_deadline(void **state
         rig_advance_alive(&r, 2);
         assert_phase(&r, stays, Pending);
         assert_string_equal(rig_get(&r, stays)->assigned_node, "");
-        assert_int_equal(rig_last(&r, PB__EVENT_TYPE__E__Rescheduled)->reason, PB__REASON__E__node_drained);
-        assert_int_equal(rig_sent(&r, "n1", stays)->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
+        assert_int_equal(rig_last(&r, PB__EVENT_TYPE__E__Rescheduled)->reason,
+                         PB__REASON__E__node_drained);
+        assert_int_equal(rig_sent(&r, "n1", stays)->unit->desired_state,
+                         PB__DESIRED_STATE__E__Deleted);
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeDrained), 0);
         rig_is_gone(&r, stays, "n1");
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__NodeDrained), 1);
@@ -288,8 +296,10 @@ int main(void)
                 cmocka_unit_test(a_new_copy_does_not_wait_for_a_node_that_is_lost),
                 cmocka_unit_test(only_a_few_move_at_a_time),
                 cmocka_unit_test(what_fits_nowhere_stays_and_is_named_until_the_deadline),
-                cmocka_unit_test(a_deadline_that_passed_while_the_server_was_away_is_met_when_it_is_back),
-                cmocka_unit_test(uncordon_calls_a_drain_off_and_asking_again_changes_only_the_deadline),
+                cmocka_unit_test(
+                    a_deadline_that_passed_while_the_server_was_away_is_met_when_it_is_back),
+                cmocka_unit_test(
+                    uncordon_calls_a_drain_off_and_asking_again_changes_only_the_deadline),
                 cmocka_unit_test(what_waits_for_its_next_attempt_moves_when_it_is_due),
                 cmocka_unit_test(an_empty_node_is_drained_at_once_and_then_nothing_more_is_written),
                 cmocka_unit_test(a_node_with_very_many_finished_units_is_forgotten_in_small_steps),

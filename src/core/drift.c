@@ -1,13 +1,20 @@
-/* core/drift.c: what a node says that it holds, compared with what it is known to have said, and with the records (C27, A5).
+/* core/drift.c: what a node says that it holds, compared with what it is known to have said, and
+ * with the records (C27, A5).
  *
- * For every node the core keeps one number over what its agent has said of its units (base/unit_hash.h), kept up to date with every report. A heartbeat carries the
- * agent's own: if they differ, a report was lost or the agent lost something, and the whole list is asked for at once. When nothing is wrong nothing is written, and a heartbeat costs the same
- * however many units there are.
+ * For every node the core keeps one number over what its agent has said of its units
+ * (base/unit_hash.h), kept up to date with every report. A heartbeat carries the agent's own: if
+ * they differ, a report was lost or the agent lost something, and the whole list is asked for at
+ * once. When nothing is wrong nothing is written, and a heartbeat costs the same however many units
+ * there are.
  *
- * A unit that is in a node's list and neither placed there by the records nor a tombstone is a stranger. Where it came from decides:
- *   - an old copy of a workload that this store has since put elsewhere is removed: its token says so;
- *   - anything else is told of once, left alone and offered for adoption (adopt.c), or handled as core_options.strangers says. Nothing is removed on an unsure store: only what
- *     this very store, at this epoch, has given its token to, and only from an agent that says it belongs to this cluster.
+ * A unit that is in a node's list and neither placed there by the records nor a tombstone is a
+ * stranger. Where it came from decides:
+ *   - an old copy of a workload that this store has since put elsewhere is removed: its token says
+ *     so;
+ *   - anything else is told of once, left alone and offered for adoption (adopt.c), or handled as
+ *     core_options.strangers says. Nothing is removed on an unsure store: only what this very
+ *     store, at this epoch, has given its token to, and only from an agent that says it belongs to
+ *     this cluster.
  */
 #include "core/drift.h"
 #include "base/mutant.h"
@@ -31,7 +38,7 @@ static void say(struct node *n, uint64_t *said, uint64_t now)
         *said = now;
 }
 
-/* ---- strangers ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- strangers ---- */
 
 /* Where it is, or where it would be inserted. */
 static size_t position(const struct node *n, const char *id, bool *ret_found)
@@ -71,7 +78,8 @@ uint16_t strangers_named(const struct core *c, const char *id)
 {
         uint16_t count = 0;
         for (uint32_t i = 0; c->n_strangers && i < c->nodes.len; i++)
-                count = (uint16_t)(count + (c->nodes.at[i].id && c->nodes.at[i].strangers.len && stranger_find(&c->nodes.at[i], id)));
+                count = (uint16_t)(count + (c->nodes.at[i].id && c->nodes.at[i].strangers.len &&
+                                            stranger_find(&c->nodes.at[i], id)));
         return count;
 }
 
@@ -84,7 +92,8 @@ static struct stranger *stranger_add(struct core *c, struct node *n, const char 
         if (n->strangers.len >= STRANGERS_MAX)
                 return NULL;
         array_push(&n->strangers);
-        memmove(&n->strangers.at[at + 1], &n->strangers.at[at], (n->strangers.len - 1 - at) * sizeof(struct stranger));
+        memmove(&n->strangers.at[at + 1], &n->strangers.at[at],
+                (n->strangers.len - 1 - at) * sizeof(struct stranger));
         n->strangers.at[at] = (struct stranger){ .id = mem_strdup(id) };
         c->n_strangers++;
         shadow(c, id, 1);
@@ -109,7 +118,8 @@ uint64_t stranger_drop(struct core *c, struct node *n, const char *id)
                 return 0;
         uint64_t said = n->strangers.at[at].said;
         stranger_forget(c, &n->strangers.at[at]);
-        memmove(&n->strangers.at[at], &n->strangers.at[at + 1], (n->strangers.len - 1 - at) * sizeof(struct stranger));
+        memmove(&n->strangers.at[at], &n->strangers.at[at + 1],
+                (n->strangers.len - 1 - at) * sizeof(struct stranger));
         n->strangers.len--;
         return said;
 }
@@ -124,9 +134,10 @@ void strangers_free(struct core *c, struct node *n)
         array_fini(&n->strangers);
 }
 
-/* ---- what was said ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- what was said ---- */
 
-void drift_note(struct core *c, struct node_ix ix, struct unit_ix w, uint32_t t, const Pb__UnitStatus *u)
+void drift_note(struct core *c, struct node_ix ix, struct unit_ix w, uint32_t t,
+                const Pb__UnitStatus *u)
 {
         struct node *n = node_at(c, ix);
         bool gone = u->state == PB__ACTUAL_STATE__E__Missing;
@@ -169,7 +180,8 @@ void drift_whole(struct core *c, struct node_ix ix)
                 if (c->tombstones.at[t].seen != c->report_number)
                         say(n, &c->tombstones.at[t].said, 0);
         size_t kept = 0, all = n->strangers.len;
-        for (size_t i = 0; i < all; i++) { /* in one pass: a node may have thousands, and drop every other one */
+        /* in one pass: a node may have thousands, and drop every other one */
+        for (size_t i = 0; i < all; i++) {
                 struct stranger *s = &n->strangers.at[i];
                 if (s->seen == c->report_number)
                         n->strangers.at[kept++] = *s;
@@ -189,14 +201,17 @@ struct listed {
 static int by_id(const void *a, const void *b)
 {
         const struct listed *x = a, *y = b;
-        int order = strcmp(((const Pb__UnitStatus *)x->unit)->unit_id, ((const Pb__UnitStatus *)y->unit)->unit_id);
-        return order ? order : (x->at > y->at) - (x->at < y->at); /* of two words on one unit the last one stays the last */
+        int order = strcmp(((const Pb__UnitStatus *)x->unit)->unit_id,
+                           ((const Pb__UnitStatus *)y->unit)->unit_id);
+        /* of two words on one unit the last one stays the last */
+        return order ? order : (x->at > y->at) - (x->at < y->at);
 }
 
 ProtobufCMessage *const *drift_in_order(struct core *c, ProtobufCMessage *const *units, size_t n)
 {
         size_t i = 1;
-        while (i < n && strcmp(((const Pb__UnitStatus *)units[i - 1])->unit_id, ((const Pb__UnitStatus *)units[i])->unit_id) <= 0)
+        while (i < n && strcmp(((const Pb__UnitStatus *)units[i - 1])->unit_id,
+                               ((const Pb__UnitStatus *)units[i])->unit_id) <= 0)
                 i++;
         if (i >= n)
                 return units;
@@ -212,27 +227,32 @@ ProtobufCMessage *const *drift_in_order(struct core *c, ProtobufCMessage *const 
 
 bool drift_is_seen(const struct node *n, const Pb__Heartbeat *beat)
 {
-        return !n->push && !MUTANT(drift_not_seen) && (beat->units_hash != n->said_hash || (uint32_t)beat->units_count != n->said_count);
+        return !n->push && !MUTANT(drift_not_seen) &&
+               (beat->units_hash != n->said_hash || (uint32_t)beat->units_count != n->said_count);
 }
 
-/* ---- what is done about strangers ---------------------------------------------------------------------------------------------------------- */
+/* ---- what is done about strangers ---- */
 
-/* A copy that this store once launched, of a workload that is not on this node: whatever became of its tombstone (the node was forgotten, and came back), it is an old one. A
- * node that came from another cluster has tokens of that one, which say nothing here unless their epoch is ours. */
+/* A copy that this store once launched, of a workload that is not on this node: whatever became of
+ * its tombstone (the node was forgotten, and came back), it is an old one. A node that came from
+ * another cluster has tokens of that one, which say nothing here unless their epoch is ours. */
 static bool is_superseded(const struct core *c, const struct node *n, const Pb__UnitStatus *u)
 {
         if (!u->token || !u->token->seq || token_is_lost(c, u->token->epoch, u->token->seq))
                 return false;
-        return (u->token->epoch < c->epoch && !n->adopted_from) || (u->token->epoch == c->epoch && u->token->seq <= c->head);
+        return (u->token->epoch < c->epoch && !n->adopted_from) ||
+               (u->token->epoch == c->epoch && u->token->seq <= c->head);
 }
 
 /* This store gave it its token, and knows no workload of that name any more. */
 static bool is_surely_gone(const struct core *c, const struct node *n, const Pb__UnitStatus *u)
 {
-        return n->sure && u->token && u->token->seq && u->token->epoch == c->epoch && u->token->seq <= c->head;
+        return n->sure && u->token && u->token->seq && u->token->epoch == c->epoch &&
+               u->token->seq <= c->head;
 }
 
-static void remove_stranger(struct core *c, struct node_ix ix, struct stranger *s, const Pb__UnitStatus *u, const char *why)
+static void remove_stranger(struct core *c, struct node_ix ix, struct stranger *s,
+                            const Pb__UnitStatus *u, const char *why)
 {
         if (!s->told) {
                 s->told = true;
@@ -267,7 +287,9 @@ void drift_removals(struct core *c, struct node_ix ix)
         const struct node *n = node_at(c, ix);
         for (size_t i = 0; i < n->strangers.len; i++)
                 if (n->strangers.at[i].leaves)
-                        unit_send_removal(c, ix, n->strangers.at[i].id, n->strangers.at[i].token_epoch, n->strangers.at[i].token_seq);
+                        unit_send_removal(c, ix, n->strangers.at[i].id,
+                                          n->strangers.at[i].token_epoch,
+                                          n->strangers.at[i].token_seq);
 }
 
 /* Told once of each; what stays as it is says nothing new (A6). */
@@ -289,8 +311,10 @@ void drift_tell(struct core *c, struct node_ix ix)
                 Pb__Event e = PB__EVENT__INIT;
                 e.type = PB__EVENT_TYPE__E__UnitUnknown;
                 e.node_id = n->id;
-                e.message = arena_printf(&c->step, "%u units that the records do not know run there and are left alone: %s%s", count,
-                                         str_c(&names), names.len < 200 ? "" : ", ...");
+                e.message = arena_printf(
+                    &c->step,
+                    "%u units that the records do not know run there and are left alone: %s%s",
+                    count, str_c(&names), names.len < 200 ? "" : ", ...");
                 notice_of_node(c, ix, &e);
                 decision_done(c);
         }

@@ -11,7 +11,8 @@ static void every_type_has_a_row_and_nothing_else_has(void **state)
         for (int type = 0; type < 1000; type++) {
                 bool known = type && protobuf_c_enum_descriptor_get_value(d, type);
                 if (known != (event_row((Pb__EventType__E)type) != NULL))
-                        fail_msg("event type %d %s", type, known ? "has no row" : "has a row and no name");
+                        fail_msg("event type %d %s", type,
+                                 known ? "has no row" : "has a row and no name");
                 rows += known;
         }
         assert_int_equal(rows, d->n_values - 1);
@@ -19,6 +20,7 @@ static void every_type_has_a_row_and_nothing_else_has(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = { cmocka_unit_test(every_type_has_a_row_and_nothing_else_has) };
+        const struct CMUnitTest tests[] = { cmocka_unit_test(
+            every_type_has_a_row_and_nothing_else_has) };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,11 @@
 /* core/evict.c: units leave nodes that are lost or tainted (C10, C11, C24).
  *
  *      given up, a whole zone with it    evict    as fast as steps go
- *      given up, only a part of a zone   paced    evict_per_second at most, over all nodes, first come first served
+ *      given up, only a part of a zone   paced    evict_per_second at most, over all nodes, first
+ *      come first served
  *
- * A node that returns takes itself out of both: what has not left stays. So a switch that flaps moves little.
+ * A node that returns takes itself out of both: what has not left stays. So a switch that flaps
+ * moves little.
  */
 #include "core/evict.h"
 #include "base/mutant.h"
@@ -19,14 +21,16 @@
 bool evict_is_ordered(const struct core *c, const struct node *n)
 {
         return n->status != PB__NODE_STATUS__E__Ready &&
-               (node_is_written_off(n) || n->evict_ordered_at || n->status_at < c->evict_ordered_at);
+               (node_is_written_off(n) || n->evict_ordered_at ||
+                n->status_at < c->evict_ordered_at);
 }
 
 int64_t evict_due_ms(const struct core *c, const struct node *n)
 {
         if (evict_is_ordered(c, n))
                 return c->started_ms; /* an operator's word */
-        int64_t grace = c->opt.evict_grace_ms, due = n->status_at + (MUTANT(eviction_without_grace) ? 0 : grace),
+        int64_t grace = c->opt.evict_grace_ms,
+                due = n->status_at + (MUTANT(eviction_without_grace) ? 0 : grace),
                 listened = c->started_ms + silence_limit_ms(c), released = c->brake.released_at;
         if (released && n->status_at <= released && released + grace > due)
                 due = released + grace;
@@ -70,7 +74,8 @@ static size_t evict_from(struct core *c, struct node_ix ix, size_t most, bool in
         bool lost = n->given_up && (in_turn || !n->paced);
         most = most < ARRAY_LEN(some) ? most : ARRAY_LEN(some);
         if (n->id && (lost || n->tainted == TAINTED_HARD))
-                for (struct unit_ix w = n->units; unit_ok(w) && count < most; w = unit_at(c, w)->node_next)
+                for (struct unit_ix w = n->units; unit_ok(w) && count < most;
+                     w = unit_at(c, w)->node_next)
                         if (evictable(c, unit_at(c, w), lost))
                                 some[count++] = w;
         for (size_t i = 0; i < count; i++) {
@@ -83,9 +88,12 @@ static size_t evict_from(struct core *c, struct node_ix ix, size_t most, bool in
 
 static void credit_update(struct core *c)
 {
-        int64_t rate = c->opt.evict_per_second, most = rate * UNIT_COST, passed = c->now_ms - c->pace_at;
+        int64_t rate = c->opt.evict_per_second, most = rate * UNIT_COST,
+                passed = c->now_ms - c->pace_at;
         c->pace_at = c->now_ms;
-        c->pace_credit = passed >= 1000 || c->pace_credit + passed * rate > most ? most : c->pace_credit + passed * rate;
+        c->pace_credit = passed >= 1000 || c->pace_credit + passed * rate > most
+                             ? most
+                             : c->pace_credit + passed * rate;
 }
 
 static void pace_some(struct core *c)
@@ -93,7 +101,8 @@ static void pace_some(struct core *c)
         if (c->paced_done == c->paced.len)
                 return;
         credit_update(c);
-        for (int looked = 0; looked < PACED_NODES && c->paced_done < c->paced.len && !step_is_full(c); looked++) {
+        for (int looked = 0;
+             looked < PACED_NODES && c->paced_done < c->paced.len && !step_is_full(c); looked++) {
                 struct node_ix ix = c->paced.at[c->paced_done];
                 size_t most = (size_t)(c->pace_credit / UNIT_COST), count = 0;
                 if (node_at(c, ix)->paced && node_at(c, ix)->pacing) {
@@ -152,7 +161,7 @@ uint32_t evict_paced_units(const struct core *c)
         return n;
 }
 
-/* ---- an operator's word ------------------------------------------------------------------------------------------------------ */
+/* ---- an operator's word ---- */
 
 const char *wrong_evict_ordered(struct core *c, const Pb__Event *e)
 {
@@ -189,8 +198,11 @@ void decide_evict_node(struct core *c, const Pb__NodeRef *req)
                 return;
         struct node *n = node_at(c, ix);
         if (n->status == PB__NODE_STATUS__E__Ready) {
-                err_set(&err, ERR_CONFLICT, .msg = "the node is alive", .detail = fmt("%s is heard", n->id),
-                        .hint = fmt("berth drain %s moves its units, each when its new copy has a place", n->id));
+                err_set(&err, ERR_CONFLICT, .msg = "the node is alive",
+                        .detail = fmt("%s is heard", n->id),
+                        .hint = fmt(
+                            "berth drain %s moves its units, each when its new copy has a place",
+                            n->id));
                 reply_error(c, &err);
                 return;
         }

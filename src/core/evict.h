@@ -4,8 +4,10 @@
 
 #include "core/state.h"
 
-void evict_begin(struct core *c, struct node_ix n, bool paced); /* units that must leave it do so, bit by bit */
-void evict_driven_out(struct core *c, struct node_ix n);        /* those that do not tolerate its taints do */
+/* units that must leave it do so, bit by bit */
+void evict_begin(struct core *c, struct node_ix n, bool paced);
+/* those that do not tolerate its taints do */
+void evict_driven_out(struct core *c, struct node_ix n);
 void evict_some(struct core *c);
 void evict_hurry(struct core *c, struct node_ix n); /* an operator's word about it has come */
 bool evict_is_ordered(const struct core *c, const struct node *n);

@@ -1,8 +1,9 @@
 /* core/explain.c: why it is there, why it is not, and what would have to change (A8, X2).
  *
- * For a workload without a node every node is asked; the counts per reason add up to the number of nodes. The nearest miss is the node with the fewest
- * reasons, then the smallest shortfall. What would make it fit is exact, not guessed: a node with a single reason in its way would take the unit
- * if just that were different.
+ * For a workload without a node every node is asked; the counts per reason add up to the number of
+ * nodes. The nearest miss is the node with the fewest reasons, then the smallest shortfall. What
+ * would make it fit is exact, not guessed: a node with a single reason in its way would take the
+ * unit if just that were different.
  */
 #include "core/explain.h"
 #include "base/clock.h"
@@ -27,7 +28,8 @@
 static char *amount_text(struct arena *a, Pb__Reason__E reason, int64_t v)
 {
         if (reason == PB__REASON__E__cpu_insufficient)
-                return arena_printf(a, "%s%lld.%03lld cpu", v < 0 ? "-" : "", (long long)(llabs(v) / 1000), (long long)(llabs(v) % 1000));
+                return arena_printf(a, "%s%lld.%03lld cpu", v < 0 ? "-" : "",
+                                    (long long)(llabs(v) / 1000), (long long)(llabs(v) % 1000));
         if (reason == PB__REASON__E__memory_insufficient)
                 return arena_printf(a, "%lld MiB of memory", (long long)(v / MIB));
         return arena_printf(a, "%lld GiB of disk", (long long)(v / GIB));
@@ -45,13 +47,15 @@ static char *selector_text(struct arena *a, const struct node *n, const struct c
         for (uint32_t i = 0; i < k->n_selector; i++) {
                 const char *have = label_get(n->labels, n->n_labels, k->selector[i].key);
                 if (!str_eq(have, k->selector[i].value))
-                        return arena_printf(a, "wants %s=%s, the node has %s%s", k->selector[i].key, k->selector[i].value,
-                                            have ? "" : "no such label", have ? have : "");
+                        return arena_printf(a, "wants %s=%s, the node has %s%s", k->selector[i].key,
+                                            k->selector[i].value, have ? "" : "no such label",
+                                            have ? have : "");
         }
         return "";
 }
 
-char *feasible_detail(const struct core *c, struct node_ix ix, const struct definition *d, Pb__Reason__E reason, struct arena *a)
+char *feasible_detail(const struct core *c, struct node_ix ix, const struct definition *d,
+                      Pb__Reason__E reason, struct arena *a)
 {
         const struct node *n = node_get(c, ix);
         const struct class *k = &c->classes.at[d->class];
@@ -60,7 +64,8 @@ char *feasible_detail(const struct core *c, struct node_ix ix, const struct defi
         case PB__REASON__E__cpu_insufficient:
         case PB__REASON__E__memory_insufficient:
         case PB__REASON__E__disk_insufficient:
-                return arena_printf(a, "needs %s, %s free of %s", amount_text(a, reason, amount_of(k->need, reason)),
+                return arena_printf(a, "needs %s, %s free of %s",
+                                    amount_text(a, reason, amount_of(k->need, reason)),
                                     amount_text(a, reason, amount_of(left, reason)),
                                     amount_text(a, reason, amount_of(n->ledger.total, reason)));
         case PB__REASON__E__label_mismatch:
@@ -69,29 +74,37 @@ char *feasible_detail(const struct core *c, struct node_ix ix, const struct defi
         case PB__REASON__E__node_unreachable:
                 return arena_strdup(a, n->status_reason ? n->status_reason : "");
         case PB__REASON__E__heartbeat_stale:
-                return arena_strdup(a, n->heard_at ? "no heartbeat for too long" : "its agent has not connected since the server started");
+                return arena_strdup(
+                    a, n->heard_at ? "no heartbeat for too long"
+                                   : "its agent has not connected since the server started");
         case PB__REASON__E__node_cordoned:
                 return arena_strdup(a, "the operator wants nothing new there");
         case PB__REASON__E__node_returning:
                 return arena_printf(a, "still stops %u old copies", n->n_lost);
         case PB__REASON__E__old_copy_present:
-                return arena_strdup(a, "an old copy of it, or an unknown unit of its name, is there");
+                return arena_strdup(a,
+                                    "an old copy of it, or an unknown unit of its name, is there");
         case PB__REASON__E__type_unsupported:
-                return arena_strdup(a, n->unsupported_bits & k->type_bit ? "its runtime for this type turned out not to work"
-                                                                         : "runs no units of this type");
+                return arena_strdup(a, n->unsupported_bits & k->type_bit
+                                           ? "its runtime for this type turned out not to work"
+                                           : "runs no units of this type");
         case PB__REASON__E__agent_too_old:
-                return arena_printf(a, "its agent (berth %s) does not know something that the workload needs",
-                                    n->version ? n->version : "?");
+                return arena_printf(
+                    a, "its agent (berth %s) does not know something that the workload needs",
+                    n->version ? n->version : "?");
         case PB__REASON__E__exclusive_unsupported:
-                return arena_strdup(a, n->push ? "its agent is a foreign one: it knows no leases"
-                                               : "its agent cannot stop such a unit by itself when its lease runs out");
+                return arena_strdup(
+                    a, n->push
+                           ? "its agent is a foreign one: it knows no leases"
+                           : "its agent cannot stop such a unit by itself when its lease runs out");
         default:
                 return constraints_detail(c, ix, d, reason, a);
         }
 }
 
 /* What to do so that this one reason goes away on this node. */
-static char *remedy(const struct core *c, struct node_ix ix, const struct definition *d, Pb__Reason__E reason, struct arena *a)
+static char *remedy(const struct core *c, struct node_ix ix, const struct definition *d,
+                    Pb__Reason__E reason, struct arena *a)
 {
         const struct node *n = node_get(c, ix);
         const struct class *k = &c->classes.at[d->class];
@@ -100,39 +113,50 @@ static char *remedy(const struct core *c, struct node_ix ix, const struct defini
         case PB__REASON__E__cpu_insufficient:
         case PB__REASON__E__memory_insufficient:
         case PB__REASON__E__disk_insufficient: {
-                int64_t need = amount_of(k->need, reason), have = amount_of(left, reason), total = amount_of(n->ledger.total, reason);
-                int64_t unit = reason == PB__REASON__E__cpu_insufficient ? 1 : reason == PB__REASON__E__memory_insufficient ? MIB : GIB;
+                int64_t need = amount_of(k->need, reason), have = amount_of(left, reason),
+                        total = amount_of(n->ledger.total, reason);
+                int64_t unit = reason == PB__REASON__E__cpu_insufficient      ? 1
+                               : reason == PB__REASON__E__memory_insufficient ? MIB
+                                                                              : GIB;
                 int64_t missing = (need - have + unit - 1) / unit * unit;
                 if (have < 0) /* the node has less than it had: even nothing would not fit */
-                        return arena_printf(a, "free %s on %s", amount_text(a, reason, missing), n->id);
+                        return arena_printf(a, "free %s on %s", amount_text(a, reason, missing),
+                                            n->id);
                 if (need > total)
-                        return arena_printf(a, "ask for at most %s (%s has %s in all), or add a larger node", amount_text(a, reason, have),
-                                            n->id, amount_text(a, reason, total));
-                return arena_printf(a, "free %s on %s, or ask for at most %s", amount_text(a, reason, missing), n->id,
+                        return arena_printf(
+                            a, "ask for at most %s (%s has %s in all), or add a larger node",
+                            amount_text(a, reason, have), n->id, amount_text(a, reason, total));
+                return arena_printf(a, "free %s on %s, or ask for at most %s",
+                                    amount_text(a, reason, missing), n->id,
                                     amount_text(a, reason, have));
         }
         case PB__REASON__E__label_mismatch:
-                return arena_printf(a, "give node %s the labels of its node_selector (%s), or change node_selector", n->id,
-                                    selector_text(a, n, k));
+                return arena_printf(
+                    a, "give node %s the labels of its node_selector (%s), or change node_selector",
+                    n->id, selector_text(a, n, k));
         case PB__REASON__E__node_cordoned:
                 return arena_printf(a, "uncordon node %s", n->id);
         case PB__REASON__E__node_not_ready:
         case PB__REASON__E__heartbeat_stale:
                 return arena_printf(a, "bring node %s back: its agent is not heard", n->id);
         case PB__REASON__E__node_unreachable:
-                return arena_printf(a, "make the agent of node %s reachable from the server", n->id);
+                return arena_printf(a, "make the agent of node %s reachable from the server",
+                                    n->id);
         case PB__REASON__E__node_returning:
         case PB__REASON__E__old_copy_present:
                 return arena_printf(a, "wait until node %s has stopped its old copies", n->id);
         case PB__REASON__E__type_unsupported:
                 return arena_printf(a,
-                                    n->unsupported_bits & k->type_bit ? "mend the runtime on %s and restart its agent"
-                                                                      : "let the agent on %s run units of this type",
+                                    n->unsupported_bits & k->type_bit
+                                        ? "mend the runtime on %s and restart its agent"
+                                        : "let the agent on %s run units of this type",
                                     n->id);
         case PB__REASON__E__agent_too_old:
                 return arena_printf(a, "upgrade the agent on %s", n->id);
         case PB__REASON__E__exclusive_unsupported:
-                return arena_printf(a, "run berth's own agent of this version on %s, or do not mark it exclusive", n->id);
+                return arena_printf(
+                    a, "run berth's own agent of this version on %s, or do not mark it exclusive",
+                    n->id);
         default:
                 return constraints_remedy(c, ix, d, reason, a);
         }
@@ -151,7 +175,8 @@ static int64_t shortfall(const struct core *c, struct node_ix ix, const struct c
 {
         struct amounts left = node_room(node_get(c, ix));
         int64_t sum = 0;
-        for (Pb__Reason__E r = PB__REASON__E__cpu_insufficient; r <= PB__REASON__E__disk_insufficient; r++) {
+        for (Pb__Reason__E r = PB__REASON__E__cpu_insufficient;
+             r <= PB__REASON__E__disk_insufficient; r++) {
                 int64_t need = amount_of(k->need, r), have = amount_of(left, r);
                 if (need <= have)
                         continue;
@@ -174,7 +199,8 @@ static int better_look(const void *a, const void *b)
         return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-static Pb__Candidate *candidate(struct core *c, const struct look *l, const struct definition *d, struct node_ix chosen)
+static Pb__Candidate *candidate(struct core *c, const struct look *l, const struct definition *d,
+                                struct node_ix chosen)
 {
         Pb__Candidate *m = arena_new(&c->step, Pb__Candidate);
         pb__candidate__init(m);
@@ -218,7 +244,8 @@ static void count_reasons(struct core *c, Pb__Explanation *x, const struct look 
 }
 
 /* One way per kind of reason: the node for which it is nearest. looks are sorted best first. */
-static void ways_to_fit(struct core *c, Pb__Explanation *x, const struct look *looks, size_t n, const struct definition *d)
+static void ways_to_fit(struct core *c, Pb__Explanation *x, const struct look *looks, size_t n,
+                        const struct definition *d)
 {
         uint64_t told = 0;
         x->would_fit_if = arena_new_n(&c->step, char *, 64);
@@ -226,13 +253,15 @@ static void ways_to_fit(struct core *c, Pb__Explanation *x, const struct look *l
                 if (__builtin_popcountll(looks[i].reasons) != 1 || (told & looks[i].reasons))
                         continue;
                 told |= looks[i].reasons;
-                x->would_fit_if[x->n_would_fit_if++] = remedy(c, looks[i].node, d, looks[i].first, &c->step);
+                x->would_fit_if[x->n_would_fit_if++] =
+                    remedy(c, looks[i].node, d, looks[i].first, &c->step);
         }
         if (!x->n_would_fit_if && n && looks[0].reasons) {
                 struct str all = STR_INIT;
                 for (unsigned r = 1; r < 64; r++)
                         if (looks[0].reasons & (UINT64_C(1) << r))
-                                str_addf(&all, "%s%s", all.len ? "; and " : "", remedy(c, looks[0].node, d, (Pb__Reason__E)r, &c->step));
+                                str_addf(&all, "%s%s", all.len ? "; and " : "",
+                                         remedy(c, looks[0].node, d, (Pb__Reason__E)r, &c->step));
                 x->would_fit_if[x->n_would_fit_if++] = arena_strdup(&c->step, str_c(&all));
                 str_fini(&all);
         }
@@ -244,8 +273,10 @@ static void ways_to_fit(struct core *c, Pb__Explanation *x, const struct look *l
 static void quota_remedy(struct core *c, const struct unit *w, Pb__Explanation *x)
 {
         char **ways = arena_new_n(&c->step, char *, x->n_would_fit_if + 1);
-        ways[0] =
-            arena_printf(&c->step, "raise the quota of tenant %s (berth quota set), or stop something else of it", workload_tenant(c, w));
+        ways[0] = arena_printf(
+            &c->step,
+            "raise the quota of tenant %s (berth quota set), or stop something else of it",
+            workload_tenant(c, w));
         for (size_t i = 0; i < x->n_would_fit_if; i++)
                 ways[i + 1] = x->would_fit_if[i];
         x->would_fit_if = ways;
@@ -261,29 +292,37 @@ static void next_step(struct core *c, const struct unit *w, Pb__Explanation *x)
         if (w->waiting && w->over_quota)
                 x->next = "placed as soon as its tenant's quota has room";
         else if (w->waiting && has_hold(w))
-                x->next = arena_printf(&c->step, "placed on %s as soon as the lower priorities that make room there have stopped",
+                x->next = arena_printf(&c->step,
+                                       "placed on %s as soon as the lower priorities that make "
+                                       "room there have stopped",
                                        node_at(c, hold_node(c, w))->id);
         else if (w->waiting)
                 x->next = "placed as soon as a node can take it";
         else if (lost && w->holds) {
                 const struct node *n = node_at(c, w->node);
-                x->next = n->held && c->brake.holds
-                              ? "its node is silent, and so are too many others: nothing is moved until some return, or until an "
-                                "operator says so (berth evict)"
-                          : n->pacing
-                              ? "moved to another node when its turn comes: only a part of its zone is silent, so a few move at a time"
-                              : "moved to another node when the grace is over, unless its node returns";
+                x->next =
+                    n->held && c->brake.holds ? "its node is silent, and so are too many others: "
+                                                "nothing is moved until some return, or until an "
+                                                "operator says so (berth evict)"
+                    : n->pacing
+                        ? "moved to another node when its turn comes: only a part of its zone is "
+                          "silent, so a few move at a time"
+                        : "moved to another node when the grace is over, unless its node returns";
                 x->next_at = node_at(c, w->node)->status_at + c->opt.evict_grace_ms;
         } else
                 switch (w->phase) {
                 case PB__PHASE__E__RetryPending:
                         x->next =
-                            arena_printf(&c->step, "tried again, %s; until then it keeps its place on %s and counts for its tenant's quota",
-                                         retry_words(w->attempts + 1, workload_retry_limit(c, w)), node_at(c, w->node)->id);
+                            arena_printf(&c->step,
+                                         "tried again, %s; until then it keeps its place on %s and "
+                                         "counts for its tenant's quota",
+                                         retry_words(w->attempts + 1, workload_retry_limit(c, w)),
+                                         node_at(c, w->node)->id);
                         break;
                 case PB__PHASE__E__Scheduled:
                 case PB__PHASE__E__Updating:
-                        x->next = "its agent is starting it; told again at the time shown if it does not answer";
+                        x->next = "its agent is starting it; told again at the time shown if it "
+                                  "does not answer";
                         break;
                 case PB__PHASE__E__Deleting:
                         x->next = "its record goes when the node says that nothing of it runs";
@@ -292,7 +331,8 @@ static void next_step(struct core *c, const struct unit *w, Pb__Explanation *x)
                         x->next = "nothing, until it is changed or retried (berth retry)";
                         break;
                 case PB__PHASE__E__Running:
-                        x->next = w->attempts ? "earlier failures are forgotten at the time shown" : "";
+                        x->next =
+                            w->attempts ? "earlier failures are forgotten at the time shown" : "";
                         break;
                 default:
                         break;
@@ -315,21 +355,29 @@ static const char *best_word(const struct core *c, const struct unit *w)
                 prefers |= m->spread[i].preferred;
         if (prefers)
                 return "best";
-        return strategy_of(c, class_of(c, w)) == PB__STRATEGY__E__binpack ? "most utilised" : "least utilised";
+        return strategy_of(c, class_of(c, w)) == PB__STRATEGY__E__binpack ? "most utilised"
+                                                                          : "least utilised";
 }
 
-/* Labels, taints and neighbours may change while it runs. It stays where it is, as that needs no new start; but people should know. */
-static const char *no_longer_fits(struct core *c, const struct unit *w, const struct look *looks, size_t n)
+/* Labels, taints and neighbours may change while it runs. It stays where it is, as that needs no
+ * new start; but people should know. */
+static const char *no_longer_fits(struct core *c, const struct unit *w, const struct look *looks,
+                                  size_t n)
 {
         const uint64_t ignored_while_it_runs = UINT64_C(1) << PB__REASON__E__label_mismatch |
                                                UINT64_C(1) << PB__REASON__E__taint_not_tolerated |
-                                               UINT64_C(1) << PB__REASON__E__affinity_unmet | UINT64_C(1) << PB__REASON__E__anti_affinity |
+                                               UINT64_C(1) << PB__REASON__E__affinity_unmet |
+                                               UINT64_C(1) << PB__REASON__E__anti_affinity |
                                                UINT64_C(1) << PB__REASON__E__spread_exceeded;
         for (size_t i = 0; w->holds && i < n; i++) {
-                uint64_t why = looks[i].node.v == w->node.v ? looks[i].reasons & ignored_while_it_runs : 0;
+                uint64_t why =
+                    looks[i].node.v == w->node.v ? looks[i].reasons & ignored_while_it_runs : 0;
                 if (why)
-                        return arena_printf(&c->step, "; it stays there although it would not be placed there now: %s",
-                                            feasible_detail(c, w->node, definition_of(c, w), first_reason(why), &c->step));
+                        return arena_printf(
+                            &c->step,
+                            "; it stays there although it would not be placed there now: %s",
+                            feasible_detail(c, w->node, definition_of(c, w), first_reason(why),
+                                            &c->step));
         }
         return "";
 }
@@ -341,36 +389,51 @@ static char *summary(struct core *c, const struct unit *w, const Pb__Explanation
         switch (x->phase) {
         case PB__PHASE__E__Pending:
                 if (w->over_quota)
-                        return arena_printf(a, "waits for %s; that is not about capacity: %d of %d nodes could take it", quota_detail(c, w),
-                                            x->feasible, x->nodes);
+                        return arena_printf(a,
+                                            "waits for %s; that is not about capacity: %d of %d "
+                                            "nodes could take it",
+                                            quota_detail(c, w), x->feasible, x->nodes);
                 if (w->preempted_at && w->preempted_at >= w->placed_at && !x->feasible)
-                        return arena_printf(a, "made room for a higher priority on %s, and fits on none of %d nodes now",
+                        return arena_printf(a,
+                                            "made room for a higher priority on %s, and fits on "
+                                            "none of %d nodes now",
                                             text_or(w->previous_node, "its node"), x->nodes);
-                return x->feasible ? arena_printf(a, "waiting; %d of %d nodes could take it now", x->feasible, x->nodes)
+                return x->feasible ? arena_printf(a, "waiting; %d of %d nodes could take it now",
+                                                  x->feasible, x->nodes)
                                    : arena_printf(a, "fits on none of %d nodes", x->nodes);
         case PB__PHASE__E__Unknown:
-                return arena_printf(a, "its node %s is silent: %s", node, text_or(node_at(c, w->node)->status_reason, "no heartbeat"));
+                return arena_printf(a, "its node %s is silent: %s", node,
+                                    text_or(node_at(c, w->node)->status_reason, "no heartbeat"));
         case PB__PHASE__E__Failed:
         case PB__PHASE__E__RetryPending:
-                return arena_printf(a, "failed on %s: %s", text_or(node, "no node"), text_or(w->failure, "no reason given"));
+                return arena_printf(a, "failed on %s: %s", text_or(node, "no node"),
+                                    text_or(w->failure, "no reason given"));
         case PB__PHASE__E__Completed:
-                return arena_printf(a, "ran to its end on %s", text_or(node, "a node that is gone"));
+                return arena_printf(a, "ran to its end on %s",
+                                    text_or(node, "a node that is gone"));
         case PB__PHASE__E__Stopped:
-                return node ? arena_printf(a, "stopped as wished; its place on %s is kept", node) : arena_printf(a, "stopped as wished");
+                return node ? arena_printf(a, "stopped as wished; its place on %s is kept", node)
+                            : arena_printf(a, "stopped as wished");
         case PB__PHASE__E__Deleting:
-                return node ? arena_printf(a, "being deleted; %s has still to say that nothing of it is left", node)
-                            : arena_printf(a, "being deleted");
+                return node
+                           ? arena_printf(
+                                 a, "being deleted; %s has still to say that nothing of it is left",
+                                 node)
+                           : arena_printf(a, "being deleted");
         default:
                 if (node && w->placed_reason == PB__REASON__E__adopted)
                         return arena_printf(a, "on %s, where it ran already: it was adopted", node);
-                return node ? arena_printf(a, "on %s: the %s %s that could take it%s%s", node, best_word(c, w),
-                                           w->candidates ? fmt("of %d", w->candidates) : "node", w->previous_node ? ", moved from " : "",
+                return node ? arena_printf(a, "on %s: the %s %s that could take it%s%s", node,
+                                           best_word(c, w),
+                                           w->candidates ? fmt("of %d", w->candidates) : "node",
+                                           w->previous_node ? ", moved from " : "",
                                            w->previous_node ? w->previous_node : "")
                             : arena_printf(a, "on no node");
         }
 }
 
-static void last_failure(const struct unit *w, Pb__LastFailure *ret, Pb__IntValue *exit_code, Pb__IntValue *signal)
+static void last_failure(const struct unit *w, Pb__LastFailure *ret, Pb__IntValue *exit_code,
+                         Pb__IntValue *signal)
 {
         exit_code->value = w->exit_code;
         signal->value = w->signal;
@@ -449,7 +512,8 @@ void read_explain(struct core *c, const Pb__WorkloadRef *req)
         Pb__IntValue exit_code = PB__INT_VALUE__INIT, signal = PB__INT_VALUE__INIT;
         last_failure(w, &failure, &exit_code, &signal);
         if (w->failure && !w->waiting &&
-            (w->attempts || w->has_exit || w->has_signal || unit_is_finished(w))) /* not why it waits, or waited */
+            /* not why it waits, or waited */
+            (w->attempts || w->has_exit || w->has_signal || unit_is_finished(w)))
                 x.last_failure = &failure;
         x.attempts = w->attempts;
         int32_t limit = workload_retry_limit(c, w);

@@ -1,4 +1,5 @@
-/* core/explain_test.c: why, why not, and what would have to change; what it suggests is done, and must work. */
+/* core/explain_test.c: why, why not, and what would have to change; what it suggests is done, and
+ * must work. */
 #include "base/clock.h"
 #include "core/core_testlib.h"
 
@@ -39,7 +40,8 @@ static void the_counts_add_up_to_the_number_of_nodes(void **state)
         assert_int_equal(x->n_reasons, 3);
         assert_string_equal(x->nearest_miss->node_id, "n2"); /* half a core short; n1 lacks more */
         assert_int_equal(x->nearest_miss->reason, PB__REASON__E__cpu_insufficient);
-        assert_string_equal(x->nearest_miss->detail, "needs 3.000 cpu, 2.500 cpu free of 2.500 cpu");
+        assert_string_equal(x->nearest_miss->detail,
+                            "needs 3.000 cpu, 2.500 cpu free of 2.500 cpu");
         assert_int_equal(x->n_candidates, 4);
         assert_string_equal(x->summary, "fits on none of 4 nodes");
         rig_fini(&r);
@@ -63,7 +65,8 @@ static void a_placed_one_shows_the_candidates_as_if_it_were_not_there(void **sta
         assert_int_equal(x->candidates[0]->score, 0);
         assert_string_equal(x->placement->node_id, "n1");
         assert_int_equal(x->phase, PB__PHASE__E__Running);
-        assert_int_equal(rig_node(&r, "n1")->resources->cpu_allocated, 4000); /* and nothing was changed by looking */
+        /* and nothing was changed by looking */
+        assert_int_equal(rig_node(&r, "n1")->resources->cpu_allocated, 4000);
         rig_fini(&r);
 }
 
@@ -80,7 +83,8 @@ static void it_says_what_comes_next_and_when(void **state)
         rig_exits(&r, "a", 1);
         x = rig_explain(&r, "a");
         assert_int_equal(x->next_at, r.now + 5000);
-        assert_string_equal(x->next, "tried again, attempt 2; until then it keeps its place on n1 and counts for its tenant's quota");
+        assert_string_equal(x->next, "tried again, attempt 2; until then it keeps its place on n1 "
+                                     "and counts for its tenant's quota");
         assert_string_equal(x->summary, "failed on n1: exited with code 1");
         rig_advance_alive(&r, 5000);
         rig_runs(&r, "a");
@@ -106,10 +110,12 @@ static void a_node_that_has_shrunk_is_explained_too(void **state)
         rig_apply(&r, rig_workload(&r, "c", 100, 10));
         Pb__Explanation *x = rig_explain(&r, "b");
         check_counts(x, 1);
-        assert_string_equal(x->nearest_miss->detail, "needs 0.000 cpu, -0.500 cpu free of 2.500 cpu");
+        assert_string_equal(x->nearest_miss->detail,
+                            "needs 0.000 cpu, -0.500 cpu free of 2.500 cpu");
         x = rig_explain(&r, "c");
         assert_int_equal(x->n_would_fit_if, 1); /* both are lacking: one sentence with both */
-        assert_non_null(strstr(x->would_fit_if[0], "free 0.600 cpu on n1; and free 2058 MiB of memory on n1"));
+        assert_non_null(
+            strstr(x->would_fit_if[0], "free 0.600 cpu on n1; and free 2058 MiB of memory on n1"));
         rig_delete(&r, "a");
         rig_is_gone(&r, "a", "n1");
         assert_phase(&r, "b", Scheduled);
@@ -130,18 +136,20 @@ static void why_it_waits_is_told_as_things_are_now(void **state)
         rig_apply(&r, rig_workload(&r, "b", 3000, 512));
         Pb__Workload *w = rig_get(&r, "b");
         assert_int_equal(w->status->reason, PB__REASON__E__node_cordoned);
-        assert_string_equal(w->status->failure_reason, "no suitable node available (node-cordoned: 1)");
+        assert_string_equal(w->status->failure_reason,
+                            "no suitable node available (node-cordoned: 1)");
         rig_wish(&r, "n1", PB__NODE_WISH__E__schedulable);
         uint64_t head = core_head(r.core);
         w = rig_get(&r, "b");
         assert_int_equal(w->status->reason, PB__REASON__E__cpu_insufficient);
-        assert_string_equal(w->status->failure_reason, "no suitable node available (now mostly cpu-insufficient)");
+        assert_string_equal(w->status->failure_reason,
+                            "no suitable node available (now mostly cpu-insufficient)");
         assert_null(rig_explain(&r, "b")->last_failure); /* it waits, and has not failed */
         assert_int_equal(core_head(r.core), head);
         rig_fini(&r);
 }
 
-/* ---- the suggestions, carried out --------------------------------------------------------------------------------------------------------- */
+/* ---- the suggestions, carried out ---- */
 
 /* "... ask for at most 1.250 cpu ..." */
 static bool amount_after(const char *text, const char *before, const char *unit, double *ret)
@@ -154,7 +162,8 @@ static bool amount_after(const char *text, const char *before, const char *unit,
         return strncmp(end + 1, unit, strlen(unit)) == 0;
 }
 
-/* Asks for what it says is the most, and gets it; a thousandth, a MiB or a GiB more would have been too much. */
+/* Asks for what it says is the most, and gets it; a thousandth, a MiB or a GiB more would have been
+ * too much. */
 static bool ask_for_less(struct rig *r, const Pb__Workload *w, const char *way)
 {
         double v;
@@ -203,15 +212,18 @@ static void what_it_suggests_makes_it_fit(void **state)
                 unsigned nodes = 1 + (unsigned)rng_below(&g, 6);
                 for (unsigned i = 0; i < nodes; i++) {
                         char *id = arena_printf(&r.memory, "n%u", i);
-                        rig_hello(&r, id, 1000 * (int64_t)(1 + rng_below(&g, 4)), 1024 * (int64_t)(1 + rng_below(&g, 4)),
+                        rig_hello(&r, id, 1000 * (int64_t)(1 + rng_below(&g, 4)),
+                                  1024 * (int64_t)(1 + rng_below(&g, 4)),
                                   (int64_t)rng_below(&g, 20), NULL);
                         if (rng_chance(&g, 300000))
                                 rig_wish(&r, id, PB__NODE_WISH__E__cordoned);
                 }
                 for (unsigned i = 0; i < 4; i++)
-                        rig_apply(&r, rig_workload(&r, arena_printf(&r.memory, "w%u", i), (int64_t)rng_below(&g, 2000),
+                        rig_apply(&r, rig_workload(&r, arena_printf(&r.memory, "w%u", i),
+                                                   (int64_t)rng_below(&g, 2000),
                                                    (int64_t)rng_below(&g, 1024)));
-                Pb__Workload *w = rig_workload(&r, "x", (int64_t)rng_below(&g, 6000), (int64_t)rng_below(&g, 6000));
+                Pb__Workload *w = rig_workload(&r, "x", (int64_t)rng_below(&g, 6000),
+                                               (int64_t)rng_below(&g, 6000));
                 w->resources->disk_gb = (int64_t)rng_below(&g, 30);
                 rig_apply(&r, w);
                 Pb__Explanation *x = rig_explain(&r, "x");

@@ -1,7 +1,8 @@
 /* core/extras.c: fields of records that a newer berth wrote and this one does not know (A10).
  *
- * While servers of two versions work together, the older one may lead for a while and write records anew. What it does not know it keeps, byte for byte, and writes again with the
- * record; when the record goes, it goes. Usually there is nothing of the kind, and this costs nothing.
+ * While servers of two versions work together, the older one may lead for a while and write records
+ * anew. What it does not know it keeps, byte for byte, and writes again with the record; when the
+ * record goes, it goes. Usually there is nothing of the kind, and this costs nothing.
  */
 #include "core/extras.h"
 #include "base/mem.h"
@@ -23,7 +24,8 @@ void extras_keep(struct core *c, const char *key, const ProtobufCMessage *m)
         for (unsigned i = 0; i < m->n_unknown_fields; i++) {
                 const ProtobufCMessageUnknownField *f = &m->unknown_fields[i];
                 uint8_t tag[VARINT_MAX];
-                str_add(&bytes, tag, varint_put(tag, (uint64_t)f->tag << 3 | (unsigned)f->wire_type));
+                str_add(&bytes, tag,
+                        varint_put(tag, (uint64_t)f->tag << 3 | (unsigned)f->wire_type));
                 str_add(&bytes, f->data, f->len); /* with its length, if it has one */
         }
         extras_drop(c, key);
@@ -54,7 +56,9 @@ void extras_drop(struct core *c, const char *key)
 
 void extras_append(const struct core *c, struct arena *a, struct store_record *r)
 {
-        uint32_t i = c->extras_by_key.len && r->data ? map_get(&c->extras_by_key, r->key, strlen(r->key)) : MAP_NONE;
+        uint32_t i = c->extras_by_key.len && r->data
+                         ? map_get(&c->extras_by_key, r->key, strlen(r->key))
+                         : MAP_NONE;
         if (i == MAP_NONE)
                 return;
         const struct extra *x = &c->extras.at[i];

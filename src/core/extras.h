@@ -6,7 +6,8 @@
 
 void extras_keep(struct core *c, const char *key, const ProtobufCMessage *m);
 void extras_drop(struct core *c, const char *key);
-void extras_append(const struct core *c, struct arena *a, struct store_record *r); /* to what is about to be written */
+/* to what is about to be written */
+void extras_append(const struct core *c, struct arena *a, struct store_record *r);
 void extras_fini(struct core *c);
 
 #endif

@@ -1,4 +1,5 @@
-/* core/fence_test.c: what must not run twice: who waits for whom, until when, and who may say otherwise (C34). */
+/* core/fence_test.c: what must not run twice: who waits for whom, until when, and who may say
+ * otherwise (C34). */
 #include "core/core_testlib.h"
 
 #define LEASE 30000 /* 10,000 * 3 */
@@ -21,7 +22,8 @@ static Pb__Workload *exclusive(struct rig *r, const char *id, Pb__Exclusive__E h
         return w;
 }
 
-/* Two nodes that hold leases, and one exclusive unit that runs on n1. Units of a silent node would move after a second. */
+/* Two nodes that hold leases, and one exclusive unit that runs on n1. Units of a silent node would
+ * move after a second. */
 static void begin(struct rig *r, Pb__Exclusive__E how)
 {
         struct core_options opt;
@@ -79,7 +81,8 @@ static void the_word_of_the_old_node_ends_the_wait(void **state)
         rig_gone(&r, "n1");
         advance_without_n1(&r, LEASE + 1500);
         assert_null(rig_sent(&r, "n2", "w"));
-        Pb__Hello *h = holder(&r, "n1"); /* with an empty list, and all that it was told seen: nothing of it runs there */
+        /* with an empty list, and all that it was told seen: nothing of it runs there */
+        Pb__Hello *h = holder(&r, "n1");
         Pb__Cursor applied = PB__CURSOR__INIT;
         applied.epoch = 1;
         applied.seq = r.head;
@@ -90,7 +93,8 @@ static void the_word_of_the_old_node_ends_the_wait(void **state)
         rig_fini(&r);
 }
 
-/* What an agent wrote into a stream that it gave up may be read after its next stream: it proves nothing about orders that it had not seen. R: C34 C40 */
+/* What an agent wrote into a stream that it gave up may be read after its next stream: it proves
+ * nothing about orders that it had not seen. R: C34 C40 */
 static void an_old_hello_does_not_end_the_wait(void **state)
 {
         (void)state;
@@ -111,7 +115,8 @@ static void an_old_hello_does_not_end_the_wait(void **state)
         rig_fini(&r);
 }
 
-/* A new leader does not know when the one before renewed an agent for the last time: it counts from its own start, whatever clocks say. R: C34 C33 */
+/* A new leader does not know when the one before renewed an agent for the last time: it counts from
+ * its own start, whatever clocks say. R: C34 C33 */
 static void a_new_leader_counts_from_its_own_start(void **state)
 {
         (void)state;
@@ -139,9 +144,12 @@ static void only_the_steady_clock_counts(void **state)
         rig_gone(&r, "n1");
         advance_without_n1(&r, LEASE + 1500);
         int64_t steady = r.now;
-        for (int i = 1; i <= 40; i++) { /* twenty seconds by its clock, five in truth; then both go on alike */
+        /* twenty seconds by its clock, five in truth; then both go on alike */
+        for (int i = 1; i <= 40; i++) {
                 r.latest = r.now += i <= 20 ? 1000 : 250;
-                struct input in = { .kind = INPUT_TICK, .now_ms = r.now, .steady_ms = steady + i * 250 };
+                struct input in = { .kind = INPUT_TICK,
+                                    .now_ms = r.now,
+                                    .steady_ms = steady + i * 250 };
                 core_step(r.core, &in);
                 rig_take(&r);
                 if (i == 20)
@@ -216,14 +224,16 @@ static void a_fenced_node_is_waited_for_no_longer(void **state)
         rig_gone(&r, "n1");
         advance_without_n1(&r, LEASE + 1500);
         assert_null(rig_sent(&r, "n2", "w"));
-        assert_refused(rig_forget(&r, "n1"), ERR_CONFLICT); /* that would forget the copy that is waited for */
+        /* that would forget the copy that is waited for */
+        assert_refused(rig_forget(&r, "n1"), ERR_CONFLICT);
         rig_mark(&r);
         assert_int_equal(rig_ask(&r, INPUT_NODE_FENCE, &ref)->err.code, ERR_OK);
         assert_non_null(rig_sent(&r, "n2", "w"));
         assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__NodeFenced)->actor, "tester");
         assert_true(rig_node(&r, "n1")->fenced_at > 0);
         rig_check_replay(&r);
-        rig_say_hello(&r, holder(&r, "n1")); /* it was not dead after all: it is told to remove its copy */
+        /* it was not dead after all: it is told to remove its copy */
+        rig_say_hello(&r, holder(&r, "n1"));
         assert_int_equal(rig_node(&r, "n1")->fenced_at, 0);
         rig_check_replay(&r);
         rig_fini(&r);
@@ -243,7 +253,8 @@ static void only_agents_that_hold_leases_get_exclusive_units(void **state)
         rig_apply(&r, exclusive(&r, "movable", PB__EXCLUSIVE__E__movable));
         rig_apply(&r, exclusive(&r, "pinned", PB__EXCLUSIVE__E__pinned));
         assert_phase(&r, "movable", Pending);
-        assert_int_equal(rig_get(&r, "movable")->status->reason, PB__REASON__E__exclusive_unsupported);
+        assert_int_equal(rig_get(&r, "movable")->status->reason,
+                         PB__REASON__E__exclusive_unsupported);
         assert_string_equal(rig_get(&r, "pinned")->assigned_node, "older");
         Pb__Explanation *x = rig_explain(&r, "movable");
         assert_int_equal(x->n_reasons, 1);
@@ -327,7 +338,10 @@ static struct effect last_beat(struct rig *r, const char *node)
         r->by_hand = true;
         Pb__Heartbeat beat = PB__HEARTBEAT__INIT;
         beat.clock_ms = 4711;
-        struct input in = { .kind = INPUT_HEARTBEAT, .now_ms = r->now, .session = rig_agent(r, node)->session, .msg = &beat.base };
+        struct input in = { .kind = INPUT_HEARTBEAT,
+                            .now_ms = r->now,
+                            .session = rig_agent(r, node)->session,
+                            .msg = &beat.base };
         rig_take(r);
         core_step(r->core, &in);
         struct core_batch *b = core_cut(r->core);
@@ -360,7 +374,8 @@ static void every_answer_to_a_heartbeat_renews_the_lease(void **state)
         rig_fini(&r);
 }
 
-/* Leases that were given for longer still hold when the configuration says less: the wait goes down only afterwards, also over a restart. R: C34 */
+/* Leases that were given for longer still hold when the configuration says less: the wait goes down
+ * only afterwards, also over a restart. R: C34 */
 static void a_shorter_lease_counts_when_the_longer_ones_are_over(void **state)
 {
         (void)state;
@@ -389,7 +404,8 @@ static void a_shorter_lease_counts_when_the_longer_ones_are_over(void **state)
         rig_fini(&r);
 }
 
-/* What the store forgot when it was put back may run on nodes that have not come by yet. R: C34 A5 */
+/* What the store forgot when it was put back may run on nodes that have not come by yet. R: C34
+ * A5 */
 static void after_a_restore_exclusive_units_wait_once(void **state)
 {
         (void)state;
@@ -430,7 +446,8 @@ static void after_a_restore_exclusive_units_wait_once(void **state)
         rig_fini(&r);
 }
 
-/* A node that was fenced when the backup was made may have come back since, and have got it. R: C34 A5 */
+/* A node that was fenced when the backup was made may have come back since, and have got it. R: C34
+ * A5 */
 static void a_fence_of_before_a_restore_says_nothing_of_what_came_after_it(void **state)
 {
         (void)state;

@@ -52,7 +52,9 @@ void hold_for_unit(struct core *c, struct unit_ix ix, struct node_ix n, int64_t 
                 array_push(&c->holds);
         }
         struct hold *h = &c->holds.at[i];
-        *h = (struct hold){ .node = n.v, .unit = ix, .amounts = class_of(c, w)->need, .until_ms = until_ms };
+        *h = (struct hold){
+                .node = n.v, .unit = ix, .amounts = class_of(c, w)->need, .until_ms = until_ms
+        };
         if (more && more->n_ports) {
                 h->ports = mem_dup(more->ports, more->n_ports * sizeof(*more->ports));
                 h->n_ports = more->n_ports;
@@ -103,7 +105,8 @@ void holds_fini(struct core *c)
         array_fini(&c->free_holds);
 }
 
-#define BROKEN(err, which, what, who) err_set(err, ERR_INTERNAL, .msg = "invariant " which " is broken: " what, .detail = (who))
+#define BROKEN(err, which, what, who)                                                              \
+        err_set(err, ERR_INTERNAL, .msg = "invariant " which " is broken: " what, .detail = (who))
 
 int holds_check(const struct core *c, struct err *err)
 {
@@ -119,17 +122,20 @@ int holds_check(const struct core *c, struct err *err)
                         ports += h->n_ports;
                         for (uint32_t p = 0; p < h->n_ports; p++)
                                 if (!ports_kept(&c->nodes.at[n], &h->ports[p], 1))
-                                        return BROKEN(err, "H1", "the ports of a hold are kept", c->nodes.at[n].id);
+                                        return BROKEN(err, "H1", "the ports of a hold are kept",
+                                                      c->nodes.at[n].id);
                 }
                 const struct amounts *kept = &c->nodes.at[n].kept;
-                if (sum.cpu_milli != kept->cpu_milli || sum.mem_bytes != kept->mem_bytes || sum.disk_bytes != kept->disk_bytes ||
-                    ports != c->nodes.at[n].kept_ports.len)
-                        return BROKEN(err, "H1", "what is kept on a node is the sum of its holds", "");
+                if (sum.cpu_milli != kept->cpu_milli || sum.mem_bytes != kept->mem_bytes ||
+                    sum.disk_bytes != kept->disk_bytes || ports != c->nodes.at[n].kept_ports.len)
+                        return BROKEN(err, "H1", "what is kept on a node is the sum of its holds",
+                                      "");
         }
         for (uint32_t i = 0; i < c->holds.len; i++)
                 if (c->holds.at[i].node != NONE) {
                         held++;
-                        if (unit_get(c, c->holds.at[i].unit)->hold != i || !c->nodes.at[c->holds.at[i].node].id)
+                        if (unit_get(c, c->holds.at[i].unit)->hold != i ||
+                            !c->nodes.at[c->holds.at[i].node].id)
                                 return BROKEN(err, "H2", "a hold and its unit know each other", "");
                 }
         for (uint32_t i = 0; i < c->units.len; i++)

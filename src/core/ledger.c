@@ -19,7 +19,8 @@ static int64_t mul_checked(int64_t a, int64_t b)
 #define CPU_MAX INT64_C(1000000000)
 #define MEMORY_MB_MAX (INT64_C(1) << 40)
 #define DISK_GB_MAX (INT64_C(1) << 30)
-#define SUM_MAX (INT64_C(1) << 61) /* twice the largest node: what is free, kept and asked for can still be added and compared */
+/* twice the largest node: what is free, kept and asked for can still be added and compared */
+#define SUM_MAX (INT64_C(1) << 61)
 
 static bool within(int64_t v, int64_t max)
 {
@@ -28,19 +29,22 @@ static bool within(int64_t v, int64_t max)
 
 bool resources_are_sane(const Pb__Resources *r)
 {
-        return !r || (within(r->cpu, CPU_MAX) && within(r->memory_mb, MEMORY_MB_MAX) && within(r->disk_gb, DISK_GB_MAX));
+        return !r || (within(r->cpu, CPU_MAX) && within(r->memory_mb, MEMORY_MB_MAX) &&
+                      within(r->disk_gb, DISK_GB_MAX));
 }
 
 bool node_resources_are_sane(const Pb__NodeResources *r)
 {
-        return r && within(r->cpu_total, CPU_MAX) && within(r->memory_total, MEMORY_MB_MAX) && within(r->disk_total, DISK_GB_MAX);
+        return r && within(r->cpu_total, CPU_MAX) && within(r->memory_total, MEMORY_MB_MAX) &&
+               within(r->disk_total, DISK_GB_MAX);
 }
 
 struct amounts amounts_of(const Pb__Resources *r)
 {
         if (!r)
                 return (struct amounts){ 0 };
-        return (struct amounts){ r->cpu, mul_checked(r->memory_mb, MIB), mul_checked(r->disk_gb, GIB) };
+        return (struct amounts){ r->cpu, mul_checked(r->memory_mb, MIB),
+                                 mul_checked(r->disk_gb, GIB) };
 }
 
 Pb__Resources amounts_to_resources(struct amounts a)
@@ -54,7 +58,8 @@ Pb__Resources amounts_to_resources(struct amounts a)
 
 struct amounts amounts_add(struct amounts a, struct amounts b)
 {
-        return (struct amounts){ add_checked(a.cpu_milli, b.cpu_milli), add_checked(a.mem_bytes, b.mem_bytes),
+        return (struct amounts){ add_checked(a.cpu_milli, b.cpu_milli),
+                                 add_checked(a.mem_bytes, b.mem_bytes),
                                  add_checked(a.disk_bytes, b.disk_bytes) };
 }
 
@@ -66,7 +71,8 @@ static bool sum_is_sane(int64_t a, int64_t b)
 
 bool amounts_can_add(struct amounts a, struct amounts b)
 {
-        return sum_is_sane(a.cpu_milli, b.cpu_milli) && sum_is_sane(a.mem_bytes, b.mem_bytes) && sum_is_sane(a.disk_bytes, b.disk_bytes);
+        return sum_is_sane(a.cpu_milli, b.cpu_milli) && sum_is_sane(a.mem_bytes, b.mem_bytes) &&
+               sum_is_sane(a.disk_bytes, b.disk_bytes);
 }
 
 struct amounts amounts_sub(struct amounts a, struct amounts b)
@@ -76,12 +82,14 @@ struct amounts amounts_sub(struct amounts a, struct amounts b)
 
 bool amounts_fit(struct amounts need, struct amounts free)
 {
-        return need.cpu_milli <= free.cpu_milli && need.mem_bytes <= free.mem_bytes && need.disk_bytes <= free.disk_bytes;
+        return need.cpu_milli <= free.cpu_milli && need.mem_bytes <= free.mem_bytes &&
+               need.disk_bytes <= free.disk_bytes;
 }
 
 bool amounts_equal(struct amounts a, struct amounts b)
 {
-        return a.cpu_milli == b.cpu_milli && a.mem_bytes == b.mem_bytes && a.disk_bytes == b.disk_bytes;
+        return a.cpu_milli == b.cpu_milli && a.mem_bytes == b.mem_bytes &&
+               a.disk_bytes == b.disk_bytes;
 }
 
 void ledger_reserve(struct ledger *l, struct amounts a)
@@ -92,7 +100,8 @@ void ledger_reserve(struct ledger *l, struct amounts a)
 void ledger_release(struct ledger *l, struct amounts a)
 {
         l->reserved = amounts_sub(l->reserved, a);
-        must(l->reserved.cpu_milli >= 0 && l->reserved.mem_bytes >= 0 && l->reserved.disk_bytes >= 0,
+        must(l->reserved.cpu_milli >= 0 && l->reserved.mem_bytes >= 0 &&
+                 l->reserved.disk_bytes >= 0,
              "L2: released more than was reserved");
 }
 
@@ -113,6 +122,7 @@ static int64_t ratio(int64_t part, int64_t whole)
 
 uint32_t ledger_utilisation(const struct ledger *l)
 {
-        int64_t u = ratio(l->reserved.cpu_milli, l->total.cpu_milli) + ratio(l->reserved.mem_bytes, l->total.mem_bytes);
+        int64_t u = ratio(l->reserved.cpu_milli, l->total.cpu_milli) +
+                    ratio(l->reserved.mem_bytes, l->total.mem_bytes);
         return u > INT32_MAX ? (uint32_t)INT32_MAX : (uint32_t)u;
 }

@@ -11,7 +11,8 @@
 
 static struct amounts some(struct rng *r)
 {
-        return (struct amounts){ (int64_t)rng_below(r, 64000), (int64_t)rng_below(r, 1u << 30), (int64_t)rng_below(r, UINT64_C(1) << 40) };
+        return (struct amounts){ (int64_t)rng_below(r, 64000), (int64_t)rng_below(r, 1u << 30),
+                                 (int64_t)rng_below(r, UINT64_C(1) << 40) };
 }
 
 /* R: E1 A7 */
@@ -45,8 +46,10 @@ static void free_may_be_negative_after_a_node_has_shrunk(void **state)
         assert_int_equal(left.mem_bytes, 3 * GIB);
         assert_int_equal(left.disk_bytes, -2 * GIB);
         assert_false(amounts_fit((struct amounts){ 0 }, left)); /* not even nothing */
-        assert_true(amounts_fit((struct amounts){ 0, 3 * GIB, 0 }, (struct amounts){ 0, 3 * GIB, 0 }));
-        assert_false(amounts_fit((struct amounts){ 0, 3 * GIB + 1, 0 }, (struct amounts){ 0, 3 * GIB, 0 }));
+        assert_true(
+            amounts_fit((struct amounts){ 0, 3 * GIB, 0 }, (struct amounts){ 0, 3 * GIB, 0 }));
+        assert_false(
+            amounts_fit((struct amounts){ 0, 3 * GIB + 1, 0 }, (struct amounts){ 0, 3 * GIB, 0 }));
 }
 
 static void release_too_much(void)
@@ -90,9 +93,12 @@ static void amounts_from_a_store_are_looked_at_first(void **state)
         assert_false(resources_are_sane(&r));
         assert_false(node_resources_are_sane(NULL));
         assert_true(amounts_can_add((struct amounts){ 1, 2, 3 }, (struct amounts){ 4, 5, 6 }));
-        assert_false(amounts_can_add((struct amounts){ 1, INT64_MAX, 3 }, (struct amounts){ 4, 5, 6 }));
-        assert_true(amounts_can_add((struct amounts){ 0, INT64_C(1) << 60, 0 }, (struct amounts){ 0, INT64_C(1) << 60, 0 }));
-        assert_false(amounts_can_add((struct amounts){ 0, INT64_C(1) << 61, 0 }, (struct amounts){ 0, 1, 0 }));
+        assert_false(
+            amounts_can_add((struct amounts){ 1, INT64_MAX, 3 }, (struct amounts){ 4, 5, 6 }));
+        assert_true(amounts_can_add((struct amounts){ 0, INT64_C(1) << 60, 0 },
+                                    (struct amounts){ 0, INT64_C(1) << 60, 0 }));
+        assert_false(amounts_can_add((struct amounts){ 0, INT64_C(1) << 61, 0 },
+                                     (struct amounts){ 0, 1, 0 }));
 }
 
 /* R: C15 */
@@ -120,7 +126,8 @@ static void utilisation_grows_with_what_is_reserved(void **state)
         struct rng r;
         rng_seed(&r, 2);
         for (int i = 0; i < 2000; i++) {
-                struct ledger l = { .total = { 1 + (int64_t)rng_below(&r, 128000), 1 + (int64_t)rng_below(&r, UINT64_C(1) << 40), 0 } };
+                struct ledger l = { .total = { 1 + (int64_t)rng_below(&r, 128000),
+                                               1 + (int64_t)rng_below(&r, UINT64_C(1) << 40), 0 } };
                 uint32_t before = 0;
                 for (int k = 0; k < 20; k++) {
                         uint32_t now = ledger_utilisation(&l);
@@ -147,9 +154,12 @@ static void amounts_survive_the_way_through_a_record(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(what_was_reserved_is_released_exactly),     cmocka_unit_test(free_may_be_negative_after_a_node_has_shrunk),
-                cmocka_unit_test(a_ledger_that_would_lie_ends_the_process),  cmocka_unit_test(amounts_from_a_store_are_looked_at_first),
-                cmocka_unit_test(utilisation_is_the_mean_of_cpu_and_memory), cmocka_unit_test(utilisation_grows_with_what_is_reserved),
+                cmocka_unit_test(what_was_reserved_is_released_exactly),
+                cmocka_unit_test(free_may_be_negative_after_a_node_has_shrunk),
+                cmocka_unit_test(a_ledger_that_would_lie_ends_the_process),
+                cmocka_unit_test(amounts_from_a_store_are_looked_at_first),
+                cmocka_unit_test(utilisation_is_the_mean_of_cpu_and_memory),
+                cmocka_unit_test(utilisation_grows_with_what_is_reserved),
                 cmocka_unit_test(amounts_survive_the_way_through_a_record),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,7 +32,8 @@ static const Pb__ListWorkloadsResponse *list(struct rig *r, Pb__ListWorkloadsReq
         return (const Pb__ListWorkloadsResponse *)reply->msg;
 }
 
-static size_t count(struct rig *r, const char *selector, const char *status, const char *node, const char *prefix)
+static size_t count(struct rig *r, const char *selector, const char *status, const char *node,
+                    const char *prefix)
 {
         Pb__ListWorkloadsRequest req = PB__LIST_WORKLOADS_REQUEST__INIT;
         req.selector = (char *)selector;
@@ -186,7 +187,8 @@ static void nonsense_is_refused(void **state)
         rig_fini(&r);
 }
 
-static size_t count_nodes(struct rig *r, const char *selector, const char *status, const char *prefix)
+static size_t count_nodes(struct rig *r, const char *selector, const char *status,
+                          const char *prefix)
 {
         Pb__ListNodesRequest req = PB__LIST_NODES_REQUEST__INIT;
         req.selector = (char *)selector;
@@ -227,7 +229,8 @@ static void nodes_are_listed_by_what_users_see(void **state)
         assert_int_equal(count_nodes(&r, "", "Ready", ""), NODES - 3);
         struct core_stats st;
         core_stats(r.core, &st);
-        assert_int_equal(st.nodes_by_status[PB__NODE_STATUS__E__NotReady], 2); /* the metrics say the same */
+        /* the metrics say the same */
+        assert_int_equal(st.nodes_by_status[PB__NODE_STATUS__E__NotReady], 2);
         assert_int_equal(st.nodes_by_status[PB__NODE_STATUS__E__Disabled], 1);
         rig_fini(&r);
 }
@@ -245,11 +248,13 @@ static void nodes_come_by_id_however_they_came(void **state)
         Pb__ListNodesRequest req = PB__LIST_NODES_REQUEST__INIT;
         req.limit = 2;
         do {
-                const Pb__ListNodesResponse *res = (const Pb__ListNodesResponse *)rig_ask(&r, INPUT_LIST_NODES, &req)->msg;
+                const Pb__ListNodesResponse *res =
+                    (const Pb__ListNodesResponse *)rig_ask(&r, INPUT_LIST_NODES, &req)->msg;
                 for (size_t i = 0; i < res->n_items; i++)
                         str_addf(&seen, "%s ", res->items[i]->id);
                 req.cursor = res->next_cursor;
-                rig_hello(&r, "bandit", 1000, 1024, 1, NULL); /* comes while somebody reads: once if at all */
+                /* comes while somebody reads: once if at all */
+                rig_hello(&r, "bandit", 1000, 1024, 1, NULL);
         } while (req.cursor[0]);
         assert_string_equal(str_c(&seen), "alpha bravo charlie delta echo ");
         req.cursor = "not a cursor";

@@ -1,4 +1,5 @@
-/* core/matrix_test.c: the reconciler's decision matrix, cell by cell (C21): what is wanted, what an agent says, what is done about it. */
+/* core/matrix_test.c: the reconciler's decision matrix, cell by cell (C21): what is wanted, what an
+ * agent says, what is done about it. */
 #include "core/core_testlib.h"
 
 #define DESIRED(s) PB__DESIRED_STATE__E__##s
@@ -15,9 +16,12 @@ struct cell {
 
 static const struct cell cells[] = {
         { DESIRED(Running), ACTUAL(Missing), true, "WorkloadLaunched", "Apply" },
-        { DESIRED(Running), ACTUAL(Stopped), true, "WorkloadLaunched", "Apply" }, /* ended without anybody having seen how: a reboot */
+        /* ended without anybody having seen how: a reboot */
+        { DESIRED(Running), ACTUAL(Stopped), true, "WorkloadLaunched", "Apply" },
         { DESIRED(Running), ACTUAL(Unknown), true, "WorkloadLaunched", "Apply" },
-        { DESIRED(Running), ACTUAL(Failed), true, "RetryScheduled RetryTriggered WorkloadLaunched", "Recreate" }, /* after its backoff */
+        /* after its backoff */
+        { DESIRED(Running), ACTUAL(Failed), true, "RetryScheduled RetryTriggered WorkloadLaunched",
+          "Recreate" },
         { DESIRED(Running), ACTUAL(Running), false, "", NULL },
         { DESIRED(Running), ACTUAL(Pending), false, "", NULL },
         { DESIRED(Stopped), ACTUAL(Running), true, "", NULL },
@@ -58,13 +62,15 @@ static void each_cell_of_the_matrix_leads_to_its_action_and_to_nothing_else(void
                 if (x->actual == ACTUAL(Failed))
                         rig_advance_alive(&r, 5000);
                 if (strcmp(rig_told(&r), x->events) != 0)
-                        fail_msg("cell %zu: events \"%s\" instead of \"%s\"", i, rig_told(&r), x->events);
+                        fail_msg("cell %zu: events \"%s\" instead of \"%s\"", i, rig_told(&r),
+                                 x->events);
                 struct rig_effect *sent = rig_sent(&r, "n1", "w");
                 if ((sent != NULL) != x->told || (sent && sent->unit->desired_state != x->desired))
                         fail_msg("cell %zu: the agent is %s", i, sent ? "told" : "not told");
                 if (x->action)
                         assert_string_equal(rig_get(&r, "w")->metadata->last_action, x->action);
-                /* At most one action per workload and grace: saying the same again at once changes nothing more. */
+                /* At most one action per workload and grace: saying the same again at once changes
+                 * nothing more. */
                 size_t events = r.events.len;
                 report(&r, u);
                 if (r.events.len != events && x->desired == DESIRED(Running))
@@ -76,6 +82,7 @@ static void each_cell_of_the_matrix_leads_to_its_action_and_to_nothing_else(void
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = { cmocka_unit_test(each_cell_of_the_matrix_leads_to_its_action_and_to_nothing_else) };
+        const struct CMUnitTest tests[] = { cmocka_unit_test(
+            each_cell_of_the_matrix_leads_to_its_action_and_to_nothing_else) };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

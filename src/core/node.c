@@ -1,14 +1,16 @@
 /* core/node.c: nodes: registration, silence, eviction (C8-C13, C24).
  *
- * Two things are kept apart: the operator's wish (a record) and liveness (a table in memory; only its transitions are events). What users see is derived from both.
+ * Two things are kept apart: the operator's wish (a record) and liveness (a table in memory; only
+ * its transitions are events). What users see is derived from both.
  *
  *      unknown --hello--> Ready --silence--> NotReady --hello or heartbeat--> Ready
- *                                               '--grace--> its units are moved, tombstones stay behind
+ *                                               '--grace--> its units are moved, tombstones stay
+ *                                               behind
  *
  * Invariants:
- *   (N1) A node is declared lost only after a full limit of silence that this process has itself listened through.
- *   (N2) A node that returns takes nothing new while copies that were moved away from it are not proved gone.
- *   (N3) A heartbeat never changes the operator's wish.
+ *   (N1) A node is declared lost only after a full limit of silence that this process has itself
+ *   listened through. (N2) A node that returns takes nothing new while copies that were moved away
+ *   from it are not proved gone. (N3) A heartbeat never changes the operator's wish.
  */
 #include "core/node.h"
 #include "base/clock.h"
@@ -48,7 +50,8 @@ struct node_ix node_find(const struct core *c, const char *id)
 
 struct node_ix session_node(const struct core *c, uint64_t session)
 {
-        return (struct node_ix){ session ? map_get(&c->session_nodes, &session, sizeof(session)) : NONE };
+        return (struct node_ix){ session ? map_get(&c->session_nodes, &session, sizeof(session))
+                                         : NONE };
 }
 
 struct node_ix node_add(struct core *c, const char *id)
@@ -134,7 +137,7 @@ void node_free(struct core *c, struct node_ix ix)
         c->ranks_stale = true;
 }
 
-/* ---- silence and eviction ---------------------------------------------------------------------------------------------------------------- */
+/* ---- silence and eviction ---- */
 
 static int64_t lost_due_ms(const struct core *c, const struct node *n)
 {
@@ -180,7 +183,8 @@ static void declare_lost(struct core *c, struct node_ix ix)
         e.type = PB__EVENT_TYPE__E__NodeLost;
         e.node_id = n->id;
         e.reason = PB__REASON__E__node_lost;
-        e.message = arena_printf(&c->step, "heartbeat expired: last heartbeat %s", last ? time_format(ts, last) : "never");
+        e.message = arena_printf(&c->step, "heartbeat expired: last heartbeat %s",
+                                 last ? time_format(ts, last) : "never");
         e.node = &live;
         c->stats.nodes_lost++;
         emit(c, &e);
@@ -199,7 +203,9 @@ void decide_node_deadline(struct core *c, struct node_ix ix)
                         columns_update(c, ix);
                 if (c->now_ms >= c->started_ms + silence_limit_ms(c))
                         drain_touch(c,
-                                    ix); /* a restart of the server forgot that it was under way; by now it knows which nodes there are */
+                                    /* a restart of the server forgot that it was under way; by now
+                                     * it knows which nodes there are */
+                                    ix);
                 if (n->tainted == TAINTED_HARD)
                         evict_driven_out(c, ix);
                 node_deadline_refresh(c, ix);
@@ -234,9 +240,10 @@ bool node_evacuates(const struct core *c, struct node_ix ix)
         return should_leave(node_get(c, ix));
 }
 
-/* ---- agents ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- agents ---- */
 
-static void welcome(struct core *c, uint64_t session, const char *refused, const char *hint, bool adopt)
+static void welcome(struct core *c, uint64_t session, const char *refused, const char *hint,
+                    bool adopt)
 {
         Pb__Welcome w = PB__WELCOME__INIT;
         w.accepted = !refused;
@@ -247,67 +254,85 @@ static void welcome(struct core *c, uint64_t session, const char *refused, const
         w.heartbeat_ms = c->opt.heartbeat_ms;
         w.server_version = c->version;
         w.adopt = adopt;
-        effect_add(c, EFFECT_WELCOME, session, 0, NULL, 0); /* makes sure that the batch has memory */
+        /* makes sure that the batch has memory */
+        effect_add(c, EFFECT_WELCOME, session, 0, NULL, 0);
         struct effect *e = &c->out.effects.at[c->out.effects.len - 1];
         e->len = pb__welcome__get_packed_size(&w);
         e->data = arena_alloc(c->out.memory, e->len + 1);
         pb__welcome__pack(&w, e->data);
 }
 
-/* It says that it belongs to the cluster from which an operator takes it over. That word counts once (adopt.c). Foreign agents cannot
- * be told whose they are, and say so for ever; nothing of theirs is ever adopted. */
+/* It says that it belongs to the cluster from which an operator takes it over. That word counts
+ * once (adopt.c). Foreign agents cannot be told whose they are, and say so for ever; nothing of
+ * theirs is ever adopted. */
 static bool is_taken_over(const struct core *c, const Pb__Hello *h)
 {
         struct node_ix ix = node_find(c, h->node_id);
         const struct node *n = node_ok(ix) ? node_get(c, ix) : NULL;
-        return n && !str_empty(h->cluster_id) && str_eq(n->adopted_from, h->cluster_id) && (adopt_is_said(c, n) || (n->push && h->push));
+        return n && !str_empty(h->cluster_id) && str_eq(n->adopted_from, h->cluster_id) &&
+               (adopt_is_said(c, n) || (n->push && h->push));
 }
 
-static const char *refuse_hello(struct core *c, const Pb__Hello *h, uint64_t session, const char **ret_hint)
+static const char *refuse_hello(struct core *c, const Pb__Hello *h, uint64_t session,
+                                const char **ret_hint)
 {
         const char *expelled = admission_refuses(c, h, ret_hint);
         if (expelled)
                 return expelled;
-        if (!str_empty(h->cluster_id) && !str_eq(h->cluster_id, c->cluster_id) && !is_taken_over(c, h)) {
+        if (!str_empty(h->cluster_id) && !str_eq(h->cluster_id, c->cluster_id) &&
+            !is_taken_over(c, h)) {
                 foreign_remember(c, h);
-                *ret_hint = "berth adopt takes it over with all that it runs; or point it at its own server";
-                return arena_printf(&c->step, "the agent belongs to cluster %s, this is %s", h->cluster_id, c->cluster_id);
+                *ret_hint = "berth adopt takes it over with all that it runs; or point it at its "
+                            "own server";
+                return arena_printf(&c->step, "the agent belongs to cluster %s, this is %s",
+                                    h->cluster_id, c->cluster_id);
         }
         if (h->applied && !is_taken_over(c, h) &&
-            (h->applied->epoch > c->epoch || (h->applied->epoch == c->epoch && h->applied->seq > c->head))) {
-                *ret_hint = "the server's store was lost or restored from an older copy; nothing on the agent is touched";
-                return arena_printf(
-                    &c->step,
-                    "the agent has seen a newer state (epoch %llu, sequence %llu) than this server has (epoch %llu, sequence %llu)",
-                    (unsigned long long)h->applied->epoch, (unsigned long long)h->applied->seq, (unsigned long long)c->epoch,
-                    (unsigned long long)c->head);
+            (h->applied->epoch > c->epoch ||
+             (h->applied->epoch == c->epoch && h->applied->seq > c->head))) {
+                *ret_hint = "the server's store was lost or restored from an older copy; nothing "
+                            "on the agent is touched";
+                return arena_printf(&c->step,
+                                    "the agent has seen a newer state (epoch %llu, sequence %llu) "
+                                    "than this server has (epoch %llu, sequence %llu)",
+                                    (unsigned long long)h->applied->epoch,
+                                    (unsigned long long)h->applied->seq,
+                                    (unsigned long long)c->epoch, (unsigned long long)c->head);
         }
-        if (node_ok(session_node(c, session)) && !str_eq(node_at(c, session_node(c, session))->id, h->node_id)) {
+        if (node_ok(session_node(c, session)) &&
+            !str_eq(node_at(c, session_node(c, session))->id, h->node_id)) {
                 *ret_hint = "one stream per agent";
-                return arena_printf(&c->step, "this stream is that of node %s already", node_at(c, session_node(c, session))->id);
+                return arena_printf(&c->step, "this stream is that of node %s already",
+                                    node_at(c, session_node(c, session))->id);
         }
         if (!node_ok(node_find(c, h->node_id)) && c->n_nodes >= c->opt.max_nodes) {
                 *ret_hint = "forget nodes that no longer exist";
-                return arena_printf(&c->step, "the cluster has %u nodes already, its limit", c->n_nodes);
+                return arena_printf(&c->step, "the cluster has %u nodes already, its limit",
+                                    c->n_nodes);
         }
         return NULL;
 }
 
-/* Another agent process has this node's stream and was heard lately: a machine that was given an id twice, or one that restarted before the end of its old stream was noticed. Both
- * cannot be the node; which of them is the impostor cannot be known, so the one that is there stays, and is asked something: if its machine is gone or was started anew, the question
- * ends the old stream, and the newcomer is let in when it tries again. Without that the two would take turns, each with a copy of everything. */
+/* Another agent process has this node's stream and was heard lately: a machine that was given an id
+ * twice, or one that restarted before the end of its old stream was noticed. Both cannot be the
+ * node; which of them is the impostor cannot be known, so the one that is there stays, and is asked
+ * something: if its machine is gone or was started anew, the question ends the old stream, and the
+ * newcomer is let in when it tries again. Without that the two would take turns, each with a copy
+ * of everything. */
 static bool is_taken(struct core *c, const Pb__Hello *h, uint64_t session)
 {
         struct node_ix ix = node_find(c, h->node_id);
         if (!node_ok(ix))
                 return false;
         struct node *n = node_at(c, ix);
-        bool other = n->session && n->session != session && !n->push && !h->push && !str_empty(n->said_instance) &&
-                     !str_empty(h->instance) && !str_eq(n->said_instance, h->instance);
+        bool other = n->session && n->session != session && !n->push && !h->push &&
+                     !str_empty(n->said_instance) && !str_empty(h->instance) &&
+                     !str_eq(n->said_instance, h->instance);
         if (!other || c->now_ms - n->heard_at >= silence_limit_ms(c) ||
             MUTANT(twins_take_turns)) /* by the clock that stands still while nobody is heard */
                 return false;
-        static char refused[] = "another agent is connected with this node id: each machine needs a --node-id of its own (after a restart "
+        static char refused[] = "another agent is connected with this node id: each machine needs "
+                                "a --node-id of its own (after a restart "
                                 "it is let in as soon as the old connection has ended)";
         n->twin_at = c->now_ms;
         effect_add(c, EFFECT_CLOSE, session, EFFECT_CLOSE_FAULT, refused, sizeof(refused) - 1);
@@ -356,17 +381,21 @@ static bool attributes_changed(const struct node *n, const Pb__Node *a)
                 exclusive |= type_bit(a->exclusive_types[i]);
         for (size_t i = 0; i < a->n_supported_workload_types; i++)
                 types |= type_bit(a->supported_workload_types[i]);
-        struct amounts total = { a->resources->cpu_total, a->resources->memory_total * MIB, a->resources->disk_total * GIB };
-        if (features_parse(a->features, a->n_features) != n->features || types != (n->type_bits | n->unsupported_bits) ||
-            exclusive != n->exclusive_bits || !amounts_equal(total, n->ledger.total) || a->n_labels != n->n_labels ||
-            !str_eq(n->endpoint, a->agent_endpoint) || !str_eq(n->version, a->agent_version) || !str_eq(n->ip, a->ip) ||
-            n->push != (bool)a->push || n->n_drivers != a->n_supported_storage_drivers)
+        struct amounts total = { a->resources->cpu_total, a->resources->memory_total * MIB,
+                                 a->resources->disk_total * GIB };
+        if (features_parse(a->features, a->n_features) != n->features ||
+            types != (n->type_bits | n->unsupported_bits) || exclusive != n->exclusive_bits ||
+            !amounts_equal(total, n->ledger.total) || a->n_labels != n->n_labels ||
+            !str_eq(n->endpoint, a->agent_endpoint) || !str_eq(n->version, a->agent_version) ||
+            !str_eq(n->ip, a->ip) || n->push != (bool)a->push ||
+            n->n_drivers != a->n_supported_storage_drivers)
                 return true;
         for (size_t i = 0; i < n->n_drivers; i++)
                 if (strcmp(a->supported_storage_drivers[i], n->drivers[i]) != 0)
                         return true;
         for (size_t i = 0; i < a->n_labels; i++)
-                if (strcmp(a->labels[i]->key, n->labels[i].key) != 0 || strcmp(a->labels[i]->value, n->labels[i].value) != 0)
+                if (strcmp(a->labels[i]->key, n->labels[i].key) != 0 ||
+                    strcmp(a->labels[i]->value, n->labels[i].value) != 0)
                         return true;
         return false;
 }
@@ -376,7 +405,9 @@ static void emit_ready(struct core *c, struct node_ix ix, const char *how)
         Pb__Event e = PB__EVENT__INIT;
         e.type = PB__EVENT_TYPE__E__NodeReady;
         e.node_id = node_at(c, ix)->id;
-        e.message = str_eq(how, "register") ? "registered" : arena_printf(&c->step, "status transition NotReady -> Ready via %s", how);
+        e.message = str_eq(how, "register")
+                        ? "registered"
+                        : arena_printf(&c->step, "status transition NotReady -> Ready via %s", how);
         e.action = (char *)how; /* who says so */
         emit(c, &e);
 }
@@ -384,15 +415,18 @@ static void emit_ready(struct core *c, struct node_ix ix, const char *how)
 /* Those that looked for another node stay, if there is no longer a reason to leave. */
 void need_not_move(struct core *c, struct node_ix ix)
 {
-        for (struct unit_ix w = node_at(c, ix)->units; unit_ok(w) && !node_evacuates(c, ix); w = unit_at(c, w)->node_next)
+        for (struct unit_ix w = node_at(c, ix)->units; unit_ok(w) && !node_evacuates(c, ix);
+             w = unit_at(c, w)->node_next)
                 if (unit_at(c, w)->waiting && !unit_must_leave(c, unit_at(c, w))) {
                         waiting_remove(c, w);
                         unit_mark_dirty(c, w);
                 } else if (unit_at(c, w)->phase == PB__PHASE__E__Pending)
-                        unit_mark_dirty(c, w); /* it had yet to leave, at the pace of evict.c: it is started here */
+                        /* it had yet to leave, at the pace of evict.c: it is started here */
+                        unit_mark_dirty(c, w);
 }
 
-/* A lost node was heard again: its units need not move any more, and those of others may have to. */
+/* A lost node was heard again: its units need not move any more, and those of others may have
+ * to. */
 static void node_is_back(struct core *c, struct node_ix ix)
 {
         need_not_move(c, ix);
@@ -400,13 +434,16 @@ static void node_is_back(struct core *c, struct node_ix ix)
         brake_review(c, ix);
 }
 
-/* Another agent process than the one that found a runtime missing (C25). A registration of a foreign agent is always a new one, unless it says otherwise. */
+/* Another agent process than the one that found a runtime missing (C25). A registration of a
+ * foreign agent is always a new one, unless it says otherwise. */
 static bool knows_better(const struct node *n, const Pb__Hello *h)
 {
-        return n->unsupported_bits && ((n->push && str_empty(h->instance)) || !str_eq(h->instance, n->instance));
+        return n->unsupported_bits &&
+               ((n->push && str_empty(h->instance)) || !str_eq(h->instance, n->instance));
 }
 
-/* Something that the node said is left for later: the whole list is asked for by then, and counts. */
+/* Something that the node said is left for later: the whole list is asked for by then, and
+ * counts. */
 void node_hold(struct core *c, struct node_ix ix, int64_t until_ms)
 {
         struct node *n = node_at(c, ix);
@@ -416,12 +453,15 @@ void node_hold(struct core *c, struct node_ix ix, int64_t until_ms)
         c->stats.reports_held++;
 }
 
-#define SHAPES_BURST 10 /* new descriptions of a node (labels, capacity, version) that are taken at once ... */
+/* new descriptions of a node (labels, capacity, version) that are taken at once ... */
+#define SHAPES_BURST 10
 #define SHAPES_MS 30000 /* ... and one more in this time */
 
-/* Does it describe itself in another way? One that does so all the time is taken less often: it works with the description that
- * it had, and is asked to say hello again when the time has come. */
-static bool is_other_shape(struct core *c, struct node_ix ix, const Pb__Node *attributes, const Pb__Hello *h)
+/* Does it describe itself in another way? One that does so all the time is taken less often: it
+ * works with the description that it had, and is asked to say hello again when the time has
+ * come. */
+static bool is_other_shape(struct core *c, struct node_ix ix, const Pb__Node *attributes,
+                           const Pb__Hello *h)
 {
         struct node *n = node_at(c, ix);
         n->shape_held = false;
@@ -460,8 +500,13 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
                 e.type = PB__EVENT_TYPE__E__NodeRegistered;
                 e.node_id = h->node_id;
                 e.node = &attributes;
-                e.message = ignored ? arena_printf(&c->step, "registered; labels that only an operator gives were left out: %s", ignored)
-                                    : "registered";
+                e.message =
+                    ignored
+                        ? arena_printf(
+                              &c->step,
+                              "registered; labels that only an operator gives were left out: %s",
+                              ignored)
+                        : "registered";
                 emit(c, &e);
                 ix = node_find(c, h->node_id);
                 node_at(c, ix)->calls_fail = false; /* perhaps another endpoint */
@@ -491,7 +536,8 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
         columns_update(c, ix);
         node_deadline_refresh(c, ix);
         if (!n->push) {
-                /* A stream that its agent has long given up may be read after the one that took its place. */
+                /* A stream that its agent has long given up may be read after the one that took its
+                 * place. */
                 c->list_is_old = !has_seen_orders(c, n, h->applied);
                 decide_report(c, ix, (ProtobufCMessage *const *)h->units, h->n_units, true, true);
                 c->list_is_old = false;
@@ -505,8 +551,10 @@ void decide_hello(struct core *c, const Pb__Hello *h, uint64_t session)
                 effect_add(c, EFFECT_LIST, session, 0, NULL, 0);
 }
 
-/* When the node shall come next (C9): each has its own moment within the interval, so that thousands that connected at once, after a restart of the server, do not come at once for ever.
- * Never later than the interval; a node that is far from its moment comes a little early once or twice until it has it. */
+/* When the node shall come next (C9): each has its own moment within the interval, so that
+ * thousands that connected at once, after a restart of the server, do not come at once for ever.
+ * Never later than the interval; a node that is far from its moment comes a little early once or
+ * twice until it has it. */
 static int64_t next_beat_ms(const struct core *c, const struct node *n)
 {
         int64_t interval = c->opt.heartbeat_ms;
@@ -537,7 +585,8 @@ void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t sessio
                 n->usage_known = true;
         }
         rules_node_changed(c, ix);
-        if ((n->status != PB__NODE_STATUS__E__Ready && !n->calls_fail) || MUTANT(heartbeat_writes)) {
+        if ((n->status != PB__NODE_STATUS__E__Ready && !n->calls_fail) ||
+            MUTANT(heartbeat_writes)) {
                 emit_ready(c, ix, "heartbeat");
                 node_is_back(c, ix);
                 columns_update(c, ix);
@@ -551,7 +600,8 @@ void decide_heartbeat(struct core *c, const Pb__Heartbeat *beat, uint64_t sessio
         ack->lease_ms = n->push ? 0 : fencing_lease_ms(c);
         ack->stop_ms = fencing_stop_ms(c);
         if (n->shape_held && n->shapes_until - c->steady_ms <= (SHAPES_BURST - 1) * SHAPES_MS) {
-                static char again[] = "say hello again: your description had changed too often to be taken";
+                static char again[] =
+                    "say hello again: your description had changed too often to be taken";
                 n->shape_held = false;
                 effect_add(c, EFFECT_CLOSE, session, 0, again, sizeof(again) - 1);
         }
@@ -574,7 +624,7 @@ void decide_gone(struct core *c, uint64_t session)
         session_set(c, ix, 0);
 }
 
-/* ---- agents that the server calls --------------------------------------------------------------------------------------------------------- */
+/* ---- agents that the server calls ---- */
 
 void decide_unreachable(struct core *c, uint64_t session, const char *why)
 {
@@ -605,7 +655,8 @@ void decide_reachable(struct core *c, uint64_t session)
                 return;
         struct node *n = node_at(c, ix);
         n->calls_fail = false;
-        if (n->status == PB__NODE_STATUS__E__Ready || c->now_ms - n->heard_at >= silence_limit_ms(c))
+        if (n->status == PB__NODE_STATUS__E__Ready ||
+            c->now_ms - n->heard_at >= silence_limit_ms(c))
                 return; /* reachable and silent: its next heartbeat makes it Ready */
         emit_ready(c, ix, "reconciler");
         node_is_back(c, ix);
@@ -618,7 +669,8 @@ void decide_mismatch(struct core *c, struct unit_ix ix, const char *message)
         Pb__WorkloadType__E type = (Pb__WorkloadType__E)definition_of(c, unit_at(c, ix))->type;
         struct node *n = node_at(c, unit_at(c, ix)->node);
         const char *name = json_enum_name(&pb__workload_type__e__descriptor, (int)type);
-        char *text = arena_printf(&c->step, "runtime for %s unavailable on agent: %s", name ? name : "?", message);
+        char *text = arena_printf(&c->step, "runtime for %s unavailable on agent: %s",
+                                  name ? name : "?", message);
         if (!(n->unsupported_bits & type_bit(type))) {
                 Pb__Node found = PB__NODE__INIT;
                 found.unsupported = &type;
@@ -636,7 +688,7 @@ void decide_mismatch(struct core *c, struct unit_ix ix, const char *message)
         unit_mark_dirty(c, ix);
 }
 
-/* ---- the operator ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the operator ---- */
 
 bool node_asked_for(struct core *c, const char *id, uint64_t if_match, struct node_ix *ret)
 {
@@ -645,8 +697,8 @@ bool node_asked_for(struct core *c, const char *id, uint64_t if_match, struct no
         uint64_t seq = r < 0 ? 0 : node_at(c, *ret)->seq;
         if (r == 0 && if_match && if_match != seq)
                 r = err_set(&err, ERR_CONFLICT, .msg = "it was changed by somebody else meanwhile",
-                            .detail =
-                                fmt("version %llu was asked for, it is at %llu", (unsigned long long)if_match, (unsigned long long)seq),
+                            .detail = fmt("version %llu was asked for, it is at %llu",
+                                          (unsigned long long)if_match, (unsigned long long)seq),
                             .hint = "read it again and repeat the change");
         if (r < 0)
                 reply_error(c, &err);
@@ -673,8 +725,10 @@ static void emit_wish(struct core *c, struct node_ix ix, const Pb__SetNodeWishRe
         e.message = "wish changed";
         if (req->wish == PB__NODE_WISH__E__draining) {
                 drain.started_at = n->drain_started_at ? n->drain_started_at : c->now_ms;
-                drain.units_at_start = (int32_t)(n->drain_started_at ? n->drain_units : drain_left(n));
-                drain.deadline_at = req->deadline_seconds > 0 ? c->now_ms + req->deadline_seconds * 1000 : 0;
+                drain.units_at_start =
+                    (int32_t)(n->drain_started_at ? n->drain_units : drain_left(n));
+                drain.deadline_at =
+                    req->deadline_seconds > 0 ? c->now_ms + req->deadline_seconds * 1000 : 0;
                 drain.finished_at = n->drain_finished_at;
                 e.drain = &drain;
         }
@@ -688,7 +742,8 @@ void decide_node_wish(struct core *c, const Pb__SetNodeWishRequest *req)
                 return;
         struct node *n = node_at(c, ix);
         bool drain = req->wish == PB__NODE_WISH__E__draining;
-        if (n->wish != req->wish || (drain && req->deadline_seconds > 0)) { /* asked again: only a new deadline is news */
+        /* asked again: only a new deadline is news */
+        if (n->wish != req->wish || (drain && req->deadline_seconds > 0)) {
                 emit_wish(c, ix, req);
                 if (drain)
                         drain_touch(c, ix);
@@ -708,10 +763,13 @@ void decide_node_forget(struct core *c, const Pb__NodeRef *req)
         struct node *n = node_at(c, ix);
         uint32_t holding = units_at_work(c, n);
         if (n->status == PB__NODE_STATUS__E__Ready || (holding && !n->expelled_at)) {
-                err_set(
-                    &err, ERR_CONFLICT, .msg = n->status == PB__NODE_STATUS__E__Ready ? "the node is alive" : "the node still has units",
-                    .detail = fmt("%s: %u units", n->id, holding),
-                    .hint = fmt("drain it, stop its agent, and wait until it is NotReady; or throw it out: berth node expel %s", n->id));
+                err_set(&err, ERR_CONFLICT,
+                        .msg = n->status == PB__NODE_STATUS__E__Ready ? "the node is alive"
+                                                                      : "the node still has units",
+                        .detail = fmt("%s: %u units", n->id, holding),
+                        .hint = fmt("drain it, stop its agent, and wait until it is NotReady; or "
+                                    "throw it out: berth node expel %s",
+                                    n->id));
                 reply_error(c, &err);
                 return;
         }
@@ -720,30 +778,38 @@ void decide_node_forget(struct core *c, const Pb__NodeRef *req)
                 if (unit_at(c, w)->holds && class_of(c, unit_at(c, w))->exclusive)
                         holder = unit_at(c, w)->id;
         if (holder) {
-                err_set(&err, ERR_CONFLICT, .msg = "an exclusive workload waits until nothing of it can run on this node",
-                        .detail = fmt("%s: %s", n->id, holder), .hint = fmt("if that machine is surely off: berth node fence %s", n->id));
+                err_set(&err, ERR_CONFLICT,
+                        .msg =
+                            "an exclusive workload waits until nothing of it can run on this node",
+                        .detail = fmt("%s: %s", n->id, holder),
+                        .hint = fmt("if that machine is surely off: berth node fence %s", n->id));
                 reply_error(c, &err);
                 return;
         }
         if (n->n_taints)
-                (void)feature_try(c, FEATURE_ADMISSIONS); /* they outlive the node: see admission_kept() */
-        n->given_up = n->given_up || n->expelled_at;      /* what it still has looks for another place now */
+                /* they outlive the node: see admission_kept() */
+                (void)feature_try(c, FEATURE_ADMISSIONS);
+        /* what it still has looks for another place now */
+        n->given_up = n->given_up || n->expelled_at;
         forget_begin(c, ix);
 }
 
-/* ---- apply ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- apply ---- */
 
 void node_take_shape(struct core *c, struct node_ix ix, const Pb__Node *from)
 {
         struct node *n = node_at(c, ix);
         if (from->resources)
-                n->ledger.total =
-                    (struct amounts){ from->resources->cpu_total, from->resources->memory_total * MIB, from->resources->disk_total * GIB };
+                n->ledger.total = (struct amounts){ from->resources->cpu_total,
+                                                    from->resources->memory_total * MIB,
+                                                    from->resources->disk_total * GIB };
         counts_node_before(c, ix);
         /* `from` may name the labels that the node has now. */
-        struct label *labels = from->n_labels ? mem_must(from->n_labels * sizeof(struct label)) : NULL;
+        struct label *labels =
+            from->n_labels ? mem_must(from->n_labels * sizeof(struct label)) : NULL;
         for (size_t i = 0; i < from->n_labels; i++)
-                labels[i] = (struct label){ mem_strdup(from->labels[i]->key), mem_strdup(from->labels[i]->value) };
+                labels[i] = (struct label){ mem_strdup(from->labels[i]->key),
+                                            mem_strdup(from->labels[i]->value) };
         labels_free(n);
         n->labels = labels;
         n->n_labels = (uint32_t)from->n_labels;
@@ -782,14 +848,16 @@ void node_unsupported(struct node *n, const Pb__Node *from)
         n->type_bits &= ~(MUTANT(mismatch_forgotten) ? 0 : n->unsupported_bits);
 }
 
-static void set_status(struct core *c, struct node_ix ix, Pb__NodeStatus__E status, const Pb__Event *e, const char *by)
+static void set_status(struct core *c, struct node_ix ix, Pb__NodeStatus__E status,
+                       const Pb__Event *e, const char *by)
 {
         struct node *n = node_at(c, ix);
         n->status = (uint8_t)status;
         n->status_at = e->timestamp;
         text_set(&n->status_reason, e->message);
         text_set(&n->status_by, by);
-        n->unreachable = status == PB__NODE_STATUS__E__NotReady && e->reason == PB__REASON__E__node_unreachable;
+        n->unreachable =
+            status == PB__NODE_STATUS__E__NotReady && e->reason == PB__REASON__E__node_unreachable;
         if (status == PB__NODE_STATUS__E__Ready) {
                 n->stored_heartbeat = e->timestamp;
                 n->given_up = false;
@@ -856,7 +924,8 @@ void apply_node_event(struct core *c, const Pb__Event *e)
                         text_set(&node_at(c, ix)->adopted_from, e->node->adopted_from);
                         set_status(c, ix, PB__NODE_STATUS__E__NotReady, e, "register");
                 }
-                node_at(c, ix)->adopt_until = e->node->adopt_until; /* a berth that said nothing of it: the word is over */
+                /* a berth that said nothing of it: the word is over */
+                node_at(c, ix)->adopt_until = e->node->adopt_until;
                 c->epoch = e->cluster->epoch;
                 cluster_changed(c);
         }
@@ -876,15 +945,18 @@ void apply_node_event(struct core *c, const Pb__Event *e)
         node_at(c, ix)->seq = e->seq;
         switch (e->type) {
         case PB__EVENT_TYPE__E__NodeReady:
-                set_status(c, ix, PB__NODE_STATUS__E__Ready, e, str_empty(e->action) ? "heartbeat" : e->action);
+                set_status(c, ix, PB__NODE_STATUS__E__Ready, e,
+                           str_empty(e->action) ? "heartbeat" : e->action);
                 break;
         case PB__EVENT_TYPE__E__NodeLost:
-                set_status(c, ix, PB__NODE_STATUS__E__NotReady, e, e->reason == PB__REASON__E__node_unreachable ? "reconciler" : "monitor");
+                set_status(c, ix, PB__NODE_STATUS__E__NotReady, e,
+                           e->reason == PB__REASON__E__node_unreachable ? "reconciler" : "monitor");
                 break;
         case PB__EVENT_TYPE__E__NodeTypeUnsupported:
                 node_unsupported(node_at(c, ix), e->node);
                 text_set(&node_at(c, ix)->instance, e->node->agent_instance);
-                /* Why a node is lost says more than this, and who said so tells an unreachable one from a silent one. */
+                /* Why a node is lost says more than this, and who said so tells an unreachable one
+                 * from a silent one. */
                 if (node_at(c, ix)->status == PB__NODE_STATUS__E__Ready) {
                         text_set(&node_at(c, ix)->status_reason, e->message);
                         text_set(&node_at(c, ix)->status_by, "reconciler");

@@ -1,6 +1,7 @@
 /* core/node_record.c: a node's record, the view beside it, and how it is shown.
  *
- * live = true gives the API's view, which adds what is never stored: heartbeats, usage, connections.
+ * live = true gives the API's view, which adds what is never stored: heartbeats, usage,
+ * connections.
  */
 #include "core/admission.h"
 #include "core/drain.h"
@@ -30,7 +31,8 @@ void save_node(struct core *c, struct node_ix ix)
                 bytes += text_bytes(n->taints[i].key) + text_bytes(n->taints[i].value) + 16;
         for (uint32_t i = 0; i < n->n_drivers; i++)
                 bytes += text_bytes(n->drivers[i]);
-        record_changed(c, RECORD_NODE, ix.v, c->opt.index_records && n->shown_status == VIEW_UNKNOWN ? 2 : 1, bytes);
+        record_changed(c, RECORD_NODE, ix.v,
+                       c->opt.index_records && n->shown_status == VIEW_UNKNOWN ? 2 : 1, bytes);
 }
 
 Pb__NodeStatus__E node_status_shown(const struct node *n)
@@ -42,7 +44,8 @@ Pb__NodeStatus__E node_status_shown(const struct node *n)
         return n->status;
 }
 
-/* The endpoint that the agent registered; else the address that it comes from, with the port that agents have by default (C39). */
+/* The endpoint that the agent registered; else the address that it comes from, with the port that
+ * agents have by default (C39). */
 static char *dial_target(const struct node *n, struct arena *a)
 {
         if (n->endpoint)
@@ -64,7 +67,8 @@ void taints_record(struct core *c, const struct node *n, Pb__Node *r)
         }
 }
 
-static void *pack_node(struct core *c, const struct node *n, bool live, bool whole, struct arena *a, size_t *ret_len)
+static void *pack_node(struct core *c, const struct node *n, bool live, bool whole, struct arena *a,
+                       size_t *ret_len)
 {
         Pb__Drain drain;
         char *strangers[100], *features[FEATURES];
@@ -113,8 +117,10 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
         r.push = n->push;
         r.supported_storage_drivers = n->drivers;
         r.n_supported_storage_drivers = n->n_drivers;
-        Pb__Node__LabelsEntry *entries = arena_new_n(&c->step, Pb__Node__LabelsEntry, n->n_labels + 1);
-        Pb__Node__LabelsEntry **labels = arena_new_n(&c->step, Pb__Node__LabelsEntry *, n->n_labels + 1);
+        Pb__Node__LabelsEntry *entries =
+            arena_new_n(&c->step, Pb__Node__LabelsEntry, n->n_labels + 1);
+        Pb__Node__LabelsEntry **labels =
+            arena_new_n(&c->step, Pb__Node__LabelsEntry *, n->n_labels + 1);
         for (uint32_t i = 0; i < n->n_labels; i++) {
                 pb__node__labels_entry__init(&entries[i]);
                 entries[i].key = n->labels[i].key;
@@ -145,12 +151,15 @@ static void *pack_node(struct core *c, const struct node *n, bool live, bool who
                 r.tombstones = (int32_t)n->n_tombstones;
                 r.dial_target = dial_target(n, &c->step);
                 r.strangers = strangers;
-                for (size_t i = 0; i < n->strangers.len && r.n_strangers < ARRAY_LEN(strangers); i++)
+                for (size_t i = 0; i < n->strangers.len && r.n_strangers < ARRAY_LEN(strangers);
+                     i++)
                         if (!n->strangers.at[i].leaves)
                                 strangers[r.n_strangers++] = n->strangers.at[i].id;
-                for (struct unit_ix w = c->lost.len ? n->units : UNIT_NONE; unit_ok(w) && r.n_strangers < ARRAY_LEN(strangers);
+                for (struct unit_ix w = c->lost.len ? n->units : UNIT_NONE;
+                     unit_ok(w) && r.n_strangers < ARRAY_LEN(strangers);
                      w = unit_get(c, w)->node_next)
-                        if (unit_get(c, w)->claimed) /* what runs there is not what the record knows */
+                        /* what runs there is not what the record knows */
+                        if (unit_get(c, w)->claimed)
                                 strangers[r.n_strangers++] = unit_get(c, w)->id;
         }
         return pb_pack_arena(a, &r.base, ret_len);
@@ -166,9 +175,10 @@ void *node_record_whole(struct core *c, const struct node *n, struct arena *a, s
         return pack_node(c, n, true, true, a, ret_len);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading ---- */
 
-/* Workloads may be read before the node that they are on: such a node is made and filled in when its own record comes. */
+/* Workloads may be read before the node that they are on: such a node is made and filled in when
+ * its own record comes. */
 struct node_ix node_get_or_add(struct core *c, const char *id)
 {
         struct node_ix n = node_find(c, id);
@@ -177,8 +187,9 @@ struct node_ix node_get_or_add(struct core *c, const char *id)
 
 static bool node_times_are_sane(const Pb__Node *r)
 {
-        return time_is_sane(r->fenced_at) && time_is_sane(r->expelled_at) && time_is_sane(r->evict_ordered_at) &&
-               time_is_sane(r->adopt_until) && time_is_sane(r->status_updated_at) && time_is_sane(r->registered_at) &&
+        return time_is_sane(r->fenced_at) && time_is_sane(r->expelled_at) &&
+               time_is_sane(r->evict_ordered_at) && time_is_sane(r->adopt_until) &&
+               time_is_sane(r->status_updated_at) && time_is_sane(r->registered_at) &&
                time_is_sane(r->last_heartbeat);
 }
 
@@ -198,7 +209,9 @@ static const char *load(struct core *c, const char *id, const ProtobufCMessage *
         struct node_ix ix = node_get_or_add(c, r->id);
         node_attributes(c, ix, r);
         struct node *n = node_at(c, ix);
-        n->status = (uint8_t)(r->status == PB__NODE_STATUS__E__NotReady ? PB__NODE_STATUS__E__NotReady : PB__NODE_STATUS__E__Ready);
+        n->status =
+            (uint8_t)(r->status == PB__NODE_STATUS__E__NotReady ? PB__NODE_STATUS__E__NotReady
+                                                                : PB__NODE_STATUS__E__Ready);
         n->wish = (uint8_t)(r->wish ? r->wish : PB__NODE_WISH__E__schedulable);
         n->status_at = r->status_updated_at;
         n->registered_at = r->registered_at;
@@ -215,13 +228,14 @@ static const char *load(struct core *c, const char *id, const ProtobufCMessage *
         c->brake.stale = true;
         node_unsupported(n, r);
         drain_take(n, r->drain, n->status_at); /* old stores did not note when it began */
-        n->unreachable = n->status == PB__NODE_STATUS__E__NotReady && str_eq(n->status_by, "reconciler");
+        n->unreachable =
+            n->status == PB__NODE_STATUS__E__NotReady && str_eq(n->status_by, "reconciler");
         taints_set(c, ix, r->taints, r->n_taints);
         columns_update(c, ix);
         return NULL;
 }
 
-/* ---- the kind ----------------------------------------------------------------------------------- */
+/* ---- the kind ---- */
 
 static const char *name(const struct core *c, uint32_t slot, struct arena *a)
 {
@@ -245,14 +259,17 @@ static void put_back(struct core *c, uint32_t slot)
         save_node(c, (struct node_ix){ slot });
 }
 
-static void put_view(struct core *c, const char *id, uint32_t slot, struct arena *a, struct store_record **at)
+static void put_view(struct core *c, const char *id, uint32_t slot, struct arena *a,
+                     struct store_record **at)
 {
         struct node *n = slot == NONE ? NULL : &c->nodes.at[slot];
         if (n && n->shown_status == VIEW_THERE + n->status)
                 return;
         if (n)
                 n->shown_status = (uint8_t)(VIEW_THERE + n->status);
-        const char *word = !n ? NULL : n->status == PB__NODE_STATUS__E__Ready ? "Ready" : "NotReady";
+        const char *word = !n                                       ? NULL
+                           : n->status == PB__NODE_STATUS__E__Ready ? "Ready"
+                                                                    : "NotReady";
         record_put(at, arena_printf(a, "/nodes/%s/status", id), (void *)word, text_bytes(word));
 }
 

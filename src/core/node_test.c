@@ -18,7 +18,8 @@ static void cluster(struct rig *r, unsigned nodes, const char *labels)
                 rig_apply(r, rig_workload(r, name(r, "w", i), 1000, 1024));
                 rig_runs(r, name(r, "w", i));
                 if (nodes < 10) /* beyond, the order of ids is another */
-                        assert_string_equal(rig_get(r, name(r, "w", i))->assigned_node, name(r, "n", i));
+                        assert_string_equal(rig_get(r, name(r, "w", i))->assigned_node,
+                                            name(r, "n", i));
         }
         rig_mark(r);
 }
@@ -42,9 +43,11 @@ static void a_hello_registers_the_node(void **state)
         assert_int_equal(n->n_supported_workload_types, 2);
         assert_string_equal(n->labels[0]->value, "a");
         assert_true(n->connected);
-        assert_true(r.effects.at[0].kind == EFFECT_WELCOME && r.effects.at[0].welcome->accepted && r.effects.at[0].session == session);
+        assert_true(r.effects.at[0].kind == EFFECT_WELCOME && r.effects.at[0].welcome->accepted &&
+                    r.effects.at[0].session == session);
         assert_int_equal(r.effects.at[0].welcome->heartbeat_ms, 10000);
-        assert_true(r.effects.at[1].kind == EFFECT_PLAN_BEGIN && r.effects.at[2].kind == EFFECT_PLAN_END);
+        assert_true(r.effects.at[1].kind == EFFECT_PLAN_BEGIN &&
+                    r.effects.at[2].kind == EFFECT_PLAN_END);
         rig_check_replay(&r);
         rig_fini(&r);
 }
@@ -104,7 +107,8 @@ static void silence_makes_a_node_lost_once(void **state)
         assert_told(&r, "NodeLost");
         Pb__Event *e = rig_last(&r, PB__EVENT_TYPE__E__NodeLost);
         char ts[TIME_TEXT_LEN], want[128];
-        snprintf(want, sizeof(want), "heartbeat expired: last heartbeat %s", time_format(ts, heard));
+        snprintf(want, sizeof(want), "heartbeat expired: last heartbeat %s",
+                 time_format(ts, heard));
         assert_string_equal(e->message, want);
         Pb__Node *n = rig_node(&r, "n1");
         assert_int_equal(n->status, PB__NODE_STATUS__E__NotReady);
@@ -133,7 +137,8 @@ static void beyond_the_grace_its_units_run_elsewhere(void **state)
         assert_string_equal(w->placement->previous_node, "n1");
         assert_true(w->token->seq > token);
         assert_int_equal(rig_node(&r, "n1")->tombstones, 1);
-        assert_int_equal(rig_node(&r, "n1")->resources->cpu_allocated, 1000); /* the old copy may still be there */
+        /* the old copy may still be there */
+        assert_int_equal(rig_node(&r, "n1")->resources->cpu_allocated, 1000);
         assert_int_equal(rig_sent(&r, "n2", "w1")->unit->token->seq, w->token->seq);
         rig_check_replay(&r);
         rig_fini(&r);
@@ -265,19 +270,22 @@ static void what_awaited_failover_stays_if_its_node_returns_first(void **state)
                 rig_gone(&r, "n1");
                 rig_mark(&r);
                 rig_advance(&r, LIMIT + GRACE + 1000);
-                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadPending), 1); /* each time */
+                /* each time */
+                assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadPending), 1);
                 rig_mark(&r);
                 /* with another version, so that it registers anew as well */
                 Pb__Hello *h = rig_hello_message(&r, "n1", 4000, 4096, 10, NULL);
                 h->agent_version = round ? "newer" : "test";
                 rig_hello_add(&r, h, rig_unit_now(&r, "w1", PB__ACTUAL_STATE__E__Running));
                 rig_say_hello(&r, h);
-                assert_told(&r, round ? "NodeRegistered WorkloadStarted" : "NodeReady WorkloadStarted");
+                assert_told(&r,
+                            round ? "NodeRegistered WorkloadStarted" : "NodeReady WorkloadStarted");
                 Pb__Workload *w = rig_get(&r, "w1");
                 assert_int_equal(w->status->phase, PB__PHASE__E__Running);
                 assert_int_equal(w->status->reason, PB__REASON__E__adopted);
                 rig_mark(&r);
-                rig_hello(&r, "n2", 100, 4096, 10, NULL); /* capacity changes: nobody wants to move */
+                /* capacity changes: nobody wants to move */
+                rig_hello(&r, "n2", 100, 4096, 10, NULL);
                 rig_advance_alive(&r, 100000);
                 assert_true(rig_count(&r, PB__EVENT_TYPE__E__Rescheduled) == 0);
                 rig_gone(&r, "n2");
@@ -311,7 +319,9 @@ static void what_awaits_failover_can_be_stopped_and_started(void **state)
 static void a_drain_that_is_called_off_leaves_the_rest_where_it_is(void **state)
 {
         (void)state;
-        static const Pb__NodeWish__E wishes[] = { PB__NODE_WISH__E__schedulable, PB__NODE_WISH__E__cordoned, PB__NODE_WISH__E__disabled };
+        static const Pb__NodeWish__E wishes[] = { PB__NODE_WISH__E__schedulable,
+                                                  PB__NODE_WISH__E__cordoned,
+                                                  PB__NODE_WISH__E__disabled };
         for (size_t i = 0; i < ARRAY_LEN(wishes); i++) {
                 struct rig r;
                 rig_init(&r, NULL);
@@ -352,7 +362,8 @@ static void a_restarted_server_listens_for_one_limit_before_any_verdict(void **s
         rig_fini(&r);
 }
 
-/* A node that was lost before the restart is not evicted before the server has listened either.  R: C11 C10 */
+/* A node that was lost before the restart is not evicted before the server has listened either.  R:
+ * C11 C10 */
 static void a_restarted_server_does_not_evict_at_once(void **state)
 {
         (void)state;
@@ -458,7 +469,8 @@ static void a_drain_moves_everything_and_survives_a_restart(void **state)
         struct rig r;
         rig_init(&r, NULL);
         cluster(&r, 2, NULL);
-        rig_apply(&r, rig_workload(&r, "big", 2500, 1024)); /* the other node cannot take it as well */
+        /* the other node cannot take it as well */
+        rig_apply(&r, rig_workload(&r, "big", 2500, 1024));
         rig_runs(&r, "big");
         assert_string_equal(rig_get(&r, "big")->assigned_node, "n1");
         rig_apply(&r, rig_workload(&r, "pin", 1000, 512));
@@ -468,9 +480,11 @@ static void a_drain_moves_everything_and_survives_a_restart(void **state)
         rig_wish(&r, "n1", PB__NODE_WISH__E__draining);
         assert_int_equal(rig_node(&r, "n1")->status, PB__NODE_STATUS__E__Draining);
         assert_string_equal(rig_get(&r, "w1")->assigned_node, "n2");
-        assert_int_equal(rig_sent(&r, "n1", "w1")->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
+        assert_int_equal(rig_sent(&r, "n1", "w1")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Deleted);
         assert_string_equal(rig_get(&r, "big")->assigned_node, "n1");
-        assert_int_equal(rig_get(&r, "big")->status->phase, PB__PHASE__E__Running); /* it runs on where it is */
+        /* it runs on where it is */
+        assert_int_equal(rig_get(&r, "big")->status->phase, PB__PHASE__E__Running);
         rig_is_gone(&r, "w1", "n1");
         rig_restart(&r);
         Pb__Hello *h = rig_hello_message(&r, "n1", 4000, 4096, 10, NULL);
@@ -507,8 +521,10 @@ static void more_units_than_one_step_takes_are_drained_all_the_same(void **state
         rig_gone(&r, "n1");
         rig_advance_alive(&r, LIMIT + 1000);
         rig_mark(&r);
-        rig_wish(&r, "n1", PB__NODE_WISH__E__draining);                      /* silent, and not yet given up */
-        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__Rescheduled), 16); /* a few at a time, while it may come back */
+        /* silent, and not yet given up */
+        rig_wish(&r, "n1", PB__NODE_WISH__E__draining);
+        /* a few at a time, while it may come back */
+        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__Rescheduled), 16);
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadDeleted), 0);
         rig_advance_alive(&r, GRACE + 1000);
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__Rescheduled), 100);
@@ -555,7 +571,8 @@ static void only_a_dead_and_empty_node_is_forgotten(void **state)
         rig_mark(&r);
         assert_refused(rig_forget(&r, "n1"), ERR_OK);
         assert_told(&r, "UnitRemoved WorkloadReleased NodeForgotten");
-        assert_int_equal(rig_sent_count(&r, EFFECT_CLOSE), 1); /* or its agent would talk to nobody for ever */
+        /* or its agent would talk to nobody for ever */
+        assert_int_equal(rig_sent_count(&r, EFFECT_CLOSE), 1);
         assert_null(rig_node(&r, "n1"));
         Pb__Workload *done = rig_get(&r, "done");
         assert_int_equal(done->status->phase, PB__PHASE__E__Completed);
@@ -584,7 +601,8 @@ static void an_agent_of_another_cluster_is_turned_away_and_nothing_changes(void 
         rig_say_hello(&r, h);
         assert_told(&r, "");
         struct rig_effect *e = &r.effects.at[r.effects.len - 1];
-        assert_true(e->kind == EFFECT_WELCOME && !e->welcome->accepted && e->welcome->reason[0] && e->welcome->hint[0]);
+        assert_true(e->kind == EFFECT_WELCOME && !e->welcome->accepted && e->welcome->reason[0] &&
+                    e->welcome->hint[0]);
         assert_int_equal(rig_sent_count(&r, EFFECT_CLOSE), 0); /* the right one keeps its stream */
         assert_int_equal(rig_sent_count(&r, EFFECT_PLAN_BEGIN), 0);
         core_dump(r.core, &after);
@@ -651,7 +669,8 @@ static void a_second_agent_of_a_node_replaces_the_first(void **state)
         rig_mark(&r);
         rig_hello(&r, "n1", 4000, 4096, 10, NULL);
         assert_told(&r, "");
-        assert_true(r.effects.at[r.effect_mark].kind == EFFECT_CLOSE && r.effects.at[r.effect_mark].session == first);
+        assert_true(r.effects.at[r.effect_mark].kind == EFFECT_CLOSE &&
+                    r.effects.at[r.effect_mark].session == first);
         struct input late = { .kind = INPUT_GONE, .session = first, .now_ms = r.now };
         core_step(r.core, &late); /* the old stream's end says nothing about the new one */
         assert_true(rig_node(&r, "n1")->connected);
@@ -678,19 +697,23 @@ static void of_two_agents_with_one_id_the_connected_one_stays(void **state)
         uint64_t second = hello_as(&r, "second"); /* it knows nothing of w */
         assert_told(&r, "");
         assert_int_equal(rig_sent_count(&r, EFFECT_WELCOME), 0);
-        assert_true(r.effects.at[r.effect_mark].kind == EFFECT_CLOSE && r.effects.at[r.effect_mark].session == second);
+        assert_true(r.effects.at[r.effect_mark].kind == EFFECT_CLOSE &&
+                    r.effects.at[r.effect_mark].session == second);
         assert_int_equal(r.effects.at[r.effect_mark].value, EFFECT_CLOSE_FAULT);
-        assert_true(r.effects.at[r.effect_mark + 1].kind == EFFECT_LIST && r.effects.at[r.effect_mark + 1].session == first);
+        assert_true(r.effects.at[r.effect_mark + 1].kind == EFFECT_LIST &&
+                    r.effects.at[r.effect_mark + 1].session == first);
         assert_phase(&r, "w", Running);
         assert_int_equal(rig_node(&r, "n1")->twin_refused_at, r.now);
-        /* Nor while the server was deaf for long, and the newcomer is heard first: then only the steady clock has gone on. */
+        /* Nor while the server was deaf for long, and the newcomer is heard first: then only the
+         * steady clock has gone on. */
         struct input in = { .kind = INPUT_TICK, .now_ms = r.now, .steady_ms = r.now + 3600000 };
         core_step(r.core, &in);
         rig_mark(&r);
         hello_as(&r, "second");
         assert_int_equal(rig_sent_count(&r, EFFECT_WELCOME), 0);
         assert_int_equal(rig_sent_count(&r, EFFECT_CLOSE), 1);
-        /* The first one's stream is still its node's: when it ends, the other may be a restart of the same machine. */
+        /* The first one's stream is still its node's: when it ends, the other may be a restart of
+         * the same machine. */
         rig_say(&r, INPUT_GONE, first, NULL, NULL);
         rig_mark(&r);
         second = hello_as(&r, "second");
@@ -700,7 +723,8 @@ static void of_two_agents_with_one_id_the_connected_one_stays(void **state)
         /* Its own new stream takes the place of the old one at once. */
         rig_mark(&r);
         hello_as(&r, "second");
-        assert_true(r.effects.at[r.effect_mark].kind == EFFECT_CLOSE && r.effects.at[r.effect_mark].session == second);
+        assert_true(r.effects.at[r.effect_mark].kind == EFFECT_CLOSE &&
+                    r.effects.at[r.effect_mark].session == second);
         assert_int_equal(rig_sent_count(&r, EFFECT_WELCOME), 1);
         /* A stream on which nobody has been heard for too long keeps nobody away. */
         rig_advance(&r, 31000);
@@ -788,7 +812,8 @@ static void nodes_that_came_at_once_do_not_beat_at_once_for_ever(void **state)
                 rig_advance(&r, due[next] - r.now);
                 rig_beat(&r, name(&r, "n", next));
                 size_t k = r.effects.len - 1;
-                while (r.effects.at[k].kind != EFFECT_BEAT) /* its list may be asked for behind it */
+                /* its list may be asked for behind it */
+                while (r.effects.at[k].kind != EFFECT_BEAT)
                         k--;
                 int64_t wait = r.effects.at[k].value;
                 assert_in_range(wait, INTERVAL / 2, INTERVAL); /* never later than agreed */
@@ -799,7 +824,8 @@ static void nodes_that_came_at_once_do_not_beat_at_once_for_ever(void **state)
                 at[due[i] % INTERVAL / (INTERVAL / SLOTS)]++;
         for (unsigned i = 0; i < SLOTS; i++)
                 assert_in_range(at[i], 0, NODES / 4);
-        assert_in_range(beats, 9 * NODES, 12 * NODES); /* finding one's moment costs a beat or two */
+        /* finding one's moment costs a beat or two */
+        assert_in_range(beats, 9 * NODES, 12 * NODES);
         rig_fini(&r);
 }
 

@@ -1,11 +1,14 @@
-/* core/notice.c: events that tell something and change nothing, and how many of them there are (A6 of the issue, A13).
+/* core/notice.c: events that tell something and change nothing, and how many of them there are (A6
+ * of the issue, A13).
  *
- * Refusals, audits, drift and unknown units are for people. A node or a caller can cause as many of them as it likes, and each
- * is a write and pushes others out of what is kept. So each node and each caller has a bucket: what comes beyond it is counted,
- * and told of as one NoticesSummed a minute. Events that change the state are never dropped or summed up: what causes those is
- * taken less often instead (report_is_held() in unit.c, decide_hello() in node.c).
+ * Refusals, audits, drift and unknown units are for people. A node or a caller can cause as many of
+ * them as it likes, and each is a write and pushes others out of what is kept. So each node and
+ * each caller has a bucket: what comes beyond it is counted, and told of as one NoticesSummed a
+ * minute. Events that change the state are never dropped or summed up: what causes those is taken
+ * less often instead (report_is_held() in unit.c, decide_hello() in node.c).
  *
- * All of it is live: a restart begins with full buckets, and a sum that was not told yet is lost with the process.
+ * All of it is live: a restart begins with full buckets, and a sum that was not told yet is lost
+ * with the process.
  *
  * Invariants:
  *   (N1) At most NOTICE_KEYS buckets, but for exec; those who find none share one. Strangers can
@@ -27,7 +30,9 @@
 /* So many at once, and one more in each period. Audits: an operator at work is no flood. */
 static const struct {
         int64_t burst, period_ms;
-} limits[] = { [NOTICE] = { 20, 6000 }, [NOTICE_AUDIT] = { 60, 2000 }, [NOTICE_EXEC] = { 60, 2000 } };
+} limits[] = {
+        [NOTICE] = { 20, 6000 }, [NOTICE_AUDIT] = { 60, 2000 }, [NOTICE_EXEC] = { 60, 2000 }
+};
 static const char letters[] = { [NOTICE] = 'n', [NOTICE_AUDIT] = 'a', [NOTICE_EXEC] = 'e' };
 
 static struct map_key bucket_key(const void *ctx, uint32_t i)
@@ -96,7 +101,8 @@ static struct notice_bucket *bucket(struct core *c, enum notice_kind kind, const
 
 static int64_t wait_ms(const struct core *c, enum notice_kind kind, const struct notice_bucket *b)
 {
-        int64_t wait = b->full_at - c->steady_ms - (limits[kind].burst - 1) * limits[kind].period_ms;
+        int64_t wait =
+            b->full_at - c->steady_ms - (limits[kind].burst - 1) * limits[kind].period_ms;
         return wait > 0 ? wait : 0;
 }
 
@@ -155,15 +161,19 @@ void notices_sum(struct core *c)
                         n->sum_at = c->now_ms;
                         return;
                 }
-                const char *name = json_enum_name(&pb__event_type__e__descriptor, (int)b->last_type), *by = b->key + 1;
+                const char *name =
+                               json_enum_name(&pb__event_type__e__descriptor, (int)b->last_type),
+                           *by = b->key + 1;
                 Pb__Event e = PB__EVENT__INIT;
                 e.type = PB__EVENT_TYPE__E__NoticesSummed;
                 if (str_starts(by, "node:"))
                         e.node_id = arena_strdup(&c->step, by + strlen("node:"));
                 e.actor = arena_strdup(&c->step, by);
                 e.count = b->held;
-                e.message = arena_printf(&c->step, "%llu more notices because of %s were not told one by one; the last was %s",
-                                         (unsigned long long)b->held, by, name ? name : "unknown");
+                e.message = arena_printf(
+                    &c->step,
+                    "%llu more notices because of %s were not told one by one; the last was %s",
+                    (unsigned long long)b->held, by, name ? name : "unknown");
                 b->held = 0;
                 emit(c, &e);
         }

@@ -7,8 +7,8 @@
 enum notice_kind { NOTICE, NOTICE_AUDIT, NOTICE_EXEC };
 void notices_init(struct core *c);
 void notices_fini(struct core *c);
-/* Emits it, unless `by` (a caller, or "node:ID") has caused too many: then it is counted. more: others like it that are only
- * to be counted. true: it is an event. */
+/* Emits it, unless `by` (a caller, or "node:ID") has caused too many: then it is counted. more:
+ * others like it that are only to be counted. true: it is an event. */
 bool notice(struct core *c, enum notice_kind kind, const char *by, uint64_t more, Pb__Event *e);
 /* How long until `by` may cause one more that is told; 0: now. For what must not happen untold. */
 int64_t notice_wait_ms(struct core *c, enum notice_kind kind, const char *by);
@@ -32,9 +32,11 @@ void decide_release(struct core *c, const Pb__WorkloadRef *req);
 const char *wrong_release(const struct core *c, const Pb__Event *e);
 void apply_release(struct core *c, struct unit_ix w);
 uint32_t exclusive_waiting(const struct core *c);
-const char *exclusive_waits_for(const struct core *c, struct node_ix n); /* the id of one that is held back by a copy there; NULL: none */
+/* the id of one that is held back by a copy there; NULL: none */
+const char *exclusive_waits_for(const struct core *c, struct node_ix n);
 /* For a reader: that it is held back, by whom, and until when. */
-void fence_shown(const struct core *c, const struct unit *w, struct arena *a, Pb__WorkloadStatus *status);
+void fence_shown(const struct core *c, const struct unit *w, struct arena *a,
+                 Pb__WorkloadStatus *status);
 void explain_exclusive(struct core *c, const struct unit *w, Pb__Explanation *x);
 
 #endif

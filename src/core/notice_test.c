@@ -1,4 +1,5 @@
-/* core/notice_test.c: one node or one caller cannot flood the events, and nothing that changes the state is lost for it (issue line A6). R: A13 A14 */
+/* core/notice_test.c: one node or one caller cannot flood the events, and nothing that changes the
+ * state is lost for it (issue line A6). R: A13 A14 */
 #include "core/core_testlib.h"
 #include "model/pb.h"
 #include <stdio.h>
@@ -70,7 +71,8 @@ static void a_nodes_drift_is_summed_up_beyond_its_limit(void **state)
 }
 
 /* A list without it, and one with it, without end: each used to be a launch and a start. */
-static void a_unit_that_changes_without_end_is_taken_less_often_and_the_last_word_counts(void **state)
+static void
+a_unit_that_changes_without_end_is_taken_less_often_and_the_last_word_counts(void **state)
 {
         struct rig r;
         (void)state;
@@ -162,7 +164,8 @@ static void an_exec_is_an_event_with_its_answer(void **state)
         assert_string_equal(e->node_id, "n1");
         assert_string_equal(e->command, "cat /etc/passwd");
         assert_int_equal(rig_get(&r, "w")->resource_version, version); /* it changes nothing */
-        assert_int_equal(rig_get(&r, "w")->told_version, e->seq);      /* and belongs to its history */
+        /* and belongs to its history */
+        assert_int_equal(rig_get(&r, "w")->told_version, e->seq);
         n->workload_id = (char *)"nowhere";
         rig_mark(&r);
         assert_int_equal(rig_try(&r, INPUT_EXEC, n)->err.code, ERR_NOT_FOUND);
@@ -214,7 +217,8 @@ static void an_exec_that_cannot_be_told_is_refused(void **state)
         assert_int_equal(count_of(&r, PB__EVENT_TYPE__E__WorkloadExec), 60);
         Pb__ExecNote *nowhere = exec_note(&r);
         nowhere->workload_id = (char *)"nowhere";
-        assert_int_equal(rig_try(&r, INPUT_EXEC, nowhere)->err.code, ERR_NOT_FOUND); /* that is said first */
+        /* that is said first */
+        assert_int_equal(rig_try(&r, INPUT_EXEC, nowhere)->err.code, ERR_NOT_FOUND);
         rig_advance_alive(&r, 2000);
         rig_ask(&r, INPUT_EXEC, exec_note(&r));
         assert_int_equal(count_of(&r, PB__EVENT_TYPE__E__WorkloadExec), 61);
@@ -249,7 +253,8 @@ static void audits_are_part_of_a_workloads_history(void **state)
         rig_check_replay(&r);
         rig_restart(&r); /* it is in the record */
         assert_int_equal(rig_get(&r, "w")->told_version, exec);
-        Pb__SetDesiredRequest *stop = (Pb__SetDesiredRequest *)pb_new(&r.memory, &pb__set_desired_request__descriptor);
+        Pb__SetDesiredRequest *stop =
+            (Pb__SetDesiredRequest *)pb_new(&r.memory, &pb__set_desired_request__descriptor);
         stop->id = (char *)"w";
         stop->desired_state = PB__DESIRED_STATE__E__Stopped;
         rig_mark(&r);
@@ -266,9 +271,11 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_callers_notices_are_summed_up_beyond_its_limit),
                 cmocka_unit_test(a_nodes_drift_is_summed_up_beyond_its_limit),
-                cmocka_unit_test(a_unit_that_changes_without_end_is_taken_less_often_and_the_last_word_counts),
+                cmocka_unit_test(
+                    a_unit_that_changes_without_end_is_taken_less_often_and_the_last_word_counts),
                 cmocka_unit_test(a_thousand_units_that_start_at_once_are_not_held_up),
-                cmocka_unit_test(a_node_that_describes_itself_anew_without_end_is_asked_again_later),
+                cmocka_unit_test(
+                    a_node_that_describes_itself_anew_without_end_is_asked_again_later),
                 cmocka_unit_test(an_exec_is_an_event_with_its_answer),
                 cmocka_unit_test(an_exec_that_cannot_be_told_is_refused),
                 cmocka_unit_test(audits_are_part_of_a_workloads_history),

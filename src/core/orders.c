@@ -1,8 +1,8 @@
 /* core/orders.c: what each node is told to run (C40).
  *
- * A node's plan is derived: every unit that holds capacity there or is being deleted, and every tombstone
- * as "Deleted". Changes are sent as they are decided; the whole plan is sent whenever the agent connects. A
- * unit that the plan does not mention is never touched by the agent.
+ * A node's plan is derived: every unit that holds capacity there or is being deleted, and every
+ * tombstone as "Deleted". Changes are sent as they are decided; the whole plan is sent whenever the
+ * agent connects. A unit that the plan does not mention is never touched by the agent.
  */
 #include "core/orders.h"
 #include "base/mem.h"
@@ -23,8 +23,10 @@ static void order_sent(struct core *c, struct node_ix n)
         node_at(c, n)->sent_epoch = c->epoch;
 }
 
-/* Whatever leaves for one of berth's own agents carries a warrant (A13). Foreign ones could not keep it. */
-static bool warrant_of(struct core *c, const struct unit *w, const void *definition, size_t len, uint8_t ret[WARRANT_BYTES])
+/* Whatever leaves for one of berth's own agents carries a warrant (A13). Foreign ones could not
+ * keep it. */
+static bool warrant_of(struct core *c, const struct unit *w, const void *definition, size_t len,
+                       uint8_t ret[WARRANT_BYTES])
 {
         const struct node *n = node_at(c, w->node);
         struct warrant_facts facts = { .cluster_id = c->cluster_id,
@@ -59,7 +61,8 @@ static void *pack_unit(struct core *c, const struct unit *w, size_t *ret_len)
         n = wire_put_head(field, 4, inner); /* PlanUnit.workload */
         memcpy(field + n, workload, inner);
         n += inner;
-        if (warrant_of(c, w, workload, inner, field + n + 2)) {  /* behind a tag and a length of one byte each */
+        /* behind a tag and a length of one byte each */
+        if (warrant_of(c, w, workload, inner, field + n + 2)) {
                 n += wire_put_head(field + n, 5, WARRANT_BYTES); /* PlanUnit.warrant */
                 n += WARRANT_BYTES;
         }
@@ -73,7 +76,8 @@ bool unit_is_held_back(const struct core *c, const struct unit *w)
         if (!w->tombs || w->desired != PB__DESIRED_STATE__E__Running)
                 return false;
         for (uint32_t t = tombstones_of(c, w->id); t != NONE; t = c->tombstones.at[t].same_next)
-                if (c->tombstones.at[t].reason != PB__REASON__E__node_lost && !node_given_up(c, c->tombstones.at[t].node))
+                if (c->tombstones.at[t].reason != PB__REASON__E__node_lost &&
+                    !node_given_up(c, c->tombstones.at[t].node))
                         return true;
         return false;
 }
@@ -100,7 +104,8 @@ void unit_send(struct core *c, struct unit_ix ix)
         e->len = len;
 }
 
-void unit_send_removal(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch, uint64_t seq)
+void unit_send_removal(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch,
+                       uint64_t seq)
 {
         if (!node_at(c, n)->session)
                 return;
@@ -119,7 +124,8 @@ void unit_send_removal(struct core *c, struct node_ix n, const char *workload_id
 
 bool unit_is_in_plan(const struct unit *w)
 {
-        bool waits = w->phase == PB__PHASE__E__RetryPending || w->phase == PB__PHASE__E__Pending; /* its next launch has a new token */
+        /* its next launch has a new token */
+        bool waits = w->phase == PB__PHASE__E__RetryPending || w->phase == PB__PHASE__E__Pending;
         return (w->holds && !waits) || w->desired == PB__DESIRED_STATE__E__Deleted;
 }
 
@@ -128,9 +134,12 @@ void plan_send(struct core *c, struct node_ix ix)
         struct node *n = node_at(c, ix);
         order_sent(c, ix);
         effect_add(c, EFFECT_PLAN_BEGIN, n->session, 0, NULL, 0);
-        for (uint32_t t = MUTANT(tombstone_not_planned) ? NONE : n->tombstones; t != NONE; t = c->tombstones.at[t].next)
-                unit_send_removal(c, ix, c->tombstones.at[t].workload_id, c->tombstones.at[t].token_epoch, c->tombstones.at[t].token_seq);
-        /* What the node says that it runs newer than the record is asked for: an order of today would replace it. */
+        for (uint32_t t = MUTANT(tombstone_not_planned) ? NONE : n->tombstones; t != NONE;
+             t = c->tombstones.at[t].next)
+                unit_send_removal(c, ix, c->tombstones.at[t].workload_id,
+                                  c->tombstones.at[t].token_epoch, c->tombstones.at[t].token_seq);
+        /* What the node says that it runs newer than the record is asked for: an order of today
+         * would replace it. */
         for (struct unit_ix w = n->units; unit_ok(w); w = unit_at(c, w)->node_next)
                 if (unit_is_in_plan(unit_at(c, w)) && !unit_at(c, w)->behind)
                         unit_send(c, w);

@@ -8,7 +8,8 @@ bool unit_is_in_plan(const struct unit *w);
 void unit_send(struct core *c, struct unit_ix w);
 /* Its old copy is on a node that can still say that it is gone: it is not started before that. */
 bool unit_is_held_back(const struct core *c, const struct unit *w);
-void unit_send_removal(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch, uint64_t seq);
+void unit_send_removal(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch,
+                       uint64_t seq);
 void plan_send(struct core *c, struct node_ix n);
 
 #endif

@@ -1,6 +1,8 @@
-/* core/place_test.c: the choice is exactly the least utilised node that can take the unit, the smallest id among equals.
+/* core/place_test.c: the choice is exactly the least utilised node that can take the unit, the
+ * smallest id among equals.
  *
- * The scan over columns is compared with a plain loop written from C14 and C15, over many random clusters.
+ * The scan over columns is compared with a plain loop written from C14 and C15, over many random
+ * clusters.
  */
 #include "base/mem.h"
 #include "core/core_testlib.h"
@@ -42,7 +44,8 @@ static void world_fini(struct world *w)
         arena_fini(&w->a);
 }
 
-/* Labels l0..l9 with values v0..v<values-1>: with many values a cluster has far more than 64 pairs. */
+/* Labels l0..l9 with values v0..v<values-1>: with many values a cluster has far more than 64
+ * pairs. */
 static void random_labels(struct world *w, Pb__Node *n, unsigned values)
 {
         size_t count = below(w, 6);
@@ -58,7 +61,8 @@ static void random_labels(struct world *w, Pb__Node *n, unsigned values)
 
 static void add_node(struct world *w, const char *id, unsigned values)
 {
-        static const Pb__WorkloadType__E types[] = { PB__WORKLOAD_TYPE__E__process, PB__WORKLOAD_TYPE__E__container };
+        static const Pb__WorkloadType__E types[] = { PB__WORKLOAD_TYPE__E__process,
+                                                     PB__WORKLOAD_TYPE__E__container };
         struct node_ix ix = node_add(w->c, id);
         Pb__Node n = PB__NODE__INIT;
         Pb__NodeResources res = PB__NODE_RESOURCES__INIT;
@@ -72,11 +76,13 @@ static void add_node(struct world *w, const char *id, unsigned values)
         node_attributes(w->c, ix, &n);
         struct node *node = node_at(w->c, ix);
         node->status = below(w, 10) ? PB__NODE_STATUS__E__Ready : PB__NODE_STATUS__E__NotReady;
-        node->wish = (uint8_t)(below(w, 10) ? PB__NODE_WISH__E__schedulable : PB__NODE_WISH__E__cordoned + below(w, 3));
+        node->wish = (uint8_t)(below(w, 10) ? PB__NODE_WISH__E__schedulable
+                                            : PB__NODE_WISH__E__cordoned + below(w, 3));
         node->heard_at = below(w, 20) ? w->c->now_ms : 0;
         if (below(w, 2))
-                node->ledger.reserved =
-                    (struct amounts){ (int64_t)below(w, 5) * 1000, (int64_t)below(w, 5) * 1024 * MIB, (int64_t)below(w, 3) * 10 * GIB };
+                node->ledger.reserved = (struct amounts){ (int64_t)below(w, 5) * 1000,
+                                                          (int64_t)below(w, 5) * 1024 * MIB,
+                                                          (int64_t)below(w, 3) * 10 * GIB };
         columns_update(w->c, ix);
 }
 
@@ -93,7 +99,8 @@ static uint32_t random_definition(struct world *w, unsigned values)
         size_t n = below(w, 2) ? 0 : 1 + below(w, 2);
         m->node_selector = arena_new_n(&w->a, Pb__Workload__NodeSelectorEntry *, n + 1);
         for (size_t i = 0; i < n; i++) {
-                Pb__Workload__NodeSelectorEntry *e = arena_new(&w->a, Pb__Workload__NodeSelectorEntry);
+                Pb__Workload__NodeSelectorEntry *e =
+                    arena_new(&w->a, Pb__Workload__NodeSelectorEntry);
                 pb__workload__node_selector_entry__init(e);
                 e->key = arena_printf(&w->a, "l%zu", i * 2 + below(w, 2));
                 e->value = arena_printf(&w->a, "v%u", (unsigned)below(w, values));
@@ -103,27 +110,32 @@ static uint32_t random_definition(struct world *w, unsigned values)
 }
 
 /* C14, written down once more, plainly. */
-static bool can_take(const struct core *c, const struct node *n, const struct class *k, const char *id)
+static bool can_take(const struct core *c, const struct node *n, const struct class *k,
+                     const char *id)
 {
-        if (n->status != PB__NODE_STATUS__E__Ready || n->wish != PB__NODE_WISH__E__schedulable || !n->heard_at ||
-            c->now_ms - n->heard_at > c->opt.fresh_ms)
+        if (n->status != PB__NODE_STATUS__E__Ready || n->wish != PB__NODE_WISH__E__schedulable ||
+            !n->heard_at || c->now_ms - n->heard_at > c->opt.fresh_ms)
                 return false;
         for (uint32_t t = n->tombstones; t != NONE; t = c->tombstones.at[t].next)
-                if (c->tombstones.at[t].reason == PB__REASON__E__node_lost || (id && strcmp(c->tombstones.at[t].workload_id, id) == 0))
+                if (c->tombstones.at[t].reason == PB__REASON__E__node_lost ||
+                    (id && strcmp(c->tombstones.at[t].workload_id, id) == 0))
                         return false;
         for (uint32_t i = 0; i < k->n_selector; i++) {
                 bool found = false;
                 for (uint32_t l = 0; l < n->n_labels; l++)
-                        found |= strcmp(n->labels[l].key, k->selector[i].key) == 0 && strcmp(n->labels[l].value, k->selector[i].value) == 0;
+                        found |= strcmp(n->labels[l].key, k->selector[i].key) == 0 &&
+                                 strcmp(n->labels[l].value, k->selector[i].value) == 0;
                 if (!found)
                         return false;
         }
         const struct amounts *t = &n->ledger.total, *r = &n->ledger.reserved;
         return (n->type_bits & k->type_bit) && r->cpu_milli + k->need.cpu_milli <= t->cpu_milli &&
-               r->mem_bytes + k->need.mem_bytes <= t->mem_bytes && r->disk_bytes + k->need.disk_bytes <= t->disk_bytes;
+               r->mem_bytes + k->need.mem_bytes <= t->mem_bytes &&
+               r->disk_bytes + k->need.disk_bytes <= t->disk_bytes;
 }
 
-static struct place_result plain_choice(const struct core *c, const struct definition *d, const char *id, struct node_ix exclude)
+static struct place_result plain_choice(const struct core *c, const struct definition *d,
+                                        const char *id, struct node_ix exclude)
 {
         const struct class *k = &c->classes.at[d->class];
         struct place_result best = { .node = NODE_NONE };
@@ -132,7 +144,8 @@ static struct place_result plain_choice(const struct core *c, const struct defin
                 if (!n->id)
                         continue;
                 bool fits = can_take(c, n, k, id);
-                assert_int_equal(fits, feasible(c, (struct node_ix){ i }, d, id) == PB__REASON__E__none);
+                assert_int_equal(fits,
+                                 feasible(c, (struct node_ix){ i }, d, id) == PB__REASON__E__none);
                 if (!fits || i == exclude.v)
                         continue;
                 best.candidates++;
@@ -149,11 +162,13 @@ static struct place_result plain_choice(const struct core *c, const struct defin
 static void compare(struct world *w, uint32_t definition, const char *id, struct node_ix exclude)
 {
         const struct definition *d = &w->c->definitions.at[definition];
-        struct place_result want = plain_choice(w->c, d, id, exclude), got = place(w->c, d, id, exclude);
+        struct place_result want = plain_choice(w->c, d, id, exclude),
+                            got = place(w->c, d, id, exclude);
         assert_int_equal(got.node.v, want.node.v);
         if (node_ok(want.node)) {
                 assert_int_equal(got.utilisation, want.utilisation);
-                if (got.candidates || w->c->nodes.len <= 64) /* beyond, they are not always counted */
+                /* beyond, they are not always counted */
+                if (got.candidates || w->c->nodes.len <= 64)
                         assert_int_equal(got.candidates, want.candidates);
         } else
                 assert_int_equal(got.candidates, 0);
@@ -163,16 +178,19 @@ static void compare(struct world *w, uint32_t definition, const char *id, struct
 static void fill(struct world *w, uint32_t nodes, uint32_t units, unsigned values)
 {
         for (uint32_t i = 0; i < nodes; i++)
-                add_node(w, arena_printf(&w->a, "n%05u-%u", (unsigned)below(w, 1u << 16), i), values);
+                add_node(w, arena_printf(&w->a, "n%05u-%u", (unsigned)below(w, 1u << 16), i),
+                         values);
         for (uint32_t i = 0; i < units; i++) {
                 uint32_t d = random_definition(w, values);
-                const char *id = below(w, 3) ? NULL : arena_printf(&w->a, "w%u", (unsigned)below(w, 8));
+                const char *id =
+                    below(w, 3) ? NULL : arena_printf(&w->a, "w%u", (unsigned)below(w, 8));
                 struct node_ix some = { (uint32_t)below(w, w->c->nodes.len) };
                 bool lives = w->c->nodes.at[some.v].id != NULL;
                 compare(w, d, id, below(w, 4) || !lives ? NODE_NONE : some);
                 struct place_result r = place(w->c, &w->c->definitions.at[d], id, NODE_NONE);
                 if (node_ok(r.node)) {
-                        ledger_reserve(&node_at(w->c, r.node)->ledger, w->c->classes.at[w->c->definitions.at[d].class].need);
+                        ledger_reserve(&node_at(w->c, r.node)->ledger,
+                                       w->c->classes.at[w->c->definitions.at[d].class].need);
                         columns_update(w->c, r.node);
                 }
                 if (below(w, 12) == 0 && lives) {
@@ -181,11 +199,16 @@ static void fill(struct world *w, uint32_t nodes, uint32_t units, unsigned value
                         if (t != NONE)
                                 tombstone_remove(w->c, t);
                         else
-                                tombstone_add(w->c, some, dead, 1, 1, (struct amounts){ 100, MIB, 0 },
-                                              below(w, 4) ? PB__REASON__E__spec_changed : PB__REASON__E__node_lost, 1);
+                                tombstone_add(w->c, some, dead, 1, 1,
+                                              (struct amounts){ 100, MIB, 0 },
+                                              below(w, 4) ? PB__REASON__E__spec_changed
+                                                          : PB__REASON__E__node_lost,
+                                              1);
                 }
                 if (below(w, 20) == 0)
-                        add_node(w, arena_printf(&w->a, "m%05u-%u", (unsigned)below(w, 1u << 16), i), values);
+                        add_node(w,
+                                 arena_printf(&w->a, "m%05u-%u", (unsigned)below(w, 1u << 16), i),
+                                 values);
                 if (below(w, 20) == 0 && lives && w->c->nodes.at[some.v].tombstones == NONE)
                         node_free(w->c, some);
         }
@@ -220,7 +243,8 @@ static uint32_t definition_with(struct world *w, unsigned number)
 {
         Pb__Workload m = PB__WORKLOAD__INIT;
         Pb__Resources res = PB__RESOURCES__INIT;
-        Pb__Workload__NodeSelectorEntry e = PB__WORKLOAD__NODE_SELECTOR_ENTRY__INIT, *entries[] = { &e };
+        Pb__Workload__NodeSelectorEntry e = PB__WORKLOAD__NODE_SELECTOR_ENTRY__INIT,
+                                        *entries[] = { &e };
         m.type = PB__WORKLOAD_TYPE__E__process;
         m.resources = &res;
         e.key = "pair";
@@ -280,14 +304,17 @@ static void ties_do_not_depend_on_the_order_of_registration(void **state)
                 rng_seed(&g, seed);
                 char *ids[12];
                 for (unsigned i = 0; i < ARRAY_LEN(ids); i++)
-                        ids[i] = arena_printf(&r.memory, "n%05u%016llx", i, (unsigned long long)rng_next(&g));
+                        ids[i] = arena_printf(&r.memory, "n%05u%016llx", i,
+                                              (unsigned long long)rng_next(&g));
                 qsort(ids, ARRAY_LEN(ids), sizeof(*ids), shuffled);
                 for (size_t i = 0; i < ARRAY_LEN(ids); i++)
                         rig_hello(&r, ids[i], 4000, 4096, 10, NULL);
                 for (unsigned i = 0; i < 30; i++) {
                         char *id = arena_printf(&r.memory, "w%u", i);
                         rig_apply(&r, rig_workload(&r, id, 100, 100));
-                        assert_int_equal(atoi(arena_strndup(&r.memory, rig_get(&r, id)->assigned_node + 1, 5)), i % ARRAY_LEN(ids));
+                        assert_int_equal(
+                            atoi(arena_strndup(&r.memory, rig_get(&r, id)->assigned_node + 1, 5)),
+                            i % ARRAY_LEN(ids));
                 }
                 rig_fini(&r);
         }

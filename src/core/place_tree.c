@@ -52,7 +52,8 @@ static bool summarise(const struct columns *below, uint32_t group, struct column
         uint64_t labels = 0, types = 0;
         for (uint32_t i = first; i < first + TREE_FANOUT; i++) {
                 if (!below->types[i])
-                        continue; /* takes nothing: must not make the branch look better than it is */
+                        /* takes nothing: must not make the branch look better than it is */
+                        continue;
                 key = below->key[i] < key ? below->key[i] : key;
                 cpu = below->cpu[i] > cpu ? below->cpu[i] : cpu;
                 mem = below->mem[i] > mem ? below->mem[i] : mem;
@@ -60,7 +61,8 @@ static bool summarise(const struct columns *below, uint32_t group, struct column
                 labels |= below->labels[i];
                 types |= below->types[i];
         }
-        bool same = above->key[group] == key && above->cpu[group] == cpu && above->mem[group] == mem && above->disk[group] == disk &&
+        bool same = above->key[group] == key && above->cpu[group] == cpu &&
+                    above->mem[group] == mem && above->disk[group] == disk &&
                     above->labels[group] == labels && above->types[group] == types;
         above->key[group] = key;
         above->cpu[group] = cpu;
@@ -88,16 +90,20 @@ void place_tree_mirror(struct place_tree *t)
 {
         t->mirrored = true;
         for (uint32_t i = 0; i < t->level[0].cap; i++)
-                t->level[0].pack[i] = t->level[0].key[i] == INT64_MAX ? INT64_MAX : mirrored_key(t->level[0].key[i]);
+                t->level[0].pack[i] =
+                    t->level[0].key[i] == INT64_MAX ? INT64_MAX : mirrored_key(t->level[0].key[i]);
         for (uint32_t l = 1; l < t->levels; l++)
-                for (uint32_t g = 0; g < t->level[l].cap && (g + 1) * TREE_FANOUT <= t->level[l - 1].cap; g++)
+                for (uint32_t g = 0;
+                     g < t->level[l].cap && (g + 1) * TREE_FANOUT <= t->level[l - 1].cap; g++)
                         summarise_pack(&t->level[l - 1], g, &t->level[l]);
 }
 
 void place_tree_update(struct place_tree *t, uint32_t at)
 {
         if (t->mirrored)
-                t->level[0].pack[at] = t->level[0].key[at] == INT64_MAX ? INT64_MAX : mirrored_key(t->level[0].key[at]);
+                t->level[0].pack[at] = t->level[0].key[at] == INT64_MAX
+                                           ? INT64_MAX
+                                           : mirrored_key(t->level[0].key[at]);
         for (uint32_t l = 1; l < t->levels; l++) {
                 at /= TREE_FANOUT;
                 bool same = summarise(&t->level[l - 1], at, &t->level[l]);
@@ -140,8 +146,10 @@ void place_tree_reserve(struct place_tree *t, uint32_t nodes)
 #define SCAN_FAST __attribute__((optimize("O3"), target_clones("avx2", "default")))
 #endif
 
-/* Bit i: child i of the group may hold a fit with a smaller key than best. Written so that the compiler makes vector code of it. */
-SCAN_FAST static uint32_t admissible(const struct columns *c, uint32_t first, const struct place_need *n, int64_t best)
+/* Bit i: child i of the group may hold a fit with a smaller key than best. Written so that the
+ * compiler makes vector code of it. */
+SCAN_FAST static uint32_t admissible(const struct columns *c, uint32_t first,
+                                     const struct place_need *n, int64_t best)
 {
         uint32_t bits = 0;
         uint64_t ok[TREE_FANOUT];
@@ -172,7 +180,8 @@ static uint32_t smallest_key(const struct columns *c, uint32_t first, uint32_t b
         return best;
 }
 
-static void search(const struct place_tree *t, uint32_t level, uint32_t group, const struct place_need *need, int64_t *best)
+static void search(const struct place_tree *t, uint32_t level, uint32_t group,
+                   const struct place_need *need, int64_t *best)
 {
         const struct columns *c = &t->level[level];
         uint32_t first = group * TREE_FANOUT, bits = admissible(c, first, need, *best);
@@ -210,7 +219,7 @@ uint32_t place_tree_count(const struct place_tree *t, const struct place_need *n
         return n;
 }
 
-/* ---- with constraints ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- with constraints ---- */
 
 struct search {
         const struct place_tree *tree;
@@ -222,7 +231,8 @@ struct search {
 };
 
 /* As admissible(), with masks. */
-SCAN_FAST static uint32_t admissible_masked(const struct columns *c, const int64_t *key, uint32_t first, const struct place_need *n,
+SCAN_FAST static uint32_t admissible_masked(const struct columns *c, const int64_t *key,
+                                            uint32_t first, const struct place_need *n,
                                             int64_t bound)
 {
         uint32_t bits = 0;
@@ -250,7 +260,8 @@ static void search_below(struct search *s, uint32_t level, uint32_t group)
 {
         const struct columns *c = &s->tree->level[level];
         const int64_t *key = s->packed ? c->pack : c->key;
-        uint32_t first = group * TREE_FANOUT, bits = admissible_masked(c, key, first, s->need, s->bound);
+        uint32_t first = group * TREE_FANOUT,
+                 bits = admissible_masked(c, key, first, s->need, s->bound);
         while (bits) {
                 uint32_t best = (uint32_t)__builtin_ctz(bits);
                 for (uint32_t rest = bits & (bits - 1); rest; rest &= rest - 1) {
@@ -268,7 +279,8 @@ static void search_below(struct search *s, uint32_t level, uint32_t group)
         }
 }
 
-void place_tree_search(const struct place_tree *t, const struct place_need *need, bool packed, place_look_fn *look, void *ctx)
+void place_tree_search(const struct place_tree *t, const struct place_need *need, bool packed,
+                       place_look_fn *look, void *ctx)
 {
         struct search s = { t, need, packed, look, ctx, INT64_MAX };
         if (!t->levels)

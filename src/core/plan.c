@@ -1,18 +1,24 @@
-/* core/plan.c: what would happen (X1): the real core, on a copy of the state, with agents that do at once what they are told.
+/* core/plan.c: what would happen (X1): the real core, on a copy of the state, with agents that do
+ * at once what they are told.
  *
- *      settle          what is under way is brought to its end: what was ordered runs, what was to go is gone
+ *      settle          what is under way is brought to its end: what was ordered runs, what was to
+ *                      go is gone
  *      look            who is where, what each node holds
- *      the question    as inputs, through the same door as everybody's: apply, delete, wish, hello, silence
+ *      the question    as inputs, through the same door as everybody's: apply, delete, wish, hello,
+ *                      silence
  *      settle          until nothing is left to be done, or a bound is reached (complete = false)
  *      look again      the difference is the answer
  *
- * Nothing here decides: whatever the core learns to do (constraints, quotas, preemption, drains), a plan does too. Simulated agents never fail, so a plan shows
- * where things go, not whether programs work.
+ * Nothing here decides: whatever the core learns to do (constraints, quotas, preemption, drains), a
+ * plan does too. Simulated agents never fail, so a plan shows where things go, not whether programs
+ * work.
  *
- * Time stands still, except for the loss of nodes: that is noticed by silence, so the clock is moved from deadline to deadline while all other nodes that
- * are heard now stay heard. If the brake (C11) would hold, the plan says so: that is what would happen.
+ * Time stands still, except for the loss of nodes: that is noticed by silence, so the clock is
+ * moved from deadline to deadline while all other nodes that are heard now stay heard. If the brake
+ * (C11) would hold, the plan says so: that is what would happen.
  *
- * The copy is used up: afterwards the core can only be destroyed. The server gives it a forked child's (server/plans.c).
+ * The copy is used up: afterwards the core can only be destroyed. The server gives it a forked
+ * child's (server/plans.c).
  */
 #include "base/mem.h"
 #include "core/node.h"
@@ -71,28 +77,38 @@ struct plan {
         Pb__PlanResponse out;
 };
 
-static const char *const kinds[] = { "create", "update", "move", "start", "stop", "preempt", "pending", "blocked", "delete", "refused" };
-static const char *const kind_words[] = {
-        "created",        "updated", "moved",  "started (they waited)", "stopped", "preempted", "would be pending",
-        "could not move", "removed", "refused"
-};
+static const char *const kinds[] = { "create",  "update",  "move",    "start",  "stop",
+                                     "preempt", "pending", "blocked", "delete", "refused" };
+static const char *const kind_words[] = { "created",
+                                          "updated",
+                                          "moved",
+                                          "started (they waited)",
+                                          "stopped",
+                                          "preempted",
+                                          "would be pending",
+                                          "could not move",
+                                          "removed",
+                                          "refused" };
 enum kind { CREATE, UPDATE, MOVE, START, STOP, PREEMPT, PENDING, BLOCKED, DELETE, REFUSED };
 
-/* ---- agents that do as they are told ---------------------------------------------------------------------------------------------------------- */
+/* ---- agents that do as they are told ---- */
 
 static bool is_lost(const struct plan *p, struct node_ix n)
 {
         return node_ok(n) && n.v < p->lost.len && p->lost.at[n.v];
 }
 
-static void hear(struct plan *p, uint64_t session, const char *id, Pb__Token token, Pb__DesiredState__E wanted)
+static void hear(struct plan *p, uint64_t session, const char *id, Pb__Token token,
+                 Pb__DesiredState__E wanted)
 {
         *array_push(&p->words) = (struct word){ .session = session,
                                                 .workload_id = arena_strdup(&p->words_memory, id),
                                                 .token = token,
-                                                .state = wanted == PB__DESIRED_STATE__E__Running   ? PB__ACTUAL_STATE__E__Running
-                                                         : wanted == PB__DESIRED_STATE__E__Stopped ? PB__ACTUAL_STATE__E__Stopped
-                                                                                                   : PB__ACTUAL_STATE__E__Missing };
+                                                .state = wanted == PB__DESIRED_STATE__E__Running
+                                                             ? PB__ACTUAL_STATE__E__Running
+                                                         : wanted == PB__DESIRED_STATE__E__Stopped
+                                                             ? PB__ACTUAL_STATE__E__Stopped
+                                                             : PB__ACTUAL_STATE__E__Missing };
 }
 
 static void take_reply(struct plan *p, const struct reply *r)
@@ -116,7 +132,8 @@ static void take_batches(struct plan *p)
                         if (e->kind != EFFECT_PLAN_UNIT)
                                 continue;
                         struct arena_allocator alloc = arena_allocator(&p->words_memory);
-                        Pb__PlanUnit *u = pb__plan_unit__unpack((ProtobufCAllocator *)&alloc, e->len, e->data);
+                        Pb__PlanUnit *u =
+                            pb__plan_unit__unpack((ProtobufCAllocator *)&alloc, e->len, e->data);
                         if (u && u->token)
                                 hear(p, e->session, u->unit_id, *u->token, u->desired_state);
                 }
@@ -124,9 +141,14 @@ static void take_batches(struct plan *p)
         }
 }
 
-static void give(struct plan *p, enum input_kind kind, const void *msg, uint64_t session, uint64_t ticket)
+static void give(struct plan *p, enum input_kind kind, const void *msg, uint64_t session,
+                 uint64_t ticket)
 {
-        struct input in = { .kind = kind, .now_ms = p->c->now_ms, .session = session, .reply = ticket, .msg = msg };
+        struct input in = { .kind = kind,
+                            .now_ms = p->c->now_ms,
+                            .session = session,
+                            .reply = ticket,
+                            .msg = msg };
         in.request_id = "plan";
         in.actor = "plan";
         core_step(p->c, &in);
@@ -169,7 +191,8 @@ static void settle_all(struct plan *p)
                         p->out_of_steps = true;
                         return;
                 }
-                for (size_t i = 0; i < p->words.len && p->steps < STEPS_MAX; i++) { /* grows while we speak */
+                /* grows while we speak */
+                for (size_t i = 0; i < p->words.len && p->steps < STEPS_MAX; i++) {
                         struct word w = p->words.at[i];
                         speak(p, &w);
                 }
@@ -191,9 +214,11 @@ static void finish_what_is_under_way(struct plan *p)
                         continue;
                 for (struct unit_ix ix = n->units; unit_ok(ix); ix = unit_get(c, ix)->node_next) {
                         const struct unit *w = unit_get(c, ix);
-                        bool starts = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating;
+                        bool starts = w->phase == PB__PHASE__E__Scheduled ||
+                                      w->phase == PB__PHASE__E__Updating;
                         bool ends = w->desired == PB__DESIRED_STATE__E__Deleted ||
-                                    (w->desired == PB__DESIRED_STATE__E__Stopped && w->phase != PB__PHASE__E__Stopped && w->holds);
+                                    (w->desired == PB__DESIRED_STATE__E__Stopped &&
+                                     w->phase != PB__PHASE__E__Stopped && w->holds);
                         Pb__Token token = PB__TOKEN__INIT;
                         token.epoch = w->token_epoch;
                         token.seq = w->token_seq;
@@ -201,7 +226,8 @@ static void finish_what_is_under_way(struct plan *p)
                                 hear(p, n->session, w->id, token, w->desired);
                 }
                 for (uint32_t t = n->tombstones; t != NONE; t = c->tombstones.at[t].next)
-                        hear(p, n->session, c->tombstones.at[t].workload_id, (Pb__Token)PB__TOKEN__INIT, PB__DESIRED_STATE__E__Deleted);
+                        hear(p, n->session, c->tombstones.at[t].workload_id,
+                             (Pb__Token)PB__TOKEN__INIT, PB__DESIRED_STATE__E__Deleted);
         }
         settle_all(p);
 }
@@ -209,11 +235,12 @@ static void finish_what_is_under_way(struct plan *p)
 /* It is to leave its node, fits nowhere else, and so runs on where it is. */
 static bool runs_on(const struct plan *p, const struct unit *w)
 {
-        return w->waiting && w->phase == PB__PHASE__E__Running && node_ok(w->node) && !is_lost(p, w->node) &&
+        return w->waiting && w->phase == PB__PHASE__E__Running && node_ok(w->node) &&
+               !is_lost(p, w->node) &&
                node_get(p->c, w->node)->status != PB__NODE_STATUS__E__NotReady;
 }
 
-/* ---- looking --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- looking ---- */
 
 static void look(struct plan *p)
 {
@@ -225,7 +252,8 @@ static void look(struct plan *p)
                 if (!w->id)
                         continue;
                 *s = (struct seen){ .id = arena_strdup(&p->memory, w->id),
-                                    .revision = arena_strdup(&p->memory, w->revision ? w->revision : ""),
+                                    .revision =
+                                        arena_strdup(&p->memory, w->revision ? w->revision : ""),
                                     .node = w->node,
                                     .phase = (uint8_t)phase_shown(c, w),
                                     .desired = w->desired,
@@ -234,7 +262,9 @@ static void look(struct plan *p)
         }
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 const struct node *n = &c->nodes.at[i];
-                *array_push(&p->nodes_before) = (struct seen_node){ n->id ? arena_strdup(&p->memory, n->id) : NULL, n->ledger, n->n_units };
+                *array_push(&p->nodes_before) =
+                    (struct seen_node){ n->id ? arena_strdup(&p->memory, n->id) : NULL, n->ledger,
+                                        n->n_units };
         }
 }
 
@@ -252,7 +282,8 @@ static char *why_pending(struct plan *p, const char *id, Pb__Reason__E *reason)
         ref.id = (char *)id;
         ProtobufCMessage *m = NULL;
         if (ask(p, INPUT_EXPLAIN, &ref) < 0 ||
-            pb_unpack_own(&pb__explanation__descriptor, p->answer, p->answer_len, &p->memory, &m, NULL) < 0)
+            pb_unpack_own(&pb__explanation__descriptor, p->answer, p->answer_len, &p->memory, &m,
+                          NULL) < 0)
                 return "";
         const Pb__Explanation *x = (const Pb__Explanation *)m;
         int32_t most = 0;
@@ -261,7 +292,8 @@ static char *why_pending(struct plan *p, const char *id, Pb__Reason__E *reason)
                         most = x->reasons[i]->nodes;
                         *reason = x->reasons[i]->reason;
                 }
-        return arena_printf(&p->memory, "%s%s%s", x->summary, x->n_would_fit_if ? "; it would fit if: " : "",
+        return arena_printf(&p->memory, "%s%s%s", x->summary,
+                            x->n_would_fit_if ? "; it would fit if: " : "",
                             x->n_would_fit_if ? x->would_fit_if[0] : "");
 }
 
@@ -292,7 +324,9 @@ static int kind_of_change(const struct plan *p, const struct seen *s, const stru
         if (w->desired == PB__DESIRED_STATE__E__Deleted && s->desired != w->desired)
                 return DELETE;
         if (w->waiting && !s->waiting)
-                return runs_on(p, w) ? BLOCKED : w->reason == PB__REASON__E__preempted ? PREEMPT : PENDING;
+                return runs_on(p, w)                           ? BLOCKED
+                       : w->reason == PB__REASON__E__preempted ? PREEMPT
+                                                               : PENDING;
         if (node_ok(w->node) && node_ok(s->node) && !same_node(w->node, s->node))
                 return MOVE;
         if (!str_eq(s->revision, w->revision))
@@ -387,9 +421,13 @@ static void compare_nodes(struct plan *p)
                 const struct node *n = &c->nodes.at[i];
                 if (!n->id)
                         continue;
-                const struct seen_node *s = i < p->nodes_before.len && p->nodes_before.at[i].id ? &p->nodes_before.at[i] : NULL;
-                bool lost = is_lost(p, (struct node_ix){ i }), drained = str_eq(p->req->drain_node, n->id);
-                if (s && !lost && !drained && s->units == n->n_units && amounts_equal(s->ledger.reserved, n->ledger.reserved))
+                const struct seen_node *s = i < p->nodes_before.len && p->nodes_before.at[i].id
+                                                ? &p->nodes_before.at[i]
+                                                : NULL;
+                bool lost = is_lost(p, (struct node_ix){ i }),
+                     drained = str_eq(p->req->drain_node, n->id);
+                if (s && !lost && !drained && s->units == n->n_units &&
+                    amounts_equal(s->ledger.reserved, n->ledger.reserved))
                         continue;
                 Pb__PlanNode *m = arena_new(&p->memory, Pb__PlanNode);
                 pb__plan_node__init(m);
@@ -406,7 +444,7 @@ static void compare_nodes(struct plan *p)
         array_fini(&nodes);
 }
 
-/* ---- the questions ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the questions ---- */
 
 static void warn(struct plan *p, char *text)
 {
@@ -417,7 +455,8 @@ static void tell_refused(struct plan *p, const char *id)
 {
         Pb__PlanChange *m = add_change(p, REFUSED, id);
         if (m)
-                m->detail = arena_printf(&p->memory, "%s%s%s", p->refused.msg, p->refused.detail[0] ? ": " : "", p->refused.detail);
+                m->detail = arena_printf(&p->memory, "%s%s%s", p->refused.msg,
+                                         p->refused.detail[0] ? ": " : "", p->refused.detail);
 }
 
 static void ask_apply(struct plan *p)
@@ -480,7 +519,9 @@ static int ask_add(struct plan *p, struct err *err)
                 give(p, INPUT_HELLO, &h, UINT64_MAX - (uint64_t)i, 0);
                 i++;
                 if (!node_ok(node_find(c, h.node_id)))
-                        return err_set(err, ERR_LIMIT, .msg = "the cluster has as many nodes as it may", .detail = fmt("%u", c->n_nodes));
+                        return err_set(err, ERR_LIMIT,
+                                       .msg = "the cluster has as many nodes as it may",
+                                       .detail = fmt("%u", c->n_nodes));
         }
         return 0;
 }
@@ -490,7 +531,8 @@ static void keep_alive(struct plan *p)
 {
         struct core *c = p->c;
         for (uint32_t i = 0; i < c->nodes.len; i++)
-                if (c->nodes.at[i].id && c->nodes.at[i].heard_at && c->nodes.at[i].status == PB__NODE_STATUS__E__Ready &&
+                if (c->nodes.at[i].id && c->nodes.at[i].heard_at &&
+                    c->nodes.at[i].status == PB__NODE_STATUS__E__Ready &&
                     !is_lost(p, (struct node_ix){ i }))
                         c->nodes.at[i].heard_at = c->now_ms;
 }
@@ -502,7 +544,8 @@ static bool loss_is_over(const struct plan *p)
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 const struct node *n = &c->nodes.at[i];
                 if (n->id && is_lost(p, (struct node_ix){ i }) &&
-                    (n->status == PB__NODE_STATUS__E__Ready || n->evicting || n->pacing || (n->n_units && !n->given_up && !n->held)))
+                    (n->status == PB__NODE_STATUS__E__Ready || n->evicting || n->pacing ||
+                     (n->n_units && !n->given_up && !n->held)))
                         return false;
         }
         return true;
@@ -519,25 +562,32 @@ static void tell_of_others(struct plan *p)
                         continue;
                 held += is_lost(p, (struct node_ix){ i }) && n->held;
                 paced += is_lost(p, (struct node_ix){ i }) && n->paced;
-                if (is_lost(p, (struct node_ix){ i }) || n->status == PB__NODE_STATUS__E__Ready || !n->given_up || !n->n_units)
+                if (is_lost(p, (struct node_ix){ i }) || n->status == PB__NODE_STATUS__E__Ready ||
+                    !n->given_up || !n->n_units)
                         continue;
                 silent++;
                 example = n->id;
         }
         if (held)
-                warn(p,
-                     arena_printf(&p->memory,
-                                  "the brake would hold: %u of %u nodes would be silent at once (the limit is %d %%), in %u of %u zones; "
-                                  "the units of %u of them would stay assigned where they are until some return, or an operator says "
-                                  "berth evict",
-                                  c->brake.counts.silent, c->brake.counts.nodes, c->opt.brake_percent, c->brake.counts.zones_hit,
-                                  c->brake.counts.zones, held));
+                warn(p, arena_printf(&p->memory,
+                                     "the brake would hold: %u of %u nodes would be silent at once "
+                                     "(the limit is %d %%), in %u of %u zones; "
+                                     "the units of %u of them would stay assigned where they are "
+                                     "until some return, or an operator says "
+                                     "berth evict",
+                                     c->brake.counts.silent, c->brake.counts.nodes,
+                                     c->opt.brake_percent, c->brake.counts.zones_hit,
+                                     c->brake.counts.zones, held));
         if (paced)
-                warn(p, arena_printf(&p->memory, "paced: %u nodes would not be a whole zone, so their units would move at most %d a second",
+                warn(p, arena_printf(&p->memory,
+                                     "paced: %u nodes would not be a whole zone, so their units "
+                                     "would move at most %d a second",
                                      paced, p->evict_per_second));
         if (silent)
-                warn(p, arena_printf(&p->memory, "%u nodes are silent already (%s); what moves away from them is shown as well", silent,
-                                     example));
+                warn(p, arena_printf(&p->memory,
+                                     "%u nodes are silent already (%s); what moves away from them "
+                                     "is shown as well",
+                                     silent, example));
 }
 
 static int ask_lose(struct plan *p, struct err *err)
@@ -557,7 +607,8 @@ static int ask_lose(struct plan *p, struct err *err)
         p->evict_per_second = c->opt.evict_per_second;
         if (c->opt.evict_per_second)
                 c->opt.evict_per_second = INT32_MAX;
-        int64_t until = c->now_ms + 2 * (silence_limit_ms(c) + c->opt.evict_grace_ms) + c->opt.heartbeat_ms;
+        int64_t until =
+            c->now_ms + 2 * (silence_limit_ms(c) + c->opt.evict_grace_ms) + c->opt.heartbeat_ms;
         for (int hop = 0; hop < HOPS_MAX && !p->out_of_steps && !loss_is_over(p); hop++) {
                 int64_t next = core_next_ms(c);
                 if (next > until)
@@ -589,7 +640,7 @@ static int ask_question(struct plan *p, struct err *err)
         return r;
 }
 
-/* ---- the answer ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the answer ---- */
 
 static char *summary_of(struct plan *p)
 {
@@ -600,7 +651,8 @@ static char *summary_of(struct plan *p)
         if (s.len == 0)
                 str_adds(&s, "nothing changes");
         if (p->out.pending_after != p->out.pending_before)
-                str_addf(&s, "; %lld pending before, %lld after", (long long)p->out.pending_before, (long long)p->out.pending_after);
+                str_addf(&s, "; %lld pending before, %lld after", (long long)p->out.pending_before,
+                         (long long)p->out.pending_after);
         char *text = arena_strdup(&p->memory, str_c(&s));
         str_fini(&s);
         return text;
@@ -615,14 +667,16 @@ static void answer(struct plan *p, uint64_t index, struct str *ret_packed)
         p->out.changes = p->changes.at;
         p->out.n_changes = p->changes.len;
         if (p->out_of_steps)
-                warn(p, "the bound on simulated steps was reached: more would happen than is shown");
+                warn(p,
+                     "the bound on simulated steps was reached: more would happen than is shown");
         p->out.complete = !p->out_of_steps;
         p->out.warnings = p->warnings.at;
         p->out.n_warnings = p->warnings.len;
         pb_pack(ret_packed, &p->out.base);
 }
 
-int core_plan(struct core *core, const Pb__PlanRequest *req, struct str *ret_packed, struct err *err)
+int core_plan(struct core *core, const Pb__PlanRequest *req, struct str *ret_packed,
+              struct err *err)
 {
         uint64_t index = core->head;
         struct plan p = { .c = core, .req = req, .out = PB__PLAN_RESPONSE__INIT };

@@ -1,4 +1,5 @@
-/* core/plan_test.c: what a plan says is what happens when the same is done for real; and an index keeps one from acting on a plan that is no longer true. */
+/* core/plan_test.c: what a plan says is what happens when the same is done for real; and an index
+ * keeps one from acting on a plan that is no longer true. */
 #include "core/core_testlib.h"
 #include "model/pb.h"
 #include "model/validate.h"
@@ -12,7 +13,9 @@ static Pb__PlanResponse *plan(struct rig *r, Pb__PlanRequest *q)
         int rc = core_plan(r->core, q, &packed, &err);
         if (rc < 0)
                 fail_msg("%s", err_line(&err));
-        assert_int_equal(pb_unpack_own(&pb__plan_response__descriptor, packed.buf, packed.len, &r->memory, &m, &err), 0);
+        assert_int_equal(pb_unpack_own(&pb__plan_response__descriptor, packed.buf, packed.len,
+                                       &r->memory, &m, &err),
+                         0);
         str_fini(&packed);
         assert_int_equal(core_check(r->core, &err), 0);
         return (Pb__PlanResponse *)m;
@@ -56,9 +59,13 @@ static void agents_obey(struct rig *r, size_t *from)
                 for (size_t i = 0; i < r->agents.len; i++) {
                         if (r->agents.at[i].session != e->session)
                                 continue;
-                        Pb__ActualState__E state = e->unit->desired_state == PB__DESIRED_STATE__E__Running ? PB__ACTUAL_STATE__E__Running
-                                                                                                           : PB__ACTUAL_STATE__E__Missing;
-                        rig_report(r, r->agents.at[i].id, rig_unit(r, e->unit->unit_id, e->unit->token->epoch, e->unit->token->seq, state));
+                        Pb__ActualState__E state =
+                            e->unit->desired_state == PB__DESIRED_STATE__E__Running
+                                ? PB__ACTUAL_STATE__E__Running
+                                : PB__ACTUAL_STATE__E__Missing;
+                        rig_report(r, r->agents.at[i].id,
+                                   rig_unit(r, e->unit->unit_id, e->unit->token->epoch,
+                                            e->unit->token->seq, state));
                         break;
                 }
         }
@@ -92,8 +99,10 @@ static void an_applied_plan_comes_true(void **state)
         struct rig r, real;
         three_nodes(&r);
         three_nodes(&real);
-        Pb__Workload *list[] = { rig_workload(&r, "new-1", 1000, 512), rig_workload(&r, "new-2", 1000, 512),
-                                 rig_workload(&r, "w1", 2000, 1024), rig_workload(&r, "w2", 1000, 1024),
+        Pb__Workload *list[] = { rig_workload(&r, "new-1", 1000, 512),
+                                 rig_workload(&r, "new-2", 1000, 512),
+                                 rig_workload(&r, "w1", 2000, 1024),
+                                 rig_workload(&r, "w2", 1000, 1024),
                                  rig_workload(&r, "huge", 64000, 512) };
         Pb__PlanRequest q = PB__PLAN_REQUEST__INIT;
         q.apply = list;
@@ -114,7 +123,8 @@ static void an_applied_plan_comes_true(void **state)
         assert_non_null(strstr(change(p, "huge")->detail, "it would fit if"));
         assert_int_equal(p->pending_before, 0);
         assert_int_equal(p->pending_after, 1);
-        assert_string_equal(p->summary, "2 created, 1 updated, 1 would be pending; 0 pending before, 1 after");
+        assert_string_equal(p->summary,
+                            "2 created, 1 updated, 1 would be pending; 0 pending before, 1 after");
         check_came_true(&real, p);
         rig_fini(&r);
         rig_fini(&real);
@@ -303,7 +313,8 @@ static void a_plan_has_exactly_one_question(void **state)
 static const struct rig_reply *apply_at(struct rig *r, Pb__Workload *w, uint64_t index)
 {
         struct err err = { 0 };
-        Pb__ApplyWorkloadRequest *q = (Pb__ApplyWorkloadRequest *)pb_new(&r->memory, &pb__apply_workload_request__descriptor);
+        Pb__ApplyWorkloadRequest *q =
+            (Pb__ApplyWorkloadRequest *)pb_new(&r->memory, &pb__apply_workload_request__descriptor);
         q->workload = w;
         q->check_index = index;
         assert_int_equal(request_normalise(&r->memory, &q->base, &err), 0);
@@ -344,10 +355,12 @@ static void an_index_holds_until_somebody_decides_something(void **state)
         assert_refused(rig_ask(&r, INPUT_DELETE, &ref), ERR_CONFLICT);
         ref.check_index = core_head(r.core);
         assert_int_equal(rig_ask(&r, INPUT_DELETE, &ref)->err.code, ERR_OK);
-        assert_refused(apply_at(&r, rig_workload(&r, "new-3", 500, 128), core_head(r.core) + 1), ERR_CONFLICT);
+        assert_refused(apply_at(&r, rig_workload(&r, "new-3", 500, 128), core_head(r.core) + 1),
+                       ERR_CONFLICT);
         /* a restart forgets what was decided: an older plan is made again */
         rig_restart(&r);
-        assert_refused(apply_at(&r, rig_workload(&r, "new-3", 500, 128), core_head(r.core) - 1), ERR_CONFLICT);
+        assert_refused(apply_at(&r, rig_workload(&r, "new-3", 500, 128), core_head(r.core) - 1),
+                       ERR_CONFLICT);
         rig_check_replay(&r);
         rig_fini(&r);
 }

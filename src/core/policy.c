@@ -2,9 +2,9 @@
  *
  * The policy is asked when something is applied, or adopted by an operator's word alone, and only
  * then: what is on record goes on as it is, as the user that it had, through restarts, moves and
- * retries. Applying the same definition once more changes nothing and asks nothing. The policy is the
- * configuration's, and live like all of it; a core that was given none (tests, the simulator) allows
- * everything.
+ * retries. Applying the same definition once more changes nothing and asks nothing. The policy is
+ * the configuration's, and live like all of it; a core that was given none (tests, the simulator)
+ * allows everything.
  */
 #include "core/policy.h"
 #include "core/state.h"
@@ -28,19 +28,27 @@ bool policy_allows(struct core *c, const Pb__Workload *asked, struct err *err)
         if (!no)
                 return true;
         bool own = policy && !str_empty(policy->tenant);
-        const char *key = own ? arena_printf(&c->step, "tenant_policies (tenant %s): %s", policy->tenant, power_name(no->power))
+        const char *key = own ? arena_printf(&c->step, "tenant_policies (tenant %s): %s",
+                                             policy->tenant, power_name(no->power))
                               : arena_printf(&c->step, "policy.%s", power_name(no->power));
         if (no->variable)
                 err_set(err, ERR_DENIED,
-                        .msg = fmt("the policy cannot judge %s: what an agent would put in for a variable is not known", no->what),
+                        .msg = fmt("the policy cannot judge %s: what an agent would put in for a "
+                                   "variable is not known",
+                                   no->what),
                         .detail = fmt("workload %s has it in %s", asked->id, no->where),
-                        .hint = fmt("write the value out, or have %s changed in the server's configuration", key), .path = no->where);
+                        .hint = fmt(
+                            "write the value out, or have %s changed in the server's configuration",
+                            key),
+                        .path = no->where);
         else
-                err_set(
-                    err, ERR_DENIED,
-                    .msg = fmt("the policy of this cluster does not allow %s%s%s", power_name(no->power), no->what[0] ? " " : "", no->what),
-                    .detail = fmt("workload %s asks for it (%s)", asked->id, no->where),
-                    .hint = fmt("leave it out, or have %s changed in the server's configuration", key), .path = no->where);
+                err_set(err, ERR_DENIED,
+                        .msg = fmt("the policy of this cluster does not allow %s%s%s",
+                                   power_name(no->power), no->what[0] ? " " : "", no->what),
+                        .detail = fmt("workload %s asks for it (%s)", asked->id, no->where),
+                        .hint = fmt(
+                            "leave it out, or have %s changed in the server's configuration", key),
+                        .path = no->where);
         return false;
 }
 
@@ -65,7 +73,8 @@ uint8_t policy_asks(const Pb__Workload *w)
         uint8_t asks = 0;
         if (!s)
                 return 0;
-        if (s->privileged || s->n_capabilities || s->n_volumes || !str_empty(s->network) || !str_empty(s->compose) || !str_empty(s->pod) ||
+        if (s->privileged || s->n_capabilities || s->n_volumes || !str_empty(s->network) ||
+            !str_empty(s->compose) || !str_empty(s->pod) ||
             (w->type == PB__WORKLOAD_TYPE__E__process && !str_empty(s->user)))
                 asks |= ASKS_POWERS;
         if (w->type == PB__WORKLOAD_TYPE__E__process && !w->confine && str_empty(s->user))
@@ -73,14 +82,16 @@ uint8_t policy_asks(const Pb__Workload *w)
         return asks;
 }
 
-/* ---- what is on record, and would be refused today --------------------------------------------------------------------------------------
+/* ---- what is on record, and would be refused today
+ * --------------------------------------------------------------------------------------
  *
- * Anybody may ask about the cluster, so that must cost nothing: the verdict on a definition is kept with it, and those that are beyond the
- * policy are listed as they come and go. A new configuration is a new question about all of them, which bulk work asks a few at a time.
- * All of this is live.
+ * Anybody may ask about the cluster, so that must cost nothing: the verdict on a definition is kept
+ * with it, and those that are beyond the policy are listed as they come and go. A new configuration
+ * is a new question about all of them, which bulk work asks a few at a time. All of this is live.
  */
 
-/* The power that would be refused, + 1; or that of another user, as whom it would run; 0: nothing. */
+/* The power that would be refused, + 1; or that of another user, as whom it would run; 0:
+ * nothing. */
 static uint8_t verdict(struct core *c, const struct definition *d, const Pb__Workload *w)
 {
         const Pb__Policy *policy = policy_for(c->config, c->tenants.at[d->tenant].name);
@@ -172,7 +183,8 @@ void policy_fill(struct core *c, Pb__ClusterInfo *info)
                         if (info->n_beyond_policy_ids == LISTED_MAX)
                                 return;
                         info->beyond_policy_ids[info->n_beyond_policy_ids++] =
-                            arena_printf(&c->step, "%s (%s)", unit_get(c, w)->id, power_name((enum power)(d->beyond - 1)));
+                            arena_printf(&c->step, "%s (%s)", unit_get(c, w)->id,
+                                         power_name((enum power)(d->beyond - 1)));
                 }
         }
 }
@@ -190,7 +202,9 @@ int policy_check(const struct core *c, struct err *err)
         }
         if (workloads == c->beyond.workloads && listed == c->beyond.list.len)
                 return 0;
-        return err_set(err, ERR_INTERNAL, .msg = "X4: definitions beyond the policy are listed, and their workloads counted",
-                       .detail = fmt("%lld workloads, counted %lld; %zu of %zu listed", (long long)workloads,
-                                     (long long)c->beyond.workloads, listed, c->beyond.list.len));
+        return err_set(
+            err, ERR_INTERNAL,
+            .msg = "X4: definitions beyond the policy are listed, and their workloads counted",
+            .detail = fmt("%lld workloads, counted %lld; %zu of %zu listed", (long long)workloads,
+                          (long long)c->beyond.workloads, listed, c->beyond.list.len));
 }

@@ -7,22 +7,28 @@
 #define ASKS_POWERS 1      /* it may ask for something that a policy allows or refuses */
 #define ASKS_AGENTS_USER 2 /* a process that runs as its agent does */
 bool policy_allows(struct core *c, const Pb__Workload *asked, struct err *err);
-bool policy_allows_apply(struct core *c, const Pb__Workload *asked); /* false: refused, and replied so */
+/* false: refused, and replied so */
+bool policy_allows_apply(struct core *c, const Pb__Workload *asked);
 bool policy_confines_apply(const struct core *c, const Pb__Workload *asked);
 uint8_t policy_asks(const Pb__Workload *w);
-void policy_fill(struct core *c, Pb__ClusterInfo *info);                       /* what is on record and would be refused today */
-void policy_judge(struct core *c, uint32_t definition, const Pb__Workload *w); /* w: its content; NULL: unpack it */
-void policy_forget(struct core *c, uint32_t definition);                       /* before it goes */
-void policy_count(struct core *c, uint32_t definition, int by);                /* so many more workloads carry it */
-void policy_reconsider(struct core *c);                                        /* there is a new configuration */
+/* what is on record and would be refused today */
+void policy_fill(struct core *c, Pb__ClusterInfo *info);
+/* w: its content; NULL: unpack it */
+void policy_judge(struct core *c, uint32_t definition, const Pb__Workload *w);
+void policy_forget(struct core *c, uint32_t definition); /* before it goes */
+/* so many more workloads carry it */
+void policy_count(struct core *c, uint32_t definition, int by);
+/* there is a new configuration */
+void policy_reconsider(struct core *c);
 bool policy_has_work(const struct core *c);
 void policy_judge_some(struct core *c); /* as much as one step may */
 int policy_check(const struct core *c, struct err *err);
 int quota_allows_run(struct core *c, struct unit_ix ix);
-bool rate_refuses_tenant(struct core *c, const char *name); /* one write of this tenant; NULL: of nobody known */
-bool rate_refuses(struct core *c, const struct input *in);  /* true: and the caller told so */
-bool quota_blocks(const struct core *c, struct unit_ix w);  /* it may not be allocated now */
-char *quota_detail(struct core *c, const struct unit *w);   /* why not; in the step's memory */
+/* one write of this tenant; NULL: of nobody known */
+bool rate_refuses_tenant(struct core *c, const char *name);
+bool rate_refuses(struct core *c, const struct input *in); /* true: and the caller told so */
+bool quota_blocks(const struct core *c, struct unit_ix w); /* it may not be allocated now */
+char *quota_detail(struct core *c, const struct unit *w);  /* why not; in the step's memory */
 void wait_for_quota(struct core *c, struct unit_ix w);
 void tenant_queue_add(struct core *c, struct unit_ix w);
 void tenant_queue_remove(struct core *c, struct unit_ix w);

@@ -1,4 +1,5 @@
-/* core/policy_test.c: the policy is asked when something is applied, and only then. R: A14 (issue 5, A8) */
+/* core/policy_test.c: the policy is asked when something is applied, and only then. R: A14 (issue
+ * 5, A8) */
 #include "core/core_testlib.h"
 #include "model/pb.h"
 
@@ -30,7 +31,8 @@ static void what_is_not_allowed_is_refused_and_changes_nothing(void **state)
         w->tenant = "infra";
         assert_applied(rig_apply(&r, w));
         assert_false(rig_get(&r, "a")->confine);
-        assert_refused(rig_apply(&r, process(&r, "a", "root")), ERR_DENIED); /* another tenant is another question */
+        /* another tenant is another question */
+        assert_refused(rig_apply(&r, process(&r, "a", "root")), ERR_DENIED);
         assert_string_equal(rig_get(&r, "a")->tenant, "infra");
         rig_fini(&r);
 }
@@ -70,12 +72,16 @@ static void variables_where_the_policy_looks_are_refused_with_a_sentence(void **
         w->spec->compose = "services: {web: {image: i, network_mode: $NET}}";
         const struct rig_reply *reply = rig_apply(&r, w);
         assert_refused(reply, ERR_DENIED);
-        assert_string_equal(reply->err.msg, "the policy cannot judge $NET: what an agent would put in for a variable is not known");
+        assert_string_equal(
+            reply->err.msg,
+            "the policy cannot judge $NET: what an agent would put in for a variable is not known");
         assert_string_equal(reply->err.path, "spec.compose: services.web.network_mode");
-        assert_string_equal(reply->err.hint, "write the value out, or have policy.host_network changed in the server's configuration");
+        assert_string_equal(reply->err.hint, "write the value out, or have policy.host_network "
+                                             "changed in the server's configuration");
         w->spec->compose = "services: {web: {image: i, volumes: [\"/srv${X}:/x\"]}}";
         assert_refused(rig_apply(&r, w), ERR_DENIED);
-        w->spec->compose = "services: {web: {image: i, network_mode: bridge, volumes: [\"/srv/x:/x\"], command: \"echo $X\"}}";
+        w->spec->compose = "services: {web: {image: i, network_mode: bridge, volumes: "
+                           "[\"/srv/x:/x\"], command: \"echo $X\"}}";
         assert_applied(rig_apply(&r, w));
         rig_fini(&r);
 }
@@ -85,7 +91,8 @@ static void what_is_on_record_goes_on_and_is_listed(void **state)
         (void)state;
         struct rig r;
         rig_init(&r, NULL);
-        assert_applied(rig_apply(&r, process(&r, "before", ""))); /* no policy yet, as in a store from before */
+        /* no policy yet, as in a store from before */
+        assert_applied(rig_apply(&r, process(&r, "before", "")));
         assert_applied(rig_apply(&r, process(&r, "root", "root")));
         assert_applied(rig_apply(&r, process(&r, "nobody", "nobody")));
         rig_config(&r, "heartbeat: 10s\n");
@@ -95,7 +102,8 @@ static void what_is_on_record_goes_on_and_is_listed(void **state)
         assert_applied(rig_apply(&r, process(&r, "before", "")));
         assert_int_equal(rig_get(&r, "before")->resource_version, version);
         assert_false(rig_get(&r, "before")->confine);
-        Pb__Workload *w = process(&r, "root", "root"); /* new labels are no new start, and ask nothing */
+        /* new labels are no new start, and ask nothing */
+        Pb__Workload *w = process(&r, "root", "root");
         pb_map_set(&r.memory, &w->base, "labels", "tier", "db");
         assert_applied(rig_apply(&r, w));
         assert_int_equal(rig_get(&r, "root")->n_labels, 1);
@@ -110,14 +118,16 @@ static void what_is_on_record_goes_on_and_is_listed(void **state)
         rig_fini(&r);
 }
 
-/* R: A14 A11. Anybody may ask about the cluster, as often as they like. What it costs must not grow with the definitions. */
+/* R: A14 A11. Anybody may ask about the cluster, as often as they like. What it costs must not grow
+ * with the definitions. */
 static void asking_about_the_cluster_asks_no_policy(void **state)
 {
         (void)state;
         struct rig r;
         char name[20];
         rig_init(&r, NULL);
-        for (int i = 0; i < 600; i++) { /* each its own definition; every third one beyond the policy */
+        /* each its own definition; every third one beyond the policy */
+        for (int i = 0; i < 600; i++) {
                 snprintf(name, sizeof(name), "w%d", i);
                 Pb__Workload *w = process(&r, name, i % 3 ? "nobody" : "root");
                 w->spec->max_open_files = i + 1;

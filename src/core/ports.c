@@ -1,4 +1,5 @@
-/* core/ports.c: host ports: on one node, one unit for each (C38). A tombstone holds its ports until it is proved gone. */
+/* core/ports.c: host ports: on one node, one unit for each (C38). A tombstone holds its ports until
+ * it is proved gone. */
 #include "base/mem.h"
 #include "core/state.h"
 #include <string.h>
@@ -39,13 +40,15 @@ void ports_hold(struct core *c, struct node_ix ix, const uint32_t *ports, uint32
                 if (at == n->ports.len || n->ports.at[at].port != ports[i]) {
                         must(by > 0, "P6: a port that is given back was held");
                         array_push(&n->ports);
-                        memmove(&n->ports.at[at + 1], &n->ports.at[at], (n->ports.len - 1 - at) * sizeof(*n->ports.at));
+                        memmove(&n->ports.at[at + 1], &n->ports.at[at],
+                                (n->ports.len - 1 - at) * sizeof(*n->ports.at));
                         n->ports.at[at] = (struct held_port){ .port = ports[i] };
                 }
                 n->ports.at[at].holders += (uint32_t)by;
                 if (n->ports.at[at].holders)
                         continue;
-                memmove(&n->ports.at[at], &n->ports.at[at + 1], (n->ports.len - 1 - at) * sizeof(*n->ports.at));
+                memmove(&n->ports.at[at], &n->ports.at[at + 1],
+                        (n->ports.len - 1 - at) * sizeof(*n->ports.at));
                 n->ports.len--;
                 c->capacity_change += !c->counts.quiet;
         }
@@ -57,7 +60,8 @@ void ports_keep(struct node *n, const uint32_t *ports, uint32_t count, bool keep
                 size_t at = 0;
                 while (at < n->kept_ports.len && n->kept_ports.at[at] != ports[i])
                         at++;
-                must((at == n->kept_ports.len) == keep, "a port is kept for one who waits, and given back by it");
+                must((at == n->kept_ports.len) == keep,
+                     "a port is kept for one who waits, and given back by it");
                 if (keep)
                         *array_push(&n->kept_ports) = ports[i];
                 else

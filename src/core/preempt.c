@@ -1,17 +1,24 @@
 /* core/preempt.c: higher priorities take the place of lower ones (C38).
  *
  *      a workload waits, and lower priorities hold what it needs
- *          --> on one node the fewest and lowest of them make room (Rescheduled, reason preempted), the node is kept for the one that waits
+ *          --> on one node the fewest and lowest of them make room (Rescheduled, reason preempted),
+ *              the node is kept for the one that waits
  *          --> their copies are proved gone --> it is placed like anybody who waits
  *
- * What is freed is free only when the agent has proved it; until then the room on the node, ports included, is kept for the one who asked (hold.h), or others would take it piece
- * by piece, and more and more units would have to move for nothing. Holds are live: after a restart, the copies that are about to go still show where room will be, and nobody moves twice.
+ * What is freed is free only when the agent has proved it; until then the room on the node, ports
+ * included, is kept for the one who asked (hold.h), or others would take it piece by piece, and
+ * more and more units would have to move for nothing. Holds are live: after a restart, the copies
+ * that are about to go still show where room will be, and nobody moves twice.
  *
- * Which node: the one where the highest of those who must leave is lowest, then where fewest must, then the best one. Who on a node: everybody lower leaves in thought, and comes back as
- * long as the newcomer still fits: the highest priority first, of equals the smallest. So nobody leaves whose leaving does not help.
+ * Which node: the one where the highest of those who must leave is lowest, then where fewest must,
+ * then the best one. Who on a node: everybody lower leaves in thought, and comes back as long as
+ * the newcomer still fits: the highest priority first, of equals the smallest. So nobody leaves
+ * whose leaving does not help.
  *
- * Limits: preempt_per_minute units in all, as a pace (budget_allows()); one that had to move is left alone, and may not take another's place, for preempt_grace_ms; a few looks per round, a round
- * at most every pass; what a round has no looks left for is first in the next. Only amounts and host ports can be freed so; whoever is kept out by a taint or a neighbour waits.
+ * Limits: preempt_per_minute units in all, as a pace (budget_allows()); one that had to move is
+ * left alone, and may not take another's place, for preempt_grace_ms; a few looks per round, a
+ * round at most every pass; what a round has no looks left for is first in the next. Only amounts
+ * and host ports can be freed so; whoever is kept out by a taint or a neighbour waits.
  *
  * Invariant (P7): who makes room has a strictly lower priority than the one it makes room for.
  */
@@ -29,9 +36,10 @@
 #define BIT(r) (UINT64_C(1) << PB__REASON__E__##r)
 #define LOOKS_PER_ROUND 8
 #define VICTIMS_MAX 32
-#define SOON_MS 120000 /* how long a node is kept for one who waits, and how long a copy may be about to go */
+/* how long a node is kept for one who waits, and how long a copy may be about to go */
+#define SOON_MS 120000
 
-/* ---- priorities that hold a place ------------------------------------------------------------------------------------------------------------ */
+/* ---- priorities that hold a place ---- */
 
 /* Rounds go on by themselves while anybody waits who has lower ones below it; this begins them. */
 static void round_at(struct core *c, int64_t at_ms)
@@ -52,15 +60,19 @@ void priority_count(struct core *c, int32_t priority, int by)
         if (at == c->priorities.len || c->priorities.at[at].priority != priority) {
                 must(by > 0, "P7: what is uncounted was counted");
                 array_push(&c->priorities);
-                memmove(&c->priorities.at[at + 1], &c->priorities.at[at], (c->priorities.len - 1 - at) * sizeof(*c->priorities.at));
+                memmove(&c->priorities.at[at + 1], &c->priorities.at[at],
+                        (c->priorities.len - 1 - at) * sizeof(*c->priorities.at));
                 c->priorities.at[at] = (struct priority_units){ .priority = priority };
-                if (at == 0 && c->started && c->waiting_first != NONE && c->classes.at[c->waiting_first].priority > priority)
-                        round_at(c, c->now_ms + c->opt.pass_ms); /* those who wait have somebody below them now */
+                if (at == 0 && c->started && c->waiting_first != NONE &&
+                    c->classes.at[c->waiting_first].priority > priority)
+                        /* those who wait have somebody below them now */
+                        round_at(c, c->now_ms + c->opt.pass_ms);
         }
         c->priorities.at[at].units += (uint32_t)by;
         if (c->priorities.at[at].units)
                 return;
-        memmove(&c->priorities.at[at], &c->priorities.at[at + 1], (c->priorities.len - 1 - at) * sizeof(*c->priorities.at));
+        memmove(&c->priorities.at[at], &c->priorities.at[at + 1],
+                (c->priorities.len - 1 - at) * sizeof(*c->priorities.at));
         c->priorities.len--;
 }
 
@@ -71,18 +83,20 @@ static bool somebody_is_lower(const struct core *c, int32_t priority)
 
 static bool moved_lately(const struct core *c, const struct unit *w)
 {
-        return w->preempted_at && !MUTANT(preempt_without_grace) && c->now_ms - w->preempted_at < c->opt.preempt_grace_ms;
+        return w->preempted_at && !MUTANT(preempt_without_grace) &&
+               c->now_ms - w->preempted_at < c->opt.preempt_grace_ms;
 }
 
 void preempt_wanted(struct core *c, const struct unit *w)
 {
-        if (has_hold(w) || unit_is_pinned(c, w) || c->opt.preempt_per_minute <= 0 || !somebody_is_lower(c, class_of(c, w)->priority))
+        if (has_hold(w) || unit_is_pinned(c, w) || c->opt.preempt_per_minute <= 0 ||
+            !somebody_is_lower(c, class_of(c, w)->priority))
                 return;
         class_of(c, w)->preempt_sweep = 0;
         round_at(c, moved_lately(c, w) ? c->now_ms + c->opt.pass_ms : c->now_ms);
 }
 
-/* ---- room that is kept ------------------------------------------------------------------------- */
+/* ---- room that is kept ---- */
 
 /* Amounts that are about to be free: of copies that have been told to go, not long ago. */
 static struct amounts soon_free(const struct core *c, const struct node *n)
@@ -100,7 +114,7 @@ static bool is_useful(const struct core *c, const struct hold *h)
         return node_takes_units(c, n) && n->n_tombstones;
 }
 
-/* ---- who makes room ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- who makes room ---- */
 
 struct victim {
         struct unit_ix w;
@@ -135,11 +149,13 @@ static struct victim *lower_ones(struct core *c, struct node_ix n, int32_t prior
         for (struct unit_ix w = node->units; unit_ok(w); w = unit_at(c, w)->node_next) {
                 const struct unit *u = unit_at(c, w);
                 const struct class *k = class_of(c, u);
-                if (!u->holds || u->desired == PB__DESIRED_STATE__E__Deleted || k->priority >= priority + MUTANT(preempt_equals) ||
-                    moved_lately(c, u) || unit_is_pinned(c, u))
+                if (!u->holds || u->desired == PB__DESIRED_STATE__E__Deleted ||
+                    k->priority >= priority + MUTANT(preempt_equals) || moved_lately(c, u) ||
+                    unit_is_pinned(c, u))
                         continue;
                 struct ledger share = { .total = node->ledger.total, .reserved = k->need };
-                all[(*ret_n)++] = (struct victim){ w, k->priority, ledger_utilisation(&share), u->id };
+                all[(*ret_n)++] =
+                    (struct victim){ w, k->priority, ledger_utilisation(&share), u->id };
         }
         if (*ret_n)
                 qsort(all, *ret_n, sizeof(*all), highest_and_smallest_first);
@@ -156,8 +172,10 @@ static bool has_port_of(const struct core *c, struct unit_ix w, const struct con
         return false;
 }
 
-/* Every port that it wants and that is taken is held by one of them, and none is kept for another one. */
-static bool ports_can_be_freed(const struct core *c, const struct node *n, const struct constraints *wanted, const struct victim *all,
+/* Every port that it wants and that is taken is held by one of them, and none is kept for another
+ * one. */
+static bool ports_can_be_freed(const struct core *c, const struct node *n,
+                               const struct constraints *wanted, const struct victim *all,
                                size_t count)
 {
         if (wanted && ports_kept(n, wanted->ports, wanted->n_ports))
@@ -186,8 +204,10 @@ static bool neighbours_stay_right(struct core *c, const struct room *r, const st
         return right;
 }
 
-/* Who must leave this node so that it fits; false: nobody's leaving would do, or too many would have to. */
-static bool make_room(struct core *c, struct node_ix n, const struct definition *d, struct room *ret)
+/* Who must leave this node so that it fits; false: nobody's leaving would do, or too many would
+ * have to. */
+static bool make_room(struct core *c, struct node_ix n, const struct definition *d,
+                      struct room *ret)
 {
         const struct class *k = &c->classes.at[d->class];
         const struct node *node = node_at(c, n);
@@ -229,7 +249,8 @@ static bool better_room(const struct core *c, const struct room *a, const struct
 
 static bool find_room(struct core *c, struct unit_ix ix, struct room *best)
 {
-        const uint64_t can_be_freed = BIT(cpu_insufficient) | BIT(memory_insufficient) | BIT(disk_insufficient) | BIT(port_taken);
+        const uint64_t can_be_freed = BIT(cpu_insufficient) | BIT(memory_insufficient) |
+                                      BIT(disk_insufficient) | BIT(port_taken);
         const struct unit *w = unit_at(c, ix);
         const struct definition *d = definition_of(c, w);
         struct room *here = arena_new(&c->step, struct room);
@@ -240,8 +261,10 @@ static bool find_room(struct core *c, struct unit_ix ix, struct room *best)
                 counts_unit_quietly(c, w, -1);
         for (uint32_t i = 0; i < c->nodes.len; i++) {
                 struct node_ix n = { i };
-                bool leaves = w->holds && i == w->node.v; /* one that has finished there may well come back */
-                if (!c->nodes.at[i].id || leaves || !amounts_fit(class_of(c, w)->need, c->nodes.at[i].ledger.total) ||
+                /* one that has finished there may well come back */
+                bool leaves = w->holds && i == w->node.v;
+                if (!c->nodes.at[i].id || leaves ||
+                    !amounts_fit(class_of(c, w)->need, c->nodes.at[i].ledger.total) ||
                     feasible_all(c, n, d, w->id) & ~can_be_freed)
                         continue;
                 if (make_room(c, n, d, here) && (!found || better_room(c, here, best))) {
@@ -254,17 +277,19 @@ static bool find_room(struct core *c, struct unit_ix ix, struct room *best)
         return found;
 }
 
-/* ---- rounds -------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- rounds ---- */
 
-static void move_away(struct core *c, struct unit_ix victim, const struct unit *for_whom, int32_t priority)
+static void move_away(struct core *c, struct unit_ix victim, const struct unit *for_whom,
+                      int32_t priority)
 {
-        must(class_of(c, unit_at(c, victim))->priority < priority || MUTANT(preempt_equals), "P7: only lower priorities make room");
+        must(class_of(c, unit_at(c, victim))->priority < priority || MUTANT(preempt_equals),
+             "P7: only lower priorities make room");
         waiting_remove(c, victim);
         c->stats.preemptions++;
         c->preempt_used++;
         unit_leave(c, victim, PB__REASON__E__preempted,
-                   arena_printf(&c->step, "made room for %s (priority %d, its own is %d)", for_whom->id, priority,
-                                class_of(c, unit_at(c, victim))->priority));
+                   arena_printf(&c->step, "made room for %s (priority %d, its own is %d)",
+                                for_whom->id, priority, class_of(c, unit_at(c, victim))->priority));
         unit_mark_dirty(c, victim);
 }
 
@@ -274,7 +299,8 @@ static void take_room(struct core *c, struct unit_ix ix, const struct room *r)
         hold_for_unit(c, ix, r->node, c->now_ms + SOON_MS);
         for (size_t i = 0; i < r->n; i++) {
                 str_addf(&who, "%s%s", i ? ", " : "", r->victims[i].id);
-                move_away(c, r->victims[i].w, unit_at(c, ix), class_of(c, unit_at(c, ix))->priority);
+                move_away(c, r->victims[i].w, unit_at(c, ix),
+                          class_of(c, unit_at(c, ix))->priority);
         }
         if (r->n) {
                 struct unit *w = unit_at(c, ix);
@@ -284,25 +310,30 @@ static void take_room(struct core *c, struct unit_ix ix, const struct room *r)
                 e.node_id = node_at(c, r->node)->id;
                 e.reason = w->reason;
                 e.message =
-                    arena_printf(&c->step, "waits for %s, where lower priorities make room: %s", node_at(c, r->node)->id, str_c(&who));
+                    arena_printf(&c->step, "waits for %s, where lower priorities make room: %s",
+                                 node_at(c, r->node)->id, str_c(&who));
                 emit(c, &e);
         }
         str_fini(&who);
         decision_done(c);
 }
 
-/* It is a pace and no ban: who needs more victims than a minute has takes them at the beginning of one, and the minutes after it as well. Otherwise it would
- * wait for ever, and everybody behind it. */
+/* It is a pace and no ban: who needs more victims than a minute has takes them at the beginning of
+ * one, and the minutes after it as well. Otherwise it would wait for ever, and everybody behind
+ * it. */
 static bool budget_allows(struct core *c, size_t n)
 {
-        int64_t per_minute = c->opt.preempt_per_minute, minutes = (c->steady_ms - c->preempt_since) / 60000;
+        int64_t per_minute = c->opt.preempt_per_minute,
+                minutes = (c->steady_ms - c->preempt_since) / 60000;
         if (minutes > 0) {
                 c->preempt_since = c->steady_ms;
-                c->preempt_used = minutes < c->preempt_used && minutes * per_minute < c->preempt_used
-                                      ? (uint32_t)(c->preempt_used - minutes * per_minute)
-                                      : 0;
+                c->preempt_used =
+                    minutes < c->preempt_used && minutes * per_minute < c->preempt_used
+                        ? (uint32_t)(c->preempt_used - minutes * per_minute)
+                        : 0;
         }
-        return c->preempt_used + (int64_t)n <= per_minute || (c->preempt_used == 0 && (int64_t)n > per_minute);
+        return c->preempt_used + (int64_t)n <= per_minute ||
+               (c->preempt_used == 0 && (int64_t)n > per_minute);
 }
 
 /* Those who wait in one class; false: enough for this round. */
@@ -311,7 +342,8 @@ static bool preempt_for_class(struct core *c, uint32_t ki, unsigned *looks)
         struct room *r = arena_new(&c->step, struct room);
         for (uint32_t w = c->classes.at[ki].first; w != NONE; w = c->units.at[w].wait_next.v) {
                 struct unit_ix ix = { w };
-                if (has_hold(unit_at(c, ix)) || moved_lately(c, unit_at(c, ix)) || unit_is_pinned(c, unit_at(c, ix)))
+                if (has_hold(unit_at(c, ix)) || moved_lately(c, unit_at(c, ix)) ||
+                    unit_is_pinned(c, unit_at(c, ix)))
                         continue;
                 if ((*looks)++ == LOOKS_PER_ROUND || step_is_full(c))
                         return false;
@@ -334,11 +366,13 @@ void preempt_some(struct core *c)
         holds_review(c, is_useful);
         c->preempt_at = INT64_MAX;
         for (uint32_t k = c->waiting_first; k != NONE && !more; k = c->classes.at[k].next_waiting) {
-                if (c->opt.preempt_per_minute <= 0 || !somebody_is_lower(c, c->classes.at[k].priority))
+                if (c->opt.preempt_per_minute <= 0 ||
+                    !somebody_is_lower(c, c->classes.at[k].priority))
                         break; /* they are in order */
                 wanted = true;
                 if (c->classes.at[k].preempt_sweep == c->preempt_sweep + 1)
-                        continue; /* the others first: those who find nothing must not use up all looks */
+                        /* the others first: those who find nothing must not use up all looks */
+                        continue;
                 more = !preempt_for_class(c, k, &looks);
                 if (!more)
                         c->classes.at[k].preempt_sweep = c->preempt_sweep + 1;

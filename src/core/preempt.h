@@ -5,7 +5,9 @@
 #include "core/state.h"
 
 void preempt_some(struct core *c);
-void preempt_wanted(struct core *c, const struct unit *w);     /* it waits: can lower priorities make room? */
-void priority_count(struct core *c, int32_t priority, int by); /* a unit of it begins or ceases to hold a place */
+/* it waits: can lower priorities make room? */
+void preempt_wanted(struct core *c, const struct unit *w);
+/* a unit of it begins or ceases to hold a place */
+void priority_count(struct core *c, int32_t priority, int by);
 
 #endif

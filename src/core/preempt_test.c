@@ -1,4 +1,5 @@
-/* core/preempt_test.c: priorities: who goes first, who makes room for whom, and who is left alone; and changes that need no new start. */
+/* core/preempt_test.c: priorities: who goes first, who makes room for whom, and who is left alone;
+ * and changes that need no new start. */
 #include "core/core_testlib.h"
 #include "core/state.h"
 
@@ -58,7 +59,8 @@ static void nobody_makes_room_for_what_is_pinned_elsewhere(void **state)
         rig_runs(&r, "lower");
         rig_gone(&r, "n1");
         rig_advance_alive(&r, 600000);
-        rig_apply(&r, of_priority(&r, "huge", 9000, 20)); /* fits nowhere; but now it is looked who could make room for whom */
+        /* fits nowhere; but now it is looked who could make room for whom */
+        rig_apply(&r, of_priority(&r, "huge", 9000, 20));
         rig_advance_alive(&r, 600000);
         assert_string_equal(node_of(&r, "pinned"), "n1");
         assert_int_equal(preemptions(&r), 0);
@@ -84,7 +86,8 @@ static void lower_ones_make_room_and_both_sides_say_so(void **state)
         assert_string_equal(moved->workload_id, "a");
         assert_int_equal(moved->reason, PB__REASON__E__preempted);
         assert_non_null(strstr(moved->message, "made room for urgent (priority 10"));
-        assert_non_null(strstr(rig_explain(&r, "a")->summary, "made room for a higher priority on n1"));
+        assert_non_null(
+            strstr(rig_explain(&r, "a")->summary, "made room for a higher priority on n1"));
         assert_non_null(strstr(rig_explain(&r, "urgent")->next, "placed on n1 as soon as"));
         rig_apply(&r, rig_workload(&r, "thief", 500, 64));
         rig_is_gone(&r, "a", "n1");
@@ -134,7 +137,8 @@ static void the_fewest_and_lowest_leave_and_nobody_in_vain(void **state)
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__Rescheduled), 1);
         assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__Rescheduled)->workload_id, "n2-two");
         rig_mark(&r);
-        rig_apply(&r, of_priority(&r, "too-large", 5000, 9)); /* no node is so large: nobody leaves for it */
+        /* no node is so large: nobody leaves for it */
+        rig_apply(&r, of_priority(&r, "too-large", 5000, 9));
         Pb__Workload *w = of_priority(&r, "elsewhere", 1000, 9);
         rig_select(&r, w, "zone", "none");
         rig_apply(&r, w);
@@ -254,7 +258,8 @@ static void a_restart_moves_nobody_again(void **state)
         assert_int_equal(preemptions(&r), 1);
         rig_restart(&r);
         Pb__Hello *h = rig_hello_message(&r, "n1", 1000, 4096, 10, NULL);
-        rig_hello_add(&r, h, rig_unit(&r, "a", 1, 1, PB__ACTUAL_STATE__E__Running)); /* still stopping */
+        /* still stopping */
+        rig_hello_add(&r, h, rig_unit(&r, "a", 1, 1, PB__ACTUAL_STATE__E__Running));
         rig_say_hello(&r, h);
         h = rig_hello_message(&r, "n2", 1000, 4096, 10, NULL);
         rig_hello_add(&r, h, rig_unit_now(&r, "b", PB__ACTUAL_STATE__E__Running));
@@ -268,7 +273,8 @@ static void a_restart_moves_nobody_again(void **state)
 
 static Pb__Workload *with_port(struct rig *r, Pb__Workload *w, int port)
 {
-        Pb__Port *p = arena_new(&r->memory, Pb__Port), **ports = arena_new_n(&r->memory, Pb__Port *, w->spec->n_ports + 1);
+        Pb__Port *p = arena_new(&r->memory, Pb__Port),
+                 **ports = arena_new_n(&r->memory, Pb__Port *, w->spec->n_ports + 1);
         pb__port__init(p);
         p->host_port = p->container_port = port;
         for (size_t i = 0; i < w->spec->n_ports; i++)
@@ -305,14 +311,16 @@ static void ports_are_kept_like_room_until_the_last_of_them_is_free(void **state
         rig_apply(&r, with_port(&r, with_port(&r, of_priority(&r, "high", 100, 2), 80), 443));
         assert_int_equal(preemptions(&r), 2);
         rig_is_gone(&r, "a", "n1");
-        assert_phase(&r, "a", Pending); /* or it would have its port again before the other one is free, and so on for ever */
+        /* or it would have its port again before the other one is free, and so on for ever */
+        assert_phase(&r, "a", Pending);
         rig_apply(&r, with_port(&r, of_priority(&r, "thief", 100, 0), 80));
         rig_apply(&r, with_port(&r, of_priority(&r, "other", 100, 0), 22));
         assert_phase(&r, "thief", Pending);
         assert_string_equal(node_of(&r, "other"), "n1");
         rig_is_gone(&r, "b", "n1");
         assert_string_equal(node_of(&r, "high"), "n1");
-        rig_apply(&r, with_port(&r, of_priority(&r, "later", 100, 0), 8080)); /* nothing is kept any more */
+        /* nothing is kept any more */
+        rig_apply(&r, with_port(&r, of_priority(&r, "later", 100, 0), 8080));
         assert_string_equal(node_of(&r, "later"), "n1");
         rig_check_replay(&r);
         rig_fini(&r);
@@ -418,7 +426,7 @@ static void one_that_had_to_move_may_take_a_place_after_its_grace_and_a_restart(
         rig_fini(&r);
 }
 
-/* ---- changes that need no new start -------------------------------------------------------------------------------------------------------------- */
+/* ---- changes that need no new start ---- */
 
 /* R: C7 C17 */
 static void labels_change_without_a_restart_and_counters_follow(void **state)
@@ -507,7 +515,8 @@ int main(void)
                 cmocka_unit_test(those_for_whom_nobody_can_make_room_do_not_stand_in_the_way),
                 cmocka_unit_test(one_that_has_finished_can_take_a_place_on_the_same_node_again),
                 cmocka_unit_test(lower_ones_that_come_later_make_room_too),
-                cmocka_unit_test(one_that_had_to_move_may_take_a_place_after_its_grace_and_a_restart),
+                cmocka_unit_test(
+                    one_that_had_to_move_may_take_a_place_after_its_grace_and_a_restart),
                 cmocka_unit_test(labels_change_without_a_restart_and_counters_follow),
                 cmocka_unit_test(one_that_waits_is_placed_by_its_new_constraints),
         };

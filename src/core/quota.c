@@ -1,19 +1,24 @@
 /* core/quota.c: what a tenant may use in all, and how often it may write (C31).
  *
  * A tenant's usage is kept as its workloads change, in two sums:
- *   asked    what its users want: every workload that is not being deleted counts as one; cpu, memory and disk count while it is to run and has not finished.
+ *   asked    what its users want: every workload that is not being deleted counts as one; cpu,
+ *            memory and disk count while it is to run and has not finished.
  *   placed   the part of it that holds capacity on a node and is to run.
- * The API is held to `asked`, so that two requests that race are decided one after the other and never exceed a limit together. Every allocation is held to
- * `placed` once more, since a quota may have been lowered meanwhile: what runs goes on running, what has no place yet waits in its tenant's queue (reason
- * quota_exceeded) and never in a queue for capacity, until the tenant has room again. A move to another node takes nothing new and is not asked.
+ * The API is held to `asked`, so that two requests that race are decided one after the other and
+ * never exceed a limit together. Every allocation is held to `placed` once more, since a quota may
+ * have been lowered meanwhile: what runs goes on running, what has no place yet waits in its
+ * tenant's queue (reason quota_exceeded) and never in a queue for capacity, until the tenant has
+ * room again. A move to another node takes nothing new and is not asked.
  *
  * Invariants:
  *   (Q1) asked and placed are the exact sums over the tenant's workloads.
  *   (Q2) placed never exceeds asked.
- *   (Q3) A workload waits in its tenant's queue exactly while it is marked so; nobody waits there who has room.
- *   (Q4) No decision makes asked or placed exceed a limit in a dimension that it adds to.
+ *   (Q3) A workload waits in its tenant's queue exactly while it is marked so; nobody waits there
+ *   who has room. (Q4) No decision makes asked or placed exceed a limit in a dimension that it adds
+ *   to.
  *
- * Limits of 0 mean no limit. A tenant without a quota of its own has the default one of the configuration.
+ * Limits of 0 mean no limit. A tenant without a quota of its own has the default one of the
+ * configuration.
  */
 #include "core/quota.h"
 #include "base/mem.h"
@@ -29,10 +34,12 @@
 #define DIMENSIONS 4
 #define WRITE_BUCKETS 1024
 #define BUCKET_WAYS 8
-#define WRITE_COST 60000 /* so that a bucket is refilled by (elapsed ms * writes per minute), in whole numbers */
+/* so that a bucket is refilled by (elapsed ms * writes per minute), in whole numbers */
+#define WRITE_COST 60000
 #define QUOTAS_PER_PAGE 500
 
-static const char *const dimension_names[DIMENSIONS] = { "workloads", "cpu_milli", "memory_mb", "disk_gb" };
+static const char *const dimension_names[DIMENSIONS] = { "workloads", "cpu_milli", "memory_mb",
+                                                         "disk_gb" };
 
 static struct map_key tenant_key(const void *ctx, uint32_t i)
 {
@@ -40,7 +47,7 @@ static struct map_key tenant_key(const void *ctx, uint32_t i)
         return (struct map_key){ c->tenants.at[i].name, strlen(c->tenants.at[i].name) };
 }
 
-/* ---- tenants ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- tenants ---- */
 
 void quotas_init(struct core *c)
 {
@@ -85,7 +92,8 @@ static uint32_t tenant_add(struct core *c, const char *name)
                 array_push(&c->tenants);
                 t = (uint32_t)c->tenants.len - 1;
         }
-        c->tenants.at[t] = (struct tenant){ .name = mem_strdup(tenant_name(name)), .first = NONE, .last = NONE };
+        c->tenants.at[t] =
+            (struct tenant){ .name = mem_strdup(tenant_name(name)), .first = NONE, .last = NONE };
         map_put(&c->tenant_by_name, t);
         order_add(&c->tenants_in_order, t);
         return t;
@@ -145,7 +153,7 @@ static const struct quota *quota_of(const struct core *c, const struct tenant *t
         return t->has_quota ? &t->quota : &c->default_quota;
 }
 
-/* ---- usage --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- usage ---- */
 
 static void add(struct usage *sum, const struct usage *u, uint64_t workloads, bool resources)
 {
@@ -217,7 +225,8 @@ void usage_drop(struct core *c, struct unit *w)
                 count(c, w, false, false, false);
 }
 
-/* The first dimension in which sum + more would exceed a limit although more adds to it; -1: none. */
+/* The first dimension in which sum + more would exceed a limit although more adds to it; -1:
+ * none. */
 static int exceeded(const struct quota *q, const struct usage *sum, const struct usage *more)
 {
         for (int d = 0; d < DIMENSIONS; d++)
@@ -226,14 +235,15 @@ static int exceeded(const struct quota *q, const struct usage *sum, const struct
         return -1;
 }
 
-/* ---- at the API ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- at the API ---- */
 
 static int64_t shown(uint64_t v)
 {
         return v > INT64_MAX ? INT64_MAX : (int64_t)v;
 }
 
-static int check_usage(struct core *c, const struct tenant *t, const struct usage *used, const struct usage *more)
+static int check_usage(struct core *c, const struct tenant *t, const struct usage *used,
+                       const struct usage *more)
 {
         const struct quota *q = quota_of(c, t);
         int d = exceeded(q, used, more);
@@ -241,10 +251,14 @@ static int check_usage(struct core *c, const struct tenant *t, const struct usag
                 return 0;
         struct err err;
         err_set(&err, ERR_QUOTA, .msg = fmt("the quota of tenant %s does not allow it", t->name),
-                .detail = fmt("%s: limit %llu, in use %llu, %llu more asked for", dimension_names[d], (unsigned long long)q->limit.of[d],
+                .detail = fmt("%s: limit %llu, in use %llu, %llu more asked for",
+                              dimension_names[d], (unsigned long long)q->limit.of[d],
                               (unsigned long long)used->of[d], (unsigned long long)more->of[d]),
-                .hint = fmt("stop or delete something of it, ask for less, or raise it: berth quota set %s", t->name),
-                .excess = { dimension_names[d], shown(q->limit.of[d]), shown(used->of[d]), shown(more->of[d]) });
+                .hint = fmt(
+                    "stop or delete something of it, ask for less, or raise it: berth quota set %s",
+                    t->name),
+                .excess = { dimension_names[d], shown(q->limit.of[d]), shown(used->of[d]),
+                            shown(more->of[d]) });
         reply_error(c, &err);
         return -1;
 }
@@ -257,7 +271,8 @@ static int check_tenant(struct core *c, const char *name, const struct usage *mo
         return check_usage(c, t, &t->asked, more);
 }
 
-/* A stopped workload that kept its place is not allocated anew when it is started: what is asked before every allocation is asked here. */
+/* A stopped workload that kept its place is not allocated anew when it is started: what is asked
+ * before every allocation is asked here. */
 static int check_start_in_place(struct core *c, struct unit_ix ix)
 {
         const struct unit *w = unit_at(c, ix);
@@ -278,18 +293,20 @@ int quota_allows_apply(struct core *c, struct unit_ix ix, const Pb__Workload *as
         Pb__DesiredState__E desired = asked->desired_state;
         struct usage more = usage_of_resources(asked->resources);
         if (!desired)
-                desired = unit_ok(ix) ? (Pb__DesiredState__E)unit_at(c, ix)->desired : PB__DESIRED_STATE__E__Running;
+                desired = unit_ok(ix) ? (Pb__DesiredState__E)unit_at(c, ix)->desired
+                                      : PB__DESIRED_STATE__E__Running;
         if (desired != PB__DESIRED_STATE__E__Running)
                 more = (struct usage){ { 0 } };
         more.of[0] = 1;
-        if (unit_ok(ix) && strcmp(tenant_of(c, unit_at(c, ix))->name, tenant_name(asked->tenant)) == 0) {
+        if (unit_ok(ix) &&
+            strcmp(tenant_of(c, unit_at(c, ix))->name, tenant_name(asked->tenant)) == 0) {
                 const struct unit *w = unit_at(c, ix);
                 struct usage now = usage_of_definition(c, w);
                 for (int d = 1; d < DIMENSIONS; d++)
                         more.of[d] = grows_by(more.of[d], w->counted_runs ? now.of[d] : 0);
                 more.of[0] = 0;
-                if (desired == PB__DESIRED_STATE__E__Running && w->desired != PB__DESIRED_STATE__E__Running &&
-                    check_start_in_place(c, ix) < 0)
+                if (desired == PB__DESIRED_STATE__E__Running &&
+                    w->desired != PB__DESIRED_STATE__E__Running && check_start_in_place(c, ix) < 0)
                         return -1;
         }
         return check_tenant(c, asked->tenant, &more);
@@ -304,12 +321,14 @@ int quota_allows_run(struct core *c, struct unit_ix ix)
         return check_start_in_place(c, ix) < 0 ? -1 : check_tenant(c, tenant_of(c, w)->name, &more);
 }
 
-/* ---- the rate of writes -------------------------------------------------------------------------------------------------------------------- */
+/* ---- the rate of writes ---- */
 
-/* One of the places that its name gives it; the one that was used longest ago makes way, which was full again long before unless a thousand tenants write at once. */
+/* One of the places that its name gives it; the one that was used longest ago makes way, which was
+ * full again long before unless a thousand tenants write at once. */
 static struct write_bucket *bucket_of(struct core *c, const char *name)
 {
-        struct write_bucket *way = &c->write_buckets[hash64(name, strlen(name)) % (WRITE_BUCKETS / BUCKET_WAYS) * BUCKET_WAYS],
+        struct write_bucket *way = &c->write_buckets[hash64(name, strlen(name)) %
+                                                     (WRITE_BUCKETS / BUCKET_WAYS) * BUCKET_WAYS],
                             *oldest = way;
         for (size_t i = 0; i < BUCKET_WAYS; i++) {
                 if (way[i].name && str_eq(way[i].name, name))
@@ -322,7 +341,8 @@ static struct write_bucket *bucket_of(struct core *c, const char *name)
         return oldest;
 }
 
-/* A bucket that holds one minute's writes: a burst of that many passes, then they pass at the rate. Live: a restart fills it. */
+/* A bucket that holds one minute's writes: a burst of that many passes, then they pass at the rate.
+ * Live: a restart fills it. */
 static int64_t bucket_take(struct core *c, struct write_bucket *b, int64_t per_minute)
 {
         int64_t full = per_minute * WRITE_COST, elapsed = c->steady_ms - b->at;
@@ -357,7 +377,8 @@ static const char *tenant_that_writes(const struct core *c, const struct input *
 
 bool rate_refuses(struct core *c, const struct input *in)
 {
-        bool writes = in->kind == INPUT_APPLY || in->kind == INPUT_DELETE || in->kind == INPUT_DESIRED || in->kind == INPUT_RETRY;
+        bool writes = in->kind == INPUT_APPLY || in->kind == INPUT_DELETE ||
+                      in->kind == INPUT_DESIRED || in->kind == INPUT_RETRY;
         return in->reply && writes && rate_refuses_tenant(c, tenant_that_writes(c, in));
 }
 
@@ -366,7 +387,8 @@ bool rate_refuses_tenant(struct core *c, const char *name)
         if (!name)
                 return false;
         uint32_t i = tenant_find(c, name);
-        const struct quota *quota = i == MAP_NONE ? &c->default_quota : quota_of(c, &c->tenants.at[i]);
+        const struct quota *quota =
+            i == MAP_NONE ? &c->default_quota : quota_of(c, &c->tenants.at[i]);
         int64_t per_minute = quota->writes_per_minute;
         name = tenant_name(name);
         int64_t wait = per_minute > 0 ? bucket_take(c, bucket_of(c, name), per_minute) : 0;
@@ -375,13 +397,14 @@ bool rate_refuses_tenant(struct core *c, const char *name)
         struct err err;
         err_set(&err, ERR_LIMIT, .msg = fmt("tenant %s writes more often than it may", name),
                 .detail = fmt("%lld writes per minute", (long long)per_minute),
-                .hint = "try again after the time in Retry-After; reads are not limited", .retry_after_ms = wait);
+                .hint = "try again after the time in Retry-After; reads are not limited",
+                .retry_after_ms = wait);
         c->stats.rate_limited++;
         reply_error(c, &err);
         return true;
 }
 
-/* ---- before an allocation ------------------------------------------------------------------------------------------------------------------ */
+/* ---- before an allocation ---- */
 
 static int blocked_by(const struct core *c, const struct unit *w)
 {
@@ -405,9 +428,10 @@ char *quota_detail(struct core *c, const struct unit *w)
                 return "";
         struct usage more = usage_of_definition(c, w);
         more.of[0] = 1;
-        return arena_printf(&c->step, "the quota of tenant %s: %s: limit %llu, placed %llu, needs %llu", t->name, dimension_names[d],
-                            (unsigned long long)quota_of(c, t)->limit.of[d], (unsigned long long)t->placed.of[d],
-                            (unsigned long long)more.of[d]);
+        return arena_printf(
+            &c->step, "the quota of tenant %s: %s: limit %llu, placed %llu, needs %llu", t->name,
+            dimension_names[d], (unsigned long long)quota_of(c, t)->limit.of[d],
+            (unsigned long long)t->placed.of[d], (unsigned long long)more.of[d]);
 }
 
 const char *workload_tenant(const struct core *c, const struct unit *w)
@@ -487,10 +511,10 @@ bool place_within_quotas(struct core *c)
         return c->tenants_with_room.len > 0;
 }
 
-/* ---- quotas themselves --------------------------------------------------------------------------------------------------------------------- */
+/* ---- quotas themselves ---- */
 
-static void quota_message(const struct tenant *t, const struct quota *q, bool live, Pb__Quota *m, Pb__Resources *res, Pb__QuotaUsage *use,
-                          Pb__Resources *use_res)
+static void quota_message(const struct tenant *t, const struct quota *q, bool live, Pb__Quota *m,
+                          Pb__Resources *res, Pb__QuotaUsage *use, Pb__Resources *use_res)
 {
         pb__quota__init(m);
         pb__resources__init(res);
@@ -514,7 +538,8 @@ static void quota_message(const struct tenant *t, const struct quota *q, bool li
         m->usage = use;
 }
 
-static void *quota_pack(const struct core *c, const struct tenant *t, bool live, struct arena *a, size_t *ret_len)
+static void *quota_pack(const struct core *c, const struct tenant *t, bool live, struct arena *a,
+                        size_t *ret_len)
 {
         Pb__Quota m;
         Pb__Resources res, use_res;
@@ -540,7 +565,8 @@ static void reply_quota(struct core *c, const struct tenant *t, bool created)
 
 static struct quota quota_of_message(const Pb__Quota *m)
 {
-        struct quota q = { .limit = usage_of_resources(m->resources), .writes_per_minute = m->writes_per_minute };
+        struct quota q = { .limit = usage_of_resources(m->resources),
+                           .writes_per_minute = m->writes_per_minute };
         q.limit.of[0] = (uint64_t)m->workloads;
         return q;
 }
@@ -552,23 +578,26 @@ struct quota quota_from(const Pb__Quota *m)
 
 bool quota_is_sane(const Pb__Quota *m)
 {
-        return m && !str_empty(m->tenant) && m->workloads >= 0 && m->writes_per_minute >= 0 && resources_are_sane(m->resources);
+        return m && !str_empty(m->tenant) && m->workloads >= 0 && m->writes_per_minute >= 0 &&
+               resources_are_sane(m->resources);
 }
 
 static bool same_quota(const struct quota *a, const struct quota *b)
 {
-        return memcmp(&a->limit, &b->limit, sizeof(a->limit)) == 0 && a->writes_per_minute == b->writes_per_minute;
+        return memcmp(&a->limit, &b->limit, sizeof(a->limit)) == 0 &&
+               a->writes_per_minute == b->writes_per_minute;
 }
 
-static int check_quota_version(struct core *c, const struct tenant *t, const char *name, uint64_t if_match)
+static int check_quota_version(struct core *c, const struct tenant *t, const char *name,
+                               uint64_t if_match)
 {
         uint64_t at = t ? t->seq : 0;
         if (!if_match || if_match == at)
                 return 0;
         struct err err;
         err_set(&err, ERR_CONFLICT, .msg = "it was changed by somebody else meanwhile",
-                .detail = fmt("quota of %s: version %llu was asked for, it is at %llu", name, (unsigned long long)if_match,
-                              (unsigned long long)at),
+                .detail = fmt("quota of %s: version %llu was asked for, it is at %llu", name,
+                              (unsigned long long)if_match, (unsigned long long)at),
                 .hint = "read it again and repeat the change");
         reply_error(c, &err);
         return -1;
@@ -606,7 +635,8 @@ static int quota_lookup(struct core *c, const char *name, bool set, uint32_t *re
                 return 0;
         }
         struct err err;
-        err_set(&err, ERR_NOT_FOUND, .msg = fmt("tenant %s has no quota", tenant_name(name)), .hint = "berth quota ls lists them");
+        err_set(&err, ERR_NOT_FOUND, .msg = fmt("tenant %s has no quota", tenant_name(name)),
+                .hint = "berth quota ls lists them");
         reply_error(c, &err);
         return -1;
 }
@@ -614,7 +644,8 @@ static int quota_lookup(struct core *c, const char *name, bool set, uint32_t *re
 void decide_quota_remove(struct core *c, const Pb__TenantRef *req)
 {
         uint32_t i = 0;
-        if (quota_lookup(c, req->tenant, true, &i) < 0 || check_quota_version(c, &c->tenants.at[i], req->tenant, req->if_match) < 0)
+        if (quota_lookup(c, req->tenant, true, &i) < 0 ||
+            check_quota_version(c, &c->tenants.at[i], req->tenant, req->if_match) < 0)
                 return;
         reply_quota(c, &c->tenants.at[i], false);
         Pb__Quota m = PB__QUOTA__INIT;
@@ -649,7 +680,8 @@ const char *wrong_quota(struct core *c, const Pb__Event *e)
 {
         if (e->type == PB__EVENT_TYPE__E__QuotaSet)
                 return quota_is_sane(e->quota) ? NULL : "the quota is missing or out of range";
-        uint32_t t = e->quota && !str_empty(e->quota->tenant) ? tenant_find(c, e->quota->tenant) : MAP_NONE;
+        uint32_t t =
+            e->quota && !str_empty(e->quota->tenant) ? tenant_find(c, e->quota->tenant) : MAP_NONE;
         return t != MAP_NONE && c->tenants.at[t].has_quota ? NULL : "the tenant has no quota";
 }
 
@@ -678,8 +710,13 @@ static uint32_t find(const struct core *c, const char *tenant)
 }
 
 const struct record_kind quota_records = {
-        RECORD_TABLE(tenants, struct tenant), .name = name,     .find = find, .pack = pack, .load = load,
-        .saved = tenant_drop_unused,          .put_back = save,
+        RECORD_TABLE(tenants, struct tenant),
+        .name = name,
+        .find = find,
+        .pack = pack,
+        .load = load,
+        .saved = tenant_drop_unused,
+        .put_back = save,
 };
 
 void quotas_reconsider(struct core *c)
@@ -710,7 +747,8 @@ void read_list_quotas(struct core *c, const Pb__ListQuotasRequest *req)
                 if (!t->has_quota)
                         continue;
                 Pb__Quota *m = arena_new(&c->step, Pb__Quota);
-                quota_message(t, &t->quota, true, m, arena_new(&c->step, Pb__Resources), arena_new(&c->step, Pb__QuotaUsage),
+                quota_message(t, &t->quota, true, m, arena_new(&c->step, Pb__Resources),
+                              arena_new(&c->step, Pb__QuotaUsage),
                               arena_new(&c->step, Pb__Resources));
                 r.items[r.n_items++] = m;
         }
@@ -719,19 +757,21 @@ void read_list_quotas(struct core *c, const Pb__ListQuotasRequest *req)
         reply_message(c, &r.base);
 }
 
-/* ---- looking inside ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- looking inside ---- */
 
 static _Thread_local const struct core *sorting;
 
 static int by_name(const void *a, const void *b)
 {
-        return strcmp(sorting->tenants.at[*(const uint32_t *)a].name, sorting->tenants.at[*(const uint32_t *)b].name);
+        return strcmp(sorting->tenants.at[*(const uint32_t *)a].name,
+                      sorting->tenants.at[*(const uint32_t *)b].name);
 }
 
 static void dump_usage(struct str *out, const char *name, const struct usage *u)
 {
-        str_addf(out, " %s=%llu/%llu/%llu/%llu", name, (unsigned long long)u->of[0], (unsigned long long)u->of[1],
-                 (unsigned long long)u->of[2], (unsigned long long)u->of[3]);
+        str_addf(out, " %s=%llu/%llu/%llu/%llu", name, (unsigned long long)u->of[0],
+                 (unsigned long long)u->of[1], (unsigned long long)u->of[2],
+                 (unsigned long long)u->of[3]);
 }
 
 void quotas_dump(const struct core *c, struct str *out)
@@ -745,8 +785,8 @@ void quotas_dump(const struct core *c, struct str *out)
                 qsort(list.at, list.len, sizeof(uint32_t), by_name);
         for (size_t i = 0; i < list.len; i++) {
                 const struct tenant *t = &c->tenants.at[list.at[i]];
-                str_addf(out, "tenant %s quota=%d seq=%llu writes=%d", t->name, t->has_quota, (unsigned long long)t->seq,
-                         t->quota.writes_per_minute);
+                str_addf(out, "tenant %s quota=%d seq=%llu writes=%d", t->name, t->has_quota,
+                         (unsigned long long)t->seq, t->quota.writes_per_minute);
                 dump_usage(out, "limit", &t->quota.limit);
                 dump_usage(out, "asked", &t->asked);
                 dump_usage(out, "placed", &t->placed);
@@ -755,7 +795,8 @@ void quotas_dump(const struct core *c, struct str *out)
         array_fini(&list);
 }
 
-#define BROKEN(err, which, what, who) err_set(err, ERR_INTERNAL, .msg = "invariant " which " is broken: " what, .detail = (who))
+#define BROKEN(err, which, what, who)                                                              \
+        err_set(err, ERR_INTERNAL, .msg = "invariant " which " is broken: " what, .detail = (who))
 
 /* Counted anew from the workloads themselves. */
 static void recount(const struct core *c, struct usage *asked, struct usage *placed)
@@ -777,10 +818,13 @@ static int check_queue(const struct core *c, uint32_t i, uint32_t *listed, struc
 {
         const struct tenant *t = &c->tenants.at[i];
         uint32_t before = NONE, n = 0;
-        for (uint32_t x = t->first; x != NONE && n <= t->n_waiting; before = x, x = c->units.at[x].wait_next.v, n++) {
+        for (uint32_t x = t->first; x != NONE && n <= t->n_waiting;
+             before = x, x = c->units.at[x].wait_next.v, n++) {
                 const struct unit *w = &c->units.at[x];
-                if (!w->id || !w->waiting || !w->over_quota || w->wait_prev.v != before || definition_of(c, w)->tenant != i)
-                        return BROKEN(err, "Q3", "what waits for a quota is in its tenant's queue", t->name);
+                if (!w->id || !w->waiting || !w->over_quota || w->wait_prev.v != before ||
+                    definition_of(c, w)->tenant != i)
+                        return BROKEN(err, "Q3", "what waits for a quota is in its tenant's queue",
+                                      t->name);
                 if (c->started && !t->has_room && blocked_by(c, w) < 0)
                         return BROKEN(err, "Q3", "nobody waits for a quota that has room", w->id);
         }
@@ -802,11 +846,14 @@ int quotas_check(const struct core *c, struct err *err)
                 if (!t->name)
                         continue;
                 refs += t->refs;
-                if (memcmp(&asked[i], &t->asked, sizeof(t->asked)) != 0 || memcmp(&placed[i], &t->placed, sizeof(t->placed)) != 0)
-                        r = BROKEN(err, "Q1", "usage is the sum over the tenant's workloads", t->name);
+                if (memcmp(&asked[i], &t->asked, sizeof(t->asked)) != 0 ||
+                    memcmp(&placed[i], &t->placed, sizeof(t->placed)) != 0)
+                        r = BROKEN(err, "Q1", "usage is the sum over the tenant's workloads",
+                                   t->name);
                 for (int d = 0; d < DIMENSIONS && r >= 0; d++)
                         if (t->placed.of[d] > t->asked.of[d])
-                                r = BROKEN(err, "Q2", "no more is placed than was asked for", t->name);
+                                r = BROKEN(err, "Q2", "no more is placed than was asked for",
+                                           t->name);
                 if (r >= 0)
                         r = check_queue(c, i, &listed, err);
         }

@@ -6,7 +6,8 @@
 
 void quotas_init(struct core *c);
 void quotas_fini(struct core *c);
-uint32_t tenant_find(const struct core *c, const char *name); /* MAP_NONE: not known; "" is "default" */
+/* MAP_NONE: not known; "" is "default" */
+uint32_t tenant_find(const struct core *c, const char *name);
 uint32_t tenant_ref(struct core *c, const char *name);
 void tenant_unref(struct core *c, uint32_t t);
 const char *workload_tenant(const struct core *c, const struct unit *w);

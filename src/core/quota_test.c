@@ -1,9 +1,10 @@
-/* core/quota_test.c: a tenant's limits at the API, before an allocation, over restarts, and under random sequences (C31). */
+/* core/quota_test.c: a tenant's limits at the API, before an allocation, over restarts, and under
+ * random sequences (C31). */
 #include "core/core_testlib.h"
 #include "model/pb.h"
 
-static const struct rig_reply *set_quota(struct rig *r, const char *tenant, int64_t workloads, int64_t cpu_milli, int64_t memory_mb,
-                                         int32_t writes)
+static const struct rig_reply *set_quota(struct rig *r, const char *tenant, int64_t workloads,
+                                         int64_t cpu_milli, int64_t memory_mb, int32_t writes)
 {
         Pb__SetQuotaRequest *q = arena_new(&r->memory, Pb__SetQuotaRequest);
         pb__set_quota_request__init(q);
@@ -36,14 +37,16 @@ static Pb__Quota *get_quota(struct rig *r, const char *tenant)
         return reply->err.code ? NULL : (Pb__Quota *)reply->msg;
 }
 
-static Pb__Workload *of_tenant(struct rig *r, const char *id, const char *tenant, int64_t cpu_milli, int64_t memory_mb)
+static Pb__Workload *of_tenant(struct rig *r, const char *id, const char *tenant, int64_t cpu_milli,
+                               int64_t memory_mb)
 {
         Pb__Workload *w = rig_workload(r, id, cpu_milli, memory_mb);
         w->tenant = arena_strdup(&r->memory, tenant);
         return w;
 }
 
-static void assert_exceeds(const struct rig_reply *reply, const char *dimension, int64_t limit, int64_t usage, int64_t delta)
+static void assert_exceeds(const struct rig_reply *reply, const char *dimension, int64_t limit,
+                           int64_t usage, int64_t delta)
 {
         assert_refused(reply, ERR_QUOTA);
         assert_string_equal(reply->err.excess.dimension, dimension);
@@ -62,16 +65,22 @@ static void what_exceeds_a_quota_is_refused_with_the_dimension_and_the_numbers(v
         assert_true(set_quota(&r, "team", 3, 2000, 1000, 0)->created);
         assert_refused(rig_apply(&r, of_tenant(&r, "a", "team", 1500, 100)), ERR_OK);
         rig_mark(&r);
-        assert_exceeds(rig_apply(&r, of_tenant(&r, "b", "team", 600, 100)), "cpu_milli", 2000, 1500, 600);
-        assert_exceeds(rig_apply(&r, of_tenant(&r, "b", "team", 500, 950)), "memory_mb", 1000, 100, 950);
+        assert_exceeds(rig_apply(&r, of_tenant(&r, "b", "team", 600, 100)), "cpu_milli", 2000, 1500,
+                       600);
+        assert_exceeds(rig_apply(&r, of_tenant(&r, "b", "team", 500, 950)), "memory_mb", 1000, 100,
+                       950);
         assert_told(&r, ""); /* nothing has changed */
         assert_refused(rig_apply(&r, of_tenant(&r, "b", "team", 500, 0)), ERR_OK);
         assert_refused(rig_apply(&r, of_tenant(&r, "c", "team", 0, 0)), ERR_OK);
         assert_exceeds(rig_apply(&r, of_tenant(&r, "d", "team", 0, 0)), "workloads", 3, 3, 1);
-        assert_refused(rig_apply(&r, of_tenant(&r, "d", "others", 3000, 0)), ERR_OK);          /* no quota, no limit */
-        assert_exceeds(rig_apply(&r, of_tenant(&r, "d", "team", 0, 0)), "workloads", 3, 3, 1); /* nor by changing sides */
-        assert_exceeds(rig_apply(&r, of_tenant(&r, "b", "team", 600, 0)), "cpu_milli", 2000, 2000, 100);
-        assert_refused(rig_apply(&r, of_tenant(&r, "b", "team", 400, 0)), ERR_OK); /* less is always allowed */
+        /* no quota, no limit */
+        assert_refused(rig_apply(&r, of_tenant(&r, "d", "others", 3000, 0)), ERR_OK);
+        /* nor by changing sides */
+        assert_exceeds(rig_apply(&r, of_tenant(&r, "d", "team", 0, 0)), "workloads", 3, 3, 1);
+        assert_exceeds(rig_apply(&r, of_tenant(&r, "b", "team", 600, 0)), "cpu_milli", 2000, 2000,
+                       100);
+        /* less is always allowed */
+        assert_refused(rig_apply(&r, of_tenant(&r, "b", "team", 400, 0)), ERR_OK);
         Pb__Quota *q = get_quota(&r, "team");
         assert_int_equal(q->usage->workloads, 3);
         assert_int_equal(q->usage->resources->cpu, 1900);
@@ -96,8 +105,10 @@ static void what_is_stopped_deleted_or_finished_uses_nothing(void **state)
         rig_exits(&r, "job", 0);
         assert_phase(&r, "job", Completed);
         assert_refused(rig_apply(&r, of_tenant(&r, "a", "team", 1000, 0)), ERR_OK);
-        assert_refused(rig_apply(&r, job), ERR_OK);                          /* the same again starts nothing */
-        assert_exceeds(rig_retry(&r, "job"), "cpu_milli", 1000, 1000, 1000); /* it would run again */
+        /* the same again starts nothing */
+        assert_refused(rig_apply(&r, job), ERR_OK);
+        /* it would run again */
+        assert_exceeds(rig_retry(&r, "job"), "cpu_milli", 1000, 1000, 1000);
         rig_runs(&r, "a");
         rig_stop(&r, "a");
         assert_refused(rig_retry(&r, "job"), ERR_OK);
@@ -116,7 +127,8 @@ static void a_lowered_quota_takes_nothing_away_and_holds_up_what_has_no_place(vo
         struct rig r;
         rig_init(&r, NULL);
         set_quota(&r, "team", 0, 3000, 0, 0);
-        rig_apply(&r, of_tenant(&r, "a", "team", 1000, 0)); /* no node yet: they wait for capacity */
+        /* no node yet: they wait for capacity */
+        rig_apply(&r, of_tenant(&r, "a", "team", 1000, 0));
         rig_apply(&r, of_tenant(&r, "b", "team", 1000, 0));
         rig_apply(&r, of_tenant(&r, "c", "team", 1000, 0));
         assert_int_equal(rig_get(&r, "a")->status->reason, PB__REASON__E__no_nodes);
@@ -241,7 +253,8 @@ static void a_quota_is_changed_by_version_and_the_same_again_is_no_change(void *
         assert_int_equal(get_quota(&r, "team")->workloads, 6);
         assert_null(get_quota(&r, "nobody"));
         rig_apply(&r, rig_workload(&r, "a", 100, 0));
-        assert_int_equal(get_quota(&r, "default")->usage->workloads, 1); /* no tenant is the tenant "default" */
+        /* no tenant is the tenant "default" */
+        assert_int_equal(get_quota(&r, "default")->usage->workloads, 1);
         rig_restart(&r);
         assert_int_equal(get_quota(&r, "team")->workloads, 6);
         rig_check_replay(&r);
@@ -265,8 +278,10 @@ static void writes_beyond_the_rate_are_told_when_to_come_back(void **state)
         assert_refused(reply, ERR_LIMIT);
         assert_int_equal(reply->err.retry_after_ms, 10000);
         assert_refused(rig_delete(&r, "w0"), ERR_LIMIT);
-        assert_refused(rig_apply(&r, of_tenant(&r, "x", "others", 1, 0)), ERR_OK); /* others are not held up */
-        assert_non_null(rig_get(&r, "w0"));                                        /* nor are reads */
+        /* others are not held up */
+        assert_refused(rig_apply(&r, of_tenant(&r, "x", "others", 1, 0)), ERR_OK);
+        /* nor are reads */
+        assert_non_null(rig_get(&r, "w0"));
         rig_advance(&r, 9999);
         assert_refused(rig_delete(&r, "w0"), ERR_LIMIT);
         rig_advance(&r, 1);
@@ -282,7 +297,8 @@ static void writes_beyond_the_rate_are_told_when_to_come_back(void **state)
         rig_fini(&r);
 }
 
-/* What the events say, added up by somebody who knows nothing of the core: no apply that was let through exceeded a limit of its time. */
+/* What the events say, added up by somebody who knows nothing of the core: no apply that was let
+ * through exceeded a limit of its time. */
 /* R: C31 A2 */
 static void random_lives_never_exceed_a_quota_and_fold_to_the_same_usage(void **state)
 {
@@ -303,7 +319,9 @@ static void random_lives_never_exceed_a_quota_and_fold_to_the_same_usage(void **
                         const char *node = w && w->assigned_node ? w->assigned_node : "";
                         switch (rng_below(&g, 12)) {
                         case 0:
-                                set_quota(&r, *tenant ? tenant : "default", (int64_t)rng_below(&g, 6), (int64_t)rng_below(&g, 5) * 1000,
+                                set_quota(&r, *tenant ? tenant : "default",
+                                          (int64_t)rng_below(&g, 6),
+                                          (int64_t)rng_below(&g, 5) * 1000,
                                           (int64_t)rng_below(&g, 3) * 512, 0);
                                 break;
                         case 1:
@@ -330,7 +348,8 @@ static void random_lives_never_exceed_a_quota_and_fold_to_the_same_usage(void **
                                 break;
                         case 7:
                                 rig_wish(&r, rng_below(&g, 2) ? "n1" : "n2",
-                                         rng_below(&g, 2) ? PB__NODE_WISH__E__draining : PB__NODE_WISH__E__schedulable);
+                                         rng_below(&g, 2) ? PB__NODE_WISH__E__draining
+                                                          : PB__NODE_WISH__E__schedulable);
                                 break;
                         case 8:
                                 if (rng_below(&g, 4) == 0) {
@@ -341,13 +360,17 @@ static void random_lives_never_exceed_a_quota_and_fold_to_the_same_usage(void **
                                 break;
                         default: {
                                 Pb__Workload *n =
-                                    of_tenant(&r, id, tenant, (int64_t)rng_below(&g, 4) * 500, (int64_t)rng_below(&g, 3) * 128);
-                                n->restart = rng_below(&g, 2) ? PB__RESTART__E__never : PB__RESTART__E__always;
+                                    of_tenant(&r, id, tenant, (int64_t)rng_below(&g, 4) * 500,
+                                              (int64_t)rng_below(&g, 3) * 128);
+                                n->restart = rng_below(&g, 2) ? PB__RESTART__E__never
+                                                              : PB__RESTART__E__always;
                                 const struct rig_reply *reply = rig_apply(&r, n);
                                 Pb__Quota *q = get_quota(&r, *tenant ? tenant : "default");
-                                if (reply->err.code == ERR_OK && reply->created && q && q->workloads)
+                                if (reply->err.code == ERR_OK && reply->created && q &&
+                                    q->workloads)
                                         assert_true(q->usage->workloads <= q->workloads);
-                                if (reply->err.code == ERR_OK && reply->created && q && q->resources->cpu && n->resources->cpu)
+                                if (reply->err.code == ERR_OK && reply->created && q &&
+                                    q->resources->cpu && n->resources->cpu)
                                         assert_true(q->usage->resources->cpu <= q->resources->cpu);
                         }
                         }
@@ -361,7 +384,8 @@ static void random_lives_never_exceed_a_quota_and_fold_to_the_same_usage(void **
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(what_exceeds_a_quota_is_refused_with_the_dimension_and_the_numbers),
+                cmocka_unit_test(
+                    what_exceeds_a_quota_is_refused_with_the_dimension_and_the_numbers),
                 cmocka_unit_test(what_is_stopped_deleted_or_finished_uses_nothing),
                 cmocka_unit_test(a_lowered_quota_takes_nothing_away_and_holds_up_what_has_no_place),
                 cmocka_unit_test(a_start_in_place_is_asked_as_an_allocation_is),

@@ -1,8 +1,11 @@
-/* core/random_test.c: long random runs of the whole core against agents that lie, forget and vanish.
+/* core/random_test.c: long random runs of the whole core against agents that lie, forget and
+ * vanish.
  *
- * Every step is followed by core_check() and by the rig's checks of batches and histories. Every order that leaves is compared with the committed events: the token that it
- * carries was given out for that workload and that node. The server is restarted from its records at any moment, with what was not committed lost. In the end everybody is honest for a
- * while, and then each workload must be where and what its record says, once.
+ * Every step is followed by core_check() and by the rig's checks of batches and histories. Every
+ * order that leaves is compared with the committed events: the token that it carries was given out
+ * for that workload and that node. The server is restarted from its records at any moment, with
+ * what was not committed lost. In the end everybody is honest for a while, and then each workload
+ * must be where and what its record says, once.
  */
 #include "core/core_testlib.h"
 #include "model/pb.h"
@@ -47,7 +50,7 @@ static const char *node_name(unsigned n)
         return names[n];
 }
 
-/* ---- agents -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- agents ---- */
 
 static struct copy *copy_of(struct agent *a, const char *id)
 {
@@ -87,13 +90,15 @@ static void take_order(struct run *x, unsigned n, const Pb__PlanUnit *u)
         if (u->desired_state == PB__DESIRED_STATE__E__Stopped)
                 c->state = PB__ACTUAL_STATE__E__Stopped;
         else if (c->seq != u->token->seq)
-                c->state = chance(x, 300000) && !x->calm ? PB__ACTUAL_STATE__E__Pending : PB__ACTUAL_STATE__E__Running;
+                c->state = chance(x, 300000) && !x->calm ? PB__ACTUAL_STATE__E__Pending
+                                                         : PB__ACTUAL_STATE__E__Running;
         c->epoch = u->token->epoch;
         c->seq = u->token->seq;
         c->job = u->workload->restart != PB__RESTART__E__always;
 }
 
-/* The token of an order is that of a committed launch of this workload on this node; nothing else may ever be started or removed. */
+/* The token of an order is that of a committed launch of this workload on this node; nothing else
+ * may ever be started or removed. */
 static void check_order(struct run *x, unsigned n, const struct rig_effect *e)
 {
         const Pb__PlanUnit *u = e->unit;
@@ -101,7 +106,8 @@ static void check_order(struct run *x, unsigned n, const struct rig_effect *e)
                 return; /* of an old copy that the agent has invented */
         assert_true(u->token->seq >= 1 && u->token->seq <= e->seq);
         const Pb__Event *cause = x->rig.events.at[u->token->seq - 1].e;
-        assert_true(cause->type == PB__EVENT_TYPE__E__WorkloadScheduled || cause->type == PB__EVENT_TYPE__E__WorkloadLaunched);
+        assert_true(cause->type == PB__EVENT_TYPE__E__WorkloadScheduled ||
+                    cause->type == PB__EVENT_TYPE__E__WorkloadLaunched);
         assert_string_equal(cause->workload_id, u->unit_id);
         assert_string_equal(cause->node_id, node_name(n));
 }
@@ -118,7 +124,8 @@ static void take_effects(struct run *x)
                         if (e->kind == EFFECT_PLAN_UNIT) {
                                 check_order(x, n, e);
                                 take_order(x, n, e->unit);
-                        } else if (e->kind == EFFECT_CLOSE || (e->kind == EFFECT_WELCOME && !e->welcome->accepted))
+                        } else if (e->kind == EFFECT_CLOSE ||
+                                   (e->kind == EFFECT_WELCOME && !e->welcome->accepted))
                                 a->session = 0;
                 }
         }
@@ -163,7 +170,9 @@ static void act_hello(struct run *x, unsigned n)
                 if (a->copies[i].used && (x->calm || !chance(x, x->lies / 4)))
                         rig_hello_add(r, h, status_of(x, &a->copies[i]));
         if (!x->calm && chance(x, x->lies))
-                rig_hello_add(r, h, rig_unit(r, "stranger", 1, below(x, r->head + 1), PB__ACTUAL_STATE__E__Running));
+                rig_hello_add(r, h,
+                              rig_unit(r, "stranger", 1, below(x, r->head + 1),
+                                       PB__ACTUAL_STATE__E__Running));
         a->n_gone = 0; /* what the list does not mention is gone as well */
         rig_say_hello(r, h);
 }
@@ -178,12 +187,14 @@ static void act_report(struct run *x, unsigned n)
         size_t count = 0;
         bool complete = chance(x, 200000);
         while (a->n_gone)
-                units[count++] = rig_unit(r, a->gone[--a->n_gone], 1, 0, PB__ACTUAL_STATE__E__Missing);
+                units[count++] =
+                    rig_unit(r, a->gone[--a->n_gone], 1, 0, PB__ACTUAL_STATE__E__Missing);
         for (unsigned i = 0; i < COPIES; i++)
                 if (a->copies[i].used && (complete || x->calm || chance(x, 500000)))
                         units[count++] = status_of(x, &a->copies[i]);
         uint64_t applied = rig_agent(r, node_name(n))->applied;
-        rig_report_all(r, node_name(n), complete, !x->calm && chance(x, 200000) ? applied / 2 : applied, count, units);
+        rig_report_all(r, node_name(n), complete,
+                       !x->calm && chance(x, 200000) ? applied / 2 : applied, count, units);
 }
 
 static void act_runtime(struct run *x, unsigned n)
@@ -194,12 +205,13 @@ static void act_runtime(struct run *x, unsigned n)
         if (c->state == PB__ACTUAL_STATE__E__Pending)
                 c->state = PB__ACTUAL_STATE__E__Running;
         else if (c->state == PB__ACTUAL_STATE__E__Running)
-                c->state = c->job && chance(x, 700000) ? PB__ACTUAL_STATE__E__Stopped : PB__ACTUAL_STATE__E__Failed;
+                c->state = c->job && chance(x, 700000) ? PB__ACTUAL_STATE__E__Stopped
+                                                       : PB__ACTUAL_STATE__E__Failed;
         if (chance(x, 50000))
                 c->used = false; /* lost by the agent */
 }
 
-/* ---- users --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- users ---- */
 
 static const char *const tenants[] = { "default", "a", "b" };
 
@@ -207,12 +219,16 @@ static const char *const tenants[] = { "default", "a", "b" };
 static void add_wishes(struct run *x, Pb__Workload *w)
 {
         struct rig *r = &x->rig;
-        Pb__Affinity *a = arena_new(&r->memory, Pb__Affinity), **near = arena_new_n(&r->memory, Pb__Affinity *, 1);
+        Pb__Affinity *a = arena_new(&r->memory, Pb__Affinity),
+                     **near = arena_new_n(&r->memory, Pb__Affinity *, 1);
         Pb__Affinity__MatchEntry *e = arena_new(&r->memory, Pb__Affinity__MatchEntry),
                                  **match = arena_new_n(&r->memory, Pb__Affinity__MatchEntry *, 1);
-        Pb__Spread *s = arena_new(&r->memory, Pb__Spread), **spread = arena_new_n(&r->memory, Pb__Spread *, 1);
-        Pb__Port *p = arena_new(&r->memory, Pb__Port), **ports = arena_new_n(&r->memory, Pb__Port *, 1);
-        Pb__Toleration *t = arena_new(&r->memory, Pb__Toleration), **tolerations = arena_new_n(&r->memory, Pb__Toleration *, 1);
+        Pb__Spread *s = arena_new(&r->memory, Pb__Spread),
+                   **spread = arena_new_n(&r->memory, Pb__Spread *, 1);
+        Pb__Port *p = arena_new(&r->memory, Pb__Port),
+                 **ports = arena_new_n(&r->memory, Pb__Port *, 1);
+        Pb__Toleration *t = arena_new(&r->memory, Pb__Toleration),
+                       **tolerations = arena_new_n(&r->memory, Pb__Toleration *, 1);
         pb__affinity__init(near[0] = a);
         pb__affinity__match_entry__init(match[0] = e);
         pb__spread__init(spread[0] = s);
@@ -244,8 +260,11 @@ static void add_wishes(struct run *x, Pb__Workload *w)
 static void act_apply(struct run *x, const char *id)
 {
         struct rig *r = &x->rig;
-        Pb__Workload *w = rig_workload(r, id, (int64_t)below(x, 4) * 700, (int64_t)below(x, 3) * 600);
-        w->restart = id[1] % 3 == 0 ? PB__RESTART__E__on_failure : id[1] % 5 == 0 ? PB__RESTART__E__never : PB__RESTART__E__always;
+        Pb__Workload *w =
+            rig_workload(r, id, (int64_t)below(x, 4) * 700, (int64_t)below(x, 3) * 600);
+        w->restart = id[1] % 3 == 0   ? PB__RESTART__E__on_failure
+                     : id[1] % 5 == 0 ? PB__RESTART__E__never
+                                      : PB__RESTART__E__always;
         if (w->restart != PB__RESTART__E__always && below(x, 2))
                 w->ttl_seconds = 120;
         if (below(x, 4) == 0)
@@ -372,7 +391,7 @@ static void act_user(struct run *x)
         }
 }
 
-/* ---- the run ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 static void act(struct run *x)
 {
@@ -436,7 +455,8 @@ static void calm_down(struct run *x)
                                 act_hello(x, n);
                         take_effects(x);
                         for (unsigned i = 0; i < COPIES; i++)
-                                if (x->agents[n].copies[i].used && x->agents[n].copies[i].state == PB__ACTUAL_STATE__E__Pending)
+                                if (x->agents[n].copies[i].used &&
+                                    x->agents[n].copies[i].state == PB__ACTUAL_STATE__E__Pending)
                                         x->agents[n].copies[i].state = PB__ACTUAL_STATE__E__Running;
                         rig_beat(r, node_name(n));
                         act_report(x, n);
@@ -445,11 +465,13 @@ static void calm_down(struct run *x)
         }
 }
 
-/* An operator who forgets a node gives up what runs there; what nobody knows any more is a stranger when it returns, and is left alone. */
+/* An operator who forgets a node gives up what runs there; what nobody knows any more is a stranger
+ * when it returns, and is left alone. */
 static bool was_forgotten(struct rig *r, const char *node)
 {
         for (size_t i = 0; i < r->events.len; i++)
-                if (r->events.at[i].e->type == PB__EVENT_TYPE__E__NodeForgotten && strcmp(r->events.at[i].e->node_id, node) == 0)
+                if (r->events.at[i].e->type == PB__EVENT_TYPE__E__NodeForgotten &&
+                    strcmp(r->events.at[i].e->node_id, node) == 0)
                         return true;
         return false;
 }
@@ -468,23 +490,30 @@ static void check_settled(struct run *x)
                 unsigned running = 0, right = 0;
                 for (unsigned n = 0; n < NODES; n++) {
                         struct copy *c = copy_of(&x->agents[n], id);
-                        if (!c || c->state != PB__ACTUAL_STATE__E__Running || (!w && was_forgotten(r, node_name(n))))
+                        if (!c || c->state != PB__ACTUAL_STATE__E__Running ||
+                            (!w && was_forgotten(r, node_name(n))))
                                 continue;
                         running++;
-                        right += w && strcmp(w->assigned_node, node_name(n)) == 0 && w->token->seq == c->seq;
+                        right += w && strcmp(w->assigned_node, node_name(n)) == 0 &&
+                                 w->token->seq == c->seq;
                 }
                 Pb__Phase__E phase = w ? w->status->phase : PB__PHASE__E__unset;
                 bool runs = phase == PB__PHASE__E__Running;
                 if (running != runs || right != runs)
-                        fail_msg("%s is in phase %d: %u copies run, %u of them the right one", id, (int)phase, running, right);
-                assert_true(!w || runs || phase == PB__PHASE__E__Stopped || phase == PB__PHASE__E__Completed ||
-                            phase == PB__PHASE__E__Failed || phase == PB__PHASE__E__Pending);
-                if (phase == PB__PHASE__E__Pending && w->status->reason != PB__REASON__E__quota_exceeded)
-                        assert_int_equal(rig_explain(r, id)->feasible, 0); /* nobody waits who would fit */
+                        fail_msg("%s is in phase %d: %u copies run, %u of them the right one", id,
+                                 (int)phase, running, right);
+                assert_true(!w || runs || phase == PB__PHASE__E__Stopped ||
+                            phase == PB__PHASE__E__Completed || phase == PB__PHASE__E__Failed ||
+                            phase == PB__PHASE__E__Pending);
+                if (phase == PB__PHASE__E__Pending &&
+                    w->status->reason != PB__REASON__E__quota_exceeded)
+                        /* nobody waits who would fit */
+                        assert_int_equal(rig_explain(r, id)->feasible, 0);
         }
 }
 
-/* A view is written only when it changes: each says what its record says all the same, and none outlives it. */
+/* A view is written only when it changes: each says what its record says all the same, and none
+ * outlives it. */
 static void check_views(struct rig *r)
 {
         for (size_t i = 0; i < r->records.len; i++) {
@@ -492,16 +521,20 @@ static void check_views(struct rig *r)
                 const char *id = strchr(x->key + 1, '/') + 1;
                 if (str_starts(x->key, "/workloads/")) {
                         Pb__Workload *w = pb__workload__unpack(NULL, x->len, x->data);
-                        bool placed = !str_empty(w->assigned_node) && !(w->placement && w->placement->forgotten);
+                        bool placed = !str_empty(w->assigned_node) &&
+                                      !(w->placement && w->placement->forgotten);
                         view = rig_record(r, fmt("/assignments/%s", id));
                         assert_int_equal(view != NULL, placed);
                         if (placed) {
-                                Pb__Assignment *a = pb__assignment__unpack(NULL, view->len, view->data);
+                                Pb__Assignment *a =
+                                    pb__assignment__unpack(NULL, view->len, view->data);
                                 assert_string_equal(a->node_id, w->assigned_node);
-                                assert_int_equal(a->created_at, w->placement ? w->placement->placed_at : 0);
+                                assert_int_equal(a->created_at,
+                                                 w->placement ? w->placement->placed_at : 0);
                                 pb__assignment__free_unpacked(a, NULL);
                         }
-                        assert_int_equal(rig_record(r, fmt("/retries/%s", id)) != NULL, w->retry && w->retry->attempts > 0);
+                        assert_int_equal(rig_record(r, fmt("/retries/%s", id)) != NULL,
+                                         w->retry && w->retry->attempts > 0);
                         assert_non_null(rig_record(r, fmt("/reconciliation/%s", id)));
                         pb__workload__free_unpacked(w, NULL);
                 } else if (str_starts(x->key, "/nodes/") && !str_ends(x->key, "/status")) {
@@ -510,7 +543,8 @@ static void check_views(struct rig *r)
                         assert_non_null(view);
                         assert_int_equal(view->len, n->status == PB__NODE_STATUS__E__Ready ? 5 : 8);
                         pb__node__free_unpacked(n, NULL);
-                } else if (str_starts(x->key, "/assignments/") || str_starts(x->key, "/retries/") || str_starts(x->key, "/reconciliation/"))
+                } else if (str_starts(x->key, "/assignments/") || str_starts(x->key, "/retries/") ||
+                           str_starts(x->key, "/reconciliation/"))
                         assert_non_null(rig_record(r, fmt("/workloads/%s", id)));
         }
 }

@@ -1,4 +1,5 @@
-/* core/reach_test.c: nodes that are heard and cannot be called, nodes whose runtime turns out not to work, and foreign agents in general. */
+/* core/reach_test.c: nodes that are heard and cannot be called, nodes whose runtime turns out not
+ * to work, and foreign agents in general. */
 #include "core/core_testlib.h"
 
 #define GRACE 60000
@@ -46,13 +47,16 @@ static void a_node_that_cannot_be_called_is_not_ready_whatever_it_says(void **st
         assert_string_equal(rig_get(&r, "w")->assigned_node, "n2");
         Pb__Workload *late = rig_workload(&r, "late", 4000, 100);
         rig_apply(&r, late);
-        assert_int_equal(rig_explain(&r, "late")->n_reasons, 2); /* too little cpu on n2, n1 cannot be called */
+        /* too little cpu on n2, n1 cannot be called */
+        assert_int_equal(rig_explain(&r, "late")->n_reasons, 2);
         rig_check_replay(&r);
         rig_mark(&r);
         rig_say(&r, INPUT_REACHABLE, s1, NULL, NULL);
         assert_non_null(rig_last(&r, PB__EVENT_TYPE__E__NodeReady));
         assert_string_equal(rig_node(&r, "n1")->status_updated_by, "reconciler");
-        assert_int_equal(rig_sent(&r, "n1", "w")->unit->desired_state, PB__DESIRED_STATE__E__Deleted); /* the old copy */
+        /* the old copy */
+        assert_int_equal(rig_sent(&r, "n1", "w")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Deleted);
         rig_check_replay(&r);
         rig_fini(&r);
 }
@@ -128,7 +132,8 @@ static void a_missing_runtime_marks_the_node_and_moves_the_workload(void **state
         assert_told(&r, "NodeTypeUnsupported Rescheduled WorkloadPending");
         Pb__Node *n = rig_node(&r, "n1");
         assert_int_equal(n->status, PB__NODE_STATUS__E__Ready);
-        assert_string_equal(n->status_reason, "runtime for process unavailable on agent: runtime not available");
+        assert_string_equal(n->status_reason,
+                            "runtime for process unavailable on agent: runtime not available");
         assert_string_equal(n->status_updated_by, "reconciler");
         assert_int_equal(n->n_unsupported, 1);
         Pb__Workload *w = rig_get(&r, "w");
@@ -137,7 +142,8 @@ static void a_missing_runtime_marks_the_node_and_moves_the_workload(void **state
         assert_int_equal(w->retry->attempts, 0);
         rig_is_gone(&r, "w", "n1");
         assert_int_equal(rig_explain(&r, "w")->reasons[0]->reason, PB__REASON__E__type_unsupported);
-        assert_string_equal(rig_explain(&r, "w")->nearest_miss->detail, "its runtime for this type turned out not to work");
+        assert_string_equal(rig_explain(&r, "w")->nearest_miss->detail,
+                            "its runtime for this type turned out not to work");
         rig_check_replay(&r);
         /* Neither a restart of the server nor a new stream of the same agent changes it. */
         rig_restart(&r);

@@ -1,8 +1,9 @@
-/* core/read.c: what users look at. Reads are steps as well, so that they leave only after the commit that they have seen.
+/* core/read.c: what users look at. Reads are steps as well, so that they leave only after the
+ * commit that they have seen.
  *
- * Lists are by id, and their cursor is the last id that was looked at: whoever exists throughout is seen
- * exactly once, also after a restart and on another replica. A read looks at a bounded number of
- * workloads: a page may be short, or even empty, and still have a next_cursor.
+ * Lists are by id, and their cursor is the last id that was looked at: whoever exists throughout is
+ * seen exactly once, also after a restart and on another replica. A read looks at a bounded number
+ * of workloads: a page may be short, or even empty, and still have a next_cursor.
  */
 #include "core/read.h"
 #include "base/mem.h"
@@ -31,7 +32,8 @@ int workload_lookup(struct core *c, const char *id, struct unit_ix *ret, struct 
         *ret = workload_find(c, id);
         if (unit_ok(*ret))
                 return 0;
-        return err_set(err, ERR_NOT_FOUND, .msg = fmt("there is no workload %s", id ? id : ""), .hint = "berth get workloads lists them");
+        return err_set(err, ERR_NOT_FOUND, .msg = fmt("there is no workload %s", id ? id : ""),
+                       .hint = "berth get workloads lists them");
 }
 
 int node_lookup(struct core *c, const char *id, struct node_ix *ret, struct err *err)
@@ -39,7 +41,8 @@ int node_lookup(struct core *c, const char *id, struct node_ix *ret, struct err 
         *ret = node_find(c, id);
         if (node_ok(*ret))
                 return 0;
-        return err_set(err, ERR_NOT_FOUND, .msg = fmt("there is no node %s", id ? id : ""), .hint = "berth get nodes lists them");
+        return err_set(err, ERR_NOT_FOUND, .msg = fmt("there is no node %s", id ? id : ""),
+                       .hint = "berth get nodes lists them");
 }
 
 static struct arena *memory(struct core *c)
@@ -92,9 +95,11 @@ static int locate(struct core *c, const char *id, struct node_ix *ret)
                 return reply_error(c, &err), -1;
         struct node_ix n = unit_at(c, w)->node;
         if (!node_ok(n))
-                err_set(&err, ERR_CONFLICT, .msg = fmt("workload %s is on no node", id), .hint = fmt("berth explain %s says why", id));
+                err_set(&err, ERR_CONFLICT, .msg = fmt("workload %s is on no node", id),
+                        .hint = fmt("berth explain %s says why", id));
         else if (!node_at(c, n)->session)
-                err_set(&err, ERR_UNAVAILABLE, .msg = fmt("node %s is not connected", node_at(c, n)->id),
+                err_set(&err, ERR_UNAVAILABLE,
+                        .msg = fmt("node %s is not connected", node_at(c, n)->id),
                         .hint = "try again when its agent is back", .retry_after_ms = 2000);
         else {
                 *ret = n;
@@ -128,10 +133,13 @@ void decide_exec(struct core *c, const Pb__ExecNote *note)
         int64_t wait_ms = notice_wait_ms(c, NOTICE_EXEC, actor);
         if (wait_ms > 0) {
                 struct err err;
-                err_set(&err, ERR_LIMIT, .msg = "too many commands in too short a time: nothing was run",
-                        .detail = fmt("each is an event, and %s runs more than can be told", *actor ? actor : "this caller"),
-                        .hint =
-                            fmt("try again in %lld s, or run several commands in one: sh -c '...; ...'", (long long)(wait_ms + 999) / 1000),
+                err_set(&err, ERR_LIMIT,
+                        .msg = "too many commands in too short a time: nothing was run",
+                        .detail = fmt("each is an event, and %s runs more than can be told",
+                                      *actor ? actor : "this caller"),
+                        .hint = fmt(
+                            "try again in %lld s, or run several commands in one: sh -c '...; ...'",
+                            (long long)(wait_ms + 999) / 1000),
                         .retry_after_ms = wait_ms);
                 reply_error(c, &err);
                 return;
@@ -146,7 +154,7 @@ void decide_exec(struct core *c, const Pb__ExecNote *note)
         reply_session(c, n);
 }
 
-/* ---- lists --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- lists ---- */
 
 #define CURSOR_MAX 1024 /* longer than any key */
 
@@ -156,7 +164,8 @@ static int check_cursor(const char *text, struct err *err)
         for (const char *p = text; fine && *p; p++)
                 fine = *p > ' ' && *p < 127; /* as in names */
         return fine ? 0
-                    : err_set(err, ERR_INVALID, .msg = "the cursor is not one of ours", .detail = text, .path = "cursor",
+                    : err_set(err, ERR_INVALID, .msg = "the cursor is not one of ours",
+                              .detail = text, .path = "cursor",
                               .hint = "use next_cursor of the page before");
 }
 
@@ -178,7 +187,8 @@ char *list_cursor(struct core *c, const struct order *o, struct order_place at, 
         return arena_strndup(&c->step, key.data, key.len);
 }
 
-static int parse_enum(const ProtobufCEnumDescriptor *d, const char *text, unsigned *ret, struct err *err)
+static int parse_enum(const ProtobufCEnumDescriptor *d, const char *text, unsigned *ret,
+                      struct err *err)
 {
         *ret = 0;
         if (str_empty(text))
@@ -188,7 +198,8 @@ static int parse_enum(const ProtobufCEnumDescriptor *d, const char *text, unsign
                         *ret = (unsigned)d->values[i].value;
                         return 0;
                 }
-        return err_set(err, ERR_INVALID, .msg = fmt("there is no status %s", text), .path = "status");
+        return err_set(err, ERR_INVALID, .msg = fmt("there is no status %s", text),
+                       .path = "status");
 }
 
 static uint32_t page_limit(int32_t asked)
@@ -196,7 +207,8 @@ static uint32_t page_limit(int32_t asked)
         return asked <= 0 ? LIMIT_DEFAULT : asked > LIMIT_MAX ? LIMIT_MAX : (uint32_t)asked;
 }
 
-static void finish_list(struct core *c, struct str *items, const ProtobufCMessage *tail, const ProtobufCMessageDescriptor *type)
+static void finish_list(struct core *c, struct str *items, const ProtobufCMessage *tail,
+                        const ProtobufCMessageDescriptor *type)
 {
         size_t len = protobuf_c_message_get_packed_size(tail);
         unsigned char *data = arena_alloc(memory(c), items->len + len + 1);
@@ -228,14 +240,17 @@ static bool labels_match(struct core *c, const struct unit *w, const struct work
 
 static bool workload_matches(struct core *c, const struct unit *w, const struct workload_filter *f)
 {
-        if (!w->id || (f->phase && phase_shown(c, w) != f->phase) || (f->has_node && w->node.v != f->node.v))
+        if (!w->id || (f->phase && phase_shown(c, w) != f->phase) ||
+            (f->has_node && w->node.v != f->node.v))
                 return false;
         return (str_empty(f->prefix) || str_starts(w->id, f->prefix)) && labels_match(c, w, f);
 }
 
 void read_list_workloads(struct core *c, const Pb__ListWorkloadsRequest *req)
 {
-        struct workload_filter f = { .prefix = req->prefix, .has_selector = !str_empty(req->selector), .has_node = !str_empty(req->node) };
+        struct workload_filter f = { .prefix = req->prefix,
+                                     .has_selector = !str_empty(req->selector),
+                                     .has_node = !str_empty(req->node) };
         struct err err;
         struct order_place at;
         if (selector_parse(&c->step, req->selector, &f.selector, &err) < 0 ||
@@ -249,8 +264,8 @@ void read_list_workloads(struct core *c, const Pb__ListWorkloadsRequest *req)
         uint32_t limit = page_limit(req->limit), n = 0, i = NONE, last = NONE;
         struct str items = STR_INIT;
         c->looks_left = LOOKS_MAX;
-        for (unsigned scanned = 0;
-             n < limit && scanned < SCAN_MAX && items.len < BYTES_MAX && (i = order_next(&c->workloads_in_order, &at)) != MAP_NONE;
+        for (unsigned scanned = 0; n < limit && scanned < SCAN_MAX && items.len < BYTES_MAX &&
+                                   (i = order_next(&c->workloads_in_order, &at)) != MAP_NONE;
              scanned++) {
                 const struct unit *w = &c->units.at[last = i];
                 if (!workload_matches(c, w, &f))
@@ -268,9 +283,11 @@ void read_list_workloads(struct core *c, const Pb__ListWorkloadsRequest *req)
         finish_list(c, &items, &tail.base, &pb__list_workloads_response__descriptor);
 }
 
-static bool node_matches(struct core *c, const struct node *n, const struct selector *s, unsigned status, const char *prefix)
+static bool node_matches(struct core *c, const struct node *n, const struct selector *s,
+                         unsigned status, const char *prefix)
 {
-        if (!n->id || (status && node_status_shown(n) != status) || (!str_empty(prefix) && !str_starts(n->id, prefix)))
+        if (!n->id || (status && node_status_shown(n) != status) ||
+            (!str_empty(prefix) && !str_starts(n->id, prefix)))
                 return false;
         if (!s->n_terms)
                 return true;
@@ -299,7 +316,8 @@ void read_list_nodes(struct core *c, const Pb__ListNodesRequest *req)
         struct selector selector = { 0 };
         struct err err;
         unsigned status;
-        if (check_cursor(req->cursor ? req->cursor : "", &err) < 0 || selector_parse(&c->step, req->selector, &selector, &err) < 0 ||
+        if (check_cursor(req->cursor ? req->cursor : "", &err) < 0 ||
+            selector_parse(&c->step, req->selector, &selector, &err) < 0 ||
             parse_enum(&pb__node_status__e__descriptor, req->status, &status, &err) < 0) {
                 reply_error(c, &err);
                 return;
@@ -309,7 +327,8 @@ void read_list_nodes(struct core *c, const Pb__ListNodesRequest *req)
         size_t at = first_after(c, req->cursor);
         uint32_t limit = page_limit(req->limit), n = 0, scanned = 0;
         struct str items = STR_INIT;
-        for (; at < c->by_rank.len && n < limit && scanned < SCAN_MAX && items.len < BYTES_MAX; at++, scanned++) {
+        for (; at < c->by_rank.len && n < limit && scanned < SCAN_MAX && items.len < BYTES_MAX;
+             at++, scanned++) {
                 const struct node *node = node_get(c, c->by_rank.at[at]);
                 if (!node_matches(c, node, &selector, status, req->prefix))
                         continue;
@@ -318,7 +337,8 @@ void read_list_nodes(struct core *c, const Pb__ListNodesRequest *req)
                 wire_add(&items, 1, data, len);
                 n++;
         }
-        bool all = at >= c->nodes.len && !selector.n_terms && (!status || status == PB__NODE_STATUS__E__NotReady);
+        bool all = at >= c->nodes.len && !selector.n_terms &&
+                   (!status || status == PB__NODE_STATUS__E__NotReady);
         for (size_t i = 0; all && i < c->foreign.len && items.len < BYTES_MAX; i++) {
                 if (!foreign_is_shown(c, &c->foreign.at[i]) ||
                     (!str_empty(req->prefix) && !str_starts(c->foreign.at[i].node_id, req->prefix)))
@@ -328,7 +348,8 @@ void read_list_nodes(struct core *c, const Pb__ListNodesRequest *req)
                 wire_add(&items, 1, data, len);
         }
         Pb__ListNodesResponse tail = PB__LIST_NODES_RESPONSE__INIT;
-        tail.next_cursor = at < c->by_rank.len && at > 0 ? node_at(c, c->by_rank.at[at - 1])->id : "";
+        tail.next_cursor =
+            at < c->by_rank.len && at > 0 ? node_at(c, c->by_rank.at[at - 1])->id : "";
         tail.resource_version = c->head;
         tail.total = c->n_nodes;
         finish_list(c, &items, &tail.base, &pb__list_nodes_response__descriptor);

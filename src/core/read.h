@@ -14,8 +14,10 @@ void decide_exec(struct core *c, const Pb__ExecNote *note);
 Pb__Phase__E phase_shown(const struct core *c, const struct unit *w);
 int workload_lookup(struct core *c, const char *id, struct unit_ix *ret, struct err *err);
 int node_lookup(struct core *c, const char *id, struct node_ix *ret, struct err *err);
-/* A list goes on behind the last key that it looked at. < 0: this is no such key, and the caller was told. */
+/* A list goes on behind the last key that it looked at. < 0: this is no such key, and the caller
+ * was told. */
 int list_begin(struct core *c, const struct order *o, const char *cursor, struct order_place *ret);
-char *list_cursor(struct core *c, const struct order *o, struct order_place at, uint32_t last); /* "": that was all */
+/* "": that was all */
+char *list_cursor(struct core *c, const struct order *o, struct order_place at, uint32_t last);
 
 #endif

@@ -8,9 +8,11 @@
 #include <string.h>
 
 static const struct record_kind *const kinds[RECORD_KINDS] = {
-        [RECORD_CLUSTER] = &cluster_records,     [RECORD_WORKLOAD] = &workload_records, [RECORD_NODE] = &node_records,
-        [RECORD_TOMBSTONE] = &tombstone_records, [RECORD_QUOTA] = &quota_records,       [RECORD_ALERT] = &alert_records,
-        [RECORD_OUTGOING] = &outgoing_records,   [RECORD_TOKEN] = &token_records,       [RECORD_ADMISSION] = &admission_records,
+        [RECORD_CLUSTER] = &cluster_records,     [RECORD_WORKLOAD] = &workload_records,
+        [RECORD_NODE] = &node_records,           [RECORD_TOMBSTONE] = &tombstone_records,
+        [RECORD_QUOTA] = &quota_records,         [RECORD_ALERT] = &alert_records,
+        [RECORD_OUTGOING] = &outgoing_records,   [RECORD_TOKEN] = &token_records,
+        [RECORD_ADMISSION] = &admission_records,
 };
 
 const struct record_kind *record_kind(enum record kind)
@@ -36,7 +38,7 @@ static bool *unsaved_at(struct core *c, const struct record_kind *k, uint32_t sl
         return (bool *)(base + k->unsaved);
 }
 
-/* ---- what is to be written ---------------------------------------------------------------------- */
+/* ---- what is to be written ---- */
 
 size_t text_bytes(const char *text)
 {
@@ -62,7 +64,8 @@ void record_removed(struct core *c, enum record kind, const char *name)
                 c->out.memory = mem_must(sizeof(struct arena));
         c->out.ops += c->opt.index_records ? 1 + kinds[kind]->n_views : 1;
         struct removed_record *r = array_push(&c->out.removed);
-        *r = (struct removed_record){ kind, record_key(c->out.memory, record_rows[kind].prefix, name) };
+        *r = (struct removed_record){ kind,
+                                      record_key(c->out.memory, record_rows[kind].prefix, name) };
         if (c->extras.len)
                 extras_drop(c, r->key);
 }
@@ -77,14 +80,15 @@ char *record_key(struct arena *a, const char *prefix, const char *name)
         return key;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------ */
+/* ---- writing ---- */
 
 void record_put(struct store_record **at, const char *key, void *data, size_t len)
 {
         *(*at)++ = (struct store_record){ .key = key, .data = data, .len = len };
 }
 
-static void put_changed(struct core *c, enum record kind, uint32_t slot, struct arena *a, struct store_record **at)
+static void put_changed(struct core *c, enum record kind, uint32_t slot, struct arena *a,
+                        struct store_record **at)
 {
         const struct record_kind *k = kinds[kind];
         bool *unsaved = unsaved_at(c, k, slot);
@@ -103,7 +107,8 @@ static void put_changed(struct core *c, enum record kind, uint32_t slot, struct 
 
 static int by_key(const void *a, const void *b)
 {
-        return strcmp(((const struct removed_record *)a)->key, ((const struct removed_record *)b)->key);
+        return strcmp(((const struct removed_record *)a)->key,
+                      ((const struct removed_record *)b)->key);
 }
 
 static void put_removed(struct core *c, struct core_out *o, struct store_record **at)
@@ -114,7 +119,8 @@ static void put_removed(struct core *c, struct core_out *o, struct store_record 
                 const struct removed_record *r = &o->removed.at[i];
                 const struct record_kind *k = kinds[r->kind];
                 const char *name = r->key + strlen(record_rows[r->kind].prefix);
-                /* Removed twice: once is enough. Made again within this batch: its put is the truth. */
+                /* Removed twice: once is enough. Made again within this batch: its put is the
+                 * truth. */
                 if ((i && strcmp(r->key, r[-1].key) == 0) || k->find(c, name) != NONE)
                         continue;
                 record_put(at, r->key, NULL, 0);
@@ -129,7 +135,8 @@ void records_collect(struct core *c, struct core_out *o, struct store_record **r
         size_t max = o->removed.len;
         for (int k = 0; k < RECORD_KINDS; k++)
                 max += o->changed[k].len;
-        struct store_record *first = arena_new_n(a, struct store_record, max * RECORDS_PER_SLOT + 1);
+        struct store_record *first =
+            arena_new_n(a, struct store_record, max * RECORDS_PER_SLOT + 1);
         struct store_record *at = first;
         for (int k = 0; k < RECORD_KINDS; k++)
                 for (size_t i = 0; i < o->changed[k].len; i++)
@@ -141,12 +148,13 @@ void records_collect(struct core *c, struct core_out *o, struct store_record **r
         *ret_n = (size_t)(at - first);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading ---- */
 
 static int bad_record(struct err *err, const char *key, const char *why)
 {
-        return err_set(err, ERR_CORRUPT, .msg = "a stored record is left out because it makes no sense", .detail = fmt("%s: %s", key, why),
-                       .hint = "run berth fsck");
+        return err_set(err, ERR_CORRUPT,
+                       .msg = "a stored record is left out because it makes no sense",
+                       .detail = fmt("%s: %s", key, why), .hint = "run berth fsck");
 }
 
 /* RECORD_KINDS: a view, something of the store itself, or of a newer berth. */
@@ -158,7 +166,8 @@ static enum record kind_of(const char *key)
         if (k == RECORD_KINDS)
                 return RECORD_KINDS;
         const char *name = key + strlen(record_rows[k].prefix), *only = record_rows[k].only;
-        bool strange = !name[0] || (only && !str_eq(name, only)) || (k == RECORD_NODE && strchr(name, '/')) ||
+        bool strange = !name[0] || (only && !str_eq(name, only)) ||
+                       (k == RECORD_NODE && strchr(name, '/')) ||
                        (k == RECORD_TOMBSTONE && !strchr(name, '/'));
         return strange ? RECORD_KINDS : (enum record)k;
 }
@@ -184,8 +193,10 @@ int core_load_record(struct core *c, const char *key, const void *data, size_t l
         if (k == RECORD_KINDS)
                 return 0;
         struct arena_allocator alloc = arena_allocator(&c->step);
-        ProtobufCMessage *m = protobuf_c_message_unpack(record_rows[k].type, (ProtobufCAllocator *)&alloc, len, data);
-        const char *why = m ? kinds[k]->load(c, key + strlen(record_rows[k].prefix), m) : "does not parse";
+        ProtobufCMessage *m =
+            protobuf_c_message_unpack(record_rows[k].type, (ProtobufCAllocator *)&alloc, len, data);
+        const char *why =
+            m ? kinds[k]->load(c, key + strlen(record_rows[k].prefix), m) : "does not parse";
         int r = why ? bad_record(err, key, why) : 0;
         if (r == 0)
                 extras_keep(c, key, m);
@@ -198,8 +209,9 @@ static int by_record_key(const void *a, const void *b)
         return strcmp(((const struct store_record *)a)->key, ((const struct store_record *)b)->key);
 }
 
-int core_records(const struct core *cc, int (*fn)(void *ctx, const struct store_record *record, struct err *err), void *ctx,
-                 struct err *err)
+int core_records(const struct core *cc,
+                 int (*fn)(void *ctx, const struct store_record *record, struct err *err),
+                 void *ctx, struct err *err)
 {
         struct core *c = (struct core *)cc; /* packing uses the step's memory, nothing else */
         struct arena a = ARENA_INIT;

@@ -14,7 +14,8 @@ static void busy(struct rig *r, const struct core_options *opt)
 {
         rig_init(r, opt);
         for (unsigned i = 0; i < 4; i++)
-                rig_hello(r, name(r, "n", i), 4000, 4096, 100, i % 2 ? "zone=a" : "zone=b,disk=ssd");
+                rig_hello(r, name(r, "n", i), 4000, 4096, 100,
+                          i % 2 ? "zone=a" : "zone=b,disk=ssd");
         for (unsigned i = 0; i < 12; i++) {
                 Pb__Workload *w = rig_workload(r, name(r, "w", i), 300 + 100 * (i % 3), 100);
                 w->restart = i % 4 == 3 ? PB__RESTART__E__on_failure : PB__RESTART__E__always;
@@ -65,14 +66,16 @@ static void views_for_people_are_written_where_wanted_and_never_read(void **stat
         assert_non_null(rig_record(&r, "/retries/w4"));
         assert_null(rig_record(&r, "/retries/w2"));
         assert_non_null(rig_record(&r, "/reconciliation/w2"));
-        Pb__Assignment *a = pb__assignment__unpack(NULL, rig_record(&r, "/assignments/w2")->len, rig_record(&r, "/assignments/w2")->data);
+        Pb__Assignment *a = pb__assignment__unpack(NULL, rig_record(&r, "/assignments/w2")->len,
+                                                   rig_record(&r, "/assignments/w2")->data);
         assert_string_equal(a->node_id, rig_get(&r, "w2")->assigned_node);
         pb__assignment__free_unpacked(a, NULL);
         const struct rig_record *later = rig_record(&r, "/assignments/w10");
         long long score = (long long)rig_get(&r, "w10")->placement->score;
         assert_true(score > 0);
         a = pb__assignment__unpack(NULL, later->len, later->data);
-        assert_string_equal(a->reason, fmt("selected by lowest utilization score %lld.%06lld", score / 1000000, score % 1000000));
+        assert_string_equal(a->reason, fmt("selected by lowest utilization score %lld.%06lld",
+                                           score / 1000000, score % 1000000));
         pb__assignment__free_unpacked(a, NULL);
         rig_check_replay(&r); /* loads them all */
         char *node = rig_get(&r, "w2")->assigned_node;
@@ -103,7 +106,8 @@ static void batches_are_cut_between_decisions(void **state)
                 assert_phase(&r, name(&r, "w", i), Scheduled);
         rig_hello(&r, "n2", 64000, 65536, 100, NULL);
         rig_gone(&r, "n1");
-        rig_advance_alive(&r, 100000); /* 300 moves at once, each an event here and there, two records and a tombstone */
+        /* 300 moves at once, each an event here and there, two records and a tombstone */
+        rig_advance_alive(&r, 100000);
         assert_int_equal(rig_node(&r, "n1")->tombstones, 300);
         assert_true(r.largest_batch_ops <= 128);
         rig_mark(&r);
@@ -197,7 +201,8 @@ static void long_texts_of_records_count_for_the_size_of_a_batch(void **state)
         _cleanup_(str_finip) struct str labels = STR_INIT;
         for (unsigned i = 0; i < 50; i++)
                 str_addf(&labels, "%slabel-%u=%063u", i ? "," : "", i, i);
-        assert_true(batches_of_moves(str_c(&labels)) >= batches_of_moves(NULL) + 5); /* 40 records of 3.5 kB */
+        /* 40 records of 3.5 kB */
+        assert_true(batches_of_moves(str_c(&labels)) >= batches_of_moves(NULL) + 5);
 }
 
 /* While a batch waits for the store, inputs are decided and ticks make no noise.  R: A3 C26 */
@@ -220,7 +225,8 @@ static void nothing_spins_while_a_full_batch_waits(void **state)
                 rig_tick(&r);
                 assert_int_equal(core_head(r.core), head);
         }
-        rig_apply(&r, rig_workload(&r, "more", 10, 10)); /* what users ask is decided all the same */
+        /* what users ask is decided all the same */
+        rig_apply(&r, rig_workload(&r, "more", 10, 10));
         assert_true(core_head(r.core) > head);
         rig_take(&r);
         assert_true(core_next_ms(r.core) <= r.now); /* and now it goes on */
@@ -232,7 +238,8 @@ static void nothing_spins_while_a_full_batch_waits(void **state)
         rig_fini(&r);
 }
 
-/* Whoever asks without a pause fills every step: what is due gets its turn all the same, a little at a time. */
+/* Whoever asks without a pause fills every step: what is due gets its turn all the same, a little
+ * at a time. */
 /* R: C10 A11 */
 static void a_lost_node_is_noticed_however_much_is_asked_for(void **state)
 {
@@ -274,7 +281,8 @@ static void what_goes_and_comes_back_within_a_batch_is_written_once(void **state
         rig_hello(&r, "n2", 4000, 4096, 100, NULL);
         rig_advance(&r, 40000); /* both lost */
         r.by_hand = true;
-        /* deleted and made again, with another definition; and once more, so that slots are reused crosswise */
+        /* deleted and made again, with another definition; and once more, so that slots are reused
+         * crosswise */
         for (int round = 0; round < 3; round++) {
                 rig_delete(&r, "old");
                 rig_tick(&r);
@@ -318,7 +326,8 @@ static void a_tombstone_confirmed_and_left_again_within_a_batch_is_there(void **
         rig_apply(&r, rig_workload(&r, "a", 9000, 10)); /* and away again */
         r.by_hand = false;
         rig_take(&r);
-        assert_true(rig_count(&r, PB__EVENT_TYPE__E__UnitRemoved) == 1 && rig_count(&r, PB__EVENT_TYPE__E__Rescheduled) == 2);
+        assert_true(rig_count(&r, PB__EVENT_TYPE__E__UnitRemoved) == 1 &&
+                    rig_count(&r, PB__EVENT_TYPE__E__Rescheduled) == 2);
         assert_non_null(rig_record(&r, "/tombstones/n1/a"));
         rig_check_replay(&r);
         rig_fini(&r);
@@ -347,13 +356,14 @@ static void replies_and_orders_leave_with_the_commit_that_they_saw(void **state)
         assert_null(core_cut(r.core));
         rig_ask(&r, INPUT_GET_WORKLOAD, &ref);
         b = core_cut(r.core);
-        assert_int_equal(b->commit.expected_head, b->commit.new_head); /* nothing to commit, only to release in order */
+        /* nothing to commit, only to release in order */
+        assert_int_equal(b->commit.expected_head, b->commit.new_head);
         assert_int_equal(b->n_replies, 1);
         core_batch_free(b);
         rig_fini(&r);
 }
 
-/* ---- bad records --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- bad records ---- */
 
 static int try_load(struct core *c, const char *key, const ProtobufCMessage *m, struct err *err)
 {
@@ -370,7 +380,8 @@ static Pb__Workload *stored_workload(struct rig *r, const char *id)
         struct err err;
         ProtobufCMessage *m;
         const struct rig_record *rec = rig_record(r, arena_printf(&r->memory, "/workloads/%s", id));
-        assert_int_equal(pb_unpack_own(&pb__workload__descriptor, rec->data, rec->len, &r->memory, &m, &err), 0);
+        assert_int_equal(
+            pb_unpack_own(&pb__workload__descriptor, rec->data, rec->len, &r->memory, &m, &err), 0);
         return (Pb__Workload *)m;
 }
 
@@ -437,8 +448,10 @@ static void break_workload(Pb__Workload *w, unsigned how)
         }
 }
 
-/* Starts a core with what was loaded into it and lets so many ticks pass. The state is sound all the while; which: the case, for who reads a failure. */
-static void live_on(struct core *c, int64_t now_ms, uint64_t head, unsigned ticks, int64_t tick_ms, unsigned which)
+/* Starts a core with what was loaded into it and lets so many ticks pass. The state is sound all
+ * the while; which: the case, for who reads a failure. */
+static void live_on(struct core *c, int64_t now_ms, uint64_t head, unsigned ticks, int64_t tick_ms,
+                    unsigned which)
 {
         struct input in = { .kind = INPUT_START, .now_ms = now_ms, .head = head };
         for (unsigned i = 0; i <= ticks; i++) {
@@ -484,7 +497,8 @@ static void a_bad_record_is_left_out_and_the_others_are_not(void **state)
         rig_fini(&r);
 }
 
-/* A draining node whose record or event does not say when that began, or says that it ended while a unit is there: it drains, and the state is sound. */
+/* A draining node whose record or event does not say when that began, or says that it ended while a
+ * unit is there: it drains, and the state is sound. */
 /* R: C12 C35 */
 static void a_drain_that_contradicts_its_node_goes_on(void **state)
 {
@@ -496,7 +510,8 @@ static void a_drain_that_contradicts_its_node_goes_on(void **state)
         const char *node = stored_workload(&r, "w2")->assigned_node;
         const char *key = arena_printf(&r.memory, "/nodes/%s", node);
         const struct rig_record *rec = rig_record(&r, key);
-        assert_int_equal(pb_unpack_own(&pb__node__descriptor, rec->data, rec->len, &r.memory, &m, &err), 0);
+        assert_int_equal(
+            pb_unpack_own(&pb__node__descriptor, rec->data, rec->len, &r.memory, &m, &err), 0);
         Pb__Node *record = (Pb__Node *)m;
         Pb__Drain drain = PB__DRAIN__INIT;
         Pb__Event e = PB__EVENT__INIT;
@@ -513,7 +528,9 @@ static void a_drain_that_contradicts_its_node_goes_on(void **state)
                         assert_int_equal(try_load(c, key, &record->base, &err), 0);
                 for (size_t i = 0; i < r.records.len; i++)
                         if (strcmp(r.records.at[i].key, key) != 0 || event)
-                                assert_int_equal(core_load_record(c, r.records.at[i].key, r.records.at[i].data, r.records.at[i].len, &err),
+                                assert_int_equal(core_load_record(c, r.records.at[i].key,
+                                                                  r.records.at[i].data,
+                                                                  r.records.at[i].len, &err),
                                                  0);
                 if (how % 3 == 1)
                         assert_int_equal(try_load(c, key, &record->base, &err), 0);
@@ -556,7 +573,8 @@ static void garbage_under_any_key_is_left_out(void **state)
                 unsigned char data[64];
                 size_t len = rng_below(&g, sizeof(data));
                 for (size_t k = 0; k < len; k++)
-                        data[k] = (unsigned char)(rng_chance(&g, 300000) ? rng_below(&g, 20) : rng_next(&g));
+                        data[k] = (unsigned char)(rng_chance(&g, 300000) ? rng_below(&g, 20)
+                                                                         : rng_next(&g));
                 struct err err;
                 core_load_record(c, keys[rng_below(&g, ARRAY_LEN(keys))], data, len, &err);
         }
@@ -568,7 +586,8 @@ static void garbage_under_any_key_is_left_out(void **state)
         core_destroy(c);
 }
 
-/* Real records with bytes changed: each either loads or is left out, and the state stays sound.  R: C35 */
+/* Real records with bytes changed: each either loads or is left out, and the state stays sound.  R:
+ * C35 */
 static void damaged_records_never_break_the_state(void **state)
 {
         (void)state;
@@ -609,7 +628,8 @@ static void damaged_events_are_refused(void **state)
                 for (size_t i = 0; i < r.events.len && res == 0; i++) {
                         unsigned char *data = mem_dup(r.events.at[i].data, r.events.at[i].len);
                         if (rng_chance(&g, 20000))
-                                data[rng_below(&g, r.events.at[i].len)] = (unsigned char)rng_next(&g);
+                                data[rng_below(&g, r.events.at[i].len)] =
+                                    (unsigned char)rng_next(&g);
                         res = core_fold(c, data, r.events.at[i].len, &err);
                         mem_free(data);
                 }
@@ -632,8 +652,10 @@ static void events_fold_on_top_of_a_checkpoint(void **state)
         struct rig_record *copy = mem_must((r.records.len + 1) * sizeof(*copy));
         size_t n = r.records.len;
         for (size_t i = 0; i < n; i++)
-                copy[i] = (struct rig_record){ mem_strdup(r.records.at[i].key), mem_dup(r.records.at[i].data, r.records.at[i].len + 1 - 1),
-                                               r.records.at[i].len };
+                copy[i] =
+                    (struct rig_record){ mem_strdup(r.records.at[i].key),
+                                         mem_dup(r.records.at[i].data, r.records.at[i].len + 1 - 1),
+                                         r.records.at[i].len };
         rig_advance(&r, 300000);
         rig_hello(&r, "n9", 8000, 8192, 10, NULL);
         assert_true(r.head > at);
@@ -642,7 +664,8 @@ static void events_fold_on_top_of_a_checkpoint(void **state)
         for (size_t i = 0; i < n; i++)
                 assert_true(core_load_record(c, copy[i].key, copy[i].data, copy[i].len, &err) >= 0);
         core_loaded(c, at);
-        assert_true(core_fold(c, r.events.at[at + 1].data, r.events.at[at + 1].len, &err) < 0); /* a gap */
+        /* a gap */
+        assert_true(core_fold(c, r.events.at[at + 1].data, r.events.at[at + 1].len, &err) < 0);
         for (size_t i = at; i < r.events.len; i++)
                 if (core_fold(c, r.events.at[i].data, r.events.at[i].len, &err) < 0)
                         fail_msg("%s %s", err.msg, err.detail);
@@ -698,8 +721,10 @@ static void the_same_inputs_give_the_same_events_byte_for_byte(void **state)
 static void fields_of_a_newer_berth_survive_where_records_pass_through(void **state)
 {
         (void)state;
-        static const unsigned char extra[] = { 0x82, 0x7d, 5, 'n', 'e', 'w', 'e', 'r' }; /* field 2000: text */
-        static const char *const keys[] = { "/workloads/a", "/nodes/n1", "/meta/cluster", "/quotas/t" };
+        /* field 2000: text */
+        static const unsigned char extra[] = { 0x82, 0x7d, 5, 'n', 'e', 'w', 'e', 'r' };
+        static const char *const keys[] = { "/workloads/a", "/nodes/n1", "/meta/cluster",
+                                            "/quotas/t" };
         struct rig r;
         rig_init(&r, NULL);
         rig_hello(&r, "n1", 4000, 4096, 10, NULL);
@@ -748,16 +773,20 @@ static void a_record_changed_by_hand_is_taken_over_put_back_or_removed(void **st
         Pb__TouchedRecord t = PB__TOUCHED_RECORD__INIT;
         const struct {
                 const char *key, *action;
-        } cases[] = { { "/workloads/w0", "put-back" },  { "/workloads/nobody", "removed" }, { "/nodes/n2/status", "put-back" },
-                      { "/nodes/nobody", "removed" },   { "/quotas/nobody", "removed" },    { "/tombstones/n2/nobody", "removed" },
-                      { "/tombstones/nobody", "left" }, { "/meta/cluster", "put-back" },    { "/assignments/w0", "put-back" },
-                      { "/somebody/elses", "left" },    { "/workloads/", "left" } };
+        } cases[] = { { "/workloads/w0", "put-back" },    { "/workloads/nobody", "removed" },
+                      { "/nodes/n2/status", "put-back" }, { "/nodes/nobody", "removed" },
+                      { "/quotas/nobody", "removed" },    { "/tombstones/n2/nobody", "removed" },
+                      { "/tombstones/nobody", "left" },   { "/meta/cluster", "put-back" },
+                      { "/assignments/w0", "put-back" },  { "/somebody/elses", "left" },
+                      { "/workloads/", "left" } };
         for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
                 t.key = (char *)cases[i].key;
                 t.removed = i % 2;
                 rig_say(&r, INPUT_TOUCHED, 0, &t, NULL);
-                assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__RecordTouched)->record, cases[i].key);
-                assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__RecordTouched)->action, cases[i].action);
+                assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__RecordTouched)->record,
+                                    cases[i].key);
+                assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__RecordTouched)->action,
+                                    cases[i].action);
         }
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__RecordTouched), ARRAY_LEN(cases));
         Pb__ApplyWorkloadRequest q = PB__APPLY_WORKLOAD_REQUEST__INIT;

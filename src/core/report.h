@@ -4,6 +4,7 @@
 
 #include "core/state.h"
 
-void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *units, size_t n_units, bool complete, bool whole_truth);
+void decide_report(struct core *c, struct node_ix n, ProtobufCMessage *const *units, size_t n_units,
+                   bool complete, bool whole_truth);
 
 #endif

@@ -8,7 +8,8 @@
 bool token_is_lost(const struct core *c, uint64_t epoch, uint64_t seq);
 void lost_add(struct core *c, const Pb__LostSpan *span);
 void lost_record(const struct core *c, struct arena *a, Pb__Cluster *r);
-/* Epochs only grow (E1), by one or to the time in ms. Whoever names a larger one makes it up, and it could not grow any more. */
+/* Epochs only grow (E1), by one or to the time in ms. Whoever names a larger one makes it up, and
+ * it could not grow any more. */
 #define EPOCH_MAX (UINT64_C(1) << 62)
 #define EPOCH_KEPT_MAX (EPOCH_MAX + UINT32_MAX) /* in records: it grew since */
 bool lost_is_sane(const Pb__Cluster *m);

@@ -1,4 +1,5 @@
-/* core/restore_test.c: a restored store and agents that have seen more than it knows: nothing that they run is stopped for that, and their newer copies become records. */
+/* core/restore_test.c: a restored store and agents that have seen more than it knows: nothing that
+ * they run is stopped for that, and their newer copies become records. */
 #include "core/core_testlib.h"
 #include "model/validate.h"
 
@@ -86,7 +87,8 @@ static void the_epoch_grows_with_every_restore_and_agents_that_are_ahead_get_in(
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadLaunched), 0);
         Pb__Workload *changed = rig_workload(&r, "a", 1000, 150);
         rig_apply(&r, changed);
-        assert_int_equal(rig_get(&r, "a")->token->epoch, second); /* beats whatever an agent has seen */
+        /* beats whatever an agent has seen */
+        assert_int_equal(rig_get(&r, "a")->token->epoch, second);
         rig_check_replay(&r);
         for (int i = 0; i < 70; i++) /* more than are told apart */
                 rig_restored(&r);
@@ -124,8 +126,10 @@ static void a_record_follows_the_newer_copy_on_its_node(void **state)
         comes_back(&r, "n1", newer(&r, "a"));
         describe(&r, "n1", "a");
         assert_follows(&r, "a", "n1");
-        assert_int_equal(rig_sent(&r, "n1", "a")->unit->token->seq, LOST); /* told to run what it runs */
-        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Running);
+        /* told to run what it runs */
+        assert_int_equal(rig_sent(&r, "n1", "a")->unit->token->seq, LOST);
+        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Running);
         rig_check_replay(&r);
         rig_restart(&r);
         rig_check_replay(&r);
@@ -163,7 +167,9 @@ static void what_had_moved_is_found_where_it_runs_and_not_started_where_it_was(v
         comes_back(&r, "n2", newer(&r, "a"));
         describe(&r, "n2", "a");
         assert_follows(&r, "a", "n2");
-        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Deleted); /* whatever is left there */
+        /* whatever is left there */
+        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Deleted);
         rig_is_gone(&r, "a", "n1");
         rig_check_replay(&r);
         rig_fini(&r);
@@ -180,7 +186,8 @@ static void what_nobody_runs_is_started_when_all_were_heard_or_had_their_time(vo
         comes_back(&r, "n1", NULL);
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadLaunched), 0);
         rig_advance_alive(&r, 91000);
-        rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, 0, NULL); /* the list that is asked for then */
+        /* the list that is asked for then */
+        rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, 0, NULL);
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__WorkloadLaunched), 1);
         rig_restored(&r);
         rig_mark(&r);
@@ -213,13 +220,17 @@ static void a_stop_or_a_deletion_that_is_asked_for_since_reaches_the_newer_copy(
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(the_epoch_grows_with_every_restore_and_agents_that_are_ahead_get_in),
+                cmocka_unit_test(
+                    the_epoch_grows_with_every_restore_and_agents_that_are_ahead_get_in),
                 cmocka_unit_test(what_the_records_do_not_know_is_offered_and_never_removed),
                 cmocka_unit_test(a_record_follows_the_newer_copy_on_its_node),
-                cmocka_unit_test(a_wish_to_stop_from_before_the_backup_does_not_stop_what_was_started_since),
-                cmocka_unit_test(what_had_moved_is_found_where_it_runs_and_not_started_where_it_was),
+                cmocka_unit_test(
+                    a_wish_to_stop_from_before_the_backup_does_not_stop_what_was_started_since),
+                cmocka_unit_test(
+                    what_had_moved_is_found_where_it_runs_and_not_started_where_it_was),
                 cmocka_unit_test(what_nobody_runs_is_started_when_all_were_heard_or_had_their_time),
-                cmocka_unit_test(a_stop_or_a_deletion_that_is_asked_for_since_reaches_the_newer_copy),
+                cmocka_unit_test(
+                    a_stop_or_a_deletion_that_is_asked_for_since_reaches_the_newer_copy),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

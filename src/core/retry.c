@@ -15,8 +15,8 @@ int64_t retry_backoff_ms(int32_t base_seconds, int32_t cap_seconds, int32_t atte
 
 bool retry_is_at_cap(int32_t base_seconds, int32_t cap_seconds, int32_t attempts)
 {
-        return attempts > 0 &&
-               retry_backoff_ms(base_seconds, cap_seconds, attempts) == retry_backoff_ms(base_seconds, cap_seconds, INT32_MAX);
+        return attempts > 0 && retry_backoff_ms(base_seconds, cap_seconds, attempts) ==
+                                   retry_backoff_ms(base_seconds, cap_seconds, INT32_MAX);
 }
 
 int32_t retry_limit(int32_t named, bool service)
@@ -31,5 +31,6 @@ bool retry_is_over(int32_t attempts, int32_t limit)
 
 const char *retry_words(int32_t attempts, int32_t limit)
 {
-        return limit == RETRY_UNLIMITED ? fmt("attempt %d", attempts) : fmt("attempt %d of %d", attempts, limit);
+        return limit == RETRY_UNLIMITED ? fmt("attempt %d", attempts)
+                                        : fmt("attempt %d of %d", attempts, limit);
 }

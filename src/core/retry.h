@@ -1,9 +1,10 @@
 /* core/retry.h: when a failed unit is tried again (C28).
  *
- * The schedule is 5, 10, 20, 40, 80, 120, 120... seconds by default; base and cap are the workload's own. A job, and whoever names a maximum, is Failed when that many
- * attempts have failed. A service that names none is tried for ever: one event (WorkloadKeepsFailing) tells when the fifth attempt has failed, and at the cap each attempt
- * writes two events, its launch and its failure.
- * Invariants:
+ * The schedule is 5, 10, 20, 40, 80, 120, 120... seconds by default; base and cap are the
+ * workload's own. A job, and whoever names a maximum, is Failed when that many attempts have
+ * failed. A service that names none is tried for ever: one event (WorkloadKeepsFailing) tells when
+ * the fifth attempt has failed, and at the cap each attempt writes two events, its launch and its
+ * failure. Invariants:
  *   (R1) attempts never exceeds the limit.
  *   (R2) next_retry_at is set exactly while the phase is RetryPending.
  */
@@ -17,7 +18,8 @@
 #define RETRY_CAP_SECONDS 120
 #define RETRY_UNLIMITED INT32_MAX
 #define RETRY_ALERT_ATTEMPTS 5
-#define RETRY_STEADY_MS 30000 /* at the cap: what came up counts as started when it has lasted this long */
+/* at the cap: what came up counts as started when it has lasted this long */
+#define RETRY_STEADY_MS 30000
 
 /* How long to wait after this many failures (>= 1). */
 int64_t retry_backoff_ms(int32_t base_seconds, int32_t cap_seconds, int32_t attempts);

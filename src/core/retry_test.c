@@ -23,7 +23,8 @@ static void five_failures_end_it_unless_told_otherwise(void **state)
         (void)state;
         for (int32_t n = 1; n < 10; n++) {
                 assert_int_equal(retry_is_over(n, retry_limit(0, false)), n >= 5);
-                assert_int_equal(retry_is_over(n, retry_limit(3, true)), n >= 3); /* who names a maximum gets it */
+                /* who names a maximum gets it */
+                assert_int_equal(retry_is_over(n, retry_limit(3, true)), n >= 3);
                 assert_false(retry_is_over(n * 1000000, retry_limit(0, true)));
         }
         assert_true(retry_is_over(1, 1));
@@ -57,7 +58,8 @@ static int64_t fail_once(struct rig *r, const char *id)
         return wait;
 }
 
-/* Its agent said nothing for too long, and then that it runs: nothing is kept for it there any more, so it goes. */
+/* Its agent said nothing for too long, and then that it runs: nothing is kept for it there any
+ * more, so it goes. */
 /* R: C21 C28 */
 static void one_that_was_given_up_and_runs_all_the_same_is_removed(void **state)
 {
@@ -81,7 +83,8 @@ static void one_that_was_given_up_and_runs_all_the_same_is_removed(void **state)
         late.state = PB__ACTUAL_STATE__E__Running;
         late.token = &token;
         rig_report(&r, "n1", &late);
-        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
+        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Deleted);
         assert_phase(&r, "a", Failed);
         assert_told(&r, "DriftDetected"); /* it has run, and somebody may have to know */
         assert_non_null(strstr(r.events.at[r.events.len - 1].e->message, "a: it was given up"));
@@ -145,14 +148,17 @@ static void a_service_that_names_no_maximum_is_tried_for_ever_at_the_cap(void **
         }
         assert_int_equal(count_of(&r, PB__EVENT_TYPE__E__WorkloadKeepsFailing), 1);
         rig_exits(&r, "a", 1);
-        for (int32_t n = 6; n < 40; n++) { /* at the cap: two events each, also when it comes up each time */
+        /* at the cap: two events each, also when it comes up each time */
+        for (int32_t n = 6; n < 40; n++) {
                 Pb__Workload *w = rig_get(&r, "a");
                 assert_int_equal(w->status->phase, PB__PHASE__E__RetryPending);
                 assert_int_equal(w->retry->attempts, n);
                 assert_int_equal(w->retry->max_attempts, 0);
                 assert_int_equal(w->retry->next_retry_at, r.now + 120000);
-                assert_int_equal(rig_node(&r, "n1")->resources->cpu_allocated, 100); /* it keeps its place */
-                assert_non_null(strstr(rig_explain(&r, "a")->next, "keeps its place on n1 and counts for its tenant's quota"));
+                /* it keeps its place */
+                assert_int_equal(rig_node(&r, "n1")->resources->cpu_allocated, 100);
+                assert_non_null(strstr(rig_explain(&r, "a")->next,
+                                       "keeps its place on n1 and counts for its tenant's quota"));
                 if (n == 20) {
                         rig_restart(&r);
                         rig_hello(&r, "n1", 4000, 4096, 10, NULL);
@@ -180,7 +186,8 @@ static void a_service_that_names_no_maximum_is_tried_for_ever_at_the_cap(void **
         rig_fini(&r);
 }
 
-/* R: C28 A10. What an older server stored named 5, and what had failed then stays so; a new policy restarts nothing. */
+/* R: C28 A10. What an older server stored named 5, and what had failed then stays so; a new policy
+ * restarts nothing. */
 static void a_new_policy_restarts_nothing_and_what_has_failed_stays_failed(void **state)
 {
         (void)state;
@@ -188,7 +195,8 @@ static void a_new_policy_restarts_nothing_and_what_has_failed_stays_failed(void 
         rig_init(&r, NULL);
         Pb__Retry old = PB__RETRY__INIT;
         old.max_attempts = 5;
-        Pb__Workload *runs = rig_workload(&r, "runs", 100, 64), *failed = rig_workload(&r, "failed", 100, 64);
+        Pb__Workload *runs = rig_workload(&r, "runs", 100, 64),
+                     *failed = rig_workload(&r, "failed", 100, 64);
         runs->retry = failed->retry = &old;
         start_one(&r, runs);
         uint64_t token = rig_get(&r, "runs")->token->seq;
@@ -298,7 +306,8 @@ static void attempts_are_forgotten_after_a_healthy_period(void **state)
         rig_fini(&r);
 }
 
-/* An agent whose clock is wrong can neither make the healthy period pass at once nor never.  R: C28 */
+/* An agent whose clock is wrong can neither make the healthy period pass at once nor never.  R:
+ * C28 */
 static void the_healthy_period_is_measured_by_the_servers_clock(void **state)
 {
         (void)state;

@@ -1,17 +1,25 @@
-/* core/rules.c: automation rules: when a condition over a node or a workload has held for long enough, an alert is raised, once (C30).
+/* core/rules.c: automation rules: when a condition over a node or a workload has held for long
+ * enough, an alert is raised, once (C30).
  *
- *      not held --condition--> holding since t --for its duration--> raised --condition gone--> fading since t --for the cooldown--> cleared
- *          ^                        |                                   ^                          |
- *          '---- condition gone ----'                                   '------- condition --------'
+ *      not held --condition--> holding since t --for its duration--> raised --condition gone-->
+ *      fading since t --for the cooldown--> cleared
+ *          ^                        |                                   ^
+ *                                   |
+ *          '---- condition gone ----'                                   '------- condition
+ *          --------'
  *
- * So an alert is raised and cleared at most once per duration and cooldown, however a figure flutters from heartbeat to heartbeat. What was raised is durable
- * (/alerts/<rule>/<node|workload>/<id>): a restart does not raise it again. What only holds so far is live and begins anew with a restart.
+ * So an alert is raised and cleared at most once per duration and cooldown, however a figure
+ * flutters from heartbeat to heartbeat. What was raised is durable
+ * (/alerts/<rule>/<node|workload>/<id>): a restart does not raise it again. What only holds so far
+ * is live and begins anew with a restart.
  *
- * Work is done for what has changed and for deadlines, never for all. Without rules nothing is done at all.
+ * Work is done for what has changed and for deadlines, never for all. Without rules nothing is done
+ * at all.
  *
  * Invariants:
- *   (U1) At most one alert per rule and subject; between two AlertRaised of a pair there is an AlertCleared.
- *   (U2) An entry that is neither raised nor waits for a time does not exist; one that waits has a deadline.
+ *   (U1) At most one alert per rule and subject; between two AlertRaised of a pair there is an
+ *   AlertCleared. (U2) An entry that is neither raised nor waits for a time does not exist; one
+ *   that waits has a deadline.
  */
 #include "core/rules.h"
 #include "base/clock.h"
@@ -67,7 +75,7 @@ void rules_fini(struct core *c)
         arena_fini(&c->config_memory);
 }
 
-/* ---- the table of alerts ------------------------------------------------------------------------------------------------------------------- */
+/* ---- the table of alerts ---- */
 
 static const char *key_of(struct core *c, const char *rule, bool node, const char *id)
 {
@@ -91,8 +99,10 @@ static uint32_t alert_add(struct core *c, const char *rule, bool node, const cha
                 array_push(&c->alerts);
                 i = (uint32_t)c->alerts.len - 1;
         }
-        c->alerts.at[i] =
-            (struct alert){ .key = mem_strdup(key_of(c, rule, node, id)), .rule = mem_strdup(rule), .id = mem_strdup(id), .is_node = node };
+        c->alerts.at[i] = (struct alert){ .key = mem_strdup(key_of(c, rule, node, id)),
+                                          .rule = mem_strdup(rule),
+                                          .id = mem_strdup(id),
+                                          .is_node = node };
         map_put(&c->alert_by_key, i);
         order_add(&c->alerts_in_order, i);
         return i;
@@ -115,7 +125,7 @@ static uint32_t find_raised(const struct core *c, const char *key)
         return i != MAP_NONE && c->alerts.at[i].raised ? i : NONE;
 }
 
-/* ---- figures ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- figures ---- */
 
 /* In thousandths of a percent; < 0: not known. */
 static int64_t percent(int64_t part, int64_t total)
@@ -131,7 +141,9 @@ static int64_t node_figure(const struct core *c, const struct node *n, enum figu
         case FIGURE_NODE_CPU:
                 return !heard ? -1 : lost ? 0 : percent(n->cpu_used, l->total.cpu_milli);
         case FIGURE_NODE_MEMORY:
-                return !heard ? -1 : lost ? 0 : percent(n->memory_used_mb, l->total.mem_bytes / MIB);
+                return !heard ? -1
+                       : lost ? 0
+                              : percent(n->memory_used_mb, l->total.mem_bytes / MIB);
         case FIGURE_NODE_DISK:
                 return !heard ? -1 : lost ? 0 : percent(n->disk_used_gb, l->total.disk_bytes / GIB);
         case FIGURE_NODE_CPU_RESERVED:
@@ -158,7 +170,8 @@ struct look {
         int64_t value; /* of the first term, for people */
 };
 
-static void look_at_pending(const struct core *c, const struct unit *w, const struct condition_term *t, struct look *ret)
+static void look_at_pending(const struct core *c, const struct unit *w,
+                            const struct condition_term *t, struct look *ret)
 {
         int64_t from = w->last_updated + t->value + (t->op == COMPARE_GT);
         if (w->phase != PB__PHASE__E__Pending)
@@ -170,7 +183,8 @@ static void look_at_pending(const struct core *c, const struct unit *w, const st
                 ret->since = from;
 }
 
-static void look_at_node(const struct core *c, const struct node *n, const struct condition *k, struct look *ret)
+static void look_at_node(const struct core *c, const struct node *n, const struct condition *k,
+                         struct look *ret)
 {
         for (uint32_t i = 0; i < k->n_terms && ret->holds == 1; i++) {
                 int64_t v = node_figure(c, n, k->terms[i].figure);
@@ -180,7 +194,8 @@ static void look_at_node(const struct core *c, const struct node *n, const struc
         }
 }
 
-static void look_at_workload(const struct core *c, const struct unit *w, const struct condition *k, struct look *ret)
+static void look_at_workload(const struct core *c, const struct unit *w, const struct condition *k,
+                             struct look *ret)
 {
         for (uint32_t i = 0; i < k->n_terms && ret->holds == 1; i++) {
                 const struct condition_term *t = &k->terms[i];
@@ -204,7 +219,8 @@ static bool selected(struct core *c, const struct rule *r, struct node_ix n, str
         struct arena_allocator alloc = arena_allocator(&c->step);
         if (unit_ok(w)) {
                 const struct definition *d = definition_of(c, unit_at(c, w));
-                Pb__Workload *view = pb__workload__unpack((ProtobufCAllocator *)&alloc, d->len, d->data);
+                Pb__Workload *view =
+                    pb__workload__unpack((ProtobufCAllocator *)&alloc, d->len, d->data);
                 return view && selector_match(&r->selector, view->labels, view->n_labels);
         }
         size_t len;
@@ -226,16 +242,17 @@ static struct look look(struct core *c, const struct rule *r, struct node_ix n, 
         return l;
 }
 
-/* ---- raised and cleared -------------------------------------------------------------------------------------------------------------------- */
+/* ---- raised and cleared ---- */
 
 static char *alert_words(struct core *c, const struct rule *r, const struct look *l)
 {
         struct str text = STR_INIT;
         str_addf(&text, "%s%s%s", r->message, *r->message ? ": " : "", r->when);
         if (l && l->term->figure <= FIGURE_NODE_DISK_RESERVED)
-                str_addf(&text, " (%s is %lld.%lld%%)", figure_name(l->term->figure), (long long)(l->value / 1000),
-                         (long long)(l->value % 1000 / 100));
-        else if (l && (l->term->figure == FIGURE_WORKLOAD_FAILURES || l->term->figure == FIGURE_WORKLOAD_RESTARTS ||
+                str_addf(&text, " (%s is %lld.%lld%%)", figure_name(l->term->figure),
+                         (long long)(l->value / 1000), (long long)(l->value % 1000 / 100));
+        else if (l && (l->term->figure == FIGURE_WORKLOAD_FAILURES ||
+                       l->term->figure == FIGURE_WORKLOAD_RESTARTS ||
                        l->term->figure == FIGURE_NODE_UNITS))
                 str_addf(&text, " (%s is %lld)", figure_name(l->term->figure), (long long)l->value);
         char *words = arena_strdup(&c->step, str_c(&text));
@@ -243,7 +260,8 @@ static char *alert_words(struct core *c, const struct rule *r, const struct look
         return words;
 }
 
-static void emit_alert(struct core *c, uint32_t i, Pb__EventType__E type, const char *message, const struct rule *r)
+static void emit_alert(struct core *c, uint32_t i, Pb__EventType__E type, const char *message,
+                       const struct rule *r)
 {
         const struct alert *a = &c->alerts.at[i];
         Pb__Event e = PB__EVENT__INIT;
@@ -263,7 +281,8 @@ static void emit_alert(struct core *c, uint32_t i, Pb__EventType__E type, const 
 }
 
 /* What is due by now; false: nothing has been decided. */
-static void advance(struct core *c, const struct rule *r, bool node, const char *id, const struct look *l)
+static void advance(struct core *c, const struct rule *r, bool node, const char *id,
+                    const struct look *l)
 {
         uint32_t i = alert_find(c, r->name, node, id);
         if (l->holds < 0)
@@ -284,7 +303,8 @@ static void advance(struct core *c, const struct rule *r, bool node, const char 
                 if (c->now_ms < due)
                         heap_set(&c->alert_deadlines, i, due);
                 else if (a->raised)
-                        emit_alert(c, i, PB__EVENT_TYPE__E__AlertCleared, alert_words(c, r, NULL), r);
+                        emit_alert(c, i, PB__EVENT_TYPE__E__AlertCleared, alert_words(c, r, NULL),
+                                   r);
                 else
                         emit_alert(c, i, PB__EVENT_TYPE__E__AlertRaised, alert_words(c, r, l), r);
         } else if (l->again_at && !a->raised)
@@ -297,7 +317,8 @@ static void look_at_all_rules(struct core *c, struct node_ix n, struct unit_ix w
         bool node = node_ok(n);
         for (size_t k = 0; k < c->rules.len; k++) {
                 const struct rule *r = &c->rules.at[k];
-                if (r->condition.about_nodes != node || (node ? !node_at(c, n)->id : !unit_at(c, w)->id))
+                if (r->condition.about_nodes != node ||
+                    (node ? !node_at(c, n)->id : !unit_at(c, w)->id))
                         continue;
                 struct look l = look(c, r, n, w);
                 advance(c, r, node, node ? node_at(c, n)->id : unit_at(c, w)->id, &l);
@@ -324,7 +345,7 @@ static void look_at_alert(struct core *c, uint32_t i)
         const char *gone = !r || r->condition.about_nodes != a->is_node ? "its rule is gone"
                            : node_ok(n) || unit_ok(w)                   ? NULL
                            : a->is_node                                 ? "the node was forgotten"
-                                                                        : "the workload was deleted";
+                                        : "the workload was deleted";
         if (!gone) {
                 struct look l = look(c, r, n, w);
                 advance(c, r, a->is_node, a->id, &l);
@@ -336,7 +357,7 @@ static void look_at_alert(struct core *c, uint32_t i)
         alert_drop_unused(c, i);
 }
 
-/* ---- what has changed ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- what has changed ---- */
 
 void rules_node_changed(struct core *c, struct node_ix ix)
 {
@@ -390,13 +411,14 @@ void run_rules(struct core *c)
                 look_at_all_rules(c, NODE_NONE, w);
                 decision_done(c);
         }
-        while (c->configured && heap_next_ms(&c->alert_deadlines) <= c->now_ms && !step_is_full(c)) {
+        while (c->configured && heap_next_ms(&c->alert_deadlines) <= c->now_ms &&
+               !step_is_full(c)) {
                 look_at_alert(c, heap_pop(&c->alert_deadlines));
                 decision_done(c);
         }
 }
 
-/* ---- configuration ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- configuration ---- */
 
 static void rule_take(struct core *c, const Pb__AutomationRule *f)
 {
@@ -407,7 +429,8 @@ static void rule_take(struct core *c, const Pb__AutomationRule *f)
                           .message = arena_strdup(a, f->message),
                           .cooldown_ms = config_duration_ms(f->cooldown, COOLDOWN_MS) };
         struct err ignored;
-        if (condition_parse(f->when, &r.condition, &ignored) < 0 || selector_parse(a, f->selector, &r.selector, &ignored) < 0)
+        if (condition_parse(f->when, &r.condition, &ignored) < 0 ||
+            selector_parse(a, f->selector, &r.selector, &ignored) < 0)
                 return; /* model/config.h has looked at it */
         c->n_node_rules += r.condition.about_nodes;
         c->n_workload_rules += !r.condition.about_nodes;
@@ -434,7 +457,7 @@ void rules_configure(struct core *c, const Pb__ServerConfig *f)
                         rules_workload_changed(c, (struct unit_ix){ i });
 }
 
-/* ---- state --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- state ---- */
 
 const char *wrong_alert(struct core *c, const Pb__Event *e)
 {
@@ -445,7 +468,9 @@ const char *wrong_alert(struct core *c, const Pb__Event *e)
         bool known = node ? node_ok(node_find(c, id)) : unit_ok(workload_find(c, id));
         bool raised = find_raised(c, key_of(c, e->rule, node, id)) != NONE;
         if (e->type == PB__EVENT_TYPE__E__AlertRaised)
-                return !known ? "it is about nothing that is known" : raised ? "the alert is raised already" : NULL;
+                return !known   ? "it is about nothing that is known"
+                       : raised ? "the alert is raised already"
+                                : NULL;
         return raised ? NULL : "no such alert is raised";
 }
 
@@ -501,14 +526,16 @@ static void *pack(struct core *c, uint32_t i, struct arena *mem, size_t *ret_len
         return data;
 }
 
-/* Whether its subject is there is looked at when the configuration comes: records are loaded in any order. */
+/* Whether its subject is there is looked at when the configuration comes: records are loaded in any
+ * order. */
 static const char *load(struct core *c, const char *key, const ProtobufCMessage *msg)
 {
         const Pb__Alert *m = (const Pb__Alert *)msg;
         bool node = str_empty(m->workload_id);
         const char *id = node ? m->node_id : m->workload_id;
-        if (str_empty(m->rule) || strchr(m->rule, '/') || str_empty(id) || strchr(id, '/') || !time_is_sane(m->raised_at) ||
-            !str_eq(key, key_of(c, m->rule, node, id)) || find_raised(c, key) != NONE)
+        if (str_empty(m->rule) || strchr(m->rule, '/') || str_empty(id) || strchr(id, '/') ||
+            !time_is_sane(m->raised_at) || !str_eq(key, key_of(c, m->rule, node, id)) ||
+            find_raised(c, key) != NONE)
                 return "it is no alert of its key";
         uint32_t i = alert_add(c, m->rule, node, id);
         struct alert *a = &c->alerts.at[i];
@@ -526,7 +553,12 @@ static const char *name(const struct core *c, uint32_t slot, struct arena *a)
 }
 
 const struct record_kind alert_records = {
-        RECORD_TABLE(alerts, struct alert), .name = name, .find = find_raised, .pack = pack, .load = load, .saved = alert_drop_unused,
+        RECORD_TABLE(alerts, struct alert),
+        .name = name,
+        .find = find_raised,
+        .pack = pack,
+        .load = load,
+        .saved = alert_drop_unused,
 };
 
 void read_list_alerts(struct core *c, const Pb__ListAlertsRequest *req)
@@ -554,7 +586,8 @@ static _Thread_local const struct core *sorting;
 
 static int by_key(const void *a, const void *b)
 {
-        return strcmp(sorting->alerts.at[*(const uint32_t *)a].key, sorting->alerts.at[*(const uint32_t *)b].key);
+        return strcmp(sorting->alerts.at[*(const uint32_t *)a].key,
+                      sorting->alerts.at[*(const uint32_t *)b].key);
 }
 
 void alerts_dump(const struct core *c, struct str *out)
@@ -568,13 +601,15 @@ void alerts_dump(const struct core *c, struct str *out)
                 qsort(list.at, list.len, sizeof(uint32_t), by_key);
         for (size_t i = 0; i < list.len; i++) {
                 const struct alert *a = &c->alerts.at[list.at[i]];
-                str_addf(out, "alert %s at=%lld seq=%llu message=%s\n", a->key, (long long)a->raised_at, (unsigned long long)a->seq,
+                str_addf(out, "alert %s at=%lld seq=%llu message=%s\n", a->key,
+                         (long long)a->raised_at, (unsigned long long)a->seq,
                          a->message ? a->message : "-");
         }
         array_fini(&list);
 }
 
-#define BROKEN(err, which, what, who) err_set(err, ERR_INTERNAL, .msg = "invariant " which " is broken: " what, .detail = (who))
+#define BROKEN(err, which, what, who)                                                              \
+        err_set(err, ERR_INTERNAL, .msg = "invariant " which " is broken: " what, .detail = (who))
 
 int alerts_check(const struct core *c, struct err *err)
 {
@@ -585,10 +620,13 @@ int alerts_check(const struct core *c, struct err *err)
                         continue;
                 n++;
                 if (map_get(&c->alert_by_key, a->key, strlen(a->key)) != i)
-                        return BROKEN(err, "U1", "an alert is found by its rule and subject", a->key);
+                        return BROKEN(err, "U1", "an alert is found by its rule and subject",
+                                      a->key);
                 bool waits = heap_get(&c->alert_deadlines, i) != HEAP_NEVER;
                 if (!a->raised && !a->unsaved && !waits)
-                        return BROKEN(err, "U2", "what is not raised waits for a time, or is forgotten", a->key);
+                        return BROKEN(err, "U2",
+                                      "what is not raised waits for a time, or is forgotten",
+                                      a->key);
                 if (a->since && !waits)
                         return BROKEN(err, "U2", "what waits for a time has a deadline", a->key);
         }

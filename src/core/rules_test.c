@@ -1,7 +1,9 @@
 /* core/rules_test.c: alerts and webhooks (C30), and what a changed configuration changes. */
 #include "core/core_testlib.h"
 
-#define HOOK "webhooks: [{name: ops, url: 'http://127.0.0.1:1/hook', retry: {max_attempts: 3, base_seconds: 2, cap_seconds: 10}}]\n"
+#define HOOK                                                                                       \
+        "webhooks: [{name: ops, url: 'http://127.0.0.1:1/hook', retry: {max_attempts: 3, "         \
+        "base_seconds: 2, cap_seconds: 10}}]\n"
 
 static void done(struct rig *r, const char *id, bool delivered, const char *detail)
 {
@@ -33,7 +35,8 @@ static void a_workload_that_failed_three_times_raises_one_alert(void **state)
         (void)state;
         struct rig r;
         rig_init(&r, NULL);
-        rig_config(&r, "rules: [{name: failing, when: workload.failures >= 3, message: look at it}]\n");
+        rig_config(&r,
+                   "rules: [{name: failing, when: workload.failures >= 3, message: look at it}]\n");
         rig_hello(&r, "n1", 4000, 4096, 10, NULL);
         rig_apply(&r, rig_workload(&r, "a", 100, 64));
         rig_mark(&r);
@@ -46,10 +49,12 @@ static void a_workload_that_failed_three_times_raises_one_alert(void **state)
         Pb__Event *e = rig_last(&r, PB__EVENT_TYPE__E__AlertRaised);
         assert_string_equal(e->rule, "failing");
         assert_string_equal(e->workload_id, "a");
-        assert_string_equal(e->message, "look at it: workload.failures >= 3 (workload.failures is 3)");
+        assert_string_equal(e->message,
+                            "look at it: workload.failures >= 3 (workload.failures is 3)");
         assert_int_equal(alerts(&r), 1);
         rig_restart(&r);
-        rig_config(&r, "rules: [{name: failing, when: workload.failures >= 3, message: look at it}]\n");
+        rig_config(&r,
+                   "rules: [{name: failing, when: workload.failures >= 3, message: look at it}]\n");
         rig_hello(&r, "n1", 4000, 4096, 10, NULL);
         rig_advance_alive(&r, 300000);
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__AlertRaised), 1); /* not again */
@@ -70,7 +75,9 @@ static void a_figure_must_hold_for_its_duration_and_flutter_raises_nothing(void 
         (void)state;
         struct rig r;
         rig_init(&r, NULL);
-        rig_config(&r, "rules: [{name: hot, when: node.cpu > 85% for 5m, selector: zone=a, cooldown: 2m}]\n");
+        rig_config(
+            &r,
+            "rules: [{name: hot, when: node.cpu > 85% for 5m, selector: zone=a, cooldown: 2m}]\n");
         rig_hello(&r, "n1", 4000, 4096, 10, "zone=a");
         rig_hello(&r, "n2", 4000, 4096, 10, "zone=b");
         rig_mark(&r);
@@ -89,7 +96,8 @@ static void a_figure_must_hold_for_its_duration_and_flutter_raises_nothing(void 
         }
         assert_told(&r, "AlertRaised"); /* on its deadline, without waiting for a heartbeat */
         assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__AlertRaised)->node_id, "n1");
-        assert_non_null(strstr(rig_last(&r, PB__EVENT_TYPE__E__AlertRaised)->message, "node.cpu is 87.0%"));
+        assert_non_null(
+            strstr(rig_last(&r, PB__EVENT_TYPE__E__AlertRaised)->message, "node.cpu is 87.0%"));
         for (int i = 0; i < 60; i++) { /* flutter while it is raised: still one alert */
                 rig_beat_using(&r, "n1", i % 10 == 9 ? 3900 : 1000, 0, 0);
                 rig_beat_using(&r, "n2", 3900, 0, 0);
@@ -110,7 +118,8 @@ static void a_figure_must_hold_for_its_duration_and_flutter_raises_nothing(void 
 static void a_restarted_server_takes_nothing_back_before_it_has_heard_the_node(void **state)
 {
         (void)state;
-        static const char yaml[] = "rules: [{name: full, when: node.memory >= 90%, cooldown: 1s}]\n";
+        static const char yaml[] =
+            "rules: [{name: full, when: node.memory >= 90%, cooldown: 1s}]\n";
         struct rig r;
         rig_init(&r, NULL);
         rig_config(&r, yaml);
@@ -137,8 +146,8 @@ static void a_restarted_server_takes_nothing_back_before_it_has_heard_the_node(v
 static void waiting_for_a_node_is_a_figure_and_survives_a_restart(void **state)
 {
         (void)state;
-        static const char yaml[] =
-            "rules: [{name: stuck, when: workload.pending > 10m, cooldown: 0s}, {name: lost, when: node.status == NotReady for 1m}]\n";
+        static const char yaml[] = "rules: [{name: stuck, when: workload.pending > 10m, cooldown: "
+                                   "0s}, {name: lost, when: node.status == NotReady for 1m}]\n";
         struct rig r;
         rig_init(&r, NULL);
         rig_config(&r, yaml);
@@ -169,7 +178,8 @@ static void what_is_gone_is_cleared(void **state)
         (void)state;
         struct rig r;
         rig_init(&r, NULL);
-        rig_config(&r, "rules: [{name: stuck, when: workload.phase == Pending}, {name: empty, when: node.units == 0}]\n");
+        rig_config(&r, "rules: [{name: stuck, when: workload.phase == Pending}, {name: empty, "
+                       "when: node.units == 0}]\n");
         rig_apply(&r, rig_workload(&r, "a", 100000, 64));
         rig_apply(&r, rig_workload(&r, "b", 100000, 64));
         rig_hello(&r, "n1", 4000, 4096, 10, NULL);
@@ -177,11 +187,13 @@ static void what_is_gone_is_cleared(void **state)
         rig_mark(&r);
         rig_delete(&r, "a");
         assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__AlertCleared), 1);
-        assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__AlertCleared)->message, "the workload was deleted");
+        assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__AlertCleared)->message,
+                            "the workload was deleted");
         rig_apply(&r, rig_workload(&r, "a", 100000, 64));
         assert_int_equal(alerts(&r), 3);
         rig_config(&r, "rules: [{name: stuck, when: workload.phase == Pending}]\n");
-        assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__AlertCleared)->message, "its rule is gone");
+        assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__AlertCleared)->message,
+                            "its rule is gone");
         assert_int_equal(alerts(&r), 2);
         rig_gone(&r, "n1");
         rig_config(&r, "");
@@ -194,7 +206,8 @@ static void what_is_gone_is_cleared(void **state)
 static void a_webhook_is_sent_again_until_it_is_taken_always_with_the_same_id(void **state)
 {
         (void)state;
-        static const char yaml[] = "rules: [{name: stuck, when: workload.phase == Pending, webhook: ops}]\n" HOOK;
+        static const char yaml[] =
+            "rules: [{name: stuck, when: workload.phase == Pending, webhook: ops}]\n" HOOK;
         struct rig r;
         rig_init(&r, NULL);
         rig_config(&r, yaml);
@@ -238,7 +251,8 @@ static void attempts_end_with_an_event_that_says_so(void **state)
         (void)state;
         struct rig r;
         rig_init(&r, NULL);
-        rig_config(&r, "rules: [{name: stuck, when: workload.phase == Pending, webhook: ops}]\n" HOOK);
+        rig_config(&r,
+                   "rules: [{name: stuck, when: workload.phase == Pending, webhook: ops}]\n" HOOK);
         rig_apply(&r, rig_workload(&r, "a", 100, 64));
         Pb__Outgoing *o = sent(&r);
         rig_mark(&r);
@@ -252,7 +266,8 @@ static void attempts_end_with_an_event_that_says_so(void **state)
                 rig_advance(&r, 10000);
                 assert_int_equal(sent(&r) != NULL, i < 2);
         }
-        assert_non_null(strstr(rig_last(&r, PB__EVENT_TYPE__E__WebhookFailed)->message, "given up after 3 attempts"));
+        assert_non_null(strstr(rig_last(&r, PB__EVENT_TYPE__E__WebhookFailed)->message,
+                               "given up after 3 attempts"));
         rig_mark(&r);
         rig_advance(&r, 3600000);
         assert_told(&r, "");
@@ -266,7 +281,8 @@ static void few_are_on_their_way_at_once_and_silence_counts_as_failure(void **st
         (void)state;
         struct rig r;
         rig_init(&r, NULL);
-        rig_config(&r, "rules: [{name: stuck, when: workload.phase == Pending, webhook: ops}]\n" HOOK);
+        rig_config(&r,
+                   "rules: [{name: stuck, when: workload.phase == Pending, webhook: ops}]\n" HOOK);
         char id[16];
         for (int i = 0; i < 100; i++) {
                 snprintf(id, sizeof(id), "w%d", i);
@@ -295,7 +311,8 @@ static void a_reload_changes_the_timings_at_once(void **state)
         rig_config(&r, "heartbeat: 1s\nsilence: 2\n");
         rig_beat(&r, "n1");
         assert_in_range(r.effects.at[r.effects.len - 1].value, 500,
-                        1000); /* the agent is told; it has a moment of its own within the interval */
+                        /* the agent is told; it has a moment of its own within the interval */
+                        1000);
         rig_advance(&r, 2100);
         assert_told(&r, "NodeLost");
         rig_config(&r, "default_quota: {workloads: 1}\n");
@@ -312,9 +329,11 @@ static void random_lives_with_rules_fold_to_the_same(void **state)
 {
         (void)state;
         static const char *const configs[] = {
-                "rules: [{name: stuck, when: workload.pending > 5s, webhook: ops, cooldown: 3s}, {name: hot, when: node.cpu > 50% for 10s, "
+                "rules: [{name: stuck, when: workload.pending > 5s, webhook: ops, cooldown: 3s}, "
+                "{name: hot, when: node.cpu > 50% for 10s, "
                 "cooldown: 5s, webhook: ops}]\n" HOOK,
-                "rules: [{name: failing, when: workload.failures >= 1, webhook: ops, cooldown: 1s}, {name: busy, when: node.cpu_reserved "
+                "rules: [{name: failing, when: workload.failures >= 1, webhook: ops, cooldown: "
+                "1s}, {name: busy, when: node.cpu_reserved "
                 ">= 50%, cooldown: 2s}]\n" HOOK,
                 "",
         };
@@ -338,7 +357,8 @@ static void random_lives_with_rules_fold_to_the_same(void **state)
                                 break;
                         case 1:
                         case 2:
-                                rig_apply(&r, rig_workload(&r, id, (int64_t)rng_below(&g, 3) * 600, 64));
+                                rig_apply(
+                                    &r, rig_workload(&r, id, (int64_t)rng_below(&g, 3) * 600, 64));
                                 break;
                         case 3:
                                 if (w && w->status->phase == PB__PHASE__E__Scheduled)
@@ -374,9 +394,11 @@ static void random_lives_with_rules_fold_to_the_same(void **state)
                 bool up[64] = { 0 };
                 for (size_t i = 0; i < r.events.len; i++) {
                         const Pb__Event *e = r.events.at[i].e;
-                        if (e->type != PB__EVENT_TYPE__E__AlertRaised && e->type != PB__EVENT_TYPE__E__AlertCleared)
+                        if (e->type != PB__EVENT_TYPE__E__AlertRaised &&
+                            e->type != PB__EVENT_TYPE__E__AlertCleared)
                                 continue;
-                        char *key = arena_printf(&r.memory, "%s %s %s", e->rule, e->node_id, e->workload_id);
+                        char *key = arena_printf(&r.memory, "%s %s %s", e->rule, e->node_id,
+                                                 e->workload_id);
                         size_t k = 0;
                         while (keys[k] && strcmp(keys[k], key) != 0)
                                 k++;
@@ -394,7 +416,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_workload_that_failed_three_times_raises_one_alert),
                 cmocka_unit_test(a_figure_must_hold_for_its_duration_and_flutter_raises_nothing),
-                cmocka_unit_test(a_restarted_server_takes_nothing_back_before_it_has_heard_the_node),
+                cmocka_unit_test(
+                    a_restarted_server_takes_nothing_back_before_it_has_heard_the_node),
                 cmocka_unit_test(waiting_for_a_node_is_a_figure_and_survives_a_restart),
                 cmocka_unit_test(what_is_gone_is_cleared),
                 cmocka_unit_test(a_webhook_is_sent_again_until_it_is_taken_always_with_the_same_id),

@@ -1,4 +1,5 @@
-/* core/taints.c: taints, by which an operator keeps work away from a node, and tolerations, by which work says that it does not mind (C38).
+/* core/taints.c: taints, by which an operator keeps work away from a node, and tolerations, by
+ * which work says that it does not mind (C38).
  *
  *   no_schedule          nothing new that does not tolerate it
  *   prefer_no_schedule   only if nothing else is left
@@ -18,7 +19,8 @@ bool tolerates(const struct constraints *k, const struct taint *t)
         for (uint32_t i = 0; k && i < k->n_tolerations; i++) {
                 const struct toleration *o = &k->tolerations[i];
                 bool key = strcmp(o->key, "*") == 0 || strcmp(o->key, t->key) == 0;
-                if (key && (!o->value[0] || strcmp(o->value, t->value) == 0) && (!o->effect || o->effect == t->effect))
+                if (key && (!o->value[0] || strcmp(o->value, t->value) == 0) &&
+                    (!o->effect || o->effect == t->effect))
                         return true;
         }
         return false;
@@ -27,8 +29,8 @@ bool tolerates(const struct constraints *k, const struct taint *t)
 bool taints_keep_away(const struct node *n, const struct constraints *k)
 {
         for (uint32_t i = 0; i < n->n_taints; i++)
-                if (n->taints[i].effect != PB__TAINT_EFFECT__E__prefer_no_schedule && !tolerates(k, &n->taints[i]) &&
-                    !MUTANT(taint_ignored))
+                if (n->taints[i].effect != PB__TAINT_EFFECT__E__prefer_no_schedule &&
+                    !tolerates(k, &n->taints[i]) && !MUTANT(taint_ignored))
                         return true;
         return false;
 }
@@ -37,7 +39,8 @@ bool taints_drive_out(const struct core *c, const struct unit *w)
 {
         const struct node *n = node_get(c, w->node);
         for (uint32_t i = 0; i < n->n_taints; i++)
-                if (n->taints[i].effect == PB__TAINT_EFFECT__E__no_execute && !tolerates(class_of(c, w)->more, &n->taints[i]))
+                if (n->taints[i].effect == PB__TAINT_EFFECT__E__no_execute &&
+                    !tolerates(class_of(c, w)->more, &n->taints[i]))
                         return true;
         return false;
 }
@@ -64,7 +67,8 @@ void taints_set(struct core *c, struct node_ix ix, Pb__Taint *const *taints, siz
                 n->taints = mem_must(count * sizeof(*n->taints));
         for (size_t i = 0; i < count; i++) {
                 n->taints[n->n_taints++] =
-                    (struct taint){ mem_strdup(taints[i]->key), mem_strdup(taints[i]->value), (uint8_t)taints[i]->effect };
+                    (struct taint){ mem_strdup(taints[i]->key), mem_strdup(taints[i]->value),
+                                    (uint8_t)taints[i]->effect };
                 if (taints[i]->effect != PB__TAINT_EFFECT__E__prefer_no_schedule)
                         n->tainted = TAINTED_HARD;
                 else if (!n->tainted)
@@ -78,7 +82,8 @@ void taints_set(struct core *c, struct node_ix ix, Pb__Taint *const *taints, siz
 bool taints_are_sane(const Pb__Node *n)
 {
         for (size_t i = 0; i < n->n_taints; i++)
-                if (str_empty(n->taints[i]->key) || (int)n->taints[i]->effect <= 0 || (int)n->taints[i]->effect > UINT8_MAX)
+                if (str_empty(n->taints[i]->key) || (int)n->taints[i]->effect <= 0 ||
+                    (int)n->taints[i]->effect > UINT8_MAX)
                         return false;
         return n->n_taints <= 1024;
 }
@@ -88,7 +93,8 @@ static bool same_taints(const struct node *n, Pb__Taint *const *taints, size_t c
         if (count != n->n_taints)
                 return false;
         for (size_t i = 0; i < count; i++)
-                if (strcmp(taints[i]->key, n->taints[i].key) != 0 || strcmp(taints[i]->value, n->taints[i].value) != 0 ||
+                if (strcmp(taints[i]->key, n->taints[i].key) != 0 ||
+                    strcmp(taints[i]->value, n->taints[i].value) != 0 ||
                     taints[i]->effect != n->taints[i].effect)
                         return false;
         return true;

@@ -1,7 +1,9 @@
 /* core/tally.h: how many there are of each number, for the few numbers of which there are any.
  *
- * A counter of placement (constraints.h) counts units per domain. There may be one domain per node and one counter per application, so that most are zero: only the
- * others take room. Open addressing, linear probing, removal by shifting back; a look is a few nanoseconds. The order of iteration must never decide anything.
+ * A counter of placement (constraints.h) counts units per domain. There may be one domain per node
+ * and one counter per application, so that most are zero: only the others take room. Open
+ * addressing, linear probing, removal by shifting back; a look is a few nanoseconds. The order of
+ * iteration must never decide anything.
  */
 #ifndef BERTH_CORE_TALLY_H
 #define BERTH_CORE_TALLY_H

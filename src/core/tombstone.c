@@ -1,6 +1,7 @@
 /* core/tombstone.c: copies that must be gone from a node and are not proved gone yet (C24, C27).
  *
- * A tombstone holds the capacity and the ports of its copy until its node has said that the copy is gone.
+ * A tombstone holds the capacity and the ports of its copy until its node has said that the copy is
+ * gone.
  */
 #include "core/tombstone.h"
 #include "base/mem.h"
@@ -25,12 +26,14 @@ void save_tombstone(struct core *c, uint32_t t)
 
 uint32_t tombstones_of(const struct core *c, const char *workload_id)
 {
-        return c->n_tombstones ? map_get(&c->tombstone_by_id, workload_id, strlen(workload_id)) : NONE;
+        return c->n_tombstones ? map_get(&c->tombstone_by_id, workload_id, strlen(workload_id))
+                               : NONE;
 }
 
 uint32_t tombstone_find(const struct core *c, struct node_ix n, const char *workload_id)
 {
-        for (uint32_t t = tombstones_of(c, workload_id); t != NONE; t = c->tombstones.at[t].same_next)
+        for (uint32_t t = tombstones_of(c, workload_id); t != NONE;
+             t = c->tombstones.at[t].same_next)
                 if (c->tombstones.at[t].node.v == n.v)
                         return t;
         return NONE;
@@ -39,7 +42,8 @@ uint32_t tombstone_find(const struct core *c, struct node_ix n, const char *work
 uint16_t tombstone_count(const struct core *c, const char *workload_id)
 {
         uint16_t count = 0;
-        for (uint32_t t = tombstones_of(c, workload_id); t != NONE; t = c->tombstones.at[t].same_next)
+        for (uint32_t t = tombstones_of(c, workload_id); t != NONE;
+             t = c->tombstones.at[t].same_next)
                 count++;
         return count;
 }
@@ -57,7 +61,8 @@ static void index_add(struct core *c, uint32_t t)
 
 static void index_remove(struct core *c, uint32_t t)
 {
-        uint32_t first = tombstones_of(c, c->tombstones.at[t].workload_id), next = c->tombstones.at[t].same_next;
+        uint32_t first = tombstones_of(c, c->tombstones.at[t].workload_id),
+                 next = c->tombstones.at[t].same_next;
         if (first == t) {
                 map_remove(&c->tombstone_by_id, t);
                 if (next != NONE)
@@ -69,8 +74,8 @@ static void index_remove(struct core *c, uint32_t t)
         c->tombstones.at[first].same_next = next;
 }
 
-void tombstone_add(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch, uint64_t seq, struct amounts held,
-                   Pb__Reason__E reason, int64_t at)
+void tombstone_add(struct core *c, struct node_ix n, const char *workload_id, uint64_t epoch,
+                   uint64_t seq, struct amounts held, Pb__Reason__E reason, int64_t at)
 {
         must(tombstone_find(c, n, workload_id) == NONE, "N6: one tombstone per node and workload");
         uint32_t t;
@@ -156,18 +161,22 @@ void unit_to_tombstone(struct core *c, struct unit_ix ix, Pb__Reason__E reason, 
                 ports_of_tombstone(c, t, k->more->ports, k->more->n_ports);
 }
 
-/* ---- records ------------------------------------------------------------------------------------ */
+/* ---- records ---- */
 
 static const char *name(const struct core *c, uint32_t slot, struct arena *a)
 {
         const struct tombstone *t = &c->tombstones.at[slot];
-        return t->workload_id ? arena_printf(a, "%s/%s", node_get(c, t->node)->id, t->workload_id) : NULL;
+        return t->workload_id ? arena_printf(a, "%s/%s", node_get(c, t->node)->id, t->workload_id)
+                              : NULL;
 }
 
 static uint32_t find(const struct core *c, const char *key)
 {
         const char *slash = strchr(key, '/');
-        struct node_ix n = slash ? node_find(c, arena_strndup((struct arena *)&c->step, key, (size_t)(slash - key))) : NODE_NONE;
+        struct node_ix n =
+            slash
+                ? node_find(c, arena_strndup((struct arena *)&c->step, key, (size_t)(slash - key)))
+                : NODE_NONE;
         return node_ok(n) ? tombstone_find(c, n, slash + 1) : NONE;
 }
 
@@ -195,30 +204,41 @@ static void *pack(struct core *c, uint32_t slot, struct arena *a, size_t *ret_le
 static const char *load(struct core *c, const char *name, const ProtobufCMessage *m)
 {
         const Pb__Tombstone *r = (const Pb__Tombstone *)m;
-        if (str_empty(r->node_id) || !r->token || str_empty(r->workload_id) || !str_eq(name, key_of(c, r->node_id, r->workload_id)))
+        if (str_empty(r->node_id) || !r->token || str_empty(r->workload_id) ||
+            !str_eq(name, key_of(c, r->node_id, r->workload_id)))
                 return "an old copy needs a token, and the node and workload of its key";
         struct unit_ix w = workload_find(c, r->workload_id);
         struct node_ix n = node_find(c, r->node_id);
-        if (node_ok(n) && ((unit_ok(w) && unit_at(c, w)->node.v == n.v) || tombstone_find(c, n, r->workload_id) != NONE))
+        if (node_ok(n) && ((unit_ok(w) && unit_at(c, w)->node.v == n.v) ||
+                           tombstone_find(c, n, r->workload_id) != NONE))
                 return "the workload is on that node";
-        if (!resources_are_sane(r->resources) || (node_ok(n) && !amounts_can_add(node_at(c, n)->ledger.reserved, amounts_of(r->resources))))
+        if (!resources_are_sane(r->resources) ||
+            (node_ok(n) &&
+             !amounts_can_add(node_at(c, n)->ledger.reserved, amounts_of(r->resources))))
                 return "its resources are out of range";
         if (!time_is_sane(r->created_at) || !reason_is_sane(r->reason))
                 return "its time or its reason is out of range";
         for (size_t i = 1; i < r->n_host_ports; i++)
                 if (r->host_ports[i] <= r->host_ports[i - 1])
                         return "its host ports are not in order";
-        if (r->n_host_ports > PORTS_PER_CLASS_MAX || (node_ok(n) && ports_taken(node_at(c, n), r->host_ports, (uint32_t)r->n_host_ports)))
+        if (r->n_host_ports > PORTS_PER_CLASS_MAX ||
+            (node_ok(n) && ports_taken(node_at(c, n), r->host_ports, (uint32_t)r->n_host_ports)))
                 return "its host ports are taken on that node";
-        tombstone_add(c, node_get_or_add(c, r->node_id), r->workload_id, r->token->epoch, r->token->seq, amounts_of(r->resources),
-                      r->reason, r->created_at);
+        tombstone_add(c, node_get_or_add(c, r->node_id), r->workload_id, r->token->epoch,
+                      r->token->seq, amounts_of(r->resources), r->reason, r->created_at);
         n = node_find(c, r->node_id);
         c->tombstones.at[tombstone_find(c, n, r->workload_id)].leased = r->leased;
         c->tombstones.at[tombstone_find(c, n, r->workload_id)].released = r->released;
-        ports_of_tombstone(c, &c->tombstones.at[tombstone_find(c, n, r->workload_id)], r->host_ports, (uint32_t)r->n_host_ports);
+        ports_of_tombstone(c, &c->tombstones.at[tombstone_find(c, n, r->workload_id)],
+                           r->host_ports, (uint32_t)r->n_host_ports);
         return NULL;
 }
 
 const struct record_kind tombstone_records = {
-        RECORD_TABLE(tombstones, struct tombstone), .name = name, .find = find, .pack = pack, .load = load, .put_back = save_tombstone,
+        RECORD_TABLE(tombstones, struct tombstone),
+        .name = name,
+        .find = find,
+        .pack = pack,
+        .load = load,
+        .put_back = save_tombstone,
 };

@@ -1,9 +1,11 @@
 /* core/topology.c: who is where, counted as units come and go (C17).
  *
- * A constraint names labels of its neighbours and a label of nodes. Were the neighbours looked for at each placement, placing n units would cost n * n. Instead there is one counter per
- * (labels, node label) that some class names, and a unit that takes or leaves its place changes the counters that match it. To find those fast, a definition keeps the list of
- * the matches that it has; a new match finds its definitions, and a new definition its matches, by a label pair that both carry. Nothing of this exists as long as no
- * workload has a constraint.
+ * A constraint names labels of its neighbours and a label of nodes. Were the neighbours looked for
+ * at each placement, placing n units would cost n * n. Instead there is one counter per (labels,
+ * node label) that some class names, and a unit that takes or leaves its place changes the counters
+ * that match it. To find those fast, a definition keeps the list of the matches that it has; a new
+ * match finds its definitions, and a new definition its matches, by a label pair that both carry.
+ * Nothing of this exists as long as no workload has a constraint.
  *
  * Invariant (P5): every counter equals a count over all units that hold a place (check.c).
  */
@@ -40,9 +42,10 @@ void counts_fini(struct core *c)
 }
 
 /* A slot that is free, or a new one. */
-#define SLOT(all, unused) ((unused)->len ? array_pop(unused) : (array_push(all), (uint32_t)(all)->len - 1))
+#define SLOT(all, unused)                                                                          \
+        ((unused)->len ? array_pop(unused) : (array_push(all), (uint32_t)(all)->len - 1))
 
-/* ---- pairs ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- pairs ---- */
 
 static uint32_t pair_intern(struct core *c, const char *tenant, const char *key, const char *value)
 {
@@ -96,7 +99,7 @@ static void list_remove(uint32_t *list, size_t *len, uint32_t v)
                 }
 }
 
-/* ---- counters ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- counters ---- */
 
 uint32_t domain_of(const struct core *c, const struct counter *k, uint32_t node)
 {
@@ -106,10 +109,12 @@ uint32_t domain_of(const struct core *c, const struct counter *k, uint32_t node)
         return node < t->of_node.len ? t->of_node.at[node] : NONE;
 }
 
-/* The minimum of each spread follows without a look at the other domains, until the last of those at the minimum has left it. */
+/* The minimum of each spread follows without a look at the other domains, until the last of those
+ * at the minimum has left it. */
 static void spread_follows(struct spread *s, uint32_t domain, uint32_t now, int by)
 {
-        if (!s->min_known || domain / 64 >= s->n_words || !(s->eligible[domain / 64] >> (domain % 64) & 1))
+        if (!s->min_known || domain / 64 >= s->n_words ||
+            !(s->eligible[domain / 64] >> (domain % 64) & 1))
                 return;
         uint32_t before = now - (uint32_t)by;
         if (now < s->min) {
@@ -159,7 +164,8 @@ void counts_unit(struct core *c, const struct unit *w, int by)
         for (size_t m = 0; m < d->matches.len; m++) {
                 const struct match *match = &c->counts.matches.at[d->matches.at[m]];
                 for (size_t i = 0; i < match->counters.len; i++)
-                        counter_add(c, &c->counts.counters.at[match->counters.at[i]], w->node.v, by);
+                        counter_add(c, &c->counts.counters.at[match->counters.at[i]], w->node.v,
+                                    by);
         }
         for (uint32_t i = 0; more && i < more->n_near; i++)
                 if (more->near[i].anti && !more->near[i].preferred)
@@ -173,7 +179,7 @@ void counts_unit_quietly(struct core *c, const struct unit *w, int by)
         c->counts.quiet = false;
 }
 
-/* ---- topologies -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- topologies ---- */
 
 static struct map_key domain_key(const void *ctx, uint32_t i)
 {
@@ -302,7 +308,7 @@ void counts_node_gone(struct core *c, struct node_ix n)
                         topology_leave(c, c->counts.topologies.at[t], n.v);
 }
 
-/* ---- definitions and matches --------------------------------------------------------------------------------------------------------------- */
+/* ---- definitions and matches ---- */
 
 static void definition_index(struct core *c, uint32_t di, const Pb__Workload *w)
 {
@@ -329,7 +335,9 @@ static void index_all(struct core *c)
                 if (!c->definitions.at[i].data || c->definitions.at[i].pairs)
                         continue;
                 struct arena_allocator alloc = arena_allocator(&c->step);
-                Pb__Workload *w = pb__workload__unpack((ProtobufCAllocator *)&alloc, c->definitions.at[i].len, c->definitions.at[i].data);
+                Pb__Workload *w =
+                    pb__workload__unpack((ProtobufCAllocator *)&alloc, c->definitions.at[i].len,
+                                         c->definitions.at[i].data);
                 must(w, "X3: a definition that was packed can be unpacked");
                 definition_index(c, i, w);
         }
@@ -417,7 +425,8 @@ static uint32_t match_intern(struct core *c, uint32_t *pairs, uint32_t n)
                 return m;
         }
         m = SLOT(&s->matches, &s->free_matches);
-        s->matches.at[m] = (struct match){ .pairs = pairs, .n_pairs = n, .anchor = choose_anchor(c, pairs, n) };
+        s->matches.at[m] =
+            (struct match){ .pairs = pairs, .n_pairs = n, .anchor = choose_anchor(c, pairs, n) };
         struct pair *anchor = &s->pairs.at[s->matches.at[m].anchor];
         *array_push(&anchor->matches) = m;
         for (size_t i = 0; i < anchor->definitions.len; i++) {
@@ -458,11 +467,13 @@ static void counter_begin(struct core *c, uint32_t ki)
                         continue;
                 for (struct unit_ix w = d->users; unit_ok(w); w = unit_at(c, w)->same_next)
                         if (unit_at(c, w)->holds)
-                                counter_add(c, &c->counts.counters.at[ki], unit_at(c, w)->node.v, 1);
+                                counter_add(c, &c->counts.counters.at[ki], unit_at(c, w)->node.v,
+                                            1);
         }
 }
 
-uint32_t counter_intern(struct core *c, const char *tenant, Pb__Workload__LabelsEntry *const *labels, size_t n, const char *over)
+uint32_t counter_intern(struct core *c, const char *tenant,
+                        Pb__Workload__LabelsEntry *const *labels, size_t n, const char *over)
 {
         struct counts *s = &c->counts;
         if (!s->indexed)
@@ -511,5 +522,6 @@ void match_text(const struct core *c, uint32_t match, struct str *out)
 {
         const struct match *m = &c->counts.matches.at[match];
         for (uint32_t i = 0; i < m->n_pairs; i++)
-                str_addf(out, "%s%s", i ? "," : "", strchr(c->counts.pairs.at[m->pairs[i]].text, '\n') + 1);
+                str_addf(out, "%s%s", i ? "," : "",
+                         strchr(c->counts.pairs.at[m->pairs[i]].text, '\n') + 1);
 }

@@ -81,7 +81,8 @@ void unit_free(struct core *c, struct unit_ix ix)
         c->n_workloads--;
 }
 
-const uint8_t on_node_phases[3] = { PB__PHASE__E__Running, PB__PHASE__E__Scheduled, PB__PHASE__E__Updating };
+const uint8_t on_node_phases[3] = { PB__PHASE__E__Running, PB__PHASE__E__Scheduled,
+                                    PB__PHASE__E__Updating };
 
 /* by is 1 or -1. */
 static void count_on_node(struct core *c, const struct unit *w, int by)
@@ -109,7 +110,8 @@ void unit_hold(struct core *c, struct unit_ix ix, bool hold)
         if (hold) {
                 w->held = class_of(c, w)->need;
                 ledger_reserve(&node_at(c, w->node)->ledger, w->held);
-                node_at(c, w->node)->drain_finished_at = 0; /* (D2): something is left there after all */
+                /* (D2): something is left there after all */
+                node_at(c, w->node)->drain_finished_at = 0;
         } else if (!MUTANT(ledger_not_released))
                 ledger_release(&node_at(c, w->node)->ledger, w->held);
         if (!hold)
@@ -180,7 +182,7 @@ void unit_deadline_refresh(struct core *c, struct unit_ix ix)
                 heap_set(&c->unit_deadlines, ix.v, at);
 }
 
-/* ---- policy, by kind ---------------------------------------------------------------------------- */
+/* ---- policy, by kind ---- */
 
 void unit_save(struct core *c, struct unit_ix ix)
 {

@@ -17,9 +17,11 @@ static void a_report_about_another_copy_says_nothing(void **state)
         struct rig r;
         one_running(&r);
         uint64_t seq = rig_get(&r, "a")->token->seq;
-        static const Pb__ActualState__E states[] = { PB__ACTUAL_STATE__E__Pending, PB__ACTUAL_STATE__E__Running,
-                                                     PB__ACTUAL_STATE__E__Stopped, PB__ACTUAL_STATE__E__Failed,
-                                                     PB__ACTUAL_STATE__E__Unknown, PB__ACTUAL_STATE__E__Missing };
+        static const Pb__ActualState__E states[] = {
+                PB__ACTUAL_STATE__E__Pending, PB__ACTUAL_STATE__E__Running,
+                PB__ACTUAL_STATE__E__Stopped, PB__ACTUAL_STATE__E__Failed,
+                PB__ACTUAL_STATE__E__Unknown, PB__ACTUAL_STATE__E__Missing
+        };
         for (size_t i = 0; i < ARRAY_LEN(states); i++) {
                 rig_report(&r, "n1", rig_unit(&r, "a", 1, seq - 1, states[i]));
                 rig_report(&r, "n1", rig_unit(&r, "a", 1, seq + 1, states[i]));
@@ -65,7 +67,8 @@ static void a_complete_list_without_it_launches_it_anew(void **state)
         uint64_t token = rig_get(&r, "a")->token->seq;
         rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, 0, NULL);
         assert_told(&r, "WorkloadLaunched");
-        assert_int_equal(rig_last(&r, PB__EVENT_TYPE__E__WorkloadLaunched)->reason, PB__REASON__E__lost_by_agent);
+        assert_int_equal(rig_last(&r, PB__EVENT_TYPE__E__WorkloadLaunched)->reason,
+                         PB__REASON__E__lost_by_agent);
         assert_true(rig_sent(&r, "n1", "a")->unit->token->seq > token);
         rig_check_replay(&r);
         rig_fini(&r);
@@ -83,8 +86,8 @@ static void one_job_running(struct rig *r, Pb__Restart__E restart)
         rig_mark(r);
 }
 
-/* R: C6 C28, D5: how it ended is not known, but that it did run is: a machine that was restarted, an
- * agent that lost its disk. */
+/* R: C6 C28, D5: how it ended is not known, but that it did run is: a machine that was restarted,
+ * an agent that lost its disk. */
 static void what_runs_once_at_most_is_not_run_again_when_nobody_knows_how_it_ended(void **state)
 {
         (void)state;
@@ -93,7 +96,8 @@ static void what_runs_once_at_most_is_not_run_again_when_nobody_knows_how_it_end
                 one_job_running(&r, PB__RESTART__E__never);
                 Pb__UnitStatus *gone = rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Stopped);
                 gone->reason = PB__REASON__E__killed;
-                rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, lost ? 0 : 1, lost ? NULL : &gone);
+                rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, lost ? 0 : 1,
+                               lost ? NULL : &gone);
                 assert_told(&r, "WorkloadFailed");
                 assert_phase(&r, "a", Failed);
                 rig_check_replay(&r);
@@ -101,12 +105,14 @@ static void what_runs_once_at_most_is_not_run_again_when_nobody_knows_how_it_end
         }
 }
 
-/* R: C21 A12, B5: after the agent was stopped with its units, a restart is an event and is counted; a
- * job that may run only once has failed. */
+/* R: C21 A12, B5: after the agent was stopped with its units, a restart is an event and is counted;
+ * a job that may run only once has failed. */
 static void what_was_stopped_with_its_agent_is_started_again_by_an_event(void **state)
 {
         (void)state;
-        static const Pb__Restart__E restarts[] = { PB__RESTART__E__always, PB__RESTART__E__on_failure, PB__RESTART__E__never };
+        static const Pb__Restart__E restarts[] = { PB__RESTART__E__always,
+                                                   PB__RESTART__E__on_failure,
+                                                   PB__RESTART__E__never };
         for (size_t i = 0; i < ARRAY_LEN(restarts); i++) {
                 struct rig r;
                 bool never = restarts[i] == PB__RESTART__E__never;
@@ -118,7 +124,8 @@ static void what_was_stopped_with_its_agent_is_started_again_by_an_event(void **
                 rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, 1, &ended);
                 assert_told(&r, never ? "WorkloadFailed" : "WorkloadLaunched");
                 assert_int_equal(rig_get(&r, "a")->status->restarts, never ? 0 : 1);
-                assert_int_equal(rig_get(&r, "a")->retry ? rig_get(&r, "a")->retry->attempts : 0, never ? 1 : 0);
+                assert_int_equal(rig_get(&r, "a")->retry ? rig_get(&r, "a")->retry->attempts : 0,
+                                 never ? 1 : 0);
                 rig_check_replay(&r);
                 rig_fini(&r);
         }
@@ -144,7 +151,9 @@ static void a_list_made_before_an_order_proves_nothing_about_it(void **state)
         assert_int_equal(rig_node(&r, "n1")->tombstones, 1);
         rig_report_all(&r, "n1", true, before, 1, all);
         assert_told(&r, "");
-        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Deleted); /* told again */
+        /* told again */
+        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Deleted);
         rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, 0, NULL);
         assert_told(&r, "UnitRemoved");
         rig_check_replay(&r);
@@ -160,7 +169,10 @@ static void a_list_of_another_epoch_is_not_the_whole_truth(void **state)
         Pb__UnitReport report = PB__UNIT_REPORT__INIT;
         Pb__Cursor cursor = PB__CURSOR__INIT;
         report.complete = true;
-        struct input in = { .kind = INPUT_UNITS, .session = rig_agent(&r, "n1")->session, .msg = &report.base, .now_ms = r.now };
+        struct input in = { .kind = INPUT_UNITS,
+                            .session = rig_agent(&r, "n1")->session,
+                            .msg = &report.base,
+                            .now_ms = r.now };
         core_step(r.core, &in); /* no cursor at all */
         cursor.epoch = 2;
         cursor.seq = 1000000;
@@ -181,7 +193,8 @@ static void a_launch_has_a_grace_and_is_then_told_again(void **state)
         rig_apply(&r, rig_workload(&r, "a", 1000, 1024));
         uint64_t token = rig_get(&r, "a")->token->seq;
         rig_mark(&r);
-        rig_report(&r, "n1", rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Missing)); /* it may not know it yet */
+        /* it may not know it yet */
+        rig_report(&r, "n1", rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Missing));
         rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, 0, NULL);
         rig_advance_alive(&r, 14999);
         assert_told(&r, "");
@@ -189,7 +202,8 @@ static void a_launch_has_a_grace_and_is_then_told_again(void **state)
         rig_advance(&r, 1);
         assert_told(&r, "");
         assert_int_equal(rig_sent_count(&r, EFFECT_PLAN_UNIT), 1);
-        assert_int_equal(rig_sent(&r, "n1", "a")->unit->token->seq, token); /* the same token: no second start */
+        /* the same token: no second start */
+        assert_int_equal(rig_sent(&r, "n1", "a")->unit->token->seq, token);
         rig_fini(&r);
 }
 
@@ -207,7 +221,8 @@ static void a_launch_that_is_never_answered_is_a_failure_in_the_end(void **state
         assert_int_equal(rig_sent_count(&r, EFFECT_PLAN_UNIT), 3);
         rig_advance_alive(&r, 15000);
         assert_told(&r, "RetryScheduled");
-        assert_int_equal(rig_last(&r, PB__EVENT_TYPE__E__RetryScheduled)->reason, PB__REASON__E__start_failed);
+        assert_int_equal(rig_last(&r, PB__EVENT_TYPE__E__RetryScheduled)->reason,
+                         PB__REASON__E__start_failed);
         rig_check_replay(&r);
         rig_fini(&r);
 }
@@ -255,7 +270,8 @@ static void a_unit_that_the_machine_lost_is_launched_without_counting_as_a_failu
         struct rig r;
         one_running(&r);
         rig_advance_alive(&r, 20000);
-        Pb__UnitStatus *u = rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Stopped); /* found not running after a reboot: no exit code */
+        /* found not running after a reboot: no exit code */
+        Pb__UnitStatus *u = rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Stopped);
         u->reason = PB__REASON__E__killed;
         rig_report(&r, "n1", u);
         assert_told(&r, "WorkloadLaunched");
@@ -325,10 +341,14 @@ static void a_whole_plan_has_everything_that_should_be_there_and_nothing_else(vo
         assert_int_equal(rig_sent_count(&r, EFFECT_PLAN_BEGIN), 1);
         assert_int_equal(rig_sent_count(&r, EFFECT_PLAN_END), 1);
         assert_int_equal(rig_sent_count(&r, EFFECT_PLAN_UNIT), 4);
-        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Running);
-        assert_int_equal(rig_sent(&r, "n1", "stopped")->unit->desired_state, PB__DESIRED_STATE__E__Stopped);
-        assert_int_equal(rig_sent(&r, "n1", "deleting")->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
-        assert_int_equal(rig_sent(&r, "n1", "moved")->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
+        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Running);
+        assert_int_equal(rig_sent(&r, "n1", "stopped")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Stopped);
+        assert_int_equal(rig_sent(&r, "n1", "deleting")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Deleted);
+        assert_int_equal(rig_sent(&r, "n1", "moved")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Deleted);
         /* in between, nothing but the plan */
         size_t begin = 0, end = 0;
         for (size_t i = r.effect_mark; i < r.effects.len; i++) {
@@ -352,12 +372,16 @@ static void what_should_have_stopped_or_gone_is_told_again_with_each_list(void *
         rig_delete(&r, "b");
         for (int ended = 0; ended < 2; ended++) {
                 Pb__UnitStatus *all[] = { rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Running),
-                                          rig_unit_now(&r, "b", ended ? PB__ACTUAL_STATE__E__Failed : PB__ACTUAL_STATE__E__Running) };
+                                          rig_unit_now(&r, "b",
+                                                       ended ? PB__ACTUAL_STATE__E__Failed
+                                                             : PB__ACTUAL_STATE__E__Running) };
                 rig_mark(&r);
                 rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, 2, all);
                 assert_told(&r, "");
-                assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Stopped);
-                assert_int_equal(rig_sent(&r, "n1", "b")->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
+                assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state,
+                                 PB__DESIRED_STATE__E__Stopped);
+                assert_int_equal(rig_sent(&r, "n1", "b")->unit->desired_state,
+                                 PB__DESIRED_STATE__E__Deleted);
                 assert_int_equal(rig_sent_count(&r, EFFECT_PLAN_UNIT), 2);
         }
         rig_fini(&r);
@@ -383,7 +407,8 @@ static void a_copy_of_a_forgotten_node_that_returns_is_removed(void **state)
         rig_say_hello(&r, h);
         rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, 1, all);
         assert_told(&r, "NodeRegistered DriftDetected");
-        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
+        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Deleted);
         assert_int_equal(rig_sent(&r, "n1", "a")->unit->token->seq, old);
         assert_phase(&r, "a", Running);
         rig_fini(&r);
@@ -509,7 +534,8 @@ int main(void)
                 cmocka_unit_test(a_report_about_another_copy_says_nothing),
                 cmocka_unit_test(a_report_from_another_node_says_nothing),
                 cmocka_unit_test(a_complete_list_without_it_launches_it_anew),
-                cmocka_unit_test(what_runs_once_at_most_is_not_run_again_when_nobody_knows_how_it_ended),
+                cmocka_unit_test(
+                    what_runs_once_at_most_is_not_run_again_when_nobody_knows_how_it_ended),
                 cmocka_unit_test(what_was_stopped_with_its_agent_is_started_again_by_an_event),
                 cmocka_unit_test(a_list_made_before_an_order_proves_nothing_about_it),
                 cmocka_unit_test(a_list_of_another_epoch_is_not_the_whole_truth),
@@ -517,7 +543,8 @@ int main(void)
                 cmocka_unit_test(a_launch_that_is_never_answered_is_a_failure_in_the_end),
                 cmocka_unit_test(a_launch_that_the_agent_is_working_on_has_all_the_time),
                 cmocka_unit_test(nothing_is_sent_or_counted_while_the_agent_is_away),
-                cmocka_unit_test(a_unit_that_the_machine_lost_is_launched_without_counting_as_a_failure),
+                cmocka_unit_test(
+                    a_unit_that_the_machine_lost_is_launched_without_counting_as_a_failure),
                 cmocka_unit_test(a_failure_carries_what_the_agent_said),
                 cmocka_unit_test(a_whole_plan_has_everything_that_should_be_there_and_nothing_else),
                 cmocka_unit_test(what_should_have_stopped_or_gone_is_told_again_with_each_list),

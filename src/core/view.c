@@ -1,8 +1,10 @@
 /* core/view.c: the committed state, to be looked at while the store is away (C35, A11).
  *
- * The live core runs ahead of the store by what was decided before the store went away; showing that could show what is never going to be. A view is a second core, loaded
- * from the records that are in the store. It is never stepped: it decides nothing, and has no deadlines. What no record holds (who is connected, when a node was heard last, what it uses) is
- * taken over from the live core: such facts wait for no commit.
+ * The live core runs ahead of the store by what was decided before the store went away; showing
+ * that could show what is never going to be. A view is a second core, loaded from the records that
+ * are in the store. It is never stepped: it decides nothing, and has no deadlines. What no record
+ * holds (who is connected, when a node was heard last, what it uses) is taken over from the live
+ * core: such facts wait for no commit.
  */
 #include "core/node.h"
 #include "core/place.h"

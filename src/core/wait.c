@@ -1,8 +1,9 @@
 /* core/wait.c: units that wait for a node.
  *
- * Those of one class (the part of a definition that placement looks at) fit on the same nodes and wait in
- * one queue, first come first served; classes with somebody waiting are in a list, the highest priority
- * first. A queue is looked at when something may fit that did not (capacity_change), and not before.
+ * Those of one class (the part of a definition that placement looks at) fit on the same nodes and
+ * wait in one queue, first come first served; classes with somebody waiting are in a list, the
+ * highest priority first. A queue is looked at when something may fit that did not
+ * (capacity_change), and not before.
  */
 #include "core/wait.h"
 #include "base/mutant.h"
@@ -105,7 +106,8 @@ bool unit_place(struct core *c, struct unit_ix ix, Pb__Reason__E leaving, const 
         if (node_ok(old) && !w->holds && feasible(c, old, d, w->id) == PB__REASON__E__none)
                 r = (struct place_result){ .node = old,
                                            .candidates = 1,
-                                           .utilisation = ledger_utilisation(&node_at(c, old)->ledger),
+                                           .utilisation =
+                                               ledger_utilisation(&node_at(c, old)->ledger),
                                            .cost = place_cost(c, old, d) };
         else
                 r = place(c, d, is_barred(w) ? w->id : NULL, old);
@@ -121,12 +123,15 @@ bool unit_place(struct core *c, struct unit_ix ix, Pb__Reason__E leaving, const 
         return true;
 }
 
-/* The reason that stands in the way on most nodes; of equals the one that was known, then by the order of the list. */
-static Pb__Reason__E main_reason(struct core *c, const struct unit *w, struct node_ix exclude, unsigned known, char **ret_text)
+/* The reason that stands in the way on most nodes; of equals the one that was known, then by the
+ * order of the list. */
+static Pb__Reason__E main_reason(struct core *c, const struct unit *w, struct node_ix exclude,
+                                 unsigned known, char **ret_text)
 {
         uint32_t counts[64] = { 0 };
         if (unit_is_pinned(c, w)) {
-                *ret_text = arena_printf(&c->step, "pinned to %s: only an operator moves it", node_at(c, w->node)->id);
+                *ret_text = arena_printf(&c->step, "pinned to %s: only an operator moves it",
+                                         node_at(c, w->node)->id);
                 return PB__REASON__E__pinned_to_node;
         }
         if (w->holds)
@@ -183,7 +188,8 @@ char *unit_wait_text(struct core *c, const struct unit *w)
 /* If it does not fit, nobody of its class does: nothing in its way is its own. */
 bool stands_for_its_class(const struct core *c, const struct unit *w)
 {
-        return !is_barred(w) && !node_ok(w->node) && !class_of(c, w)->n_holds && !is_guarded(c, definition_of(c, w));
+        return !is_barred(w) && !node_ok(w->node) && !class_of(c, w)->n_holds &&
+               !is_guarded(c, definition_of(c, w));
 }
 
 Pb__Reason__E why_it_waits(struct core *c, const struct unit *w)
@@ -194,12 +200,14 @@ Pb__Reason__E why_it_waits(struct core *c, const struct unit *w)
                 return PB__REASON__E__pinned_to_node;
         if (!stands_for_its_class(c, w))
                 return k->reason;
-        if (k->shown_at != c->capacity_change && c->looks_left && c->started) { /* a follower does not know who is there */
+        /* a follower does not know who is there */
+        if (k->shown_at != c->capacity_change && c->looks_left && c->started) {
                 c->looks_left--;
                 k->shown_at = c->capacity_change;
                 k->shown_reason = (uint8_t)main_reason(c, w, NODE_NONE, w->reason, &text);
         }
-        bool known = k->shown_at == c->capacity_change && (k->shown_reason != PB__REASON__E__no_nodes || !c->n_nodes);
+        bool known = k->shown_at == c->capacity_change &&
+                     (k->shown_reason != PB__REASON__E__no_nodes || !c->n_nodes);
         return known ? k->shown_reason : k->reason;
 }
 
@@ -216,7 +224,8 @@ Pb__Reason__E why_it_leaves(const struct core *c, const struct unit *w, const ch
 
 bool unit_must_leave(const struct core *c, const struct unit *w)
 {
-        return node_evacuates(c, w->node) || (node_get(c, w->node)->n_taints && taints_drive_out(c, w));
+        return node_evacuates(c, w->node) ||
+               (node_get(c, w->node)->n_taints && taints_drive_out(c, w));
 }
 
 bool place_waiting(struct core *c)
@@ -247,14 +256,18 @@ bool place_waiting(struct core *c)
                                 ix = after;
                                 continue;
                         }
-                        if (node_ok(w->node) && w->phase != PB__PHASE__E__Pending && drain_is_full(c, node_at(c, w->node))) {
+                        if (node_ok(w->node) && w->phase != PB__PHASE__E__Pending &&
+                            drain_is_full(c, node_at(c, w->node))) {
                                 waiting_remove(c, ix); /* it is tried again when others have gone */
                                 drain_touch(c, w->node);
                                 ix = after;
                                 continue;
                         }
-                        const char *why = "placed anew"; /* what had finished on its node leaves it for no other reason */
-                        Pb__Reason__E leaving = node_ok(w->node) && w->holds ? why_it_leaves(c, w, &why) : PB__REASON__E__none;
+                        /* what had finished on its node leaves it for no other reason */
+                        const char *why = "placed anew";
+                        Pb__Reason__E leaving = node_ok(w->node) && w->holds
+                                                    ? why_it_leaves(c, w, &why)
+                                                    : PB__REASON__E__none;
                         bool placed = unit_place(c, ix, leaving, why);
                         if (!placed && stands_for_its_class(c, unit_at(c, ix))) {
                                 c->classes.at[ki].none_at = c->capacity_change;
@@ -272,7 +285,8 @@ bool place_waiting(struct core *c)
         return false;
 }
 
-/* Nobody can take it now: it waits in its class's queue. That is an event once; how the reason changes while it waits is derived (why_it_waits). */
+/* Nobody can take it now: it waits in its class's queue. That is an event once; how the reason
+ * changes while it waits is derived (why_it_waits). */
 void unit_wait(struct core *c, struct unit_ix ix, bool failover)
 {
         struct unit *w = unit_at(c, ix);

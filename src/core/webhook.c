@@ -1,12 +1,15 @@
 /* core/webhook.c: the outbox: webhooks that are not yet delivered (C30).
  *
- * A webhook is queued in the same commit as the alert that it tells of, so it is sent at least once whatever happens afterwards: after that commit as EFFECT_WEBHOOK,
- * and again after a restart or a failure, always with the same id, by which the receiver recognises what it already has. The server posts it and says how that
- * went (INPUT_WEBHOOK_DONE). Failures are tried again with backoff; when the attempts are used up it is given up, with an event that says so.
+ * A webhook is queued in the same commit as the alert that it tells of, so it is sent at least once
+ * whatever happens afterwards: after that commit as EFFECT_WEBHOOK, and again after a restart or a
+ * failure, always with the same id, by which the receiver recognises what it already has. The
+ * server posts it and says how that went (INPUT_WEBHOOK_DONE). Failures are tried again with
+ * backoff; when the attempts are used up it is given up, with an event that says so.
  *
  * Invariants:
- *   (H1) An entry leaves the outbox only with WebhookDelivered, or with a WebhookFailed that has no next time.
- *   (H2) At most WEBHOOKS_IN_FLIGHT are with the server at once; each of the others has a deadline.
+ *   (H1) An entry leaves the outbox only with WebhookDelivered, or with a WebhookFailed that has no
+ *   next time. (H2) At most WEBHOOKS_IN_FLIGHT are with the server at once; each of the others has
+ *   a deadline.
  */
 #include "core/webhook.h"
 #include "base/clock.h"
@@ -19,7 +22,8 @@
 #include <string.h>
 
 #define WEBHOOKS_IN_FLIGHT 64
-#define WEBHOOK_ANSWER_MS (10 * 60 * 1000) /* the server always says how it went; if not, it counts as failed after this long */
+/* the server always says how it went; if not, it counts as failed after this long */
+#define WEBHOOK_ANSWER_MS (10 * 60 * 1000)
 #define WEBHOOK_ATTEMPTS 10
 #define WEBHOOK_BASE_SECONDS 5
 #define WEBHOOK_CAP_SECONDS 300
@@ -104,7 +108,7 @@ static void outgoing_remove(struct core *c, uint32_t i)
 
 static void *pack(struct core *c, uint32_t i, struct arena *a, size_t *ret_len);
 
-/* ---- deciding ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- deciding ---- */
 
 static const Pb__Webhook *webhook_named(const struct core *c, const char *name)
 {
@@ -122,7 +126,8 @@ static void add_member(struct str *out, const char *name, const char *text)
         json_write_string(out, text, strlen(text));
 }
 
-static char *body_of(struct core *c, const struct rule *r, const Pb__Event *e, const char *id, const char *type)
+static char *body_of(struct core *c, const struct rule *r, const Pb__Event *e, const char *id,
+                     const char *type)
 {
         struct str body = STR_INIT;
         char at[TIME_TEXT_LEN];
@@ -149,7 +154,8 @@ void queue_webhook(struct core *c, const struct rule *r, const Pb__Event *e)
                 return;
         Pb__Outgoing o = PB__OUTGOING__INIT;
         Pb__Event q = PB__EVENT__INIT;
-        const ProtobufCEnumValue *type = protobuf_c_enum_descriptor_get_value(&pb__event_type__e__descriptor, (int)e->type);
+        const ProtobufCEnumValue *type =
+            protobuf_c_enum_descriptor_get_value(&pb__event_type__e__descriptor, (int)e->type);
         o.id = arena_printf(&c->step, "%s-%llu", c->cluster_id, (unsigned long long)c->head + 1);
         o.rule = r->name;
         o.webhook = w->name;
@@ -157,7 +163,8 @@ void queue_webhook(struct core *c, const struct rule *r, const Pb__Event *e)
         q.outgoing = &o;
         if (c->outbox.len - c->free_outgoing.len >= OUTBOX_MAX) {
                 q.type = PB__EVENT_TYPE__E__WebhookFailed;
-                q.message = arena_printf(&c->step, "not queued: %d are waiting already", OUTBOX_MAX);
+                q.message =
+                    arena_printf(&c->step, "not queued: %d are waiting already", OUTBOX_MAX);
                 o.id = "";
                 emit(c, &q);
                 return;
@@ -187,7 +194,8 @@ static void emit_result(struct core *c, uint32_t i, bool delivered, const char *
         const Pb__Webhook *w = webhook_named(c, o->webhook);
         const Pb__Retry *policy = w ? w->retry : NULL;
         int32_t max = policy && policy->max_attempts > 0 ? policy->max_attempts : WEBHOOK_ATTEMPTS;
-        int32_t base = policy && policy->base_seconds > 0 ? policy->base_seconds : WEBHOOK_BASE_SECONDS;
+        int32_t base =
+            policy && policy->base_seconds > 0 ? policy->base_seconds : WEBHOOK_BASE_SECONDS;
         int32_t cap = policy && policy->cap_seconds > 0 ? policy->cap_seconds : WEBHOOK_CAP_SECONDS;
         Pb__Outgoing m = PB__OUTGOING__INIT;
         m.id = arena_strdup(&c->step, o->id);
@@ -200,7 +208,8 @@ static void emit_result(struct core *c, uint32_t i, bool delivered, const char *
         if (delivered)
                 e.message = arena_printf(&c->step, "attempt %d: %s", m.attempts, detail);
         else if (m.attempts >= max)
-                e.message = arena_printf(&c->step, "given up after %d attempts: %s", m.attempts, detail);
+                e.message =
+                    arena_printf(&c->step, "given up after %d attempts: %s", m.attempts, detail);
         else {
                 m.next_at = c->now_ms + retry_backoff_ms(base, cap, m.attempts);
                 e.message = arena_printf(&c->step, "attempt %d of %d: %s", m.attempts, max, detail);
@@ -220,7 +229,9 @@ void decide_webhook_done(struct core *c, const Pb__WebhookResult *m)
 
 int64_t outbox_next_ms(const struct core *c)
 {
-        return c->webhooks_in_flight < WEBHOOKS_IN_FLIGHT && c->configured ? heap_next_ms(&c->outbox_deadlines) : HEAP_NEVER;
+        return c->webhooks_in_flight < WEBHOOKS_IN_FLIGHT && c->configured
+                   ? heap_next_ms(&c->outbox_deadlines)
+                   : HEAP_NEVER;
 }
 
 void run_outbox(struct core *c)
@@ -235,22 +246,26 @@ void run_outbox(struct core *c)
         }
 }
 
-/* ---- state --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- state ---- */
 
 static bool outgoing_is_sane(const Pb__Outgoing *m)
 {
-        return m && !str_empty(m->id) && !strchr(m->id, '/') && m->attempts >= 0 && m->attempts < INT32_MAX / 2 &&
-               time_is_sane(m->created_at) && time_is_sane(m->next_at);
+        return m && !str_empty(m->id) && !strchr(m->id, '/') && m->attempts >= 0 &&
+               m->attempts < INT32_MAX / 2 && time_is_sane(m->created_at) &&
+               time_is_sane(m->next_at);
 }
 
 const char *wrong_webhook(struct core *c, const Pb__Event *e)
 {
-        if (e->type == PB__EVENT_TYPE__E__WebhookFailed && e->outgoing && str_empty(e->outgoing->id))
+        if (e->type == PB__EVENT_TYPE__E__WebhookFailed && e->outgoing &&
+            str_empty(e->outgoing->id))
                 return NULL; /* it was never queued */
         if (!outgoing_is_sane(e->outgoing))
                 return "the webhook is missing or out of range";
         bool known = outgoing_find(c, e->outgoing->id) != MAP_NONE;
-        return known == (e->type == PB__EVENT_TYPE__E__WebhookQueued) ? "the webhook is queued already, or was never queued" : NULL;
+        return known == (e->type == PB__EVENT_TYPE__E__WebhookQueued)
+                   ? "the webhook is queued already, or was never queued"
+                   : NULL;
 }
 
 void apply_webhook_event(struct core *c, const Pb__Event *e)
@@ -258,7 +273,8 @@ void apply_webhook_event(struct core *c, const Pb__Event *e)
         uint32_t i = outgoing_find(c, e->outgoing->id);
         if (e->type == PB__EVENT_TYPE__E__WebhookQueued)
                 outgoing_add(c, e->outgoing);
-        else if (i != MAP_NONE && e->type == PB__EVENT_TYPE__E__WebhookFailed && e->outgoing->next_at) {
+        else if (i != MAP_NONE && e->type == PB__EVENT_TYPE__E__WebhookFailed &&
+                 e->outgoing->next_at) {
                 struct outgoing *o = &c->outbox.at[i];
                 o->attempts = e->outgoing->attempts;
                 o->next_at = e->outgoing->next_at;
@@ -305,14 +321,19 @@ static const char *name(const struct core *c, uint32_t slot, struct arena *a)
 }
 
 const struct record_kind outgoing_records = {
-        RECORD_TABLE(outbox, struct outgoing), .name = name, .find = outgoing_find, .pack = pack, .load = load,
+        RECORD_TABLE(outbox, struct outgoing),
+        .name = name,
+        .find = outgoing_find,
+        .pack = pack,
+        .load = load,
 };
 
 static _Thread_local const struct core *sorting;
 
 static int by_id(const void *a, const void *b)
 {
-        return strcmp(sorting->outbox.at[*(const uint32_t *)a].id, sorting->outbox.at[*(const uint32_t *)b].id);
+        return strcmp(sorting->outbox.at[*(const uint32_t *)a].id,
+                      sorting->outbox.at[*(const uint32_t *)b].id);
 }
 
 void outbox_dump(const struct core *c, struct str *out)
@@ -326,13 +347,17 @@ void outbox_dump(const struct core *c, struct str *out)
                 qsort(list.at, list.len, sizeof(uint32_t), by_id);
         for (size_t i = 0; i < list.len; i++) {
                 const struct outgoing *o = &c->outbox.at[list.at[i]];
-                str_addf(out, "outgoing %s rule=%s webhook=%s url=%s event=%s created=%lld next=%lld attempts=%d body=%s\n", o->id, o->rule,
-                         o->webhook, o->url, o->event, (long long)o->created_at, (long long)o->next_at, o->attempts, o->body);
+                str_addf(out,
+                         "outgoing %s rule=%s webhook=%s url=%s event=%s created=%lld next=%lld "
+                         "attempts=%d body=%s\n",
+                         o->id, o->rule, o->webhook, o->url, o->event, (long long)o->created_at,
+                         (long long)o->next_at, o->attempts, o->body);
         }
         array_fini(&list);
 }
 
-#define BROKEN(err, which, what, who) err_set(err, ERR_INTERNAL, .msg = "invariant " which " is broken: " what, .detail = (who))
+#define BROKEN(err, which, what, who)                                                              \
+        err_set(err, ERR_INTERNAL, .msg = "invariant " which " is broken: " what, .detail = (who))
 
 int outbox_check(const struct core *c, struct err *err)
 {
@@ -346,7 +371,8 @@ int outbox_check(const struct core *c, struct err *err)
                 if (heap_get(&c->outbox_deadlines, i) == HEAP_NEVER)
                         return BROKEN(err, "H2", "what waits to be sent has a deadline", o->id);
         }
-        if (n != map_len(&c->outgoing_by_id) || in_flight != c->webhooks_in_flight || in_flight > WEBHOOKS_IN_FLIGHT)
+        if (n != map_len(&c->outgoing_by_id) || in_flight != c->webhooks_in_flight ||
+            in_flight > WEBHOOKS_IN_FLIGHT)
                 return BROKEN(err, "H2", "webhooks are counted, and few are under way at once", "");
         return 0;
 }

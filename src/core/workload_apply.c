@@ -1,6 +1,8 @@
-/* core/workload_apply.c: how events change a workload. The only place that does: workload.c, node.c and unit.c decide, and emit.
+/* core/workload_apply.c: how events change a workload. The only place that does: workload.c, node.c
+ * and unit.c decide, and emit.
  *
- * Everything here follows from the event and the state before it, so that a fold of stored events gives the same again: no options, no clock but the event's.
+ * Everything here follows from the event and the state before it, so that a fold of stored events
+ * gives the same again: no options, no clock but the event's.
  */
 #include "base/mutant.h"
 #include "core/definitions.h"
@@ -107,12 +109,17 @@ static void apply_applied(struct core *c, struct unit_ix ix, const Pb__Event *e)
         text_set(&w->lost_node, NULL);
         if (created) {
                 w->created_at = e->timestamp;
-                w->desired = (uint8_t)(e->workload->desired_state ? e->workload->desired_state : PB__DESIRED_STATE__E__Running);
+                w->desired = (uint8_t)(e->workload->desired_state ? e->workload->desired_state
+                                                                  : PB__DESIRED_STATE__E__Running);
                 w->actual = PB__ACTUAL_STATE__E__Pending;
-                unit_set_phase(c, w, w->desired == PB__DESIRED_STATE__E__Stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
+                unit_set_phase(c, w,
+                               w->desired == PB__DESIRED_STATE__E__Stopped ? PB__PHASE__E__Stopped
+                                                                           : PB__PHASE__E__Pending);
         } else if (unit_is_finished(w) || w->phase == PB__PHASE__E__RetryPending) {
                 w->has_exit = w->has_signal = false;
-                unit_set_phase(c, w, w->desired == PB__DESIRED_STATE__E__Stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
+                unit_set_phase(c, w,
+                               w->desired == PB__DESIRED_STATE__E__Stopped ? PB__PHASE__E__Stopped
+                                                                           : PB__PHASE__E__Pending);
         }
 }
 
@@ -139,7 +146,8 @@ static void apply_desired(struct core *c, struct unit_ix ix, const Pb__Event *e)
                 text_set(&w->failure, e->status->failure_reason);
         if (e->desired_state == PB__DESIRED_STATE__E__Stopped) {
                 waiting_remove(c, ix);
-                bool runs = w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Updating;
+                bool runs = w->phase == PB__PHASE__E__Scheduled ||
+                            w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Updating;
                 if (!runs) {
                         unit_set_phase(c, w, PB__PHASE__E__Stopped);
                         w->actual = PB__ACTUAL_STATE__E__Stopped;
@@ -179,7 +187,8 @@ static void apply_rescheduled(struct core *c, struct unit_ix ix, const Pb__Event
                 unit_to_tombstone(c, ix, e->reason, e->timestamp);
         if (e->reason == PB__REASON__E__preempted)
                 w->preempted_at = e->timestamp;
-        bool stopped = w->desired == PB__DESIRED_STATE__E__Stopped; /* then it wants no node either */
+        /* then it wants no node either */
+        bool stopped = w->desired == PB__DESIRED_STATE__E__Stopped;
         unit_set_phase(c, w, stopped ? PB__PHASE__E__Stopped : PB__PHASE__E__Pending);
         w->actual = stopped ? PB__ACTUAL_STATE__E__Stopped : PB__ACTUAL_STATE__E__Pending;
         w->reason = (uint8_t)e->reason;
@@ -219,7 +228,8 @@ static void apply_retry(struct core *c, struct unit *w, const Pb__Event *e)
         w->actual = PB__ACTUAL_STATE__E__Pending;
 }
 
-static void apply_end(struct core *c, struct unit_ix ix, const Pb__Event *e, Pb__Phase__E phase, Pb__ActualState__E actual)
+static void apply_end(struct core *c, struct unit_ix ix, const Pb__Event *e, Pb__Phase__E phase,
+                      Pb__ActualState__E actual)
 {
         struct unit *w = unit_at(c, ix);
         w->up = false;
@@ -239,13 +249,15 @@ static void apply_end(struct core *c, struct unit_ix ix, const Pb__Event *e, Pb_
         }
 }
 
-/* A unit that its node already runs: as if it had been placed and launched there with the token that it has. */
+/* A unit that its node already runs: as if it had been placed and launched there with the token
+ * that it has. */
 static void apply_adopted(struct core *c, struct unit_ix ix, const Pb__Event *e)
 {
         apply_applied(c, ix, e);
         struct unit *w = unit_at(c, ix);
         struct node_ix n = node_find(c, e->node_id);
-        w->desired = (uint8_t)e->workload->desired_state; /* also of one that is known: a record of before a restore */
+        /* also of one that is known: a record of before a restore */
+        w->desired = (uint8_t)e->workload->desired_state;
         bool runs = w->desired == PB__DESIRED_STATE__E__Running;
         if (w->node.v != n.v)
                 unit_assign(c, ix, n);
@@ -256,8 +268,13 @@ static void apply_adopted(struct core *c, struct unit_ix ix, const Pb__Event *e)
         w->placed_reason = (uint8_t)e->reason;
         w->reason = (uint8_t)e->reason;
         bool up = runs && e->status && e->status->actual_state == PB__ACTUAL_STATE__E__Running;
-        take_launch(c, w, e, !runs ? PB__PHASE__E__Stopped : up ? PB__PHASE__E__Running : PB__PHASE__E__Scheduled);
-        w->actual = (uint8_t)(!runs ? PB__ACTUAL_STATE__E__Stopped : up ? PB__ACTUAL_STATE__E__Running : PB__ACTUAL_STATE__E__Pending);
+        take_launch(c, w, e,
+                    !runs ? PB__PHASE__E__Stopped
+                    : up  ? PB__PHASE__E__Running
+                          : PB__PHASE__E__Scheduled);
+        w->actual = (uint8_t)(!runs ? PB__ACTUAL_STATE__E__Stopped
+                              : up  ? PB__ACTUAL_STATE__E__Running
+                                    : PB__ACTUAL_STATE__E__Pending);
         if (up)
                 w->started_at = e->timestamp;
         text_set(&w->observed, w->revision);
@@ -266,7 +283,8 @@ static void apply_adopted(struct core *c, struct unit_ix ix, const Pb__Event *e)
 void apply_workload_event(struct core *c, const Pb__Event *e)
 {
         struct unit_ix ix = workload_find(c, e->workload_id);
-        if (!unit_ok(ix) && (e->type == PB__EVENT_TYPE__E__WorkloadApplied || e->type == PB__EVENT_TYPE__E__WorkloadAdopted)) {
+        if (!unit_ok(ix) && (e->type == PB__EVENT_TYPE__E__WorkloadApplied ||
+                             e->type == PB__EVENT_TYPE__E__WorkloadAdopted)) {
                 ix = unit_add(c, UNIT_WORKLOAD, e->workload_id);
                 views_of_new_workload(c, ix);
         }
@@ -319,7 +337,9 @@ void apply_workload_event(struct core *c, const Pb__Event *e)
         case PB__EVENT_TYPE__E__WorkloadLaunched:
                 if (e->reason != PB__REASON__E__spec_changed && e->reason != PB__REASON__E__none)
                         w->restarts++;
-                take_launch(c, w, e, e->reason == PB__REASON__E__spec_changed ? PB__PHASE__E__Updating : PB__PHASE__E__Scheduled);
+                take_launch(c, w, e,
+                            e->reason == PB__REASON__E__spec_changed ? PB__PHASE__E__Updating
+                                                                     : PB__PHASE__E__Scheduled);
                 w->reason = (uint8_t)e->reason;
                 break;
         case PB__EVENT_TYPE__E__WorkloadStarted:

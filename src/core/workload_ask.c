@@ -1,4 +1,5 @@
-/* core/workload_ask.c: what users ask of a workload: apply, delete, stop and start, retry; each becomes events, or a refusal that changes nothing. */
+/* core/workload_ask.c: what users ask of a workload: apply, delete, stop and start, retry; each
+ * becomes events, or a refusal that changes nothing. */
 #include "base/mutant.h"
 #include "core/definitions.h"
 #include "core/fence.h"
@@ -41,10 +42,10 @@ static int check_version(struct core *c, const struct unit *w, uint64_t if_match
 {
         if (!if_match || if_match == w->seq || MUTANT(if_match_ignored))
                 return 0;
-        return conflict(
-            c, "it was changed by somebody else meanwhile",
-            fmt("%s: version %llu was asked for, it is at %llu", w->id, (unsigned long long)if_match, (unsigned long long)w->seq),
-            "read it again and repeat the change");
+        return conflict(c, "it was changed by somebody else meanwhile",
+                        fmt("%s: version %llu was asked for, it is at %llu", w->id,
+                            (unsigned long long)if_match, (unsigned long long)w->seq),
+                        "read it again and repeat the change");
 }
 
 struct unit_ix to_change(struct core *c, const char *id, uint64_t if_match, uint64_t index)
@@ -55,12 +56,15 @@ struct unit_ix to_change(struct core *c, const char *id, uint64_t if_match, uint
                 reply_error(c, &err);
                 return UNIT_NONE;
         }
-        return check_version(c, unit_at(c, ix), if_match) < 0 || check_index(c, index) < 0 ? UNIT_NONE : ix;
+        return check_version(c, unit_at(c, ix), if_match) < 0 || check_index(c, index) < 0
+                   ? UNIT_NONE
+                   : ix;
 }
 
 static bool same_policy(const struct unit *w, const Pb__Retry *r)
 {
-        return !r || (w->max_attempts == r->max_attempts && w->base_seconds == r->base_seconds && w->cap_seconds == r->cap_seconds);
+        return !r || (w->max_attempts == r->max_attempts && w->base_seconds == r->base_seconds &&
+                      w->cap_seconds == r->cap_seconds);
 }
 
 static bool same_definition(struct core *c, const struct unit *w, const Pb__Workload *asked)
@@ -70,7 +74,8 @@ static bool same_definition(struct core *c, const struct unit *w, const Pb__Work
         const struct definition *d = definition_of(c, w);
         size_t len;
         void *data = pb_pack_arena(&c->step, &view.base, &len);
-        if (len != d->len || !str_eq(w->revision, asked->revision_id) || !same_policy(w, asked->retry))
+        if (len != d->len || !str_eq(w->revision, asked->revision_id) ||
+            !same_policy(w, asked->retry))
                 return false;
         return memcmp(data, d->data, len) == 0;
 }
@@ -87,28 +92,35 @@ static void without_labels(Pb__Workload *view)
 /* The change needs no new start, and no revision of its own was given to it. */
 static bool only_relabels(struct core *c, const struct unit *w, const Pb__Workload *asked)
 {
-        bool computed = revision_is_computed(asked->revision_id) && revision_is_computed(w->revision);
-        /* When it is tried again is no matter of what runs now; what has ended or waits is asked for anew. */
+        bool computed =
+            revision_is_computed(asked->revision_id) && revision_is_computed(w->revision);
+        /* When it is tried again is no matter of what runs now; what has ended or waits is asked
+         * for anew. */
         bool ended = unit_is_finished(w) || w->phase == PB__PHASE__E__RetryPending;
-        if ((ended && !same_policy(w, asked->retry)) || (!computed && !str_eq(w->revision, asked->revision_id)))
+        if ((ended && !same_policy(w, asked->retry)) ||
+            (!computed && !str_eq(w->revision, asked->revision_id)))
                 return false;
         const struct definition *d = definition_of(c, w);
         struct arena_allocator alloc = arena_allocator(&c->step);
-        Pb__Workload *mine = pb__workload__unpack((ProtobufCAllocator *)&alloc, d->len, d->data), view;
+        Pb__Workload *mine = pb__workload__unpack((ProtobufCAllocator *)&alloc, d->len, d->data),
+                     view;
         must(mine, "X3: a definition that was packed can be unpacked");
         definition_view(asked, &view);
         without_labels(&view);
         without_labels(mine);
         size_t len, mine_len;
-        void *data = pb_pack_arena(&c->step, &view.base, &len), *mine_data = pb_pack_arena(&c->step, &mine->base, &mine_len);
+        void *data = pb_pack_arena(&c->step, &view.base, &len),
+             *mine_data = pb_pack_arena(&c->step, &mine->base, &mine_len);
         return len == mine_len && memcmp(data, mine_data, len) == 0;
 }
 
-/* What was applied before there were default resources has none. The same without them once more is the same, and new labels are new
- * labels: asked is then as it was applied. With any other change the default comes. */
+/* What was applied before there were default resources has none. The same without them once more is
+ * the same, and new labels are new labels: asked is then as it was applied. With any other change
+ * the default comes. */
 static void keep_resources(struct core *c, const struct unit *w, Pb__Workload *asked)
 {
-        if (!asked->default_resources || !amounts_equal(class_of(c, w)->need, (struct amounts){ 0 }))
+        if (!asked->default_resources ||
+            !amounts_equal(class_of(c, w)->need, (struct amounts){ 0 }))
                 return;
         Pb__Workload before = *asked;
         char revision[REVISION_LEN + 1];
@@ -119,7 +131,8 @@ static void keep_resources(struct core *c, const struct unit *w, Pb__Workload *a
                 *asked = before;
 }
 
-static void emit_definition(struct core *c, Pb__EventType__E type, const Pb__Workload *asked, const char *revision, const char *action)
+static void emit_definition(struct core *c, Pb__EventType__E type, const Pb__Workload *asked,
+                            const char *revision, const char *action)
 {
         if (asked->exclusive)
                 fencing_needed(c);
@@ -149,11 +162,13 @@ static bool fits_in_place(const struct core *c, const struct unit *w, const Pb__
         const struct node *n = node_get(c, w->node);
         if (!(n->type_bits & (1u << asked->type)))
                 return false;
-        const struct class as = { .exclusive = (uint8_t)asked->exclusive, .type_bit = 1u << asked->type };
+        const struct class as = { .exclusive = (uint8_t)asked->exclusive,
+                                  .type_bit = 1u << asked->type };
         if (asked->exclusive && !node_can_hold(n, &as))
                 return false;
         for (size_t i = 0; i < asked->n_node_selector; i++)
-                if (!str_eq(label_get(n->labels, n->n_labels, asked->node_selector[i]->key), asked->node_selector[i]->value))
+                if (!str_eq(label_get(n->labels, n->n_labels, asked->node_selector[i]->key),
+                            asked->node_selector[i]->value))
                         return false;
         if (!ports_fit_in_place(c, w, asked))
                 return false;
@@ -166,8 +181,10 @@ static void update(struct core *c, struct unit_ix ix, const Pb__Workload *asked)
         struct unit *w = unit_at(c, ix);
         bool in_place = node_ok(w->node) && w->holds && fits_in_place(c, w, asked);
         if (node_ok(w->node) && w->holds && !in_place)
-                unit_leave(c, ix, PB__REASON__E__spec_changed, "the new spec does not fit on its node");
-        emit_definition(c, PB__EVENT_TYPE__E__WorkloadApplied, asked, asked->revision_id, action_names[ACTION_UPDATED]);
+                unit_leave(c, ix, PB__REASON__E__spec_changed,
+                           "the new spec does not fit on its node");
+        emit_definition(c, PB__EVENT_TYPE__E__WorkloadApplied, asked, asked->revision_id,
+                        action_names[ACTION_UPDATED]);
         w = unit_at(c, ix);
         if (w->desired == PB__DESIRED_STATE__E__Running && node_ok(w->node) && w->holds) {
                 launch(c, ix, PB__REASON__E__spec_changed, ACTION_APPLY, "new revision");
@@ -178,7 +195,8 @@ static void update(struct core *c, struct unit_ix ix, const Pb__Workload *asked)
         unit_mark_dirty(c, ix);
 }
 
-/* Labels, priority, constraints: what runs goes on, also where it would not be placed now (explain says so). Its revision stays that of what was started. */
+/* Labels, priority, constraints: what runs goes on, also where it would not be placed now (explain
+ * says so). Its revision stays that of what was started. */
 static void relabel(struct core *c, struct unit_ix ix, const Pb__Workload *asked)
 {
         struct unit *w = unit_at(c, ix);
@@ -186,30 +204,37 @@ static void relabel(struct core *c, struct unit_ix ix, const Pb__Workload *asked
         size_t len;
         definition_view(asked, &view);
         const void *data = pb_pack_arena(&c->step, &view.base, &len);
-        if (len == definition_of(c, w)->len && memcmp(data, definition_of(c, w)->data, len) == 0 && same_policy(w, asked->retry))
+        if (len == definition_of(c, w)->len && memcmp(data, definition_of(c, w)->data, len) == 0 &&
+            same_policy(w, asked->retry))
                 return;
-        emit_definition(c, PB__EVENT_TYPE__E__WorkloadRelabelled, asked, arena_strdup(&c->step, w->revision ? w->revision : ""), NULL);
+        emit_definition(c, PB__EVENT_TYPE__E__WorkloadRelabelled, asked,
+                        arena_strdup(&c->step, w->revision ? w->revision : ""), NULL);
         w = unit_at(c, ix);
-        if (node_ok(w->node) && w->holds && w->desired == PB__DESIRED_STATE__E__Running && unit_must_leave(c, w))
+        if (node_ok(w->node) && w->holds && w->desired == PB__DESIRED_STATE__E__Running &&
+            unit_must_leave(c, w))
                 unit_evict(c, ix); /* it looks for a node as what it is now */
         else
                 unit_mark_dirty(c, ix);
 }
 
-static int apply_is_allowed(struct core *c, const Pb__ApplyWorkloadRequest *req, const Pb__Workload *asked, struct unit_ix ix)
+static int apply_is_allowed(struct core *c, const Pb__ApplyWorkloadRequest *req,
+                            const Pb__Workload *asked, struct unit_ix ix)
 {
         struct err err;
         uint64_t if_match = req->if_match ? req->if_match : asked->resource_version;
         if (!unit_ok(ix)) {
                 if (req->update_only || if_match) {
-                        err_set(&err, ERR_NOT_FOUND, .msg = fmt("there is no workload %s", asked->id),
+                        err_set(&err, ERR_NOT_FOUND,
+                                .msg = fmt("there is no workload %s", asked->id),
                                 .hint = "berth get workloads lists them");
                         reply_error(c, &err);
                         return -1;
                 }
                 if (c->n_workloads >= c->opt.max_workloads) {
-                        err_set(&err, ERR_LIMIT, .msg = "the cluster holds as many workloads as it may",
-                                .detail = fmt("%u", c->n_workloads), .hint = "delete finished ones, or give jobs a ttl_seconds");
+                        err_set(&err, ERR_LIMIT,
+                                .msg = "the cluster holds as many workloads as it may",
+                                .detail = fmt("%u", c->n_workloads),
+                                .hint = "delete finished ones, or give jobs a ttl_seconds");
                         reply_error(c, &err);
                         return -1;
                 }
@@ -217,15 +242,20 @@ static int apply_is_allowed(struct core *c, const Pb__ApplyWorkloadRequest *req,
         }
         struct unit *w = unit_at(c, ix);
         if (w->desired == PB__DESIRED_STATE__E__Deleted)
-                return conflict(c, fmt("workload %s is being deleted", w->id), NULL, "wait until it is gone, then apply it again");
+                return conflict(c, fmt("workload %s is being deleted", w->id), NULL,
+                                "wait until it is gone, then apply it again");
         if (check_version(c, w, if_match) < 0)
                 return -1;
-        if (req->revision_fixes && str_eq(w->revision, asked->revision_id) && !same_definition(c, w, asked))
-                return conflict(c, fmt("revision %.64s of workload %s is another definition", w->revision, w->id), NULL,
-                                "give the new definition a revision_id of its own, or none");
+        if (req->revision_fixes && str_eq(w->revision, asked->revision_id) &&
+            !same_definition(c, w, asked))
+                return conflict(
+                    c,
+                    fmt("revision %.64s of workload %s is another definition", w->revision, w->id),
+                    NULL, "give the new definition a revision_id of its own, or none");
         if (req->create_only && !same_definition(c, w, asked))
-                return conflict(c, fmt("workload %s exists already, with another definition", w->id), NULL,
-                                "change it with PUT (berth apply), or choose another id");
+                return conflict(c,
+                                fmt("workload %s exists already, with another definition", w->id),
+                                NULL, "change it with PUT (berth apply), or choose another id");
         return 0;
 }
 
@@ -258,7 +288,8 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
         if (!same && quota_allows_apply(c, ix, asked) < 0)
                 return;
         if (!unit_ok(ix)) {
-                emit_definition(c, PB__EVENT_TYPE__E__WorkloadApplied, asked, asked->revision_id, action_names[ACTION_CREATED]);
+                emit_definition(c, PB__EVENT_TYPE__E__WorkloadApplied, asked, asked->revision_id,
+                                action_names[ACTION_CREATED]);
                 ix = workload_find(c, asked->id);
                 if (unit_at(c, ix)->desired == PB__DESIRED_STATE__E__Running)
                         unit_look(c, ix); /* at once, in the same decision */
@@ -269,7 +300,8 @@ void decide_apply(struct core *c, const Pb__ApplyWorkloadRequest *req)
                 relabel(c, ix, asked);
         else if (!same)
                 update(c, ix, asked);
-        if (asked->desired_state != PB__DESIRED_STATE__E__unset && asked->desired_state != unit_at(c, ix)->desired) {
+        if (asked->desired_state != PB__DESIRED_STATE__E__unset &&
+            asked->desired_state != unit_at(c, ix)->desired) {
                 Pb__SetDesiredRequest d = PB__SET_DESIRED_REQUEST__INIT;
                 d.id = asked->id;
                 d.desired_state = asked->desired_state;
@@ -307,15 +339,18 @@ void decide_desired(struct core *c, const Pb__SetDesiredRequest *req)
                 return;
         struct unit *w = unit_at(c, ix);
         if (w->desired == PB__DESIRED_STATE__E__Deleted) {
-                conflict(c, fmt("workload %s is being deleted", w->id), NULL, "apply it again when it is gone");
+                conflict(c, fmt("workload %s is being deleted", w->id), NULL,
+                         "apply it again when it is gone");
                 return;
         }
-        if (w->phase == PB__PHASE__E__Completed && req->desired_state == PB__DESIRED_STATE__E__Stopped) {
-                conflict(c, fmt("workload %s has completed already", w->id), NULL, "delete it, or retry it to run it again");
+        if (w->phase == PB__PHASE__E__Completed &&
+            req->desired_state == PB__DESIRED_STATE__E__Stopped) {
+                conflict(c, fmt("workload %s has completed already", w->id), NULL,
+                         "delete it, or retry it to run it again");
                 return;
         }
-        if (req->desired_state == PB__DESIRED_STATE__E__Running && w->desired != PB__DESIRED_STATE__E__Running &&
-            quota_allows_run(c, ix) < 0)
+        if (req->desired_state == PB__DESIRED_STATE__E__Running &&
+            w->desired != PB__DESIRED_STATE__E__Running && quota_allows_run(c, ix) < 0)
                 return;
         if (w->desired != req->desired_state) {
                 Pb__Event e = PB__EVENT__INIT;
@@ -323,15 +358,19 @@ void decide_desired(struct core *c, const Pb__SetDesiredRequest *req)
                 e.workload_id = w->id;
                 e.node_id = node_ok(w->node) ? node_at(c, w->node)->id : "";
                 e.desired_state = req->desired_state;
-                e.reason = req->desired_state == PB__DESIRED_STATE__E__Stopped ? PB__REASON__E__stopped_by_user : PB__REASON__E__none;
+                e.reason = req->desired_state == PB__DESIRED_STATE__E__Stopped
+                               ? PB__REASON__E__stopped_by_user
+                               : PB__REASON__E__none;
                 /* Why it waited, or was to be tried again, is no longer so. */
                 Pb__WorkloadStatus nothing = PB__WORKLOAD_STATUS__INIT;
-                bool waits = w->phase == PB__PHASE__E__Pending || w->phase == PB__PHASE__E__RetryPending;
+                bool waits =
+                    w->phase == PB__PHASE__E__Pending || w->phase == PB__PHASE__E__RetryPending;
                 if (req->desired_state == PB__DESIRED_STATE__E__Stopped && waits)
                         e.status = &nothing;
                 emit(c, &e);
                 w = unit_at(c, ix);
-                if (req->desired_state == PB__DESIRED_STATE__E__Running && node_ok(w->node) && w->holds && !unit_must_leave(c, w))
+                if (req->desired_state == PB__DESIRED_STATE__E__Running && node_ok(w->node) &&
+                    w->holds && !unit_must_leave(c, w))
                         launch(c, ix, PB__REASON__E__none, ACTION_APPLY, "started by a user");
                 else if (req->desired_state == PB__DESIRED_STATE__E__Stopped && node_ok(w->node)) {
                         c->stats.actions[2]++;
@@ -349,7 +388,8 @@ void decide_retry(struct core *c, const Pb__WorkloadRef *req)
                 return;
         struct unit *w = unit_at(c, ix);
         if (w->desired != PB__DESIRED_STATE__E__Running) {
-                conflict(c, fmt("workload %s is not meant to run", w->id), NULL, "start it with berth start");
+                conflict(c, fmt("workload %s is not meant to run", w->id), NULL,
+                         "start it with berth start");
                 return;
         }
         if (quota_allows_run(c, ix) < 0)

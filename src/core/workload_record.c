@@ -1,7 +1,7 @@
 /* core/workload_record.c: a workload's record, the views beside it, and how it is shown.
  *
- * live = true gives the API's view, which adds what is never stored: health, progress, phases that follow
- * from a silent node.
+ * live = true gives the API's view, which adds what is never stored: health, progress, phases that
+ * follow from a silent node.
  */
 #include "base/mutant.h"
 #include "core/definitions.h"
@@ -27,27 +27,34 @@ void save_workload(struct core *c, struct unit_ix ix)
                 w->shown = w->shown_retries = VIEW_UNKNOWN;
         if (w->unsaved || !c->started)
                 return;
-        size_t ops = c->opt.index_records ? 3 + (w->shown_retries != VIEW_NONE) : 1; /* with its views */
+        /* with its views */
+        size_t ops = c->opt.index_records ? 3 + (w->shown_retries != VIEW_NONE) : 1;
         size_t bytes = w->definition == NONE ? 0 : c->definitions.at[w->definition].len;
-        bytes += text_bytes(w->failure) * (c->opt.index_records ? 2 : 1) + text_bytes(w->last_error);
+        bytes +=
+            text_bytes(w->failure) * (c->opt.index_records ? 2 : 1) + text_bytes(w->last_error);
         record_changed(c, RECORD_WORKLOAD, ix.v, ops, bytes);
 }
 
 void views_of_new_workload(struct core *c, struct unit_ix ix)
 {
-        if (c->started && c->out.removed.len == 0) /* else one of this name may be going away in the same batch */
+        /* else one of this name may be going away in the same batch */
+        if (c->started && c->out.removed.len == 0)
                 unit_at(c, ix)->shown = unit_at(c, ix)->shown_retries = VIEW_NONE;
 }
 
 Pb__Phase__E phase_shown(const struct core *c, const struct unit *w)
 {
-        bool on_node = w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Scheduled || w->phase == PB__PHASE__E__Updating;
-        if (on_node && node_ok(w->node) && node_get(c, w->node)->status == PB__NODE_STATUS__E__NotReady)
+        bool on_node = w->phase == PB__PHASE__E__Running || w->phase == PB__PHASE__E__Scheduled ||
+                       w->phase == PB__PHASE__E__Updating;
+        if (on_node && node_ok(w->node) &&
+            node_get(c, w->node)->status == PB__NODE_STATUS__E__NotReady)
                 return PB__PHASE__E__Unknown;
-        return w->up && w->phase == PB__PHASE__E__Scheduled ? PB__PHASE__E__Running : (Pb__Phase__E)w->phase;
+        return w->up && w->phase == PB__PHASE__E__Scheduled ? PB__PHASE__E__Running
+                                                            : (Pb__Phase__E)w->phase;
 }
 
-void *workload_record(struct core *c, const struct unit *w, bool live, struct arena *a, size_t *ret_len)
+void *workload_record(struct core *c, const struct unit *w, bool live, struct arena *a,
+                      size_t *ret_len)
 {
         const struct definition *d = definition_of(c, w);
         Pb__IntValue exit_code = PB__INT_VALUE__INIT, sig = PB__INT_VALUE__INIT;
@@ -96,9 +103,11 @@ void *workload_record(struct core *c, const struct unit *w, bool live, struct ar
                         status.reason = PB__REASON__E__quota_exceeded;
                 else if (w->waiting && (now = why_it_waits(c, w)) && now != w->reason) {
                         status.reason = now;
-                        if (!node_ok(w->node) && w->failure && str_starts(w->failure, "no suitable node"))
-                                status.failure_reason = arena_printf(a, "no suitable node available (now mostly %s)",
-                                                                     json_enum_name(&pb__reason__e__descriptor, (int)now));
+                        if (!node_ok(w->node) && w->failure &&
+                            str_starts(w->failure, "no suitable node"))
+                                status.failure_reason = arena_printf(
+                                    a, "no suitable node available (now mostly %s)",
+                                    json_enum_name(&pb__reason__e__descriptor, (int)now));
                 }
         }
         r.status = &status;
@@ -137,26 +146,30 @@ void *workload_record(struct core *c, const struct unit *w, bool live, struct ar
         return pb_pack_before(a, &r.base, d->data, d->len, ret_len);
 }
 
-/* ---- views -------------------------------------------------------------------------------------- */
+/* ---- views ---- */
 
-static void put_message(struct store_record **at, struct arena *a, const char *key, const ProtobufCMessage *m)
+static void put_message(struct store_record **at, struct arena *a, const char *key,
+                        const ProtobufCMessage *m)
 {
         size_t len;
         void *data = pb_pack_arena(a, m, &len);
         record_put(at, key, data, len);
 }
 
-/* The views that people read: derived, so never read back. What this process has written of one, or knows not to be there, is not written again. */
+/* The views that people read: derived, so never read back. What this process has written of one, or
+ * knows not to be there, is not written again. */
 static uint64_t assignment_view(struct core *c, const struct unit *w)
 {
         if (!node_ok(w->node))
                 return VIEW_NONE;
         const char *node = node_at(c, w->node)->id;
-        uint64_t h = hash64_mix(hash64_mix(hash64(node, strlen(node)), (uint64_t)w->score), (uint64_t)w->placed_at);
+        uint64_t h = hash64_mix(hash64_mix(hash64(node, strlen(node)), (uint64_t)w->score),
+                                (uint64_t)w->placed_at);
         return h < VIEW_THERE ? VIEW_THERE : h;
 }
 
-/* The score is in millionths. One for each assignment, so without printf; written from the end to the beginning. */
+/* The score is in millionths. One for each assignment, so without printf; written from the end to
+ * the beginning. */
 static char *score_text(struct arena *a, int64_t score)
 {
         static const char words[] = "selected by lowest utilization score ";
@@ -173,7 +186,8 @@ static char *score_text(struct arena *a, int64_t score)
         return arena_strdup(a, p);
 }
 
-static void put_assignment(struct core *c, struct store_record **at, struct arena *a, struct unit *w)
+static void put_assignment(struct core *c, struct store_record **at, struct arena *a,
+                           struct unit *w)
 {
         uint64_t view = assignment_view(c, w);
         if (view == w->shown)
@@ -192,7 +206,8 @@ static void put_assignment(struct core *c, struct store_record **at, struct aren
         put_message(at, a, key, &s.base);
 }
 
-static void put_views(struct core *c, const char *id, uint32_t slot, struct arena *a, struct store_record **at)
+static void put_views(struct core *c, const char *id, uint32_t slot, struct arena *a,
+                      struct store_record **at)
 {
         if (slot == NONE) {
                 record_put(at, record_key(a, "/assignments/", id), NULL, 0);
@@ -220,7 +235,7 @@ static void put_views(struct core *c, const char *id, uint32_t slot, struct aren
         put_message(at, a, record_key(a, "/reconciliation/", w->id), &r.base);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading ---- */
 
 static void load_retry(const struct core *c, struct unit *w, const Pb__Retry *r)
 {
@@ -300,7 +315,8 @@ static bool workload_values_are_sane(const Pb__Workload *r)
                 if (!time_is_sane(times[i]))
                         return false;
         return s->restarts >= 0 && s->restarts < INT32_MAX / 2 && reason_is_sane(s->reason) &&
-               (!r->placement || reason_is_sane(r->placement->reason)) && s->actual_state <= PB__ACTUAL_STATE__E__Missing;
+               (!r->placement || reason_is_sane(r->placement->reason)) &&
+               s->actual_state <= PB__ACTUAL_STATE__E__Missing;
 }
 
 static const char *wrong_workload(struct core *c, const char *id, const Pb__Workload *r)
@@ -311,26 +327,32 @@ static const char *wrong_workload(struct core *c, const char *id, const Pb__Work
                 return "a workload needs type, desired_state, status and metadata";
         if (unit_ok(workload_find(c, r->id)))
                 return "it is there twice";
-        if (r->type >= TYPES_MAX || r->desired_state > PB__DESIRED_STATE__E__Deleted || !r->status->phase ||
+        if (r->type >= TYPES_MAX || r->desired_state > PB__DESIRED_STATE__E__Deleted ||
+            !r->status->phase ||
             r->status->phase >= PB__PHASE__E__Unknown) /* which is shown, and never stored */
                 return "its type, desired_state or phase is unknown to this berth";
         if (!resources_are_sane(r->resources) || r->exclusive > PB__EXCLUSIVE__E__pinned)
                 return "its resources are out of range";
         if (!workload_values_are_sane(r))
                 return "a time, a state or a reason is out of range";
-        if ((r->desired_state == PB__DESIRED_STATE__E__Deleted) != (r->status->phase == PB__PHASE__E__Deleting))
+        if ((r->desired_state == PB__DESIRED_STATE__E__Deleted) !=
+            (r->status->phase == PB__PHASE__E__Deleting))
                 return "what is to be deleted is Deleting";
         bool on_node = !str_empty(r->assigned_node) && !(r->placement && r->placement->forgotten);
         bool holds = on_node && !(r->placement && r->placement->released);
-        bool finished = r->status->phase == PB__PHASE__E__Completed || r->status->phase == PB__PHASE__E__Failed;
-        bool runs = r->status->phase == PB__PHASE__E__Scheduled || r->status->phase == PB__PHASE__E__Updating ||
-                    r->status->phase == PB__PHASE__E__Running || r->status->phase == PB__PHASE__E__RetryPending;
+        bool finished =
+            r->status->phase == PB__PHASE__E__Completed || r->status->phase == PB__PHASE__E__Failed;
+        bool runs = r->status->phase == PB__PHASE__E__Scheduled ||
+                    r->status->phase == PB__PHASE__E__Updating ||
+                    r->status->phase == PB__PHASE__E__Running ||
+                    r->status->phase == PB__PHASE__E__RetryPending;
         if (runs ? !holds : finished && holds)
                 return "its phase and its place on a node do not go together";
         struct node_ix n = on_node ? node_find(c, r->assigned_node) : NODE_NONE;
         if (node_ok(n) && tombstone_find(c, n, r->id) != NONE)
                 return "it is on a node that has yet to remove it";
-        if (node_ok(n) && holds && !amounts_can_add(node_get(c, n)->ledger.reserved, amounts_of(r->resources)))
+        if (node_ok(n) && holds &&
+            !amounts_can_add(node_get(c, n)->ledger.reserved, amounts_of(r->resources)))
                 return "its resources are out of range";
         if (node_ok(n) && holds && host_port_is_taken(node_get(c, n), r))
                 return "a host port of it is taken on its node";
@@ -360,7 +382,7 @@ static const char *load(struct core *c, const char *id, const ProtobufCMessage *
         return NULL;
 }
 
-/* ---- the kind ----------------------------------------------------------------------------------- */
+/* ---- the kind ---- */
 
 static const char *name(const struct core *c, uint32_t slot, struct arena *a)
 {

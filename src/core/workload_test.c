@@ -42,7 +42,8 @@ static void an_apply_is_placed_sent_and_started(void **state)
         rig_mark(&r);
         rig_runs(&r, "a");
         assert_told(&r, "WorkloadStarted");
-        assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__WorkloadStarted)->request_id, ""); /* nobody asked for it */
+        /* nobody asked for it */
+        assert_string_equal(rig_last(&r, PB__EVENT_TYPE__E__WorkloadStarted)->request_id, "");
         assert_phase(&r, "a", Running);
         rig_runs(&r, "a");
         assert_told(&r, "WorkloadStarted"); /* the same again says nothing new */
@@ -78,7 +79,8 @@ static Pb__Workload *without_resources(struct rig *r, const char *id, bool store
         return w;
 }
 
-/* R: A10 C7. A manifest that says nothing of resources, applied again after an upgrade: the default is not the user's change. */
+/* R: A10 C7. A manifest that says nothing of resources, applied again after an upgrade: the default
+ * is not the user's change. */
 static void what_a_default_has_since_filled_in_is_no_change(void **state)
 {
         (void)state;
@@ -92,7 +94,8 @@ static void what_a_default_has_since_filled_in_is_no_change(void **state)
         rig_runs(&r, "job");
         rig_exits(&r, "job", 0);
         assert_phase(&r, "job", Completed);
-        Pb__Workload *root = without_resources(&r, "root", true); /* from before there was a policy, too */
+        /* from before there was a policy, too */
+        Pb__Workload *root = without_resources(&r, "root", true);
         root->spec->user = "root";
         rig_apply(&r, root);
         rig_runs(&r, "root");
@@ -141,7 +144,8 @@ static void resources_that_were_asked_for_are_a_change(void **state)
         rig_apply(&r, without_resources(&r, "a", true));
         rig_runs(&r, "a");
         rig_mark(&r);
-        rig_apply(&r, rig_workload(&r, "a", WORKLOAD_DEFAULT_CPU_MILLI, WORKLOAD_DEFAULT_MEMORY_MB));
+        rig_apply(&r,
+                  rig_workload(&r, "a", WORKLOAD_DEFAULT_CPU_MILLI, WORKLOAD_DEFAULT_MEMORY_MB));
         assert_told(&r, "WorkloadApplied WorkloadLaunched");
         assert_int_equal(rig_get(&r, "a")->resources->cpu, WORKLOAD_DEFAULT_CPU_MILLI);
         rig_apply(&r, without_resources(&r, "a", false)); /* what is there is the default already */
@@ -230,7 +234,8 @@ static void a_revision_that_the_caller_names_is_one_definition(void **state)
         req.workload = rig_workload(&r, "a", 1500, 1024);
         req.workload->revision_id = "v1";
         assert_int_equal(workload_normalise(&r.memory, req.workload, &err), 0);
-        assert_refused(rig_ask(&r, INPUT_APPLY, &req), ERR_CONFLICT); /* an agent that has v1 would not look at it */
+        /* an agent that has v1 would not look at it */
+        assert_refused(rig_ask(&r, INPUT_APPLY, &req), ERR_CONFLICT);
         assert_told(&r, "");
         req.workload->revision_id = "v2";
         assert_refused(rig_ask(&r, INPUT_APPLY, &req), ERR_OK);
@@ -282,7 +287,8 @@ static void a_new_revision_updates_in_place_where_it_fits(void **state)
         rig_hello(&r, "n2", 4000, 4096, 100, NULL);
         running(&r, "a");
         uint64_t token = rig_get(&r, "a")->token->seq;
-        rig_apply(&r, rig_workload(&r, "a", 4000, 4096)); /* all of the node, its own part included */
+        /* all of the node, its own part included */
+        rig_apply(&r, rig_workload(&r, "a", 4000, 4096));
         assert_told(&r, "WorkloadApplied WorkloadLaunched");
         Pb__Workload *w = rig_get(&r, "a");
         assert_int_equal(w->status->phase, PB__PHASE__E__Updating);
@@ -291,7 +297,8 @@ static void a_new_revision_updates_in_place_where_it_fits(void **state)
         assert_int_equal(rig_node(&r, "n1")->resources->cpu_allocated, 4000);
         assert_int_equal(rig_sent(&r, "n1", "a")->unit->workload->resources->cpu, 4000);
         rig_mark(&r);
-        rig_report(&r, "n1", rig_unit(&r, "a", 1, token, PB__ACTUAL_STATE__E__Running)); /* of the copy before */
+        /* of the copy before */
+        rig_report(&r, "n1", rig_unit(&r, "a", 1, token, PB__ACTUAL_STATE__E__Running));
         assert_told(&r, "");
         rig_runs(&r, "a");
         assert_told(&r, "WorkloadStarted");
@@ -311,9 +318,11 @@ static void a_new_revision_that_does_not_fit_moves(void **state)
         assert_string_equal(rig_get(&r, "a")->assigned_node, "n1");
         rig_apply(&r, rig_workload(&r, "a", 6000, 1024));
         assert_told(&r, "Rescheduled WorkloadApplied WorkloadScheduled");
-        assert_int_equal(rig_last(&r, PB__EVENT_TYPE__E__Rescheduled)->reason, PB__REASON__E__spec_changed);
+        assert_int_equal(rig_last(&r, PB__EVENT_TYPE__E__Rescheduled)->reason,
+                         PB__REASON__E__spec_changed);
         assert_string_equal(rig_get(&r, "a")->assigned_node, "n2");
-        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
+        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Deleted);
         Pb__Node *n1 = rig_node(&r, "n1");
         assert_int_equal(n1->tombstones, 1);
         assert_int_equal(n1->resources->cpu_allocated, 1000); /* as much as the old one had */
@@ -341,7 +350,8 @@ static void it_does_not_come_back_to_a_node_with_its_old_copy(void **state)
         rig_mark(&r);
         rig_apply(&r, rig_workload(&r, "a", 500, 512)); /* would fit, were it not for the old one */
         assert_told(&r, "WorkloadApplied WorkloadPending");
-        assert_int_equal(rig_explain(&r, "a")->nearest_miss->reason, PB__REASON__E__old_copy_present);
+        assert_int_equal(rig_explain(&r, "a")->nearest_miss->reason,
+                         PB__REASON__E__old_copy_present);
         rig_mark(&r);
         rig_is_gone(&r, "a", "n1");
         assert_told(&r, "UnitRemoved WorkloadScheduled");
@@ -359,14 +369,16 @@ static void stop_and_start(void **state)
         uint64_t token = rig_get(&r, "a")->token->seq;
         rig_stop(&r, "a");
         assert_told(&r, "WorkloadDesired");
-        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Stopped);
+        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Stopped);
         assert_int_equal(rig_sent(&r, "n1", "a")->unit->token->seq, token);
         rig_stop(&r, "a");
         assert_told(&r, "WorkloadDesired");
         rig_report(&r, "n1", rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Stopped));
         assert_told(&r, "WorkloadDesired WorkloadStopped");
         assert_phase(&r, "a", Stopped);
-        assert_int_equal(rig_node(&r, "n1")->resources->cpu_allocated, 1000); /* its place is kept */
+        /* its place is kept */
+        assert_int_equal(rig_node(&r, "n1")->resources->cpu_allocated, 1000);
         rig_mark(&r);
         rig_advance_alive(&r, 600000);
         assert_told(&r, "");
@@ -455,14 +467,18 @@ static const struct {
         const char *phase;
         bool placed;
 } phases[] = {
-        { phase_waiting, "Pending", false },   { phase_scheduled, "Scheduled", true }, { phase_updating, "Updating", true },
-        { phase_retry, "RetryPending", true }, { phase_failed, "Failed", true },       { phase_completed, "Completed", true },
-        { phase_stopping, "Running", true },   { phase_stopped, "Stopped", true },     { phase_running, "Running", true },
+        { phase_waiting, "Pending", false },  { phase_scheduled, "Scheduled", true },
+        { phase_updating, "Updating", true }, { phase_retry, "RetryPending", true },
+        { phase_failed, "Failed", true },     { phase_completed, "Completed", true },
+        { phase_stopping, "Running", true },  { phase_stopped, "Stopped", true },
+        { phase_running, "Running", true },
 };
 
 static const char *phase_of(struct rig *r, const char *id)
 {
-        return protobuf_c_enum_descriptor_get_value(&pb__phase__e__descriptor, (int)rig_get(r, id)->status->phase)->name;
+        return protobuf_c_enum_descriptor_get_value(&pb__phase__e__descriptor,
+                                                    (int)rig_get(r, id)->status->phase)
+            ->name;
 }
 
 /* R: C6 C20 C21 C27 */
@@ -478,12 +494,14 @@ static void delete_works_in_every_phase(void **state)
                 if (phases[i].placed) {
                         assert_told(&r, "WorkloadDeleting");
                         assert_phase(&r, "a", Deleting);
-                        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
+                        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state,
+                                         PB__DESIRED_STATE__E__Deleted);
                         assert_refused(rig_delete(&r, "a"), ERR_OK); /* again: nothing new */
                         assert_refused(rig_apply(&r, rig_workload(&r, "a", 1, 1)), ERR_CONFLICT);
                         assert_refused(rig_stop(&r, "a"), ERR_CONFLICT);
                         assert_refused(rig_retry(&r, "a"), ERR_CONFLICT);
-                        rig_report(&r, "n1", rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Stopped)); /* stopped is not gone */
+                        /* stopped is not gone */
+                        rig_report(&r, "n1", rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Stopped));
                         rig_advance_alive(&r, 200000);
                         assert_told(&r, "WorkloadDeleting");
                         rig_check_replay(&r);
@@ -527,7 +545,8 @@ static void stop_works_in_every_phase(void **state)
                 assert_phase(&r, "a", Scheduled);
                 rig_runs(&r, "a");
                 assert_phase(&r, "a", Running);
-                assert_int_equal(rig_node(&r, "n1")->resources->cpu_allocated, rig_get(&r, "a")->resources->cpu);
+                assert_int_equal(rig_node(&r, "n1")->resources->cpu_allocated,
+                                 rig_get(&r, "a")->resources->cpu);
                 rig_check_replay(&r);
                 rig_fini(&r);
         }
@@ -542,7 +561,8 @@ static void a_new_spec_is_taken_in_every_phase(void **state)
                 phases[i].make(&r);
                 Pb__Workload *w = rig_workload(&r, "a", 2000, 2048);
                 bool stop = rig_get(&r, "a")->desired_state == PB__DESIRED_STATE__E__Stopped;
-                w->desired_state = stop ? PB__DESIRED_STATE__E__Stopped : PB__DESIRED_STATE__E__Running;
+                w->desired_state =
+                    stop ? PB__DESIRED_STATE__E__Stopped : PB__DESIRED_STATE__E__Running;
                 rig_mark(&r);
                 assert_refused(rig_apply(&r, w), ERR_OK);
                 assert_true(rig_count(&r, PB__EVENT_TYPE__E__WorkloadApplied) == 1);
@@ -550,7 +570,8 @@ static void a_new_spec_is_taken_in_every_phase(void **state)
                 assert_int_equal(now->resources->cpu, 2000);
                 assert_int_equal(now->retry->attempts, 0);
                 if (phases[i].placed && !stop) {
-                        assert_int_equal(rig_sent(&r, "n1", "a")->unit->workload->resources->cpu, 2000);
+                        assert_int_equal(rig_sent(&r, "n1", "a")->unit->workload->resources->cpu,
+                                         2000);
                         assert_int_equal(rig_node(&r, "n1")->resources->cpu_allocated, 2000);
                         rig_runs(&r, "a");
                         assert_phase(&r, "a", Running);
@@ -591,7 +612,8 @@ static void a_stop_that_the_agent_does_not_answer_never_becomes_a_failure(void *
         rig_advance_alive(&r, 300000);
         assert_told(&r, "");
         assert_true(rig_sent_count(&r, EFFECT_PLAN_UNIT) > 0); /* told again */
-        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Stopped);
+        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Stopped);
         rig_is_gone(&r, "a", "n1"); /* of another token: says nothing about this one */
         rig_report(&r, "n1", rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Missing));
         assert_phase(&r, "a", Stopped);
@@ -628,7 +650,8 @@ static void a_delete_on_a_dead_node_ends_after_the_grace(void **state)
         rig_hello_add(&r, h, rig_unit(&r, "a", 1, token, PB__ACTUAL_STATE__E__Running));
         rig_say_hello(&r, h);
         assert_told(&r, "NodeReady");
-        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
+        assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state,
+                         PB__DESIRED_STATE__E__Deleted);
         rig_is_gone(&r, "a", "n1");
         assert_told(&r, "NodeReady UnitRemoved");
         assert_string_equal(rig_get(&r, "a")->assigned_node, "n2");
@@ -659,7 +682,8 @@ static void a_job_completes_and_stays_so(void **state)
         rig_exits(&r, "a", 0);
         Pb__UnitStatus *all[] = { rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Stopped) };
         rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, 1, all);
-        rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, 0, NULL); /* even if the agent has forgotten it */
+        /* even if the agent has forgotten it */
+        rig_report_all(&r, "n1", true, rig_agent(&r, "n1")->applied, 0, NULL);
         rig_advance_alive(&r, 3600000);
         rig_restart(&r);
         rig_hello(&r, "n1", 4000, 4096, 100, NULL);
@@ -718,14 +742,16 @@ static void a_finished_job_goes_after_its_ttl(void **state)
                 Pb__UnitStatus *u = rig_unit_now(&r, "a", PB__ACTUAL_STATE__E__Stopped);
                 Pb__IntValue zero = PB__INT_VALUE__INIT;
                 u->exit_code = &zero;
-                u->finished_at = skewed ? r.now + INT64_C(86400000) : r.now; /* by a clock that is a day ahead */
+                /* by a clock that is a day ahead */
+                u->finished_at = skewed ? r.now + INT64_C(86400000) : r.now;
                 rig_report(&r, "n1", u);
                 rig_mark(&r);
                 rig_advance_alive(&r, 59000);
                 assert_told(&r, "");
                 rig_advance_alive(&r, 1000);
                 assert_told(&r, "WorkloadDeleting");
-                assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state, PB__DESIRED_STATE__E__Deleted);
+                assert_int_equal(rig_sent(&r, "n1", "a")->unit->desired_state,
+                                 PB__DESIRED_STATE__E__Deleted);
                 rig_is_gone(&r, "a", "n1");
                 assert_null(rig_get(&r, "a"));
                 rig_check_replay(&r);
@@ -768,12 +794,16 @@ static void each_rejection_names_its_reason(void **state)
                 Pb__WorkloadType__E type;
                 Pb__Reason__E want;
         } cases[] = {
-                { 5000, 1, 0, NULL, PB__WORKLOAD_TYPE__E__process, PB__REASON__E__cpu_insufficient },
-                { 1, 5000, 0, NULL, PB__WORKLOAD_TYPE__E__process, PB__REASON__E__memory_insufficient },
+                { 5000, 1, 0, NULL, PB__WORKLOAD_TYPE__E__process,
+                  PB__REASON__E__cpu_insufficient },
+                { 1, 5000, 0, NULL, PB__WORKLOAD_TYPE__E__process,
+                  PB__REASON__E__memory_insufficient },
                 { 1, 1, 11, NULL, PB__WORKLOAD_TYPE__E__process, PB__REASON__E__disk_insufficient },
                 { 1, 1, 0, "b", PB__WORKLOAD_TYPE__E__process, PB__REASON__E__label_mismatch },
                 { 1, 1, 0, NULL, PB__WORKLOAD_TYPE__E__vm, PB__REASON__E__type_unsupported },
-                { 5000, 5000, 11, "b", PB__WORKLOAD_TYPE__E__process, PB__REASON__E__label_mismatch }, /* the first in the order of C14 */
+                /* the first in the order of C14 */
+                { 5000, 5000, 11, "b", PB__WORKLOAD_TYPE__E__process,
+                  PB__REASON__E__label_mismatch },
         };
         for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
                 char *id = arena_printf(&r.memory, "case-%zu", i);
@@ -787,8 +817,10 @@ static void each_rejection_names_its_reason(void **state)
                 rig_apply(&r, w);
                 assert_told(&r, "WorkloadApplied WorkloadPending");
                 assert_int_equal(rig_get(&r, id)->status->reason, cases[i].want);
-                assert_int_equal(rig_last(&r, PB__EVENT_TYPE__E__WorkloadPending)->reason, cases[i].want);
-                assert_non_null(strstr(rig_last(&r, PB__EVENT_TYPE__E__WorkloadPending)->message, "no suitable node"));
+                assert_int_equal(rig_last(&r, PB__EVENT_TYPE__E__WorkloadPending)->reason,
+                                 cases[i].want);
+                assert_non_null(strstr(rig_last(&r, PB__EVENT_TYPE__E__WorkloadPending)->message,
+                                       "no suitable node"));
         }
         rig_mark(&r);
         rig_advance_alive(&r, 600000); /* waiting costs nothing */
@@ -926,12 +958,14 @@ static void a_settled_cluster_writes_nothing(void **state)
                 rig_hello(&r, arena_printf(&r.memory, "n%u", i), 4000, 4096, 10, NULL);
         for (unsigned i = 0; i < 30; i++) {
                 char *id = arena_printf(&r.memory, "w%u", i);
-                rig_apply(&r, rig_workload(&r, id, i % 7 == 0 ? 9000 : 300, 100)); /* some fit nowhere */
+                /* some fit nowhere */
+                rig_apply(&r, rig_workload(&r, id, i % 7 == 0 ? 9000 : 300, 100));
                 if (i % 7)
                         rig_runs(&r, id);
         }
         rig_stop(&r, "w1");
-        rig_report(&r, rig_get(&r, "w1")->assigned_node, rig_unit_now(&r, "w1", PB__ACTUAL_STATE__E__Stopped));
+        rig_report(&r, rig_get(&r, "w1")->assigned_node,
+                   rig_unit_now(&r, "w1", PB__ACTUAL_STATE__E__Stopped));
         rig_mark(&r);
         struct core_stats before, after;
         core_stats(r.core, &before);

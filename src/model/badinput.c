@@ -1,7 +1,9 @@
 /* model/badinput.c: see badinput.h.
  *
- * A variant is written from the valid example by one walk over the descriptors, with one place on the way (a chain of fields) overridden. Faults of the
- * form (wrong type, unknown field) are made for every field of the type, set in the example or not; faults against rules only where a caller's value counts.
+ * A variant is written from the valid example by one walk over the descriptors, with one place on
+ * the way (a chain of fields) overridden. Faults of the form (wrong type, unknown field) are made
+ * for every field of the type, set in the example or not; faults against rules only where a
+ * caller's value counts.
  */
 #include "model/badinput.h"
 #include "agent.pb-c.h"
@@ -17,22 +19,30 @@
 
 #define MAX_CHAIN 16
 
-/* ---- examples -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- examples ---- */
 
-#define WORKLOAD                                                                                                                           \
-        "{\"id\":\"web-1\",\"type\":\"container\",\"desired_state\":\"Running\",\"spec\":{\"command\":[\"sh\",\"-c\",\"sleep 1000\"],"     \
-        "\"env\":{\"PORT\":\"8080\"},\"workdir\":\"/srv\",\"user\":\"nobody\",\"image\":\"docker.io/library/busybox:1.36\","               \
-        "\"ports\":[{\"host_port\":8080,\"container_port\":80,\"protocol\":\"tcp\"}],"                                                     \
-        "\"volumes\":[{\"host_path\":\"/srv/data\",\"container_path\":\"/data\",\"read_only\":true}],\"max_open_files\":1024,"             \
-        "\"max_processes\":100,\"log_max_kb\":1024,\"health\":{\"port\":80,\"path\":\"/"                                                   \
-        "\"},\"managed_volumes\":[{\"name\":\"data\",\"driver\":\"local\",\"mount_path\":\"/"                                              \
-        "v\"}]},\"priority\":5,\"annotations\":{\"note\":\"x\"},\"tolerations\":[{\"key\":\"gpu\",\"value\":\"yes\"}],\"spread\":[{"       \
-        "\"over\":\"zone\",\"max_skew\":1,\"match\":{\"app\":\"web\"}}],\"affinity\":[{\"match\":{\"app\":\"db\"},\"over\":\"zone\","      \
-        "\"weight\":5}],\"anti_affinity\":[{\"match\":{\"app\":\"web\"},\"over\":\"host\"}],\"resources\":{\"cpu\":0.25,\"memory_mb\":64," \
-        "\"disk_gb\":1},"                                                                                                                  \
-        "\"retry\":{\"max_attempts\":3,\"base_seconds\":1,\"cap_seconds\":60},\"labels\":{\"app\":\"web\"},\"node_selector\":{\"zone\":"   \
-        "\"a\"},"                                                                                                                          \
-        "\"restart\":\"always\",\"ttl_seconds\":60,\"stop_grace_seconds\":5,\"tenant\":\"team-a\"}"
+#define WORKLOAD                                                                                   \
+        "{\"id\":\"web-1\",\"type\":\"container\",\"desired_state\":\"Running\",\"spec\":{"        \
+        "\"command\":[\"sh\",\"-c\",\"sleep 1000\"],"                                              \
+        "\"env\":{\"PORT\":\"8080\"},\"workdir\":\"/"                                              \
+        "srv\",\"user\":\"nobody\",\"image\":\"docker.io/library/busybox:1.36\","                  \
+        "\"ports\":[{\"host_port\":8080,\"container_port\":80,\"protocol\":\"tcp\"}],"             \
+        "\"volumes\":[{\"host_path\":\"/srv/data\",\"container_path\":\"/"                         \
+        "data\",\"read_only\":true}],\"max_open_files\":1024,"                                     \
+        "\"max_processes\":100,\"log_max_kb\":1024,\"health\":{\"port\":80,\"path\":\"/"           \
+        "\"},\"managed_volumes\":[{\"name\":\"data\",\"driver\":\"local\",\"mount_path\":\"/"      \
+        "v\"}]},\"priority\":5,\"annotations\":{\"note\":\"x\"},\"tolerations\":[{\"key\":"        \
+        "\"gpu\",\"value\":\"yes\"}],\"spread\":[{"                                                \
+        "\"over\":\"zone\",\"max_skew\":1,\"match\":{\"app\":\"web\"}}],\"affinity\":[{\"match\":" \
+        "{\"app\":\"db\"},\"over\":\"zone\","                                                      \
+        "\"weight\":5}],\"anti_affinity\":[{\"match\":{\"app\":\"web\"},\"over\":\"host\"}],"      \
+        "\"resources\":{\"cpu\":0.25,\"memory_mb\":64,"                                            \
+        "\"disk_gb\":1},"                                                                          \
+        "\"retry\":{\"max_attempts\":3,\"base_seconds\":1,\"cap_seconds\":60},\"labels\":{"        \
+        "\"app\":\"web\"},\"node_selector\":{\"zone\":"                                            \
+        "\"a\"},"                                                                                  \
+        "\"restart\":\"always\",\"ttl_seconds\":60,\"stop_grace_seconds\":5,\"tenant\":\"team-"    \
+        "a\"}"
 
 static const struct {
         const ProtobufCMessageDescriptor *type;
@@ -43,34 +53,47 @@ static const struct {
         { &pb__apply_workloads_request__descriptor, "{\"items\":[" WORKLOAD "]}" },
         { &pb__workload_ref__descriptor, "{\"id\":\"web-1\"}" },
         { &pb__node_ref__descriptor, "{\"id\":\"node-1\"}" },
-        { &pb__set_desired_request__descriptor, "{\"id\":\"web-1\",\"desired_state\":\"Stopped\"}" },
+        { &pb__set_desired_request__descriptor,
+          "{\"id\":\"web-1\",\"desired_state\":\"Stopped\"}" },
         { &pb__set_node_wish_request__descriptor, "{\"id\":\"node-1\",\"wish\":\"cordoned\"}" },
-        { &pb__set_node_labels_request__descriptor, "{\"id\":\"node-1\",\"labels\":{\"zone\":\"a\"}}" },
-        { &pb__set_node_capacity_request__descriptor, "{\"id\":\"node-1\",\"capacity\":{\"cpu\":4,\"memory_mb\":1024,\"disk_gb\":10}}" },
+        { &pb__set_node_labels_request__descriptor,
+          "{\"id\":\"node-1\",\"labels\":{\"zone\":\"a\"}}" },
+        { &pb__set_node_capacity_request__descriptor,
+          "{\"id\":\"node-1\",\"capacity\":{\"cpu\":4,\"memory_mb\":1024,\"disk_gb\":10}}" },
         { &pb__list_workloads_request__descriptor,
-          "{\"limit\":10,\"selector\":\"app=web\",\"status\":\"running\",\"node\":\"node-1\",\"prefix\":\"we\"}" },
-        { &pb__list_nodes_request__descriptor, "{\"limit\":10,\"selector\":\"zone in (a,b)\",\"status\":\"Ready\",\"prefix\":\"no\"}" },
+          "{\"limit\":10,\"selector\":\"app=web\",\"status\":\"running\",\"node\":\"node-1\","
+          "\"prefix\":\"we\"}" },
+        { &pb__list_nodes_request__descriptor,
+          "{\"limit\":10,\"selector\":\"zone in (a,b)\",\"status\":\"Ready\",\"prefix\":\"no\"}" },
         { &pb__list_events_request__descriptor,
-          "{\"since\":1,\"limit\":10,\"type\":\"WorkloadFailed,NodeLost\",\"workload\":\"web-1\",\"node\":\"node-1\"}" },
+          "{\"since\":1,\"limit\":10,\"type\":\"WorkloadFailed,NodeLost\",\"workload\":\"web-1\","
+          "\"node\":\"node-1\"}" },
         { &pb__tenant_ref__descriptor, "{\"tenant\":\"team-a\"}" },
         { &pb__set_quota_request__descriptor,
-          "{\"quota\":{\"tenant\":\"team-a\",\"workloads\":10,\"resources\":{\"cpu\":4,\"memory_mb\":4096,\"disk_gb\":10},"
+          "{\"quota\":{\"tenant\":\"team-a\",\"workloads\":10,\"resources\":{\"cpu\":4,\"memory_"
+          "mb\":4096,\"disk_gb\":10},"
           "\"writes_per_minute\":600}}" },
         { &pb__list_quotas_request__descriptor, "{\"limit\":10}" },
-        { &pb__create_token_request__descriptor, "{\"name\":\"n7\",\"role\":\"join\",\"ttl_seconds\":3600,\"labels\":{\"zone\":\"a\"},"
-                                                 "\"taints\":[{\"key\":\"gpu\",\"value\":\"yes\",\"effect\":\"no-schedule\"}],"
-                                                 "\"capacity\":{\"cpu\":4,\"memory_mb\":1024,\"disk_gb\":10}}" },
-        { &pb__join_request__descriptor, "{\"secret\":\"bjoin_x\",\"node_id\":\"n1\",\"request\":\"PEM\"}" },
+        { &pb__create_token_request__descriptor,
+          "{\"name\":\"n7\",\"role\":\"join\",\"ttl_seconds\":3600,\"labels\":{\"zone\":\"a\"},"
+          "\"taints\":[{\"key\":\"gpu\",\"value\":\"yes\",\"effect\":\"no-schedule\"}],"
+          "\"capacity\":{\"cpu\":4,\"memory_mb\":1024,\"disk_gb\":10}}" },
+        { &pb__join_request__descriptor,
+          "{\"secret\":\"bjoin_x\",\"node_id\":\"n1\",\"request\":\"PEM\"}" },
         { &pb__renew_request__descriptor, "{\"node_id\":\"n1\",\"request\":\"PEM\"}" },
         { &pb__token_ref__descriptor, "{\"name\":\"ann\"}" },
         { &pb__list_tokens_request__descriptor, "{\"limit\":10}" },
         { &pb__logs_request__descriptor, "{\"id\":\"web-1\",\"follow\":true,\"tail_lines\":10}" },
-        { &pb__exec_start__descriptor, "{\"id\":\"web-1\",\"command\":[\"ls\"],\"tty\":true,\"rows\":24,\"cols\":80}" },
+        { &pb__exec_start__descriptor,
+          "{\"id\":\"web-1\",\"command\":[\"ls\"],\"tty\":true,\"rows\":24,\"cols\":80}" },
         { &pb__hello__descriptor,
-          "{\"node_id\":\"node-1\",\"cpu\":4,\"memory_mb\":4096,\"disk_gb\":10,\"supported_workload_types\":[\"process\"],"
-          "\"labels\":{\"zone\":\"a\"},\"agent_version\":\"0.1.0\",\"instance\":\"01ARZ3NDEKTSV4RRFFQ69G5FAV\","
+          "{\"node_id\":\"node-1\",\"cpu\":4,\"memory_mb\":4096,\"disk_gb\":10,\"supported_"
+          "workload_types\":[\"process\"],"
+          "\"labels\":{\"zone\":\"a\"},\"agent_version\":\"0.1.0\",\"instance\":"
+          "\"01ARZ3NDEKTSV4RRFFQ69G5FAV\","
           "\"agent_endpoint\":\"127.0.0.1:50051\",\"applied\":{\"epoch\":1,\"seq\":7},"
-          "\"units\":[{\"unit_id\":\"web-1\",\"revision_id\":\"rev-1\",\"token\":{\"epoch\":1,\"seq\":5},\"state\":\"Running\"}],"
+          "\"units\":[{\"unit_id\":\"web-1\",\"revision_id\":\"rev-1\",\"token\":{\"epoch\":1,"
+          "\"seq\":5},\"state\":\"Running\"}],"
           "\"protocol\":1}" },
 };
 
@@ -93,14 +116,15 @@ ProtobufCMessage *badinput_example(struct arena *arena, const ProtobufCMessageDe
 
         for (size_t i = 0; i < ARRAY_LEN(examples); i++)
                 if (examples[i].type == type) {
-                        must(json_read(type, examples[i].json, strlen(examples[i].json), SIZE_MAX, 0, arena, &m, NULL) == 0,
+                        must(json_read(type, examples[i].json, strlen(examples[i].json), SIZE_MAX,
+                                       0, arena, &m, NULL) == 0,
                              "the example is valid");
                         return m;
                 }
         return NULL;
 }
 
-/* ---- writing with one place overridden ------------------------------------------------------------------------------------------------------ */
+/* ---- writing with one place overridden ---- */
 
 struct maker {
         struct arena *arena;
@@ -114,9 +138,11 @@ struct maker {
         ARRAY(struct badinput) made;
 };
 
-static void write_member(struct maker *k, struct str *out, const ProtobufCMessage *m, const struct shape *s, unsigned level);
+static void write_member(struct maker *k, struct str *out, const ProtobufCMessage *m,
+                         const struct shape *s, unsigned level);
 
-static void write_overridden(struct maker *k, struct str *out, const ProtobufCMessage *m, const struct shape_field *f, unsigned level)
+static void write_overridden(struct maker *k, struct str *out, const ProtobufCMessage *m,
+                             const struct shape_field *f, unsigned level)
 {
         const ProtobufCMessage *sub = NULL;
 
@@ -125,20 +151,23 @@ static void write_overridden(struct maker *k, struct str *out, const ProtobufCMe
                 return;
         }
         if (m && shape_count(f, m) > 0)
-                sub = *(ProtobufCMessage *const *)(f->repeated ? shape_at(f, m, 0) : shape_slot(f, m));
+                sub = *(ProtobufCMessage *const *)(f->repeated ? shape_at(f, m, 0)
+                                                               : shape_slot(f, m));
         str_adds(out, f->repeated ? "[" : "");
         write_member(k, out, sub, f->shape, level + 1);
         str_adds(out, f->repeated ? "]" : "");
 }
 
-static void write_member(struct maker *k, struct str *out, const ProtobufCMessage *m, const struct shape *s, unsigned level)
+static void write_member(struct maker *k, struct str *out, const ProtobufCMessage *m,
+                         const struct shape *s, unsigned level)
 {
         bool any = false;
 
         str_addc(out, '{');
         for (unsigned i = 0; i < s->n_fields; i++) {
                 const struct shape_field *f = &s->fields[i];
-                bool here = level < k->depth && k->chain[level] == f, last = here && level + 1 == k->depth && !k->extra;
+                bool here = level < k->depth && k->chain[level] == f,
+                     last = here && level + 1 == k->depth && !k->extra;
                 for (int round = 0; round < (last && k->twice ? 2 : 1); round++) {
                         if (here ? last && !k->raw : !m || shape_count(f, m) == 0)
                                 continue;
@@ -156,8 +185,10 @@ static void write_member(struct maker *k, struct str *out, const ProtobufCMessag
         str_addc(out, '}');
 }
 
-/* Adds a variant: the field that the chain ends with has this text. below: what comes behind its path ("[0]", ".key"). */
-static void make(struct maker *k, const char *raw, const char *below, const char *what, bool wire, bool yaml)
+/* Adds a variant: the field that the chain ends with has this text. below: what comes behind its
+ * path ("[0]", ".key"). */
+static void make(struct maker *k, const char *raw, const char *below, const char *what, bool wire,
+                 bool yaml)
 {
         struct path_step steps[MAX_CHAIN * 2];
         const struct path_step *at = NULL;
@@ -168,7 +199,9 @@ static void make(struct maker *k, const char *raw, const char *below, const char
         k->raw = raw;
         write_member(k, &text, k->example, k->shape, 0);
         for (unsigned i = 0; i < k->depth; i++) {
-                steps[n] = (struct path_step){ .up = at, .name = k->chain[i]->field->name, .name_len = k->chain[i]->name_len };
+                steps[n] = (struct path_step){ .up = at,
+                                               .name = k->chain[i]->field->name,
+                                               .name_len = k->chain[i]->name_len };
                 at = &steps[n++];
                 if (k->chain[i]->repeated && (i + 1 < k->depth || k->extra)) {
                         steps[n] = (struct path_step){ .up = at };
@@ -188,13 +221,14 @@ static void make(struct maker *k, const char *raw, const char *below, const char
         str_fini(&text);
 }
 
-/* ---- faults of the form ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- faults of the form ---- */
 
 /* Texts that no value of this kind has, ended by NULL; text_only ones are good texts in YAML. */
 static const char *const *wrong_values(enum shape_kind kind)
 {
         static const char *const for_bool[] = { "\"yes\"", "7", "[]", "{}", NULL };
-        static const char *const for_int[] = { "\"seven\"", "\"7\"", "true", "1.5", "[7]", "{}", NULL };
+        static const char *const for_int[] = { "\"seven\"", "\"7\"", "true", "1.5",
+                                               "[7]",       "{}",    NULL };
         static const char *const for_time[] = { "\"yesterday\"", "12345", "true", "{}", NULL };
         static const char *const for_cpu[] = { "\"much\"", "0.0001", "true", "[]", "{}", NULL };
         static const char *const for_enum[] = { "\"no-such-value\"", "7", "[]", "{}", NULL };
@@ -226,7 +260,8 @@ static const char *const *wrong_values(enum shape_kind kind)
 static const char *const *too_large(enum shape_kind kind)
 {
         static const char *const for_int32[] = { "2147483648", "-2147483649", "1e400", NULL };
-        static const char *const for_int64[] = { "9223372036854775808", "-9223372036854775809", NULL };
+        static const char *const for_int64[] = { "9223372036854775808", "-9223372036854775809",
+                                                 NULL };
         static const char *const for_uint32[] = { "4294967296", "-1", NULL };
         static const char *const for_uint64[] = { "18446744073709551616", "-1", NULL };
         static const char *const for_cpu[] = { "1e30", NULL };
@@ -256,7 +291,8 @@ static void make_wrong_form(struct maker *k, const struct shape_field *f)
                 make(k, "{}", "", "wrong type", false, true);
                 make(k, "[null]", "[0]", "wrong type", false, true);
                 for (const char *const *w = wrong_values(f->kind); *w; w++)
-                        make(k, arena_printf(k->arena, "[%s]", *w), "[0]", "wrong type", false, true);
+                        make(k, arena_printf(k->arena, "[%s]", *w), "[0]", "wrong type", false,
+                             true);
                 return;
         }
         for (const char *const *w = wrong_values(f->kind); *w; w++)
@@ -275,7 +311,7 @@ static void make_wrong_form(struct maker *k, const struct shape_field *f)
         }
 }
 
-/* ---- faults against the rules ------------------------------------------------------------------------------------------------------------------ */
+/* ---- faults against the rules ---- */
 
 static const char *quoted(struct maker *k, const char *text, size_t len)
 {
@@ -350,31 +386,35 @@ static void make_bad_number(struct maker *k, const struct shape_field *f)
 
 static void make_against_rules(struct maker *k, const struct shape_field *f)
 {
-        const char *below = f->repeated ? "[0]" : "", *bad = rule_text_bad(f->rule->text), *open = f->repeated ? "[" : "",
-                   *close = f->repeated ? "]" : "";
+        const char *below = f->repeated ? "[0]" : "", *bad = rule_text_bad(f->rule->text),
+                   *open = f->repeated ? "[" : "", *close = f->repeated ? "]" : "";
 
         if (f->rule->required)
                 make(k, NULL, "", "missing", true, true);
         if (f->kind == SHAPE_STRING || f->kind == SHAPE_BYTES)
-                make(k, arena_printf(k->arena, "%s%s%s", open, long_text(k, f), close), below, "too long", true, true);
+                make(k, arena_printf(k->arena, "%s%s%s", open, long_text(k, f), close), below,
+                     "too long", true, true);
         if (f->kind == SHAPE_STRING && bad)
-                make(k, arena_printf(k->arena, "%s%s%s", open, quoted(k, bad, strlen(bad)), close), below, "bad text", true, true);
+                make(k, arena_printf(k->arena, "%s%s%s", open, quoted(k, bad, strlen(bad)), close),
+                     below, "bad text", true, true);
         if (f->repeated || f->kind == SHAPE_MAP)
                 make_too_many(k, f);
         if (f->kind == SHAPE_MAP) {
                 const char *key = rule_text_bad(f->rule->key);
-                make(k, arena_printf(k->arena, "{\"k\":%s}", long_text(k, f)), ".k", "too long", true, true);
+                make(k, arena_printf(k->arena, "{\"k\":%s}", long_text(k, f)), ".k", "too long",
+                     true, true);
                 if (bad)
-                        make(k, arena_printf(k->arena, "{\"k\":%s}", quoted(k, bad, strlen(bad))), ".k", "bad text", true, true);
+                        make(k, arena_printf(k->arena, "{\"k\":%s}", quoted(k, bad, strlen(bad))),
+                             ".k", "bad text", true, true);
                 if (key)
-                        make(k, arena_printf(k->arena, "{\"%s\":\"v\"}", key), arena_printf(k->arena, "[\"%s\"]", key), "bad text", true,
-                             true);
+                        make(k, arena_printf(k->arena, "{\"%s\":\"v\"}", key),
+                             arena_printf(k->arena, "[\"%s\"]", key), "bad text", true, true);
         }
         if (!f->repeated)
                 make_bad_number(k, f);
 }
 
-/* ---- the walk ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the walk ---- */
 
 static void walk(struct maker *k, const struct shape *s, const ProtobufCMessage *m, bool server)
 {
@@ -404,21 +444,27 @@ static void walk(struct maker *k, const struct shape *s, const ProtobufCMessage 
                 if (f->kind != SHAPE_MESSAGE)
                         continue;
                 if (m && shape_count(f, m) > 0)
-                        sub = *(ProtobufCMessage *const *)(f->repeated ? shape_at(f, m, 0) : shape_slot(f, m));
+                        sub = *(ProtobufCMessage *const *)(f->repeated ? shape_at(f, m, 0)
+                                                                       : shape_slot(f, m));
                 walk(k, f->shape, sub, dropped);
         }
         k->depth--;
 }
 
-size_t badinput_make(struct arena *arena, const ProtobufCMessageDescriptor *type, const ProtobufCMessage *example, struct badinput **ret)
+size_t badinput_make(struct arena *arena, const ProtobufCMessageDescriptor *type,
+                     const ProtobufCMessage *example, struct badinput **ret)
 {
-        static const char *const no_object[] = { "", "7", "\"text\"", "{", "{]", "{\"a\"}", "{} {}", "{,}", "nul", NULL };
-        struct maker k = { .arena = arena, .shape = shape_of(type), .example = example ? example : badinput_example(arena, type) };
+        static const char *const no_object[] = { "",        "7",     "\"text\"", "{",   "{]",
+                                                 "{\"a\"}", "{} {}", "{,}",      "nul", NULL };
+        struct maker k = { .arena = arena,
+                           .shape = shape_of(type),
+                           .example = example ? example : badinput_example(arena, type) };
         size_t n;
 
         walk(&k, k.shape, k.example, false);
         for (const char *const *t = no_object; *t; t++)
-                *array_push(&k.made) = (struct badinput){ .json = *t, .path = "", .what = "no object" };
+                *array_push(&k.made) =
+                    (struct badinput){ .json = *t, .path = "", .what = "no object" };
         n = k.made.len;
         *ret = n ? arena_dup(arena, k.made.at, n * sizeof(k.made.at[0])) : NULL;
         array_fini(&k.made);

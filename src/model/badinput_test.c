@@ -1,5 +1,6 @@
-/* Tests of model/badinput.h, and through it of the readers and of the rules: every bad variant is refused with the path that it should have, as JSON,
- * as a packed message and as YAML; the example itself is taken. */
+/* Tests of model/badinput.h, and through it of the readers and of the rules: every bad variant is
+ * refused with the path that it should have, as JSON, as a packed message and as YAML; the example
+ * itself is taken. */
 #include "agent.pb-c.h"
 #include "api.pb-c.h"
 #include "base/err.h"
@@ -25,13 +26,14 @@ static void expect_refused(const struct badinput *b, const char *how, int rc, co
         if (rc != -ERR_INVALID)
                 fail_msg("%s, %s at %s: taken: %s", how, b->what, b->path, start_of(b->json));
         if (!str_eq(err->path, b->path))
-                fail_msg("%s, %s: path %s instead of %s: %s", how, b->what, err->path, b->path, start_of(b->json));
+                fail_msg("%s, %s: path %s instead of %s: %s", how, b->what, err->path, b->path,
+                         start_of(b->json));
         if (err->msg[0] == '\0')
                 fail_msg("%s, %s at %s: no message", how, b->what, b->path);
 }
 
-static int check_json(const ProtobufCMessageDescriptor *type, const struct badinput *b, struct arena *arena, ProtobufCMessage **ret,
-                      struct err *err)
+static int check_json(const ProtobufCMessageDescriptor *type, const struct badinput *b,
+                      struct arena *arena, ProtobufCMessage **ret, struct err *err)
 {
         int rc = json_read(type, b->json, strlen(b->json), SIZE_MAX, 0, arena, ret, err);
 

@@ -1,6 +1,8 @@
 /* model/badinput_tool.c: berth-badinput: bad variants of a message for tests in other languages.
  *
- *      berth-badinput Workload            one JSON object per line: {"path":..., "what":..., "wire":bool, "yaml":bool, "body":"the bad text", "packed":"base64"}
+ *      berth-badinput Workload            one JSON object per line: {"path":..., "what":...,
+ *                                         "wire":bool, "yaml":bool, "body":"the bad text",
+ *                                         "packed":"base64"}
  *      berth-badinput --example Workload  the valid example
  *      berth-badinput --list              the types it knows
  *
@@ -18,17 +20,19 @@
 #include <stdio.h>
 #include <string.h>
 
-static void print_variant(const ProtobufCMessageDescriptor *type, const struct badinput *b, struct arena *arena)
+static void print_variant(const ProtobufCMessageDescriptor *type, const struct badinput *b,
+                          struct arena *arena)
 {
         struct str line = STR_INIT, packed = STR_INIT;
         ProtobufCMessage *m;
 
         str_adds(&line, "{\"path\":");
         json_write_string(&line, b->path, strlen(b->path));
-        str_addf(&line, ",\"what\":\"%s\",\"wire\":%s,\"yaml\":%s,\"body\":", b->what, b->wire ? "true" : "false",
-                 b->yaml ? "true" : "false");
+        str_addf(&line, ",\"what\":\"%s\",\"wire\":%s,\"yaml\":%s,\"body\":", b->what,
+                 b->wire ? "true" : "false", b->yaml ? "true" : "false");
         json_write_string(&line, b->json, strlen(b->json));
-        if (b->wire && json_read(type, b->json, strlen(b->json), SIZE_MAX, 0, arena, &m, NULL) == 0) {
+        if (b->wire &&
+            json_read(type, b->json, strlen(b->json), SIZE_MAX, 0, arena, &m, NULL) == 0) {
                 pb_pack(&packed, m);
                 str_adds(&line, ",\"packed\":\"");
                 base64_write(&line, (const uint8_t *)str_c(&packed), packed.len);

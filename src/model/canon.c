@@ -1,7 +1,8 @@
 /* model/canon.c: see canon.h. */
 #include "model/canon.h"
 #include "model/json.h"
-/* The plain functions need no memory, so that a hash cannot fail when there is none; EVP allocates its context, and looks the algorithm up each time. */
+/* The plain functions need no memory, so that a hash cannot fail when there is none; EVP allocates
+ * its context, and looks the algorithm up each time. */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
 #include <string.h>
@@ -18,7 +19,9 @@ const char *canon_hash_bytes(const void *data, size_t len, char ret[CANON_HASH_L
         SHA256_CTX sha;
         char *p = ret;
 
-        must(SHA256_Init(&sha) == 1 && SHA256_Update(&sha, len ? data : "", len) == 1 && SHA256_Final(digest, &sha) == 1, "SHA-256 works");
+        must(SHA256_Init(&sha) == 1 && SHA256_Update(&sha, len ? data : "", len) == 1 &&
+                 SHA256_Final(digest, &sha) == 1,
+             "SHA-256 works");
         memcpy(p, "sha256:", 7);
         p += 7;
         for (size_t i = 0; i < sizeof(digest); i++) {
@@ -56,7 +59,8 @@ const char *workload_revision(const Pb__Workload *w, char ret[REVISION_LEN + 1])
         own.stop_grace_seconds = w->stop_grace_seconds;
         own.tenant = w->tenant;
         if (w->retry) {
-                /* A service that names no limit had 5 once: the same definition keeps its revision. */
+                /* A service that names no limit had 5 once: the same definition keeps its
+                 * revision. */
                 policy.max_attempts = w->retry->max_attempts ? w->retry->max_attempts : 5;
                 policy.base_seconds = w->retry->base_seconds;
                 policy.cap_seconds = w->retry->cap_seconds;

@@ -1,4 +1,5 @@
-/* model/canon.h: the one form of a message that is hashed: JSON with sorted keys and without white space, and SHA-256 over it. Thread-safe. */
+/* model/canon.h: the one form of a message that is hashed: JSON with sorted keys and without white
+ * space, and SHA-256 over it. Thread-safe. */
 #ifndef BERTH_MODEL_CANON_H
 #define BERTH_MODEL_CANON_H
 
@@ -13,8 +14,9 @@ void canon_json(struct str *out, const ProtobufCMessage *m);
 const char *canon_hash_bytes(const void *data, size_t len, char ret[CANON_HASH_LEN + 1]);
 const char *canon_hash(const ProtobufCMessage *m, char ret[CANON_HASH_LEN + 1]);
 
-/* Over what a user may define: type, spec, resources, labels, node_selector, restart, ttl_seconds, stop_grace_seconds, tenant and the retry
- * policy. Neither id, desired_state nor anything that the server owns changes it. */
+/* Over what a user may define: type, spec, resources, labels, node_selector, restart, ttl_seconds,
+ * stop_grace_seconds, tenant and the retry policy. Neither id, desired_state nor anything that the
+ * server owns changes it. */
 const char *workload_revision(const Pb__Workload *w, char ret[REVISION_LEN + 1]);
 
 #endif

@@ -22,9 +22,16 @@ static void the_hash_is_that_of_everybody(void **state)
         Pb__IntValue v = PB__INT_VALUE__INIT;
 
         (void)state;
-        assert_string_equal(canon_hash_bytes("abc", 3, hash), "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-        assert_string_equal(canon_hash_bytes(NULL, 0, hash), "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-        assert_string_equal(canon_hash(&v.base, hash), "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"); /* {} */
+        assert_string_equal(
+            canon_hash_bytes("abc", 3, hash),
+            "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_string_equal(
+            canon_hash_bytes(NULL, 0, hash),
+            "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+        /* {} */
+        assert_string_equal(
+            canon_hash(&v.base, hash),
+            "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
         assert_int_equal(strlen(hash), CANON_HASH_LEN);
 }
 
@@ -44,7 +51,8 @@ static void the_form_has_sorted_keys_and_no_space(void **state)
         w.labels[0] = w.labels[1]; /* out of order in memory */
         w.labels[1] = first;
         canon_json(&out, &w.base);
-        assert_string_equal(str_c(&out), "{\"id\":\"x\",\"labels\":{\"a\":\"1\",\"b\":\"2\"},\"ttl_seconds\":5}");
+        assert_string_equal(
+            str_c(&out), "{\"id\":\"x\",\"labels\":{\"a\":\"1\",\"b\":\"2\"},\"ttl_seconds\":5}");
         str_fini(&out);
         arena_fini(&arena);
 }
@@ -87,20 +95,23 @@ static void a_revision_follows_the_definition_only(void **state)
         arena_fini(&arena);
 }
 
-/* If this number changes, every workload in every store gets a new revision on its next apply: that must be a decision. */
+/* If this number changes, every workload in every store gets a new revision on its next apply: that
+ * must be a decision. */
 static void revisions_do_not_change_between_versions(void **state)
 {
         struct arena arena = ARENA_INIT;
         char revision[REVISION_LEN + 1];
 
         (void)state;
-        Pb__Workload *w = example(&arena), old = *w; /* with the fields that the first version had */
+        /* with the fields that the first version had */
+        Pb__Workload *w = example(&arena), old = *w;
         Pb__Spec spec = *w->spec;
         old.spec = &spec;
         spec.health = NULL;
         spec.n_managed_volumes = 0;
         old.priority = 0;
-        old.n_tolerations = old.n_spread = old.n_affinity = old.n_anti_affinity = old.n_annotations = 0;
+        old.n_tolerations = old.n_spread = old.n_affinity = old.n_anti_affinity =
+            old.n_annotations = 0;
         assert_string_equal(workload_revision(&old, revision), "rev-e4bd579d119e");
         arena_fini(&arena);
 }

@@ -17,13 +17,16 @@ static const char hex[] = "0123456789abcdef";
 /* ---- derivation ---- */
 
 /* HKDF-SHA256 with what it is for as the info: one purpose's key says nothing about another's. */
-static int derive(const uint8_t key[CLUSTER_KEY_BYTES], const char *purpose, uint8_t *ret, size_t len, struct err *err)
+static int derive(const uint8_t key[CLUSTER_KEY_BYTES], const char *purpose, uint8_t *ret,
+                  size_t len, struct err *err)
 {
         char digest[] = "SHA256";
         OSSL_PARAM params[] = {
                 OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
-                OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)key, CLUSTER_KEY_BYTES),
-                OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, (void *)(uintptr_t)purpose, strlen(purpose)),
+                OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)key,
+                                                  CLUSTER_KEY_BYTES),
+                OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, (void *)(uintptr_t)purpose,
+                                                  strlen(purpose)),
                 OSSL_PARAM_construct_end(),
         };
         EVP_KDF *kdf = EVP_KDF_fetch(NULL, "HKDF", NULL);
@@ -43,7 +46,8 @@ static void put_hex(char *to, const uint8_t *from, size_t n)
         *to = '\0';
 }
 
-static int fingerprint(const uint8_t key[CLUSTER_KEY_BYTES], char ret[CLUSTER_KEY_FINGERPRINT + 1], struct err *err)
+static int fingerprint(const uint8_t key[CLUSTER_KEY_BYTES], char ret[CLUSTER_KEY_FINGERPRINT + 1],
+                       struct err *err)
 {
         uint8_t print[CLUSTER_KEY_FINGERPRINT / 2];
         int r = derive(key, "berth fingerprint 1", print, sizeof(print), err);
@@ -57,7 +61,8 @@ int cluster_key_warrants(const struct cluster_key *k, struct warrant_keys *ret, 
         struct warrant_keys keys = { .has = true, .has_previous = k->has_previous };
         int r = derive(k->key, "berth warrant 1", keys.key, sizeof(keys.key), err);
         if (r == 0 && k->has_previous)
-                r = derive(k->previous, "berth warrant 1", keys.previous, sizeof(keys.previous), err);
+                r = derive(k->previous, "berth warrant 1", keys.previous, sizeof(keys.previous),
+                           err);
         if (r == 0)
                 *ret = keys;
         OPENSSL_cleanse(&keys, sizeof(keys));
@@ -95,7 +100,8 @@ static bool read_hex(const char *text, size_t len, uint8_t *ret, size_t n)
 
 bool cluster_key_fingerprint_is_sane(const char *text)
 {
-        return text && strspn(text, hex) == CLUSTER_KEY_FINGERPRINT && strlen(text) == CLUSTER_KEY_FINGERPRINT;
+        return text && strspn(text, hex) == CLUSTER_KEY_FINGERPRINT &&
+               strlen(text) == CLUSTER_KEY_FINGERPRINT;
 }
 
 /* The value of a line that begins with this word, or NULL. */
@@ -117,8 +123,10 @@ static bool take_line(struct cluster_key *k, bool *has_key, const char *line, si
         if ((v = value_of(line, len, "key", &n)))
                 return !*has_key && (*has_key = read_hex(v, n, k->key, sizeof(k->key)));
         if ((v = value_of(line, len, "previous", &n)))
-                return !k->before[0] && !k->has_previous && (k->has_previous = read_hex(v, n, k->previous, sizeof(k->previous)));
-        if (!(v = value_of(line, len, "replaces", &n)) || k->has_previous || k->before[0] || n != CLUSTER_KEY_FINGERPRINT)
+                return !k->before[0] && !k->has_previous &&
+                       (k->has_previous = read_hex(v, n, k->previous, sizeof(k->previous)));
+        if (!(v = value_of(line, len, "replaces", &n)) || k->has_previous || k->before[0] ||
+            n != CLUSTER_KEY_FINGERPRINT)
                 return false;
         memcpy(k->before, v, n);
         return cluster_key_fingerprint_is_sane(k->before);
@@ -126,8 +134,11 @@ static bool take_line(struct cluster_key *k, bool *has_key, const char *line, si
 
 static int bad_text(unsigned line, const char *what, struct err *err)
 {
-        return err_set(err, ERR_INVALID, .msg = "the cluster's key cannot be read", .detail = line ? fmt("line %u: %s", line, what) : what,
-                       .hint = "copy " CLUSTER_KEY_FILE " again from another server of the cluster, or from where it is kept");
+        return err_set(err, ERR_INVALID, .msg = "the cluster's key cannot be read",
+                       .detail = line ? fmt("line %u: %s", line, what) : what,
+                       .hint =
+                           "copy " CLUSTER_KEY_FILE
+                           " again from another server of the cluster, or from where it is kept");
 }
 
 int cluster_key_parse(const char *text, size_t len, struct cluster_key *ret, struct err *err)
@@ -142,7 +153,10 @@ int cluster_key_parse(const char *text, size_t len, struct cluster_key *ret, str
                 const char *end = memchr(text + at, '\n', len - at);
                 size_t n = end ? (size_t)(end - text) - at : len - at;
                 if (!take_line(&k, &has_key, text + at, n))
-                        r = bad_text(number, "expected once each: key or previous with 64 hex digits, replaces with a fingerprint", err);
+                        r = bad_text(number,
+                                     "expected once each: key or previous with 64 hex digits, "
+                                     "replaces with a fingerprint",
+                                     err);
                 at += n + 1;
         }
         if (r == 0 && !has_key)
@@ -158,7 +172,8 @@ int cluster_key_parse(const char *text, size_t len, struct cluster_key *ret, str
 void cluster_key_text(const struct cluster_key *k, struct str *out)
 {
         char digits[2 * CLUSTER_KEY_BYTES + 1];
-        str_adds(out, "# The key of a berth cluster. Secret. The same file on every server of the cluster; keep a copy beside\n"
+        str_adds(out, "# The key of a berth cluster. Secret. The same file on every server of the "
+                      "cluster; keep a copy beside\n"
                       "# the backups, which do not hold it (docs/backup.md).\n");
         put_hex(digits, k->key, sizeof(k->key));
         str_addf(out, "key %s\n", digits);
@@ -177,11 +192,16 @@ static int check_mode(const char *path, struct err *err)
         struct stat st;
         if (stat(path, &st) < 0)
                 return err_sys(err, errno, fmt("cannot look at %s", path));
-        if (!S_ISREG(st.st_mode) || (st.st_mode & 077) || (st.st_uid != geteuid() && st.st_uid != 0))
-                return err_set(
-                    err, ERR_DENIED, .msg = fmt("%s must belong to this server, and to nobody else", path),
-                    .detail = fmt("mode %04o, owner %u", (unsigned)st.st_mode & 07777, (unsigned)st.st_uid),
-                    .hint = fmt("chown it to uid %u and chmod 600 it; if others may have read it: berth key rotate", (unsigned)geteuid()));
+        if (!S_ISREG(st.st_mode) || (st.st_mode & 077) ||
+            (st.st_uid != geteuid() && st.st_uid != 0))
+                return err_set(err, ERR_DENIED,
+                               .msg =
+                                   fmt("%s must belong to this server, and to nobody else", path),
+                               .detail = fmt("mode %04o, owner %u", (unsigned)st.st_mode & 07777,
+                                             (unsigned)st.st_uid),
+                               .hint = fmt("chown it to uid %u and chmod 600 it; if others may "
+                                           "have read it: berth key rotate",
+                                           (unsigned)geteuid()));
         return 0;
 }
 
@@ -216,7 +236,8 @@ int cluster_key_save(const char *dir, const struct cluster_key *k, struct err *e
         return r;
 }
 
-int cluster_key_make(const struct cluster_key *before, const char *replaces, struct cluster_key *ret, struct err *err)
+int cluster_key_make(const struct cluster_key *before, const char *replaces,
+                     struct cluster_key *ret, struct err *err)
 {
         struct cluster_key k = { 0 };
         random_bytes(k.key, sizeof(k.key));
@@ -234,7 +255,8 @@ int cluster_key_make(const struct cluster_key *before, const char *replaces, str
 
 bool cluster_key_fits(const struct cluster_key *k, const char *print)
 {
-        return str_empty(print) || str_eq(k->fingerprint, print) || (k->before[0] && str_eq(k->before, print));
+        return str_empty(print) || str_eq(k->fingerprint, print) ||
+               (k->before[0] && str_eq(k->before, print));
 }
 
 void cluster_key_wipe(struct cluster_key *k)

@@ -1,4 +1,5 @@
-/* model/cluster_key_test.c: the key's file: what is read, what is refused, what is derived (A13). */
+/* model/cluster_key_test.c: the key's file: what is read, what is refused, what is derived
+ * (A13). */
 #include "base/file.h"
 #include "model/cluster_key.h"
 #include <setjmp.h>
@@ -43,20 +44,22 @@ static void what_is_derived_is_the_same_for_ever(void **state)
 static void a_file_with_mistakes_is_refused(void **state)
 {
         (void)state;
-        static const char *const bad[] = { "",
-                                           "\n",
-                                           "key",
-                                           "key \n",
-                                           "key " KEY "00\n",
-                                           "key 0\n",
-                                           "key G00102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n",
-                                           "key " KEY "\nkey " KEY "\n",
-                                           "previous " KEY "\n",
-                                           "key " KEY "\nprevious " KEY "\nprevious " KEY "\n",
-                                           "key " KEY "\nwhat 1\n",
-                                           "key " KEY "\nreplaces 12\n",
-                                           "key " KEY "\nreplaces 0123456789abcdef0123456789abcdeg\n",
-                                           "key " KEY "\nprevious " KEY "\nreplaces 0123456789abcdef0123456789abcdef\n" };
+        static const char *const bad[] = {
+                "",
+                "\n",
+                "key",
+                "key \n",
+                "key " KEY "00\n",
+                "key 0\n",
+                "key G00102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n",
+                "key " KEY "\nkey " KEY "\n",
+                "previous " KEY "\n",
+                "key " KEY "\nprevious " KEY "\nprevious " KEY "\n",
+                "key " KEY "\nwhat 1\n",
+                "key " KEY "\nreplaces 12\n",
+                "key " KEY "\nreplaces 0123456789abcdef0123456789abcdeg\n",
+                "key " KEY "\nprevious " KEY "\nreplaces 0123456789abcdef0123456789abcdef\n"
+        };
         struct cluster_key k = { .fingerprint = "as it was" };
         for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
                 assert_int_equal(parse(bad[i], &k), -ERR_INVALID);
@@ -80,8 +83,10 @@ static void what_was_made_is_read_back_and_fits_its_cluster_and_the_one_before(v
         assert_int_equal(cluster_key_make(&first, NULL, &next, &err), 0);
         assert_int_equal(cluster_key_make(NULL, first.fingerprint, &lost, &err), 0);
         assert_true(cluster_key_fits(&first, "") && cluster_key_fits(&first, first.fingerprint));
-        assert_false(cluster_key_fits(&first, next.fingerprint)); /* a server that was not given the next one */
-        assert_true(cluster_key_fits(&next, first.fingerprint) && cluster_key_fits(&next, next.fingerprint));
+        /* a server that was not given the next one */
+        assert_false(cluster_key_fits(&first, next.fingerprint));
+        assert_true(cluster_key_fits(&next, first.fingerprint) &&
+                    cluster_key_fits(&next, next.fingerprint));
         assert_true(cluster_key_fits(&lost, first.fingerprint));
         assert_false(cluster_key_fits(&lost, next.fingerprint));
         struct cluster_key *all[] = { &first, &next, &lost };
@@ -123,7 +128,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(what_is_derived_is_the_same_for_ever),
                 cmocka_unit_test(a_file_with_mistakes_is_refused),
-                cmocka_unit_test(what_was_made_is_read_back_and_fits_its_cluster_and_the_one_before),
+                cmocka_unit_test(
+                    what_was_made_is_read_back_and_fits_its_cluster_and_the_one_before),
                 cmocka_unit_test(a_file_that_others_can_read_is_refused),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

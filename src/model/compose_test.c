@@ -1,4 +1,5 @@
-/* model/compose_test.c: what of a Compose file is taken, in which order, and that nothing is dropped in silence. */
+/* model/compose_test.c: what of a Compose file is taken, in which order, and that nothing is
+ * dropped in silence. */
 #include "base/str.h"
 #include "model/compose.h"
 #include <setjmp.h>
@@ -86,9 +87,12 @@ static void services_start_after_what_they_depend_on(void **state)
         assert_string_equal(c.services[0].name, "c");
         assert_string_equal(c.services[1].name, "b");
         assert_string_equal(c.services[2].name, "a");
-        refuses("services:\n  a: {image: i, depends_on: [b]}\n  b: {image: i, depends_on: [a]}\n", "services", "circle");
-        refuses("services:\n  a: {image: i, depends_on: [x]}\n", "services.a.depends_on[0]", "no such service");
-        refuses("services:\n  a: {image: i, depends_on: {b: {condition: service_healthy}}}\n  b: {image: i}\n",
+        refuses("services:\n  a: {image: i, depends_on: [b]}\n  b: {image: i, depends_on: [a]}\n",
+                "services", "circle");
+        refuses("services:\n  a: {image: i, depends_on: [x]}\n", "services.a.depends_on[0]",
+                "no such service");
+        refuses("services:\n  a: {image: i, depends_on: {b: {condition: service_healthy}}}\n  b: "
+                "{image: i}\n",
                 "services.a.depends_on.b.condition", "service_started");
 }
 
@@ -102,20 +106,32 @@ static void what_is_not_known_is_refused_with_its_path(void **state)
         refuses("[]", "", "services");
         refuses("services: {}", "services", "no services");
         refuses("services: {a: {image: i}}\nnetworks: {}\n", "networks", "does not know");
-        refuses("services: {a: {image: i, deploy: {replicas: 2}}}", "services.a.deploy", "does not know");
-        refuses("services: {a: {image: i, enviroment: {}}}", "services.a.enviroment", "did you mean environment");
+        refuses("services: {a: {image: i, deploy: {replicas: 2}}}", "services.a.deploy",
+                "does not know");
+        refuses("services: {a: {image: i, enviroment: {}}}", "services.a.enviroment",
+                "did you mean environment");
         refuses("services: {a: {build: .}}", "services.a.build", "does not know");
         refuses("services: {a: {command: x}}", "services.a", "no image");
-        refuses("services: {a: {image: i, ports: ['80']}}", "services.a.ports[0]", "HOST:CONTAINER");
-        refuses("services: {a: {image: i, ports: ['1-2:1-2']}}", "services.a.ports[0]", "HOST:CONTAINER");
-        refuses("services: {a: {image: i, ports: ['70000:1']}}", "services.a.ports[0]", "HOST:CONTAINER");
-        refuses("services: {a: {image: i, ports: [{target: 80}]}}", "services.a.ports[0]", "HOST:CONTAINER");
-        refuses("services: {a: {image: i, ports: ['80:80']}, b: {image: i, ports: ['80:81']}}", "services.b", "twice");
-        refuses("services: {a: {image: i, volumes: ['data:/x']}}", "services.a.volumes[0]", "named volumes");
-        refuses("services: {a: {image: i, volumes: ['./x:/x']}}", "services.a.volumes[0]", "relative");
-        refuses("services: {a: {image: i, environment: [HOME]}}", "services.a.environment[0]", "no value");
-        refuses("services: {a: {image: i, environment: {'1=2': x}}}", "services.a.environment.1=2", "variable");
-        refuses("services: {a: {image: i, environment: {A: }}}", "services.a.environment.A", "no value");
+        refuses("services: {a: {image: i, ports: ['80']}}", "services.a.ports[0]",
+                "HOST:CONTAINER");
+        refuses("services: {a: {image: i, ports: ['1-2:1-2']}}", "services.a.ports[0]",
+                "HOST:CONTAINER");
+        refuses("services: {a: {image: i, ports: ['70000:1']}}", "services.a.ports[0]",
+                "HOST:CONTAINER");
+        refuses("services: {a: {image: i, ports: [{target: 80}]}}", "services.a.ports[0]",
+                "HOST:CONTAINER");
+        refuses("services: {a: {image: i, ports: ['80:80']}, b: {image: i, ports: ['80:81']}}",
+                "services.b", "twice");
+        refuses("services: {a: {image: i, volumes: ['data:/x']}}", "services.a.volumes[0]",
+                "named volumes");
+        refuses("services: {a: {image: i, volumes: ['./x:/x']}}", "services.a.volumes[0]",
+                "relative");
+        refuses("services: {a: {image: i, environment: [HOME]}}", "services.a.environment[0]",
+                "no value");
+        refuses("services: {a: {image: i, environment: {'1=2': x}}}", "services.a.environment.1=2",
+                "variable");
+        refuses("services: {a: {image: i, environment: {A: }}}", "services.a.environment.A",
+                "no value");
         refuses("services: {a: {image: i, command: 'x \"y'}}", "services.a.command", "quote");
         refuses("services: {a: {image: 'i j'}}", "services.a", "printable");
         refuses("services: {'a b': {image: i}}", "services.a b", "name");

@@ -25,7 +25,8 @@ static const struct {
         [FIGURE_WORKLOAD_PENDING] = { "workload.pending", VALUE_DURATION },
 };
 static const char *const compares[] = {
-        [COMPARE_GT] = ">", [COMPARE_GE] = ">=", [COMPARE_LT] = "<", [COMPARE_LE] = "<=", [COMPARE_EQ] = "==", [COMPARE_NE] = "!=",
+        [COMPARE_GT] = ">",  [COMPARE_GE] = ">=", [COMPARE_LT] = "<",
+        [COMPARE_LE] = "<=", [COMPARE_EQ] = "==", [COMPARE_NE] = "!=",
 };
 
 const char *figure_name(enum figure f)
@@ -52,7 +53,8 @@ bool condition_compare(enum compare op, int64_t a, int64_t b)
         return false;
 }
 
-/* The next word: an operator, or everything up to a blank or an operator. "" at the end. false: too long. */
+/* The next word: an operator, or everything up to a blank or an operator. "" at the end. false: too
+ * long. */
 static bool word(const char **at, char ret[64])
 {
         const char *p = *at + strspn(*at, " \t");
@@ -69,8 +71,10 @@ static bool word(const char **at, char ret[64])
 
 static int bad(struct err *err, const char *what, const char *got)
 {
-        return err_set(err, ERR_INVALID, .msg = fmt("%s, got %s", what, *got ? fmt("'%.60s'", got) : "the end"),
-                       .hint = "conditions look like: node.cpu > 85% for 5m, or workload.failures >= 3");
+        return err_set(
+            err, ERR_INVALID,
+            .msg = fmt("%s, got %s", what, *got ? fmt("'%.60s'", got) : "the end"),
+            .hint = "conditions look like: node.cpu > 85% for 5m, or workload.failures >= 3");
 }
 
 static int parse_figure(const char *text, enum figure *ret, struct err *err)
@@ -85,13 +89,16 @@ static int parse_figure(const char *text, enum figure *ret, struct err *err)
         }
         const char *near = str_suggest(text, names);
         return err_set(err, ERR_INVALID,
-                       .msg = *text ? fmt("there is no figure '%.60s'", text) : "expected a figure such as node.cpu, got the end",
+                       .msg = *text ? fmt("there is no figure '%.60s'", text)
+                                    : "expected a figure such as node.cpu, got the end",
                        .hint = near ? fmt("did you mean %s?", near)
-                                    : "figures: node.cpu, memory, disk (each also with _reserved), status, units; workload.failures, "
+                                    : "figures: node.cpu, memory, disk (each also with _reserved), "
+                                      "status, units; workload.failures, "
                                       "restarts, phase, pending");
 }
 
-static int parse_op(const char *text, const struct condition_term *t, enum compare *ret, struct err *err)
+static int parse_op(const char *text, const struct condition_term *t, enum compare *ret,
+                    struct err *err)
 {
         enum value_kind kind = figures[t->figure].kind;
         for (size_t i = 0; i < ARRAY_LEN(compares); i++)
@@ -99,9 +106,15 @@ static int parse_op(const char *text, const struct condition_term *t, enum compa
                         *ret = (enum compare)i;
                         bool equality = *ret == COMPARE_EQ || *ret == COMPARE_NE;
                         if ((kind == VALUE_STATUS || kind == VALUE_PHASE) && !equality)
-                                return bad(err, fmt("%s is compared with == or !=", figures[t->figure].name), text);
+                                return bad(
+                                    err,
+                                    fmt("%s is compared with == or !=", figures[t->figure].name),
+                                    text);
                         if (kind == VALUE_DURATION && *ret != COMPARE_GT && *ret != COMPARE_GE)
-                                return bad(err, fmt("%s is compared with > or >=", figures[t->figure].name), text);
+                                return bad(
+                                    err,
+                                    fmt("%s is compared with > or >=", figures[t->figure].name),
+                                    text);
                         return 0;
                 }
         return bad(err, "expected >, >=, <, <=, == or !=", text);
@@ -124,18 +137,30 @@ static int parse_value(char *text, struct condition_term *t, struct err *err)
         memcpy(given, text, sizeof(given));
         switch (figures[t->figure].kind) {
         case VALUE_PERCENT:
-                return parse_percent(text, &t->value) < 0 ? bad(err, "expected a percentage such as 85%", given) : 0;
+                return parse_percent(text, &t->value) < 0
+                           ? bad(err, "expected a percentage such as 85%", given)
+                           : 0;
         case VALUE_COUNT:
-                return str_parse_i64(text, &t->value) < 0 || t->value < 0 ? bad(err, "expected a count such as 3", given) : 0;
+                return str_parse_i64(text, &t->value) < 0 || t->value < 0
+                           ? bad(err, "expected a count such as 3", given)
+                           : 0;
         case VALUE_DURATION:
-                return str_parse_duration_ms(text, &t->value) < 0 ? bad(err, "expected a duration such as 5m", given) : 0;
+                return str_parse_duration_ms(text, &t->value) < 0
+                           ? bad(err, "expected a duration such as 5m", given)
+                           : 0;
         case VALUE_STATUS:
                 if (json_enum_value(&pb__node_status__e__descriptor, text, true, &number) < 0)
-                        return bad(err, fmt("expected one of %s", json_enum_list(&pb__node_status__e__descriptor)), given);
+                        return bad(err,
+                                   fmt("expected one of %s",
+                                       json_enum_list(&pb__node_status__e__descriptor)),
+                                   given);
                 break;
         case VALUE_PHASE:
                 if (json_enum_value(&pb__phase__e__descriptor, text, true, &number) < 0)
-                        return bad(err, fmt("expected one of %s", json_enum_list(&pb__phase__e__descriptor)), given);
+                        return bad(
+                            err,
+                            fmt("expected one of %s", json_enum_list(&pb__phase__e__descriptor)),
+                            given);
                 break;
         }
         t->value = number;
@@ -161,7 +186,8 @@ static int parse_term(const char **at, struct condition *c, struct err *err)
                 return r;
         bool node = t->figure <= FIGURE_NODE_UNITS;
         if (c->n_terms && node != c->about_nodes)
-                return bad(err, "a condition is about nodes or about workloads, not both", figures[t->figure].name);
+                return bad(err, "a condition is about nodes or about workloads, not both",
+                           figures[t->figure].name);
         c->about_nodes = node;
         c->n_terms++;
         return 0;
@@ -173,10 +199,13 @@ int condition_parse(const char *text, struct condition *ret, struct err *err)
         const char *at = text;
         char next[64];
         if (strlen(text) > CONDITION_MAX_BYTES)
-                return err_set(err, ERR_INVALID, .msg = fmt("the condition is longer than %d bytes", CONDITION_MAX_BYTES));
+                return err_set(
+                    err, ERR_INVALID,
+                    .msg = fmt("the condition is longer than %d bytes", CONDITION_MAX_BYTES));
         for (;;) {
                 if (c.n_terms == CONDITION_MAX_TERMS)
-                        return err_set(err, ERR_INVALID, .msg = fmt("at most %d comparisons", CONDITION_MAX_TERMS));
+                        return err_set(err, ERR_INVALID,
+                                       .msg = fmt("at most %d comparisons", CONDITION_MAX_TERMS));
                 int r = parse_term(&at, &c, err);
                 if (r < 0)
                         return r;

@@ -1,17 +1,22 @@
 /* model/condition.h: what an automation rule waits for, as people write it.
  *
  *      condition  = comparison { "and" comparison } [ "for" DURATION ]
- *      comparison = FIGURE OP VALUE                 all of one condition are about nodes, or all about workloads
+ *      comparison = FIGURE OP VALUE                 all of one condition are about nodes, or all
+ *      about workloads
  *      OP         = ">" | ">=" | "<" | "<=" | "==" | "!="
  *
- *      node.cpu, node.memory, node.disk             percent of its total that is in use, as the agent says: "node.cpu > 85% for 5m"
+ *      node.cpu, node.memory, node.disk             percent of its total that is in use, as the
+ *      agent says: "node.cpu > 85% for 5m"
  *      node.cpu_reserved, ..._reserved              percent of its total that is promised to units
- *      node.status                                  Ready, NotReady, Draining, Disabled (== and != only): "node.status == NotReady for 10m"
+ *      node.status                                  Ready, NotReady, Draining, Disabled (== and !=
+ *                                                   only): "node.status == NotReady for 10m"
  *      node.units                                   how many
- *      workload.failures                            since it was last healthy or changed: "workload.failures >= 3"
+ *      workload.failures                            since it was last healthy or changed:
+ *                                                   "workload.failures >= 3"
  *      workload.restarts                            in all
  *      workload.phase                               Pending, Running, Failed, ... (== and != only)
- *      workload.pending                             how long it has waited for a node (> and >= only): "workload.pending > 10m"
+ *      workload.pending                             how long it has waited for a node (> and >=
+ *                                                   only): "workload.pending > 10m"
  *
  * Pure. Parsing makes no memory.
  */
@@ -44,7 +49,8 @@ enum compare { COMPARE_GT, COMPARE_GE, COMPARE_LT, COMPARE_LE, COMPARE_EQ, COMPA
 struct condition_term {
         enum figure figure;
         enum compare op;
-        int64_t value; /* percent in thousandths; a count; the number of a status or phase; milliseconds */
+        /* percent in thousandths; a count; the number of a status or phase; milliseconds */
+        int64_t value;
 };
 
 struct condition {

@@ -65,8 +65,11 @@ static void bad_conditions_are_refused_with_words(void **state)
                 "workload.pending == 5m",
                 "workload.failures >= -1",
                 "workload.failures >= three",
-                "node.cpu > 1% and node.cpu > 1% and node.cpu > 1% and node.cpu > 1% and node.cpu > 1%",
-                "node.cpuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuu > 1%",
+                "node.cpu > 1% and node.cpu > 1% and node.cpu > 1% and node.cpu > 1% and node.cpu "
+                "> 1%",
+                "node."
+                "cpuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuu "
+                "> 1%",
         };
         (void)state;
         for (size_t i = 0; i < ARRAY_LEN(all); i++) {

@@ -31,11 +31,14 @@ static void a_file_becomes_a_configuration(void **state)
                                           "silence: 4\n"
                                           "keep_events: 0\n"
                                           "placement: binpack\n"
-                                          "default_quota: {workloads: 10, resources: {cpu: 2.5, memory_mb: 1024}, writes_per_minute: 60}\n"
+                                          "default_quota: {workloads: 10, resources: {cpu: 2.5, "
+                                          "memory_mb: 1024}, writes_per_minute: 60}\n"
                                           "rules:\n"
-                                          "- {name: hot, when: node.cpu > 85% for 5m, selector: zone=a, webhook: ops, cooldown: 2m}\n"
+                                          "- {name: hot, when: node.cpu > 85% for 5m, selector: "
+                                          "zone=a, webhook: ops, cooldown: 2m}\n"
                                           "webhooks:\n"
-                                          "- {name: ops, url: 'https://example.org/hook?x=1', secret: s3cret, retry: {max_attempts: 3}}\n");
+                                          "- {name: ops, url: 'https://example.org/hook?x=1', "
+                                          "secret: s3cret, retry: {max_attempts: 3}}\n");
         assert_int_equal(config_duration_ms(c->heartbeat, 1), 5000);
         assert_int_equal(config_duration_ms(c->grace, 60000), 60000); /* left out */
         assert_int_equal(c->silence, 4);
@@ -72,10 +75,14 @@ static void every_mistake_is_told_with_its_line_and_path(void **state)
                                    "  url: http://x\n"                /* 12 */
                                    "  secret: a\n"                    /* 13 */
                                    "  secret_file: /b\n";             /* 14 */
-        assert_int_equal(config_read("f.yaml", text, strlen(text), &a, &c, collect, &told, &err), -ERR_INVALID);
-        static const char *const want[] = { "f.yaml:1: heartbeat: must be a duration",       "f.yaml:4: rules[0].when: is no condition",
-                                            "f.yaml:5: rules[1].name: 'hot' is there twice", "f.yaml:7: rules[1].webhook: there is no",
-                                            "f.yaml:8: rules[2].name: is missing",           "f.yaml:10: webhooks[0].url: must begin with",
+        assert_int_equal(config_read("f.yaml", text, strlen(text), &a, &c, collect, &told, &err),
+                         -ERR_INVALID);
+        static const char *const want[] = { "f.yaml:1: heartbeat: must be a duration",
+                                            "f.yaml:4: rules[0].when: is no condition",
+                                            "f.yaml:5: rules[1].name: 'hot' is there twice",
+                                            "f.yaml:7: rules[1].webhook: there is no",
+                                            "f.yaml:8: rules[2].name: is missing",
+                                            "f.yaml:10: webhooks[0].url: must begin with",
                                             "f.yaml:14: webhooks[1].secret_file: is given" };
         for (size_t i = 0; i < ARRAY_LEN(want); i++)
                 if (!strstr(str_c(&told), want[i]))
@@ -83,7 +90,8 @@ static void every_mistake_is_told_with_its_line_and_path(void **state)
         assert_non_null(strstr(err.msg, "f.yaml:1:")); /* the first */
         assert_null(c);
         str_clear(&told);
-        assert_true(config_read("f.yaml", "silence: 3\nsilnce: 4\n", 21, &a, &c, collect, &told, &err) < 0);
+        assert_true(
+            config_read("f.yaml", "silence: 3\nsilnce: 4\n", 21, &a, &c, collect, &told, &err) < 0);
         assert_non_null(strstr(str_c(&told), "f.yaml:2"));
         str_fini(&told);
         arena_fini(&a);
@@ -100,31 +108,37 @@ static void each_class_of_events_has_its_retention(void **state)
                                           "  lifecycle: {events: 5000, age: 90d}\n"
                                           "  audit: {events: 0, age: 0s}\n");
         assert_int_equal(c->retention->lifecycle->events->value, 5000);
-        assert_int_equal(config_duration_ms(c->retention->lifecycle->age, 1), 90 * INT64_C(86400000));
+        assert_int_equal(config_duration_ms(c->retention->lifecycle->age, 1),
+                         90 * INT64_C(86400000));
         assert_int_equal(c->retention->audit->events->value, 0);
         assert_int_equal(config_duration_ms(c->retention->audit->age, 1), 0);
         assert_null(c->keep_events);
         for (int i = 0; i < EVENT_CLASSES; i++) /* a new class has its key */
-                assert_non_null(protobuf_c_message_descriptor_get_field_by_name(&pb__event_retention__descriptor,
-                                                                                event_class_name((enum event_class)i)));
+                assert_non_null(protobuf_c_message_descriptor_get_field_by_name(
+                    &pb__event_retention__descriptor, event_class_name((enum event_class)i)));
         static const char text[] = "keep_events: 100\n"                      /* 1 */
                                    "retention:\n"                            /* 2 */
                                    "  lifecycle: {events: 100, age: 10ms}\n" /* 3 */
                                    "  audit:\n"                              /* 4 */
                                    "    events: -1\n"                        /* 5 */
                                    "    age: 40000d\n";                      /* 6 */
-        assert_int_equal(config_read("f.yaml", text, strlen(text), &a, &c, collect, &told, &err), -ERR_INVALID);
-        static const char *const want[] = { "f.yaml:3: retention.lifecycle.events: is given beside keep_events",
-                                            "f.yaml:3: retention.lifecycle.age: must be between 1s and",
-                                            "f.yaml:5: retention.audit.events: must be between 0 and",
-                                            "f.yaml:6: retention.audit.age: must be between 1s and" };
+        assert_int_equal(config_read("f.yaml", text, strlen(text), &a, &c, collect, &told, &err),
+                         -ERR_INVALID);
+        static const char *const want[] = {
+                "f.yaml:3: retention.lifecycle.events: is given beside keep_events",
+                "f.yaml:3: retention.lifecycle.age: must be between 1s and",
+                "f.yaml:5: retention.audit.events: must be between 0 and",
+                "f.yaml:6: retention.audit.age: must be between 1s and"
+        };
         for (size_t i = 0; i < ARRAY_LEN(want); i++)
                 if (!strstr(str_c(&told), want[i]))
                         fail_msg("missing: %s in\n%s", want[i], str_c(&told));
-        static const char *const more[] = { "keep_events: -5\n", "retention: {audit: {age: soon}}\n",
+        static const char *const more[] = { "keep_events: -5\n",
+                                            "retention: {audit: {age: soon}}\n",
                                             "retention: {permits: {events: 1}}\n" };
         for (size_t i = 0; i < ARRAY_LEN(more); i++)
-                assert_true(config_read("f.yaml", more[i], strlen(more[i]), &a, &c, NULL, NULL, &err) < 0);
+                assert_true(
+                    config_read("f.yaml", more[i], strlen(more[i]), &a, &c, NULL, NULL, &err) < 0);
         str_fini(&told);
         arena_fini(&a);
 }
@@ -146,9 +160,14 @@ static void urls_have_their_parts(void **state)
         assert_int_equal(u.port, 443);
         assert_string_equal(u.host, "::1");
         assert_string_equal(u.path, "/");
-        static const char *const bad[] = {
-                "", "http://", "http://:80/", "http://x:0/", "http://x:99999", "http://me:pw@x/", "http://x y/", "file:///etc"
-        };
+        static const char *const bad[] = { "",
+                                           "http://",
+                                           "http://:80/",
+                                           "http://x:0/",
+                                           "http://x:99999",
+                                           "http://me:pw@x/",
+                                           "http://x y/",
+                                           "file:///etc" };
         for (size_t i = 0; i < ARRAY_LEN(bad); i++)
                 if (url_parse(&a, bad[i], &u, NULL) >= 0)
                         fail_msg("taken: %s", bad[i]);

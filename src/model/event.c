@@ -8,18 +8,28 @@
  * strangers and nodes can cause as often as they like (AccessRefused, CertificateIssued,
  * UnitUnknown, ClaimRefused, NoticesSummed) is none of it: it could push out what they did. */
 static const enum event_class classes[EVENT_TYPES_MAX] = {
-        [PB__EVENT_TYPE__E__WorkloadExec] = EVENT_AUDIT,  [PB__EVENT_TYPE__E__WorkloadLogsRead] = EVENT_AUDIT,
-        [PB__EVENT_TYPE__E__TokenCreated] = EVENT_AUDIT,  [PB__EVENT_TYPE__E__TokenRevoked] = EVENT_AUDIT,
-        [PB__EVENT_TYPE__E__TokenUsed] = EVENT_AUDIT,     [PB__EVENT_TYPE__E__TokenRemoved] = EVENT_AUDIT,
-        [PB__EVENT_TYPE__E__NodeExpelled] = EVENT_AUDIT,  [PB__EVENT_TYPE__E__NodeAdmitted] = EVENT_AUDIT,
-        [PB__EVENT_TYPE__E__NodeGranted] = EVENT_AUDIT,   [PB__EVENT_TYPE__E__NodeFenced] = EVENT_AUDIT,
-        [PB__EVENT_TYPE__E__NodeAdopted] = EVENT_AUDIT,   [PB__EVENT_TYPE__E__NodeTakenOver] = EVENT_AUDIT,
-        [PB__EVENT_TYPE__E__UnitReleased] = EVENT_AUDIT,  [PB__EVENT_TYPE__E__EvictionOrdered] = EVENT_AUDIT,
-        [PB__EVENT_TYPE__E__RecordTouched] = EVENT_AUDIT, [PB__EVENT_TYPE__E__ClusterKeyChanged] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__WorkloadExec] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__WorkloadLogsRead] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__TokenCreated] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__TokenRevoked] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__TokenUsed] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__TokenRemoved] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__NodeExpelled] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__NodeAdmitted] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__NodeGranted] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__NodeFenced] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__NodeAdopted] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__NodeTakenOver] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__UnitReleased] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__EvictionOrdered] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__RecordTouched] = EVENT_AUDIT,
+        [PB__EVENT_TYPE__E__ClusterKeyChanged] = EVENT_AUDIT,
         [PB__EVENT_TYPE__E__StoreRestored] = EVENT_AUDIT,
 };
 
-static const char *const names[EVENT_CLASSES] = { [EVENT_LIFECYCLE] = "lifecycle", [EVENT_AUDIT] = "audit" };
+static const char *const names[EVENT_CLASSES] = {
+        [EVENT_LIFECYCLE] = "lifecycle", [EVENT_AUDIT] = "audit"
+};
 
 enum event_class event_class_of(uint32_t type)
 {
@@ -31,7 +41,15 @@ const char *event_class_name(enum event_class class)
         return names[class];
 }
 
-enum { FIELD_SEQ = 1, FIELD_TYPE = 2, FIELD_TIMESTAMP = 3, FIELD_WORKLOAD_ID = 4, FIELD_NODE_ID = 5, FIELD_PREV = 11, FIELD_RULE = 25 };
+enum {
+        FIELD_SEQ = 1,
+        FIELD_TYPE = 2,
+        FIELD_TIMESTAMP = 3,
+        FIELD_WORKLOAD_ID = 4,
+        FIELD_NODE_ID = 5,
+        FIELD_PREV = 11,
+        FIELD_RULE = 25
+};
 
 static void take_text(struct event_peek *ret, uint64_t field, const uint8_t *p, size_t n)
 {
@@ -81,7 +99,8 @@ bool event_front(const void *data, size_t len, uint32_t *ret_type, int64_t *ret_
         const uint8_t *p = data, *end = p + len;
         uint64_t tag, v;
         struct event_peek peek = { 0 };
-        while (varint_take(&p, end, &tag) && (tag & 7) == WIRE_TYPE_VARINT && varint_take(&p, end, &v)) {
+        while (varint_take(&p, end, &tag) && (tag & 7) == WIRE_TYPE_VARINT &&
+               varint_take(&p, end, &v)) {
                 take_number(&peek, tag >> 3, v);
                 if (tag >> 3 == FIELD_TIMESTAMP)
                         break;

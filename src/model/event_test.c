@@ -10,7 +10,8 @@
 
 #include <cmocka.h>
 
-static void make(struct str *out, uint64_t seq, Pb__EventType__E type, const char *workload, const char *node, uint64_t prev)
+static void make(struct str *out, uint64_t seq, Pb__EventType__E type, const char *workload,
+                 const char *node, uint64_t prev)
 {
         Pb__Event e = PB__EVENT__INIT;
         Pb__Workload w = PB__WORKLOAD__INIT;
@@ -101,13 +102,15 @@ static void the_documents_name_what_is_audited(void **state)
         _cleanup_(str_finip) struct str page = STR_INIT;
         (void)state;
         assert_true(file_read(CONFIGURATION_PAGE, 1 << 20, &page, NULL) >= 0);
-        const char *row = strstr(str_c(&page), "| `audit` | 100000 |"), *end = row ? strchr(row, '\n') : NULL;
+        const char *row = strstr(str_c(&page), "| `audit` | 100000 |"),
+                   *end = row ? strchr(row, '\n') : NULL;
         assert_non_null(end);
         for (unsigned i = 0; i < d->n_values; i++) {
                 const char *name = strstr(row, fmt("`%s`", d->values[i].name));
                 bool named = name && name < end;
                 if (named != (event_class_of((uint32_t)d->values[i].value) == EVENT_AUDIT))
-                        fail_msg("docs/configuration.md, row of the class audit: %s", d->values[i].name);
+                        fail_msg("docs/configuration.md, row of the class audit: %s",
+                                 d->values[i].name);
         }
 }
 

@@ -34,6 +34,7 @@ int feature_schema(enum feature f)
 
 uint32_t features_needed(const Pb__Workload *w)
 {
-        bool capabilities = w->type == PB__WORKLOAD_TYPE__E__process && w->spec && w->spec->n_capabilities;
+        bool capabilities =
+            w->type == PB__WORKLOAD_TYPE__E__process && w->spec && w->spec->n_capabilities;
         return capabilities ? FEATURE_BIT(FEATURE_PROCESS_CAPABILITIES) : 0;
 }

@@ -1,12 +1,14 @@
-/* model/feature.h: what servers and agents of different versions can do, so that they work together (A10).
+/* model/feature.h: what servers and agents of different versions can do, so that they work together
+ * (A10).
  *
- * Servers announce their features in the shared store (/meta/servers/<name>), agents in their Hello.
+ * Servers announce their features in the shared store (/meta/servers/<name>), agents in their
+ * Hello.
  *
- *   A server's feature is a kind of record, or a use of one, that an older server would misread. The first
- *   use is accepted only when every server that is there has it, and raises the store's schema in the same
- *   commit; from then on older servers refuse the store with a sentence.
- *   An agent's feature is something in a definition that an older agent would ignore. A unit that needs it
- *   is placed only where the agent has it; elsewhere the reason is agent_too_old.
+ *   A server's feature is a kind of record, or a use of one, that an older server would misread.
+ *   The first use is accepted only when every server that is there has it, and raises the store's
+ *   schema in the same commit; from then on older servers refuse the store with a sentence.
+ *   An agent's feature is something in a definition that an older agent would ignore. A unit that
+ *   needs it is placed only where the agent has it; elsewhere the reason is agent_too_old.
  *
  * Names are never reused. Names that are not known here count as not there.
  */

@@ -1,7 +1,8 @@
-/* The JSON reader and writer beside another implementation (jansson): what one takes as JSON the other takes, and they read the same values.
+/* The JSON reader and writer beside another implementation (jansson): what one takes as JSON the
+ * other takes, and they read the same values.
  *
- * The reader knows types and jansson does not, so the texts are made to fit a type: the value in question stands where its kind belongs, or, with
- * JSON_IGNORE_UNKNOWN, where nobody looks at it.
+ * The reader knows types and jansson does not, so the texts are made to fit a type: the value in
+ * question stands where its kind belongs, or, with JSON_IGNORE_UNKNOWN, where nobody looks at it.
  */
 #include "agent.pb-c.h"
 #include "api.pb-c.h"
@@ -21,12 +22,13 @@ struct text {
         const char *s;
         size_t len; /* 0: strlen */
 };
-#define T(s)                                                                                                                               \
-        {                                                                                                                                  \
-                s, sizeof(s) - 1                                                                                                           \
+#define T(s)                                                                                       \
+        {                                                                                          \
+                s, sizeof(s) - 1                                                                   \
         }
 
-/* Any JSON value, or none. (A NUL behind a number is left out: jansson passes over it, RFC 8259 does not.) */
+/* Any JSON value, or none. (A NUL behind a number is left out: jansson passes over it, RFC 8259
+ * does not.) */
 static const struct text nasty[] = {
         T("0"),
         T("-0"),
@@ -145,7 +147,8 @@ static const struct text nasty[] = {
         T("[-]"),
 };
 
-/* Where nobody looks: {"x": <text>}. Duplicate keys inside what is skipped are not seen (documented), so those are left out. */
+/* Where nobody looks: {"x": <text>}. Duplicate keys inside what is skipped are not seen
+ * (documented), so those are left out. */
 static void both_agree_on_what_is_json(void **state)
 {
         struct arena arena = ARENA_INIT;
@@ -163,11 +166,13 @@ static void both_agree_on_what_is_json(void **state)
                 if (memmem(text.buf, text.len, "\\u0061", 6))
                         continue;
                 char *exact = mem_dup(text.buf, text.len);
-                ours = json_read(&pb__workload__descriptor, exact, text.len, SIZE_MAX, JSON_IGNORE_UNKNOWN, &arena, &m, &err) == 0;
+                ours = json_read(&pb__workload__descriptor, exact, text.len, SIZE_MAX,
+                                 JSON_IGNORE_UNKNOWN, &arena, &m, &err) == 0;
                 theirs = oracle_read(exact, text.len, &other);
                 mem_free(exact);
                 if (ours != theirs)
-                        fail_msg("%s: we say %d, jansson says %d (%s)", str_c(&text), ours, theirs, err.msg);
+                        fail_msg("%s: we say %d, jansson says %d (%s)", str_c(&text), ours, theirs,
+                                 err.msg);
         }
         str_fini(&text);
         str_fini(&other);
@@ -194,8 +199,10 @@ static void both_read_the_same_texts(void **state)
                 str_adds(&text, whole ? "" : "{\"id\":");
                 str_add(&text, t->s, t->len);
                 str_adds(&text, whole ? "" : "}");
-                good = json_read(&pb__workload__descriptor, str_c(&text), text.len, SIZE_MAX, JSON_IGNORE_UNKNOWN, &arena, &m, NULL) == 0;
-                other = oracle_read(str_c(&text), text.len, &theirs) && theirs.buf[0] == '{'; /* a message is an object */
+                good = json_read(&pb__workload__descriptor, str_c(&text), text.len, SIZE_MAX,
+                                 JSON_IGNORE_UNKNOWN, &arena, &m, NULL) == 0;
+                /* a message is an object */
+                other = oracle_read(str_c(&text), text.len, &theirs) && theirs.buf[0] == '{';
                 if (memmem(text.buf, text.len, "\\u0061", 6))
                         continue;
                 if (good != other)
@@ -216,9 +223,13 @@ static void both_read_the_same_texts(void **state)
 
 static void both_read_the_same_numbers(void **state)
 {
-        static const char *const numbers[] = {
-                "1", "-1", "2147483647", "9223372036854775807", "-9223372036854775808", "1234567890123456789", "7"
-        };
+        static const char *const numbers[] = { "1",
+                                               "-1",
+                                               "2147483647",
+                                               "9223372036854775807",
+                                               "-9223372036854775808",
+                                               "1234567890123456789",
+                                               "7" };
         struct arena arena = ARENA_INIT;
 
         (void)state;
@@ -226,7 +237,9 @@ static void both_read_the_same_numbers(void **state)
                 struct str ours = STR_INIT, theirs = STR_INIT;
                 ProtobufCMessage *m;
                 const char *text = fmt("{\"resources\":{\"memory_mb\":%s}}", numbers[i]);
-                assert_int_equal(json_read(&pb__workload__descriptor, text, strlen(text), SIZE_MAX, 0, &arena, &m, NULL), 0);
+                assert_int_equal(json_read(&pb__workload__descriptor, text, strlen(text), SIZE_MAX,
+                                           0, &arena, &m, NULL),
+                                 0);
                 json_write(&ours, m, JSON_SORTED);
                 assert_true(oracle_read(text, strlen(text), &theirs));
                 assert_string_equal(str_c(&ours), str_c(&theirs));
@@ -239,8 +252,10 @@ static void both_read_the_same_numbers(void **state)
 /* What we write is JSON to others, and our sorted form is theirs. */
 static void what_we_write_others_read(void **state)
 {
-        static const ProtobufCMessageDescriptor *const types[] = { &pb__workload__descriptor, &pb__hello__descriptor,
-                                                                   &pb__explanation__descriptor, &pb__list_events_response__descriptor };
+        static const ProtobufCMessageDescriptor *const types[] = {
+                &pb__workload__descriptor, &pb__hello__descriptor, &pb__explanation__descriptor,
+                &pb__list_events_response__descriptor
+        };
         struct arena arena = ARENA_INIT;
         struct rng rng;
 
@@ -248,15 +263,19 @@ static void what_we_write_others_read(void **state)
         rng_seed(&rng, 9);
         for (int round = 0; round < 1000; round++) {
                 struct str sorted = STR_INIT, pretty = STR_INIT, theirs = STR_INIT;
-                /* jansson keeps integers in 64 signed bits: uint64 as strings, so that all of them fit */
-                ProtobufCMessage *m = random_message(&arena, &rng, types[rng_below(&rng, ARRAY_LEN(types))], 500000);
+                /* jansson keeps integers in 64 signed bits: uint64 as strings, so that all of them
+                 * fit */
+                ProtobufCMessage *m =
+                    random_message(&arena, &rng, types[rng_below(&rng, ARRAY_LEN(types))], 500000);
                 json_write(&sorted, m, JSON_SORTED | JSON_INT64_AS_STRING);
                 json_write(&pretty, m, JSON_PRETTY | JSON_INT64_AS_STRING);
                 if (!oracle_read(str_c(&pretty), pretty.len, &theirs))
                         fail_msg("round %d: jansson refuses %s", round, str_c(&pretty));
-                /* cores are numbers with a point; jansson prints them its own way, and may round large ones */
+                /* cores are numbers with a point; jansson prints them its own way, and may round
+                 * large ones */
                 if (!strstr(str_c(&sorted), "\"cpu"))
-                        assert_true(str_case_eq(str_c(&sorted), str_c(&theirs))); /* \u001b or \u001B */
+                        /* \u001b or \u001B */
+                        assert_true(str_case_eq(str_c(&sorted), str_c(&theirs)));
                 str_fini(&sorted);
                 str_fini(&pretty);
                 str_fini(&theirs);
@@ -280,16 +299,21 @@ static void both_agree_on_damaged_texts(void **state)
                 str_clear(&text);
                 str_clear(&wrapped);
                 str_clear(&other);
-                json_write(&text, random_message(&arena, &rng, &pb__workload_status__descriptor, 400000), JSON_INT64_AS_STRING);
+                json_write(&text,
+                           random_message(&arena, &rng, &pb__workload_status__descriptor, 400000),
+                           JSON_INT64_AS_STRING);
                 for (uint64_t n = rng_below(&rng, 3); n > 0; n--)
-                        text.buf[rng_below(&rng, text.len)] = letters[rng_below(&rng, sizeof(letters) - 1)];
+                        text.buf[rng_below(&rng, text.len)] =
+                            letters[rng_below(&rng, sizeof(letters) - 1)];
                 str_addf(&wrapped, "{\"x\":%s}", str_c(&text));
-                bool ours =
-                    json_read(&pb__workload__descriptor, wrapped.buf, wrapped.len, SIZE_MAX, JSON_IGNORE_UNKNOWN, &arena, &m, NULL) == 0;
+                bool ours = json_read(&pb__workload__descriptor, wrapped.buf, wrapped.len, SIZE_MAX,
+                                      JSON_IGNORE_UNKNOWN, &arena, &m, NULL) == 0;
                 bool theirs = oracle_read(wrapped.buf, wrapped.len, &other);
-                /* numbers beyond its range are errors to jansson, and keys that damage made equal are not ours to see in what is skipped */
+                /* numbers beyond its range are errors to jansson, and keys that damage made equal
+                 * are not ours to see in what is skipped */
                 if (ours != theirs && !(ours && !theirs))
-                        fail_msg("round %d: we say %d, jansson says %d: %s", round, ours, theirs, str_c(&wrapped));
+                        fail_msg("round %d: we say %d, jansson says %d: %s", round, ours, theirs,
+                                 str_c(&wrapped));
                 arena_reset(&arena);
         }
         str_fini(&text);
@@ -301,8 +325,10 @@ static void both_agree_on_damaged_texts(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(both_agree_on_what_is_json),  cmocka_unit_test(both_read_the_same_texts),
-                cmocka_unit_test(both_read_the_same_numbers),  cmocka_unit_test(what_we_write_others_read),
+                cmocka_unit_test(both_agree_on_what_is_json),
+                cmocka_unit_test(both_read_the_same_texts),
+                cmocka_unit_test(both_read_the_same_numbers),
+                cmocka_unit_test(what_we_write_others_read),
                 cmocka_unit_test(both_agree_on_damaged_texts),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

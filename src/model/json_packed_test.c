@@ -14,9 +14,10 @@
 
 /* What etcd keeps as JSON. */
 static const ProtobufCMessageDescriptor *const types[] = {
-        &pb__event__descriptor,      &pb__workload__descriptor, &pb__node__descriptor,           &pb__tombstone__descriptor,
-        &pb__assignment__descriptor, &pb__retry__descriptor,    &pb__reconciliation__descriptor, &pb__quota__descriptor,
-        &pb__outgoing__descriptor,   &pb__alert__descriptor,    &pb__cluster__descriptor,        &pb__access_token__descriptor,
+        &pb__event__descriptor,          &pb__workload__descriptor,   &pb__node__descriptor,
+        &pb__tombstone__descriptor,      &pb__assignment__descriptor, &pb__retry__descriptor,
+        &pb__reconciliation__descriptor, &pb__quota__descriptor,      &pb__outgoing__descriptor,
+        &pb__alert__descriptor,          &pb__cluster__descriptor,    &pb__access_token__descriptor,
 };
 
 static bool has_unknown(const ProtobufCMessage *m)
@@ -32,14 +33,16 @@ static bool has_unknown(const ProtobufCMessage *m)
                         found = sub && has_unknown(sub);
                         continue;
                 }
-                for (size_t k = 0; k < *(const size_t *)((const char *)m + f->quantifier_offset) && !found; k++)
+                for (size_t k = 0;
+                     k < *(const size_t *)((const char *)m + f->quantifier_offset) && !found; k++)
                         found = has_unknown((*(ProtobufCMessage * *const *)slot)[k]);
         }
         return found;
 }
 
 /* Whether there was a text. If so it is the one that the long way gives, and no field was lost. */
-static bool is_written_the_same(const ProtobufCMessageDescriptor *type, const void *data, size_t len)
+static bool is_written_the_same(const ProtobufCMessageDescriptor *type, const void *data,
+                                size_t len)
 {
         _cleanup_(str_finip) struct str text = STR_INIT, expected = STR_INIT;
         struct arena arena = ARENA_INIT;
@@ -48,7 +51,8 @@ static bool is_written_the_same(const ProtobufCMessageDescriptor *type, const vo
         str_adds(&expected, "before ");
         bool written = json_write_packed(&text, type, data, len, JSON_ZEROS);
         if (written) {
-                ProtobufCMessage *m = protobuf_c_message_unpack(type, (ProtobufCAllocator *)&alloc, len, data);
+                ProtobufCMessage *m =
+                    protobuf_c_message_unpack(type, (ProtobufCAllocator *)&alloc, len, data);
                 assert_non_null(m);
                 assert_false(has_unknown(m));
                 json_write(&expected, m, JSON_ZEROS);
@@ -73,11 +77,13 @@ static void what_this_program_packs_is_written_without_unpacking(void **state)
         for (unsigned round = 0; round < rounds; round++) {
                 const ProtobufCMessageDescriptor *type = types[rng_below(&rng, ARRAY_LEN(types))];
                 str_clear(&packed);
-                pb_pack(&packed, random_message(&arena, &rng, type, chances[round % ARRAY_LEN(chances)]));
+                pb_pack(&packed,
+                        random_message(&arena, &rng, type, chances[round % ARRAY_LEN(chances)]));
                 written += is_written_the_same(type, str_c(&packed), packed.len);
                 arena_reset(&arena);
         }
-        /* Where random messages have a zero among an array's enums, or more fields than are looked at, the long way is taken. */
+        /* Where random messages have a zero among an array's enums, or more fields than are looked
+         * at, the long way is taken. */
         assert_in_range(written, rounds * 9 / 10, rounds);
         str_fini(&packed);
         arena_fini(&arena);
@@ -115,13 +121,17 @@ static void fields_are_written_in_their_own_order(void **state)
         Pb__Workload a = PB__WORKLOAD__INIT, b = PB__WORKLOAD__INIT;
 
         (void)state;
-        a.assigned_node = (char *)"n1"; /* as the core does: what it knows itself, and behind it the definition */
+        /* as the core does: what it knows itself, and behind it the definition */
+        a.assigned_node = (char *)"n1";
         b.id = (char *)"web \"1\"";
         b.restart = PB__RESTART__E__always;
         pb_pack(&packed, &a.base);
         pb_pack(&packed, &b.base);
-        assert_true(json_write_packed(&text, &pb__workload__descriptor, str_c(&packed), packed.len, JSON_ZEROS));
-        assert_string_equal(str_c(&text), "{\"id\":\"web \\\"1\\\"\",\"assigned_node\":\"n1\",\"restart\":\"always\"}");
+        assert_true(json_write_packed(&text, &pb__workload__descriptor, str_c(&packed), packed.len,
+                                      JSON_ZEROS));
+        assert_string_equal(
+            str_c(&text),
+            "{\"id\":\"web \\\"1\\\"\",\"assigned_node\":\"n1\",\"restart\":\"always\"}");
         str_fini(&packed);
         str_fini(&text);
 }
@@ -142,10 +152,12 @@ static void nested_messages_in_pieces_are_written_too(void **state)
                 str_addc(&packed, (char)item.len);
                 str_add(&packed, item.buf, item.len);
         }
-        assert_true(is_written_the_same(&pb__list_workloads_response__descriptor, str_c(&packed), packed.len));
-        assert_true(json_write_packed(&text, &pb__list_workloads_response__descriptor, str_c(&packed), packed.len, JSON_ZEROS));
-        assert_string_equal(str_c(&text),
-                            "{\"items\":[{\"id\":\"web\",\"assigned_node\":\"n1\"},{\"id\":\"web\",\"assigned_node\":\"n1\"}]}");
+        assert_true(is_written_the_same(&pb__list_workloads_response__descriptor, str_c(&packed),
+                                        packed.len));
+        assert_true(json_write_packed(&text, &pb__list_workloads_response__descriptor,
+                                      str_c(&packed), packed.len, JSON_ZEROS));
+        assert_string_equal(str_c(&text), "{\"items\":[{\"id\":\"web\",\"assigned_node\":\"n1\"},{"
+                                          "\"id\":\"web\",\"assigned_node\":\"n1\"}]}");
         str_fini(&item);
         str_fini(&packed);
         str_fini(&text);
@@ -163,10 +175,13 @@ static void single_fields_are_found_in_packed_messages(void **state)
         b.id = (char *)"web";
         pb_pack(&packed, &a.base);
         pb_pack(&packed, &b.base);
-        assert_true(json_packed_number(type, str_c(&packed), packed.len, "resource_version") == UINT64_MAX);
-        assert_memory_equal(json_packed_text(type, str_c(&packed), packed.len, "id", &len), "web", 3);
+        assert_true(json_packed_number(type, str_c(&packed), packed.len, "resource_version") ==
+                    UINT64_MAX);
+        assert_memory_equal(json_packed_text(type, str_c(&packed), packed.len, "id", &len), "web",
+                            3);
         assert_int_equal(len, 3);
-        assert_int_equal(json_packed_number(type, str_c(&packed), packed.len, "id"), 0); /* of another kind */
+        /* of another kind */
+        assert_int_equal(json_packed_number(type, str_c(&packed), packed.len, "id"), 0);
         assert_int_equal(json_packed_number(type, str_c(&packed), packed.len, "no_such_field"), 0);
         for (size_t n = 0; n < packed.len; n++) { /* cut off anywhere */
                 uint64_t v = json_packed_number(type, str_c(&packed), n, "resource_version");
@@ -196,9 +211,11 @@ static void what_it_would_lose_is_not_written(void **state)
         };
         (void)state;
         for (size_t i = 0; i < ARRAY_LEN(odd); i++)
-                assert_false(is_written_the_same(&pb__cluster__descriptor, odd[i].bytes, odd[i].len));
+                assert_false(
+                    is_written_the_same(&pb__cluster__descriptor, odd[i].bytes, odd[i].len));
         assert_true(is_written_the_same(&pb__cluster__descriptor, "\x0a\x01x", 3));
-        assert_true(is_written_the_same(&pb__cluster__descriptor, "\x0a\x00", 2)); /* empty, and yet there */
+        /* empty, and yet there */
+        assert_true(is_written_the_same(&pb__cluster__descriptor, "\x0a\x00", 2));
         assert_true(is_written_the_same(&pb__cluster__descriptor, NULL, 0));
 }
 

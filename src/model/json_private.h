@@ -1,4 +1,5 @@
-/* model/json_private.h: pieces of the JSON codec that the rest of model/ builds on. Not for others. */
+/* model/json_private.h: pieces of the JSON codec that the rest of model/ builds on. Not for
+ * others. */
 #ifndef BERTH_MODEL_JSON_PRIVATE_H
 #define BERTH_MODEL_JSON_PRIVATE_H
 
@@ -23,7 +24,8 @@ static inline void put(struct str *s, const void *data, size_t n)
         s->len += n;
 }
 
-/* "name": at `to`, where there is room for SHAPE_QUOTED_PAD bytes more than it has; the end of it. */
+/* "name": at `to`, where there is room for SHAPE_QUOTED_PAD bytes more than it has; the end of
+ * it. */
 static inline char *name_text(char *to, const struct shape_field *f)
 {
         __builtin_memcpy(to, f->quoted, SHAPE_QUOTED_PAD);
@@ -47,8 +49,10 @@ static inline void finish(struct str *s)
 /* Numbers and times: written at `to`, where there are SCALAR_ROOM bytes; the end of it. */
 static inline char *u64_text(char *to, uint64_t v)
 {
-        static const char pairs[] = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849"
-                                    "5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+        static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930"
+                                    "31323334353637383940414243444546474849"
+                                    "50515253545556575859606162636465666768697071727374757677787980"
+                                    "81828384858687888990919293949596979899";
         char buf[40], *end = buf + 20, *p = end; /* so many bytes are copied, whatever is in them */
 
         for (; v >= 100; v /= 100) {
@@ -81,7 +85,8 @@ static inline char *cpu_text(char *to, int64_t milli)
         to = u64_text(to, v / 1000);
         if (part == 0)
                 return to;
-        char frac[4] = { '.', (char)('0' + part / 100), (char)('0' + part / 10 % 10), (char)('0' + part % 10) };
+        char frac[4] = { '.', (char)('0' + part / 100), (char)('0' + part / 10 % 10),
+                         (char)('0' + part % 10) };
         __builtin_memcpy(to, frac, 4);
         return to + (frac[3] != '0' ? 4 : frac[2] != '0' ? 3 : 2);
 }
@@ -98,7 +103,8 @@ static inline char *quoted_time(char *to, int64_t ms)
 static inline const char *enum_name(const struct shape_enum *names, int value, size_t *ret_len)
 {
         /* They are sorted, and mostly without gaps. */
-        unsigned n = names->type->n_values, first = n ? (unsigned)value - (unsigned)names->type->values[0].value : 0;
+        unsigned n = names->type->n_values,
+                 first = n ? (unsigned)value - (unsigned)names->type->values[0].value : 0;
         bool direct = first < n && names->type->values[first].value == value;
 
         for (unsigned i = direct ? first : 0; i < n; i++)

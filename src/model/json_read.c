@@ -1,10 +1,13 @@
 /* model/json_read.c: JSON text to messages, in one pass. See json.h.
  *
- * The reader descends with the type's shape in hand, so it knows at each byte what must come; nothing is built but the message itself.
- * Invariants:
- *   (1) r->p never passes r->end; every read of *r->p is behind a test, since the text need not end in NUL.
- *   (2) The C stack is bounded by JSON_MAX_DEPTH frames; the arena by JSON_MAX_MESSAGES messages and a small multiple of the text.
- *   (3) r->at is the path of the value being read; every function leaves it as it found it, on success.
+ * The reader descends with the type's shape in hand, so it knows at each byte what must come;
+ * nothing is built but the message itself. Invariants:
+ *   (1) r->p never passes r->end; every read of *r->p is behind a test, since the text need not end
+ *       in NUL.
+ *   (2) The C stack is bounded by JSON_MAX_DEPTH frames; the arena by JSON_MAX_MESSAGES messages
+ *       and a small multiple of the text.
+ *   (3) r->at is the path of the value being read; every function leaves it as it found it, on
+ *       success.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -32,7 +35,7 @@ struct slice {
 static int read_message(struct reader *r, const struct shape *s, ProtobufCMessage **ret);
 static int skip_value(struct reader *r);
 
-/* ---- errors ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- errors ---- */
 
 static const char *place(const struct reader *r, const char *where)
 {
@@ -53,8 +56,8 @@ static int fail_at(struct reader *r, const char *where, const char *what, const 
         char path[PATH_TEXT_LEN];
 
         path_text(r->at, path);
-        return err_set(r->err, ERR_INVALID, .msg = path[0] ? fmt("%s: %s", path, what) : what, .detail = place(r, where), .hint = hint,
-                       .path = path);
+        return err_set(r->err, ERR_INVALID, .msg = path[0] ? fmt("%s: %s", path, what) : what,
+                       .detail = place(r, where), .hint = hint, .path = path);
 }
 
 /* What stands at p, in words. */
@@ -93,7 +96,7 @@ static int fail_expected(struct reader *r, const char *where, const char *expect
         return fail_at(r, where, fmt("expected %s, got %s", expected, found(r, where)), NULL);
 }
 
-/* ---- tokens ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- tokens ---- */
 
 static inline void skip_space(struct reader *r)
 {
@@ -139,7 +142,8 @@ static int read_hex4(struct reader *r, const char *p, unsigned *ret)
                 else if (c >= 'A' && c <= 'F')
                         d = (unsigned)(c - 'A') + 10;
                 else
-                        return fail_at(r, p, "\\u must be followed by four hexadecimal digits", NULL);
+                        return fail_at(r, p, "\\u must be followed by four hexadecimal digits",
+                                       NULL);
                 v = v << 4 | d;
         }
         *ret = v;
@@ -179,7 +183,8 @@ static int read_escape(struct reader *r, const char **p, char **out)
         if (**p != 'u') {
                 known = **p ? strchr(from, **p) : NULL;
                 if (!known)
-                        return fail_at(r, *p, "unknown escape in a string", "write \\\\ for a backslash");
+                        return fail_at(r, *p, "unknown escape in a string",
+                                       "write \\\\ for a backslash");
                 *(*out)++ = to[known - from];
                 ++*p;
                 return 0;
@@ -207,10 +212,12 @@ static int read_escape(struct reader *r, const char **p, char **out)
         return 0;
 }
 
-/* The slow way, for strings with escapes: [from, close) is the raw text between the quotes, already known to be UTF-8. */
+/* The slow way, for strings with escapes: [from, close) is the raw text between the quotes, already
+ * known to be UTF-8. */
 static int unescape(struct reader *r, const char *from, const char *close, struct slice *ret)
 {
-        char *buf = arena_alloc(r->arena, (size_t)(close - from) + 1), *out = buf; /* an escape is never shorter than what it means */
+        /* an escape is never shorter than what it means */
+        char *buf = arena_alloc(r->arena, (size_t)(close - from) + 1), *out = buf;
 
         for (const char *p = from; p < close;) {
                 const char *run = memchr(p, '\\', (size_t)(close - p));
@@ -229,10 +236,12 @@ static int unescape(struct reader *r, const char *from, const char *close, struc
         return 0;
 }
 
-/* r->p is at the opening quote. The slice points into the text, or, if there were escapes, into the arena. */
+/* r->p is at the opening quote. The slice points into the text, or, if there were escapes, into the
+ * arena. */
 static int read_string(struct reader *r, struct slice *ret)
 {
-        const unsigned char *from = (const unsigned char *)r->p + 1, *p = from, *end = (const unsigned char *)r->end;
+        const unsigned char *from = (const unsigned char *)r->p + 1, *p = from,
+                            *end = (const unsigned char *)r->end;
         bool escapes = false;
 
         for (;;) {
@@ -247,7 +256,8 @@ static int read_string(struct reader *r, struct slice *ret)
                         continue;
                 }
                 if (*p < 0x20)
-                        return fail_at(r, (const char *)p, "a control character in a string", "write it as an escape, such as \\n");
+                        return fail_at(r, (const char *)p, "a control character in a string",
+                                       "write it as an escape, such as \\n");
                 unsigned w = utf8_next(p, end);
                 if (w == 0)
                         return fail_at(r, (const char *)p, "the text is not UTF-8", NULL);
@@ -301,7 +311,8 @@ static int read_number(struct reader *r, struct slice *ret)
 static int enter(struct reader *r)
 {
         if (++r->depth > JSON_MAX_DEPTH)
-                return fail_at(r, r->p, fmt("nested more than %d levels deep", JSON_MAX_DEPTH), NULL);
+                return fail_at(r, r->p, fmt("nested more than %d levels deep", JSON_MAX_DEPTH),
+                               NULL);
         return 0;
 }
 
@@ -311,7 +322,8 @@ static int count_message(struct reader *r)
 
         if (++r->messages <= JSON_MAX_MESSAGES)
                 return 0;
-        return err_set(r->err, ERR_INVALID, .msg = "too many objects in one request", .detail = fmt("at most %d", JSON_MAX_MESSAGES),
+        return err_set(r->err, ERR_INVALID, .msg = "too many objects in one request",
+                       .detail = fmt("at most %d", JSON_MAX_MESSAGES),
                        .path = path_text(r->at, path));
 }
 
@@ -342,7 +354,7 @@ static int read_key(struct reader *r, struct slice *ret)
         return 0;
 }
 
-/* ---- skipping (JSON_IGNORE_UNKNOWN) -------------------------------------------------------------------------------------------------- */
+/* ---- skipping (JSON_IGNORE_UNKNOWN) ---- */
 
 static int skip_members(struct reader *r, char close)
 {
@@ -394,7 +406,7 @@ static int skip_value(struct reader *r)
         return fail_at(r, r->p, "expected a value", NULL);
 }
 
-/* ---- values -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 static int read_int(struct reader *r, const struct shape_field *f, int64_t *ret)
 {
@@ -431,11 +443,13 @@ static int read_real(struct reader *r, const struct shape_field *f, void *slot)
         rc = read_number(r, &text);
         if (rc < 0)
                 return rc;
-        rc = f->kind == SHAPE_CPU ? shape_parse_cpu(text.s, text.len, slot) : shape_parse(f, text.s, text.len, false, slot, r->arena);
+        rc = f->kind == SHAPE_CPU ? shape_parse_cpu(text.s, text.len, slot)
+                                  : shape_parse(f, text.s, text.len, false, slot, r->arena);
         return rc < 0 ? fail_expected(r, from, shape_expected(f)) : 0;
 }
 
-static int read_enum(struct reader *r, const struct shape_field *f, int *slot, struct slice text, const char *from)
+static int read_enum(struct reader *r, const struct shape_field *f, int *slot, struct slice text,
+                     const char *from)
 {
         const char *near;
 
@@ -446,7 +460,9 @@ static int read_enum(struct reader *r, const struct shape_field *f, int *slot, s
                 return 0;
         }
         near = shape_enum_suggest(f->names, text.s, text.len);
-        return fail_at(r, from, fmt("unknown value \"%.*s\", expected %s", (int)(text.len < 64 ? text.len : 64), text.s, shape_expected(f)),
+        return fail_at(r, from,
+                       fmt("unknown value \"%.*s\", expected %s",
+                           (int)(text.len < 64 ? text.len : 64), text.s, shape_expected(f)),
                        near ? fmt("did you mean %s?", near) : NULL);
 }
 
@@ -458,7 +474,8 @@ static int read_text(struct reader *r, const struct shape_field *f, void *slot)
         int rc;
 
         if (r->p >= r->end || *r->p != '"') {
-                if (f->kind == SHAPE_ENUM && r->flags & JSON_IGNORE_UNKNOWN && r->p < r->end && *r->p >= '0' && *r->p <= '9') {
+                if (f->kind == SHAPE_ENUM && r->flags & JSON_IGNORE_UNKNOWN && r->p < r->end &&
+                    *r->p >= '0' && *r->p <= '9') {
                         rc = read_number(r, &text);
                         if (rc < 0)
                                 return rc;
@@ -476,7 +493,9 @@ static int read_text(struct reader *r, const struct shape_field *f, void *slot)
         case SHAPE_ENUM:
                 return read_enum(r, f, slot, text, from);
         case SHAPE_STRING:
-                *(char **)slot = text.s >= r->start && text.s < r->end ? arena_strndup(r->arena, text.s, text.len) : (char *)text.s;
+                *(char **)slot = text.s >= r->start && text.s < r->end
+                                     ? arena_strndup(r->arena, text.s, text.len)
+                                     : (char *)text.s;
                 return 0;
         case SHAPE_TIME:
                 rc = time_parse(text.s, text.len, slot);
@@ -501,7 +520,8 @@ static int read_timestamp(struct reader *r, const struct shape_field *f, Protobu
                 return rc;
         if (time_parse(text.s, text.len, &ms) < 0)
                 return fail_at(r, from, fmt("expected %s", shape_expected(f)), NULL);
-        Google__Protobuf__Timestamp *t = (Google__Protobuf__Timestamp *)pb_new(r->arena, f->shape->type);
+        Google__Protobuf__Timestamp *t =
+            (Google__Protobuf__Timestamp *)pb_new(r->arena, f->shape->type);
         t->seconds = ms / 1000 - (ms % 1000 < 0); /* nanos are never negative */
         t->nanos = (int32_t)(ms - t->seconds * 1000) * 1000000;
         *slot = &t->base;
@@ -650,7 +670,8 @@ static int read_map(struct reader *r, const struct shape_field *f, ProtobufCMess
         return 0;
 }
 
-static int fail_unknown(struct reader *r, const struct shape *s, struct slice key, const char *where)
+static int fail_unknown(struct reader *r, const struct shape *s, struct slice key,
+                        const char *where)
 {
         const char *near = shape_suggest(s, key.s, key.len);
         struct str all = STR_INIT;
@@ -659,13 +680,16 @@ static int fail_unknown(struct reader *r, const struct shape *s, struct slice ke
         str_adds(&all, s->n_fields ? "fields here: " : "no fields are allowed here");
         for (unsigned i = 0; i < s->n_fields; i++)
                 str_addf(&all, "%s%s", i ? ", " : "", s->fields[i].field->name);
-        rc = fail_at(r, where, near ? fmt("unknown field, did you mean %s", near) : "unknown field", str_c(&all));
+        rc = fail_at(r, where, near ? fmt("unknown field, did you mean %s", near) : "unknown field",
+                     str_c(&all));
         str_fini(&all);
         return rc;
 }
 
-/* Protobuf's JSON has two names for a field: workload_id and workloadId. Readers of foreign messages take both. */
-static const struct shape_field *find_field(const struct shape *s, struct slice key, unsigned expect)
+/* Protobuf's JSON has two names for a field: workload_id and workloadId. Readers of foreign
+ * messages take both. */
+static const struct shape_field *find_field(const struct shape *s, struct slice key,
+                                            unsigned expect)
 {
         const struct shape_field *f = shape_find(s, key.s, key.len, expect);
         char snake[128];
@@ -684,8 +708,10 @@ static const struct shape_field *find_field(const struct shape *s, struct slice 
         return shape_find(s, snake, n, expect);
 }
 
-/* One "key": value of a message. expect is the position of the field that would come next in the descriptor's order. */
-static int read_member(struct reader *r, const struct shape *s, ProtobufCMessage *m, uint64_t *seen, unsigned *expect)
+/* One "key": value of a message. expect is the position of the field that would come next in the
+ * descriptor's order. */
+static int read_member(struct reader *r, const struct shape *s, ProtobufCMessage *m, uint64_t *seen,
+                       unsigned *expect)
 {
         struct path_step step = { .up = r->at };
         const struct shape_field *f;
@@ -718,7 +744,8 @@ static int read_member(struct reader *r, const struct shape *s, ProtobufCMessage
                 rc = read_array(r, f, m);
         else {
                 if (shape_mark(f, m) < 0)
-                        return fail_at(r, from, "another field that excludes this one is set", NULL);
+                        return fail_at(r, from, "another field that excludes this one is set",
+                                       NULL);
                 rc = read_value(r, f, shape_slot(f, m));
         }
         if (rc == 0)
@@ -753,15 +780,22 @@ static int read_message(struct reader *r, const struct shape *s, ProtobufCMessag
         return 0;
 }
 
-int json_read(const ProtobufCMessageDescriptor *type, const char *text, size_t len, size_t max_bytes, unsigned flags, struct arena *arena,
-              ProtobufCMessage **ret_message, struct err *err)
+int json_read(const ProtobufCMessageDescriptor *type, const char *text, size_t len,
+              size_t max_bytes, unsigned flags, struct arena *arena, ProtobufCMessage **ret_message,
+              struct err *err)
 {
-        struct reader r = { .p = text, .end = text + len, .start = text, .arena = arena, .err = err, .flags = flags };
+        struct reader r = { .p = text,
+                            .end = text + len,
+                            .start = text,
+                            .arena = arena,
+                            .err = err,
+                            .flags = flags };
         ProtobufCMessage *m;
         int rc;
 
         if (len > max_bytes)
-                return err_set(err, ERR_INVALID, .msg = "the text is too long", .detail = fmt("%zu bytes, at most %zu", len, max_bytes));
+                return err_set(err, ERR_INVALID, .msg = "the text is too long",
+                               .detail = fmt("%zu bytes, at most %zu", len, max_bytes));
         if (!next_is(&r, '{'))
                 return fail_expected(&r, r.p, "an object");
         rc = read_message(&r, shape_of(type), &m);
@@ -774,14 +808,17 @@ int json_read(const ProtobufCMessageDescriptor *type, const char *text, size_t l
         return 0;
 }
 
-/* ---- bare text ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- bare text ---- */
 
-int json_set_text(ProtobufCMessage *m, const char *name, const char *text, struct arena *arena, struct err *err)
+int json_set_text(ProtobufCMessage *m, const char *name, const char *text, struct arena *arena,
+                  struct err *err)
 {
         const struct shape *s = shape_of(m->descriptor);
         const struct shape_field *f = shape_find(s, name, strlen(name), 0);
         struct path_step step = { .name = name, .name_len = strlen(name) };
-        struct reader r = { .p = text, .end = text, .start = text, .arena = arena, .err = err, .at = &step };
+        struct reader r = {
+                .p = text, .end = text, .start = text, .arena = arena, .err = err, .at = &step
+        };
         uint64_t value[2] = { 0 };
 
         if (!f)
@@ -789,10 +826,15 @@ int json_set_text(ProtobufCMessage *m, const char *name, const char *text, struc
         if (f->kind == SHAPE_MESSAGE || f->kind == SHAPE_MAP)
                 return fail_at(&r, text, "cannot be given as plain text", NULL);
         if (shape_parse(f, text, strlen(text), false, value, arena) < 0)
-                return fail_at(&r, text, fmt("expected %s, got \"%.64s\"", shape_expected(f), text), NULL);
+                return fail_at(&r, text, fmt("expected %s, got \"%.64s\"", shape_expected(f), text),
+                               NULL);
         if (f->repeated) {
                 size_t n = shape_count(f, m);
-                struct shape_list list = { .f = f, .arena = arena, .at = n ? shape_at(f, m, 0) : NULL, .len = n, .cap = n };
+                struct shape_list list = { .f = f,
+                                           .arena = arena,
+                                           .at = n ? shape_at(f, m, 0) : NULL,
+                                           .len = n,
+                                           .cap = n };
                 memcpy(shape_list_push(&list), value, f->size);
                 shape_list_end(&list, m);
                 return 0;

@@ -1,10 +1,12 @@
 /* model/json_write.c: messages to JSON text. See json.h.
  *
- * There is one writer, and it reads packed messages: what is answered, listed and stored is packed already, and to unpack it costs more than to write it
- * (docs/decisions/one-json-writer.md). A message in memory is packed first.
+ * There is one writer, and it reads packed messages: what is answered, listed and stored is packed
+ * already, and to unpack it costs more than to write it (docs/decisions/one-json-writer.md). A
+ * message in memory is packed first.
  *
- * A message is scanned once for which fields are where. Then they are written in the descriptor's order, or by name, each from its bytes. Only what protobuf-c would take for the same
- * message is written: a field that is there twice or in pieces is left to those who unpack.
+ * A message is scanned once for which fields are where. Then they are written in the descriptor's
+ * order, or by name, each from its bytes. Only what protobuf-c would take for the same message is
+ * written: a field that is there twice or in pieces is left to those who unpack.
  */
 #include "base/array.h"
 #include "base/wire.h"
@@ -15,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where text is written is kept in a local variable, and given from one to the next: in memory it would be read again after each byte. NULL: it cannot be written. */
+/* Where text is written is kept in a local variable, and given from one to the next: in memory it
+ * would be read again after each byte. NULL: it cannot be written. */
 struct writer {
         struct str *s;
         char *end; /* of what s has room for, but for the closing NUL */
@@ -23,7 +26,7 @@ struct writer {
         bool whole; /* rather nothing than a message without the fields that are not known here */
 };
 
-/* ---- room ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- room ---- */
 
 static char *grow(struct writer *w, char *at, size_t more)
 {
@@ -80,12 +83,14 @@ static inline char *newline(struct writer *w, char *at)
         return at;
 }
 
-/* ---- where the fields are ------------------------------------------------------------------------------------------------------------------ */
+/* ---- where the fields are ---- */
 
 struct found {
         uint64_t set[SHAPE_MAX_FIELDS / 64]; /* by position in the descriptor */
         struct wire_value value
-            [SHAPE_MAX_FIELDS]; /* of those that are set. Of repeated ones: all elements, with their tags; of others: the value alone */
+            /* of those that are set. Of repeated ones: all elements, with their tags; of others:
+             * the value alone */
+            [SHAPE_MAX_FIELDS];
 };
 
 static inline bool is_there(const struct found *x, unsigned i)
@@ -105,7 +110,8 @@ static inline unsigned find_field(const struct shape *s, uint64_t id)
         return i;
 }
 
-static bool find_fields(const struct writer *w, const struct shape *s, struct wire_value m, struct found *x)
+static bool find_fields(const struct writer *w, const struct shape *s, struct wire_value m,
+                        struct found *x)
 {
         const uint8_t *p = m.at, *end = p + m.n;
         unsigned last = UINT32_MAX;
@@ -140,7 +146,8 @@ static bool find_fields(const struct writer *w, const struct shape *s, struct wi
 }
 
 /* Takes the next element off the front of a repeated field. */
-static bool take_element(const struct shape_field *f, const struct wire_field *wf, struct wire_value *rest, struct wire_value *ret)
+static bool take_element(const struct shape_field *f, const struct wire_field *wf,
+                         struct wire_value *rest, struct wire_value *ret)
 {
         const uint8_t *p = rest->at, *end = p + rest->n;
         uint64_t tag = f->element;
@@ -162,7 +169,7 @@ static inline uint64_t number_of(const struct shape_field *f, struct wire_value 
         return v;
 }
 
-/* ---- texts ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- texts ---- */
 
 static void put_special(struct str *out, const unsigned char **p, const unsigned char *end)
 {
@@ -249,7 +256,7 @@ static char *write_bytes(struct writer *w, char *at, struct wire_value b)
         return grow(w, w->s->buf + w->s->len, 0);
 }
 
-/* ---- numbers: there is room for a scalar ------------------------------------------------------------------------------------------------------ */
+/* ---- numbers: there is room for a scalar ---- */
 
 static char *write_name(struct writer *w, char *at, const struct shape_enum *names, int value)
 {
@@ -313,12 +320,14 @@ static char *write_number(struct writer *w, char *at, const struct shape_field *
         }
 }
 
-/* ---- values --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 static char *write_message(struct writer *w, char *at, const struct shape *s, struct wire_value b);
 
-/* A message that looks like a number: IntValue, or google.protobuf.Timestamp, of which what lies outside the years 1 to 9999 comes out as their edge. */
-static char *write_wrapped(struct writer *w, char *at, const struct shape_field *f, struct wire_value b)
+/* A message that looks like a number: IntValue, or google.protobuf.Timestamp, of which what lies
+ * outside the years 1 to 9999 comes out as their edge. */
+static char *write_wrapped(struct writer *w, char *at, const struct shape_field *f,
+                           struct wire_value b)
 {
         const int64_t far = INT64_C(400000000000);
         struct found x;
@@ -335,7 +344,8 @@ static char *write_wrapped(struct writer *w, char *at, const struct shape_field 
 }
 
 /* There is room for a scalar. */
-static inline char *write_value(struct writer *w, char *at, const struct shape_field *f, struct wire_value b)
+static inline char *write_value(struct writer *w, char *at, const struct shape_field *f,
+                                struct wire_value b)
 {
         switch (f->kind) {
         case SHAPE_STRING:
@@ -358,7 +368,8 @@ static bool is_said(const struct shape_field *f, struct wire_value b)
         return f->kind != SHAPE_ENUM || number_of(f, b) != 0;
 }
 
-static char *write_array(struct writer *w, char *at, const struct shape_field *f, const struct wire_field *wf, struct wire_value b)
+static char *write_array(struct writer *w, char *at, const struct shape_field *f,
+                         const struct wire_field *wf, struct wire_value b)
 {
         bool deep = f->kind == SHAPE_MESSAGE, wide = w->flags & JSON_PRETTY && !deep;
         char before = '[';
@@ -390,8 +401,8 @@ struct entry {
 };
 
 /* Each of the two may be empty, and then is not there. */
-static bool take_entry(const struct writer *w, const struct shape_field *f, const struct wire_field *wf, struct wire_value *b,
-                       struct entry *ret)
+static bool take_entry(const struct writer *w, const struct shape_field *f,
+                       const struct wire_field *wf, struct wire_value *b, struct entry *ret)
 {
         struct wire_value both;
         struct found x;
@@ -405,7 +416,8 @@ static bool take_entry(const struct writer *w, const struct shape_field *f, cons
 
 static int entry_order(const void *a, const void *b)
 {
-        const struct wire_value *x = &((const struct entry *)a)->key, *y = &((const struct entry *)b)->key;
+        const struct wire_value *x = &((const struct entry *)a)->key,
+                                *y = &((const struct entry *)b)->key;
         int r = memcmp(x->at, y->at, x->n < y->n ? x->n : y->n);
 
         return r ? r : x->n < y->n ? -1 : x->n > y->n;
@@ -422,7 +434,8 @@ static char *write_entry(struct writer *w, char *at, const struct entry *e, char
         return write_text(w, at, e->value);
 }
 
-static char *write_sorted_map(struct writer *w, char *at, const struct shape_field *f, const struct wire_field *wf, struct wire_value b)
+static char *write_sorted_map(struct writer *w, char *at, const struct shape_field *f,
+                              const struct wire_field *wf, struct wire_value b)
 {
         ARRAY(struct entry) all = { 0 };
         bool ok = true;
@@ -437,7 +450,8 @@ static char *write_sorted_map(struct writer *w, char *at, const struct shape_fie
         return ok ? at : NULL;
 }
 
-static char *write_map(struct writer *w, char *at, const struct shape_field *f, const struct wire_field *wf, struct wire_value b)
+static char *write_map(struct writer *w, char *at, const struct shape_field *f,
+                       const struct wire_field *wf, struct wire_value b)
 {
         w->level++;
         if (w->flags & JSON_SORTED)
@@ -451,9 +465,10 @@ static char *write_map(struct writer *w, char *at, const struct shape_field *f, 
         return at ? write_char(w, newline(w, at), '}') : NULL;
 }
 
-/* ---- messages ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- messages ---- */
 
-static bool array_shows_nothing(const struct shape_field *f, const struct wire_field *wf, struct wire_value b)
+static bool array_shows_nothing(const struct shape_field *f, const struct wire_field *wf,
+                                struct wire_value b)
 {
         struct wire_value value;
 
@@ -463,8 +478,10 @@ static bool array_shows_nothing(const struct shape_field *f, const struct wire_f
         return b.n == 0;
 }
 
-/* Zeros and empty texts are left out also where they are spelled out, unless absence would say something else. */
-static inline bool shows_nothing(const struct shape_field *f, const struct wire_field *wf, struct wire_value b)
+/* Zeros and empty texts are left out also where they are spelled out, unless absence would say
+ * something else. */
+static inline bool shows_nothing(const struct shape_field *f, const struct wire_field *wf,
+                                 struct wire_value b)
 {
         if (wf->repeated)
                 return array_shows_nothing(f, wf, b);
@@ -488,13 +505,17 @@ static inline char *write_head(struct writer *w, char *at, const struct shape_fi
         return at;
 }
 
-static inline char *write_field(struct writer *w, char *at, const struct shape_field *f, const struct wire_field *wf, struct wire_value b)
+static inline char *write_field(struct writer *w, char *at, const struct shape_field *f,
+                                const struct wire_field *wf, struct wire_value b)
 {
-        return f->kind == SHAPE_MAP ? write_map(w, at, f, wf, b) : wf->repeated ? write_array(w, at, f, wf, b) : write_value(w, at, f, b);
+        return f->kind == SHAPE_MAP ? write_map(w, at, f, wf, b)
+               : wf->repeated       ? write_array(w, at, f, wf, b)
+                                    : write_value(w, at, f, b);
 }
 
 /* Nothing, if there is nothing to be shown. */
-static inline char *write_member(struct writer *w, char *at, const struct shape *s, unsigned i, const struct found *x, char *before)
+static inline char *write_member(struct writer *w, char *at, const struct shape *s, unsigned i,
+                                 const struct found *x, char *before)
 {
         const struct shape_field *f = &s->fields[i];
         const struct wire_field *wf = &s->wire[i];
@@ -504,7 +525,8 @@ static inline char *write_member(struct writer *w, char *at, const struct shape 
                 return at;
         at = write_head(w, at, f, *before);
         *before = ',';
-        return shown ? write_field(w, at, f, wf, x->value[i]) : copy_short(at, f->zero, strlen(f->zero));
+        return shown ? write_field(w, at, f, wf, x->value[i])
+                     : copy_short(at, f->zero, strlen(f->zero));
 }
 
 static char *write_message(struct writer *w, char *at, const struct shape *s, struct wire_value b)
@@ -512,7 +534,8 @@ static char *write_message(struct writer *w, char *at, const struct shape *s, st
         struct found x;
         char before = '{';
 
-        if (w->level >= JSON_WRITE_MAX_DEPTH || !find_fields(w, s, b, &x)) /* only a recursive type could be so deep */
+        /* only a recursive type could be so deep */
+        if (w->level >= JSON_WRITE_MAX_DEPTH || !find_fields(w, s, b, &x))
                 return NULL;
         w->level++;
         if (w->flags & JSON_SORTED)
@@ -523,9 +546,11 @@ static char *write_message(struct writer *w, char *at, const struct shape *s, st
                 }
         else
                 for (unsigned from = 0; from < s->n_fields; from += 64) {
-                        uint64_t left = x.set[from / 64] | (w->flags & JSON_ZEROS ? s->zeros[from / 64] : 0);
+                        uint64_t left =
+                            x.set[from / 64] | (w->flags & JSON_ZEROS ? s->zeros[from / 64] : 0);
                         for (; at && left; left &= left - 1)
-                                at = write_member(w, at, s, from + (unsigned)__builtin_ctzll(left), &x, &before);
+                                at = write_member(w, at, s, from + (unsigned)__builtin_ctzll(left),
+                                                  &x, &before);
                 }
         w->level--;
         if (!at)
@@ -534,7 +559,7 @@ static char *write_message(struct writer *w, char *at, const struct shape *s, st
         return write_char(w, at, '}');
 }
 
-/* ---- the doors ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the doors ---- */
 
 static char *begin(struct writer *w, struct str *out)
 {
@@ -556,12 +581,14 @@ static struct wire_value bytes_of(const void *data, size_t len)
         return (struct wire_value){ len ? data : (const uint8_t *)"", len };
 }
 
-bool json_write_packed(struct str *out, const ProtobufCMessageDescriptor *type, const void *data, size_t len, unsigned flags)
+bool json_write_packed(struct str *out, const ProtobufCMessageDescriptor *type, const void *data,
+                       size_t len, unsigned flags)
 {
         struct writer w = { .flags = flags, .whole = true };
         size_t before = out->len;
 
-        return end(&w, write_message(&w, begin(&w, out), shape_of(type), bytes_of(data, len)), before);
+        return end(&w, write_message(&w, begin(&w, out), shape_of(type), bytes_of(data, len)),
+                   before);
 }
 
 void json_write(struct str *out, const ProtobufCMessage *m, unsigned flags)
@@ -585,8 +612,11 @@ void json_write_field(struct str *out, const struct shape_field *f, const Protob
         struct found x;
 
         pb_pack_as_is(&packed, m);
-        must(find_fields(&w, s, bytes_of(packed.buf, packed.len), &x) && is_there(&x, (unsigned)(f - s->fields)), "the field is set");
-        must(end(&w, write_field(&w, at, f, wf, x.value[f - s->fields]), 0), "what was packed here can be read");
+        must(find_fields(&w, s, bytes_of(packed.buf, packed.len), &x) &&
+                 is_there(&x, (unsigned)(f - s->fields)),
+             "the field is set");
+        must(end(&w, write_field(&w, at, f, wf, x.value[f - s->fields]), 0),
+             "what was packed here can be read");
 }
 
 void json_write_scalar(struct str *out, const struct shape_field *f, const void *slot)
@@ -602,7 +632,8 @@ void json_write_scalar(struct str *out, const struct shape_field *f, const void 
         } else if (f->kind == SHAPE_BYTES)
                 at = write_bytes(&w, at, bytes_of(data->data, data->len));
         else
-                at = write_number(&w, at, f, f->size == 4 ? *(const uint32_t *)slot : *(const uint64_t *)slot);
+                at = write_number(&w, at, f,
+                                  f->size == 4 ? *(const uint32_t *)slot : *(const uint64_t *)slot);
         must(end(&w, at, 0), "what was packed here can be read");
 }
 
@@ -619,7 +650,8 @@ const char *json_enum_name(const ProtobufCEnumDescriptor *type, int value)
         return enum_name(shape_enum_of(type), value, &len);
 }
 
-int json_enum_value(const ProtobufCEnumDescriptor *type, const char *name, bool any_case, int *ret_value)
+int json_enum_value(const ProtobufCEnumDescriptor *type, const char *name, bool any_case,
+                    int *ret_value)
 {
         const struct shape_enum *e = shape_enum_of(type);
 
@@ -645,10 +677,11 @@ const char *json_enum_suggest(const ProtobufCEnumDescriptor *type, const char *n
         return shape_enum_suggest(shape_enum_of(type), name, strlen(name));
 }
 
-/* ---- single fields of packed messages --------------------------------------------------------------------------------------------------------- */
+/* ---- single fields of packed messages ---- */
 
 /* n of bytes is 0, and of a number as well: it is not there. */
-static struct wire_value find_value(const ProtobufCMessageDescriptor *type, const void *data, size_t len, const char *name, unsigned wire)
+static struct wire_value find_value(const ProtobufCMessageDescriptor *type, const void *data,
+                                    size_t len, const char *name, unsigned wire)
 {
         const struct shape *s = shape_of(type);
         const struct shape_field *f = shape_find(s, name, strlen(name), 0);
@@ -662,12 +695,14 @@ static struct wire_value find_value(const ProtobufCMessageDescriptor *type, cons
         return (struct wire_value){ all.at, 0 };
 }
 
-uint64_t json_packed_number(const ProtobufCMessageDescriptor *type, const void *data, size_t len, const char *field)
+uint64_t json_packed_number(const ProtobufCMessageDescriptor *type, const void *data, size_t len,
+                            const char *field)
 {
         return find_value(type, data, len, field, WIRE_TYPE_VARINT).n;
 }
 
-const char *json_packed_text(const ProtobufCMessageDescriptor *type, const void *data, size_t len, const char *field, size_t *ret_len)
+const char *json_packed_text(const ProtobufCMessageDescriptor *type, const void *data, size_t len,
+                             const char *field, size_t *ret_len)
 {
         struct wire_value v = find_value(type, data, len, field, WIRE_TYPE_BYTES);
 

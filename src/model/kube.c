@@ -34,13 +34,15 @@ static int add_cpu(struct reader *r, const struct yaml_node *n, int64_t *sum)
 
         if (yaml_is_null(n))
                 return 0;
-        if (n->kind != YAML_TEXT || str_parse_milli(n->text, &milli) < 0 || milli < 0 || milli > 1000000000)
+        if (n->kind != YAML_TEXT || str_parse_milli(n->text, &milli) < 0 || milli < 0 ||
+            milli > 1000000000)
                 return fail(r, n, "expected cores, such as 500m or 0.5", NULL);
         *sum += milli;
         return 0;
 }
 
-/* "64Mi", "1G", "1e9" is not known; MiB, rounded up. Decimal suffixes are taken as powers of 1000, as Kubernetes does. */
+/* "64Mi", "1G", "1e9" is not known; MiB, rounded up. Decimal suffixes are taken as powers of 1000,
+ * as Kubernetes does. */
 static int add_memory(struct reader *r, const struct yaml_node *n, int64_t *sum_mb)
 {
         int64_t bytes;
@@ -53,9 +55,13 @@ static int add_memory(struct reader *r, const struct yaml_node *n, int64_t *sum_
         len = strlen(s);
         if (str_parse_bytes(s, &bytes) < 0 || bytes < 0)
                 return fail(r, n, "expected an amount of memory, such as 64Mi", NULL);
-        if (len > 1 && strchr("kKMGT", s[len - 1])) { /* str_parse_bytes takes powers of 1024 in every case */
+        /* str_parse_bytes takes powers of 1024 in every case */
+        if (len > 1 && strchr("kKMGT", s[len - 1])) {
                 static const int64_t thousands[] = { 1000, 1000000, 1000000000, 1000000000000 };
-                unsigned power = s[len - 1] == 'M' ? 1 : s[len - 1] == 'G' ? 2 : s[len - 1] == 'T' ? 3 : 0;
+                unsigned power = s[len - 1] == 'M'   ? 1
+                                 : s[len - 1] == 'G' ? 2
+                                 : s[len - 1] == 'T' ? 3
+                                                     : 0;
 
                 bytes = (int64_t)((wide)bytes * thousands[power] >> (10 * (power + 1)));
         }
@@ -65,9 +71,12 @@ static int add_memory(struct reader *r, const struct yaml_node *n, int64_t *sum_
 
 static int read_container(struct reader *r, const struct yaml_node *n, struct kube_pod *ret)
 {
-        const struct yaml_node *resources = yaml_get(n, "resources"), *amounts = yaml_get(resources, "requests"),
-                               *limits = yaml_get(resources, "limits"), *ports = yaml_get(n, "ports");
-        const struct yaml_node *cpu = yaml_get(amounts, "cpu"), *memory = yaml_get(amounts, "memory");
+        const struct yaml_node *resources = yaml_get(n, "resources"),
+                               *amounts = yaml_get(resources, "requests"),
+                               *limits = yaml_get(resources, "limits"),
+                               *ports = yaml_get(n, "ports");
+        const struct yaml_node *cpu = yaml_get(amounts, "cpu"),
+                               *memory = yaml_get(amounts, "memory");
         int rc;
 
         if (n->kind != YAML_MAP || str_empty(text_of(yaml_get(n, "name"))))
@@ -76,31 +85,38 @@ static int read_container(struct reader *r, const struct yaml_node *n, struct ku
                 return fail(r, n, "a container needs an image", NULL);
         rc = add_cpu(r, cpu ? cpu : yaml_get(limits, "cpu"), &ret->needs->cpu);
         if (rc == 0)
-                rc = add_memory(r, memory ? memory : yaml_get(limits, "memory"), &ret->needs->memory_mb);
+                rc = add_memory(r, memory ? memory : yaml_get(limits, "memory"),
+                                &ret->needs->memory_mb);
         for (size_t i = 0; rc == 0 && ports && ports->kind == YAML_LIST && i < ports->n; i++) {
-                const struct yaml_node *host = yaml_get(ports->at[i], "hostPort"), *inner = yaml_get(ports->at[i], "containerPort");
+                const struct yaml_node *host = yaml_get(ports->at[i], "hostPort"),
+                                       *inner = yaml_get(ports->at[i], "containerPort");
                 const char *protocol = text_of(yaml_get(ports->at[i], "protocol"));
                 uint64_t h, c;
                 Pb__Port *p;
 
                 if (!host)
                         continue;
-                if (str_parse_u64(text_of(host), &h) < 0 || h < 1 || h > 65535 || str_parse_u64(text_of(inner), &c) < 0 || c < 1 ||
-                    c > 65535)
-                        return fail(r, ports->at[i], "expected containerPort and hostPort from 1 to 65535", NULL);
+                if (str_parse_u64(text_of(host), &h) < 0 || h < 1 || h > 65535 ||
+                    str_parse_u64(text_of(inner), &c) < 0 || c < 1 || c > 65535)
+                        return fail(r, ports->at[i],
+                                    "expected containerPort and hostPort from 1 to 65535", NULL);
                 if (ret->n_ports == 256)
-                        return fail(r, ports, "has too many host ports, at most 256 are allowed", NULL);
+                        return fail(r, ports, "has too many host ports, at most 256 are allowed",
+                                    NULL);
                 p = (Pb__Port *)pb_new(r->arena, &pb__port__descriptor);
                 p->host_port = (int32_t)h;
                 p->container_port = (int32_t)c;
-                p->protocol = str_case_eq(protocol, "UDP") ? "udp" : str_case_eq(protocol, "SCTP") ? "sctp" : "tcp";
+                p->protocol = str_case_eq(protocol, "UDP")    ? "udp"
+                              : str_case_eq(protocol, "SCTP") ? "sctp"
+                                                              : "tcp";
                 ret->ports[ret->n_ports++] = p;
         }
         return rc;
 }
 
 /* spec of a Pod, or of a Deployment's template. */
-static int read_pod_spec(struct reader *r, const struct yaml_node *at, const struct yaml_node *spec, struct kube_pod *ret)
+static int read_pod_spec(struct reader *r, const struct yaml_node *at, const struct yaml_node *spec,
+                         struct kube_pod *ret)
 {
         const struct yaml_node *containers = yaml_get(spec, "containers");
         const char *restart = text_of(yaml_get(spec, "restartPolicy"));
@@ -109,7 +125,10 @@ static int read_pod_spec(struct reader *r, const struct yaml_node *at, const str
         if (!containers || containers->kind != YAML_LIST || containers->n == 0)
                 return fail(r, spec ? spec : at, "a pod needs spec.containers", NULL);
         if (containers->n > KUBE_MAX_CONTAINERS)
-                return fail(r, containers, fmt("has %zu containers, at most %d are allowed", containers->n, KUBE_MAX_CONTAINERS), NULL);
+                return fail(r, containers,
+                            fmt("has %zu containers, at most %d are allowed", containers->n,
+                                KUBE_MAX_CONTAINERS),
+                            NULL);
         ret->needs = (Pb__Resources *)pb_new(r->arena, &pb__resources__descriptor);
         ret->ports = arena_new_n(r->arena, Pb__Port *, 256);
         for (size_t i = 0; i < containers->n && rc == 0; i++)
@@ -122,23 +141,27 @@ static int read_pod_spec(struct reader *r, const struct yaml_node *at, const str
         else if (str_eq(restart, "Never"))
                 ret->restart = PB__RESTART__E__never;
         else if (rc == 0 && restart[0])
-                rc = fail(r, yaml_get(spec, "restartPolicy"), "expected Always, OnFailure or Never", NULL);
+                rc = fail(r, yaml_get(spec, "restartPolicy"), "expected Always, OnFailure or Never",
+                          NULL);
         return rc;
 }
 
-static int check_kind(struct reader *r, const struct yaml_node *root, const char *kind, const char *version)
+static int check_kind(struct reader *r, const struct yaml_node *root, const char *kind,
+                      const char *version)
 {
         if (root->kind != YAML_MAP)
                 return fail(r, root, "expected an object", NULL);
         if (!str_eq(text_of(yaml_get(root, "kind")), kind))
-                return fail(r, yaml_get(root, "kind") ? yaml_get(root, "kind") : root, fmt("expected kind %s", kind), NULL);
+                return fail(r, yaml_get(root, "kind") ? yaml_get(root, "kind") : root,
+                            fmt("expected kind %s", kind), NULL);
         if (!str_eq(text_of(yaml_get(root, "apiVersion")), version))
-                return fail(r, yaml_get(root, "apiVersion") ? yaml_get(root, "apiVersion") : root, fmt("expected apiVersion %s", version),
-                            NULL);
+                return fail(r, yaml_get(root, "apiVersion") ? yaml_get(root, "apiVersion") : root,
+                            fmt("expected apiVersion %s", version), NULL);
         return 0;
 }
 
-int kube_pod_read(const char *text, size_t len, struct arena *arena, struct kube_pod *ret, struct err *err)
+int kube_pod_read(const char *text, size_t len, struct arena *arena, struct kube_pod *ret,
+                  struct err *err)
 {
         struct reader r = { "pod", arena, err };
         struct yaml_node *root = NULL;
@@ -166,7 +189,8 @@ static int read_labels(struct reader *r, const struct yaml_node *labels, Pb__Wor
                 return fail(r, labels, "expected an object", NULL);
         w->labels = arena_new_n(r->arena, Pb__Workload__LabelsEntry *, labels->n + 1);
         for (size_t i = 0; i < labels->n; i++) {
-                Pb__Workload__LabelsEntry *e = (Pb__Workload__LabelsEntry *)pb_new(r->arena, &pb__workload__labels_entry__descriptor);
+                Pb__Workload__LabelsEntry *e = (Pb__Workload__LabelsEntry *)pb_new(
+                    r->arena, &pb__workload__labels_entry__descriptor);
 
                 if (labels->at[i]->kind != YAML_TEXT)
                         return fail(r, labels->at[i], "expected a text", NULL);
@@ -177,7 +201,8 @@ static int read_labels(struct reader *r, const struct yaml_node *labels, Pb__Wor
         return 0;
 }
 
-static int make_workload(struct reader *r, const struct yaml_node *root, const struct yaml_node *metadata, const struct kube_pod *pod,
+static int make_workload(struct reader *r, const struct yaml_node *root,
+                         const struct yaml_node *metadata, const struct kube_pod *pod,
                          const char *pod_text, Pb__Workload **ret)
 {
         Pb__Workload *w = (Pb__Workload *)pb_new(r->arena, &pb__workload__descriptor);
@@ -202,7 +227,8 @@ static int make_workload(struct reader *r, const struct yaml_node *root, const s
 }
 
 /* A Deployment's template, as a Pod of the Deployment's name. */
-static char *pod_of_template(struct reader *r, const struct yaml_node *root, const struct yaml_node *template)
+static char *pod_of_template(struct reader *r, const struct yaml_node *root,
+                             const struct yaml_node *template)
 {
         const struct yaml_node *labels = yaml_get(yaml_get(template, "metadata"), "labels");
         const char *name = text_of(yaml_get(yaml_get(root, "metadata"), "name"));
@@ -223,8 +249,8 @@ static char *pod_of_template(struct reader *r, const struct yaml_node *root, con
         return text;
 }
 
-int kube_workload_read(const char *name, unsigned first_line, const char *text, size_t len, struct arena *arena, Pb__Workload **ret,
-                       struct err *err)
+int kube_workload_read(const char *name, unsigned first_line, const char *text, size_t len,
+                       struct arena *arena, Pb__Workload **ret, struct err *err)
 {
         struct reader r = { name, arena, err };
         struct yaml_node *root = NULL;
@@ -237,33 +263,39 @@ int kube_workload_read(const char *name, unsigned first_line, const char *text, 
                 return rc;
         kind = text_of(yaml_get(root, "kind"));
         if (!str_eq(kind, "Pod") && !str_eq(kind, "Deployment"))
-                return fail(&r, yaml_get(root, "kind") ? yaml_get(root, "kind") : root,
-                            fmt("berth does not run the kind %.60s", kind[0] ? kind : "that is missing here"),
-                            "known are Workload, Pod (v1) and Deployment (apps/v1) with one replica");
+                return fail(
+                    &r, yaml_get(root, "kind") ? yaml_get(root, "kind") : root,
+                    fmt("berth does not run the kind %.60s",
+                        kind[0] ? kind : "that is missing here"),
+                    "known are Workload, Pod (v1) and Deployment (apps/v1) with one replica");
         spec = yaml_get(root, "spec");
         if (str_eq(kind, "Pod")) {
                 rc = check_kind(&r, root, "Pod", "v1");
                 if (rc == 0)
                         rc = read_pod_spec(&r, root, spec, &pod);
-                return rc < 0 ? rc : make_workload(&r, root, yaml_get(root, "metadata"), &pod, arena_strndup(arena, text, len), ret);
+                return rc < 0 ? rc
+                              : make_workload(&r, root, yaml_get(root, "metadata"), &pod,
+                                              arena_strndup(arena, text, len), ret);
         }
         rc = check_kind(&r, root, "Deployment", "apps/v1");
         if (rc < 0)
                 return rc;
         replicas = yaml_get(spec, "replicas");
         if (replicas && !str_eq(text_of(replicas), "1"))
-                return fail(&r, replicas, "berth takes Deployments with one replica only", "apply one Workload per replica");
+                return fail(&r, replicas, "berth takes Deployments with one replica only",
+                            "apply one Workload per replica");
         template = yaml_get(spec, "template");
         rc = read_pod_spec(&r, root, yaml_get(template, "spec"), &pod);
         if (rc < 0)
                 return rc;
-        return make_workload(&r, root, yaml_get(template, "metadata"), &pod, pod_of_template(&r, root, template), ret);
+        return make_workload(&r, root, yaml_get(template, "metadata"), &pod,
+                             pod_of_template(&r, root, template), ret);
 }
 
 /* ---- for the engine ---- */
 
-static void write_metadata(const struct yaml_node *metadata, const char *name, const struct kube_label *labels, size_t n_labels,
-                           struct str *out)
+static void write_metadata(const struct yaml_node *metadata, const char *name,
+                           const struct kube_label *labels, size_t n_labels, struct str *out)
 {
         const struct yaml_node *theirs = yaml_get(metadata, "labels");
         bool first = true;
@@ -273,7 +305,8 @@ static void write_metadata(const struct yaml_node *metadata, const char *name, c
         for (size_t i = 0; metadata && metadata->kind == YAML_MAP && i < metadata->n; i++) {
                 const struct yaml_node *m = metadata->at[i];
 
-                if (str_eq(m->key, "name") || str_eq(m->key, "labels") || str_eq(m->key, "namespace"))
+                if (str_eq(m->key, "name") || str_eq(m->key, "labels") ||
+                    str_eq(m->key, "namespace"))
                         continue;
                 str_addc(out, ',');
                 json_write_string(out, m->key, strlen(m->key));
@@ -310,13 +343,15 @@ static bool sets_env(const struct yaml_node *container, const char *name)
         return false;
 }
 
-static void write_container(const struct yaml_node *container, const struct kube_label *env, size_t n_env, struct str *out)
+static void write_container(const struct yaml_node *container, const struct kube_label *env,
+                            size_t n_env, struct str *out)
 {
         const struct yaml_node *theirs = yaml_get(container, "env");
         bool first = true;
 
         str_adds(out, "{\"env\":[");
-        for (size_t i = 0; theirs && theirs->kind == YAML_LIST && i < theirs->n; i++, first = false) {
+        for (size_t i = 0; theirs && theirs->kind == YAML_LIST && i < theirs->n;
+             i++, first = false) {
                 str_adds(out, first ? "" : ",");
                 yaml_write_json(theirs->at[i], out);
         }
@@ -342,7 +377,8 @@ static void write_container(const struct yaml_node *container, const struct kube
         str_addc(out, '}');
 }
 
-static void write_containers(const struct yaml_node *list, const struct kube_label *env, size_t n_env, struct str *out)
+static void write_containers(const struct yaml_node *list, const struct kube_label *env,
+                             size_t n_env, struct str *out)
 {
         str_addc(out, '[');
         for (size_t i = 0; i < list->n; i++) {
@@ -355,8 +391,9 @@ static void write_containers(const struct yaml_node *list, const struct kube_lab
         str_addc(out, ']');
 }
 
-int kube_pod_write(const char *text, size_t len, const char *name, const struct kube_label *labels, size_t n_labels,
-                   const struct kube_label *env, size_t n_env, struct str *out, struct err *err)
+int kube_pod_write(const char *text, size_t len, const char *name, const struct kube_label *labels,
+                   size_t n_labels, const struct kube_label *env, size_t n_env, struct str *out,
+                   struct err *err)
 {
         struct arena arena = ARENA_INIT;
         struct reader r = { "pod", &arena, err };
@@ -380,7 +417,8 @@ int kube_pod_write(const char *text, size_t len, const char *name, const struct 
                         json_write_string(out, spec->at[i]->key, strlen(spec->at[i]->key));
                         str_addc(out, ':');
                         if (spec->at[i]->kind == YAML_LIST &&
-                            (str_eq(spec->at[i]->key, "containers") || str_eq(spec->at[i]->key, "initContainers")))
+                            (str_eq(spec->at[i]->key, "containers") ||
+                             str_eq(spec->at[i]->key, "initContainers")))
                                 write_containers(spec->at[i], env, n_env, out);
                         else
                                 yaml_write_json(spec->at[i], out);

@@ -1,9 +1,11 @@
 /* model/manifest.c: YAML events to messages. See manifest.h.
  *
- * libyaml's events only: its document API takes quadratic time on hostile input, and aliases are refused before they could be expanded.
- * Invariants:
- *   (1) At most MANIFEST_MAX_EVENTS events are taken, and the C stack is bounded by MANIFEST_MAX_DEPTH.
- *   (2) r->event is the event in hand; every read function is entered with the first event of its node in hand and leaves with the last one.
+ * libyaml's events only: its document API takes quadratic time on hostile input, and aliases are
+ * refused before they could be expanded. Invariants:
+ *   (1) At most MANIFEST_MAX_EVENTS events are taken, and the C stack is bounded by
+ *       MANIFEST_MAX_DEPTH.
+ *   (2) r->event is the event in hand; every read function is entered with the first event of its
+ *       node in hand and leaves with the last one.
  *   (3) Nothing that outlives r->event points into it.
  */
 #include "model/manifest.h"
@@ -29,7 +31,7 @@ struct yaml {
 
 static int read_message(struct yaml *r, const struct shape *s, ProtobufCMessage **ret);
 
-/* ---- errors and events --------------------------------------------------------------------------------------------------------------------- */
+/* ---- errors and events ---- */
 
 static int fail_at(struct yaml *r, yaml_mark_t mark, const char *what, const char *hint)
 {
@@ -37,7 +39,8 @@ static int fail_at(struct yaml *r, yaml_mark_t mark, const char *what, const cha
 
         path_text(r->at, path);
         return err_set(r->err, ERR_INVALID,
-                       .msg = fmt("%.100s:%zu:%zu: %s%s%s", r->name, mark.line + 1, mark.column + 1, path, path[0] ? ": " : "", what),
+                       .msg = fmt("%.100s:%zu:%zu: %s%s%s", r->name, mark.line + 1, mark.column + 1,
+                                  path, path[0] ? ": " : "", what),
                        .hint = hint, .path = path);
 }
 
@@ -51,7 +54,9 @@ static const char *found(const struct yaml *r)
         switch (r->event.type) {
         case YAML_SCALAR_EVENT:
                 if (r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
-                        return r->event.data.scalar.length ? fmt("%.60s", (const char *)r->event.data.scalar.value) : "nothing";
+                        return r->event.data.scalar.length
+                                   ? fmt("%.60s", (const char *)r->event.data.scalar.value)
+                                   : "nothing";
                 if (memchr(r->event.data.scalar.value, 0, r->event.data.scalar.length))
                         return "a text with a zero byte in it";
                 return fmt("\"%.60s\"", (const char *)r->event.data.scalar.value);
@@ -73,16 +78,22 @@ static int fail_parser(struct yaml *r)
         if (p->error == YAML_MEMORY_ERROR)
                 return err_set(r->err, ERR_NOMEM, .msg = "no memory to read the manifest");
         if (p->error == YAML_READER_ERROR)
-                return err_set(r->err, ERR_INVALID, .msg = fmt("%.100s: %s", r->name, p->problem ? p->problem : "cannot be read"),
-                               .detail = fmt("at byte %zu", p->problem_offset), .hint = "manifests are UTF-8 text");
+                return err_set(
+                    r->err, ERR_INVALID,
+                    .msg = fmt("%.100s: %s", r->name, p->problem ? p->problem : "cannot be read"),
+                    .detail = fmt("at byte %zu", p->problem_offset),
+                    .hint = "manifests are UTF-8 text");
         return fail_at(r, p->problem_mark,
-                       fmt("%s%s%s", p->problem ? p->problem : "bad YAML", p->context ? ", " : "", p->context ? p->context : ""),
-                       tab     ? "indent with spaces, not with tabs"
-                       : start ? "several documents are separated by a line with ---"
-                               : "look at the indentation, the quotes and the brackets near this line");
+                       fmt("%s%s%s", p->problem ? p->problem : "bad YAML", p->context ? ", " : "",
+                           p->context ? p->context : ""),
+                       tab ? "indent with spaces, not with tabs"
+                       : start
+                           ? "several documents are separated by a line with ---"
+                           : "look at the indentation, the quotes and the brackets near this line");
 }
 
-/* The next event is in hand. What would make one node mean another, or name a type, is refused here. */
+/* The next event is in hand. What would make one node mean another, or name a type, is refused
+ * here. */
 static int next(struct yaml *r)
 {
         const unsigned char *anchor = NULL, *tag = NULL;
@@ -91,7 +102,8 @@ static int next(struct yaml *r)
         if (!yaml_parser_parse(&r->parser, &r->event))
                 return fail_parser(r);
         if (++r->events > MANIFEST_MAX_EVENTS)
-                return fail(r, fmt("more than %d values in one manifest", MANIFEST_MAX_EVENTS), "split it into several files");
+                return fail(r, fmt("more than %d values in one manifest", MANIFEST_MAX_EVENTS),
+                            "split it into several files");
         switch (r->event.type) {
         case YAML_ALIAS_EVENT:
                 return fail(r, "aliases (*name) are not allowed", "write the value out");
@@ -125,11 +137,12 @@ static int next(struct yaml *r)
         return 0;
 }
 
-/* ---- values ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 static bool is_plain(const struct yaml *r)
 {
-        return r->event.type == YAML_SCALAR_EVENT && r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+        return r->event.type == YAML_SCALAR_EVENT &&
+               r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
 }
 
 static bool is_null(const struct yaml *r)
@@ -139,7 +152,8 @@ static bool is_null(const struct yaml *r)
         if (!is_plain(r))
                 return false;
         s = (const char *)r->event.data.scalar.value;
-        return s[0] == '\0' || str_eq(s, "~") || str_eq(s, "null") || str_eq(s, "Null") || str_eq(s, "NULL");
+        return s[0] == '\0' || str_eq(s, "~") || str_eq(s, "null") || str_eq(s, "Null") ||
+               str_eq(s, "NULL");
 }
 
 /* What to tell somebody whose scalar was not taken. slot: where it would have gone. */
@@ -152,11 +166,14 @@ static const char *scalar_hint(const struct yaml *r, const struct shape_field *f
                 near = shape_enum_suggest(f->names, text, strlen(text));
                 return near ? fmt("did you mean %s?", near) : NULL;
         }
-        if (!is_plain(r) && f->kind != SHAPE_TIME && shape_parse(f, text, r->event.data.scalar.length, false, slot, r->arena) == 0)
+        if (!is_plain(r) && f->kind != SHAPE_TIME &&
+            shape_parse(f, text, r->event.data.scalar.length, false, slot, r->arena) == 0)
                 return "take the quotes away";
-        if ((str_ends(name, "_mb") || str_ends(name, "_gb") || str_ends(name, "_kb")) && str_parse_bytes(text, &bytes) == 0) {
+        if ((str_ends(name, "_mb") || str_ends(name, "_gb") || str_ends(name, "_kb")) &&
+            str_parse_bytes(text, &bytes) == 0) {
                 unsigned shift = str_ends(name, "_kb") ? 10 : str_ends(name, "_mb") ? 20 : 30;
-                return fmt("%s is a plain number: write %lld", name, (long long)((bytes + (1ll << shift) - 1) >> shift));
+                return fmt("%s is a plain number: write %lld", name,
+                           (long long)((bytes + (1ll << shift) - 1) >> shift));
         }
         if (memchr(r->event.data.scalar.value, 0, r->event.data.scalar.length))
                 return "leave out \\u0000 and \\0";
@@ -176,9 +193,12 @@ static int read_value(struct yaml *r, const struct shape_field *f, void *slot)
         if (r->event.type != YAML_SCALAR_EVENT)
                 return fail(r, fmt("expected %s, got %s", shape_expected(f), found(r)), NULL);
         if (is_null(r))
-                return fail(r, fmt("expected %s, got nothing", shape_expected(f)), "write \"\" for an empty text");
-        if (shape_parse(f, (const char *)r->event.data.scalar.value, r->event.data.scalar.length, quoted, slot, r->arena) < 0)
-                return fail(r, fmt("expected %s, got %s", shape_expected(f), found(r)), scalar_hint(r, f, slot));
+                return fail(r, fmt("expected %s, got nothing", shape_expected(f)),
+                            "write \"\" for an empty text");
+        if (shape_parse(f, (const char *)r->event.data.scalar.value, r->event.data.scalar.length,
+                        quoted, slot, r->arena) < 0)
+                return fail(r, fmt("expected %s, got %s", shape_expected(f), found(r)),
+                            scalar_hint(r, f, slot));
         return 0;
 }
 
@@ -190,7 +210,9 @@ static int read_list(struct yaml *r, const struct shape_field *f, ProtobufCMessa
 
         if (r->event.type != YAML_SEQUENCE_START_EVENT)
                 return fail(r, fmt("expected a list, got %s", found(r)),
-                            is_plain(r) ? fmt("write [%.60s]", (const char *)r->event.data.scalar.value) : NULL);
+                            is_plain(r)
+                                ? fmt("write [%.60s]", (const char *)r->event.data.scalar.value)
+                                : NULL);
         r->at = &step;
         while ((rc = next(r)) == 0 && r->event.type != YAML_SEQUENCE_END_EVENT) {
                 step.index = list.len;
@@ -267,7 +289,8 @@ static int fail_unknown(struct yaml *r, const struct shape *s, const char *key, 
         str_adds(&all, "fields here: ");
         for (unsigned i = 0; i < s->n_fields; i++)
                 str_addf(&all, "%s%s", i ? ", " : "", s->fields[i].field->name);
-        rc = fail(r, near ? fmt("unknown field, did you mean %s", near) : "unknown field", str_c(&all));
+        rc = fail(r, near ? fmt("unknown field, did you mean %s", near) : "unknown field",
+                  str_c(&all));
         str_fini(&all);
         return rc;
 }
@@ -327,7 +350,7 @@ static int read_message(struct yaml *r, const struct shape *s, ProtobufCMessage 
         return 0;
 }
 
-/* ---- documents --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- documents ---- */
 
 struct found_items {
         struct manifest_item *items;
@@ -337,7 +360,9 @@ struct found_items {
 static int add_item(struct yaml *r, struct found_items *to, Pb__Workload *w, size_t line)
 {
         if (to->len == MANIFEST_MAX_WORKLOADS)
-                return fail(r, fmt("more than %d workloads in one manifest", MANIFEST_MAX_WORKLOADS), "split it into several files");
+                return fail(r,
+                            fmt("more than %d workloads in one manifest", MANIFEST_MAX_WORKLOADS),
+                            "split it into several files");
         if (to->len == to->cap) {
                 size_t cap = to->cap ? to->cap * 2 : 8;
                 struct manifest_item *items = arena_new_n(r->arena, struct manifest_item, cap);
@@ -350,7 +375,8 @@ static int add_item(struct yaml *r, struct found_items *to, Pb__Workload *w, siz
         return 0;
 }
 
-/* kind, apiVersion: 1 if the key was one of these and its value was good, 0 if it is another key. */
+/* kind, apiVersion: 1 if the key was one of these and its value was good, 0 if it is another
+ * key. */
 static int read_header(struct yaml *r, const char *key, size_t len)
 {
         struct path_step step = { .up = r->at, .name = key, .name_len = len };
@@ -367,9 +393,11 @@ static int read_header(struct yaml *r, const char *key, size_t len)
         value = r->event.type == YAML_SCALAR_EVENT ? (const char *)r->event.data.scalar.value : "";
         if (kind && !str_eq(value, "Workload") && !str_eq(value, "List"))
                 return fail(r, fmt("expected Workload, got %s", found(r)),
-                            "berth applies documents of kind Workload, Pod, and Deployment with one replica; kind may be left out");
+                            "berth applies documents of kind Workload, Pod, and Deployment with "
+                            "one replica; kind may be left out");
         if (version && !str_starts(value, "berth"))
-                return fail(r, fmt("expected berth/v1, got %s", found(r)), "apiVersion may be left out");
+                return fail(r, fmt("expected berth/v1, got %s", found(r)),
+                            "apiVersion may be left out");
         r->at = step.up;
         return 1;
 }
@@ -423,7 +451,8 @@ static int skip_scalar(struct yaml *r)
         return rc;
 }
 
-/* MAPPING-START is in hand. A list has `items`, and what else a list of the API has: total, next_cursor, resource_version, which mean nothing here. */
+/* MAPPING-START is in hand. A list has `items`, and what else a list of the API has: total,
+ * next_cursor, resource_version, which mean nothing here. */
 static int read_workload(struct yaml *r, struct found_items *to, bool may_be_list)
 {
         const struct shape *s = shape_of(&pb__workload__descriptor);
@@ -445,7 +474,8 @@ static int read_workload(struct yaml *r, struct found_items *to, bool may_be_lis
                         list = true;
                         rc = read_items(r, to);
                 } else if (rc == 0 && may_be_list &&
-                           (str_eq(key, "total") || str_eq(key, "next_cursor") || (list && str_eq(key, "resource_version"))))
+                           (str_eq(key, "total") || str_eq(key, "next_cursor") ||
+                            (list && str_eq(key, "resource_version"))))
                         rc = skip_scalar(r);
                 else if (rc == 0)
                         rc = read_member(r, s, m, seen);
@@ -460,8 +490,10 @@ static int read_workload(struct yaml *r, struct found_items *to, bool may_be_lis
 static int begin(struct yaml *r, const char *text, size_t len)
 {
         if (len > MANIFEST_MAX_BYTES)
-                return err_set(r->err, ERR_INVALID, .msg = fmt("%.100s: the manifest is too long", r->name),
-                               .detail = fmt("%zu bytes, at most %d", len, MANIFEST_MAX_BYTES), .hint = "split it into several files");
+                return err_set(r->err, ERR_INVALID,
+                               .msg = fmt("%.100s: the manifest is too long", r->name),
+                               .detail = fmt("%zu bytes, at most %d", len, MANIFEST_MAX_BYTES),
+                               .hint = "split it into several files");
         if (!yaml_parser_initialize(&r->parser))
                 return err_set(r->err, ERR_NOMEM, .msg = "no memory to read the manifest");
         yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
@@ -489,13 +521,15 @@ static int read_document(struct yaml *r, struct found_items *to)
         else if (r->event.type == YAML_SEQUENCE_START_EVENT)
                 rc = read_workloads(r, to);
         else
-                return fail(r, fmt("expected a workload, got %s", found(r)), "a manifest looks like: id: web, spec: {command: [...]}");
+                return fail(r, fmt("expected a workload, got %s", found(r)),
+                            "a manifest looks like: id: web, spec: {command: [...]}");
         return rc < 0 ? rc : next(r);
 }
 
-/* ---- documents in other words (kube.h) ----------------------------------------------------------------------------------------------------- */
+/* ---- documents in other words (kube.h) ---- */
 
-/* Which documents are Pods or Deployments. A document's kind can stand anywhere in it, so that the whole is looked through once more, and only when the word is there. */
+/* Which documents are Pods or Deployments. A document's kind can stand anywhere in it, so that the
+ * whole is looked through once more, and only when the word is there. */
 struct foreign {
         size_t document;
         size_t first_line, end_line; /* from 0; end: the line after it */
@@ -508,7 +542,8 @@ struct foreign_list {
 static void note_foreign(struct arena *arena, struct foreign_list *list, struct foreign one)
 {
         if (list->len == list->cap) {
-                struct foreign *more = arena_new_n(arena, struct foreign, list->cap ? list->cap * 2 : 8);
+                struct foreign *more =
+                    arena_new_n(arena, struct foreign, list->cap ? list->cap * 2 : 8);
 
                 if (list->len)
                         memcpy(more, list->at, list->len * sizeof(*more));
@@ -526,14 +561,16 @@ static bool is_kind_of_pod(const yaml_event_t *e)
 }
 
 /* What is wrong with the text is found by whoever reads it for real. */
-static void find_foreign(const char *text, size_t len, struct arena *arena, struct foreign_list *ret)
+static void find_foreign(const char *text, size_t len, struct arena *arena,
+                         struct foreign_list *ret)
 {
         yaml_parser_t parser;
         unsigned depth = 0, events = 0, members = 0;
         struct foreign now = { 0 };
         bool pod = false, kind_next = false, end = false;
 
-        if (!memmem(text, len, "kind", 4) || (!memmem(text, len, "Pod", 3) && !memmem(text, len, "Deployment", 10)) ||
+        if (!memmem(text, len, "kind", 4) ||
+            (!memmem(text, len, "Pod", 3) && !memmem(text, len, "Deployment", 10)) ||
             !yaml_parser_initialize(&parser))
                 return;
         yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
@@ -543,14 +580,17 @@ static void find_foreign(const char *text, size_t len, struct arena *arena, stru
 
                 if (!yaml_parser_parse(&parser, &e))
                         break;
-                bool opens = e.type == YAML_MAPPING_START_EVENT || e.type == YAML_SEQUENCE_START_EVENT;
+                bool opens =
+                    e.type == YAML_MAPPING_START_EVENT || e.type == YAML_SEQUENCE_START_EVENT;
                 bool closes = e.type == YAML_MAPPING_END_EVENT || e.type == YAML_SEQUENCE_END_EVENT;
 
                 if (opens && depth == 0)
                         now.first_line = e.start_mark.line;
-                if (depth == 1 && (e.type == YAML_SCALAR_EVENT || opens)) { /* keys and values of the root by turns */
+                /* keys and values of the root by turns */
+                if (depth == 1 && (e.type == YAML_SCALAR_EVENT || opens)) {
                         if (members++ % 2 == 0)
-                                kind_next = e.type == YAML_SCALAR_EVENT && str_eq((const char *)e.data.scalar.value, "kind");
+                                kind_next = e.type == YAML_SCALAR_EVENT &&
+                                            str_eq((const char *)e.data.scalar.value, "kind");
                         else if (kind_next)
                                 pod = is_kind_of_pod(&e);
                 }
@@ -583,9 +623,11 @@ static const char *line_at(const char *text, size_t len, size_t line)
 }
 
 /* DOCUMENT-START was taken; the document is gone through, and read by kube.c. */
-static int read_foreign(struct yaml *r, const char *text, size_t len, const struct foreign *f, struct found_items *to)
+static int read_foreign(struct yaml *r, const char *text, size_t len, const struct foreign *f,
+                        struct found_items *to)
 {
-        const char *from = line_at(text, len, f->first_line), *until = line_at(text, len, f->end_line);
+        const char *from = line_at(text, len, f->first_line),
+                   *until = line_at(text, len, f->end_line);
         Pb__Workload *w = NULL;
         int rc;
 
@@ -593,7 +635,8 @@ static int read_foreign(struct yaml *r, const char *text, size_t len, const stru
                 rc = next(r);
         while (rc == 0 && r->event.type != YAML_DOCUMENT_END_EVENT);
         if (rc == 0)
-                rc = kube_workload_read(r->name, (unsigned)f->first_line + 1, from, (size_t)(until - from), r->arena, &w, r->err);
+                rc = kube_workload_read(r->name, (unsigned)f->first_line + 1, from,
+                                        (size_t)(until - from), r->arena, &w, r->err);
         return rc < 0 ? rc : add_item(r, to, w, f->first_line);
 }
 
@@ -605,7 +648,9 @@ static bool read_as_json(const char *text, size_t len, struct arena *arena, stru
 
         while (i < len && (text[i] == ' ' || text[i] == '\n' || text[i] == '\r' || text[i] == '\t'))
                 i++;
-        if (i == len || text[i] != '{' || json_read(&pb__workload__descriptor, text, len, MANIFEST_MAX_BYTES, 0, arena, &m, NULL) < 0)
+        if (i == len || text[i] != '{' ||
+            json_read(&pb__workload__descriptor, text, len, MANIFEST_MAX_BYTES, 0, arena, &m,
+                      NULL) < 0)
                 return false;
         ret->items = arena_new(arena, struct manifest_item);
         ret->items[0] = (struct manifest_item){ .workload = (Pb__Workload *)m, .line = 1 };
@@ -613,7 +658,8 @@ static bool read_as_json(const char *text, size_t len, struct arena *arena, stru
         return true;
 }
 
-int manifest_read(const char *name, const char *text, size_t len, struct arena *arena, struct manifest *ret, struct err *err)
+int manifest_read(const char *name, const char *text, size_t len, struct arena *arena,
+                  struct manifest *ret, struct err *err)
 {
         _cleanup_(yaml_finip) struct yaml r = { .name = name, .arena = arena, .err = err };
         struct found_items found_here = { 0 };
@@ -644,8 +690,8 @@ int manifest_read(const char *name, const char *text, size_t len, struct arena *
         return 0;
 }
 
-int yaml_read(const ProtobufCMessageDescriptor *type, const char *name, const char *text, size_t len, struct arena *arena,
-              ProtobufCMessage **ret_message, struct err *err)
+int yaml_read(const ProtobufCMessageDescriptor *type, const char *name, const char *text,
+              size_t len, struct arena *arena, ProtobufCMessage **ret_message, struct err *err)
 {
         _cleanup_(yaml_finip) struct yaml r = { .name = name, .arena = arena, .err = err };
         ProtobufCMessage *m;
@@ -668,7 +714,7 @@ int yaml_read(const ProtobufCMessageDescriptor *type, const char *name, const ch
         return 0;
 }
 
-/* ---- lines ----------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- lines ---- */
 
 struct line_search {
         const char *want;
@@ -681,7 +727,8 @@ static void note_line(struct yaml *r, struct line_search *s)
         char path[PATH_TEXT_LEN];
         size_t n = strlen(path_text(r->at, path));
         char after = strncmp(path, s->want, n) == 0 ? s->want[n] : 'x';
-        if ((after == '\0' || after == '.' || after == '[' || n == 0) && (n > s->best_len || s->line == 0)) {
+        if ((after == '\0' || after == '.' || after == '[' || n == 0) &&
+            (n > s->best_len || s->line == 0)) {
                 s->best_len = n;
                 s->line = (unsigned)r->event.start_mark.line + 1;
         }
@@ -698,11 +745,14 @@ static int search_value(struct yaml *r, struct line_search *s)
         note_line(r, s);
         if (!map && r->event.type != YAML_SEQUENCE_START_EVENT)
                 return 0;
-        for (; (rc = next(r)) == 0 && r->event.type != YAML_MAPPING_END_EVENT && r->event.type != YAML_SEQUENCE_END_EVENT; step.index++) {
+        for (; (rc = next(r)) == 0 && r->event.type != YAML_MAPPING_END_EVENT &&
+               r->event.type != YAML_SEQUENCE_END_EVENT;
+             step.index++) {
                 if (map) {
                         if (r->event.type != YAML_SCALAR_EVENT)
                                 return -1;
-                        (void)snprintf(name, sizeof(name), "%s", (const char *)r->event.data.scalar.value);
+                        (void)snprintf(name, sizeof(name), "%s",
+                                       (const char *)r->event.data.scalar.value);
                         step.name = name;
                         step.name_len = strlen(name);
                         if ((rc = next(r)) < 0)

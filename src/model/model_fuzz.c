@@ -1,6 +1,8 @@
-/* model/model_fuzz.c: libFuzzer's door to everything in model/ that reads foreign bytes (clang only: ninja model_fuzz).
+/* model/model_fuzz.c: libFuzzer's door to everything in model/ that reads foreign bytes (clang
+ * only: ninja model_fuzz).
  *
- * The first byte chooses the reader and the message type. What is read must survive being written and read again.
+ * The first byte chooses the reader and the message type. What is read must survive being written
+ * and read again.
  */
 #include "agent.pb-c.h"
 #include "api.pb-c.h"
@@ -20,9 +22,15 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const ProtobufCMessageDescriptor *const types[] = {
-        &pb__workload__descriptor,      &pb__apply_workload_request__descriptor, &pb__hello__descriptor,
-        &pb__agent_message__descriptor, &pb__list_workloads_request__descriptor, &pb__event__descriptor,
-        &pb__exec_message__descriptor,  &pb__server_message__descriptor,         &pb__apply_workloads_request__descriptor,
+        &pb__workload__descriptor,
+        &pb__apply_workload_request__descriptor,
+        &pb__hello__descriptor,
+        &pb__agent_message__descriptor,
+        &pb__list_workloads_request__descriptor,
+        &pb__event__descriptor,
+        &pb__exec_message__descriptor,
+        &pb__server_message__descriptor,
+        &pb__apply_workloads_request__descriptor,
 };
 
 /* Everything that is done with a message once it is in. */
@@ -33,12 +41,14 @@ static void use(struct arena *arena, ProtobufCMessage *m)
         ProtobufCMessage *back;
 
         pb_pack(&text, m);
-        must(pb_unpack(m->descriptor, text.buf, text.len, arena, &back, &err) == 0, "what we pack we unpack");
+        must(pb_unpack(m->descriptor, text.buf, text.len, arena, &back, &err) == 0,
+             "what we pack we unpack");
         must(pb_equal(m, back), "packing keeps everything");
         str_clear(&text);
         if (pb_normalise_maps(m, NULL) == 0) {
                 canon_json(&text, m);
-                if (json_read(m->descriptor, text.buf, text.len, SIZE_MAX, JSON_IGNORE_UNKNOWN, arena, &back, &err) == 0) {
+                if (json_read(m->descriptor, text.buf, text.len, SIZE_MAX, JSON_IGNORE_UNKNOWN,
+                              arena, &back, &err) == 0) {
                         canon_json(&again, back);
                         must(str_eq(str_c(&text), str_c(&again)), "the canonical form is stable");
                 }
@@ -68,7 +78,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         switch (data[0] % 8) {
         case 0:
         case 1:
-                if (json_read(type, text, size, SIZE_MAX, data[0] % 8 ? JSON_IGNORE_UNKNOWN : 0, &arena, &m, &err) == 0)
+                if (json_read(type, text, size, SIZE_MAX, data[0] % 8 ? JSON_IGNORE_UNKNOWN : 0,
+                              &arena, &m, &err) == 0)
                         use(&arena, m);
                 break;
         case 2:

@@ -1,4 +1,5 @@
-/* model/openapi.c: see openapi.h. Limits are published where the table has a row: the defaults for requests would be wrong for answers. */
+/* model/openapi.c: see openapi.h. Limits are published where the table has a row: the defaults for
+ * requests would be wrong for answers. */
 #include "model/openapi.h"
 #include "base/array.h"
 #include "model/json.h"
@@ -25,7 +26,8 @@ static void add_range(struct str *out, const struct shape_field *f)
                 str_addf(out, ",\"maximum\":%s", cores);
                 return;
         }
-        str_addf(out, ",\"minimum\":%lld,\"maximum\":%lld", (long long)rule->min, (long long)rule->max);
+        str_addf(out, ",\"minimum\":%lld,\"maximum\":%lld", (long long)rule->min,
+                 (long long)rule->max);
 }
 
 static void add_text(struct str *out, const struct rule *rule)
@@ -75,7 +77,8 @@ static void add_value(struct str *out, const struct shape_field *f)
                 str_adds(out, "{\"type\":\"number\"");
                 break;
         case SHAPE_CPU:
-                str_adds(out, "{\"type\":\"number\",\"multipleOf\":0.001,\"description\":\"cores\"");
+                str_adds(out,
+                         "{\"type\":\"number\",\"multipleOf\":0.001,\"description\":\"cores\"");
                 break;
         case SHAPE_TIME:
         case SHAPE_TIMESTAMP:
@@ -150,16 +153,19 @@ void openapi_schema(struct str *out, const ProtobufCMessageDescriptor *type)
 
 static int by_name(const void *a, const void *b)
 {
-        return strcmp((*(const struct shape *const *)a)->type->short_name, (*(const struct shape *const *)b)->type->short_name);
+        return strcmp((*(const struct shape *const *)a)->type->short_name,
+                      (*(const struct shape *const *)b)->type->short_name);
 }
 
-void openapi_schemas(struct str *out, const ProtobufCMessageDescriptor *const *types, size_t n_types)
+void openapi_schemas(struct str *out, const ProtobufCMessageDescriptor *const *types,
+                     size_t n_types)
 {
         ARRAY(const struct shape *) all = { 0 };
 
         for (size_t i = 0; i < n_types; i++)
                 *array_push(&all) = shape_of(types[i]);
-        /* what a type refers to is added behind it, once; the array grows until nothing new turns up */
+        /* what a type refers to is added behind it, once; the array grows until nothing new turns
+         * up */
         for (size_t i = 0; i < all.len; i++) {
                 const struct shape *s = all.at[i];
                 for (unsigned k = 0; k < s->n_fields; k++) {

@@ -14,34 +14,45 @@ static void a_schema_says_what_the_codec_does(void **state)
 
         (void)state;
         openapi_schema(&out, &pb__workload_ref__descriptor);
-        assert_string_equal(str_c(&out),
-                            "{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{"
-                            "\"id\":{\"type\":\"string\",\"maxLength\":128,\"pattern\":\"^[A-Za-z0-9](\\\\.?[A-Za-z0-9_-])*\\\\.?$\"},"
-                            "\"if_match\":{\"type\":\"integer\",\"format\":\"int64\",\"minimum\":0},"
-                            "\"check_index\":{\"type\":\"integer\",\"format\":\"int64\",\"minimum\":0}},\"required\":[\"id\"]}");
+        assert_string_equal(
+            str_c(&out), "{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{"
+                         "\"id\":{\"type\":\"string\",\"maxLength\":128,\"pattern\":\"^[A-Za-z0-9]("
+                         "\\\\.?[A-Za-z0-9_-])*\\\\.?$\"},"
+                         "\"if_match\":{\"type\":\"integer\",\"format\":\"int64\",\"minimum\":0},"
+                         "\"check_index\":{\"type\":\"integer\",\"format\":\"int64\",\"minimum\":0}"
+                         "},\"required\":[\"id\"]}");
         str_clear(&out);
         openapi_schema(&out, &pb__workload__descriptor);
-        assert_non_null(strstr(str_c(&out), "\"restart\":{\"type\":\"string\",\"enum\":[\"always\",\"on-failure\",\"never\"]}"));
-        assert_non_null(strstr(str_c(&out), "\"status\":{\"$ref\":\"#/components/schemas/WorkloadStatus\",\"readOnly\":true}"));
-        assert_non_null(
-            strstr(str_c(&out),
-                   "\"labels\":{\"type\":\"object\",\"maxProperties\":64,\"additionalProperties\":{\"type\":\"string\",\"maxLength\":63"));
+        assert_non_null(strstr(
+            str_c(&out),
+            "\"restart\":{\"type\":\"string\",\"enum\":[\"always\",\"on-failure\",\"never\"]}"));
+        assert_non_null(strstr(
+            str_c(&out),
+            "\"status\":{\"$ref\":\"#/components/schemas/WorkloadStatus\",\"readOnly\":true}"));
+        assert_non_null(strstr(str_c(&out),
+                               "\"labels\":{\"type\":\"object\",\"maxProperties\":64,"
+                               "\"additionalProperties\":{\"type\":\"string\",\"maxLength\":63"));
         str_clear(&out);
         openapi_schema(&out, &pb__resources__descriptor);
-        assert_non_null(strstr(
-            str_c(&out), "\"cpu\":{\"type\":\"number\",\"multipleOf\":0.001,\"description\":\"cores\",\"minimum\":0,\"maximum\":1000000}"));
+        assert_non_null(strstr(str_c(&out),
+                               "\"cpu\":{\"type\":\"number\",\"multipleOf\":0.001,\"description\":"
+                               "\"cores\",\"minimum\":0,\"maximum\":1000000}"));
         str_clear(&out);
         openapi_schema(&out, &pb__workload_status__descriptor);
-        assert_non_null(strstr(str_c(&out), "\"started_at\":{\"type\":\"string\",\"format\":\"date-time\"}"));
-        assert_non_null(strstr(str_c(&out), "\"exit_code\":{\"type\":\"integer\",\"format\":\"int64\"}"));
+        assert_non_null(
+            strstr(str_c(&out), "\"started_at\":{\"type\":\"string\",\"format\":\"date-time\"}"));
+        assert_non_null(
+            strstr(str_c(&out), "\"exit_code\":{\"type\":\"integer\",\"format\":\"int64\"}"));
         str_fini(&out);
 }
 
 /* R: C2 */
 static void all_types_that_are_referred_to_are_there_once(void **state)
 {
-        static const ProtobufCMessageDescriptor *const types[] = { &pb__workload__descriptor, &pb__list_workloads_response__descriptor,
-                                                                   &pb__workload__descriptor };
+        static const ProtobufCMessageDescriptor *const types[] = {
+                &pb__workload__descriptor, &pb__list_workloads_response__descriptor,
+                &pb__workload__descriptor
+        };
         struct str out = STR_INIT;
         const char *at;
 

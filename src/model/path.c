@@ -23,13 +23,15 @@ static bool is_plain(const char *s, size_t n)
                 return false;
         for (size_t i = 0; i < n; i++) {
                 char c = s[i];
-                if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-'))
+                if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                      c == '_' || c == '-'))
                         return false;
         }
         return true;
 }
 
-/* A key as the user wrote it, cut to 63 bytes; what cannot be shown becomes '?', so that a path never breaks a terminal or a log line. */
+/* A key as the user wrote it, cut to 63 bytes; what cannot be shown becomes '?', so that a path
+ * never breaks a terminal or a log line. */
 static void add_key(struct text *t, const char *s, size_t n)
 {
         const unsigned char *p = (const unsigned char *)s, *end = p + n;
@@ -38,7 +40,8 @@ static void add_key(struct text *t, const char *s, size_t n)
         add(t, "[\"", 2);
         while (p < end) {
                 unsigned w = utf8_next(p, end);
-                bool shown = w > 1 || (w == 1 && *p >= 0x20 && *p < 0x7f && *p != '"' && *p != '\\');
+                bool shown =
+                    w > 1 || (w == 1 && *p >= 0x20 && *p < 0x7f && *p != '"' && *p != '\\');
                 if (w == 2 && p[0] == 0xc2 && p[1] < 0xa0) /* C1 controls */
                         shown = false;
                 size_t step = w ? w : 1;

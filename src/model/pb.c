@@ -16,9 +16,10 @@ ProtobufCMessage *pb_new(struct arena *arena, const ProtobufCMessageDescriptor *
         return m;
 }
 
-/* ---- packed form -------------------------------------------------------------------------------------------------------------------- */
+/* ---- packed form ---- */
 
-/* The look over foreign bytes before protobuf-c gets them. protobuf-c 1.4 has no limit on nesting, does not check UTF-8, and cuts strings at a NUL. */
+/* The look over foreign bytes before protobuf-c gets them. protobuf-c 1.4 has no limit on nesting,
+ * does not check UTF-8, and cuts strings at a NUL. */
 struct scan {
         struct err *err;
         unsigned messages, depth;
@@ -30,19 +31,22 @@ static int scan_fail(struct scan *s, const struct path_step *at, const char *wha
         char path[PATH_TEXT_LEN];
 
         path_text(at, path);
-        return err_set(s->err, ERR_INVALID, .msg = path[0] ? fmt("%s: %s", path, what) : fmt("the message: %s", what), .path = path);
+        return err_set(s->err, ERR_INVALID,
+                       .msg = path[0] ? fmt("%s: %s", path, what) : fmt("the message: %s", what),
+                       .path = path);
 }
 
-static int scan_message(struct scan *s, const ProtobufCMessageDescriptor *type, const uint8_t *p, const uint8_t *end,
-                        const struct path_step *at);
+static int scan_message(struct scan *s, const ProtobufCMessageDescriptor *type, const uint8_t *p,
+                        const uint8_t *end, const struct path_step *at);
 
 /* The value of a known or unknown field (d NULL); *p is behind the tag. */
-static int scan_field(struct scan *s, const ProtobufCFieldDescriptor *d, unsigned wire, const uint8_t **p, const uint8_t *end,
-                      const struct path_step *at)
+static int scan_field(struct scan *s, const ProtobufCFieldDescriptor *d, unsigned wire,
+                      const uint8_t **p, const uint8_t *end, const struct path_step *at)
 {
         struct wire_value v;
 
-        if (wire != WIRE_TYPE_VARINT && wire != WIRE_TYPE_64BIT && wire != WIRE_TYPE_BYTES && wire != WIRE_TYPE_32BIT)
+        if (wire != WIRE_TYPE_VARINT && wire != WIRE_TYPE_64BIT && wire != WIRE_TYPE_BYTES &&
+            wire != WIRE_TYPE_32BIT)
                 return scan_fail(s, at, "unknown wire type");
         if (!wire_take(p, end, wire, &v))
                 return scan_fail(s, at, "the packed form is cut off");
@@ -52,14 +56,14 @@ static int scan_field(struct scan *s, const ProtobufCFieldDescriptor *d, unsigne
                 if (d->type == PROTOBUF_C_TYPE_MESSAGE)
                         return scan_message(s, d->descriptor, v.at, *p, at);
         }
-        if (d && d->type == PROTOBUF_C_TYPE_ENUM && d->label != PROTOBUF_C_LABEL_REPEATED && wire == PROTOBUF_C_WIRE_TYPE_VARINT &&
-            (int64_t)v.n != (int32_t)v.n)
+        if (d && d->type == PROTOBUF_C_TYPE_ENUM && d->label != PROTOBUF_C_LABEL_REPEATED &&
+            wire == PROTOBUF_C_WIRE_TYPE_VARINT && (int64_t)v.n != (int32_t)v.n)
                 return scan_fail(s, at, "the value is out of range");
         return 0;
 }
 
-static int scan_message(struct scan *s, const ProtobufCMessageDescriptor *type, const uint8_t *p, const uint8_t *end,
-                        const struct path_step *at)
+static int scan_message(struct scan *s, const ProtobufCMessageDescriptor *type, const uint8_t *p,
+                        const uint8_t *end, const struct path_step *at)
 {
         const ProtobufCFieldDescriptor *last = NULL;
         size_t index = 0; /* in a run of elements of the same field */
@@ -88,7 +92,8 @@ static int scan_message(struct scan *s, const ProtobufCMessageDescriptor *type, 
                         where = &element;
                 }
                 if (d && (tag & 7) != shape_wire_type(d->type) &&
-                    !(d->label == PROTOBUF_C_LABEL_REPEATED && (tag & 7) == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED))
+                    !(d->label == PROTOBUF_C_LABEL_REPEATED &&
+                      (tag & 7) == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED))
                         return scan_fail(s, &step, "wrong wire type");
                 rc = scan_field(s, d, (unsigned)(tag & 7), &p, end, where);
                 if (rc < 0)
@@ -98,11 +103,13 @@ static int scan_message(struct scan *s, const ProtobufCMessageDescriptor *type, 
         return 0;
 }
 
-static ProtobufCMessage *unpack(const ProtobufCMessageDescriptor *type, const void *data, size_t len, struct arena *arena)
+static ProtobufCMessage *unpack(const ProtobufCMessageDescriptor *type, const void *data,
+                                size_t len, struct arena *arena)
 {
         struct arena_allocator a = arena_allocator(arena);
 
-        return protobuf_c_message_unpack(type, (ProtobufCAllocator *)(void *)&a, len, data ? data : "");
+        return protobuf_c_message_unpack(type, (ProtobufCAllocator *)(void *)&a, len,
+                                         data ? data : "");
 }
 
 /* Fields of newer peers would travel on into records and hashes. */
@@ -119,12 +126,14 @@ static void drop_unknown(ProtobufCMessage *m)
                 size_t n = shape_count(f, m);
                 for (size_t k = 0; k < n; k++)
                         drop_unknown(
-                            *(ProtobufCMessage **)(f->field->label == PROTOBUF_C_LABEL_REPEATED ? shape_at(f, m, k) : shape_slot(f, m)));
+                            *(ProtobufCMessage **)(f->field->label == PROTOBUF_C_LABEL_REPEATED
+                                                       ? shape_at(f, m, k)
+                                                       : shape_slot(f, m)));
         }
 }
 
-int pb_unpack(const ProtobufCMessageDescriptor *type, const void *data, size_t len, struct arena *arena, ProtobufCMessage **ret_message,
-              struct err *err)
+int pb_unpack(const ProtobufCMessageDescriptor *type, const void *data, size_t len,
+              struct arena *arena, ProtobufCMessage **ret_message, struct err *err)
 {
         struct scan s = { .err = err };
         const uint8_t *bytes = data ? data : (const uint8_t *)"";
@@ -135,27 +144,31 @@ int pb_unpack(const ProtobufCMessageDescriptor *type, const void *data, size_t l
                 return rc;
         m = unpack(type, data, len, arena);
         if (!m)
-                return err_set(err, ERR_INVALID, .msg = fmt("the bytes are no %s", type->short_name));
+                return err_set(err, ERR_INVALID,
+                               .msg = fmt("the bytes are no %s", type->short_name));
         if (s.unknown)
                 drop_unknown(m);
         *ret_message = m;
         return 0;
 }
 
-int pb_unpack_own(const ProtobufCMessageDescriptor *type, const void *data, size_t len, struct arena *arena, ProtobufCMessage **ret_message,
-                  struct err *err)
+int pb_unpack_own(const ProtobufCMessageDescriptor *type, const void *data, size_t len,
+                  struct arena *arena, ProtobufCMessage **ret_message, struct err *err)
 {
         ProtobufCMessage *m = unpack(type, data, len, arena);
 
         if (!m)
-                return err_set(err, ERR_CORRUPT, .msg = fmt("stored bytes are no %s", type->short_name), .detail = fmt("%zu bytes", len));
+                return err_set(err, ERR_CORRUPT,
+                               .msg = fmt("stored bytes are no %s", type->short_name),
+                               .detail = fmt("%zu bytes", len));
         *ret_message = m;
         return 0;
 }
 
-/* ---- copies -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- copies ---- */
 
-static void clone_value(struct arena *arena, const struct shape_field *f, void *to, const void *from)
+static void clone_value(struct arena *arena, const struct shape_field *f, void *to,
+                        const void *from)
 {
         const ProtobufCBinaryData *b;
         const char *text;
@@ -163,11 +176,14 @@ static void clone_value(struct arena *arena, const struct shape_field *f, void *
         switch (f->kind) {
         case SHAPE_STRING:
                 text = *(char *const *)from;
-                *(char **)to = text && text[0] ? arena_strdup(arena, text) : (char *)protobuf_c_empty_string;
+                *(char **)to =
+                    text && text[0] ? arena_strdup(arena, text) : (char *)protobuf_c_empty_string;
                 break;
         case SHAPE_BYTES:
                 b = from;
-                *(ProtobufCBinaryData *)to = (ProtobufCBinaryData){ b->len, b->len ? arena_dup(arena, b->data, b->len) : NULL };
+                *(ProtobufCBinaryData *)to =
+                    (ProtobufCBinaryData){ b->len,
+                                           b->len ? arena_dup(arena, b->data, b->len) : NULL };
                 break;
         case SHAPE_MESSAGE:
         case SHAPE_INT_VALUE:
@@ -250,7 +266,7 @@ bool pb_equal(const ProtobufCMessage *a, const ProtobufCMessage *b)
         return true;
 }
 
-/* ---- maps ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- maps ---- */
 
 static const char *text_of(const char *s)
 {
@@ -259,7 +275,8 @@ static const char *text_of(const char *s)
 
 static int entry_order(const void *a, const void *b)
 {
-        const struct pb_entry *x = *(const struct pb_entry *const *)a, *y = *(const struct pb_entry *const *)b;
+        const struct pb_entry *x = *(const struct pb_entry *const *)a,
+                              *y = *(const struct pb_entry *const *)b;
 
         return strcmp(text_of(x->key), text_of(y->key));
 }
@@ -297,7 +314,8 @@ static const struct shape_field *map_field(const ProtobufCMessage *m, const char
         return f;
 }
 
-void pb_map_set(struct arena *arena, ProtobufCMessage *m, const char *field, const char *key, const char *value)
+void pb_map_set(struct arena *arena, ProtobufCMessage *m, const char *field, const char *key,
+                const char *value)
 {
         const struct shape_field *f = map_field(m, field);
         struct pb_entry **old = *(struct pb_entry ***)shape_slot(f, m), **entries, *e;
@@ -321,7 +339,8 @@ void pb_map_set(struct arena *arena, ProtobufCMessage *m, const char *field, con
         *(size_t *)((char *)m + f->field->quantifier_offset) = n + 1;
 }
 
-void pb_map_copy(struct arena *arena, ProtobufCMessage *m, const char *field, const void *entries, size_t n)
+void pb_map_copy(struct arena *arena, ProtobufCMessage *m, const char *field, const void *entries,
+                 size_t n)
 {
         const struct shape_field *f = map_field(m, field);
         const struct pb_entry *const *from = entries;
@@ -336,33 +355,43 @@ void pb_map_copy(struct arena *arena, ProtobufCMessage *m, const char *field, co
         *(size_t *)((char *)m + f->field->quantifier_offset) = n;
 }
 
-static int normalise(ProtobufCMessage *m, const struct path_step *at, unsigned depth, struct err *err)
+static int normalise(ProtobufCMessage *m, const struct path_step *at, unsigned depth,
+                     struct err *err)
 {
         const struct shape *s = shape_of(m->descriptor);
         char path[PATH_TEXT_LEN];
 
         if (depth > PB_MAX_DEPTH)
-                return err_set(err, ERR_INVALID, .msg = "nested too deep", .path = path_text(at, path));
+                return err_set(err, ERR_INVALID, .msg = "nested too deep",
+                               .path = path_text(at, path));
         for (unsigned i = 0; i < s->n_fields; i++) {
                 if (shape_is_unset(&s->wire[i], m))
                         continue;
                 const struct shape_field *f = &s->fields[i];
-                struct path_step step = { .up = at, .name = f->field->name, .name_len = f->name_len };
+                struct path_step step = { .up = at,
+                                          .name = f->field->name,
+                                          .name_len = f->name_len };
                 size_t n = f->field->type == PROTOBUF_C_TYPE_MESSAGE ? shape_count(f, m) : 0;
                 if (n == 0)
                         continue;
                 if (f->kind == SHAPE_MAP) {
-                        const char *twice = pb_entries_sort(*(struct pb_entry ***)shape_slot(f, m), n);
+                        const char *twice =
+                            pb_entries_sort(*(struct pb_entry ***)shape_slot(f, m), n);
                         if (twice) {
-                                struct path_step key = { .up = &step, .name = twice, .name_len = strlen(twice) };
-                                return err_set(err, ERR_INVALID, .msg = fmt("%s: the key is there twice", path_text(&key, path)),
-                                               .path = path);
+                                struct path_step key = { .up = &step,
+                                                         .name = twice,
+                                                         .name_len = strlen(twice) };
+                                return err_set(
+                                    err, ERR_INVALID,
+                                    .msg = fmt("%s: the key is there twice", path_text(&key, path)),
+                                    .path = path);
                         }
                         continue;
                 }
                 for (size_t k = 0; k < n; k++) {
                         struct path_step element = { .up = &step, .index = k };
-                        int rc = normalise(*(ProtobufCMessage **)(f->repeated ? shape_at(f, m, k) : shape_slot(f, m)),
+                        int rc = normalise(*(ProtobufCMessage **)(f->repeated ? shape_at(f, m, k)
+                                                                              : shape_slot(f, m)),
                                            f->repeated ? &element : &step, depth + 1, err);
                         if (rc < 0)
                                 return rc;

@@ -1,10 +1,13 @@
 /* model/pb_pack.c: packing in one pass.
  *
- * protobuf-c walks a message twice, once for its size and once for its bytes, and this server packs each change six times over (events, records, plans, answers). Here the
- * bytes are written from the end to the beginning: when a nested message has been written its length is known, and is put before it. The buffer is on the stack; what
- * does not fit gets one of its size, and the few kinds of fields that our messages do not have go to protobuf-c. Both give the same bytes (pb_test.c).
+ * protobuf-c walks a message twice, once for its size and once for its bytes, and this server packs
+ * each change six times over (events, records, plans, answers). Here the bytes are written from the
+ * end to the beginning: when a nested message has been written its length is known, and is put
+ * before it. The buffer is on the stack; what does not fit gets one of its size, and the few kinds
+ * of fields that our messages do not have go to protobuf-c. Both give the same bytes (pb_test.c).
  *
- * Text that is not UTF-8 (a message that was cut inside a character) is mended here, since a peer, and the store at its next start, would refuse the whole message for it.
+ * Text that is not UTF-8 (a message that was cut inside a character) is mended here, since a peer,
+ * and the store at its next start, would refuse the whole message for it.
  */
 #include "base/mem.h"
 #include "base/str.h"
@@ -69,7 +72,8 @@ static inline bool is_ascii(const uint8_t *p, size_t len)
         return (seen & 0x8080808080808080u) == 0;
 }
 
-static inline bool put_text(struct writer *w, const struct wire_field *f, const char *text, size_t len)
+static inline bool put_text(struct writer *w, const struct wire_field *f, const char *text,
+                            size_t len)
 {
         if (!put_bytes(w, text, len))
                 return false;
@@ -78,7 +82,8 @@ static inline bool put_text(struct writer *w, const struct wire_field *f, const 
         return put_varint(w, len) && put_tag(w, f);
 }
 
-static inline bool put_binary(struct writer *w, const struct wire_field *f, const void *data, size_t len)
+static inline bool put_binary(struct writer *w, const struct wire_field *f, const void *data,
+                              size_t len)
 {
         return put_bytes(w, data, len) && put_varint(w, len) && put_tag(w, f);
 }
@@ -97,7 +102,8 @@ static uint64_t number_at(enum wire_kind kind, const void *at)
         }
 }
 
-static bool put_sub(struct writer *w, const struct wire_field *f, const ProtobufCMessage *m, const struct shape *shape)
+static bool put_sub(struct writer *w, const struct wire_field *f, const ProtobufCMessage *m,
+                    const struct shape *shape)
 {
         const uint8_t *end = w->at;
 
@@ -105,7 +111,8 @@ static bool put_sub(struct writer *w, const struct wire_field *f, const Protobuf
 }
 
 /* One value with its tag, zero or not. */
-static bool put_element(struct writer *w, const struct wire_field *f, const void *at, const struct shape *sub)
+static bool put_element(struct writer *w, const struct wire_field *f, const void *at,
+                        const struct shape *sub)
 {
         const ProtobufCBinaryData *b = at;
         const char *text;
@@ -127,7 +134,8 @@ static bool put_element(struct writer *w, const struct wire_field *f, const void
         }
 }
 
-static bool put_repeated(struct writer *w, const struct wire_field *f, const ProtobufCMessage *m, const struct shape *sub)
+static bool put_repeated(struct writer *w, const struct wire_field *f, const ProtobufCMessage *m,
+                         const struct shape *sub)
 {
         size_t n = *(const size_t *)((const char *)m + f->n_offset);
         const char *at = *(char *const *)((const char *)m + f->offset);
@@ -143,7 +151,8 @@ static bool put_repeated(struct writer *w, const struct wire_field *f, const Pro
 }
 
 /* proto3: what is zero or empty is left out. */
-static bool put_plain(struct writer *w, const struct wire_field *f, const void *at, const struct shape *sub)
+static bool put_plain(struct writer *w, const struct wire_field *f, const void *at,
+                      const struct shape *sub)
 {
         const char *text;
         uint64_t v;
@@ -153,7 +162,8 @@ static bool put_plain(struct writer *w, const struct wire_field *f, const void *
                 text = *(char *const *)at;
                 return !text || !text[0] || put_text(w, f, text, strlen(text));
         case WIRE_MESSAGE:
-                return !*(ProtobufCMessage *const *)at || put_sub(w, f, *(ProtobufCMessage *const *)at, sub);
+                return !*(ProtobufCMessage *const *)at ||
+                       put_sub(w, f, *(ProtobufCMessage *const *)at, sub);
         case WIRE_BYTES:
                 return ((const ProtobufCBinaryData *)at)->len == 0 || put_element(w, f, at, sub);
         case WIRE_FIXED64:
@@ -174,8 +184,10 @@ static bool put_message(struct writer *w, const ProtobufCMessage *m, const struc
                 const struct wire_field *f = &shape->wire[i];
                 if (shape_is_unset(f, m))
                         continue;
-                bool ok = f->repeated ? f->kind != WIRE_OTHER && put_repeated(w, f, m, shape->fields[i].shape)
-                                      : put_plain(w, f, (const char *)m + f->offset, shape->fields[i].shape);
+                bool ok =
+                    f->repeated
+                        ? f->kind != WIRE_OTHER && put_repeated(w, f, m, shape->fields[i].shape)
+                        : put_plain(w, f, (const char *)m + f->offset, shape->fields[i].shape);
                 if (!ok)
                         return false;
         }
@@ -221,7 +233,8 @@ void pb_pack_as_is(struct str *out, const ProtobufCMessage *m)
         pack(out, m, true);
 }
 
-void *pb_pack_before(struct arena *arena, const ProtobufCMessage *m, const void *tail, size_t tail_len, size_t *ret_len)
+void *pb_pack_before(struct arena *arena, const ProtobufCMessage *m, const void *tail,
+                     size_t tail_len, size_t *ret_len)
 {
         uint8_t room[ROOM], *data;
         struct writer w = { room, room + ROOM, false };

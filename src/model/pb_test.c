@@ -12,9 +12,10 @@
 
 #include <cmocka.h>
 
-static const ProtobufCMessageDescriptor *const all_types[] = { &pb__workload__descriptor, &pb__event__descriptor,
-                                                               &pb__agent_message__descriptor, &pb__explanation__descriptor,
-                                                               &pb__node__descriptor };
+static const ProtobufCMessageDescriptor *const all_types[] = {
+        &pb__workload__descriptor, &pb__event__descriptor, &pb__agent_message__descriptor,
+        &pb__explanation__descriptor, &pb__node__descriptor
+};
 
 static void every_message_survives_packing_and_copying(void **state)
 {
@@ -26,7 +27,8 @@ static void every_message_survives_packing_and_copying(void **state)
         (void)state;
         rng_seed(&rng, 1);
         for (int round = 0; round < 1000; round++) {
-                const ProtobufCMessageDescriptor *type = all_types[rng_below(&rng, ARRAY_LEN(all_types))];
+                const ProtobufCMessageDescriptor *type =
+                    all_types[rng_below(&rng, ARRAY_LEN(all_types))];
                 ProtobufCMessage *m = random_message(&arena, &rng, type, 600000), *back, *copy;
                 size_t n;
                 str_clear(&packed);
@@ -38,7 +40,8 @@ static void every_message_survives_packing_and_copying(void **state)
                 copy = pb_clone(&arena, back);
                 assert_true(pb_equal(m, back));
                 assert_true(pb_equal(copy, m));
-                assert_int_equal(pb_unpack_own(type, packed.buf, packed.len, &arena, &back, &err), 0);
+                assert_int_equal(pb_unpack_own(type, packed.buf, packed.len, &arena, &back, &err),
+                                 0);
                 assert_true(pb_equal(copy, back));
                 arena_reset(&arena);
         }
@@ -69,7 +72,8 @@ static void packing_gives_the_bytes_of_the_library(void **state)
         (void)state;
         rng_seed(&rng, 2);
         for (int round = 0; round < 2000; round++) {
-                const ProtobufCMessageDescriptor *type = all_types[rng_below(&rng, ARRAY_LEN(all_types))];
+                const ProtobufCMessageDescriptor *type =
+                    all_types[rng_below(&rng, ARRAY_LEN(all_types))];
                 assert_same_bytes(&arena, random_message(&arena, &rng, type, chances[round % 4]));
                 arena_reset(&arena);
         }
@@ -96,9 +100,10 @@ static void packing_leaves_large_and_foreign_messages_to_the_library(void **stat
         assert_same_bytes(&arena, &chunk.base);
         chunk.data = (ProtobufCBinaryData){ 0, NULL };
         assert_same_bytes(&arena, &chunk.base);
-        ProtobufCMessageUnknownField unknown = {
-                .tag = 999, .wire_type = PROTOBUF_C_WIRE_TYPE_VARINT, .len = 1, .data = (uint8_t *)"\x07"
-        };
+        ProtobufCMessageUnknownField unknown = { .tag = 999,
+                                                 .wire_type = PROTOBUF_C_WIRE_TYPE_VARINT,
+                                                 .len = 1,
+                                                 .data = (uint8_t *)"\x07" };
         e.message = "x";
         e.base.n_unknown_fields = 1;
         e.base.unknown_fields = &unknown;
@@ -106,7 +111,8 @@ static void packing_leaves_large_and_foreign_messages_to_the_library(void **stat
         arena_fini(&arena);
 }
 
-/* A message that was cut inside a character would be refused by whoever reads it: a peer, or the store at its next start. R: A9 */
+/* A message that was cut inside a character would be refused by whoever reads it: a peer, or the
+ * store at its next start. R: A9 */
 static void text_that_is_not_utf8_is_mended_when_packed(void **state)
 {
         struct arena arena = ARENA_INIT;
@@ -122,14 +128,16 @@ static void text_that_is_not_utf8_is_mended_when_packed(void **state)
                 memset(ev.action, 'a', more);
                 ev.action[more] = '\0';
                 void *packed = pb_pack_arena(&arena, &ev.base, &len);
-                assert_int_equal(pb_unpack(&pb__event__descriptor, packed, len, &arena, &back, &err), 0);
+                assert_int_equal(
+                    pb_unpack(&pb__event__descriptor, packed, len, &arena, &back, &err), 0);
                 assert_string_equal(((Pb__Event *)back)->message, "cut ?");
                 assert_string_equal(((Pb__Event *)back)->node_id, "caf\xC3\xA9");
         }
         arena_fini(&arena);
 }
 
-static void refuses(const ProtobufCMessageDescriptor *type, const void *data, size_t len, const char *path)
+static void refuses(const ProtobufCMessageDescriptor *type, const void *data, size_t len,
+                    const char *path)
 {
         struct arena arena = ARENA_INIT;
         struct err err = { 0 };
@@ -160,10 +168,16 @@ static void foreign_bytes_are_looked_at_first(void **state)
                 4, "id");                                        /* cut off */
         refuses(&pb__workload__descriptor, "\x08\x01", 2, "id"); /* a number where text belongs */
         refuses(&pb__workload__descriptor, "\x32\x04\x0a\x02\xff\xff", 6, "spec.command[0]");
-        refuses(&pb__workload__descriptor, "\x0b", 1, "id");                                                /* a group: unknown wire type */
-        refuses(&pb__workload__descriptor, "\x00\x01", 2, "");                                              /* field 0 */
-        refuses(&pb__workload__descriptor, "\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 12, "type"); /* endless number */
-        refuses(&pb__workload__descriptor, "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11, "id");       /* absurd length */
+        /* a group: unknown wire type */
+        refuses(&pb__workload__descriptor, "\x0b", 1, "id");
+        /* field 0 */
+        refuses(&pb__workload__descriptor, "\x00\x01", 2, "");
+        /* endless number */
+        refuses(&pb__workload__descriptor, "\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 12,
+                "type");
+        /* absurd length */
+        refuses(&pb__workload__descriptor, "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11,
+                "id");
         for (int i = 0; i <= PB_MAX_MESSAGES; i++)
                 str_add(&many, "\x62\x00", 2); /* units: one empty message in two bytes */
         refuses(&pb__hello__descriptor, many.buf, many.len, "units[499999]");
@@ -199,7 +213,8 @@ static void damaged_bytes_do_no_harm(void **state)
         (void)state;
         rng_seed(&rng, 2);
         for (int round = 0; round < 10000; round++) {
-                const ProtobufCMessageDescriptor *type = all_types[rng_below(&rng, ARRAY_LEN(all_types))];
+                const ProtobufCMessageDescriptor *type =
+                    all_types[rng_below(&rng, ARRAY_LEN(all_types))];
                 ProtobufCMessage *m;
                 str_clear(&packed);
                 pb_pack(&packed, random_message(&arena, &rng, type, 300000));
@@ -262,9 +277,13 @@ static void values_are_counted(void **state)
 
 static void paths_are_safe_to_print(void **state)
 {
-        struct path_step top = { .name = "labels", .name_len = 6 }, key = { .up = &top, .name = "a\x1b[31m\"\xff\xc3\xa9", .name_len = 10 };
+        struct path_step top = { .name = "labels", .name_len = 6 },
+                         key = { .up = &top, .name = "a\x1b[31m\"\xff\xc3\xa9", .name_len = 10 };
         char buf[PATH_TEXT_LEN], long_name[300];
-        struct path_step long_key = { .up = &top, .name = long_name, .name_len = sizeof(long_name) }, deep[200];
+        struct path_step long_key = { .up = &top,
+                                      .name = long_name,
+                                      .name_len = sizeof(long_name) },
+                         deep[200];
 
         (void)state;
         assert_string_equal(path_text(NULL, buf), "");

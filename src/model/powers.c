@@ -12,8 +12,9 @@
 #define EVERYTHING "ALL" /* among the capabilities of a policy */
 
 static const char *const names[_POWER_MAX] = {
-        [POWER_PRIVILEGED] = "privileged", [POWER_CAPABILITIES] = "capabilities",     [POWER_HOST_NETWORK] = "host_network",
-        [POWER_HOST_PATHS] = "host_paths", [POWER_ROOT_PROCESSES] = "root_processes",
+        [POWER_PRIVILEGED] = "privileged",         [POWER_CAPABILITIES] = "capabilities",
+        [POWER_HOST_NETWORK] = "host_network",     [POWER_HOST_PATHS] = "host_paths",
+        [POWER_ROOT_PROCESSES] = "root_processes",
 };
 
 const char *power_name(enum power p)
@@ -83,14 +84,19 @@ struct looking {
 
 static void ask(struct looking *l, enum power power, const char *what, const char *where)
 {
-        *array_push(&l->found) = (struct power_asked){ .power = power, .what = what ? what : "", .where = where };
+        *array_push(&l->found) =
+            (struct power_asked){ .power = power, .what = what ? what : "", .where = where };
 }
 
-/* An engine would put something in for a variable there. "$$" is none, but not worth a rule of its own. */
-static void ask_if_variable(struct looking *l, enum power power, const char *what, const char *where)
+/* An engine would put something in for a variable there. "$$" is none, but not worth a rule of its
+ * own. */
+static void ask_if_variable(struct looking *l, enum power power, const char *what,
+                            const char *where)
 {
         if (!str_empty(what) && strchr(what, '$'))
-                *array_push(&l->found) = (struct power_asked){ .power = power, .what = what, .where = where, .variable = true };
+                *array_push(&l->found) = (struct power_asked){
+                        .power = power, .what = what, .where = where, .variable = true
+                };
 }
 
 static bool is_root(const char *user)
@@ -110,22 +116,26 @@ static void look_at_spec(struct looking *l, const Pb__Spec *s, const char *prefi
         if (s->privileged)
                 ask(l, POWER_PRIVILEGED, NULL, arena_printf(l->arena, "%s.privileged", prefix));
         for (size_t i = 0; i < s->n_capabilities; i++)
-                ask(l, POWER_CAPABILITIES, s->capabilities[i], arena_printf(l->arena, "%s.capabilities[%zu]", prefix, i));
+                ask(l, POWER_CAPABILITIES, s->capabilities[i],
+                    arena_printf(l->arena, "%s.capabilities[%zu]", prefix, i));
         if (is_strange_network(s->network))
                 ask(l, POWER_HOST_NETWORK, NULL, arena_printf(l->arena, "%s.network", prefix));
         for (size_t i = 0; i < s->n_volumes; i++)
-                ask(l, POWER_HOST_PATHS, s->volumes[i]->host_path, arena_printf(l->arena, "%s.volumes[%zu]", prefix, i));
+                ask(l, POWER_HOST_PATHS, s->volumes[i]->host_path,
+                    arena_printf(l->arena, "%s.volumes[%zu]", prefix, i));
 }
 
 /* First, so that a refusal speaks of the variable. */
 static void look_at_variables(struct looking *l, const Pb__Spec *s, const char *prefix)
 {
-        ask_if_variable(l, POWER_HOST_NETWORK, s->network, arena_printf(l->arena, "%s.network_mode", prefix));
+        ask_if_variable(l, POWER_HOST_NETWORK, s->network,
+                        arena_printf(l->arena, "%s.network_mode", prefix));
         for (size_t i = 0; i < s->n_volumes; i++) {
                 const char *where = arena_printf(l->arena, "%s.volumes[%zu]", prefix, i);
 
                 ask_if_variable(l, POWER_HOST_PATHS, s->volumes[i]->host_path, where);
-                ask_if_variable(l, POWER_HOST_PATHS, s->volumes[i]->container_path, where); /* "/x:MODE" */
+                /* "/x:MODE" */
+                ask_if_variable(l, POWER_HOST_PATHS, s->volumes[i]->container_path, where);
         }
 }
 
@@ -139,7 +149,8 @@ static void look_at_compose(struct looking *l, const char *text)
                 return;
         }
         for (size_t i = 0; i < file.n_services; i++) {
-                const char *prefix = arena_printf(l->arena, "spec.compose: services.%s", file.services[i].name);
+                const char *prefix =
+                    arena_printf(l->arena, "spec.compose: services.%s", file.services[i].name);
 
                 look_at_variables(l, file.services[i].spec, prefix);
                 look_at_spec(l, file.services[i].spec, prefix);
@@ -159,13 +170,16 @@ static bool is_one_of(const char *key, const char *const *list)
         return false;
 }
 
-/* Anywhere in the pod, since there are containers, init containers and whatever a later engine knows; keys without regard to case, as
- * engines read them. */
+/* Anywhere in the pod, since there are containers, init containers and whatever a later engine
+ * knows; keys without regard to case, as engines read them. */
 static void look_at_pod_node(struct looking *l, const struct yaml_node *n, const char *up)
 {
-        static const char *const privileged[] = { "privileged", "hostPID", "hostIPC", "hostUsers", NULL };
-        static const char *const strange[] = { "procMount",      "seLinuxOptions", "seccompProfile", "appArmorProfile",
-                                               "windowsOptions", "volumeDevices",  "devices",        NULL };
+        static const char *const privileged[] = { "privileged", "hostPID", "hostIPC", "hostUsers",
+                                                  NULL };
+        static const char *const strange[] = { "procMount",      "seLinuxOptions",
+                                               "seccompProfile", "appArmorProfile",
+                                               "windowsOptions", "volumeDevices",
+                                               "devices",        NULL };
 
         if (n->key && is_one_of(n->key, privileged) && is_true(n))
                 ask(l, POWER_PRIVILEGED, n->key, "spec.pod");
@@ -176,15 +190,17 @@ static void look_at_pod_node(struct looking *l, const struct yaml_node *n, const
         else if (n->key && str_case_eq(n->key, "hostPath")) {
                 const struct yaml_node *path = yaml_get(n, "path");
 
-                ask(l, POWER_HOST_PATHS, path && path->kind == YAML_TEXT ? path->text : "?", "spec.pod");
+                ask(l, POWER_HOST_PATHS, path && path->kind == YAML_TEXT ? path->text : "?",
+                    "spec.pod");
         } else if (n->key && str_case_eq(n->key, "add") && str_case_eq(up, "capabilities")) {
                 for (size_t i = 0; n->kind == YAML_LIST && i < n->n; i++)
-                        ask(l, POWER_CAPABILITIES, n->at[i]->kind == YAML_TEXT ? n->at[i]->text : "?", "spec.pod");
+                        ask(l, POWER_CAPABILITIES,
+                            n->at[i]->kind == YAML_TEXT ? n->at[i]->text : "?", "spec.pod");
                 if (n->kind == YAML_TEXT)
                         ask(l, POWER_CAPABILITIES, n->text, "spec.pod");
         } else if (n->key && str_case_eq(up, "annotations") &&
-                   (strcasestr(n->key, "podman") || strcasestr(n->key, "seccomp") || strcasestr(n->key, "apparmor") ||
-                    strcasestr(n->key, "run.oci")))
+                   (strcasestr(n->key, "podman") || strcasestr(n->key, "seccomp") ||
+                    strcasestr(n->key, "apparmor") || strcasestr(n->key, "run.oci")))
                 ask(l, POWER_PRIVILEGED, n->key, "spec.pod"); /* engines take orders there */
         for (size_t i = 0; n->kind != YAML_TEXT && i < n->n; i++)
                 look_at_pod_node(l, n->at[i], n->kind == YAML_MAP && n->key ? n->key : up);
@@ -244,7 +260,8 @@ static bool path_is_allowed(const Pb__Policy *p, const char *path)
                         len--;
                 if (len == 0)
                         return true; /* "/" */
-                if (path[0] == '/' && !has_dots(path) && strncmp(path, top, len) == 0 && (path[len] == '/' || path[len] == '\0'))
+                if (path[0] == '/' && !has_dots(path) && strncmp(path, top, len) == 0 &&
+                    (path[len] == '/' || path[len] == '\0'))
                         return true;
         }
         return false;
@@ -255,7 +272,8 @@ static bool capability_is_allowed(const Pb__Policy *p, const char *name)
         if (strncasecmp(name, "CAP_", 4) == 0)
                 name += 4;
         for (size_t i = 0; i < p->n_capabilities; i++)
-                if (str_case_eq(p->capabilities[i], EVERYTHING) || str_case_eq(p->capabilities[i], name))
+                if (str_case_eq(p->capabilities[i], EVERYTHING) ||
+                    str_case_eq(p->capabilities[i], name))
                         return true;
         return false;
 }
@@ -303,7 +321,8 @@ const Pb__Policy *policy_for(const Pb__ServerConfig *config, const char *tenant)
 
 int policy_from_words(struct arena *arena, const char *words, Pb__Policy **ret, struct err *err)
 {
-        static char *const every_capability[] = { (char *)(uintptr_t)EVERYTHING }, *const every_path[] = { (char *)(uintptr_t) "/" };
+        static char *const every_capability[] = { (char *)(uintptr_t)EVERYTHING },
+                           *const every_path[] = { (char *)(uintptr_t) "/" };
         Pb__Policy *p = (Pb__Policy *)pb_new(arena, &pb__policy__descriptor);
 
         for (const char *at = words; *at;) {
@@ -327,8 +346,11 @@ int policy_from_words(struct arena *arena, const char *words, Pb__Policy **ret, 
                         }
                 }
                 if (!known)
-                        return err_set(err, ERR_INVALID, .msg = fmt("nothing can be allowed under the name %.40s", word),
-                                       .hint = "known are all, privileged, capabilities, host_network, host_paths and root_processes");
+                        return err_set(err, ERR_INVALID,
+                                       .msg =
+                                           fmt("nothing can be allowed under the name %.40s", word),
+                                       .hint = "known are all, privileged, capabilities, "
+                                               "host_network, host_paths and root_processes");
                 at += len + strspn(at + len, ", ");
         }
         *ret = p;

@@ -37,7 +37,8 @@ static const char *asked(const Pb__Workload *w)
 
         powers_of(&arena, w, &p);
         for (size_t i = 0; i < p.n; i++)
-                str_addf(&out, "%s%s%s ", power_name(p.at[i].power), p.at[i].what[0] ? ":" : "", p.at[i].what);
+                str_addf(&out, "%s%s%s ", power_name(p.at[i].power), p.at[i].what[0] ? ":" : "",
+                         p.at[i].what);
         text = arena_strdup(&arena, str_c(&out));
         str_fini(&out);
         return text;
@@ -68,10 +69,15 @@ static void ordinary_units_ask_for_nothing(void **state)
         w->spec->network = (char *)(uintptr_t) "bridge";
         assert_string_equal(asked(w), "");
         assert_string_equal(asked(workload(PB__WORKLOAD_TYPE__E__process)), "");
-        assert_string_equal(asked_by_pod("{spec: {containers: [{name: a, image: i, securityContext: {privileged: false, runAsUser: 0, "
-                                         "capabilities: {drop: [ALL]}}}], hostNetwork: false, volumes: [{name: v, emptyDir: {}}]}}"),
+        assert_string_equal(asked_by_pod("{spec: {containers: [{name: a, image: i, "
+                                         "securityContext: {privileged: false, runAsUser: 0, "
+                                         "capabilities: {drop: [ALL]}}}], hostNetwork: false, "
+                                         "volumes: [{name: v, emptyDir: {}}]}}"),
                             "");
-        assert_string_equal(asked_by_compose("services: {a: {image: i, user: root, privileged: false, network_mode: bridge}}"), "");
+        assert_string_equal(
+            asked_by_compose(
+                "services: {a: {image: i, user: root, privileged: false, network_mode: bridge}}"),
+            "");
 }
 
 static void a_process_that_is_root_says_so_in_many_ways(void **state)
@@ -79,7 +85,8 @@ static void a_process_that_is_root_says_so_in_many_ways(void **state)
         static const struct {
                 const char *user;
                 bool root;
-        } rows[] = { { "root", true }, { "0", true }, { "000", true }, { "nobody", false }, { "10", false }, { "0x0", false } };
+        } rows[] = { { "root", true },    { "0", true },   { "000", true },
+                     { "nobody", false }, { "10", false }, { "0x0", false } };
 
         (void)state;
         for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -96,13 +103,17 @@ static void pods_are_looked_through_in_every_corner(void **state)
                 { "{spec: {hostPID: true}}", "privileged:hostPID " },
                 { "{spec: {hostIPC: yes}}", "privileged:hostIPC " },
                 { "{spec: {HostNetwork: true}}", "host_network " },
-                { "{spec: {initContainers: [{securityContext: {privileged: true}}]}}", "privileged:privileged " },
-                { "{spec: {containers: [{securityContext: {procMount: Unmasked}}]}}", "privileged:procMount " },
-                { "{spec: {containers: [{securityContext: {capabilities: {add: [NET_RAW, SYS_TIME]}}}]}}",
+                { "{spec: {initContainers: [{securityContext: {privileged: true}}]}}",
+                  "privileged:privileged " },
+                { "{spec: {containers: [{securityContext: {procMount: Unmasked}}]}}",
+                  "privileged:procMount " },
+                { "{spec: {containers: [{securityContext: {capabilities: {add: [NET_RAW, "
+                  "SYS_TIME]}}}]}}",
                   "capabilities:NET_RAW capabilities:SYS_TIME " },
                 { "{spec: {volumes: [{hostPath: {path: /etc}}]}}", "host_paths:/etc " },
                 { "{spec: {volumes: [{hostPath: /etc}]}}", "host_paths:? " },
-                { "{metadata: {annotations: {io.podman.annotations.userns: host}}}", "privileged:io.podman.annotations.userns " },
+                { "{metadata: {annotations: {io.podman.annotations.userns: host}}}",
+                  "privileged:io.podman.annotations.userns " },
                 { "{spec: {template: {spec: {hostNetwork: true}}}}", "host_network " },
         };
 
@@ -117,15 +128,18 @@ static void what_cannot_be_read_asks_for_everything(void **state)
 
         (void)state;
         assert_string_equal(asked_by_pod("{"), all);
-        assert_string_equal(asked_by_compose("services: {a: {image: i, cap_add: [NET_ADMIN]}}"), all);
+        assert_string_equal(asked_by_compose("services: {a: {image: i, cap_add: [NET_ADMIN]}}"),
+                            all);
 }
 
 static void services_are_looked_at_one_by_one(void **state)
 {
         (void)state;
-        assert_string_equal(asked_by_compose("services: {a: {image: i}, b: {image: i, privileged: true, network_mode: host, "
-                                             "volumes: [\"/etc:/x\"]}}"),
-                            "privileged host_network host_paths:/etc ");
+        assert_string_equal(
+            asked_by_compose(
+                "services: {a: {image: i}, b: {image: i, privileged: true, network_mode: host, "
+                "volumes: [\"/etc:/x\"]}}"),
+            "privileged host_network host_paths:/etc ");
 }
 
 /* berth puts in no values, but an agent that is called gives the file to its engine, which does. */
@@ -134,10 +148,12 @@ static void variables_ask_for_whatever_they_could_become(void **state)
         static const char *const rows[][2] = {
                 { "network_mode: \"${NET-host}\"", "host_network:${NET-host} " },
                 { "network_mode: $NET", "host_network:$NET " },
-                { "volumes: [\"/srv/${X-../etc}:/x\"]", "host_paths:/srv/${X-../etc} host_paths:/srv/${X-../etc} " },
+                { "volumes: [\"/srv/${X-../etc}:/x\"]",
+                  "host_paths:/srv/${X-../etc} host_paths:/srv/${X-../etc} " },
                 { "volumes: [\"/srv/$X:/x\"]", "host_paths:/srv/$X host_paths:/srv/$X " },
                 { "volumes: [\"/srv/a:/x$MODE\"]", "host_paths:/x$MODE host_paths:/srv/a " },
-                { "environment: {A: $B}, command: \"echo ${C}\"", "" }, /* no policy is about these */
+                /* no policy is about these */
+                { "environment: {A: $B}, command: \"echo ${C}\"", "" },
         };
         Pb__Policy p = PB__POLICY__INIT;
         char *paths[] = { (char *)(uintptr_t) "/srv" };
@@ -149,10 +165,12 @@ static void variables_ask_for_whatever_they_could_become(void **state)
                 Pb__Workload *w = workload(PB__WORKLOAD_TYPE__E__compose);
                 struct powers powers;
 
-                w->spec->compose = arena_printf(&arena, "services: {a: {image: i, %s}}", rows[i][0]);
+                w->spec->compose =
+                    arena_printf(&arena, "services: {a: {image: i, %s}}", rows[i][0]);
                 assert_string_equal(asked(w), rows[i][1]);
                 powers_of(&arena, w, &powers);
-                const struct power_asked *no = powers_refused(&p, &powers); /* below /srv, as it is written */
+                /* below /srv, as it is written */
+                const struct power_asked *no = powers_refused(&p, &powers);
                 assert_int_equal(no != NULL, rows[i][1][0] != '\0');
                 assert_true(!no || no->variable);
         }
@@ -162,7 +180,8 @@ static void variables_ask_for_whatever_they_could_become(void **state)
                 Pb__Workload *w = workload(PB__WORKLOAD_TYPE__E__compose);
                 struct powers powers;
 
-                w->spec->compose = arena_printf(&arena, "services: {a: {image: i, %s}}", rows[i][0]);
+                w->spec->compose =
+                    arena_printf(&arena, "services: {a: {image: i, %s}}", rows[i][0]);
                 powers_of(&arena, w, &powers);
                 assert_null(powers_refused(&p, &powers));
         }
@@ -178,7 +197,8 @@ static bool allows(const Pb__Policy *p, enum power power, const char *what)
 static void a_policy_allows_what_it_names_and_nothing_else(void **state)
 {
         Pb__Policy p = PB__POLICY__INIT;
-        char *paths[] = { (char *)(uintptr_t) "/srv/", (char *)(uintptr_t) "/data" }, *caps[] = { (char *)(uintptr_t) "NET_ADMIN" };
+        char *paths[] = { (char *)(uintptr_t) "/srv/", (char *)(uintptr_t) "/data" },
+             *caps[] = { (char *)(uintptr_t) "NET_ADMIN" };
 
         (void)state;
         for (int k = 0; k < _POWER_MAX; k++) {

@@ -110,7 +110,8 @@ static int64_t random_i64(struct rng *rng)
         }
 }
 
-static void random_value(struct arena *arena, struct rng *rng, const struct shape_field *f, void *slot, uint32_t chance)
+static void random_value(struct arena *arena, struct rng *rng, const struct shape_field *f,
+                         void *slot, uint32_t chance)
 {
         ProtobufCBinaryData *b;
         int64_t v = random_i64(rng);
@@ -123,7 +124,8 @@ static void random_value(struct arena *arena, struct rng *rng, const struct shap
                 *(int64_t *)slot = (int64_t)rng_below(rng, 253402300800000u);
                 break;
         case SHAPE_ENUM:
-                *(int *)slot = f->names->type->values[1 + rng_below(rng, f->names->type->n_values - 1)].value;
+                *(int *)slot =
+                    f->names->type->values[1 + rng_below(rng, f->names->type->n_values - 1)].value;
                 break;
         case SHAPE_CPU:
                 if (v == INT64_MIN)
@@ -141,7 +143,8 @@ static void random_value(struct arena *arena, struct rng *rng, const struct shap
                         b->data[i] = (uint8_t)rng_next(rng);
                 break;
         case SHAPE_TIMESTAMP: {
-                Google__Protobuf__Timestamp *t = (Google__Protobuf__Timestamp *)pb_new(arena, f->shape->type);
+                Google__Protobuf__Timestamp *t =
+                    (Google__Protobuf__Timestamp *)pb_new(arena, f->shape->type);
                 uint64_t ms = rng_below(rng, 253402300800000u);
                 t->seconds = (int64_t)(ms / 1000);
                 t->nanos = (int32_t)(ms % 1000) * 1000000;
@@ -161,7 +164,8 @@ static void random_value(struct arena *arena, struct rng *rng, const struct shap
         }
 }
 
-ProtobufCMessage *random_message(struct arena *arena, struct rng *rng, const ProtobufCMessageDescriptor *type, uint32_t per_million)
+ProtobufCMessage *random_message(struct arena *arena, struct rng *rng,
+                                 const ProtobufCMessageDescriptor *type, uint32_t per_million)
 {
         const struct shape *s = shape_of(type);
         ProtobufCMessage *m = pb_new(arena, type);
@@ -175,7 +179,8 @@ ProtobufCMessage *random_message(struct arena *arena, struct rng *rng, const Pro
                         continue;
                 if (f->kind == SHAPE_MAP) {
                         for (; n > 0; n--)
-                                pb_map_set(arena, m, f->field->name, random_text(arena, rng), random_text(arena, rng));
+                                pb_map_set(arena, m, f->field->name, random_text(arena, rng),
+                                           random_text(arena, rng));
                 } else if (f->repeated) {
                         for (; n > 0; n--)
                                 random_value(arena, rng, f, shape_list_push(&list), per_million);

@@ -1,12 +1,12 @@
 /* model/record.h: under which keys records stand in a store, and which message each is. Pure.
  *
- * The one table of kinds of records, for the core, which writes and loads them (core/record.h), and for
- * stores whose values people read (store/etcd_codec.h). A new kind is one row in record.c, and its
- * functions in the core.
+ * The one table of kinds of records, for the core, which writes and loads them (core/record.h), and
+ * for stores whose values people read (store/etcd_codec.h). A new kind is one row in record.c, and
+ * its functions in the core.
  *
- * Rows below RECORD_KINDS are records, from which the state is loaded. Those from there to RECORD_VIEWS are
- * views of workloads, which are never read back. The rest are names that are kept for berth: no value
- * is written there.
+ * Rows below RECORD_KINDS are records, from which the state is loaded. Those from there to
+ * RECORD_VIEWS are views of workloads, which are never read back. The rest are names that are kept
+ * for berth: no value is written there.
  */
 #ifndef BERTH_MODEL_RECORD_H
 #define BERTH_MODEL_RECORD_H
@@ -33,8 +33,9 @@ enum record {
 };
 
 struct record_row {
-        const char *prefix;                     /* of its keys: begins and ends with '/' */
-        const char *only;                       /* there is one record, of this name; what else has the prefix is the store's */
+        const char *prefix; /* of its keys: begins and ends with '/' */
+        /* there is one record, of this name; what else has the prefix is the store's */
+        const char *only;
         const ProtobufCMessageDescriptor *type; /* NULL: kept for berth */
 };
 extern const struct record_row record_rows[];

@@ -12,7 +12,9 @@ static const char hidden_text[] = REDACTED_TEXT;
 
 enum redact_level redact_level_of(int role)
 {
-        return role == PB__ROLE__E__admin ? REDACT_NOTHING : role == PB__ROLE__E__operator ? REDACT_HASHES : REDACT_VALUES;
+        return role == PB__ROLE__E__admin      ? REDACT_NOTHING
+               : role == PB__ROLE__E__operator ? REDACT_HASHES
+                                               : REDACT_VALUES;
 }
 
 static bool is_hidden(enum redact_level level, const struct rule *rule)
@@ -25,10 +27,12 @@ static bool is_hidden(enum redact_level level, const struct rule *rule)
 bool redact_concerns(enum redact_level level, const ProtobufCMessageDescriptor *type)
 {
         uint8_t hides = level == REDACT_NOTHING ? 0 : shape_of(type)->hides;
-        return (hides & 1u << RULE_FOR_ADMINS) || (level >= REDACT_VALUES && (hides & 1u << RULE_FOR_OPERATORS));
+        return (hides & 1u << RULE_FOR_ADMINS) ||
+               (level >= REDACT_VALUES && (hides & 1u << RULE_FOR_OPERATORS));
 }
 
-bool redact_finds(enum redact_level level, const ProtobufCMessageDescriptor *type, const void *data, size_t len)
+bool redact_finds(enum redact_level level, const ProtobufCMessageDescriptor *type, const void *data,
+                  size_t len)
 {
         if (!redact_concerns(level, type))
                 return false;
@@ -42,7 +46,8 @@ bool redact_finds(enum redact_level level, const ProtobufCMessageDescriptor *typ
                 while (i < s->n_fields && s->fields[i].field->id != tag >> 3)
                         i++;
                 if (i == s->n_fields || is_hidden(level, s->fields[i].rule) ||
-                    (s->fields[i].kind == SHAPE_MESSAGE && redact_concerns(level, s->fields[i].field->descriptor)))
+                    (s->fields[i].kind == SHAPE_MESSAGE &&
+                     redact_concerns(level, s->fields[i].field->descriptor)))
                         return true;
         }
         return false;
@@ -84,8 +89,8 @@ void redact(enum redact_level level, ProtobufCMessage *m)
         }
 }
 
-static ProtobufCMessage *unpack_for(enum redact_level level, const ProtobufCMessageDescriptor *type, const void *data, size_t len,
-                                    struct arena *arena)
+static ProtobufCMessage *unpack_for(enum redact_level level, const ProtobufCMessageDescriptor *type,
+                                    const void *data, size_t len, struct arena *arena)
 {
         ProtobufCMessage *m = NULL;
         if (pb_unpack_own(type, data, len, arena, &m, NULL) < 0)
@@ -94,7 +99,8 @@ static ProtobufCMessage *unpack_for(enum redact_level level, const ProtobufCMess
         return m;
 }
 
-bool redact_packed(enum redact_level level, const ProtobufCMessageDescriptor *type, const void *data, size_t len, struct str *out)
+bool redact_packed(enum redact_level level, const ProtobufCMessageDescriptor *type,
+                   const void *data, size_t len, struct str *out)
 {
         if (!redact_finds(level, type, data, len)) {
                 str_add(out, data, len);
@@ -108,8 +114,8 @@ bool redact_packed(enum redact_level level, const ProtobufCMessageDescriptor *ty
         return m != NULL;
 }
 
-bool redact_json(enum redact_level level, const ProtobufCMessageDescriptor *type, const void *data, size_t len, unsigned flags,
-                 struct str *out)
+bool redact_json(enum redact_level level, const ProtobufCMessageDescriptor *type, const void *data,
+                 size_t len, unsigned flags, struct str *out)
 {
         if (!redact_finds(level, type, data, len) && json_write_packed(out, type, data, len, flags))
                 return true;

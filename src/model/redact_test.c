@@ -15,7 +15,8 @@
 
 #define CANARY "canary-5b1f"
 
-static ProtobufCMessage *message(struct arena *a, const ProtobufCMessageDescriptor *type, const char *json)
+static ProtobufCMessage *message(struct arena *a, const ProtobufCMessageDescriptor *type,
+                                 const char *json)
 {
         ProtobufCMessage *m = NULL;
         struct err err = { 0 };
@@ -36,14 +37,17 @@ static char *shown(struct arena *a, enum redact_level level, const ProtobufCMess
 }
 
 static const char *const EVENT =
-    "{\"seq\":7,\"type\":\"WorkloadApplied\",\"workload\":{\"id\":\"w\",\"spec\":{\"command\":[\"true\"],\"env\":{\"SECRET\":\"" CANARY
-    "\"},\"compose\":\"" CANARY "\",\"pod\":\"" CANARY "\",\"vm\":{\"cloud_init\":{\"user_data\":\"" CANARY
-    "\"}}}},\"access\":{\"name\":\"ann\",\"hash\":\"hash-" CANARY "\"},\"outgoing\":{\"url\":\"https://x/" CANARY "\"}}";
+    "{\"seq\":7,\"type\":\"WorkloadApplied\",\"workload\":{\"id\":\"w\",\"spec\":{\"command\":["
+    "\"true\"],\"env\":{\"SECRET\":\"" CANARY "\"},\"compose\":\"" CANARY "\",\"pod\":\"" CANARY
+    "\",\"vm\":{\"cloud_init\":{\"user_data\":\"" CANARY
+    "\"}}}},\"access\":{\"name\":\"ann\",\"hash\":\"hash-" CANARY
+    "\"},\"outgoing\":{\"url\":\"https://x/" CANARY "\"}}";
 
 static void viewers_see_names_and_no_values(void **state)
 {
         struct arena a = ARENA_INIT;
-        const char *text = shown(&a, redact_level_of(PB__ROLE__E__viewer), message(&a, &pb__event__descriptor, EVENT));
+        const char *text = shown(&a, redact_level_of(PB__ROLE__E__viewer),
+                                 message(&a, &pb__event__descriptor, EVENT));
         (void)state;
         assert_null(strstr(text, CANARY));
         assert_non_null(strstr(text, "\"SECRET\":\"" REDACTED_TEXT "\""));
@@ -75,19 +79,23 @@ static void nobody_in_particular_sees_what_viewers_see(void **state)
 static void lists_are_covered(void **state)
 {
         struct arena a = ARENA_INIT;
-        ProtobufCMessage *m = message(&a, &pb__list_workloads_response__descriptor,
-                                      "{\"items\":[{\"id\":\"a\",\"spec\":{\"env\":{\"A\":\"" CANARY "\",\"B\":\"" CANARY
-                                      "\"}}},{\"id\":\"b\",\"spec\":{\"env\":{\"C\":\"" CANARY "\"}}}]}");
+        ProtobufCMessage *m = message(
+            &a, &pb__list_workloads_response__descriptor,
+            "{\"items\":[{\"id\":\"a\",\"spec\":{\"env\":{\"A\":\"" CANARY "\",\"B\":\"" CANARY
+            "\"}}},{\"id\":\"b\",\"spec\":{\"env\":{\"C\":\"" CANARY "\"}}}]}");
         (void)state;
         assert_null(strstr(shown(&a, REDACT_VALUES, m), CANARY));
         arena_fini(&a);
 }
 
-/* Any message, packed: as the unpacked one; and what holds nothing hidden is byte for byte what it was. */
+/* Any message, packed: as the unpacked one; and what holds nothing hidden is byte for byte what it
+ * was. */
 static void packed_is_the_same(void **state)
 {
-        static const ProtobufCMessageDescriptor *const types[] = { &pb__event__descriptor, &pb__workload__descriptor,
-                                                                   &pb__list_events_response__descriptor, &pb__node__descriptor };
+        static const ProtobufCMessageDescriptor *const types[] = {
+                &pb__event__descriptor, &pb__workload__descriptor,
+                &pb__list_events_response__descriptor, &pb__node__descriptor
+        };
         struct rng rng;
         (void)state;
         rng_seed(&rng, 5);
@@ -123,9 +131,9 @@ static void what_stands_for_a_value_cannot_be_applied(void **state)
 {
         struct arena a = ARENA_INIT;
         struct err err = { 0 };
-        ProtobufCMessage *m =
-            message(&a, &pb__apply_workload_request__descriptor,
-                    "{\"workload\":{\"id\":\"w\",\"spec\":{\"command\":[\"true\"],\"env\":{\"SECRET\":\"" REDACTED_TEXT "\"}}}}");
+        ProtobufCMessage *m = message(&a, &pb__apply_workload_request__descriptor,
+                                      "{\"workload\":{\"id\":\"w\",\"spec\":{\"command\":[\"true\"]"
+                                      ",\"env\":{\"SECRET\":\"" REDACTED_TEXT "\"}}}}");
         (void)state;
         assert_int_equal(request_normalise(&a, m, &err), -ERR_INVALID);
         assert_string_equal(err.path, "workload.spec.env.SECRET");

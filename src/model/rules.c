@@ -85,7 +85,8 @@ static const struct rule rules[] = {
         { "ManagedVolume", "mount_path", .text = RULE_PATH, .max_len = 4095 },
         { "ManagedVolume", "retain_policy", .max_len = 32 },
         { "Spec", "command", .max_items = 1024, .max_len = ARG_MAX_BYTES },
-        { "Spec", "env", .max_items = 1024, .max_len = ARG_MAX_BYTES, .key = RULE_ENV_NAME, .hidden = RULE_FOR_OPERATORS },
+        { "Spec", "env", .max_items = 1024, .max_len = ARG_MAX_BYTES, .key = RULE_ENV_NAME,
+          .hidden = RULE_FOR_OPERATORS },
         { "Spec", "workdir", .text = RULE_PATH, .max_len = 4095 },
         { "Spec", "user", .text = RULE_USER, .max_len = 32 },
         { "Spec", "image", .text = RULE_TOKEN, .max_len = 512 },
@@ -162,7 +163,8 @@ static const struct rule rules[] = {
         { "PlanRequest", "add_nodes", .min = 0, .max = 10000 },
         { "ListWorkloadsRequest", "limit", .min = 0, .max = LIST_LIMIT_MAX },
         { "ListWorkloadsRequest", "cursor", .text = RULE_TOKEN, .max_len = 512 },
-        { "ListWorkloadsRequest", "selector", .text = RULE_SELECTOR, .max_len = SELECTOR_MAX_BYTES },
+        { "ListWorkloadsRequest", "selector", .text = RULE_SELECTOR,
+          .max_len = SELECTOR_MAX_BYTES },
         { "ListWorkloadsRequest", "status", .text = RULE_PHASE, .max_len = 64 },
         { "ListWorkloadsRequest", "node", .text = RULE_ID, .max_len = 128 },
         { "ListWorkloadsRequest", "prefix", .text = RULE_ID_PREFIX, .max_len = 128 },
@@ -272,7 +274,7 @@ const struct rule *rule_find(const char *message, const char *field)
         return &default_rule;
 }
 
-/* ---- texts --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- texts ---- */
 
 static bool is_alnum(char c)
 {
@@ -291,13 +293,15 @@ bool id_is_valid(const char *id)
 {
         size_t len = id ? strnlen(id, 129) : 0;
 
-        return len >= 1 && len <= 128 && is_alnum(id[0]) && all_of(id, len, "._-") && !strstr(id, "..");
+        return len >= 1 && len <= 128 && is_alnum(id[0]) && all_of(id, len, "._-") &&
+               !strstr(id, "..");
 }
 
 /* 1..63, letters, digits, "-_." inside. */
 static bool is_label_name(const char *s, size_t len)
 {
-        return len >= 1 && len <= 63 && is_alnum(s[0]) && is_alnum(s[len - 1]) && all_of(s, len, "-_.");
+        return len >= 1 && len <= 63 && is_alnum(s[0]) && is_alnum(s[len - 1]) &&
+               all_of(s, len, "-_.");
 }
 
 /* Parts of letters, digits and '-' between dots, 253 at most. */
@@ -382,7 +386,8 @@ static bool is_event_types(const char *s)
         return true;
 }
 
-/* The kernel's numbers end there, and the last one means "nobody": a larger one must not wrap around to somebody. */
+/* The kernel's numbers end there, and the last one means "nobody": a larger one must not wrap
+ * around to somebody. */
 static const char *check_user(const char *s, size_t len)
 {
         uint64_t number;
@@ -391,7 +396,8 @@ static const char *check_user(const char *s, size_t len)
                 return NULL;
         if (!(is_alnum(s[0]) || s[0] == '_') || !all_of(s, len, "._-$"))
                 return "must be a user's name or number";
-        if (strspn(s, "0123456789") == len && (str_parse_u64(s, &number) < 0 || number >= UINT32_MAX))
+        if (strspn(s, "0123456789") == len &&
+            (str_parse_u64(s, &number) < 0 || number >= UINT32_MAX))
                 return "a user's number is at most 4294967294";
         return NULL;
 }
@@ -414,7 +420,9 @@ static const char *check_condition(const char *s)
         struct condition ignored;
         struct err err = { 0 };
 
-        return condition_parse(s, &ignored, &err) < 0 ? fmt("is no condition: %s (%s)", err.msg, err.hint) : NULL;
+        return condition_parse(s, &ignored, &err) < 0
+                   ? fmt("is no condition: %s (%s)", err.msg, err.hint)
+                   : NULL;
 }
 
 static const char *check_url(const char *s)
@@ -437,24 +445,31 @@ const char *rule_text_check(enum rule_text kind, const char *s, size_t len)
         case RULE_ANY:
                 return NULL;
         case RULE_ID:
-                return id_is_valid(s)
-                           ? NULL
-                           : "must be 1 to 128 letters, digits, '.', '_' or '-', beginning with a letter or digit, without \"..\"";
+                return id_is_valid(s) ? NULL
+                                      : "must be 1 to 128 letters, digits, '.', '_' or '-', "
+                                        "beginning with a letter or digit, without \"..\"";
         case RULE_ID_PREFIX:
-                return len <= 128 && all_of(s, len, "._-") ? NULL : "must be the beginning of an id: letters, digits, '.', '_' or '-'";
+                return len <= 128 && all_of(s, len, "._-")
+                           ? NULL
+                           : "must be the beginning of an id: letters, digits, '.', '_' or '-'";
         case RULE_LABEL_KEY:
                 return is_label_key(s, len) ? NULL
-                                            : "a label's key must be 1 to 63 letters, digits, '-', '_' or '.', with an optional prefix/";
+                                            : "a label's key must be 1 to 63 letters, digits, '-', "
+                                              "'_' or '.', with an optional prefix/";
         case RULE_LABEL_VALUE:
                 return len == 0 || is_label_name(s, len)
                            ? NULL
-                           : "must be at most 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit";
+                           : "must be at most 63 letters, digits, '-', '_' or '.', beginning and "
+                             "ending with a letter or digit";
         case RULE_ENV_NAME:
-                return len >= 1 && len <= 256 && !(s[0] >= '0' && s[0] <= '9') && all_of(s, len, "_-.")
+                return len >= 1 && len <= 256 && !(s[0] >= '0' && s[0] <= '9') &&
+                               all_of(s, len, "_-.")
                            ? NULL
-                           : "a variable's name must be letters, digits, '_', '-' or '.', not beginning with a digit";
+                           : "a variable's name must be letters, digits, '_', '-' or '.', not "
+                             "beginning with a digit";
         case RULE_PATH:
-                return len == 0 || (s[0] == '/' && is_line(s, len)) ? NULL : "must be an absolute path";
+                return len == 0 || (s[0] == '/' && is_line(s, len)) ? NULL
+                                                                    : "must be an absolute path";
         case RULE_TOKEN:
                 return is_printable(s, len) ? NULL : "must be printable characters without spaces";
         case RULE_LINE:
@@ -462,29 +477,40 @@ const char *rule_text_check(enum rule_text kind, const char *s, size_t len)
         case RULE_USER:
                 return check_user(s, len);
         case RULE_CAPABILITY:
-                return str_eq(s, "ALL") || capability_number(s) >= 0 ? NULL : "must be the name of a capability without CAP_: NET_ADMIN";
+                return str_eq(s, "ALL") || capability_number(s) >= 0
+                           ? NULL
+                           : "must be the name of a capability without CAP_: NET_ADMIN";
         case RULE_PROTOCOL:
-                return len == 0 || str_eq(s, "tcp") || str_eq(s, "udp") || str_eq(s, "sctp") ? NULL : "must be tcp, udp or sctp";
+                return len == 0 || str_eq(s, "tcp") || str_eq(s, "udp") || str_eq(s, "sctp")
+                           ? NULL
+                           : "must be tcp, udp or sctp";
         case RULE_ENDPOINT:
                 return len == 0 || is_endpoint(s, len) ? NULL : "must be host:port";
         case RULE_SELECTOR:
                 return check_selector(s);
         case RULE_PHASE:
-                return len == 0 || json_enum_value(&pb__phase__e__descriptor, s, true, &ignored) == 0
+                return len == 0 ||
+                               json_enum_value(&pb__phase__e__descriptor, s, true, &ignored) == 0
                            ? NULL
                            : fmt("must be one of %s", json_enum_list(&pb__phase__e__descriptor));
         case RULE_NODE_STATUS:
-                return len == 0 || json_enum_value(&pb__node_status__e__descriptor, s, true, &ignored) == 0
+                return len == 0 || json_enum_value(&pb__node_status__e__descriptor, s, true,
+                                                   &ignored) == 0
                            ? NULL
-                           : fmt("must be one of %s", json_enum_list(&pb__node_status__e__descriptor));
+                           : fmt("must be one of %s",
+                                 json_enum_list(&pb__node_status__e__descriptor));
         case RULE_DURATION:
-                return len == 0 || str_parse_duration_ms(s, &(int64_t){ 0 }) == 0 ? NULL : "must be a duration such as 10s, 5m or 1h30m";
+                return len == 0 || str_parse_duration_ms(s, &(int64_t){ 0 }) == 0
+                           ? NULL
+                           : "must be a duration such as 10s, 5m or 1h30m";
         case RULE_CONDITION:
                 return check_condition(s);
         case RULE_URL:
                 return check_url(s);
         case RULE_EVENT_TYPES:
-                return is_event_types(s) ? NULL : "must be types of events, such as WorkloadFailed,NodeLost";
+                return is_event_types(s)
+                           ? NULL
+                           : "must be types of events, such as WorkloadFailed,NodeLost";
         }
         return NULL;
 }

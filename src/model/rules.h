@@ -1,5 +1,5 @@
-/* model/rules.h: the limits of every field that a caller can set, in one table. validate.c checks them, openapi.c publishes them, badinput.c breaks them.
- * Private to model/.
+/* model/rules.h: the limits of every field that a caller can set, in one table. validate.c checks
+ * them, openapi.c publishes them, badinput.c breaks them. Private to model/.
  */
 #ifndef BERTH_MODEL_RULES_H
 #define BERTH_MODEL_RULES_H
@@ -46,7 +46,8 @@ struct rule {
         enum rule_text key;          /* of map keys */
         bool required;               /* must be set (not zero, not empty) */
         bool server;                 /* belongs to the server: what a caller sends is dropped */
-        enum rule_hidden hidden;     /* a text, or a map of texts, of which others see the keys only */
+        /* a text, or a map of texts, of which others see the keys only */
+        enum rule_hidden hidden;
 };
 
 #define RULE_TEXT_MAX 4096            /* texts without a limit of their own */

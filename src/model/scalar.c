@@ -1,4 +1,5 @@
-/* model/scalar.c: single values as text: numbers, cores, times, base64, UTF-8. Declared in shape.h. */
+/* model/scalar.c: single values as text: numbers, cores, times, base64, UTF-8. Declared in
+ * shape.h. */
 #include "base/clock.h"
 #include "model/json_private.h"
 #include "model/shape.h"
@@ -18,7 +19,8 @@ int shape_parse_int(const char *text, size_t len, int64_t min, uint64_t max, voi
         for (; p < end; p++) {
                 if (*p < '0' || *p > '9')
                         return -1;
-                if (__builtin_mul_overflow(v, 10u, &v) || __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
+                if (__builtin_mul_overflow(v, 10u, &v) ||
+                    __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
                         return -1;
         }
         if (negative) {
@@ -31,7 +33,8 @@ int shape_parse_int(const char *text, size_t len, int64_t min, uint64_t max, voi
         return 0;
 }
 
-/* -?int[.frac][(e|E)[+-]exp], as JSON has it. Everything that is exact in thousandths is taken (1.500, 25e-2), nothing else. */
+/* -?int[.frac][(e|E)[+-]exp], as JSON has it. Everything that is exact in thousandths is taken
+ * (1.500, 25e-2), nothing else. */
 int shape_parse_cpu(const char *text, size_t len, int64_t *ret_milli)
 {
         const char *p = text, *end = text + len;
@@ -48,7 +51,8 @@ int shape_parse_cpu(const char *text, size_t len, int64_t *ret_milli)
                 }
                 digits = true;
                 exponent -= fraction;
-                if (*p == '0') { /* applied when another digit follows: 1.5000000000000000000000 is no overflow */
+                /* applied when another digit follows: 1.5000000000000000000000 is no overflow */
+                if (*p == '0') {
                         if (zeros++ > 400)
                                 return -1;
                         continue;
@@ -77,7 +81,8 @@ int shape_parse_cpu(const char *text, size_t len, int64_t *ret_milli)
         for (; v != 0 && exponent > 0; exponent--)
                 if (__builtin_mul_overflow(v, 10, &v))
                         return -1;
-        if (v != 0 && exponent < 0) /* v ends in a digit that is not 0: a smaller fraction than thousandths is left */
+        /* v ends in a digit that is not 0: a smaller fraction than thousandths is left */
+        if (v != 0 && exponent < 0)
                 return -1;
         *ret_milli = negative ? -v : v;
         return 0;
@@ -124,7 +129,8 @@ static int parse_bytes(const char *text, size_t len, ProtobufCBinaryData *ret, s
         return 0;
 }
 
-int shape_parse(const struct shape_field *f, const char *text, size_t len, bool quoted, void *slot, struct arena *arena)
+int shape_parse(const struct shape_field *f, const char *text, size_t len, bool quoted, void *slot,
+                struct arena *arena)
 {
         int64_t min, v;
         uint64_t max;
@@ -133,7 +139,8 @@ int shape_parse(const struct shape_field *f, const char *text, size_t len, bool 
 
         switch (f->kind) {
         case SHAPE_BOOL:
-                if (quoted || !((len == 4 && memcmp(text, "true", 4) == 0) || (len == 5 && memcmp(text, "false", 5) == 0)))
+                if (quoted || !((len == 4 && memcmp(text, "true", 4) == 0) ||
+                                (len == 5 && memcmp(text, "false", 5) == 0)))
                         return -1;
                 *(protobuf_c_boolean *)slot = len == 4;
                 return 0;
@@ -193,7 +200,8 @@ int shape_parse(const struct shape_field *f, const char *text, size_t len, bool 
         }
         return -1;
 }
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shape_parse copies the low bytes of an integer");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "shape_parse copies the low bytes of an integer");
 
 int base64_decode(const char *text, size_t len, uint8_t *ret, size_t *ret_len)
 {
@@ -235,13 +243,15 @@ int base64_decode(const char *text, size_t len, uint8_t *ret, size_t *ret_len)
 
 void base64_write(struct str *out, const uint8_t *data, size_t len)
 {
-        static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        static const char letters[] =
+            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         char quad[4];
 
         str_reserve(out, len / 3 * 4 + 4);
         for (size_t i = 0; i < len; i += 3) {
                 size_t left = len - i;
-                uint32_t v = (uint32_t)data[i] << 16 | (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) | (left > 2 ? data[i + 2] : 0);
+                uint32_t v = (uint32_t)data[i] << 16 | (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
+                             (left > 2 ? data[i + 2] : 0);
                 quad[0] = letters[v >> 18];
                 quad[1] = letters[v >> 12 & 63];
                 quad[2] = left > 1 ? letters[v >> 6 & 63] : '=';
@@ -263,12 +273,15 @@ unsigned utf8_next(const unsigned char *p, const unsigned char *end)
         if ((p[0] & 0xf0) == 0xe0) {
                 if (left < 3 || (p[1] & 0xc0) != 0x80 || (p[2] & 0xc0) != 0x80)
                         return 0;
-                return (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ? 0 : 3; /* overlong; surrogates */
+                /* overlong; surrogates */
+                return (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ? 0 : 3;
         }
         if (p[0] >= 0xf0 && p[0] <= 0xf4) {
-                if (left < 4 || (p[1] & 0xc0) != 0x80 || (p[2] & 0xc0) != 0x80 || (p[3] & 0xc0) != 0x80)
+                if (left < 4 || (p[1] & 0xc0) != 0x80 || (p[2] & 0xc0) != 0x80 ||
+                    (p[3] & 0xc0) != 0x80)
                         return 0;
-                return (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f) ? 0 : 4; /* overlong; above U+10FFFF */
+                /* overlong; above U+10FFFF */
+                return (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f) ? 0 : 4;
         }
         return 0;
 }

@@ -13,8 +13,11 @@ struct parser {
 
 static int fail(struct parser *s, const char *what)
 {
-        return err_set(s->err, ERR_INVALID, .msg = fmt("selector: %s at character %zu", what, (size_t)(s->p - s->start) + 1),
-                       .detail = fmt("\"%.200s\"", s->start), .hint = "examples: app=web,tier!=cache   zone in (a,b)   gpu   !gpu");
+        return err_set(
+            s->err, ERR_INVALID,
+            .msg = fmt("selector: %s at character %zu", what, (size_t)(s->p - s->start) + 1),
+            .detail = fmt("\"%.200s\"", s->start),
+            .hint = "examples: app=web,tier!=cache   zone in (a,b)   gpu   !gpu");
 }
 
 static void skip_space(struct parser *s)
@@ -95,7 +98,8 @@ static bool word_follows(struct parser *s, const char *w)
 {
         size_t n = strlen(w);
 
-        return strncmp(s->p, w, n) == 0 && (s->p[n] == ' ' || s->p[n] == '\t' || s->p[n] == '(') && (s->p += n, true);
+        return strncmp(s->p, w, n) == 0 && (s->p[n] == ' ' || s->p[n] == '\t' || s->p[n] == '(') &&
+               (s->p += n, true);
 }
 
 static int parse_term(struct parser *s, struct selector_term *t)
@@ -135,12 +139,15 @@ static int parse_term(struct parser *s, struct selector_term *t)
 
 int selector_parse(struct arena *arena, const char *text, struct selector *ret, struct err *err)
 {
-        struct parser s = { .start = text ? text : "", .p = text ? text : "", .arena = arena, .err = err };
+        struct parser s = {
+                .start = text ? text : "", .p = text ? text : "", .arena = arena, .err = err
+        };
         struct selector_term terms[SELECTOR_MAX_TERMS];
         size_t n = 0;
 
         if (strlen(s.p) > SELECTOR_MAX_BYTES)
-                return err_set(err, ERR_INVALID, .msg = "selector: too long", .detail = fmt("at most %d bytes", SELECTOR_MAX_BYTES));
+                return err_set(err, ERR_INVALID, .msg = "selector: too long",
+                               .detail = fmt("at most %d bytes", SELECTOR_MAX_BYTES));
         skip_space(&s);
         while (*s.p) {
                 if (n == SELECTOR_MAX_TERMS)
@@ -158,7 +165,8 @@ int selector_parse(struct arena *arena, const char *text, struct selector *ret, 
                 if (*s.p == '\0')
                         return fail(&s, "expected a label key");
         }
-        *ret = (struct selector){ .terms = n ? arena_dup(arena, terms, n * sizeof(terms[0])) : NULL, .n_terms = n };
+        *ret = (struct selector){ .terms = n ? arena_dup(arena, terms, n * sizeof(terms[0])) : NULL,
+                                  .n_terms = n };
         return 0;
 }
 
@@ -171,8 +179,8 @@ bool selector_match(const struct selector *s, const void *entries, size_t n_entr
 
                 for (size_t k = 0; value && k < t->n_values && !among; k++)
                         among = str_eq(value, t->values[k]);
-                if ((t->op == SELECTOR_IN && !among) || (t->op == SELECTOR_NOT_IN && among) || (t->op == SELECTOR_EXISTS && !value) ||
-                    (t->op == SELECTOR_NOT_EXISTS && value))
+                if ((t->op == SELECTOR_IN && !among) || (t->op == SELECTOR_NOT_IN && among) ||
+                    (t->op == SELECTOR_EXISTS && !value) || (t->op == SELECTOR_NOT_EXISTS && value))
                         return false;
         }
         return true;

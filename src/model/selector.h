@@ -1,6 +1,8 @@
-/* model/selector.h: label selectors: `k=v`, `k==v`, `k!=v`, `k`, `!k`, `k in (a,b)`, `k notin (a,b)`, joined by commas, all of which must hold.
+/* model/selector.h: label selectors: `k=v`, `k==v`, `k!=v`, `k`, `!k`, `k in (a,b)`, `k notin
+ * (a,b)`, joined by commas, all of which must hold.
  *
- * As in Kubernetes, `k!=v` and `k notin (...)` also hold for what has no label k. The empty selector matches everything. Pure.
+ * As in Kubernetes, `k!=v` and `k notin (...)` also hold for what has no label k. The empty
+ * selector matches everything. Pure.
  */
 #ifndef BERTH_MODEL_SELECTOR_H
 #define BERTH_MODEL_SELECTOR_H
@@ -23,7 +25,8 @@ struct selector {
         size_t n_terms;
 };
 
-/* text NULL or "" gives the selector that matches everything. The terms live in the arena. ERR_INVALID says at which character. */
+/* text NULL or "" gives the selector that matches everything. The terms live in the arena.
+ * ERR_INVALID says at which character. */
 int selector_parse(struct arena *arena, const char *text, struct selector *ret, struct err *err);
 
 /* selector_match(&sel, w->labels, w->n_labels): entries as in model/pb.h. */

@@ -30,7 +30,9 @@ static bool matches(const char *selector, const char *const labels[][2], size_t 
 /* R: A11 */
 static void all_terms_must_hold(void **state)
 {
-        static const char *const labels[][2] = { { "app", "web" }, { "zone", "a" }, { "berth.io/kind", "x" }, { "empty", "" } };
+        static const char *const labels[][2] = {
+                { "app", "web" }, { "zone", "a" }, { "berth.io/kind", "x" }, { "empty", "" }
+        };
         static const struct {
                 const char *selector;
                 bool yes;
@@ -74,9 +76,11 @@ static void all_terms_must_hold(void **state)
 /* R: A9 */
 static void bad_selectors_say_where(void **state)
 {
-        static const char *const bad[] = { ",",          "a=b,",     "a=b,,c",     "=a",     "a=b c", "a in",   "a in (",    "a in (a",
-                                           "a in (a b)", "a!b",      "a=-",        "!a=b",   "(a)",   "a in a", "a in (a)b", "/a",
-                                           "a//b=c",     "a in (a,", "\xc3\xa9=a", "a=\xff", "!",     "!!a" };
+        static const char *const bad[] = { ",",    "a=b,",   "a=b,,c",   "=a",         "a=b c",
+                                           "a in", "a in (", "a in (a",  "a in (a b)", "a!b",
+                                           "a=-",  "!a=b",   "(a)",      "a in a",     "a in (a)b",
+                                           "/a",   "a//b=c", "a in (a,", "\xc3\xa9=a", "a=\xff",
+                                           "!",    "!!a" };
         struct arena arena = ARENA_INIT;
         struct selector s;
         struct err err = { 0 };

@@ -1,8 +1,10 @@
 /* model/shape.c: side tables of message types, and where their fields lie in memory.
  *
  * Invariants:
- *   (1) A shape that shape_of() has given is complete with everything reachable from it, and never changes.
- *   (2) The table of shapes only grows; a slot goes from NULL to a shape once. Readers therefore need no lock, only acquire loads.
+ *   (1) A shape that shape_of() has given is complete with everything reachable from it, and never
+ *       changes.
+ *   (2) The table of shapes only grows; a slot goes from NULL to a shape once. Readers therefore
+ *       need no lock, only acquire loads.
  */
 #include "model/shape.h"
 #include "base/err.h"
@@ -12,7 +14,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define TABLE_SIZE 4096u /* message types in one program; a power of two, never more than half full */
+/* message types in one program; a power of two, never more than half full */
+#define TABLE_SIZE 4096u
 
 static _Atomic(const struct shape *) shapes[TABLE_SIZE];
 static _Atomic(const struct shape_enum *) enums[TABLE_SIZE];
@@ -30,7 +33,8 @@ static unsigned pointer_hash(const void *p)
 static const struct shape *table_get(const ProtobufCMessageDescriptor *type)
 {
         for (unsigned i = pointer_hash(type);; i++) {
-                const struct shape *s = atomic_load_explicit(&shapes[i & (TABLE_SIZE - 1)], memory_order_acquire);
+                const struct shape *s =
+                    atomic_load_explicit(&shapes[i & (TABLE_SIZE - 1)], memory_order_acquire);
                 if (!s || s->type == type)
                         return s;
         }
@@ -39,7 +43,8 @@ static const struct shape *table_get(const ProtobufCMessageDescriptor *type)
 static const struct shape_enum *enum_table_get(const ProtobufCEnumDescriptor *type)
 {
         for (unsigned i = pointer_hash(type);; i++) {
-                const struct shape_enum *e = atomic_load_explicit(&enums[i & (TABLE_SIZE - 1)], memory_order_acquire);
+                const struct shape_enum *e =
+                    atomic_load_explicit(&enums[i & (TABLE_SIZE - 1)], memory_order_acquire);
                 if (!e || e->type == type)
                         return e;
         }
@@ -53,7 +58,7 @@ static unsigned name_hash(const char *name, size_t len)
         return h ^ (h >> 15);
 }
 
-/* ---- building -------------------------------------------------------------------------------------------------------------------- */
+/* ---- building ---- */
 
 /* The conventions of proto/records.proto are those of this package; others have protobuf's own. */
 static bool is_ours(const char *package)
@@ -98,13 +103,15 @@ static const struct shape_enum *build_enum(const ProtobufCEnumDescriptor *type)
 
 static bool is_time(const char *name)
 {
-        return str_ends(name, "_at") || str_eq(name, "last_updated") || str_eq(name, "last_heartbeat") || str_eq(name, "timestamp");
+        return str_ends(name, "_at") || str_eq(name, "last_updated") ||
+               str_eq(name, "last_heartbeat") || str_eq(name, "timestamp");
 }
 
 static bool is_entry(const ProtobufCMessageDescriptor *type)
 {
-        return type->n_fields == 2 && str_ends(type->short_name, "Entry") && str_eq(type->fields[0].name, "key") &&
-               str_eq(type->fields[1].name, "value") && type->fields[0].type == PROTOBUF_C_TYPE_STRING &&
+        return type->n_fields == 2 && str_ends(type->short_name, "Entry") &&
+               str_eq(type->fields[0].name, "key") && str_eq(type->fields[1].name, "value") &&
+               type->fields[0].type == PROTOBUF_C_TYPE_STRING &&
                type->fields[1].type == PROTOBUF_C_TYPE_STRING;
 }
 
@@ -147,7 +154,8 @@ static enum shape_kind kind_of(const ProtobufCFieldDescriptor *f, bool ours)
         const ProtobufCMessageDescriptor *sub = f->descriptor;
         if (f->label == PROTOBUF_C_LABEL_REPEATED && is_entry(sub))
                 return SHAPE_MAP;
-        if (str_eq(sub->short_name, "IntValue") && sub->n_fields == 1 && sub->fields[0].type == PROTOBUF_C_TYPE_INT64)
+        if (str_eq(sub->short_name, "IntValue") && sub->n_fields == 1 &&
+            sub->fields[0].type == PROTOBUF_C_TYPE_INT64)
                 return SHAPE_INT_VALUE;
         return str_eq(sub->name, "google.protobuf.Timestamp") ? SHAPE_TIMESTAMP : SHAPE_MESSAGE;
 }
@@ -179,7 +187,8 @@ static uint32_t size_of_kind(enum shape_kind kind)
         return 8;
 }
 
-/* Shapes under construction, so that a type that contains itself ends; they are published together, complete (1). */
+/* Shapes under construction, so that a type that contains itself ends; they are published together,
+ * complete (1). */
 struct building {
         struct shape *done[TABLE_SIZE / 2];
         unsigned n;
@@ -187,8 +196,9 @@ struct building {
 
 static const struct shape *build(struct building *b, const ProtobufCMessageDescriptor *type);
 
-/* What the canonical records of the central scheduler name (seed 001, 4.2 and 4.3) is always there, also when it is zero: whoever reads them need not ask first. Times are not: no zero
- * of theirs means anything. */
+/* What the canonical records of the central scheduler name (seed 001, 4.2 and 4.3) is always there,
+ * also when it is zero: whoever reads them need not ask first. Times are not: no zero of theirs
+ * means anything. */
 static const char *zero_of(const char *message, const struct shape_field *f)
 {
         static const struct {
@@ -200,18 +210,27 @@ static const char *zero_of(const char *message, const struct shape_field *f)
                 { "WorkloadStatus", " failure_reason " },
                 { "Metadata", " last_error " },
                 { "Node", " labels " },
-                { "NodeResources", " cpu_total cpu_allocated memory_total memory_allocated disk_total disk_allocated " },
+                { "NodeResources", " cpu_total cpu_allocated memory_total memory_allocated "
+                                   "disk_total disk_allocated " },
                 { "Reconciliation", " success " },
         };
-        bool is_list = str_starts(message, "List") && str_ends(message, "Response") && str_eq(f->field->name, "items"), found = is_list;
+        bool is_list = str_starts(message, "List") && str_ends(message, "Response") &&
+                       str_eq(f->field->name, "items"),
+             found = is_list;
         for (size_t i = 0; i < ARRAY_LEN(shown) && !found; i++)
-                found = str_eq(message, shown[i].message) && strstr(shown[i].fields, fmt(" %s ", f->field->name));
+                found = str_eq(message, shown[i].message) &&
+                        strstr(shown[i].fields, fmt(" %s ", f->field->name));
         if (!found)
                 return NULL;
-        return f->kind == SHAPE_MAP ? "{}" : f->repeated ? "[]" : f->kind == SHAPE_BOOL ? "false" : f->kind == SHAPE_STRING ? "\"\"" : "0";
+        return f->kind == SHAPE_MAP      ? "{}"
+               : f->repeated             ? "[]"
+               : f->kind == SHAPE_BOOL   ? "false"
+               : f->kind == SHAPE_STRING ? "\"\""
+                                         : "0";
 }
 
-static void build_field(struct building *b, const struct shape *s, struct shape_field *f, const ProtobufCFieldDescriptor *field)
+static void build_field(struct building *b, const struct shape *s, struct shape_field *f,
+                        const ProtobufCFieldDescriptor *field)
 {
         struct str quoted = STR_INIT;
 
@@ -219,10 +238,11 @@ static void build_field(struct building *b, const struct shape *s, struct shape_
         f->kind = kind_of(field, !s->foreign);
         f->size = size_of_kind(f->kind);
         f->repeated = field->label == PROTOBUF_C_LABEL_REPEATED && f->kind != SHAPE_MAP;
-        f->presence =
-            field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF || (field->label == PROTOBUF_C_LABEL_OPTIONAL && field->quantifier_offset != 0);
+        f->presence = field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF ||
+                      (field->label == PROTOBUF_C_LABEL_OPTIONAL && field->quantifier_offset != 0);
         f->element = (uint8_t)shape_wire_type(field->type);
-        must(field->type != PROTOBUF_C_TYPE_SINT32 && field->type != PROTOBUF_C_TYPE_SINT64, "no number is packed in zigzag");
+        must(field->type != PROTOBUF_C_TYPE_SINT32 && field->type != PROTOBUF_C_TYPE_SINT64,
+             "no number is packed in zigzag");
         f->name_len = (uint32_t)strlen(field->name);
         str_addf(&quoted, "\"%s\":", field->name);
         f->quoted_len = (uint32_t)quoted.len;
@@ -231,7 +251,8 @@ static void build_field(struct building *b, const struct shape *s, struct shape_
         if (field->type == PROTOBUF_C_TYPE_MESSAGE)
                 f->shape = build(b, field->descriptor);
         f->rule = rule_find(s->foreign ? "" : s->type->short_name, field->name);
-        f->is_limit = !s->foreign && str_eq(s->type->short_name, "Retry") && str_eq(field->name, "max_attempts");
+        f->is_limit = !s->foreign && str_eq(s->type->short_name, "Retry") &&
+                      str_eq(field->name, "max_attempts");
         f->zero = s->foreign ? NULL : zero_of(s->type->short_name, f);
         if (field->type == PROTOBUF_C_TYPE_ENUM)
                 f->names = build_enum(field->descriptor);
@@ -260,7 +281,8 @@ unsigned shape_wire_type(ProtobufCType type)
 static enum wire_kind wire_kind_of(const ProtobufCFieldDescriptor *f)
 {
         bool plain =
-            f->label == PROTOBUF_C_LABEL_REPEATED || (f->label == PROTOBUF_C_LABEL_NONE && !(f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF));
+            f->label == PROTOBUF_C_LABEL_REPEATED ||
+            (f->label == PROTOBUF_C_LABEL_NONE && !(f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF));
 
         if (!plain || f->offset > UINT16_MAX || f->quantifier_offset > UINT16_MAX)
                 return WIRE_OTHER;
@@ -291,25 +313,29 @@ static enum wire_kind wire_kind_of(const ProtobufCFieldDescriptor *f)
 static struct wire_field wire_of(const struct shape_field *f)
 {
         enum wire_kind kind = wire_kind_of(f->field);
-        bool repeated = f->field->label == PROTOBUF_C_LABEL_REPEATED, packed = f->field->flags & PROTOBUF_C_FIELD_FLAG_PACKED;
+        bool repeated = f->field->label == PROTOBUF_C_LABEL_REPEATED,
+             packed = f->field->flags & PROTOBUF_C_FIELD_FLAG_PACKED;
         unsigned wire = packed ? WIRE_TYPE_BYTES : f->element;
         uint32_t tag = f->field->id << 3 | wire;
 
         if (tag >= 1u << 14)
                 kind = WIRE_OTHER;
-        return (struct wire_field){ .offset = (uint16_t)f->field->offset,
-                                    .n_offset = (uint16_t)f->field->quantifier_offset,
-                                    .kind = (uint8_t)kind,
-                                    .size = (uint8_t)f->size,
-                                    .wire = (uint8_t)wire,
-                                    .repeated = repeated,
-                                    .packed = packed,
-                                    .run = repeated && !packed,
-                                    .tag = { (uint8_t)(tag | 0x80), (uint8_t)(tag < 0x80 ? tag : tag >> 7) },
-                                    .tag_len = tag < 0x80 ? 1 : 2,
-                                    /* the length of bytes is their first member */
-                                    .probe = (uint16_t)(repeated ? f->field->quantifier_offset : f->field->offset),
-                                    .narrow = !repeated && (kind == WIRE_INT32 || kind == WIRE_UINT32 || kind == WIRE_BOOL) };
+        return (struct wire_field){
+                .offset = (uint16_t)f->field->offset,
+                .n_offset = (uint16_t)f->field->quantifier_offset,
+                .kind = (uint8_t)kind,
+                .size = (uint8_t)f->size,
+                .wire = (uint8_t)wire,
+                .repeated = repeated,
+                .packed = packed,
+                .run = repeated && !packed,
+                .tag = { (uint8_t)(tag | 0x80), (uint8_t)(tag < 0x80 ? tag : tag >> 7) },
+                .tag_len = tag < 0x80 ? 1 : 2,
+                /* the length of bytes is their first member */
+                .probe = (uint16_t)(repeated ? f->field->quantifier_offset : f->field->offset),
+                .narrow =
+                    !repeated && (kind == WIRE_INT32 || kind == WIRE_UINT32 || kind == WIRE_BOOL)
+        };
 }
 
 static const struct shape *build(struct building *b, const ProtobufCMessageDescriptor *type)
@@ -339,7 +365,8 @@ static const struct shape *build(struct building *b, const ProtobufCMessageDescr
                 build_field(b, s, &s->fields[i], &type->fields[i]);
                 s->wire[i] = wire_of(&s->fields[i]);
                 s->zeros[i / 64] |= (uint64_t)(s->fields[i].zero != NULL) << i % 64;
-                s->hides |= (uint8_t)(1u << s->fields[i].rule->hidden | (s->fields[i].shape ? s->fields[i].shape->hides : 0));
+                s->hides |= (uint8_t)(1u << s->fields[i].rule->hidden |
+                                      (s->fields[i].shape ? s->fields[i].shape->hides : 0));
                 if (type->fields[i].id < SHAPE_IDS && i < UINT8_MAX)
                         s->by_id[type->fields[i].id] = (uint8_t)(i + 1);
                 unsigned at = name_hash(type->fields[i].name, s->fields[i].name_len);
@@ -363,7 +390,8 @@ const struct shape *shape_of(const ProtobufCMessageDescriptor *type)
                 unsigned at = pointer_hash(b->done[i]->type);
                 while (atomic_load_explicit(&shapes[at & (TABLE_SIZE - 1)], memory_order_relaxed))
                         at++;
-                atomic_store_explicit(&shapes[at & (TABLE_SIZE - 1)], b->done[i], memory_order_release);
+                atomic_store_explicit(&shapes[at & (TABLE_SIZE - 1)], b->done[i],
+                                      memory_order_release);
         }
         mem_free(b);
         pthread_mutex_unlock(&build_lock);
@@ -382,13 +410,16 @@ const struct shape_enum *shape_enum_of(const ProtobufCEnumDescriptor *type)
         return e;
 }
 
-/* ---- names ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- names ---- */
 
-const struct shape_field *shape_find(const struct shape *s, const char *name, size_t len, unsigned hint)
+const struct shape_field *shape_find(const struct shape *s, const char *name, size_t len,
+                                     unsigned hint)
 {
-        /* records are written in the descriptor's order, with what is unset left out: mostly it is one of the next few */
+        /* records are written in the descriptor's order, with what is unset left out: mostly it is
+         * one of the next few */
         for (unsigned i = hint; i < s->n_fields && i < hint + 4; i++)
-                if (s->fields[i].name_len == len && s->fields[i].quoted[1] == name[0] && memcmp(s->fields[i].quoted + 1, name, len) == 0)
+                if (s->fields[i].name_len == len && s->fields[i].quoted[1] == name[0] &&
+                    memcmp(s->fields[i].quoted + 1, name, len) == 0)
                         return &s->fields[i];
         for (unsigned at = name_hash(name, len); s->slots[at & s->mask]; at++) {
                 const struct shape_field *f = &s->fields[s->slots[at & s->mask] - 1];
@@ -439,7 +470,8 @@ const char *shape_suggest(const struct shape *s, const char *word, size_t len)
         if (strlen(snake) != n)
                 return NULL;
         for (size_t i = 0; i < ARRAY_LEN(habits); i++)
-                if (str_eq(snake, habits[i][0]) && shape_find(s, habits[i][1], strlen(habits[i][1]), 0))
+                if (str_eq(snake, habits[i][0]) &&
+                    shape_find(s, habits[i][1], strlen(habits[i][1]), 0))
                         return habits[i][1];
         for (unsigned i = 0; i < s->n_fields; i++)
                 list[i] = s->fields[i].field->name;
@@ -476,7 +508,9 @@ const char *shape_enum_suggest(const struct shape_enum *e, const char *word, siz
 
 void shape_limits(const struct shape_field *f, int64_t *ret_min, uint64_t *ret_max)
 {
-        *ret_min = f->kind == SHAPE_INT32 ? INT32_MIN : f->kind == SHAPE_UINT32 || f->kind == SHAPE_UINT64 ? 0 : INT64_MIN;
+        *ret_min = f->kind == SHAPE_INT32                               ? INT32_MIN
+                   : f->kind == SHAPE_UINT32 || f->kind == SHAPE_UINT64 ? 0
+                                                                        : INT64_MIN;
         *ret_max = f->kind == SHAPE_INT32    ? INT32_MAX
                    : f->kind == SHAPE_UINT32 ? UINT32_MAX
                    : f->kind == SHAPE_UINT64 ? UINT64_MAX
@@ -500,8 +534,10 @@ const char *shape_expected(const struct shape_field *f)
                         min = f->rule->min;
                         max = (uint64_t)f->rule->max;
                 } else if (f->kind != SHAPE_INT32 && f->kind != SHAPE_UINT32)
-                        return min == 0 ? "a whole number of at most 64 bits, not negative" : "a whole number of at most 64 bits";
-                return fmt("a whole number from %lld to %llu", (long long)min, (unsigned long long)max);
+                        return min == 0 ? "a whole number of at most 64 bits, not negative"
+                                        : "a whole number of at most 64 bits";
+                return fmt("a whole number from %lld to %llu", (long long)min,
+                           (unsigned long long)max);
         }
         case SHAPE_FLOAT:
         case SHAPE_DOUBLE:
@@ -525,7 +561,7 @@ const char *shape_expected(const struct shape_field *f)
         return "something else";
 }
 
-/* ---- values in memory -------------------------------------------------------------------------------------------------------------- */
+/* ---- values in memory ---- */
 
 static bool is_set(const struct shape_field *f, const void *slot)
 {
@@ -568,12 +604,14 @@ size_t shape_count(const struct shape_field *f, const ProtobufCMessage *m)
         if (d->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
                 if (*(const uint32_t *)((const char *)m + d->quantifier_offset) != d->id)
                         return 0;
-                if (f->kind == SHAPE_MESSAGE || f->kind == SHAPE_INT_VALUE || f->kind == SHAPE_TIMESTAMP || f->kind == SHAPE_STRING)
+                if (f->kind == SHAPE_MESSAGE || f->kind == SHAPE_INT_VALUE ||
+                    f->kind == SHAPE_TIMESTAMP || f->kind == SHAPE_STRING)
                         return *(void *const *)shape_slot(f, m) != NULL;
                 return 1;
         }
         if (d->label == PROTOBUF_C_LABEL_OPTIONAL && d->quantifier_offset != 0)
-                return *(const protobuf_c_boolean *)((const char *)m + d->quantifier_offset) ? 1 : 0;
+                return *(const protobuf_c_boolean *)((const char *)m + d->quantifier_offset) ? 1
+                                                                                             : 0;
         return is_set(f, shape_slot(f, m)) ? 1 : 0;
 }
 

@@ -1,4 +1,5 @@
-/* model/validate.h: what callers may ask for. Every limit stands in one table (rules.c), which the OpenAPI document and the generated bad inputs use too.
+/* model/validate.h: what callers may ask for. Every limit stands in one table (rules.c), which the
+ * OpenAPI document and the generated bad inputs use too.
  *
  * All functions return 0, or -ERR_INVALID with the path of the bad field in err->path. Thread-safe.
  */
@@ -11,7 +12,8 @@
 #include "base/err.h"
 
 #define WORKLOAD_SPEC_MAX_BYTES (256 * 1024) /* packed (A11) */
-#define WORKLOAD_MAX_BYTES (512 * 1024)      /* all of it, packed: what a store takes in one commit counts on it */
+/* all of it, packed: what a store takes in one commit counts on it */
+#define WORKLOAD_MAX_BYTES (512 * 1024)
 /* What a workload gets that says nothing about resources, in a manifest or to berth run. */
 #define WORKLOAD_DEFAULT_CPU_MILLI 100
 #define WORKLOAD_DEFAULT_MEMORY_MB 128
@@ -21,17 +23,21 @@
 #define HELLO_UNITS_MAX 100000
 #define DEFINITIONS_MAX 1000
 
-/* Everything a user may give, checked; then, in place: what belongs to the server is dropped (status, metadata, assigned_node, placement,
- * token, retry.attempts, retry.next_retry_at; resource_version stays), defaults are filled in (type process if there is a command and no
- * image, desired_state Running, restart always, the retry policy, stop_grace_seconds, spec.log_max_kb, and resources, which
- * default_resources tells), maps are sorted, and revision_id
- * is computed if it is empty or was computed before ("rev-" and 12 hex digits), so that an edited copy of what the server gave gets a new one. Idempotent. New parts come from the arena, so w must
- * not be freed piece by piece. On failure w may be half changed. */
+/* Everything a user may give, checked; then, in place: what belongs to the server is dropped
+ * (status, metadata, assigned_node, placement, token, retry.attempts, retry.next_retry_at;
+ * resource_version stays), defaults are filled in (type process if there is a command and no image,
+ * desired_state Running, restart always, the retry policy, stop_grace_seconds, spec.log_max_kb, and
+ * resources, which default_resources tells), maps are sorted, and revision_id is computed if it is
+ * empty or was computed before ("rev-" and 12 hex digits), so that an edited copy of what the
+ * server gave gets a new one. Idempotent. New parts come from the arena, so w must not be freed
+ * piece by piece. On failure w may be half changed. */
 int workload_normalise(struct arena *arena, Pb__Workload *w, struct err *err);
 
-/* One of the request messages of api.proto, by its descriptor: limits, cursors, status names, selectors, ids. */
+/* One of the request messages of api.proto, by its descriptor: limits, cursors, status names,
+ * selectors, ids. */
 int validate_request(const ProtobufCMessage *request, struct err *err);
-/* The same, but the workloads of ApplyWorkloadRequest and ApplyWorkloadsRequest are also normalised in place. What the server calls. */
+/* The same, but the workloads of ApplyWorkloadRequest and ApplyWorkloadsRequest are also normalised
+ * in place. What the server calls. */
 int request_normalise(struct arena *arena, ProtobufCMessage *request, struct err *err);
 
 int validate_hello(const Pb__Hello *hello, struct err *err);

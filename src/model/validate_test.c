@@ -1,4 +1,5 @@
-/* Tests of model/validate.h. The single fields are tested by badinput_test.c; here is what lies between them. */
+/* Tests of model/validate.h. The single fields are tested by badinput_test.c; here is what lies
+ * between them. */
 #include "base/str.h"
 #include "model/badinput.h"
 #include "model/canon.h"
@@ -12,7 +13,8 @@
 
 #include <cmocka.h>
 
-static ProtobufCMessage *parse(struct arena *arena, const ProtobufCMessageDescriptor *type, const char *json)
+static ProtobufCMessage *parse(struct arena *arena, const ProtobufCMessageDescriptor *type,
+                               const char *json)
 {
         struct err err = { 0 };
         ProtobufCMessage *m;
@@ -22,7 +24,8 @@ static ProtobufCMessage *parse(struct arena *arena, const ProtobufCMessageDescri
         return m;
 }
 
-static void refuses(const ProtobufCMessageDescriptor *type, const char *json, const char *path, const char *part)
+static void refuses(const ProtobufCMessageDescriptor *type, const char *json, const char *path,
+                    const char *part)
 {
         struct arena arena = ARENA_INIT;
         struct err err = { 0 };
@@ -59,14 +62,17 @@ static void defaults_are_filled_in(void **state)
 {
         (void)state;
         normal_form("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]}}",
-                    "{\"id\":\"a\",\"type\":\"process\",\"revision_id\":\"rev-3b5c944d0486\",\"desired_state\":\"Running\",\"spec\":{"
+                    "{\"id\":\"a\",\"type\":\"process\",\"revision_id\":\"rev-3b5c944d0486\","
+                    "\"desired_state\":\"Running\",\"spec\":{"
                     "\"command\":[\"x\"],\"log_max_kb\":10240},"
-                    "\"resources\":{\"cpu\":0.1,\"memory_mb\":128},\"retry\":{\"base_seconds\":5,\"cap_seconds\":120},"
+                    "\"resources\":{\"cpu\":0.1,\"memory_mb\":128},\"retry\":{\"base_seconds\":5,"
+                    "\"cap_seconds\":120},"
                     "\"restart\":\"always\",\"stop_"
                     "grace_seconds\":10,\"default_resources\":true}");
 }
 
-/* Issue 5, B6: a 0 that somebody writes is "never again", and unlimited is a word; a service that names nothing names nothing. R: C28 */
+/* Issue 5, B6: a 0 that somebody writes is "never again", and unlimited is a word; a service that
+ * names nothing names nothing. R: C28 */
 static void a_maximum_of_attempts_is_what_was_written(void **state)
 {
         static const struct {
@@ -79,12 +85,15 @@ static void a_maximum_of_attempts_is_what_was_written(void **state)
         char unnamed[REVISION_LEN + 1], five[REVISION_LEN + 1];
         (void)state;
         for (size_t i = 0; i < ARRAY_LEN(written); i++) {
-                const char *json = fmt("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"restart\":\"%s\",\"retry\":{\"max_attempts\":%s}}",
+                const char *json = fmt("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"restart\":"
+                                       "\"%s\",\"retry\":{\"max_attempts\":%s}}",
                                        written[i].restart, written[i].text);
                 Pb__Workload *w = (Pb__Workload *)parse(&arena, WORKLOAD, json);
                 assert_int_equal(workload_normalise(&arena, w, NULL), 0);
                 assert_int_equal(w->retry->max_attempts, written[i].attempts);
-                if (i == 4) { /* what a definition was called before stays its name: nothing is restarted for it (A10) */
+                /* what a definition was called before stays its name: nothing is restarted for it
+                 * (A10) */
+                if (i == 4) {
                         workload_revision(w, unnamed);
                         w->retry->max_attempts = 5;
                         workload_revision(w, five);
@@ -98,13 +107,15 @@ static void a_maximum_of_attempts_is_what_was_written(void **state)
 static void what_belongs_to_the_server_is_dropped(void **state)
 {
         struct arena arena = ARENA_INIT;
-        Pb__Workload *w = (Pb__Workload *)parse(&arena, WORKLOAD,
-                                                "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"assigned_node\":\"n\",\"status\":{"
-                                                "\"restarts\":3},\"metadata\":{\"last_error\":\"x\"},"
-                                                "\"placement\":{\"node_id\":\"n\"},\"token\":{\"seq\":5},\"retry\":{\"attempts\":4,\"next_"
-                                                "retry_at\":\"2026-01-01T00:00:00Z\",\"max_attempts\":9},"
-                                                "\"resources\":{\"cpu\":0.1,\"memory_mb\":129},\"default_resources\":true,"
-                                                "\"resource_version\":77,\"revision_id\":\"rev-0123456789ab\"}");
+        Pb__Workload *w = (Pb__Workload *)parse(
+            &arena, WORKLOAD,
+            "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"assigned_node\":\"n\",\"status\":{"
+            "\"restarts\":3},\"metadata\":{\"last_error\":\"x\"},"
+            "\"placement\":{\"node_id\":\"n\"},\"token\":{\"seq\":5},\"retry\":{\"attempts\":4,"
+            "\"next_"
+            "retry_at\":\"2026-01-01T00:00:00Z\",\"max_attempts\":9},"
+            "\"resources\":{\"cpu\":0.1,\"memory_mb\":129},\"default_resources\":true,"
+            "\"resource_version\":77,\"revision_id\":\"rev-0123456789ab\"}");
 
         (void)state;
         assert_int_equal(workload_normalise(&arena, w, NULL), 0);
@@ -118,7 +129,8 @@ static void what_belongs_to_the_server_is_dropped(void **state)
         assert_int_equal(w->retry->next_retry_at, 0);
         assert_int_equal(w->retry->max_attempts, 9);
         assert_int_equal(w->resource_version, 77);
-        assert_string_not_equal(w->revision_id, "rev-0123456789ab"); /* an edited copy of what the server gave is a new revision */
+        /* an edited copy of what the server gave is a new revision */
+        assert_string_not_equal(w->revision_id, "rev-0123456789ab");
         arena_fini(&arena);
 }
 
@@ -126,8 +138,9 @@ static void what_belongs_to_the_server_is_dropped(void **state)
 static void a_revision_of_the_users_own_stays(void **state)
 {
         struct arena arena = ARENA_INIT;
-        Pb__Workload *w =
-            (Pb__Workload *)parse(&arena, WORKLOAD, "{\"id\":\"a\",\"revision_id\":\"git-12ab\",\"spec\":{\"command\":[\"x\"]}}");
+        Pb__Workload *w = (Pb__Workload *)parse(
+            &arena, WORKLOAD,
+            "{\"id\":\"a\",\"revision_id\":\"git-12ab\",\"spec\":{\"command\":[\"x\"]}}");
 
         (void)state;
         assert_int_equal(workload_normalise(&arena, w, NULL), 0);
@@ -140,44 +153,68 @@ static void each_type_needs_its_own_fields(void **state)
 {
         (void)state;
         refuses(WORKLOAD, "{\"id\":\"a\"}", "type", "is missing");
-        refuses(WORKLOAD, "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"image\":\"y\"}}", "type", "is missing");
+        refuses(WORKLOAD, "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"image\":\"y\"}}", "type",
+                "is missing");
         refuses(WORKLOAD, "{\"id\":\"a\",\"type\":\"process\"}", "spec.command", "is missing");
-        refuses(WORKLOAD, "{\"id\":\"a\",\"type\":\"process\",\"spec\":{\"command\":[\"\"]}}", "spec.command[0]", "must not be empty");
-        refuses(WORKLOAD, "{\"id\":\"a\",\"type\":\"process\",\"spec\":{\"command\":[\"x\"],\"image\":\"y\"}}", "spec.image",
-                "is not for processes");
-        refuses(WORKLOAD, "{\"id\":\"a\",\"type\":\"process\",\"spec\":{\"command\":[\"x\"],\"compose\":\"y\"}}", "spec.compose",
-                "is not for processes");
-        refuses(WORKLOAD, "{\"id\":\"a\",\"type\":\"container\",\"spec\":{\"command\":[\"x\"]}}", "spec.image", "is missing");
-        refuses(WORKLOAD, "{\"id\":\"a\",\"type\":\"vm\",\"spec\":{\"command\":[\"x\"]}}", "spec.image", "is missing");
-        refuses(WORKLOAD, "{\"id\":\"a\",\"type\":\"compose\",\"spec\":{}}", "spec.compose", "is missing");
-        refuses(WORKLOAD, "{\"id\":\"a\",\"desired_state\":\"Deleted\",\"spec\":{\"command\":[\"x\"]}}", "desired_state", "berth delete");
-        refuses(WORKLOAD, "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"retry\":{\"base_seconds\":10,\"cap_seconds\":5}}",
+        refuses(WORKLOAD, "{\"id\":\"a\",\"type\":\"process\",\"spec\":{\"command\":[\"\"]}}",
+                "spec.command[0]", "must not be empty");
+        refuses(
+            WORKLOAD,
+            "{\"id\":\"a\",\"type\":\"process\",\"spec\":{\"command\":[\"x\"],\"image\":\"y\"}}",
+            "spec.image", "is not for processes");
+        refuses(
+            WORKLOAD,
+            "{\"id\":\"a\",\"type\":\"process\",\"spec\":{\"command\":[\"x\"],\"compose\":\"y\"}}",
+            "spec.compose", "is not for processes");
+        refuses(WORKLOAD, "{\"id\":\"a\",\"type\":\"container\",\"spec\":{\"command\":[\"x\"]}}",
+                "spec.image", "is missing");
+        refuses(WORKLOAD, "{\"id\":\"a\",\"type\":\"vm\",\"spec\":{\"command\":[\"x\"]}}",
+                "spec.image", "is missing");
+        refuses(WORKLOAD, "{\"id\":\"a\",\"type\":\"compose\",\"spec\":{}}", "spec.compose",
+                "is missing");
+        refuses(WORKLOAD,
+                "{\"id\":\"a\",\"desired_state\":\"Deleted\",\"spec\":{\"command\":[\"x\"]}}",
+                "desired_state", "berth delete");
+        refuses(WORKLOAD,
+                "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"retry\":{\"base_seconds\":10,\"cap_"
+                "seconds\":5}}",
                 "retry.cap_seconds", "base_seconds");
         refuses(WORKLOAD,
-                "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"ports\":[{\"host_port\":1,\"container_port\":1},{\"host_port\":1,"
+                "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"ports\":[{\"host_port\":1,"
+                "\"container_port\":1},{\"host_port\":1,"
                 "\"container_port\":2,\"protocol\":\"udp\"},"
                 "{\"host_port\":1,\"container_port\":3}]}}",
                 "spec.ports[2].host_port", "twice");
-        normal_form("{\"id\":\"a\",\"type\":\"compose\",\"spec\":{\"compose\":\"services: "
-                    "{a: {image: b}}\"},\"desired_state\":\"Stopped\",\"restart\":\"never\",\"stop_grace_seconds\":3,"
-                    "\"retry\":{\"max_attempts\":1,\"base_seconds\":200}}",
-                    "{\"id\":\"a\",\"type\":\"compose\",\"revision_id\":\"rev-e0aed9029187\",\"desired_state\":\"Stopped\",\"spec\":{"
-                    "\"compose\":\"services: {a: {image: b}}\",\"log_max_kb\":10240},"
-                    "\"resources\":{\"cpu\":0.1,\"memory_mb\":128},\"retry\":{\"max_attempts\":1,\"base_seconds\":200,\"cap_seconds\":200},"
-                    "\"restart\":\"never\",\"stop_"
-                    "grace_seconds\":3,\"default_resources\":true}");
+        normal_form(
+            "{\"id\":\"a\",\"type\":\"compose\",\"spec\":{\"compose\":\"services: "
+            "{a: {image: "
+            "b}}\"},\"desired_state\":\"Stopped\",\"restart\":\"never\",\"stop_grace_seconds\":3,"
+            "\"retry\":{\"max_attempts\":1,\"base_seconds\":200}}",
+            "{\"id\":\"a\",\"type\":\"compose\",\"revision_id\":\"rev-e0aed9029187\",\"desired_"
+            "state\":\"Stopped\",\"spec\":{"
+            "\"compose\":\"services: {a: {image: b}}\",\"log_max_kb\":10240},"
+            "\"resources\":{\"cpu\":0.1,\"memory_mb\":128},\"retry\":{\"max_attempts\":1,\"base_"
+            "seconds\":200,\"cap_seconds\":200},"
+            "\"restart\":\"never\",\"stop_"
+            "grace_seconds\":3,\"default_resources\":true}");
 }
 
-/* R: A14. Each that is given stands there by name; "all of them" is another wish, which each type says in its own way. */
+/* R: A14. Each that is given stands there by name; "all of them" is another wish, which each type
+ * says in its own way. */
 static void capabilities_are_named_one_by_one(void **state)
 {
         (void)state;
-        refuses(WORKLOAD, "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"capabilities\":[\"NET_RAW\",\"ALL\"]}}", "spec.capabilities[1]",
-                "root_processes");
-        refuses(WORKLOAD, "{\"id\":\"a\",\"spec\":{\"image\":\"x\",\"capabilities\":[\"ALL\"]},\"type\":\"container\"}",
+        refuses(
+            WORKLOAD,
+            "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"capabilities\":[\"NET_RAW\",\"ALL\"]}}",
+            "spec.capabilities[1]", "root_processes");
+        refuses(WORKLOAD,
+                "{\"id\":\"a\",\"spec\":{\"image\":\"x\",\"capabilities\":[\"ALL\"]},\"type\":"
+                "\"container\"}",
                 "spec.capabilities[0]", "privileged");
-        refuses(WORKLOAD, "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"capabilities\":[\"EVERYTHING\"]}}", "spec.capabilities[0]",
-                "must be the name of a capability");
+        refuses(WORKLOAD,
+                "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"capabilities\":[\"EVERYTHING\"]}}",
+                "spec.capabilities[0]", "must be the name of a capability");
 }
 
 /* R: A11 */
@@ -185,7 +222,8 @@ static void a_spec_is_at_most_256_kib(void **state)
 {
         struct arena arena = ARENA_INIT;
         struct err err = { 0 };
-        Pb__Workload *w = (Pb__Workload *)parse(&arena, WORKLOAD, "{\"id\":\"a\",\"spec\":{\"command\":[\"x\",\"\",\"\",\"\"]}}");
+        Pb__Workload *w = (Pb__Workload *)parse(
+            &arena, WORKLOAD, "{\"id\":\"a\",\"spec\":{\"command\":[\"x\",\"\",\"\",\"\"]}}");
         char *big = arena_alloc(&arena, 131072);
 
         (void)state;
@@ -202,7 +240,8 @@ static void a_spec_is_at_most_256_kib(void **state)
 static void ids_are_safe_as_file_names_and_in_urls(void **state)
 {
         static const char *const good[] = { "a", "web-1", "A.b_c-d", "0", "a.", "1.2.3" };
-        static const char *const bad[] = { "", ".", "..", "-a", "_a", ".a", "a/b", "a b", "a..b", "\xc3\xa9", "a\n", "a%2f" };
+        static const char *const bad[] = { "",    ".",   "..",   "-a",       "_a",  ".a",
+                                           "a/b", "a b", "a..b", "\xc3\xa9", "a\n", "a%2f" };
         char id[200];
 
         (void)state;
@@ -224,14 +263,16 @@ static void ids_are_safe_as_file_names_and_in_urls(void **state)
 static void labels_are_as_in_kubernetes(void **state)
 {
         static const char *const good[] = { "a", "app.kubernetes.io/name", "A_b-c.d", "0" };
-        static const char *const bad[] = { "", "a/", "/a", "a/b/c", "-a", "a-", "a b", "a_b/c", "a..b/c", "\xc3\xa9" };
+        static const char *const bad[] = { "",   "a/",  "/a",    "a/b/c",  "-a",
+                                           "a-", "a b", "a_b/c", "a..b/c", "\xc3\xa9" };
         struct arena arena = ARENA_INIT;
         struct err err = { 0 };
 
         (void)state;
         for (size_t i = 0; i < ARRAY_LEN(good) + ARRAY_LEN(bad); i++) {
                 bool is_good = i < ARRAY_LEN(good);
-                Pb__Workload *w = (Pb__Workload *)parse(&arena, WORKLOAD, "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]}}");
+                Pb__Workload *w = (Pb__Workload *)parse(
+                    &arena, WORKLOAD, "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]}}");
                 const char *key = is_good ? good[i] : bad[i - ARRAY_LEN(good)];
                 pb_map_set(&arena, &w->base, "labels", key, "v");
                 if ((workload_normalise(&arena, w, &err) == 0) != is_good)
@@ -240,17 +281,24 @@ static void labels_are_as_in_kubernetes(void **state)
         arena_fini(&arena);
 }
 
-static void expect_limit(const char *before, const char *good, const char *bad, const char *after, const char *path)
+static void expect_limit(const char *before, const char *good, const char *bad, const char *after,
+                         const char *path)
 {
         struct arena arena = ARENA_INIT;
         struct err err = { 0 };
 
-        if (workload_normalise(&arena, (Pb__Workload *)parse(&arena, WORKLOAD, arena_printf(&arena, "%s%s%s", before, good, after)), &err) <
-            0)
+        if (workload_normalise(
+                &arena,
+                (Pb__Workload *)parse(&arena, WORKLOAD,
+                                      arena_printf(&arena, "%s%s%s", before, good, after)),
+                &err) < 0)
                 fail_msg("%s: %s", good, err_line(&err));
-        assert_int_equal(
-            workload_normalise(&arena, (Pb__Workload *)parse(&arena, WORKLOAD, arena_printf(&arena, "%s%s%s", before, bad, after)), &err),
-            -ERR_INVALID);
+        assert_int_equal(workload_normalise(&arena,
+                                            (Pb__Workload *)parse(
+                                                &arena, WORKLOAD,
+                                                arena_printf(&arena, "%s%s%s", before, bad, after)),
+                                            &err),
+                         -ERR_INVALID);
         assert_string_equal(err.path, path);
         arena_fini(&arena);
 }
@@ -276,40 +324,52 @@ static void the_limits_are_those_that_we_promise(void **state)
 
         (void)state;
         memset(name, 'a', sizeof(name));
-        expect_limit("{\"spec\":{\"command\":[\"x\"]},\"id\":\"", arena_printf(&arena, "%.128s", name),
-                     arena_printf(&arena, "%.129s", name), "\"}", "id");
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"labels\":{", repeat(&arena, ":\"v\"", 64),
-                     repeat(&arena, ":\"v\"", 65), "}}", "labels");
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"env\":{", repeat(&arena, ":\"v\"", 1024),
-                     repeat(&arena, ":\"v\"", 1025), "}}}", "spec.env");
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[", repeat(&arena, "", 1024), repeat(&arena, "", 1025), "]}}", "spec.command");
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"labels\":{\"k\":\"", arena_printf(&arena, "%.63s", name),
-                     arena_printf(&arena, "%.64s", name), "\"}}", "labels.k");
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"ports\":[{\"container_port\":", "65535", "65536", "}]}}",
-                     "spec.ports[0].container_port");
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"ports\":[{\"container_port\":", "1", "0", "}]}}",
-                     "spec.ports[0].container_port");
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"resources\":{\"cpu\":", "1000000", "1000000.001", "}}",
-                     "resources.cpu");
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"resources\":{\"cpu\":", "0", "-0.001", "}}", "resources.cpu");
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"resources\":{\"memory_mb\":", "1099511627776", "1099511627777", "}}",
-                     "resources.memory_mb");
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"workdir\":\"", "/a", "a", "\"}}", "spec.workdir");
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"env\":{\"", "_A.b-1", "1A", "\":\"x\"}}}", "spec.env.1A");
+        expect_limit("{\"spec\":{\"command\":[\"x\"]},\"id\":\"",
+                     arena_printf(&arena, "%.128s", name), arena_printf(&arena, "%.129s", name),
+                     "\"}", "id");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"labels\":{",
+                     repeat(&arena, ":\"v\"", 64), repeat(&arena, ":\"v\"", 65), "}}", "labels");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"env\":{",
+                     repeat(&arena, ":\"v\"", 1024), repeat(&arena, ":\"v\"", 1025), "}}}",
+                     "spec.env");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[", repeat(&arena, "", 1024),
+                     repeat(&arena, "", 1025), "]}}", "spec.command");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"labels\":{\"k\":\"",
+                     arena_printf(&arena, "%.63s", name), arena_printf(&arena, "%.64s", name),
+                     "\"}}", "labels.k");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"ports\":[{\"container_port\":",
+                     "65535", "65536", "}]}}", "spec.ports[0].container_port");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"ports\":[{\"container_port\":",
+                     "1", "0", "}]}}", "spec.ports[0].container_port");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"resources\":{\"cpu\":",
+                     "1000000", "1000000.001", "}}", "resources.cpu");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"resources\":{\"cpu\":", "0",
+                     "-0.001", "}}", "resources.cpu");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"resources\":{\"memory_mb\":",
+                     "1099511627776", "1099511627777", "}}", "resources.memory_mb");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"workdir\":\"", "/a", "a",
+                     "\"}}", "spec.workdir");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"env\":{\"", "_A.b-1", "1A",
+                     "\":\"x\"}}}", "spec.env.1A");
         /* Issue 5, D9: what berth sets itself is not overwritten in silence */
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"env\":{\"", "BERTH_TOKEN", "BERTH_FENCING_TOKEN", "\":\"x\"}}}",
-                     "spec.env.BERTH_FENCING_TOKEN");
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"env\":{\"", "BERTH_X", "BERTH_NODE_ID", "\":\"x\"}}}",
-                     "spec.env.BERTH_NODE_ID");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"env\":{\"", "BERTH_TOKEN",
+                     "BERTH_FENCING_TOKEN", "\":\"x\"}}}", "spec.env.BERTH_FENCING_TOKEN");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"env\":{\"", "BERTH_X",
+                     "BERTH_NODE_ID", "\":\"x\"}}}", "spec.env.BERTH_NODE_ID");
         /* Issue 5, A9: a managed volume's name is a name, never a path */
-        expect_limit("{\"id\":\"a\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"managed_volumes\":[{\"name\":\"", "data-1",
-                     "../data", "\"}]}}", "spec.managed_volumes[0].name");
-        expect_limit("{\"id\":\"a\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"managed_volumes\":[{\"name\":\"", "data-1", "/etc",
-                     "\"}]}}", "spec.managed_volumes[0].name");
+        expect_limit("{\"id\":\"a\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"managed_"
+                     "volumes\":[{\"name\":\"",
+                     "data-1", "../data", "\"}]}}", "spec.managed_volumes[0].name");
+        expect_limit("{\"id\":\"a\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"managed_"
+                     "volumes\":[{\"name\":\"",
+                     "data-1", "/etc", "\"}]}}", "spec.managed_volumes[0].name");
         /* Issue 5, D10: numbers of users do not wrap around */
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"user\":\"", "4294967294", "4294967295", "\"}}", "spec.user");
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"user\":\"", "0", "4294967296", "\"}}", "spec.user");
-        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"user\":\"", "7", "99999999999999999999999", "\"}}", "spec.user");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"user\":\"", "4294967294",
+                     "4294967295", "\"}}", "spec.user");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"user\":\"", "0", "4294967296",
+                     "\"}}", "spec.user");
+        expect_limit("{\"id\":\"a\",\"spec\":{\"command\":[\"x\"],\"user\":\"", "7",
+                     "99999999999999999999999", "\"}}", "spec.user");
         arena_fini(&arena);
 }
 
@@ -318,8 +378,9 @@ static void what_only_a_wire_can_carry_is_checked_too(void **state)
 {
         struct arena arena = ARENA_INIT;
         struct err err = { 0 };
-        Pb__Workload *w =
-            (Pb__Workload *)parse(&arena, WORKLOAD, "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"labels\":{\"a\":\"1\",\"b\":\"2\"}}");
+        Pb__Workload *w = (Pb__Workload *)parse(
+            &arena, WORKLOAD,
+            "{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]},\"labels\":{\"a\":\"1\",\"b\":\"2\"}}");
         Pb__Hello *h = (Pb__Hello *)badinput_example(&arena, &pb__hello__descriptor);
 
         (void)state;
@@ -344,25 +405,33 @@ static void requests_are_checked_by_their_type(void **state)
 {
         (void)state;
         refuses(&pb__apply_workload_request__descriptor, "{}", "workload", "is missing");
-        refuses(&pb__apply_workload_request__descriptor, "{\"workload\":{\"id\":\"a\",\"type\":\"process\"}}", "workload.spec.command",
+        refuses(&pb__apply_workload_request__descriptor,
+                "{\"workload\":{\"id\":\"a\",\"type\":\"process\"}}", "workload.spec.command",
                 "is missing");
         refuses(&pb__apply_workload_request__descriptor,
-                "{\"workload\":{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]}},\"create_only\":true,\"update_only\":true}", "update_only",
-                "exclude");
-        refuses(&pb__set_desired_request__descriptor, "{\"id\":\"a\",\"desired_state\":\"Deleted\"}", "desired_state", "berth delete");
-        refuses(&pb__list_workloads_request__descriptor, "{\"selector\":\"a==\\u0001\"}", "selector", "label selector");
-        refuses(&pb__list_events_request__descriptor, "{\"type\":\"NodeLost,\"}", "type", "must be types of events");
+                "{\"workload\":{\"id\":\"a\",\"spec\":{\"command\":[\"x\"]}},\"create_only\":true,"
+                "\"update_only\":true}",
+                "update_only", "exclude");
+        refuses(&pb__set_desired_request__descriptor,
+                "{\"id\":\"a\",\"desired_state\":\"Deleted\"}", "desired_state", "berth delete");
+        refuses(&pb__list_workloads_request__descriptor, "{\"selector\":\"a==\\u0001\"}",
+                "selector", "label selector");
+        refuses(&pb__list_events_request__descriptor, "{\"type\":\"NodeLost,\"}", "type",
+                "must be types of events");
         refuses(&pb__exec_message__descriptor, "{}", "start", "exactly one");
-        refuses(&pb__exec_message__descriptor, "{\"start\":{\"id\":\"a\"}}", "start.command", "is missing");
-        refuses(&pb__exec_start__descriptor, "{\"id\":\"a\",\"command\":[\"\"]}", "command[0]", "must not be empty");
+        refuses(&pb__exec_message__descriptor, "{\"start\":{\"id\":\"a\"}}", "start.command",
+                "is missing");
+        refuses(&pb__exec_start__descriptor, "{\"id\":\"a\",\"command\":[\"\"]}", "command[0]",
+                "must not be empty");
 }
 
 static void agents_messages_have_exactly_one_part(void **state)
 {
         struct arena arena = ARENA_INIT;
         struct err err = { 0 };
-        Pb__AgentMessage *m = (Pb__AgentMessage *)parse(&arena, &pb__agent_message__descriptor,
-                                                        "{\"heartbeat\":{\"usage\":{\"cpu_used\":0.5},\"units_count\":2}}");
+        Pb__AgentMessage *m = (Pb__AgentMessage *)parse(
+            &arena, &pb__agent_message__descriptor,
+            "{\"heartbeat\":{\"usage\":{\"cpu_used\":0.5},\"units_count\":2}}");
 
         (void)state;
         assert_int_equal(validate_agent_message(m, &err), 0);
@@ -383,9 +452,11 @@ static void agents_messages_have_exactly_one_part(void **state)
 /* Whatever stands in a message, the answer is yes or no. */
 static void random_messages_do_no_harm(void **state)
 {
-        static const ProtobufCMessageDescriptor *const types[] = { &pb__workload__descriptor,     &pb__apply_workload_request__descriptor,
-                                                                   &pb__hello__descriptor,        &pb__list_workloads_request__descriptor,
-                                                                   &pb__exec_message__descriptor, &pb__list_events_request__descriptor };
+        static const ProtobufCMessageDescriptor *const types[] = {
+                &pb__workload__descriptor,     &pb__apply_workload_request__descriptor,
+                &pb__hello__descriptor,        &pb__list_workloads_request__descriptor,
+                &pb__exec_message__descriptor, &pb__list_events_request__descriptor
+        };
         struct arena arena = ARENA_INIT;
         struct err err = { 0 };
         struct rng rng;
@@ -393,7 +464,8 @@ static void random_messages_do_no_harm(void **state)
         (void)state;
         rng_seed(&rng, 4);
         for (int i = 0; i < 3000; i++) {
-                ProtobufCMessage *m = random_message(&arena, &rng, types[rng_below(&rng, ARRAY_LEN(types))], 300000);
+                ProtobufCMessage *m =
+                    random_message(&arena, &rng, types[rng_below(&rng, ARRAY_LEN(types))], 300000);
                 (void)validate_request(m, &err);
                 (void)request_normalise(&arena, m, &err);
                 arena_reset(&arena);

@@ -17,7 +17,8 @@ struct warrants {
 static EVP_MAC_CTX *context(const uint8_t key[WARRANT_KEY_BYTES])
 {
         char digest[] = "SHA256";
-        OSSL_PARAM params[] = { OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0), OSSL_PARAM_construct_end() };
+        OSSL_PARAM params[] = { OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
+                                OSSL_PARAM_construct_end() };
         EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
         EVP_MAC_CTX *c = hmac ? EVP_MAC_CTX_new(hmac) : NULL;
         EVP_MAC_free(hmac);
@@ -60,7 +61,8 @@ static bool add(EVP_MAC_CTX *c, const void *data, size_t len)
 {
         uint8_t head[8];
         put_number(head, len);
-        return EVP_MAC_update(c, head, sizeof(head)) == 1 && (len == 0 || EVP_MAC_update(c, data, len) == 1);
+        return EVP_MAC_update(c, head, sizeof(head)) == 1 &&
+               (len == 0 || EVP_MAC_update(c, data, len) == 1);
 }
 
 static bool add_text(EVP_MAC_CTX *c, const char *text)
@@ -74,9 +76,11 @@ static bool mac(EVP_MAC_CTX *c, const struct warrant_facts *f, uint8_t ret[WARRA
         size_t len = 0;
         put_number(token, f->epoch);
         put_number(token + 8, f->seq);
-        return c && EVP_MAC_init(c, NULL, 0, NULL) == 1 && add_text(c, version_word) && add_text(c, f->cluster_id) &&
-               add_text(c, f->unit_id) && add_text(c, MUTANT(warrant_for_any_node) ? "" : f->node_id) && add(c, token, sizeof(token)) &&
-               add(c, f->definition, f->definition_len) && EVP_MAC_final(c, ret, &len, WARRANT_BYTES) == 1 && len == WARRANT_BYTES;
+        return c && EVP_MAC_init(c, NULL, 0, NULL) == 1 && add_text(c, version_word) &&
+               add_text(c, f->cluster_id) && add_text(c, f->unit_id) &&
+               add_text(c, MUTANT(warrant_for_any_node) ? "" : f->node_id) &&
+               add(c, token, sizeof(token)) && add(c, f->definition, f->definition_len) &&
+               EVP_MAC_final(c, ret, &len, WARRANT_BYTES) == 1 && len == WARRANT_BYTES;
 }
 
 bool warrant_make(struct warrants *w, const struct warrant_facts *facts, uint8_t ret[WARRANT_BYTES])
@@ -88,7 +92,8 @@ bool warrant_make(struct warrants *w, const struct warrant_facts *facts, uint8_t
         return true;
 }
 
-bool warrant_is_valid(struct warrants *w, const struct warrant_facts *facts, const void *warrant, size_t len)
+bool warrant_is_valid(struct warrants *w, const struct warrant_facts *facts, const void *warrant,
+                      size_t len)
 {
         uint8_t made[WARRANT_BYTES];
         if (MUTANT(warrant_not_checked))

@@ -14,7 +14,8 @@ static const struct warrant_facts facts = { "cluster", "unit", "node", 7, 9, "de
 static void the_mac_is_the_same_for_ever(void **state)
 {
         (void)state;
-        static const char expected[] = "5bfad905177b2cf27bfeb4c4ca4caa2ceb9fe58f785dec1117df8c11f467da68";
+        static const char expected[] =
+            "5bfad905177b2cf27bfeb4c4ca4caa2ceb9fe58f785dec1117df8c11f467da68";
         struct warrant_keys keys = { .has = true };
         uint8_t made[WARRANT_BYTES];
         char hex[2 * WARRANT_BYTES + 1];
@@ -61,9 +62,13 @@ static void after_a_rotation_the_key_before_is_still_accepted(void **state)
 {
         (void)state;
         struct warrant_keys old = { .has = true, .key = { 1 } },
-                            both = { .has = true, .has_previous = true, .key = { 2 }, .previous = { 1 } },
+                            both = { .has = true,
+                                     .has_previous = true,
+                                     .key = { 2 },
+                                     .previous = { 1 } },
                             other = { .has = true, .key = { 3 } };
-        struct warrants *w = warrants_create(&old), *x = warrants_create(&both), *y = warrants_create(&other);
+        struct warrants *w = warrants_create(&old), *x = warrants_create(&both),
+                        *y = warrants_create(&other);
         uint8_t made[WARRANT_BYTES], again[WARRANT_BYTES];
         assert_true(warrant_make(w, &facts, made));
         assert_true(warrant_make(x, &facts, again));

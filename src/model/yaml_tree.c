@@ -1,4 +1,5 @@
-/* model/yaml_tree.c: see yaml_tree.h. Events only, like manifest.c, and for the same reasons; the C stack is not used for depth. */
+/* model/yaml_tree.c: see yaml_tree.h. Events only, like manifest.c, and for the same reasons; the C
+ * stack is not used for depth. */
 #include "model/yaml_tree.h"
 #include "base/mem.h"
 #include "model/json.h"
@@ -19,7 +20,8 @@ struct builder {
 
 static int fail_line(struct builder *b, unsigned line, const char *what, const char *hint)
 {
-        return err_set(b->err, ERR_INVALID, .msg = fmt("%.100s:%u: %s", b->name, line, what), .hint = hint);
+        return err_set(b->err, ERR_INVALID, .msg = fmt("%.100s:%u: %s", b->name, line, what),
+                       .hint = hint);
 }
 
 /* Where a node stands: "services.web.ports[0]". */
@@ -34,12 +36,15 @@ static void add_path(const struct yaml_node *n, struct str *out)
                 str_addf(out, "[%zu]", n->index);
 }
 
-int yaml_fail(const char *name, const struct yaml_node *at, const char *what, const char *hint, struct err *err)
+int yaml_fail(const char *name, const struct yaml_node *at, const char *what, const char *hint,
+              struct err *err)
 {
         _cleanup_(str_finip) struct str path = STR_INIT;
 
         add_path(at, &path);
-        return err_set(err, ERR_INVALID, .msg = fmt("%.100s:%u: %s%s%s", name, at->line, str_c(&path), path.len ? ": " : "", what),
+        return err_set(err, ERR_INVALID,
+                       .msg = fmt("%.100s:%u: %s%s%s", name, at->line, str_c(&path),
+                                  path.len ? ": " : "", what),
                        .hint = hint, .path = str_c(&path));
 }
 
@@ -53,15 +58,16 @@ struct yaml_node *yaml_get(const struct yaml_node *map, const char *key)
 
 bool yaml_is_null(const struct yaml_node *n)
 {
-        return !n ||
-               (n->kind == YAML_TEXT && n->plain &&
-                (n->text[0] == 0 || str_eq(n->text, "~") || str_eq(n->text, "null") || str_eq(n->text, "Null") || str_eq(n->text, "NULL")));
+        return !n || (n->kind == YAML_TEXT && n->plain &&
+                      (n->text[0] == 0 || str_eq(n->text, "~") || str_eq(n->text, "null") ||
+                       str_eq(n->text, "Null") || str_eq(n->text, "NULL")));
 }
 
 static void push(struct builder *b, struct yaml_node *parent, struct yaml_node *child)
 {
         if ((parent->n & (parent->n - 1)) == 0) { /* at 0, 1, 2, 4, ...: doubled */
-                struct yaml_node **more = arena_new_n(b->arena, struct yaml_node *, parent->n ? parent->n * 2 : 1);
+                struct yaml_node **more =
+                    arena_new_n(b->arena, struct yaml_node *, parent->n ? parent->n * 2 : 1);
 
                 if (parent->n)
                         memcpy(more, parent->at, parent->n * sizeof(*more));
@@ -99,7 +105,8 @@ static int take_key(struct builder *b, const char *text, size_t len, unsigned li
         if (!str_is_utf8(text, len))
                 return fail_line(b, line, "a key must be text without NUL", NULL);
         if (plain && str_eq(text, "<<"))
-                return fail_line(b, line, "merge keys (<<) are not allowed", "write the values out");
+                return fail_line(b, line, "merge keys (<<) are not allowed",
+                                 "write the values out");
         if (yaml_get(b->at, text))
                 return fail_line(b, line, fmt("the key %.60s is there twice", text), NULL);
         b->key = arena_strndup(b->arena, text, len);
@@ -119,10 +126,13 @@ static int take_event(struct builder *b, const yaml_event_t *e, bool *ret_end)
                 return fail_line(b, line, "aliases (*name) are not allowed", "write the value out");
         case YAML_SCALAR_EVENT:
                 if (e->data.scalar.anchor || e->data.scalar.tag)
-                        return fail_line(b, line, "anchors (&name) and tags (!name) are not allowed", "write the value out");
+                        return fail_line(b, line,
+                                         "anchors (&name) and tags (!name) are not allowed",
+                                         "write the value out");
                 text = (const char *)e->data.scalar.value;
                 if (wants_key)
-                        return take_key(b, text, e->data.scalar.length, line, e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE);
+                        return take_key(b, text, e->data.scalar.length, line,
+                                        e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE);
                 if (!str_is_utf8(text, e->data.scalar.length))
                         return fail_line(b, line, "text must be UTF-8 without NUL", NULL);
                 r = add_node(b, YAML_TEXT, line, &n);
@@ -135,12 +145,18 @@ static int take_event(struct builder *b, const yaml_event_t *e, bool *ret_end)
         case YAML_MAPPING_START_EVENT:
                 if (wants_key)
                         return fail_line(b, line, "a key must be plain text", NULL);
-                if (e->type == YAML_SEQUENCE_START_EVENT ? e->data.sequence_start.anchor || e->data.sequence_start.tag
-                                                         : e->data.mapping_start.anchor || e->data.mapping_start.tag)
-                        return fail_line(b, line, "anchors (&name) and tags (!name) are not allowed", "write the value out");
+                if (e->type == YAML_SEQUENCE_START_EVENT
+                        ? e->data.sequence_start.anchor || e->data.sequence_start.tag
+                        : e->data.mapping_start.anchor || e->data.mapping_start.tag)
+                        return fail_line(b, line,
+                                         "anchors (&name) and tags (!name) are not allowed",
+                                         "write the value out");
                 if (++b->depth > MANIFEST_MAX_DEPTH)
-                        return fail_line(b, line, fmt("nested more than %d levels deep", MANIFEST_MAX_DEPTH), NULL);
-                return add_node(b, e->type == YAML_SEQUENCE_START_EVENT ? YAML_LIST : YAML_MAP, line, &n);
+                        return fail_line(b, line,
+                                         fmt("nested more than %d levels deep", MANIFEST_MAX_DEPTH),
+                                         NULL);
+                return add_node(b, e->type == YAML_SEQUENCE_START_EVENT ? YAML_LIST : YAML_MAP,
+                                line, &n);
         case YAML_SEQUENCE_END_EVENT:
         case YAML_MAPPING_END_EVENT:
                 b->depth--;
@@ -165,14 +181,16 @@ static int build(struct builder *b)
                 if (!yaml_parser_parse(&b->parser, &e)) {
                         const char *problem = b->parser.problem ? b->parser.problem : "bad YAML";
 
-                        return fail_line(b, b->first_line + (unsigned)b->parser.problem_mark.line, problem,
+                        return fail_line(b, b->first_line + (unsigned)b->parser.problem_mark.line,
+                                         problem,
                                          strstr(problem, "cannot start any token")
                                              ? "indent with spaces, not with tabs"
-                                             : "look at the indentation, the quotes and the brackets near this line");
+                                             : "look at the indentation, the quotes and the "
+                                               "brackets near this line");
                 }
                 if (++b->events > MANIFEST_MAX_EVENTS)
-                        r = fail_line(b, b->first_line + (unsigned)e.start_mark.line, fmt("more than %d values", MANIFEST_MAX_EVENTS),
-                                      NULL);
+                        r = fail_line(b, b->first_line + (unsigned)e.start_mark.line,
+                                      fmt("more than %d values", MANIFEST_MAX_EVENTS), NULL);
                 else
                         r = take_event(b, &e, &end);
                 yaml_event_delete(&e);
@@ -182,8 +200,8 @@ static int build(struct builder *b)
         return r;
 }
 
-int yaml_tree_read(const char *name, unsigned first_line, const char *text, size_t len, struct arena *arena, struct yaml_node **ret,
-                   struct err *err)
+int yaml_tree_read(const char *name, unsigned first_line, const char *text, size_t len,
+                   struct arena *arena, struct yaml_node **ret, struct err *err)
 {
         struct builder b = { .name = name, .first_line = first_line, .arena = arena, .err = err };
         int r;
@@ -235,7 +253,9 @@ static bool is_json_number(const char *s)
 
 static const char *bool_of(const char *s)
 {
-        static const char *const yes[] = { "true", "True", "TRUE" }, *const no[] = { "false", "False", "FALSE" };
+        static const char *const yes[] = { "true", "True", "TRUE" }, *const no[] = { "false",
+                                                                                     "False",
+                                                                                     "FALSE" };
 
         for (size_t i = 0; i < ARRAY_LEN(yes); i++)
                 if (str_eq(s, yes[i]) || str_eq(s, no[i]))

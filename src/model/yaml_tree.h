@@ -1,6 +1,8 @@
-/* model/yaml_tree.h: one YAML document as a small tree, for formats that are not ours (Compose, Kubernetes). Private to model/.
+/* model/yaml_tree.h: one YAML document as a small tree, for formats that are not ours (Compose,
+ * Kubernetes). Private to model/.
  *
- * The caps of manifest.h; anchors, aliases, tags, merge keys and duplicate keys are refused. Everything is in the arena.
+ * The caps of manifest.h; anchors, aliases, tags, merge keys and duplicate keys are refused.
+ * Everything is in the arena.
  */
 #ifndef BERTH_MODEL_YAML_TREE_H
 #define BERTH_MODEL_YAML_TREE_H
@@ -23,15 +25,19 @@ struct yaml_node {
         size_t n;
 };
 
-/* name and first_line are for messages: the line of the text's first line in its file. An empty document is an error. */
-int yaml_tree_read(const char *name, unsigned first_line, const char *text, size_t len, struct arena *arena, struct yaml_node **ret,
-                   struct err *err);
+/* name and first_line are for messages: the line of the text's first line in its file. An empty
+ * document is an error. */
+int yaml_tree_read(const char *name, unsigned first_line, const char *text, size_t len,
+                   struct arena *arena, struct yaml_node **ret, struct err *err);
 
-struct yaml_node *yaml_get(const struct yaml_node *map, const char *key); /* NULL: absent, or no map */
-bool yaml_is_null(const struct yaml_node *n);                             /* NULL counts */
+/* NULL: absent, or no map */
+struct yaml_node *yaml_get(const struct yaml_node *map, const char *key);
+bool yaml_is_null(const struct yaml_node *n); /* NULL counts */
 /* "name:line: path: what"; the path also in err->path. Returns -ERR_INVALID. */
-int yaml_fail(const char *name, const struct yaml_node *at, const char *what, const char *hint, struct err *err);
-/* As JSON: plain numbers, true, false and null stay what they are, all other text becomes strings. */
+int yaml_fail(const char *name, const struct yaml_node *at, const char *what, const char *hint,
+              struct err *err);
+/* As JSON: plain numbers, true, false and null stay what they are, all other text becomes
+ * strings. */
 void yaml_write_json(const struct yaml_node *n, struct str *out);
 
 #endif

@@ -1,7 +1,8 @@
 /* model/yaml_write.c: messages as YAML, for people and for reading back. See manifest.h.
  *
- * A text stands without quotes only if no YAML reader could take it for anything else. Texts of several lines become literal blocks where that is
- * exact; everything else is in double quotes with escapes.
+ * A text stands without quotes only if no YAML reader could take it for anything else. Texts of
+ * several lines become literal blocks where that is exact; everything else is in double quotes with
+ * escapes.
  */
 #include "model/json.h"
 #include "model/json_private.h"
@@ -20,12 +21,14 @@ static bool is_letter(char c)
 
 static bool is_plain_text(const char *s, size_t len)
 {
-        static const char *const taken[] = { "y", "n", "yes", "no", "on", "off", "true", "false", "null", "none", "nan", "inf" };
+        static const char *const taken[] = { "y",    "n",     "yes",  "no",   "on",  "off",
+                                             "true", "false", "null", "none", "nan", "inf" };
 
         if (len == 0 || !(is_letter(s[0]) || s[0] == '/' || s[0] == '_') || s[len - 1] == ' ')
                 return false;
         for (size_t i = 0; i < len; i++)
-                if (!is_letter(s[i]) && !(s[i] >= '0' && s[i] <= '9') && !strchr("_./@%+=~^- ", s[i]))
+                if (!is_letter(s[i]) && !(s[i] >= '0' && s[i] <= '9') &&
+                    !strchr("_./@%+=~^- ", s[i]))
                         return false;
         for (size_t i = 0; i < ARRAY_LEN(taken); i++)
                 if (str_case_eq(s, taken[i]))
@@ -51,7 +54,8 @@ static uint32_t decode(const unsigned char *p, unsigned w)
         case 3:
                 return (uint32_t)(p[0] & 0x0f) << 12 | (uint32_t)(p[1] & 0x3f) << 6 | (p[2] & 0x3f);
         default:
-                return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3f) << 12 | (uint32_t)(p[2] & 0x3f) << 6 | (p[3] & 0x3f);
+                return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3f) << 12 |
+                       (uint32_t)(p[2] & 0x3f) << 6 | (p[3] & 0x3f);
         }
 }
 
@@ -76,13 +80,15 @@ static void write_quoted(struct str *out, const char *s, size_t len)
                 else if (is_shown(c))
                         str_add(out, p, w);
                 else
-                        str_addf(out, "\\u%04X", (unsigned)c); /* all that is not shown is below U+10000 */
+                        /* all that is not shown is below U+10000 */
+                        str_addf(out, "\\u%04X", (unsigned)c);
                 p += w ? w : 1;
         }
         str_addc(out, '"');
 }
 
-/* Several lines of shown characters, the first one not indented, at most one line break at the end. */
+/* Several lines of shown characters, the first one not indented, at most one line break at the
+ * end. */
 static bool is_block_text(const char *s, size_t len)
 {
         const unsigned char *p = (const unsigned char *)s, *end = p + len;
@@ -141,7 +147,8 @@ static void write_text(struct str *out, const char *s, unsigned level)
                 write_quoted(out, s, len);
 }
 
-static void write_members(struct str *out, const ProtobufCMessage *m, unsigned level, bool first_inline);
+static void write_members(struct str *out, const ProtobufCMessage *m, unsigned level,
+                          bool first_inline);
 
 static bool is_empty(const ProtobufCMessage *m)
 {
@@ -153,7 +160,8 @@ static bool is_empty(const ProtobufCMessage *m)
         return true;
 }
 
-static void write_scalar(struct str *out, const struct shape_field *f, const void *slot, unsigned level)
+static void write_scalar(struct str *out, const struct shape_field *f, const void *slot,
+                         unsigned level)
 {
         struct str json = STR_INIT;
 
@@ -175,7 +183,8 @@ static void write_scalar(struct str *out, const struct shape_field *f, const voi
         }
 }
 
-static void write_map(struct str *out, const struct pb_entry *const *entries, size_t n, unsigned level)
+static void write_map(struct str *out, const struct pb_entry *const *entries, size_t n,
+                      unsigned level)
 {
         for (size_t i = 0; i < n; i++) {
                 const char *key = entries[i]->key;
@@ -197,7 +206,8 @@ static void write_map(struct str *out, const struct pb_entry *const *entries, si
         }
 }
 
-static void write_list(struct str *out, const struct shape_field *f, const ProtobufCMessage *m, size_t n, unsigned level)
+static void write_list(struct str *out, const struct shape_field *f, const ProtobufCMessage *m,
+                       size_t n, unsigned level)
 {
         bool any = false;
 
@@ -223,8 +233,10 @@ static void write_list(struct str *out, const struct shape_field *f, const Proto
                 str_adds(out, " []");
 }
 
-/* Lines "key: value" without a line break at the end; the first one goes on where the output is if first_inline is set. */
-static void write_members(struct str *out, const ProtobufCMessage *m, unsigned level, bool first_inline)
+/* Lines "key: value" without a line break at the end; the first one goes on where the output is if
+ * first_inline is set. */
+static void write_members(struct str *out, const ProtobufCMessage *m, unsigned level,
+                          bool first_inline)
 {
         const struct shape *s = shape_of(m->descriptor);
 
@@ -241,7 +253,8 @@ static void write_members(struct str *out, const ProtobufCMessage *m, unsigned l
                 str_adds(out, f->field->name);
                 str_addc(out, ':');
                 if (f->kind == SHAPE_MAP)
-                        write_map(out, *(const struct pb_entry *const *const *)shape_slot(f, m), n, level + 1);
+                        write_map(out, *(const struct pb_entry *const *const *)shape_slot(f, m), n,
+                                  level + 1);
                 else if (f->repeated)
                         write_list(out, f, m, n, level + 1);
                 else if (f->kind == SHAPE_MESSAGE) {

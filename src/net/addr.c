@@ -29,38 +29,47 @@ int addr_parse(const char *text, struct addr *ret_addr, struct err *err)
                 return err_set(err, ERR_INVALID, .msg = fmt("\"%.100s\" is not an address", text),
                                .hint = "write IPv6 addresses in brackets: [::1]:8084");
         if (len >= sizeof(a.host))
-                return err_set(err, ERR_INVALID, .msg = "the address is too long", .detail = fmt("the host has %zu characters", len));
+                return err_set(err, ERR_INVALID, .msg = "the address is too long",
+                               .detail = fmt("the host has %zu characters", len));
         memcpy(a.host, host, len);
         a.port = (uint16_t)port;
         *ret_addr = a;
         return 0;
 }
 
-static int fail_listen(int errnum, const struct addr *a, const char *text, const char *what, struct err *err)
+static int fail_listen(int errnum, const struct addr *a, const char *text, const char *what,
+                       struct err *err)
 {
         if (errnum == EADDRINUSE)
-                return err_set(err, ERR_UNAVAILABLE, .msg = fmt("port %u is in use", a->port),
-                               .detail = fmt("%s cannot listen on %s: another process does", what, text),
-                               .hint = fmt("choose another port, or see who has it: ss -ltnp 'sport = :%u'", a->port));
+                return err_set(
+                    err, ERR_UNAVAILABLE, .msg = fmt("port %u is in use", a->port),
+                    .detail = fmt("%s cannot listen on %s: another process does", what, text),
+                    .hint = fmt("choose another port, or see who has it: ss -ltnp 'sport = :%u'",
+                                a->port));
         if (errnum == EACCES)
-                return err_set(err, ERR_DENIED, .msg = fmt("this user may not listen on port %u", a->port),
-                               .detail = fmt("%s on %s", what, text), .hint = "ports below 1024 need root or CAP_NET_BIND_SERVICE");
-        if (errnum == EADDRNOTAVAIL)
-                return err_set(err, ERR_INVALID, .msg = fmt("%s is not an address of this machine", a->host),
+                return err_set(err, ERR_DENIED,
+                               .msg = fmt("this user may not listen on port %u", a->port),
                                .detail = fmt("%s on %s", what, text),
-                               .hint = "use 127.0.0.1 for this machine only, or :PORT for all its addresses");
+                               .hint = "ports below 1024 need root or CAP_NET_BIND_SERVICE");
+        if (errnum == EADDRNOTAVAIL)
+                return err_set(
+                    err, ERR_INVALID, .msg = fmt("%s is not an address of this machine", a->host),
+                    .detail = fmt("%s on %s", what, text),
+                    .hint = "use 127.0.0.1 for this machine only, or :PORT for all its addresses");
         return err_sys(err, errnum, fmt("%s cannot listen on %s", what, text));
 }
 
 static int listen_on(const struct addrinfo *ai, int backlog)
 {
         static const int on = 1, off = 0;
-        _cleanup_(fd_closep) int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        _cleanup_(fd_closep) int fd =
+            socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
         if (fd < 0)
                 return -errno;
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-        /* Accepted sockets inherit it; without it a reply of two writes waits for the peer's delayed ACK. */
+        /* Accepted sockets inherit it; without it a reply of two writes waits for the peer's
+         * delayed ACK. */
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         if (ai->ai_family == AF_INET6)
                 setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
@@ -71,20 +80,25 @@ static int listen_on(const struct addrinfo *ai, int backlog)
         return ret;
 }
 
-int addr_listen(const char *text, const char *what, int backlog, uint16_t *ret_port, struct err *err)
+int addr_listen(const char *text, const char *what, int backlog, uint16_t *ret_port,
+                struct err *err)
 {
         struct addr a;
         int r = addr_parse(text, &a, err);
         if (r < 0)
                 return r;
 
-        struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV },
+        struct addrinfo hints = { .ai_family = AF_UNSPEC,
+                                  .ai_socktype = SOCK_STREAM,
+                                  .ai_flags = AI_PASSIVE | AI_NUMERICSERV },
                         *list = NULL;
         char port[8];
         snprintf(port, sizeof(port), "%u", a.port);
         r = getaddrinfo(a.host[0] ? a.host : "0.0.0.0", port, &hints, &list);
         if (r != 0)
-                return err_set(err, ERR_INVALID, .msg = fmt("the address \"%s\" is not known", a.host), .detail = gai_strerror(r));
+                return err_set(err, ERR_INVALID,
+                               .msg = fmt("the address \"%s\" is not known", a.host),
+                               .detail = gai_strerror(r));
 
         int fd = -EADDRNOTAVAIL;
         for (struct addrinfo *ai = list; ai && fd < 0 && fd != -EADDRINUSE; ai = ai->ai_next)
@@ -100,7 +114,8 @@ int addr_listen(const char *text, const char *what, int backlog, uint16_t *ret_p
                 close(fd);
                 return r;
         }
-        *ret_port = ntohs(ss.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&ss)->sin6_port : ((struct sockaddr_in *)&ss)->sin_port);
+        *ret_port = ntohs(ss.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&ss)->sin6_port
+                                                   : ((struct sockaddr_in *)&ss)->sin_port);
         return fd;
 }
 
@@ -133,7 +148,8 @@ bool addr_is_loopback(const char *text)
                 return false;
         if (inet_pton(AF_INET, a.host, &in) == 1)
                 return (ntohl(in.s_addr) >> 24) == 127;
-        return str_eq(a.host, "localhost") || (inet_pton(AF_INET6, a.host, &in6) == 1 && IN6_IS_ADDR_LOOPBACK(&in6));
+        return str_eq(a.host, "localhost") ||
+               (inet_pton(AF_INET6, a.host, &in6) == 1 && IN6_IS_ADDR_LOOPBACK(&in6));
 }
 
 /* ---- networks ---- */
@@ -190,7 +206,9 @@ int addr_net_parse(const char *text, struct addr_net *ret_net, struct err *err)
 
 static bool same_bits(const uint8_t *a, const uint8_t *b, unsigned bits)
 {
-        return memcmp(a, b, bits / 8) == 0 && (bits % 8 == 0 || ((a[bits / 8] ^ b[bits / 8]) & (0xff << (8 - bits % 8)) & 0xff) == 0);
+        return memcmp(a, b, bits / 8) == 0 &&
+               (bits % 8 == 0 ||
+                ((a[bits / 8] ^ b[bits / 8]) & (0xff << (8 - bits % 8)) & 0xff) == 0);
 }
 
 bool addr_net_has(const struct addr_net *net, const struct sockaddr *sa)
@@ -202,7 +220,8 @@ bool addr_net_has(const struct addr_net *net, const struct sockaddr *sa)
 bool addr_is_nowhere(const struct sockaddr *sa)
 {
         static const char *const nets[] = {
-                "169.254.0.0/16", "224.0.0.0/4", "0.0.0.0/8", "255.255.255.255", "fe80::/10", "ff00::/8", "::"
+                "169.254.0.0/16", "224.0.0.0/4", "0.0.0.0/8", "255.255.255.255",
+                "fe80::/10",      "ff00::/8",    "::"
         };
         for (size_t i = 0; i < ARRAY_LEN(nets); i++) {
                 struct addr_net net;

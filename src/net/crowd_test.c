@@ -41,7 +41,8 @@ static void one_machine_is_one_address(void **state)
         (void)state;
         crowd_init(&crowd, 2);
         assert_int_equal(place_of(&crowd, "10.0.0.1"), place_of(&crowd, "::ffff:10.0.0.1"));
-        assert_int_equal(place_of(&crowd, "2001:db8:0:1::1"), place_of(&crowd, "2001:db8:0:1:ffff::2"));
+        assert_int_equal(place_of(&crowd, "2001:db8:0:1::1"),
+                         place_of(&crowd, "2001:db8:0:1:ffff::2"));
         /* others are elsewhere, but for the few that happen to share a place */
         unsigned shared = 0;
         for (int i = 1; i < 256; i++) {

@@ -1,16 +1,21 @@
-/* net/grpc_call.c: one call: messages in and out, its states, and what its owner is promised (grpc.h, 1 to 6).
+/* net/grpc_call.c: one call: messages in and out, its states, and what its owner is promised
+ * (grpc.h, 1 to 6).
  *
- * Bytes come in from the session (grpc_call_receive), are cut into messages here and go to on_message at once, or are held while the
- * call is paused. The stream's window is given back only for bytes that were cut, so a paused call slows its peer down; the
- * connection's window is given back at once, so that it slows nobody else.
- * Bytes go out when the session asks for them (grpc_call_read).
+ * Bytes come in from the session (grpc_call_receive), are cut into messages here and go to
+ * on_message at once, or are held while the call is paused. The stream's window is given back only
+ * for bytes that were cut, so a paused call slows its peer down; the connection's window is given
+ * back at once, so that it slows nobody else. Bytes go out when the session asks for them
+ * (grpc_call_read).
  *
  * Invariants:
- *   (1) closed is set once; from then on the only callback is on_close, and it comes from the loop's visit.
+ *   (1) closed is set once; from then on the only callback is on_close, and it comes from the
+ *       loop's visit.
  *   (2) held is empty unless the call is paused, or a visit is due (resume_due).
- *   (3) conn->queued_bytes is the sum of the out queues of its calls, host->queued_bytes that of all its connections.
+ *   (3) conn->queued_bytes is the sum of the out queues of its calls, host->queued_bytes that of
+ *       all its connections.
  *   (4) A call in a connection's list has stream_id > 0 and holds a reference for its stream.
- *   (5) conn->buffered_bytes is the sum of message_in and held of its calls, as of the last receive.
+ *   (5) conn->buffered_bytes is the sum of message_in and held of its calls, as of the last
+ *       receive.
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -20,9 +25,10 @@
 #include <event2/event.h>
 #include <string.h>
 
-/* ---------- life ---------- */
+/* ---- life ---- */
 
-struct grpc_call *grpc_call_new(struct grpc_host *host, bool is_server, const char *path, size_t path_len)
+struct grpc_call *grpc_call_new(struct grpc_host *host, bool is_server, const char *path,
+                                size_t path_len)
 {
         struct grpc_call *call = mem_must(sizeof(*call));
         call->began_ns = clock_mono_ns();
@@ -146,15 +152,18 @@ static void reset_stream(struct grpc_call *call, uint32_t code)
         grpc_conn_flush_soon(call->conn);
 }
 
-static void finish(struct grpc_call *call, enum grpc_status status, const char *message, const struct grpc_metadata *trailers);
+static void finish(struct grpc_call *call, enum grpc_status status, const char *message,
+                   const struct grpc_metadata *trailers);
 
-/* Trailers wait behind DATA, and DATA waits for the peer's window: to a peer that does not read only RST gets through. */
+/* Trailers wait behind DATA, and DATA waits for the peer's window: to a peer that does not read
+ * only RST gets through. */
 static bool can_take_trailers(struct grpc_call *call)
 {
         nghttp2_session *session = call->conn->session;
 
-        return !call->headers_done || (nghttp2_session_get_stream_remote_window_size(session, call->stream_id) > 0 &&
-                                       nghttp2_session_get_remote_window_size(session) > 0);
+        return !call->headers_done ||
+               (nghttp2_session_get_stream_remote_window_size(session, call->stream_id) > 0 &&
+                nghttp2_session_get_remote_window_size(session) > 0);
 }
 
 void grpc_call_abort(struct grpc_call *call, enum grpc_status status, const char *message)
@@ -179,7 +188,7 @@ void grpc_call_cancel(struct grpc_call *call)
         grpc_call_close(call, GRPC_CANCELLED, "cancelled here");
 }
 
-/* ---------- receiving ---------- */
+/* ---- receiving ---- */
 
 /* 0, or -1 when the call was ended because of what the prefix says. */
 static int check_prefix(struct grpc_call *call, const uint8_t *p, size_t *ret_len)
@@ -192,7 +201,8 @@ static int check_prefix(struct grpc_call *call, const uint8_t *p, size_t *ret_le
                 grpc_call_abort(call, GRPC_INTERNAL, "malformed message prefix");
         else if (len > call->max_message_bytes)
                 grpc_call_abort(call, GRPC_RESOURCE_EXHAUSTED,
-                                fmt("a message of %zu bytes is larger than the limit of %zu", len, call->max_message_bytes));
+                                fmt("a message of %zu bytes is larger than the limit of %zu", len,
+                                    call->max_message_bytes));
         else {
                 *ret_len = len;
                 return 0;
@@ -213,8 +223,9 @@ static void deliver(struct grpc_call *call, const uint8_t *data, size_t len)
                 call->on.on_message(call, data, len);
 }
 
-/* A unary request counts when it has ended: until then it waits where it is counted (5), and its owner need not hold anything
- * for a client that never says that this was all. Nearly always the message's last frame says so. */
+/* A unary request counts when it has ended: until then it waits where it is counted (5), and its
+ * owner need not hold anything for a client that never says that this was all. Nearly always the
+ * message's last frame says so. */
 static bool must_wait(struct grpc_call *call)
 {
         return call->is_server && call->unary_request && !call->last_frame && !call->remote_done;
@@ -288,7 +299,8 @@ static size_t parse(struct grpc_call *call, const uint8_t *data, size_t len)
 
 static void check_half_close(struct grpc_call *call)
 {
-        if (!call->is_server || !call->remote_done || call->half_closed || call->closed || call->paused || call->held.len > 0)
+        if (!call->is_server || !call->remote_done || call->half_closed || call->closed ||
+            call->paused || call->held.len > 0)
                 return;
         call->half_closed = true;
         grpc_call_arrived(call);
@@ -314,7 +326,8 @@ static void check_end(struct grpc_call *call)
                 grpc_call_close(call, call->status, call->message);
 }
 
-/* (5). A hundred streams that each begin a message of the largest size and never end it must not fill the memory. */
+/* (5). A hundred streams that each begin a message of the largest size and never end it must not
+ * fill the memory. */
 static void count_buffered(struct grpc_call *call)
 {
         struct grpc_conn *conn = call->conn;
@@ -324,9 +337,11 @@ static void count_buffered(struct grpc_call *call)
                 return;
         conn->buffered_bytes += now - call->buffered_bytes;
         call->buffered_bytes = now;
-        size_t limit = call->max_message_bytes > H2_BUFFERED_MAX / 2 ? 2 * call->max_message_bytes : H2_BUFFERED_MAX;
+        size_t limit = call->max_message_bytes > H2_BUFFERED_MAX / 2 ? 2 * call->max_message_bytes
+                                                                     : H2_BUFFERED_MAX;
         if (now > 0 && conn->buffered_bytes > limit)
-                grpc_call_abort(call, GRPC_RESOURCE_EXHAUSTED, "too many unfinished messages on this connection");
+                grpc_call_abort(call, GRPC_RESOURCE_EXHAUSTED,
+                                "too many unfinished messages on this connection");
 }
 
 void grpc_call_receive(struct grpc_call *call, const uint8_t *data, size_t len)
@@ -389,8 +404,8 @@ void grpc_call_resume(struct grpc_call *call)
         }
 }
 
-void grpc_call_add_header(struct grpc_call *call, bool is_trailer, const uint8_t *name, size_t name_len, const uint8_t *value,
-                          size_t value_len)
+void grpc_call_add_header(struct grpc_call *call, bool is_trailer, const uint8_t *name,
+                          size_t name_len, const uint8_t *value, size_t value_len)
 {
         /* 32 more per field is HTTP/2's own way to count (RFC 9113, 6.5.2). */
         call->header_bytes += name_len + value_len + 32;
@@ -398,7 +413,8 @@ void grpc_call_add_header(struct grpc_call *call, bool is_trailer, const uint8_t
                 call->headers_too_big = true;
                 return;
         }
-        meta_add_received(is_trailer ? &call->trailers : &call->headers, (const char *)name, name_len, (const char *)value, value_len);
+        meta_add_received(is_trailer ? &call->trailers : &call->headers, (const char *)name,
+                          name_len, (const char *)value, value_len);
 }
 
 /* The status that a client's call ends with, by trailers, HTTP status or reset code. */
@@ -413,11 +429,13 @@ static void settle_client(struct grpc_call *call, uint32_t h2_error)
         call->message = NULL;
         if (call->headers_too_big) {
                 call->status = GRPC_RESOURCE_EXHAUSTED;
-                call->message =
-                    mem_strdup(fmt("the response's headers are larger than %zu bytes", call->host ? call->host->max_header_bytes : 0));
+                call->message = mem_strdup(fmt("the response's headers are larger than %zu bytes",
+                                               call->host ? call->host->max_header_bytes : 0));
         } else if (text) {
                 call->status =
-                    str_parse_i64(text, &code) == 0 && code >= 0 && code < _GRPC_STATUS_MAX ? (enum grpc_status)code : GRPC_UNKNOWN;
+                    str_parse_i64(text, &code) == 0 && code >= 0 && code < _GRPC_STATUS_MAX
+                        ? (enum grpc_status)code
+                        : GRPC_UNKNOWN;
                 text = meta_find(from, "grpc-message", &len);
                 if (text) {
                         struct str decoded = STR_INIT;
@@ -426,10 +444,12 @@ static void settle_client(struct grpc_call *call, uint32_t h2_error)
                 }
         } else if (call->http_status != 0 && call->http_status != 200) {
                 call->status = grpc_status_from_http(call->http_status);
-                call->message = mem_strdup(fmt("the server answered with HTTP status %d", call->http_status));
+                call->message =
+                    mem_strdup(fmt("the server answered with HTTP status %d", call->http_status));
         } else if (h2_error != NGHTTP2_NO_ERROR) {
                 call->status = grpc_status_from_reset(h2_error);
-                call->message = mem_strdup(fmt("the server reset the call: %s", nghttp2_http2_strerror(h2_error)));
+                call->message = mem_strdup(
+                    fmt("the server reset the call: %s", nghttp2_http2_strerror(h2_error)));
         } else {
                 call->status = call->started ? GRPC_UNKNOWN : GRPC_UNAVAILABLE;
                 call->message = mem_strdup("the call ended without a status");
@@ -475,15 +495,15 @@ void grpc_call_stream_gone(struct grpc_call *call, uint32_t h2_error, const stru
         grpc_call_unref(call); /* the stream's */
 }
 
-/* ---------- sending ---------- */
+/* ---- sending ---- */
 
 static size_t fill_nv(nghttp2_nv *nv, size_t max, size_t n, const struct str *blob)
 {
         struct meta_entry e;
 
         for (size_t at = 0; n < max && meta_next(blob, &at, &e);)
-                nv[n++] = (nghttp2_nv){ (uint8_t *)(uintptr_t)e.name, (uint8_t *)(uintptr_t)e.value, e.name_len, e.value_len,
-                                        NGHTTP2_NV_FLAG_NONE };
+                nv[n++] = (nghttp2_nv){ (uint8_t *)(uintptr_t)e.name, (uint8_t *)(uintptr_t)e.value,
+                                        e.name_len, e.value_len, NGHTTP2_NV_FLAG_NONE };
         return n;
 }
 
@@ -491,8 +511,10 @@ static size_t fill_nv(nghttp2_nv *nv, size_t max, size_t n, const struct str *bl
 static void submit_response(struct grpc_call *call, const struct str *metadata, bool have_body)
 {
         nghttp2_nv nv[META_MAX] = {
-                { (uint8_t *)(uintptr_t) ":status", (uint8_t *)(uintptr_t) "200", 7, 3, NGHTTP2_NV_FLAG_NONE },
-                { (uint8_t *)(uintptr_t) "content-type", (uint8_t *)(uintptr_t) "application/grpc", 12, 16, NGHTTP2_NV_FLAG_NONE },
+                { (uint8_t *)(uintptr_t) ":status", (uint8_t *)(uintptr_t) "200", 7, 3,
+                  NGHTTP2_NV_FLAG_NONE },
+                { (uint8_t *)(uintptr_t) "content-type", (uint8_t *)(uintptr_t) "application/grpc",
+                  12, 16, NGHTTP2_NV_FLAG_NONE },
         };
         nghttp2_data_provider body = { .source = { .ptr = call }, .read_callback = grpc_call_read };
         size_t n = 2;
@@ -504,7 +526,8 @@ static void submit_response(struct grpc_call *call, const struct str *metadata, 
         call->headers_done = true;
         if (!have_body)
                 call->trailers_done = true;
-        if (nghttp2_submit_response(call->conn->session, call->stream_id, nv, n, have_body ? &body : NULL) != 0)
+        if (nghttp2_submit_response(call->conn->session, call->stream_id, nv, n,
+                                    have_body ? &body : NULL) != 0)
                 reset_stream(call, NGHTTP2_INTERNAL_ERROR);
         grpc_conn_flush_soon(call->conn);
 }
@@ -534,9 +557,11 @@ int grpc_call_send(struct grpc_call *call, const void *data, size_t len)
 {
         if (call->closed || call->ended || call->local_done || (call->is_server && !call->conn))
                 return -ERR_CANCELLED;
-        size_t queued = grpc_call_queued_bytes(call), total = call->conn ? call->conn->queued_bytes : 0;
+        size_t queued = grpc_call_queued_bytes(call),
+               total = call->conn ? call->conn->queued_bytes : 0;
         bool is_full = queued > 0 && queued + len + GRPC_PREFIX > call->max_queued_bytes;
-        if (call->conn && total > 0 && total + len + GRPC_PREFIX > call->host->max_connection_queued_bytes)
+        if (call->conn && total > 0 &&
+            total + len + GRPC_PREFIX > call->host->max_connection_queued_bytes)
                 is_full = call->conn->has_starved = true;
         if (len > INT32_MAX || is_full) {
                 call->drain_wanted = true;
@@ -544,7 +569,8 @@ int grpc_call_send(struct grpc_call *call, const void *data, size_t len)
         }
         if (!call->out && !(call->out = evbuffer_new()))
                 return -ERR_LIMIT;
-        const uint8_t prefix[GRPC_PREFIX] = { 0, (uint8_t)(len >> 24), (uint8_t)(len >> 16), (uint8_t)(len >> 8), (uint8_t)len };
+        const uint8_t prefix[GRPC_PREFIX] = { 0, (uint8_t)(len >> 24), (uint8_t)(len >> 16),
+                                              (uint8_t)(len >> 8), (uint8_t)len };
         if (evbuffer_expand(call->out, sizeof(prefix) + len) < 0)
                 return -ERR_LIMIT;
         evbuffer_add(call->out, prefix, sizeof(prefix));
@@ -561,7 +587,8 @@ int grpc_call_send(struct grpc_call *call, const void *data, size_t len)
         return 0;
 }
 
-static void finish(struct grpc_call *call, enum grpc_status status, const char *message, const struct grpc_metadata *trailers)
+static void finish(struct grpc_call *call, enum grpc_status status, const char *message,
+                   const struct grpc_metadata *trailers)
 {
         enum { MESSAGE_MAX = 2048 };
         char text[4];
@@ -573,11 +600,13 @@ static void finish(struct grpc_call *call, enum grpc_status status, const char *
         call->status = status;
         text[0] = (char)('0' + status / 10);
         text[1] = (char)('0' + status % 10);
-        meta_add(&call->trailers_out, "grpc-status", 11, status >= 10 ? text : text + 1, status >= 10 ? 2 : 1);
+        meta_add(&call->trailers_out, "grpc-status", 11, status >= 10 ? text : text + 1,
+                 status >= 10 ? 2 : 1);
         if (len > 0) {
                 _cleanup_(str_finip) struct str encoded = STR_INIT;
                 if (len > MESSAGE_MAX)
-                        for (len = MESSAGE_MAX; len > 0 && ((unsigned char)message[len] & 0xc0) == 0x80;)
+                        for (len = MESSAGE_MAX;
+                             len > 0 && ((unsigned char)message[len] & 0xc0) == 0x80;)
                                 len--;
                 grpc_percent_encode(&encoded, message, len);
                 meta_add(&call->trailers_out, "grpc-message", 12, str_c(&encoded), encoded.len);
@@ -589,7 +618,8 @@ static void finish(struct grpc_call *call, enum grpc_status status, const char *
                 resume_sending(call);
 }
 
-void grpc_call_finish(struct grpc_call *call, enum grpc_status status, const char *message, const struct grpc_metadata *trailers)
+void grpc_call_finish(struct grpc_call *call, enum grpc_status status, const char *message,
+                      const struct grpc_metadata *trailers)
 {
         if (!call->is_server || call->closed || call->local_done || !call->conn)
                 return;
@@ -598,14 +628,17 @@ void grpc_call_finish(struct grpc_call *call, enum grpc_status status, const cha
 
 void grpc_call_reply(struct grpc_call *call, const void *data, size_t len)
 {
-        /* Many clients that ask and do not read must not fill the memory, each within its own limit. */
-        bool is_full = call->host && call->host->max_answer_bytes && call->host->queued_bytes + len > call->host->max_answer_bytes;
+        /* Many clients that ask and do not read must not fill the memory, each within its own
+         * limit. */
+        bool is_full = call->host && call->host->max_answer_bytes &&
+                       call->host->queued_bytes + len > call->host->max_answer_bytes;
         int r = is_full ? -ERR_LIMIT : grpc_call_send(call, data, len);
 
         if (r == -ERR_LIMIT)
-                grpc_call_finish(
-                    call, GRPC_RESOURCE_EXHAUSTED,
-                    is_full ? "too many answers wait to be read by their clients" : "too much waits to be sent on this connection", NULL);
+                grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED,
+                                 is_full ? "too many answers wait to be read by their clients"
+                                         : "too much waits to be sent on this connection",
+                                 NULL);
         else
                 grpc_call_finish(call, GRPC_OK, NULL, NULL);
 }
@@ -627,8 +660,8 @@ static void wake_starved(struct grpc_conn *conn)
                         grpc_call_work(c);
 }
 
-ssize_t grpc_call_read(nghttp2_session *session, int32_t stream_id, uint8_t *buf, size_t len, uint32_t *flags, nghttp2_data_source *source,
-                       void *arg)
+ssize_t grpc_call_read(nghttp2_session *session, int32_t stream_id, uint8_t *buf, size_t len,
+                       uint32_t *flags, nghttp2_data_source *source, void *arg)
 {
         struct grpc_call *call = source->ptr;
         struct grpc_conn *conn = arg;
@@ -642,7 +675,8 @@ ssize_t grpc_call_read(nghttp2_session *session, int32_t stream_id, uint8_t *buf
                 queued -= n;
                 if (call->drain_wanted && queued <= call->max_queued_bytes / 4)
                         grpc_call_work(call);
-                if (conn->has_starved && conn->queued_bytes <= call->host->max_connection_queued_bytes / 4)
+                if (conn->has_starved &&
+                    conn->queued_bytes <= call->host->max_connection_queued_bytes / 4)
                         wake_starved(conn);
         }
         if (queued == 0 && call->local_done) {
@@ -677,7 +711,7 @@ void grpc_call_want_drain(struct grpc_call *call)
                 grpc_call_work(call);
 }
 
-/* ---------- looking at it ---------- */
+/* ---- looking at it ---- */
 
 void *grpc_call_data(const struct grpc_call *call)
 {

@@ -1,4 +1,5 @@
-/* net/grpc_client.c: the channel: a target (or several that do the same), a connection to one when it is needed, and the calls that wait for it. See grpc.h.
+/* net/grpc_client.c: the channel: a target (or several that do the same), a connection to one when
+ * it is needed, and the calls that wait for it. See grpc.h.
  *
  *      IDLE --call--> CONNECTING --SETTINGS--> READY --lost, GOAWAY--> IDLE
  *                         |  ^
@@ -6,13 +7,15 @@
  *                         v  |
  *                       BACKOFF
  *
- * After a connection was lost the next try waits a random part of backoff_min_ms, so that a thousand clients of a server that
- * restarted do not come back in the same millisecond. After a try failed the wait doubles, with jitter. Of several targets each is tried once, without a pause, before that counts as
- * a failed try.
+ * After a connection was lost the next try waits a random part of backoff_min_ms, so that a
+ * thousand clients of a server that restarted do not come back in the same millisecond. After a try
+ * failed the wait doubles, with jitter. Of several targets each is tried once, without a pause,
+ * before that counts as a failed try.
  *
  * Invariants:
- *   (1) channel->conn is the connection that new calls go to: set exactly in READY, and while the handshake runs in CONNECTING.
- *       Connections that said GOAWAY are only in channel->conns, until their last call has ended.
+ *   (1) channel->conn is the connection that new calls go to: set exactly in READY, and while the
+ *       handshake runs in CONNECTING. Connections that said GOAWAY are only in channel->conns,
+ *       until their last call has ended.
  *   (2) A call is in the waiting list or attached to a connection or closed.
  *   (3) timer is pending in BACKOFF and CONNECTING, never in IDLE or READY.
  */
@@ -48,7 +51,8 @@ struct grpc_channel {
         struct rng *rng, own_rng;
         uint32_t max_waiting, n_waiting;
         int64_t connect_timeout_ms, backoff_min_ms, backoff_max_ms;
-        void (*on_state)(struct grpc_channel *channel, enum grpc_channel_state state, const struct err *why, void *ctx);
+        void (*on_state)(struct grpc_channel *channel, enum grpc_channel_state state,
+                         const struct err *why, void *ctx);
         void *ctx;
 
         enum grpc_channel_state state;
@@ -91,7 +95,7 @@ static void set_state(struct grpc_channel *ch, enum grpc_channel_state state, co
                 ch->on_state(ch, state, why, ch->ctx);
 }
 
-/* ---------- calls that wait ---------- */
+/* ---- calls that wait ---- */
 
 static void wait_add(struct grpc_channel *ch, struct grpc_call *call)
 {
@@ -125,9 +129,10 @@ void grpc_channel_unwait(struct grpc_call *call)
 
 static int submit(struct grpc_channel *ch, struct grpc_call *call)
 {
-#define NV(n, v)                                                                                                                           \
-        {                                                                                                                                  \
-                (uint8_t *)(uintptr_t)(n), (uint8_t *)(uintptr_t)(v), strlen(n), strlen(v), NGHTTP2_NV_FLAG_NONE                           \
+#define NV(n, v)                                                                                   \
+        {                                                                                          \
+                (uint8_t *)(uintptr_t)(n), (uint8_t *)(uintptr_t)(v), strlen(n), strlen(v),        \
+                    NGHTTP2_NV_FLAG_NONE                                                           \
         }
         char timeout[16] = "";
         if (call->has_deadline)
@@ -146,8 +151,8 @@ static int submit(struct grpc_channel *ch, struct grpc_call *call)
         size_t n = call->has_deadline ? 8 : 7;
         struct meta_entry e;
         for (size_t at = 0; n < META_MAX && meta_next(&call->trailers_out, &at, &e);)
-                nv[n++] = (nghttp2_nv){ (uint8_t *)(uintptr_t)e.name, (uint8_t *)(uintptr_t)e.value, e.name_len, e.value_len,
-                                        NGHTTP2_NV_FLAG_NONE };
+                nv[n++] = (nghttp2_nv){ (uint8_t *)(uintptr_t)e.name, (uint8_t *)(uintptr_t)e.value,
+                                        e.name_len, e.value_len, NGHTTP2_NV_FLAG_NONE };
         nghttp2_data_provider body = { .source = { .ptr = call }, .read_callback = grpc_call_read };
         int32_t id = nghttp2_submit_request(ch->conn->session, NULL, nv, n, &body, call);
         if (id < 0)
@@ -165,11 +170,13 @@ static void start_waiting(struct grpc_channel *ch)
 {
         while (ch->state == GRPC_CHANNEL_READY && ch->waiting_head) {
                 struct grpc_call *call = ch->waiting_head;
-                uint32_t max = nghttp2_session_get_remote_settings(ch->conn->session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
+                uint32_t max = nghttp2_session_get_remote_settings(
+                    ch->conn->session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
                 if (ch->conn->n_calls >= max)
                         return;
                 int r = submit(ch, call);
-                if (r == NGHTTP2_ERR_STREAM_ID_NOT_AVAILABLE) { /* 2^30 calls: a new connection starts over */
+                /* 2^30 calls: a new connection starts over */
+                if (r == NGHTTP2_ERR_STREAM_ID_NOT_AVAILABLE) {
                         grpc_conn_goaway(ch->conn);
                         ch->conn = NULL;
                         set_state(ch, GRPC_CHANNEL_IDLE, NULL);
@@ -188,7 +195,7 @@ static void fail_waiting(struct grpc_channel *ch, const struct err *why)
         }
 }
 
-/* ---------- connecting ---------- */
+/* ---- connecting ---- */
 
 static void stop_connecting(struct grpc_channel *ch)
 {
@@ -240,7 +247,8 @@ static void connect_failed_with(struct grpc_channel *ch, const char *detail)
 {
         struct err why;
 
-        err_set(&why, ERR_UNAVAILABLE, .msg = fmt("cannot connect to %s", target_text(ch)), .detail = detail);
+        err_set(&why, ERR_UNAVAILABLE, .msg = fmt("cannot connect to %s", target_text(ch)),
+                .detail = detail);
         connect_failed(ch, &why);
 }
 
@@ -259,7 +267,8 @@ static void on_ready(struct grpc_conn *conn)
 /* A random part of the shortest back-off, before the next connection is made. */
 static void spread_out(struct grpc_channel *ch)
 {
-        ch->not_before_ms = mono_ms() + (int64_t)rng_below(ch->rng, (uint64_t)ch->backoff_min_ms + 1);
+        ch->not_before_ms =
+            mono_ms() + (int64_t)rng_below(ch->rng, (uint64_t)ch->backoff_min_ms + 1);
 }
 
 static void lose(struct grpc_channel *ch)
@@ -330,7 +339,8 @@ static void connected(struct grpc_channel *ch)
         ch->fd = -1;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         /* The channel's timer covers TCP; this one TLS and the greeting. */
-        struct grpc_conn *conn = grpc_conn_new(&ch->host, &client_hooks, fd, ssl, false, sa, ch->connect_timeout_ms, &err);
+        struct grpc_conn *conn = grpc_conn_new(&ch->host, &client_hooks, fd, ssl, false, sa,
+                                               ch->connect_timeout_ms, &err);
         if (!conn) {
                 connect_failed(ch, &err);
                 return;
@@ -358,7 +368,8 @@ static void on_connect(evutil_socket_t fd, short what, void *arg)
         }
         close(ch->fd);
         ch->fd = -1;
-        err_set(&ch->last, ERR_UNAVAILABLE, .msg = fmt("cannot connect to %s", target_text(ch)), .detail = strerror(errnum));
+        err_set(&ch->last, ERR_UNAVAILABLE, .msg = fmt("cannot connect to %s", target_text(ch)),
+                .detail = strerror(errnum));
         try_next_address(ch);
 }
 
@@ -366,21 +377,27 @@ static void try_next_address(struct grpc_channel *ch)
 {
         while (ch->address_at < ch->n_addresses) {
                 const struct sockaddr *sa = (struct sockaddr *)&ch->addresses[ch->address_at++];
-                socklen_t len = sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+                socklen_t len = sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                                          : sizeof(struct sockaddr_in);
 
                 if (ch->may_dial && !ch->may_dial(ch->dial_ctx, sa)) {
                         char text[ADDR_TEXT_MAX];
-                        err_set(&ch->last, ERR_DENIED, .msg = fmt("cannot connect to %s", target_text(ch)),
-                                .detail = fmt("%s is an address that is not called from here", addr_format(sa, text)));
+                        err_set(&ch->last, ERR_DENIED,
+                                .msg = fmt("cannot connect to %s", target_text(ch)),
+                                .detail = fmt("%s is an address that is not called from here",
+                                              addr_format(sa, text)));
                         continue;
                 }
                 ch->fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
                 if (ch->fd >= 0 && (connect(ch->fd, sa, len) == 0 || errno == EINPROGRESS) &&
-                    (ch->connect_event = event_new(ch->host.base, ch->fd, EV_WRITE, on_connect, ch))) {
+                    (ch->connect_event =
+                         event_new(ch->host.base, ch->fd, EV_WRITE, on_connect, ch))) {
                         event_add(ch->connect_event, NULL);
                         return;
                 }
-                err_set(&ch->last, ERR_UNAVAILABLE, .msg = fmt("cannot connect to %s", target_text(ch)), .detail = strerror(errno));
+                err_set(&ch->last, ERR_UNAVAILABLE,
+                        .msg = fmt("cannot connect to %s", target_text(ch)),
+                        .detail = strerror(errno));
                 if (ch->fd >= 0)
                         close(ch->fd);
                 ch->fd = -1;
@@ -407,7 +424,8 @@ static void on_resolved(int result, struct evutil_addrinfo *list, void *arg)
         if (list)
                 evutil_freeaddrinfo(list);
         if (result != 0 || ch->n_addresses == 0)
-                connect_failed_with(ch, fmt("the name is not known: %s", evutil_gai_strerror(result)));
+                connect_failed_with(ch,
+                                    fmt("the name is not known: %s", evutil_gai_strerror(result)));
         else
                 try_next_address(ch);
 }
@@ -416,8 +434,10 @@ static void on_resolved(int result, struct evutil_addrinfo *list, void *arg)
 static bool resolve_literal(struct grpc_channel *ch)
 {
         const char *host = ch->targets[ch->target_at].host;
-        struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(ch->targets[ch->target_at].port) };
-        struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons(ch->targets[ch->target_at].port) };
+        struct sockaddr_in in = { .sin_family = AF_INET,
+                                  .sin_port = htons(ch->targets[ch->target_at].port) };
+        struct sockaddr_in6 in6 = { .sin6_family = AF_INET6,
+                                    .sin6_port = htons(ch->targets[ch->target_at].port) };
         bool is_local = str_case_eq(host, "localhost") || !host[0];
 
         if (inet_pton(AF_INET, is_local ? "127.0.0.1" : host, &in.sin_addr) == 1)
@@ -437,15 +457,19 @@ static void connect_now(struct grpc_channel *ch)
                 return;
         }
         if (!ch->dns)
-                ch->dns = evdns_base_new(ch->host.base, EVDNS_BASE_INITIALIZE_NAMESERVERS | EVDNS_BASE_DISABLE_WHEN_INACTIVE);
+                ch->dns = evdns_base_new(ch->host.base, EVDNS_BASE_INITIALIZE_NAMESERVERS |
+                                                            EVDNS_BASE_DISABLE_WHEN_INACTIVE);
         if (!ch->dns) {
                 connect_failed_with(ch, "no name server is configured");
                 return;
         }
-        struct evutil_addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_protocol = IPPROTO_TCP };
+        struct evutil_addrinfo hints = { .ai_family = AF_UNSPEC,
+                                         .ai_socktype = SOCK_STREAM,
+                                         .ai_protocol = IPPROTO_TCP };
         char port[8];
         snprintf(port, sizeof(port), "%u", ch->targets[ch->target_at].port);
-        struct evdns_getaddrinfo_request *req = evdns_getaddrinfo(ch->dns, ch->targets[ch->target_at].host, port, &hints, on_resolved, ch);
+        struct evdns_getaddrinfo_request *req = evdns_getaddrinfo(
+            ch->dns, ch->targets[ch->target_at].host, port, &hints, on_resolved, ch);
         /* NULL: on_resolved has been called already. */
         if (req)
                 ch->resolving = req;
@@ -453,11 +477,13 @@ static void connect_now(struct grpc_channel *ch)
 
 static void start_connect(struct grpc_channel *ch)
 {
-        if (ch->host.ending || ch->state == GRPC_CHANNEL_CONNECTING || ch->state == GRPC_CHANNEL_READY)
+        if (ch->host.ending || ch->state == GRPC_CHANNEL_CONNECTING ||
+            ch->state == GRPC_CHANNEL_READY)
                 return;
         int64_t wait_ms = ch->not_before_ms - mono_ms();
         ch->delay_pending = true;
-        arm(ch, wait_ms > 0 ? wait_ms : 0); /* never from inside a caller's function: on_close and on_state come from the loop */
+        /* never from inside a caller's function: on_close and on_state come from the loop */
+        arm(ch, wait_ms > 0 ? wait_ms : 0);
         set_state(ch, GRPC_CHANNEL_CONNECTING, NULL);
 }
 
@@ -477,20 +503,23 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
         } else if (ch->state == GRPC_CHANNEL_CONNECTING && ch->delay_pending)
                 connect_now(ch);
         else if (ch->state == GRPC_CHANNEL_CONNECTING) {
-                const char *detail = fmt("no answer within %lld ms", (long long)ch->connect_timeout_ms);
+                const char *detail =
+                    fmt("no answer within %lld ms", (long long)ch->connect_timeout_ms);
                 struct err why;
                 if (!ch->conn) {
                         connect_failed_with(ch, detail);
                         return;
                 }
-                err_set(&why, ERR_UNAVAILABLE, .msg = "the handshake took too long", .detail = detail);
+                err_set(&why, ERR_UNAVAILABLE, .msg = "the handshake took too long",
+                        .detail = detail);
                 grpc_conn_end(ch->conn, &why);
         }
 }
 
-/* ---------- what callers see ---------- */
+/* ---- what callers see ---- */
 
-struct grpc_call *grpc_channel_call(struct grpc_channel *ch, const char *path, const struct grpc_call_options *options,
+struct grpc_call *grpc_channel_call(struct grpc_channel *ch, const char *path,
+                                    const struct grpc_call_options *options,
                                     const struct grpc_callbacks *callbacks, void *ctx)
 {
         static const struct grpc_call_options defaults = { 0 };
@@ -498,7 +527,8 @@ struct grpc_call *grpc_channel_call(struct grpc_channel *ch, const char *path, c
         struct grpc_call *call = grpc_call_new(&ch->host, false, path, strlen(path));
 
         call->data = ctx;
-        if (ch->host.ending) { /* from an on_close that destroying the channel brought: ended without callbacks */
+        /* from an on_close that destroying the channel brought: ended without callbacks */
+        if (ch->host.ending) {
                 grpc_call_close(call, GRPC_CANCELLED, NULL);
                 return call;
         }
@@ -511,10 +541,14 @@ struct grpc_call *grpc_channel_call(struct grpc_channel *ch, const char *path, c
         if (ch->authorization)
                 meta_add_outgoing(
                     &call->trailers_out,
-                    (struct grpc_metadata[]){ GRPC_META("authorization", ch->authorization, strlen(ch->authorization)), GRPC_META_END });
+                    (struct grpc_metadata[]){
+                        GRPC_META("authorization", ch->authorization, strlen(ch->authorization)),
+                        GRPC_META_END });
         meta_add_outgoing(&call->trailers_out, o->metadata);
         if (ch->n_waiting >= ch->max_waiting) {
-                grpc_call_close(call, GRPC_RESOURCE_EXHAUSTED, fmt("%u calls wait for %s already", ch->n_waiting, target_text(ch)));
+                grpc_call_close(
+                    call, GRPC_RESOURCE_EXHAUSTED,
+                    fmt("%u calls wait for %s already", ch->n_waiting, target_text(ch)));
                 return call;
         }
         if (ch->state == GRPC_CHANNEL_BACKOFF && !o->wait_for_ready) {
@@ -542,7 +576,8 @@ void grpc_channel_connect(struct grpc_channel *ch)
 
 void grpc_channel_next(struct grpc_channel *ch)
 {
-        bool lost = ch->state == GRPC_CHANNEL_IDLE || (ch->state == GRPC_CHANNEL_CONNECTING && ch->delay_pending);
+        bool lost = ch->state == GRPC_CHANNEL_IDLE ||
+                    (ch->state == GRPC_CHANNEL_CONNECTING && ch->delay_pending);
         if (ch->n_targets < 2 || (ch->state != GRPC_CHANNEL_READY && !lost))
                 return;
         struct grpc_conn *conn = ch->conn;
@@ -580,7 +615,8 @@ static int parse_targets(struct grpc_channel *ch, const char *text, struct err *
                 memcpy(one, at, len);
                 if (ch->n_targets == TARGETS_MAX) {
                         mem_free(one);
-                        return err_set(err, ERR_INVALID, .msg = "there are too many addresses", .detail = fmt("at most %d", TARGETS_MAX));
+                        return err_set(err, ERR_INVALID, .msg = "there are too many addresses",
+                                       .detail = fmt("at most %d", TARGETS_MAX));
                 }
                 ch->target_texts[ch->n_targets] = one;
                 struct addr *addr = &ch->targets[ch->n_targets++];
@@ -588,7 +624,8 @@ static int parse_targets(struct grpc_channel *ch, const char *text, struct err *
                 if (r < 0)
                         return r;
                 if (addr->port == 0)
-                        return err_set(err, ERR_INVALID, .msg = fmt("\"%.100s\" names no port", one));
+                        return err_set(err, ERR_INVALID,
+                                       .msg = fmt("\"%.100s\" names no port", one));
                 at += len;
                 if (!*at)
                         return 0;
@@ -597,20 +634,25 @@ static int parse_targets(struct grpc_channel *ch, const char *text, struct err *
 
 #define OR_DEFAULT(value, fallback) ((value) ? (value) : (fallback))
 
-/* A token that is read on the way is as good as a stolen one: in the clear it goes no further than this machine. */
+/* A token that is read on the way is as good as a stolen one: in the clear it goes no further than
+ * this machine. */
 static int check_token(const struct grpc_channel *ch, struct err *err)
 {
         for (unsigned i = 0; ch->authorization && !ch->tls && i < ch->n_targets; i++) {
                 const char *host = ch->targets[i].host;
                 if (host[0] && !str_case_eq(host, "localhost") && !str_eq(host, "::1") &&
                     !(str_starts(host, "127.") && tls_is_address(host)))
-                        return err_set(err, ERR_DENIED, .msg = fmt("a token is not sent to %s in the clear", ch->target_texts[i]),
-                                       .hint = "use TLS: --tls-ca FILE, with the CA of the server's certificate (docs/tls.md)");
+                        return err_set(err, ERR_DENIED,
+                                       .msg = fmt("a token is not sent to %s in the clear",
+                                                  ch->target_texts[i]),
+                                       .hint = "use TLS: --tls-ca FILE, with the CA of the "
+                                               "server's certificate (docs/tls.md)");
         }
         return 0;
 }
 
-int grpc_channel_create(struct event_base *base, const char *target, const struct grpc_channel_options *options,
+int grpc_channel_create(struct event_base *base, const char *target,
+                        const struct grpc_channel_options *options,
                         struct grpc_channel **ret_channel, struct err *err)
 {
         static const struct grpc_channel_options defaults = { 0 };

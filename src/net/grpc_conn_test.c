@@ -1,4 +1,5 @@
-/* Tests of net/grpc.h: connections that end, are lost, hang or are refused, and peers that speak something else. */
+/* Tests of net/grpc.h: connections that end, are lost, hang or are refused, and peers that speak
+ * something else. */
 #include "net/grpc_internal.h"
 #include "net/grpc_test_rig.h"
 #include <errno.h>
@@ -85,7 +86,8 @@ static void lost_connection_fails_calls_promptly_and_channel_comes_back(void **s
         assert_non_null(strstr(p.message, "refused"));
         probe_fini(&p);
 
-        probe_unary(&p, r.channel, SERVICE "Echo", "patient", &(struct grpc_call_options){ .wait_for_ready = true });
+        probe_unary(&p, r.channel, SERVICE "Echo", "patient",
+                    &(struct grpc_call_options){ .wait_for_ready = true });
         settle_ms(r.base, 60);
         assert_false(p.closed);
         start_server(&r, &(struct grpc_server_options){ .address = address });
@@ -104,7 +106,8 @@ static void waiting_call_ends_at_its_deadline(void **state)
         rig_start(&r, NULL, NULL);
         grpc_server_destroy(r.server);
         r.server = NULL;
-        probe_unary(&p, r.channel, SERVICE "Echo", "x", &(struct grpc_call_options){ .wait_for_ready = true, .deadline_ms = 60 });
+        probe_unary(&p, r.channel, SERVICE "Echo", "x",
+                    &(struct grpc_call_options){ .wait_for_ready = true, .deadline_ms = 60 });
         UNTIL(r.base, p.closed);
         assert_int_equal(p.status, GRPC_DEADLINE_EXCEEDED);
         probe_fini(&p);
@@ -136,10 +139,14 @@ static bool is_closed(int fd)
 static void silent_and_nonsense_peers_are_closed(void **state)
 {
         struct rig r;
-        static const char greeting[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+        static const char greeting[] =
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
         (void)state;
 
-        rig_start(&r, &(struct grpc_server_options){ .handshake_timeout_ms = 60, .keepalive_ms = 40, .keepalive_timeout_ms = 40 }, NULL);
+        rig_start(&r,
+                  &(struct grpc_server_options){
+                      .handshake_timeout_ms = 60, .keepalive_ms = 40, .keepalive_timeout_ms = 40 },
+                  NULL);
         int fd = raw_connect(&r); /* says nothing */
         UNTIL(r.base, is_closed(fd));
         close(fd);
@@ -166,10 +173,12 @@ static void client_notices_a_server_that_stopped_answering(void **state)
         rng_seed(&r.rng, 7);
         int listener = addr_listen("127.0.0.1:0", "test", 8, &port, &err), fd = -1;
         snprintf(r.target, sizeof(r.target), "127.0.0.1:%u", port);
-        start_channel(&r, &(struct grpc_channel_options){ .keepalive_ms = 40, .keepalive_timeout_ms = 40 });
+        start_channel(
+            &r, &(struct grpc_channel_options){ .keepalive_ms = 40, .keepalive_timeout_ms = 40 });
         probe_call(&p, r.channel, SERVICE "Hang", NULL);
         UNTIL(r.base, (fd = accept(listener, NULL, NULL)) >= 0);
-        assert_int_equal(send(fd, "\x00\x00\x00\x04\x00\x00\x00\x00\x00", 9, 0), 9); /* SETTINGS, then silence */
+        /* SETTINGS, then silence */
+        assert_int_equal(send(fd, "\x00\x00\x00\x04\x00\x00\x00\x00\x00", 9, 0), 9);
         UNTIL(r.base, p.closed);
         assert_int_equal(p.status, GRPC_UNAVAILABLE);
         assert_non_null(strstr(p.message, "keepalive"));
@@ -184,7 +193,8 @@ static void go_on_to_the_next(struct probe *p)
         grpc_channel_next(p->ctx);
 }
 
-/* R: C33. A server that hangs lets its connections die, and takes new ones that it never answers: whoever comes from there goes to the next one, not there again. */
+/* R: C33. A server that hangs lets its connections die, and takes new ones that it never answers:
+ * whoever comes from there goes to the next one, not there again. */
 static void a_client_of_a_server_that_hangs_goes_on_to_the_next(void **state)
 {
         struct rig r, other;
@@ -199,15 +209,18 @@ static void a_client_of_a_server_that_hangs_goes_on_to_the_next(void **state)
         rng_seed(&r.rng, 7);
         int listener = addr_listen("127.0.0.1:0", "test", 8, &port, &err), fd = -1;
         snprintf(both, sizeof(both), "127.0.0.1:%u,%s", port, other.target);
-        assert_int_equal(grpc_channel_create(
-                             r.base, both, &(struct grpc_channel_options){ .rng = &r.rng, .keepalive_ms = 40, .keepalive_timeout_ms = 40 },
-                             &r.channel, &err),
-                         0);
+        assert_int_equal(
+            grpc_channel_create(r.base, both,
+                                &(struct grpc_channel_options){
+                                    .rng = &r.rng, .keepalive_ms = 40, .keepalive_timeout_ms = 40 },
+                                &r.channel, &err),
+            0);
         p.then = go_on_to_the_next;
         p.ctx = r.channel;
         probe_call(&p, r.channel, SERVICE "Hang", NULL);
         UNTIL(r.base, (fd = accept(listener, NULL, NULL)) >= 0);
-        assert_int_equal(send(fd, "\x00\x00\x00\x04\x00\x00\x00\x00\x00", 9, 0), 9); /* SETTINGS, then silence */
+        /* SETTINGS, then silence */
+        assert_int_equal(send(fd, "\x00\x00\x00\x04\x00\x00\x00\x00\x00", 9, 0), 9);
         UNTIL(r.base, p.closed);
         assert_string_equal(grpc_channel_target(r.channel), other.target);
         close(fd);
@@ -247,18 +260,22 @@ static uint32_t connections(const struct rig *r)
         return stats.connections;
 }
 
-/* Whatever they do: be silent and answer PINGs, make calls that are refused, hold one open, send a byte now and then. R: A11 A13 */
+/* Whatever they do: be silent and answer PINGs, make calls that are refused, hold one open, send a
+ * byte now and then. R: A11 A13 */
 static void strangers_have_an_end(void **state)
 {
         enum { STRANGER_MS = 150 };
-        static const char greeting[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+        static const char greeting[] =
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
         struct rig r;
         struct probe p = { 0 };
         (void)state;
 
         rig_start(&r,
-                  &(struct grpc_server_options){
-                      .stranger_ms = STRANGER_MS, .keepalive_ms = 40, .keepalive_timeout_ms = 100, .first_message_ms = 60000 },
+                  &(struct grpc_server_options){ .stranger_ms = STRANGER_MS,
+                                                 .keepalive_ms = 40,
+                                                 .keepalive_timeout_ms = 100,
+                                                 .first_message_ms = 60000 },
                   NULL);
         int64_t begun = mono_ms();
         grpc_channel_connect(r.channel);
@@ -304,7 +321,11 @@ static void who_was_let_in_may_be_idle(void **state)
         struct probe p = { 0 }, stream = { 0 };
         (void)state;
 
-        rig_start(&r, &(struct grpc_server_options){ .stranger_ms = STRANGER_MS, .keepalive_ms = 20, .keepalive_timeout_ms = 5000 }, NULL);
+        rig_start(&r,
+                  &(struct grpc_server_options){ .stranger_ms = STRANGER_MS,
+                                                 .keepalive_ms = 20,
+                                                 .keepalive_timeout_ms = 5000 },
+                  NULL);
         r.service.lets_in = true;
         probe_unary(&p, r.channel, SERVICE "Echo", "x", NULL);
         UNTIL(r.base, p.closed);
@@ -335,7 +356,8 @@ static void one_address_has_a_part_of_the_connections_of_strangers(void **state)
         rig_start(&r, &(struct grpc_server_options){ .max_strangers_per_peer = 2 }, NULL);
         r.service.lets_in = true;
         for (int i = 0; i < 3; i++) {
-                probe_unary(&p, r.channel, SERVICE "Echo", "x", NULL); /* one that was let in counts no more */
+                /* one that was let in counts no more */
+                probe_unary(&p, r.channel, SERVICE "Echo", "x", NULL);
                 UNTIL(r.base, p.closed);
                 assert_int_equal(p.status, GRPC_OK);
                 probe_fini(&p);
@@ -362,9 +384,11 @@ static void one_address_has_a_part_of_the_connections_of_strangers(void **state)
 /* Headers of a request to Hang, compressed without a table. */
 static size_t hang_headers(uint8_t *buf, size_t size)
 {
-#define H(n, v) { (uint8_t *)(uintptr_t)(n), (uint8_t *)(uintptr_t)(v), strlen(n), strlen(v), NGHTTP2_NV_FLAG_NONE }
-        nghttp2_nv nv[] = { H(":method", "POST"), H(":scheme", "http"), H(":path", SERVICE "Hang"), H(":authority", "x"),
-                            H("content-type", "application/grpc") };
+#define H(n, v)                                                                                    \
+        { (uint8_t *)(uintptr_t)(n), (uint8_t *)(uintptr_t)(v), strlen(n), strlen(v),              \
+          NGHTTP2_NV_FLAG_NONE }
+        nghttp2_nv nv[] = { H(":method", "POST"), H(":scheme", "http"), H(":path", SERVICE "Hang"),
+                            H(":authority", "x"), H("content-type", "application/grpc") };
 #undef H
         nghttp2_hd_deflater *d;
         nghttp2_hd_deflate_new(&d, 0);
@@ -376,8 +400,15 @@ static size_t hang_headers(uint8_t *buf, size_t size)
 
 static void frame(struct str *out, size_t len, uint8_t type, uint8_t flags, uint32_t stream)
 {
-        const uint8_t h[9] = { (uint8_t)(len >> 16),    (uint8_t)(len >> 8),     (uint8_t)len,           type,           flags,
-                               (uint8_t)(stream >> 24), (uint8_t)(stream >> 16), (uint8_t)(stream >> 8), (uint8_t)stream };
+        const uint8_t h[9] = { (uint8_t)(len >> 16),
+                               (uint8_t)(len >> 8),
+                               (uint8_t)len,
+                               type,
+                               flags,
+                               (uint8_t)(stream >> 24),
+                               (uint8_t)(stream >> 16),
+                               (uint8_t)(stream >> 8),
+                               (uint8_t)stream };
         str_add(out, h, sizeof(h));
 }
 
@@ -410,9 +441,11 @@ static void answers_that_are_not_grpc_get_a_status(void **state)
                 assert_int_equal(send(fd, out.buf, out.len, 0), (ssize_t)out.len);
                 UNTIL(r.base, p.call->headers_on_wire);
                 uint8_t headers[128];
-                nghttp2_nv nv[] = { { (uint8_t *)(uintptr_t) ":status", (uint8_t *)(uintptr_t)cases[i].status, 7, 3, 0 },
-                                    { (uint8_t *)(uintptr_t) "content-type", (uint8_t *)(uintptr_t)cases[i].type, 12, strlen(cases[i].type),
-                                      0 } };
+                nghttp2_nv nv[] = { { (uint8_t *)(uintptr_t) ":status",
+                                      (uint8_t *)(uintptr_t)cases[i].status, 7, 3, 0 },
+                                    { (uint8_t *)(uintptr_t) "content-type",
+                                      (uint8_t *)(uintptr_t)cases[i].type, 12,
+                                      strlen(cases[i].type), 0 } };
                 nghttp2_hd_deflater *d;
                 nghttp2_hd_deflate_new(&d, 0);
                 ssize_t n = nghttp2_hd_deflate_hd(d, headers, sizeof(headers), nv, 2);
@@ -450,7 +483,8 @@ static void names_that_are_not_known_are_unavailable(void **state)
         assert_non_null(strstr(p.message, "nowhere.invalid:1"));
         probe_fini(&p);
         /* destroyed while the name is being looked up */
-        probe_unary(&p, r.channel, SERVICE "Echo", "x", &(struct grpc_call_options){ .wait_for_ready = true });
+        probe_unary(&p, r.channel, SERVICE "Echo", "x",
+                    &(struct grpc_call_options){ .wait_for_ready = true });
         settle_ms(r.base, 60);
         grpc_channel_destroy(TAKE_PTR(r.channel));
         assert_true(p.closed);
@@ -515,14 +549,17 @@ static void random_bytes_never_hurt(void **state)
                 int fd = raw_connect(&r);
                 str_adds(&out, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
                 frame(&out, 0, NGHTTP2_SETTINGS, 0, 0);
-                for (uint32_t f = 0; f < 8; f++) { /* frames of random type, flags, stream; sane ones in between */
+                /* frames of random type, flags, stream; sane ones in between */
+                for (uint32_t f = 0; f < 8; f++) {
                         size_t len = rng_below(&rng, 40);
                         if (rng_chance(&rng, 400000)) {
-                                frame(&out, hlen, NGHTTP2_HEADERS, (uint8_t)(4 | rng_below(&rng, 2)), 2 * f + 1);
+                                frame(&out, hlen, NGHTTP2_HEADERS,
+                                      (uint8_t)(4 | rng_below(&rng, 2)), 2 * f + 1);
                                 str_add(&out, headers, hlen);
                                 continue;
                         }
-                        frame(&out, len, (uint8_t)rng_below(&rng, 11), (uint8_t)rng_next(&rng), (uint32_t)rng_below(&rng, 20));
+                        frame(&out, len, (uint8_t)rng_below(&rng, 11), (uint8_t)rng_next(&rng),
+                              (uint32_t)rng_below(&rng, 20));
                         for (size_t i = 0; i < len; i++)
                                 str_addc(&out, (char)rng_next(&rng));
                 }
@@ -551,7 +588,10 @@ static void port_in_use_is_said_clearly(void **state)
         (void)state;
 
         rig_start(&r, NULL, NULL);
-        assert_int_equal(grpc_server_create(r.base, &(struct grpc_server_options){ .address = r.target }, &second, &err), -ERR_UNAVAILABLE);
+        assert_int_equal(grpc_server_create(r.base,
+                                            &(struct grpc_server_options){ .address = r.target },
+                                            &second, &err),
+                         -ERR_UNAVAILABLE);
         assert_string_equal(err.msg, fmt("port %u is in use", grpc_server_port(r.server)));
         assert_true(err.hint[0]);
         assert_null(second);
@@ -561,7 +601,8 @@ static void port_in_use_is_said_clearly(void **state)
 struct states {
         char seen[64];
 };
-static void on_state(struct grpc_channel *ch, enum grpc_channel_state state, const struct err *why, void *ctx)
+static void on_state(struct grpc_channel *ch, enum grpc_channel_state state, const struct err *why,
+                     void *ctx)
 {
         struct states *s = ctx;
         (void)ch;
@@ -588,7 +629,8 @@ static void states_are_told(void **state)
         probe_unary(&p, r.channel, SERVICE "Echo", "x", NULL);
         UNTIL(r.base, p.closed);
         assert_true(str_starts(s.seen, "cricb"));
-        UNTIL(r.base, grpc_channel_state(r.channel) == GRPC_CHANNEL_IDLE); /* nobody waits: no more tries */
+        /* nobody waits: no more tries */
+        UNTIL(r.base, grpc_channel_state(r.channel) == GRPC_CHANNEL_IDLE);
         probe_fini(&p);
         rig_stop(&r);
 }

@@ -1,11 +1,14 @@
-/* net/grpc_expect.c: a server's calls whose request is not there yet (grpc_method.first_message_ms).
+/* net/grpc_expect.c: a server's calls whose request is not there yet
+ * (grpc_method.first_message_ms).
  *
- * Headers are cheap for whoever sends them. A call that has sent nothing else is ended after a while, whether its client
- * named a deadline or not. Methods have one of a few times, and the calls of one time end in the order in which
- * they began: so a queue for each time is enough, and a timer that runs only while one of them has calls.
+ * Headers are cheap for whoever sends them. A call that has sent nothing else is ended after a
+ * while, whether its client named a deadline or not. Methods have one of a few times, and the calls
+ * of one time end in the order in which they began: so a queue for each time is enough, and a timer
+ * that runs only while one of them has calls.
  *
  * Invariants:
- *   (1) A call is in the queue of its time from its headers until its first message (unary: the request's end) or its close.
+ *   (1) A call is in the queue of its time from its headers until its first message (unary: the
+ *       request's end) or its close.
  *   (2) The timer is armed whenever a queue is not empty.
  */
 #include "base/mem.h"
@@ -46,8 +49,10 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
         for (unsigned i = 0; i < x->n; i++) {
                 struct queue_of *q = &x->queues[i];
                 while (q->head && now - q->head->began_ns / 1000000 >= q->ms)
-                        grpc_call_abort(q->head, GRPC_DEADLINE_EXCEEDED,
-                                        fmt("the request was not there within %lld s of its headers", (long long)(q->ms / 1000)));
+                        grpc_call_abort(
+                            q->head, GRPC_DEADLINE_EXCEEDED,
+                            fmt("the request was not there within %lld s of its headers",
+                                (long long)(q->ms / 1000)));
         }
         look(x); /* (2) */
 }

@@ -1,12 +1,15 @@
-/* net/grpc_host.c: what a server and a channel have in common: the ids of their calls, and the list of calls that the loop must visit.
+/* net/grpc_host.c: what a server and a channel have in common: the ids of their calls, and the list
+ * of calls that the loop must visit.
  *
- * Whatever an owner is told that it did not ask for in the same breath (on_close, on_drain, messages after a resume) comes from such a
- * visit, so that no function of grpc.h calls its caller back from inside.
+ * Whatever an owner is told that it did not ask for in the same breath (on_close, on_drain,
+ * messages after a resume) comes from such a visit, so that no function of grpc.h calls its caller
+ * back from inside.
  *
  * Invariants:
  *   (1) A call is in the list at most once (in_work), and the list holds a reference to it.
  *   (2) on_close is called by drop() alone, once (dropped), and gives up the owner's reference.
- *   (3) After grpc_host_fini() no call refers to the host, not even one that somebody is just inside of.
+ *   (3) After grpc_host_fini() no call refers to the host, not even one that somebody is just
+ *       inside of.
  */
 #include "net/grpc_internal.h"
 #include <event2/event.h>
@@ -73,14 +76,16 @@ static void visit(struct grpc_call *call)
                 call->resume_due = false;
                 grpc_call_deliver_held(call);
         }
-        if (call->drain_wanted && !call->closed && !call->local_done && grpc_call_queued_bytes(call) <= call->max_queued_bytes / 4) {
+        if (call->drain_wanted && !call->closed && !call->local_done &&
+            grpc_call_queued_bytes(call) <= call->max_queued_bytes / 4) {
                 call->drain_wanted = false;
                 if (call->on.on_drain)
                         call->on.on_drain(call);
         }
 }
 
-/* Visits what is in the list now; what comes in meanwhile waits for the next turn, so that no call can keep the loop busy. */
+/* Visits what is in the list now; what comes in meanwhile waits for the next turn, so that no call
+ * can keep the loop busy. */
 static void run_work(evutil_socket_t fd, short what, void *arg)
 {
         struct grpc_host *host = arg;
@@ -97,7 +102,8 @@ static void run_work(evutil_socket_t fd, short what, void *arg)
                 call->work_next = NULL;
                 call->in_work = false;
                 visit(call);
-                bool host_gone = !call->host; /* an owner may destroy the host in a callback; then the list is gone as well */
+                /* an owner may destroy the host in a callback; then the list is gone as well */
+                bool host_gone = !call->host;
                 grpc_call_unref(call);
                 if (host_gone)
                         return;

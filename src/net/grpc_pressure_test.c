@@ -260,7 +260,8 @@ static void a_stream_that_has_sent_something_goes_on(void **state)
         rig_stop(&r);
 }
 
-/* The owner hears of a unary request when it is whole: nothing is held for one that never ends. R: A11 A13 */
+/* The owner hears of a unary request when it is whole: nothing is held for one that never ends. R:
+ * A11 A13 */
 static void a_unary_request_counts_when_it_has_ended(void **state)
 {
         struct rig r;

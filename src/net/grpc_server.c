@@ -1,7 +1,9 @@
-/* net/grpc_server.c: listening, finding the method of a request, and stopping without losing calls. See grpc.h.
+/* net/grpc_server.c: listening, finding the method of a request, and stopping without losing calls.
+ * See grpc.h.
  *
- * Drain goes in steps: the listener is closed; every connection says GOAWAY and ends when its last call has; at the deadline the
- * remaining calls are ended with UNAVAILABLE and get a moment to say so; then whatever is left is cut.
+ * Drain goes in steps: the listener is closed; every connection says GOAWAY and ends when its last
+ * call has; at the deadline the remaining calls are ended with UNAVAILABLE and get a moment to say
+ * so; then whatever is left is cut.
  *
  * Invariants:
  *   (1) Every connection of this server is in server->conns until its `gone` hook.
@@ -21,7 +23,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { METHODS_MAX = 256, LAST_WORDS_MS = 300, ACCEPT_PAUSE_MS = 100, TURN_ACCEPTS = 128, BACKLOG = 4096 };
+enum {
+        METHODS_MAX = 256,
+        LAST_WORDS_MS = 300,
+        ACCEPT_PAUSE_MS = 100,
+        TURN_ACCEPTS = 128,
+        BACKLOG = 4096
+};
 
 struct method_row {
         char *path;
@@ -48,12 +56,14 @@ struct grpc_server {
         void *drained_ctx;
 };
 
-/* ---------- requests ---------- */
+/* ---- requests ---- */
 
-static const struct grpc_method *find_method(struct grpc_server *server, const char *path, size_t len)
+static const struct grpc_method *find_method(struct grpc_server *server, const char *path,
+                                             size_t len)
 {
         for (size_t i = 0; i < server->methods.len; i++)
-                if (server->methods.at[i].path_len == len && memcmp(server->methods.at[i].path, path, len) == 0)
+                if (server->methods.at[i].path_len == len &&
+                    memcmp(server->methods.at[i].path, path, len) == 0)
                         return &server->methods.at[i].method;
         return NULL;
 }
@@ -61,7 +71,8 @@ static const struct grpc_method *find_method(struct grpc_server *server, const c
 /* Not gRPC at all: plain HTTP status, as the protocol asks for. */
 static void refuse_http(struct grpc_conn *conn, struct grpc_call *call, const char *status)
 {
-        nghttp2_nv nv[] = { { (uint8_t *)(uintptr_t) ":status", (uint8_t *)(uintptr_t)status, 7, 3, NGHTTP2_NV_FLAG_NONE } };
+        nghttp2_nv nv[] = { { (uint8_t *)(uintptr_t) ":status", (uint8_t *)(uintptr_t)status, 7, 3,
+                              NGHTTP2_NV_FLAG_NONE } };
 
         call->headers_done = call->trailers_done = call->local_done = true;
         nghttp2_submit_response(conn->session, call->stream_id, nv, 1, NULL);
@@ -72,21 +83,24 @@ static void on_request(struct grpc_conn *conn, struct grpc_call *call)
 {
         struct grpc_server *server = conn->host->server;
         size_t path_len = 0, timeout_len = 0;
-        const char *verb = meta_find(&call->headers, ":method", NULL), *type = meta_find(&call->headers, "content-type", NULL);
+        const char *verb = meta_find(&call->headers, ":method", NULL),
+                   *type = meta_find(&call->headers, "content-type", NULL);
         const char *path = meta_find(&call->headers, ":path", &path_len);
         const char *timeout = meta_find(&call->headers, "grpc-timeout", &timeout_len);
         int64_t timeout_ms = 0;
 
         if (call->headers_too_big) {
                 grpc_call_abort(call, GRPC_RESOURCE_EXHAUSTED,
-                                fmt("the request's headers are larger than %zu bytes", conn->host->max_header_bytes));
+                                fmt("the request's headers are larger than %zu bytes",
+                                    conn->host->max_header_bytes));
                 return;
         }
         if (!str_eq(verb, "POST")) {
                 refuse_http(conn, call, "405");
                 return;
         }
-        if (!type || !str_starts(type, "application/grpc") || (type[16] != 0 && type[16] != '+' && type[16] != ';')) {
+        if (!type || !str_starts(type, "application/grpc") ||
+            (type[16] != 0 && type[16] != '+' && type[16] != ';')) {
                 refuse_http(conn, call, "415");
                 return;
         }
@@ -109,14 +123,15 @@ static void on_request(struct grpc_conn *conn, struct grpc_call *call)
         if (m->max_queued_bytes)
                 call->max_queued_bytes = m->max_queued_bytes;
         call->started = true;
-        grpc_call_expect(call, m->first_message_ms ? m->first_message_ms : conn->host->first_message_ms);
+        grpc_call_expect(call,
+                         m->first_message_ms ? m->first_message_ms : conn->host->first_message_ms);
         if (timeout)
                 grpc_call_set_deadline(call, timeout_ms);
         if (call->on.on_start)
                 call->on.on_start(call);
 }
 
-/* ---------- connections ---------- */
+/* ---- connections ---- */
 
 static void check_drained(struct grpc_server *server)
 {
@@ -163,7 +178,8 @@ static void begin(int fd, const struct sockaddr *sa, int64_t left_ms, void *arg)
         if (server->tls && !(ssl = tls_new_ssl(server->tls, "h2", NULL, &err)))
                 close(fd);
         else
-                conn = grpc_conn_new(&server->host, &server_hooks, fd, ssl, true, sa, left_ms, &err);
+                conn =
+                    grpc_conn_new(&server->host, &server_hooks, fd, ssl, true, sa, left_ms, &err);
         if (!conn) {
                 crowd_leave(&server->strangers, crowd_place(&server->strangers, sa));
                 return;
@@ -177,18 +193,21 @@ static void begin(int fd, const struct sockaddr *sa, int64_t left_ms, void *arg)
         server->connections_total++;
 }
 
-static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int len, void *arg)
+static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int len,
+                      void *arg)
 {
         struct grpc_server *server = arg;
 
-        bool full = server->n_conns + handshakes_waiting(server->handshakes) >= server->max_connections;
+        bool full =
+            server->n_conns + handshakes_waiting(server->handshakes) >= server->max_connections;
         if (full || !crowd_enter(&server->strangers, crowd_place(&server->strangers, sa))) {
                 char peer[ADDR_TEXT_MAX];
                 if (server->refused_total++ % 1000 == 0)
-                        log_warn("too many gRPC connections, refusing more",
-                                 LOG_I("limit", full ? server->max_connections : server->strangers.max),
-                                 LOG_S("of", full ? "all" : "one address on which nobody was let in"),
-                                 LOG_S("peer", addr_format(sa, peer)));
+                        log_warn(
+                            "too many gRPC connections, refusing more",
+                            LOG_I("limit", full ? server->max_connections : server->strangers.max),
+                            LOG_S("of", full ? "all" : "one address on which nobody was let in"),
+                            LOG_S("peer", addr_format(sa, peer)));
                 close(fd);
         } else if (server->handshakes)
                 handshakes_add(server->handshakes, fd, sa, len);
@@ -210,7 +229,8 @@ static void on_accept_error(struct evconnlistener *l, void *arg)
         struct grpc_server *server = arg;
         struct timeval tv = ms_timeval(ACCEPT_PAUSE_MS);
 
-        log_error("gRPC connections cannot be accepted", LOG_S("error", strerror(EVUTIL_SOCKET_ERROR())));
+        log_error("gRPC connections cannot be accepted",
+                  LOG_S("error", strerror(EVUTIL_SOCKET_ERROR())));
         evconnlistener_disable(l);
         event_add(server->accept_timer, &tv);
 }
@@ -225,7 +245,7 @@ static void on_accept_timer(evutil_socket_t fd, short what, void *arg)
                 evconnlistener_enable(server->listener);
 }
 
-/* ---------- stopping ---------- */
+/* ---- stopping ---- */
 
 static void end_all(struct grpc_server *server)
 {
@@ -271,7 +291,8 @@ static void on_drain_timer(evutil_socket_t fd, short what, void *arg)
                 done(server->drained_ctx);
 }
 
-void grpc_server_drain(struct grpc_server *server, int64_t deadline_ms, void (*done)(void *ctx), void *ctx)
+void grpc_server_drain(struct grpc_server *server, int64_t deadline_ms, void (*done)(void *ctx),
+                       void *ctx)
 {
         struct timeval tv = ms_timeval(deadline_ms);
 
@@ -321,11 +342,12 @@ void grpc_server_destroy(struct grpc_server *server)
         mem_free(server);
 }
 
-/* ---------- setting up ---------- */
+/* ---- setting up ---- */
 
 #define OR_DEFAULT(value, fallback) ((value) ? (value) : (fallback))
 
-int grpc_server_create(struct event_base *base, const struct grpc_server_options *o, struct grpc_server **ret_server, struct err *err)
+int grpc_server_create(struct event_base *base, const struct grpc_server_options *o,
+                       struct grpc_server **ret_server, struct err *err)
 {
         _cleanup_(grpc_server_destroyp) struct grpc_server *s = mem_must(sizeof(*s));
 
@@ -334,7 +356,8 @@ int grpc_server_create(struct event_base *base, const struct grpc_server_options
         s->host.max_header_bytes = OR_DEFAULT(o->max_header_bytes, 16 * 1024);
         s->host.max_queued_bytes = OR_DEFAULT(o->max_queued_bytes, 1024 * 1024);
         s->host.max_answer_bytes = OR_DEFAULT(o->max_answer_bytes, 64 * 1024 * 1024);
-        s->host.max_connection_queued_bytes = OR_DEFAULT(o->max_connection_queued_bytes, 16 * 1024 * 1024);
+        s->host.max_connection_queued_bytes =
+            OR_DEFAULT(o->max_connection_queued_bytes, 16 * 1024 * 1024);
         s->host.max_streams = OR_DEFAULT(o->max_streams, 100);
         s->host.keepalive_ms = OR_DEFAULT(o->keepalive_ms, 30000);
         s->host.keepalive_timeout_ms = OR_DEFAULT(o->keepalive_timeout_ms, 10000);
@@ -344,7 +367,8 @@ int grpc_server_create(struct event_base *base, const struct grpc_server_options
         s->max_connections = OR_DEFAULT(o->max_connections, 20000);
         s->handshake_timeout_ms = OR_DEFAULT(o->handshake_timeout_ms, 10000);
         s->tls = tls_ref(o->tls);
-        signal(SIGPIPE, SIG_IGN); /* a write to a peer that left is an error code, not the end of the process */
+        /* a write to a peer that left is an error code, not the end of the process */
+        signal(SIGPIPE, SIG_IGN);
 
         int r = grpc_host_init(&s->host, base, err);
         if (r < 0 || (r = grpc_expected_create(&s->host, err)) < 0)
@@ -358,7 +382,8 @@ int grpc_server_create(struct event_base *base, const struct grpc_server_options
         int fd = addr_listen(o->address, "gRPC", BACKLOG, &s->port, err);
         if (fd < 0)
                 return fd;
-        s->listener = evconnlistener_new(base, on_accept, s, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
+        s->listener = evconnlistener_new(base, on_accept, s,
+                                         LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
         if (!s->listener || !s->accept_timer || !s->drain_timer) {
                 if (!s->listener)
                         close(fd);
@@ -369,12 +394,17 @@ int grpc_server_create(struct event_base *base, const struct grpc_server_options
         return 0;
 }
 
-int grpc_server_add(struct grpc_server *server, const char *path, const struct grpc_method *method, struct err *err)
+int grpc_server_add(struct grpc_server *server, const char *path, const struct grpc_method *method,
+                    struct err *err)
 {
-        if (!str_starts(path, "/") || server->methods.len >= METHODS_MAX || find_method(server, path, strlen(path)))
-                return err_set(err, ERR_INVALID, .msg = fmt("the gRPC method %.100s cannot be added", path),
+        if (!str_starts(path, "/") || server->methods.len >= METHODS_MAX ||
+            find_method(server, path, strlen(path)))
+                return err_set(err, ERR_INVALID,
+                               .msg = fmt("the gRPC method %.100s cannot be added", path),
                                .detail = "it is malformed, a duplicate, or one too many");
-        *array_push(&server->methods) = (struct method_row){ .path = mem_strdup(path), .path_len = strlen(path), .method = *method };
+        *array_push(&server->methods) = (struct method_row){ .path = mem_strdup(path),
+                                                             .path_len = strlen(path),
+                                                             .method = *method };
         return 0;
 }
 

@@ -1,4 +1,5 @@
-/* net/grpc_sync.c: one call, waited for. For an agent that has no loop yet: it joins, or looks at its cluster. See grpc.h. */
+/* net/grpc_sync.c: one call, waited for. For an agent that has no loop yet: it joins, or looks at
+ * its cluster. See grpc.h. */
 #include "base/mem.h"
 #include "net/grpc.h"
 #include <event2/event.h>
@@ -32,7 +33,8 @@ static void on_close(struct grpc_call *call, enum grpc_status status)
         if (status == GRPC_OK && w->messages != 1) {
                 w->reply.status = GRPC_INTERNAL;
                 mem_free(w->reply.message);
-                w->reply.message = mem_strdup(w->messages ? "more than one answer to a unary call" : "no answer to a unary call");
+                w->reply.message = mem_strdup(w->messages ? "more than one answer to a unary call"
+                                                          : "no answer to a unary call");
         }
         if (w->reply.status != GRPC_OK)
                 str_clear(&w->reply.data);
@@ -53,8 +55,9 @@ static void base_freep(struct event_base **base)
                 event_base_free(*base);
 }
 
-int grpc_call_sync(const char *target, const struct grpc_channel_options *options, const struct grpc_metadata *metadata, const char *path,
-                   const void *request, size_t len, int64_t deadline_ms, struct grpc_reply *ret_reply, struct err *err)
+int grpc_call_sync(const char *target, const struct grpc_channel_options *options,
+                   const struct grpc_metadata *metadata, const char *path, const void *request,
+                   size_t len, int64_t deadline_ms, struct grpc_reply *ret_reply, struct err *err)
 {
         static const struct grpc_callbacks on = { .on_message = on_message, .on_close = on_close };
         _cleanup_(base_freep) struct event_base *base = event_base_new();

@@ -1,13 +1,15 @@
-/* Tests of net/grpc.h in the clear: calls, on real sockets on loopback, server and clients on one loop.
+/* Tests of net/grpc.h in the clear: calls, on real sockets on loopback, server and clients on one
+ * loop.
  *
- * Connections are in grpc_conn_test.c, those who read slowly in grpc_pressure_test.c, TLS in tls_test.c.
+ * Connections are in grpc_conn_test.c, those who read slowly in grpc_pressure_test.c, TLS in
+ * tls_test.c.
  */
 #include "net/grpc_internal.h"
 #include "net/grpc_test_rig.h"
 #include <event2/buffer.h>
 #include <pthread.h>
 
-/* ---------- the kinds of calls ---------- */
+/* ---- the kinds of calls ---- */
 
 static void unary_call_is_answered(void **state)
 {
@@ -98,7 +100,7 @@ static void big_messages_up_to_the_limit_pass(void **state)
         rig_stop(&r);
 }
 
-/* ---------- errors ---------- */
+/* ---- errors ---- */
 
 static void unknown_method_is_unimplemented(void **state)
 {
@@ -137,8 +139,10 @@ static void metadata_travels_both_ways(void **state)
 {
         struct rig r;
         struct probe p = { 0 };
-        struct grpc_metadata md[] = { GRPC_META("x-in", "plain text", 10), GRPC_META("x-in-bin", "\x00\x01\xfe\xff", 4),
-                                      GRPC_META("Bad Name", "x", 1), GRPC_META("x-bad", "\x01", 1), GRPC_META_END };
+        struct grpc_metadata md[] = { GRPC_META("x-in", "plain text", 10),
+                                      GRPC_META("x-in-bin", "\x00\x01\xfe\xff", 4),
+                                      GRPC_META("Bad Name", "x", 1), GRPC_META("x-bad", "\x01", 1),
+                                      GRPC_META_END };
         struct grpc_call_options o = { .metadata = md };
         (void)state;
 
@@ -230,9 +234,11 @@ static void large_headers_are_refused(void **state)
         (void)state;
 
         memset(big, 'h', 3000);
-        struct grpc_metadata md[] = { GRPC_META("x-in", big, 3000), GRPC_META("x-in2", big, 3000), GRPC_META_END };
+        struct grpc_metadata md[] = { GRPC_META("x-in", big, 3000), GRPC_META("x-in2", big, 3000),
+                                      GRPC_META_END };
         rig_start(&r, &(struct grpc_server_options){ .max_header_bytes = 4096 }, NULL);
-        probe_unary(&p, r.channel, SERVICE "Echo", "x", &(struct grpc_call_options){ .metadata = md });
+        probe_unary(&p, r.channel, SERVICE "Echo", "x",
+                    &(struct grpc_call_options){ .metadata = md });
         UNTIL(r.base, p.closed);
         assert_int_equal(p.status, GRPC_RESOURCE_EXHAUSTED);
         probe_fini(&p);
@@ -244,7 +250,7 @@ static void large_headers_are_refused(void **state)
         rig_stop(&r);
 }
 
-/* ---------- deadlines, cancellation ---------- */
+/* ---- deadlines, cancellation ---- */
 
 /* R: A12 */
 static void deadline_ends_the_call_on_both_sides(void **state)
@@ -254,12 +260,14 @@ static void deadline_ends_the_call_on_both_sides(void **state)
         (void)state;
 
         rig_start(&r, NULL, NULL);
-        probe_unary(&p, r.channel, SERVICE "Hang", "x", &(struct grpc_call_options){ .deadline_ms = 80 });
+        probe_unary(&p, r.channel, SERVICE "Hang", "x",
+                    &(struct grpc_call_options){ .deadline_ms = 80 });
         UNTIL(r.base, r.service.started == 1);
         assert_in_range(r.service.seen_remaining_ms, 1, 80);
         UNTIL(r.base, p.closed && r.service.closed == 1);
         assert_int_equal(p.status, GRPC_DEADLINE_EXCEEDED);
-        assert_true(r.service.last_status == GRPC_DEADLINE_EXCEEDED || r.service.last_status == GRPC_CANCELLED);
+        assert_true(r.service.last_status == GRPC_DEADLINE_EXCEEDED ||
+                    r.service.last_status == GRPC_CANCELLED);
         probe_fini(&p);
         rig_stop(&r);
 }
@@ -271,7 +279,8 @@ static void server_enforces_the_deadline_by_itself(void **state)
         (void)state;
 
         rig_start(&r, NULL, NULL);
-        probe_unary(&p, r.channel, SERVICE "Hang", "x", &(struct grpc_call_options){ .deadline_ms = 60 });
+        probe_unary(&p, r.channel, SERVICE "Hang", "x",
+                    &(struct grpc_call_options){ .deadline_ms = 60 });
         UNTIL(r.base, r.service.started == 1);
         event_del(&p.call->deadline); /* a client that forgot its own deadline */
         UNTIL(r.base, p.closed && r.service.closed == 1);
@@ -342,7 +351,7 @@ static void answer_before_the_request_ended_is_taken(void **state)
         rig_stop(&r);
 }
 
-/* ---------- owners that do the unexpected ---------- */
+/* ---- owners that do the unexpected ---- */
 
 static void destroy_channel(struct probe *p)
 {
@@ -413,7 +422,7 @@ static void calls_started_while_the_channel_ends_are_dropped(void **state)
         rig_stop(&r);
 }
 
-/* ---------- the blocking call ---------- */
+/* ---- the blocking call ---- */
 
 static void *run_loop(void *arg)
 {
@@ -445,20 +454,29 @@ static void blocking_call_works_from_another_thread(void **state)
         event_add(ev, NULL);
         pthread_create(&thread, NULL, run_loop, &r);
 
-        assert_int_equal(grpc_call_sync(r.target, NULL, NULL, SERVICE "Echo", "hello", 5, 5000, &reply, &err), 0);
+        assert_int_equal(
+            grpc_call_sync(r.target, NULL, NULL, SERVICE "Echo", "hello", 5, 5000, &reply, &err),
+            0);
         assert_int_equal(reply.status, GRPC_OK);
         assert_string_equal(str_c(&reply.data), "hello");
         grpc_reply_fini(&reply);
-        assert_int_equal(grpc_call_sync(r.target, NULL, NULL, SERVICE "Fail", "9 not now", 9, 5000, &reply, &err), 0);
+        assert_int_equal(grpc_call_sync(r.target, NULL, NULL, SERVICE "Fail", "9 not now", 9, 5000,
+                                        &reply, &err),
+                         0);
         assert_int_equal(reply.status, GRPC_FAILED_PRECONDITION);
         assert_string_equal(reply.message, "not now");
         assert_int_equal(reply.error.len, 7);
         grpc_reply_fini(&reply);
-        assert_int_equal(grpc_call_sync(r.target, NULL, NULL, SERVICE "Hang", "", 0, 50, &reply, &err), 0);
+        assert_int_equal(
+            grpc_call_sync(r.target, NULL, NULL, SERVICE "Hang", "", 0, 50, &reply, &err), 0);
         assert_int_equal(reply.status, GRPC_DEADLINE_EXCEEDED);
         grpc_reply_fini(&reply);
-        assert_int_equal(grpc_call_sync("nonsense", NULL, NULL, SERVICE "Hang", "", 0, 50, &reply, &err), -ERR_INVALID);
-        assert_int_equal(grpc_call_sync("localhost:1", NULL, NULL, SERVICE "Echo", "", 0, 2000, &reply, &err), 0);
+        assert_int_equal(
+            grpc_call_sync("nonsense", NULL, NULL, SERVICE "Hang", "", 0, 50, &reply, &err),
+            -ERR_INVALID);
+        assert_int_equal(
+            grpc_call_sync("localhost:1", NULL, NULL, SERVICE "Echo", "", 0, 2000, &reply, &err),
+            0);
         assert_int_equal(reply.status, GRPC_UNAVAILABLE);
         grpc_reply_fini(&reply);
 

@@ -1,4 +1,5 @@
-/* net/grpc_test_rig.h: for the tests of gRPC in the clear: a server with the service of the tests on loopback, and a channel to it. */
+/* net/grpc_test_rig.h: for the tests of gRPC in the clear: a server with the service of the tests
+ * on loopback, and a channel to it. */
 #ifndef BERTH_NET_GRPC_TEST_RIG_H
 #define BERTH_NET_GRPC_TEST_RIG_H
 
@@ -20,7 +21,8 @@ static inline void start_server(struct rig *r, const struct grpc_server_options 
 
         if (!o.address)
                 o.address = "127.0.0.1:0";
-        if (grpc_server_create(r->base, &o, &r->server, &err) < 0 || test_service_add(r->server, &r->service, &err) < 0)
+        if (grpc_server_create(r->base, &o, &r->server, &err) < 0 ||
+            test_service_add(r->server, &r->service, &err) < 0)
                 fail_msg("%s", err_line(&err));
         snprintf(r->target, sizeof(r->target), "127.0.0.1:%u", grpc_server_port(r->server));
 }
@@ -39,7 +41,8 @@ static inline void start_channel(struct rig *r, const struct grpc_channel_option
                 fail_msg("%s", err_line(&err));
 }
 
-static inline void rig_start(struct rig *r, const struct grpc_server_options *so, const struct grpc_channel_options *co)
+static inline void rig_start(struct rig *r, const struct grpc_server_options *so,
+                             const struct grpc_channel_options *co)
 {
         *r = (struct rig){ .base = event_base_new() };
         rng_seed(&r->rng, 7);

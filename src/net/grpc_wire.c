@@ -5,10 +5,23 @@
 #include <string.h>
 
 static const char *const status_names[_GRPC_STATUS_MAX] = {
-        "OK",        "CANCELLED",       "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
-        "NOT_FOUND", "ALREADY_EXISTS",  "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
-        "ABORTED",   "OUT_OF_RANGE",    "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
-        "DATA_LOSS", "UNAUTHENTICATED",
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
 };
 
 const char *grpc_status_name(enum grpc_status status)
@@ -46,7 +59,8 @@ void grpc_percent_decode(struct str *out, const char *text, size_t len)
 
         for (size_t i = 0; i < len; i++) {
                 int hi = -1, lo = -1;
-                if (text[i] == '%' && i + 2 < len && (hi = hex_value(text[i + 1])) >= 0 && (lo = hex_value(text[i + 2])) >= 0) {
+                if (text[i] == '%' && i + 2 < len && (hi = hex_value(text[i + 1])) >= 0 &&
+                    (lo = hex_value(text[i + 2])) >= 0) {
                         str_addc(out, (char)(hi << 4 | lo));
                         i += 2;
                 } else
@@ -60,14 +74,17 @@ void grpc_percent_decode(struct str *out, const char *text, size_t len)
 
 void grpc_base64_encode(struct str *out, const void *data, size_t len)
 {
-        static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        static const char digits[] =
+            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         const unsigned char *p = data;
 
         str_reserve(out, len / 3 * 4 + 4);
         for (size_t i = 0; i < len; i += 3) {
                 size_t n = len - i < 3 ? len - i : 3;
-                uint32_t v = (uint32_t)p[i] << 16 | (n > 1 ? (uint32_t)p[i + 1] << 8 : 0) | (n > 2 ? p[i + 2] : 0u);
-                const char quad[4] = { digits[v >> 18], digits[v >> 12 & 63], digits[v >> 6 & 63], digits[v & 63] };
+                uint32_t v = (uint32_t)p[i] << 16 | (n > 1 ? (uint32_t)p[i + 1] << 8 : 0) |
+                             (n > 2 ? p[i + 2] : 0u);
+                const char quad[4] = { digits[v >> 18], digits[v >> 12 & 63], digits[v >> 6 & 63],
+                                       digits[v & 63] };
                 str_add(out, quad, n + 1);
         }
 }
@@ -160,7 +177,8 @@ int grpc_timeout_parse(const char *text, size_t len, int64_t *ret_ms)
         return 0;
 }
 
-void meta_add(struct str *blob, const char *name, size_t name_len, const void *value, size_t value_len)
+void meta_add(struct str *blob, const char *name, size_t name_len, const void *value,
+              size_t value_len)
 {
         uint32_t lens[2] = { (uint32_t)name_len, (uint32_t)value_len };
 
@@ -206,14 +224,16 @@ static bool is_bin(const char *name, size_t len)
         return len > 4 && memcmp(name + len - 4, "-bin", 4) == 0;
 }
 
-void meta_add_received(struct str *blob, const char *name, size_t name_len, const char *value, size_t value_len)
+void meta_add_received(struct str *blob, const char *name, size_t name_len, const char *value,
+                       size_t value_len)
 {
         if (!is_bin(name, name_len)) {
                 meta_add(blob, name, name_len, value, value_len);
                 return;
         }
         _cleanup_(str_finip) struct str decoded = STR_INIT;
-        const char *comma = memchr(value, ',', value_len); /* several values in one header: the first counts */
+        /* several values in one header: the first counts */
+        const char *comma = memchr(value, ',', value_len);
         if (grpc_base64_decode(&decoded, value, comma ? (size_t)(comma - value) : value_len) == 0)
                 meta_add(blob, name, name_len, str_c(&decoded), decoded.len);
 }

@@ -1,4 +1,5 @@
-/* net/grpc_wire.h: gRPC's small encodings, free of any connection: pure functions on bytes. Internal to src/net. */
+/* net/grpc_wire.h: gRPC's small encodings, free of any connection: pure functions on bytes.
+ * Internal to src/net. */
 #ifndef BERTH_NET_GRPC_WIRE_H
 #define BERTH_NET_GRPC_WIRE_H
 
@@ -7,7 +8,8 @@
 
 /* grpc-message: printable ASCII but '%' as it is, the rest as %XX. */
 void grpc_percent_encode(struct str *out, const char *text, size_t len);
-/* Never fails: what is not an escape stays as it is (as the protocol asks for). Bytes that are not UTF-8 become '?'. */
+/* Never fails: what is not an escape stays as it is (as the protocol asks for). Bytes that are not
+ * UTF-8 become '?'. */
 void grpc_percent_decode(struct str *out, const char *text, size_t len);
 
 /* Values of "-bin" headers: base64 without padding; both are accepted. 0 or -1. */
@@ -24,11 +26,13 @@ struct meta_entry {
         const char *name, *value; /* both NUL-terminated */
         size_t name_len, value_len;
 };
-void meta_add(struct str *blob, const char *name, size_t name_len, const void *value, size_t value_len);
+void meta_add(struct str *blob, const char *name, size_t name_len, const void *value,
+              size_t value_len);
 bool meta_next(const struct str *blob, size_t *at, struct meta_entry *ret);
 const char *meta_find(const struct str *blob, const char *name, size_t *ret_len);
 /* A header as it came: decodes "-bin"; one that cannot be decoded is left out. */
-void meta_add_received(struct str *blob, const char *name, size_t name_len, const char *value, size_t value_len);
+void meta_add_received(struct str *blob, const char *name, size_t name_len, const char *value,
+                       size_t value_len);
 /* A user's metadata as it goes out: encodes "-bin", leaves out what HTTP/2 forbids. */
 void meta_add_outgoing(struct str *blob, const struct grpc_metadata *list);
 

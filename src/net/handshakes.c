@@ -1,7 +1,8 @@
 /* net/handshakes.c: see handshakes.h.
  *
  * Invariants:
- *   (1) Every socket here is in `silent` (its event waits for the first bytes, or for the end of its time) or in `line`, never in both.
+ *   (1) Every socket here is in `silent` (its event waits for the first bytes, or for the end of
+ *       its time) or in `line`, never in both.
  *   (2) The turn's timer is armed exactly while the line is not empty.
  */
 #include "net/handshakes.h"
@@ -129,18 +130,23 @@ static void on_turn(evutil_socket_t unused_fd, short what, void *arg)
                 if (has_left(g->fd))
                         close_one(&h->line, g);
                 else
-                        h->begin(release(&h->line, g), (struct sockaddr *)&peer, left_ms > 1 ? left_ms : 1, h->ctx);
+                        h->begin(release(&h->line, g), (struct sockaddr *)&peer,
+                                 left_ms > 1 ? left_ms : 1, h->ctx);
         }
         if (h->line.first)
                 arm_turn(h);
 }
 
 struct handshakes *handshakes_create(struct event_base *base, int64_t timeout_ms,
-                                     void (*begin)(int fd, const struct sockaddr *peer, int64_t left_ms, void *ctx), void *ctx)
+                                     void (*begin)(int fd, const struct sockaddr *peer,
+                                                   int64_t left_ms, void *ctx),
+                                     void *ctx)
 {
         struct handshakes *h = mem_must(sizeof(*h));
 
-        *h = (struct handshakes){ .base = base, .timeout_ms = timeout_ms, .begin = begin, .ctx = ctx };
+        *h = (struct handshakes){
+                .base = base, .timeout_ms = timeout_ms, .begin = begin, .ctx = ctx
+        };
         h->turn = evtimer_new(base, on_turn, h);
         if (!h->turn) {
                 mem_free(h);
@@ -175,13 +181,15 @@ void handshakes_destroy(struct handshakes *h)
 void handshakes_add(struct handshakes *h, int fd, const struct sockaddr *peer, int len)
 {
         struct greeter *g = mem_must(sizeof(*g));
-        struct timeval patience = { .tv_sec = (time_t)(h->timeout_ms / 1000), .tv_usec = (suseconds_t)(h->timeout_ms % 1000 * 1000) };
+        struct timeval patience = { .tv_sec = (time_t)(h->timeout_ms / 1000),
+                                    .tv_usec = (suseconds_t)(h->timeout_ms % 1000 * 1000) };
 
         *g = (struct greeter){ .h = h, .fd = fd, .came_ns = clock_mono_ns() };
         memcpy(&g->peer, peer, (size_t)len < sizeof(g->peer) ? (size_t)len : sizeof(g->peer));
         append(&h->silent, g);
         h->n++;
-        if (event_assign(&g->event, h->base, fd, EV_READ, on_first_bytes, g) < 0 || event_add(&g->event, &patience) < 0)
+        if (event_assign(&g->event, h->base, fd, EV_READ, on_first_bytes, g) < 0 ||
+            event_add(&g->event, &patience) < 0)
                 close_one(&h->silent, g);
 }
 

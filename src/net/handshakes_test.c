@@ -53,7 +53,9 @@ static void rig_stop(struct rig *r, int crowd)
 {
         handshakes_destroy(r->h);
         /* who has begun is counted by others from then on; nobody else is left */
-        assert_int_equal(r->crowd.n[crowd_place(&r->crowd, &(struct sockaddr){ .sa_family = AF_UNIX })], r->n_begun);
+        assert_int_equal(
+            r->crowd.n[crowd_place(&r->crowd, &(struct sockaddr){ .sa_family = AF_UNIX })],
+            r->n_begun);
         for (int i = 0; i < r->n_begun; i++)
                 close(r->begun[i]);
         for (int i = 0; i < crowd; i++)
@@ -157,8 +159,10 @@ static void a_server_that_ends_closes_all_that_wait(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_turn_begins_few_and_all_have_theirs_in_the_order_in_which_they_spoke),
-                cmocka_unit_test(who_says_nothing_holds_up_nobody_and_is_gone_when_its_time_is_over),
+                cmocka_unit_test(
+                    a_turn_begins_few_and_all_have_theirs_in_the_order_in_which_they_spoke),
+                cmocka_unit_test(
+                    who_says_nothing_holds_up_nobody_and_is_gone_when_its_time_is_over),
                 cmocka_unit_test(who_left_while_it_waited_costs_no_handshake),
                 cmocka_unit_test(a_server_that_ends_closes_all_that_wait),
         };

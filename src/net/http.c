@@ -1,7 +1,9 @@
-/* net/http.c: the HTTP server as a whole: listening, limits, looking at requests, draining. See http.h.
+/* net/http.c: the HTTP server as a whole: listening, limits, looking at requests, draining. See
+ * http.h.
  *
- * libevent's evhttp is not used: it cannot bound the time that a request's head takes, cannot count connections that have
- * sent nothing yet, and stops reading while a request is being worked on, so that it never notices a stream's client that left.
+ * libevent's evhttp is not used: it cannot bound the time that a request's head takes, cannot count
+ * connections that have sent nothing yet, and stops reading while a request is being worked on, so
+ * that it never notices a stream's client that left.
  */
 #include "net/http.h"
 #include "base/log.h"
@@ -26,7 +28,8 @@ static void begin(int fd, const struct sockaddr *sa, int64_t left_ms, void *arg)
         http_conn_begin(arg, fd, sa, left_ms);
 }
 
-static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int len, void *arg)
+static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int len,
+                      void *arg)
 {
         struct http_server *s = arg;
 
@@ -34,8 +37,10 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
         if (full || !crowd_enter(&s->crowd, crowd_place(&s->crowd, sa))) {
                 char peer[ADDR_TEXT_MAX];
                 if (s->refused_total++ % 1000 == 0)
-                        log_warn("too many HTTP connections, refusing more", LOG_I("limit", full ? s->o.max_connections : s->crowd.max),
-                                 LOG_S("of", full ? "all" : "one address"), LOG_S("peer", addr_format(sa, peer)));
+                        log_warn("too many HTTP connections, refusing more",
+                                 LOG_I("limit", full ? s->o.max_connections : s->crowd.max),
+                                 LOG_S("of", full ? "all" : "one address"),
+                                 LOG_S("peer", addr_format(sa, peer)));
                 close(fd);
                 return;
         }
@@ -59,7 +64,8 @@ static void on_accept_error(struct evconnlistener *l, void *arg)
         struct http_server *s = arg;
         struct timeval tv = http_timeval(ACCEPT_PAUSE_MS);
 
-        log_error("HTTP connections cannot be accepted", LOG_S("error", strerror(EVUTIL_SOCKET_ERROR())));
+        log_error("HTTP connections cannot be accepted",
+                  LOG_S("error", strerror(EVUTIL_SOCKET_ERROR())));
         evconnlistener_disable(l);
         event_add(s->accept_timer, &tv);
 }
@@ -100,7 +106,8 @@ static void on_drain_timer(evutil_socket_t fd, short what, void *arg)
                 done(s->drained_ctx);
 }
 
-void http_server_drain(struct http_server *s, int64_t deadline_ms, void (*done)(void *ctx), void *ctx)
+void http_server_drain(struct http_server *s, int64_t deadline_ms, void (*done)(void *ctx),
+                       void *ctx)
 {
         struct timeval tv = http_timeval(deadline_ms);
 
@@ -144,13 +151,14 @@ void http_server_destroy(struct http_server *s)
         mem_free(s);
 }
 
-#define FILL(field, fallback)                                                                                                              \
-        do {                                                                                                                               \
-                if (!s->o.field)                                                                                                           \
-                        s->o.field = (fallback);                                                                                           \
+#define FILL(field, fallback)                                                                      \
+        do {                                                                                       \
+                if (!s->o.field)                                                                   \
+                        s->o.field = (fallback);                                                   \
         } while (0)
 
-int http_server_create(struct event_base *base, const struct http_server_options *options, struct http_server **ret_server, struct err *err)
+int http_server_create(struct event_base *base, const struct http_server_options *options,
+                       struct http_server **ret_server, struct err *err)
 {
         _cleanup_(http_server_destroyp) struct http_server *s = mem_must(sizeof(*s));
 
@@ -173,7 +181,8 @@ int http_server_create(struct event_base *base, const struct http_server_options
                 handshakes_count(s->handshakes, &s->crowd);
         rng_seed_system(&s->rng);
         s->scratch = mem_bytes(HTTP_SCRATCH_BYTES);
-        signal(SIGPIPE, SIG_IGN); /* a write to a client that left is an error code, not the end of the process */
+        /* a write to a client that left is an error code, not the end of the process */
+        signal(SIGPIPE, SIG_IGN);
         s->accept_timer = evtimer_new(base, on_accept_timer, s);
         s->turns_event = evtimer_new(base, http_turns_go_on, s);
         http_server_set_intake(s, 0);
@@ -181,7 +190,8 @@ int http_server_create(struct event_base *base, const struct http_server_options
         int fd = addr_listen(options->address, "HTTP", BACKLOG, &s->port, err);
         if (fd < 0)
                 return fd;
-        s->listener = evconnlistener_new(base, on_accept, s, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
+        s->listener = evconnlistener_new(base, on_accept, s,
+                                         LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
         if (!s->listener || !s->accept_timer || !s->drain_timer || !s->turns_event) {
                 if (!s->listener)
                         close(fd);
@@ -201,7 +211,8 @@ uint32_t http_server_connections(const struct http_server *s)
         return s->n_conns;
 }
 
-int http_server_add(struct http_server *s, const char *method, const char *pattern, http_route route, void *ctx, struct err *err)
+int http_server_add(struct http_server *s, const char *method, const char *pattern,
+                    http_route route, void *ctx, struct err *err)
 {
         return http_router_add(&s->router, method, pattern, route, ctx, err);
 }
@@ -226,7 +237,7 @@ const char *http_date(struct http_server *s)
         return s->date;
 }
 
-/* ---------- the request ---------- */
+/* ---- the request ---- */
 
 const char *http_method(const struct http_request *req)
 {
@@ -257,7 +268,8 @@ void http_set_data(struct http_request *req, void *data)
         req->data = data;
 }
 
-void http_on_close(struct http_request *req, void (*on_close)(struct http_request *req, void *ctx), void *ctx)
+void http_on_close(struct http_request *req, void (*on_close)(struct http_request *req, void *ctx),
+                   void *ctx)
 {
         req->on_close = on_close;
         req->on_close_ctx = ctx;
@@ -312,7 +324,8 @@ const char *http_header(const struct http_request *req, const char *name)
 
         for (size_t i = 0; i < req->head.n_fields; i++) {
                 /* theirs are in lower case */
-                if (req->head.fields[i].name[0] != (name[0] | 32) || !str_case_eq(req->head.fields[i].name, name))
+                if (req->head.fields[i].name[0] != (name[0] | 32) ||
+                    !str_case_eq(req->head.fields[i].name, name))
                         continue;
                 if (found && joined.len == 0)
                         str_adds(&joined, found);

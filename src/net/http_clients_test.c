@@ -1,7 +1,8 @@
-/* Tests of net/http.h: clients that send no more and read on, that read slowly or not at all, streams, and the same over TLS. */
+/* Tests of net/http.h: clients that send no more and read on, that read slowly or not at all,
+ * streams, and the same over TLS. */
 #include "net/http_test_rig.h"
 
-/* ---------- clients that send no more, and read on ---------- */
+/* ---- clients that send no more, and read on ---- */
 
 /* The whole of what this gets that shuts its sending side at once. */
 static void ask_and_shut(struct rig *r, const char *requests, struct str *out)
@@ -33,7 +34,10 @@ static void what_was_asked_before_the_end_is_answered(void **state)
         assert_int_equal(count_of(&out, "HTTP/1.1 200 OK"), 40);
         assert_int_equal(count_of(&out, "HTTP/1.1"), 40);
         unsigned done = r.done;
-        ask_and_shut(&r, "GET /show/1 HTTP/1.1\r\nHost: h\r\n\r\nPOST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc", &out);
+        ask_and_shut(&r,
+                     "GET /show/1 HTTP/1.1\r\nHost: h\r\n\r\nPOST /echo HTTP/1.1\r\nHost: "
+                     "h\r\nContent-Length: 9\r\n\r\nabc",
+                     &out);
         assert_int_equal(count_of(&out, "HTTP/1.1"), 1);
         assert_int_equal(r.done, done + 2);
         assert_int_equal(r.last_status, 499);
@@ -92,7 +96,8 @@ static void late_answers_reach_those_that_send_no_more(void **state)
         rig_stop(&r);
 }
 
-/* Nothing tells a client that has closed from one that only sends no more, until something is sent to it. R: A11 A12 */
+/* Nothing tells a client that has closed from one that only sends no more, until something is sent
+ * to it. R: A11 A12 */
 static void who_has_closed_while_it_waited_is_noticed(void **state)
 {
         struct rig r;
@@ -169,7 +174,7 @@ static void who_sends_no_more_holds_nothing_for_ever(void **state)
         rig_stop(&r);
 }
 
-/* ---------- streams ---------- */
+/* ---- streams ---- */
 
 static void events_are_streamed(void **state)
 {
@@ -182,16 +187,20 @@ static void events_are_streamed(void **state)
         say(&r, fd, "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n");
         UNTIL(r.base, r.kept);
         assert_int_equal(http_sse_send(r.kept, "7", "NodeReady", "line 1\nline 2", 13), 0);
-        UNTIL(r.base, (hear(fd, &out), strstr(str_c(&out), "id: 7\nevent: NodeReady\ndata: line 1\ndata: line 2\n\n")));
+        UNTIL(r.base,
+              (hear(fd, &out),
+               strstr(str_c(&out), "id: 7\nevent: NodeReady\ndata: line 1\ndata: line 2\n\n")));
         assert_has(&out, "Content-Type: text/event-stream\r\n");
         assert_has(&out, "Transfer-Encoding: chunked\r\n");
-        UNTIL(r.base, (hear(fd, &out), count_of(&out, "3\r\n:\n\n\r\n") >= 2)); /* comments keep it alive */
+        /* comments keep it alive */
+        UNTIL(r.base, (hear(fd, &out), count_of(&out, "3\r\n:\n\n\r\n") >= 2));
         http_sse_send(r.kept, NULL, NULL, "", 0);
         http_stream_close(r.kept);
         r.kept = NULL;
         UNTIL(r.base, (hear(fd, &out), strstr(str_c(&out), "data: \n\n\r\n0\r\n\r\n")));
         str_clear(&out);
-        say(&r, fd, "GET /show/1 HTTP/1.1\r\nHost: h\r\n\r\n"); /* and the connection can be used again */
+        /* and the connection can be used again */
+        say(&r, fd, "GET /show/1 HTTP/1.1\r\nHost: h\r\n\r\n");
         UNTIL(r.base, (hear(fd, &out), strstr(str_c(&out), "id=1")));
         close(fd);
         fd = dial(&r);
@@ -215,12 +224,14 @@ static void head_of_a_stream_ends_with_its_header(void **state)
 
         rig_start(&r, NULL);
         int fd = dial(&r);
-        say(&r, fd, "HEAD /stream HTTP/1.1\r\nHost: h\r\n\r\nGET /show/2 HTTP/1.1\r\nHost: h\r\n\r\n");
+        say(&r, fd,
+            "HEAD /stream HTTP/1.1\r\nHost: h\r\n\r\nGET /show/2 HTTP/1.1\r\nHost: h\r\n\r\n");
         UNTIL(r.base, (hear(fd, &out), strstr(str_c(&out), "id=2")));
         assert_has(&out, "Content-Type: text/event-stream\r\n");
         assert_int_equal(r.closed, 1); /* its route knows */
         str_clear(&out);
-        say(&r, fd, "HEAD /later HTTP/1.1\r\nHost: h\r\n\r\nGET /show/3 HTTP/1.1\r\nHost: h\r\n\r\n");
+        say(&r, fd,
+            "HEAD /later HTTP/1.1\r\nHost: h\r\n\r\nGET /show/3 HTTP/1.1\r\nHost: h\r\n\r\n");
         UNTIL(r.base, r.kept);
         http_stream_start(r.kept, 200, NULL); /* one that is closed by its route at once */
         http_stream_send(r.kept, "piece", 5);
@@ -260,7 +271,8 @@ static void client_that_never_reads_is_dropped(void **state)
         rig_stop(&r);
 }
 
-/* A kernel whose buffer is full says that there is room again when a part of it is free: of a large one, that is long after. */
+/* A kernel whose buffer is full says that there is room again when a part of it is free: of a large
+ * one, that is long after. */
 static void read_through_a_small_window(int fd)
 {
         int bytes = 64 * 1024;
@@ -283,7 +295,8 @@ static void slow_reader_is_not_one_that_never_reads(void **state)
         read_through_a_small_window(fd);
         say(&r, fd, "GET /big HTTP/1.1\r\n" CLOSE "\r\n");
         /* less than what makes the socket writable again: several times the timeout */
-        for (int64_t end = clock_mono_ns() + 4 * WRITE_MS * INT64_C(1000000); clock_mono_ns() < end;) {
+        for (int64_t end = clock_mono_ns() + 4 * WRITE_MS * INT64_C(1000000);
+             clock_mono_ns() < end;) {
                 ssize_t n = recv(fd, piece, TICK_BYTES, MSG_DONTWAIT);
                 if (n > 0)
                         str_add(&out, piece, (size_t)n);
@@ -304,7 +317,8 @@ static void slow_reader_is_not_one_that_never_reads(void **state)
         rig_stop(&r);
 }
 
-/* A little now and then holds the connection and the whole answer for as long as it likes. R: A11 A13 */
+/* A little now and then holds the connection and the whole answer for as long as it likes. R: A11
+ * A13 */
 static void reader_of_next_to_nothing_is_dropped(void **state)
 {
         enum { WRITE_MS = 1000, TICK_MS = 50, TICK_BYTES = 512 };
@@ -313,7 +327,8 @@ static void reader_of_next_to_nothing_is_dropped(void **state)
         (void)state;
 
         rig_start(&r, &(struct http_server_options){ .write_timeout_ms = WRITE_MS });
-        int fd = dial_with_buffer(&r, 1); /* the least there is: what it reads is acknowledged soon */
+        /* the least there is: what it reads is acknowledged soon */
+        int fd = dial_with_buffer(&r, 1);
         int64_t begun = clock_mono_ns(), end = begun + 8 * WRITE_MS * INT64_C(1000000);
         say(&r, fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
         UNTIL(r.base, r.done == 1);
@@ -327,7 +342,7 @@ static void reader_of_next_to_nothing_is_dropped(void **state)
         rig_stop(&r);
 }
 
-/* ---------- TLS ---------- */
+/* ---- TLS ---- */
 
 struct tls_rig {
         struct tls *server, *client;
@@ -349,13 +364,21 @@ static void tls_rig_start(struct tls_rig *t)
         snprintf(bundle, sizeof(bundle), "%s/ca.crt", t->dir);
         assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "ca" }, &ca, &err), 0);
         assert_int_equal(
-            tls_issue(&ca, &(struct tls_issue_options){ .cn = "s", .ips = (const char *const[]){ "127.0.0.1", NULL } }, &pair, &err), 0);
+            tls_issue(&ca,
+                      &(struct tls_issue_options){
+                          .cn = "s", .ips = (const char *const[]){ "127.0.0.1", NULL } },
+                      &pair, &err),
+            0);
         assert_int_equal(file_write_atomic(cert, pair.cert.buf, pair.cert.len, 0600, &err), 0);
         assert_int_equal(file_write_atomic(key, pair.key.buf, pair.key.len, 0600, &err), 0);
         assert_int_equal(file_write_atomic(bundle, ca.cert.buf, ca.cert.len, 0600, &err), 0);
         assert_int_equal(
-            tls_server_create(&(struct tls_options){ .cert_file = cert, .key_file = key, .ca_file = bundle }, &t->server, &err), 0);
-        assert_int_equal(tls_client_create(&(struct tls_options){ .ca_file = bundle }, &t->client, &err), 0);
+            tls_server_create(
+                &(struct tls_options){ .cert_file = cert, .key_file = key, .ca_file = bundle },
+                &t->server, &err),
+            0);
+        assert_int_equal(
+            tls_client_create(&(struct tls_options){ .ca_file = bundle }, &t->client, &err), 0);
         tls_pair_fini(&pair);
         tls_pair_fini(&ca);
 }
@@ -405,7 +428,8 @@ static void https_is_spoken(void **state)
 
         tls_rig_start(&t);
         rig_start(&r, &(struct http_server_options){ .tls = t.server, .write_timeout_ms = 40 });
-        SSL *ssl = tls_dial(&r, &t, "GET /show/tls HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        SSL *ssl =
+            tls_dial(&r, &t, "GET /show/tls HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
         assert_true(tls_alpn_is(ssl, "http/1.1"));
         UNTIL(r.base, tls_hear(ssl, &out));
         assert_has(&out, "id=tls");
@@ -438,10 +462,12 @@ static void https_slow_reader_is_not_one_that_never_reads(void **state)
         (void)state;
 
         tls_rig_start(&t);
-        rig_start(&r, &(struct http_server_options){ .tls = t.server, .write_timeout_ms = WRITE_MS });
+        rig_start(&r,
+                  &(struct http_server_options){ .tls = t.server, .write_timeout_ms = WRITE_MS });
         SSL *ssl = tls_dial(&r, &t, "GET /big HTTP/1.1\r\n" CLOSE "\r\n");
         read_through_a_small_window(SSL_get_fd(ssl));
-        for (int64_t end = clock_mono_ns() + 4 * WRITE_MS * INT64_C(1000000); clock_mono_ns() < end;) {
+        for (int64_t end = clock_mono_ns() + 4 * WRITE_MS * INT64_C(1000000);
+             clock_mono_ns() < end;) {
                 int n = SSL_read(ssl, piece, TICK_BYTES);
                 if (n > 0)
                         str_add(&out, piece, (size_t)n);
@@ -469,7 +495,9 @@ static void https_clients_that_send_no_more_are_answered(void **state)
 
         tls_rig_start(&t);
         rig_start(&r, &(struct http_server_options){ .tls = t.server });
-        SSL *ssl = tls_dial(&r, &t, "GET /later HTTP/1.1\r\nHost: h\r\n\r\nGET /show/2 HTTP/1.1\r\nHost: h\r\n\r\n");
+        SSL *ssl = tls_dial(
+            &r, &t,
+            "GET /later HTTP/1.1\r\nHost: h\r\n\r\nGET /show/2 HTTP/1.1\r\nHost: h\r\n\r\n");
         SSL_shutdown(ssl);
         shutdown(SSL_get_fd(ssl), SHUT_WR);
         UNTIL(r.base, r.kept && r.kept->conn->eof);
@@ -479,7 +507,8 @@ static void https_clients_that_send_no_more_are_answered(void **state)
         assert_has(&out, "id=2");
         tls_hang_up(ssl);
 
-        ssl = tls_dial(&r, &t, "GET /later HTTP/1.1\r\nHost: h\r\n\r\n"); /* this one leaves, and nothing is sent to it */
+        /* this one leaves, and nothing is sent to it */
+        ssl = tls_dial(&r, &t, "GET /later HTTP/1.1\r\nHost: h\r\n\r\n");
         UNTIL(r.base, r.kept);
         SSL_shutdown(ssl);
         tls_hang_up(ssl);

@@ -1,18 +1,23 @@
-/* net/http_conn.c: one HTTP connection: reads a request under limits and timers, hands it to its route, goes on with the next.
+/* net/http_conn.c: one HTTP connection: reads a request under limits and timers, hands it to its
+ * route, goes on with the next.
  *
  *      READ_HEAD -> READ_BODY -> RUNNING -> READ_HEAD (kept alive) | CLOSING -> [LINGER] -> gone
  *                                   '-> STREAM ---'
  *
- * Reading stays on while a route works, since only a read notices that a stream's client has left; what a client sends ahead
- * meanwhile is bounded by limit_reading().
+ * Reading stays on while a route works, since only a read notices that a stream's client has left;
+ * what a client sends ahead meanwhile is bounded by limit_reading().
  *
- * A client that shut its sending side may still read: what it asked for is answered, then the connection closes. Only a stream, which has no end that one could
- * wait for, ends at once. Whether the client has left for good comes out when something is written to it: so one whose answer takes
- * its time gets a "100 Continue" now and then, which every client of HTTP/1.1 skips, and nobody works for one that has left.
+ * A client that shut its sending side may still read: what it asked for is answered, then the
+ * connection closes. Only a stream, which has no end that one could wait for, ends at once. Whether
+ * the client has left for good comes out when something is written to it: so one whose answer takes
+ * its time gets a "100 Continue" now and then, which every client of HTTP/1.1 skips, and nobody
+ * works for one that has left.
  *
  * Invariants:
- *   (1) conn->req is set in READ_BODY, RUNNING and STREAM, and its id is in server->requests exactly then.
- *   (2) Routes are called from process() and serve_whole() only, and these do not nest: an answer from inside a route just lets it loop.
+ *   (1) conn->req is set in READ_BODY, RUNNING and STREAM, and its id is in server->requests
+ *       exactly then.
+ *   (2) Routes are called from process() and serve_whole() only, and these do not nest: an answer
+ *       from inside a route just lets it loop.
  *   (3) Nothing is freed while busy > 0.
  *   (4) on_close is called from the loop, or from http_server_destroy().
  */
@@ -35,14 +40,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* TURN_CONNS: connections of a kind that are served in one turn of the loop. WRITE_LOOKS: at a client that does not read,
- * within the write timeout; SLOWEST_BYTES: what it has to take meanwhile, 550 bytes a second by default */
+/* TURN_CONNS: connections of a kind that are served in one turn of the loop. WRITE_LOOKS: at a
+ * client that does not read, within the write timeout; SLOWEST_BYTES: what it has to take
+ * meanwhile, 550 bytes a second by default */
 enum {
         TURN_CONNS = 96,
         WRITE_LOOKS = 4,
         SLOWEST_BYTES = 16 * 1024,
         LINGER_MS = 2000,
-        LOOK_MS = 500, /* after a client said that it sends no more; then twice that, and so on, up to ... */
+        /* after a client said that it sends no more; then twice that, and so on, up to ... */
+        LOOK_MS = 500,
         LOOK_MAX_MS = 8000,
         READ_AHEAD_BYTES = 64 * 1024,
         PIPELINE_MAX = 16,
@@ -50,7 +57,8 @@ enum {
         CHUNK_LINE_MAX = 256
 };
 
-/* Each request sets its times several times over, and hardly ever does one run out: so the timer is left alone where it can be, and looks for itself how much time is left. */
+/* Each request sets its times several times over, and hardly ever does one run out: so the timer is
+ * left alone where it can be, and looks for itself how much time is left. */
 void http_conn_arm(struct http_conn *conn, int64_t ms)
 {
         conn->deadline_ms = ms > 0 ? clock_mono_ns() / 1000000 + ms : 0;
@@ -76,8 +84,8 @@ void http_request_free(struct http_request *req)
         struct http_server *server = req->conn->server;
 
         if (server->o.on_done && req->status)
-                server->o.on_done(req, req->route ? req->route->pattern : "", req->status, (clock_mono_ns() - req->started_ns) / 1000,
-                                  server->o.ctx);
+                server->o.on_done(req, req->route ? req->route->pattern : "", req->status,
+                                  (clock_mono_ns() - req->started_ns) / 1000, server->o.ctx);
         slots_drop(&server->requests, req->id);
         req->conn->req = NULL;
         http_head_fini(&req->head);
@@ -186,7 +194,7 @@ void http_conn_drop_soon(struct http_conn *conn)
         event_active(conn->wake, EV_WRITE, 0);
 }
 
-/* ---------- reading a request ---------- */
+/* ---- reading a request ---- */
 
 static struct http_request *new_request(struct http_conn *conn)
 {
@@ -204,7 +212,9 @@ static void take_request_id(struct http_request *req)
         const char *given = http_head_field(&req->head, "x-request-id");
         size_t len = given ? strlen(given) : 0;
 
-        if (len > 0 && len <= 64 && strspn(given, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == len)
+        if (len > 0 && len <= 64 &&
+            strspn(given, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
+                len)
                 memcpy(req->request_id, given, len + 1);
 }
 
@@ -230,7 +240,9 @@ static void head_done(struct http_conn *conn, size_t have)
                 return;
         }
         conn->state = HTTP_READ_BODY;
-        conn->body_left = req->head.is_chunked ? -1 : req->head.content_length > 0 ? req->head.content_length : 0;
+        conn->body_left = req->head.is_chunked           ? -1
+                          : req->head.content_length > 0 ? req->head.content_length
+                                                         : 0;
         conn->trailer_lines = 0;
         bool waits = conn->body_left < 0 || (size_t)conn->body_left > have;
         if (waits || (conn->body_left && req->head.expects_continue)) {
@@ -266,15 +278,18 @@ static bool read_head(struct http_conn *conn)
         size_t max = conn->server->o.max_header_bytes;
         struct evbuffer_ptr from;
 
-        /* An empty line before a request is noise that old clients make (RFC 9112, 2.2), and half of one may be. It does not begin a request, and prolongs no time. */
+        /* An empty line before a request is noise that old clients make (RFC 9112, 2.2), and half
+         * of one may be. It does not begin a request, and prolongs no time. */
         char first[2] = "";
-        while (conn->searched == 0 && evbuffer_copyout(in, first, 2) == 2 && memcmp(first, "\r\n", 2) == 0)
+        while (conn->searched == 0 && evbuffer_copyout(in, first, 2) == 2 &&
+               memcmp(first, "\r\n", 2) == 0)
                 evbuffer_drain(in, 2);
         size_t have = evbuffer_get_length(in);
         if (have == 0 || (conn->searched == 0 && have == 1 && first[0] == '\r'))
                 return false;
         if (conn->searched == 0)
-                http_conn_arm(conn, conn->server->o.header_timeout_ms); /* from the first byte; more bytes do not prolong it */
+                /* from the first byte; more bytes do not prolong it */
+                http_conn_arm(conn, conn->server->o.header_timeout_ms);
         evbuffer_ptr_set(in, &from, conn->searched > 3 ? conn->searched - 3 : 0, EVBUFFER_PTR_SET);
         struct evbuffer_ptr end = evbuffer_search(in, "\r\n\r\n", 4, &from);
         if (end.pos < 0 || (size_t)end.pos + 4 > max) {
@@ -283,7 +298,8 @@ static bool read_head(struct http_conn *conn)
                         return false;
                 new_request(conn);
                 bool in_line = evbuffer_search(in, "\r\n", 2, NULL).pos < 0;
-                refuse_early(conn, in_line ? 414 : 431, fmt("the request's head is larger than %zu bytes", max));
+                refuse_early(conn, in_line ? 414 : 431,
+                             fmt("the request's head is larger than %zu bytes", max));
                 return true;
         }
         size_t len = (size_t)end.pos + 4;
@@ -297,7 +313,8 @@ static bool read_plain(struct http_conn *conn)
 {
         struct evbuffer *in = bufferevent_get_input(conn->bev);
         struct str *body = &conn->req->body;
-        size_t have = evbuffer_get_length(in), n = have < (size_t)conn->body_left ? have : (size_t)conn->body_left;
+        size_t have = evbuffer_get_length(in),
+               n = have < (size_t)conn->body_left ? have : (size_t)conn->body_left;
 
         str_reserve(body, n);
         while (n > 0) {
@@ -312,7 +329,8 @@ static bool read_plain(struct http_conn *conn)
         return conn->body_left == 0;
 }
 
-/* One step of a chunked body. 1: go on, 0: more must come first, 2: the body is complete, -1: malformed, -2: too large. */
+/* One step of a chunked body. 1: go on, 0: more must come first, 2: the body is complete, -1:
+ * malformed, -2: too large. */
 static int read_chunked(struct http_conn *conn)
 {
         struct evbuffer *in = bufferevent_get_input(conn->bev);
@@ -324,7 +342,8 @@ static int read_chunked(struct http_conn *conn)
         }
         size_t len;
         if (evbuffer_search_eol(in, NULL, &len, EVBUFFER_EOL_CRLF_STRICT).pos < 0)
-                return evbuffer_get_length(in) > CHUNK_LINE_MAX + 1 ? -1 : 0; /* the CR may be there already */
+                /* the CR may be there already */
+                return evbuffer_get_length(in) > CHUNK_LINE_MAX + 1 ? -1 : 0;
         char *line = evbuffer_readln(in, &len, EVBUFFER_EOL_CRLF_STRICT);
         if (!line)
                 return 0;
@@ -336,7 +355,10 @@ static int read_chunked(struct http_conn *conn)
                 conn->body_left = -1;
                 r = len == 0 ? 1 : -1;
         } else if (conn->body_left == -2) /* the trailer is not used; it ends with an empty line */
-                r = len == 0 ? 2 : ++conn->trailer_lines > TRAILER_LINES_MAX || !http_is_trailer_line(line, len) ? -1 : 1;
+                r = len == 0 ? 2
+                    : ++conn->trailer_lines > TRAILER_LINES_MAX || !http_is_trailer_line(line, len)
+                        ? -1
+                        : 1;
         else if (size < 0)
                 r = -1;
         else if (size > (int64_t)conn->server->o.max_body_bytes - (int64_t)conn->req->body.len)
@@ -361,23 +383,28 @@ static void dispatch(struct http_conn *conn)
 
         conn->state = HTTP_RUNNING;
         look_later(conn);
-        req->route = http_router_find(&conn->server->router, req->head.method, req->head.segments, req->head.n_segments, &allow);
+        req->route = http_router_find(&conn->server->router, req->head.method, req->head.segments,
+                                      req->head.n_segments, &allow);
         if (req->route) {
                 req->route->fn(req, req->route->ctx);
                 return;
         }
         struct err err;
         if (allow.len == 0) {
-                err_set(&err, ERR_NOT_FOUND, .msg = fmt("there is nothing at %.200s", req->head.path));
+                err_set(&err, ERR_NOT_FOUND,
+                        .msg = fmt("there is nothing at %.200s", req->head.path));
                 http_reply_err(req, 404, &err);
                 return;
         }
         _cleanup_(str_finip) struct str body = STR_INIT;
-        err_set(&err, ERR_INVALID, .msg = fmt("%.20s is not possible on %.200s", req->head.method, req->head.path),
+        err_set(&err, ERR_INVALID,
+                .msg = fmt("%.20s is not possible on %.200s", req->head.method, req->head.path),
                 .hint = fmt("possible: %s", str_c(&allow)));
         http_error_body(&body, &err, "method_not_allowed", http_request_id(req));
-        http_reply(req, 405, (struct http_field[]){ HTTP_JSON, HTTP_FIELD("Allow", str_c(&allow)), HTTP_FIELD_END }, str_c(&body),
-                   body.len);
+        http_reply(
+            req, 405,
+            (struct http_field[]){ HTTP_JSON, HTTP_FIELD("Allow", str_c(&allow)), HTTP_FIELD_END },
+            str_c(&body), body.len);
 }
 
 static bool read_body(struct http_conn *conn)
@@ -394,7 +421,9 @@ static bool read_body(struct http_conn *conn)
         if (r == 2)
                 dispatch(conn);
         else if (r == -2)
-                refuse_early(conn, 413, fmt("the body is larger than %zu bytes", conn->server->o.max_body_bytes));
+                refuse_early(
+                    conn, 413,
+                    fmt("the body is larger than %zu bytes", conn->server->o.max_body_bytes));
         else if (r == -1)
                 refuse_early(conn, 400, "the chunked body is malformed");
         return r != 0;
@@ -435,8 +464,10 @@ static void process(struct http_conn *conn)
                 return;
         conn->in_process = true;
         while (more && !conn->gone) {
-                if (conn->state == HTTP_READ_HEAD && (done >= PIPELINE_MAX || output_len(conn) > conn->server->o.max_queued_bytes)) {
-                        /* Let others in; or wait until the client reads its answers (on_write comes back here). */
+                if (conn->state == HTTP_READ_HEAD &&
+                    (done >= PIPELINE_MAX || output_len(conn) > conn->server->o.max_queued_bytes)) {
+                        /* Let others in; or wait until the client reads its answers (on_write comes
+                         * back here). */
                         if (done >= PIPELINE_MAX)
                                 event_active(conn->wake, EV_WRITE, 0);
                         break;
@@ -466,12 +497,14 @@ void http_conn_answered(struct http_conn *conn)
         }
         conn->state = HTTP_READ_HEAD;
         conn->searched = 0;
-        http_conn_arm(conn, output_len(conn) == 0 ? conn->server->o.idle_timeout_ms : 0); /* else on_write does it */
-        if (!conn->in_process && (conn->eof || evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0))
+        /* else on_write does it */
+        http_conn_arm(conn, output_len(conn) == 0 ? conn->server->o.idle_timeout_ms : 0);
+        if (!conn->in_process &&
+            (conn->eof || evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0))
                 event_active(conn->wake, EV_WRITE, 0);
 }
 
-/* ---------- the socket ---------- */
+/* ---- the socket ---- */
 
 static void check_closing(struct http_conn *conn)
 {
@@ -490,7 +523,8 @@ static void check_closing(struct http_conn *conn)
         http_conn_arm(conn, LINGER_MS);
 }
 
-/* Nothing is read while this much waits to be looked at. By hand, since libevent's own high-water mark follows a NULL pointer when memory runs out as it is set. */
+/* Nothing is read while this much waits to be looked at. By hand, since libevent's own high-water
+ * mark follows a NULL pointer when memory runs out as it is set. */
 static void limit_reading(struct http_conn *conn)
 {
         struct evbuffer *in = bufferevent_get_input(conn->bev);
@@ -537,9 +571,11 @@ void http_server_set_intake(struct http_server *s, unsigned per_turn)
         s->intake = per_turn ? per_turn : TURN_CONNS;
 }
 
-/* Overload (A11): when thousands of clients come or write at once, a turn of the loop that served them all would take seconds, and whoever reads would wait for as long. So
- * a turn serves TURN_CONNS connections (or fewer: http_server_set_intake) of which nothing is known, and as many whose last request was a write; the others keep what they sent and are served in the next
- * turns, first come first served. */
+/* Overload (A11): when thousands of clients come or write at once, a turn of the loop that served
+ * them all would take seconds, and whoever reads would wait for as long. So a turn serves
+ * TURN_CONNS connections (or fewer: http_server_set_intake) of which nothing is known, and as many
+ * whose last request was a write; the others keep what they sent and are served in the next turns,
+ * first come first served. */
 static bool must_wait(struct http_conn *conn)
 {
         struct http_server *s = conn->server;
@@ -597,11 +633,13 @@ static void on_read(struct bufferevent *bev, void *arg)
                 on_wake(-1, 0, conn);
 }
 
-/* The client sends no more. With TLS, what came with that is in the input only after this: so it is looked at from the loop. */
+/* The client sends no more. With TLS, what came with that is in the input only after this: so it is
+ * looked at from the loop. */
 static void on_eof(struct http_conn *conn)
 {
         if (conn->eof || conn->state == HTTP_STREAM ||
-            conn->state == HTTP_LINGER) { /* a stream may have no end: who reads it no longer is to be noticed */
+            /* a stream may have no end: who reads it no longer is to be noticed */
+            conn->state == HTTP_LINGER) {
                 http_conn_end(conn);
                 return;
         }
@@ -615,7 +653,8 @@ static void on_eof(struct http_conn *conn)
                 event_active(conn->wake, EV_WRITE, 0);
 }
 
-/* Most requests come whole: such a one is served from where it was read, without passing through the connection's buffer. Returns how much of it that was; the rest, and whatever is not that
+/* Most requests come whole: such a one is served from where it was read, without passing through
+ * the connection's buffer. Returns how much of it that was; the rest, and whatever is not that
  * simple, is left to process(). */
 static size_t serve_whole(struct http_conn *conn, const char *text, size_t len)
 {
@@ -627,7 +666,8 @@ static size_t serve_whole(struct http_conn *conn, const char *text, size_t len)
         conn->busy++;
         conn->in_process = true; /* (2) */
         take_head(conn, text, head, len - head);
-        if (conn->state == HTTP_READ_BODY && !conn->req->head.is_chunked && (size_t)conn->body_left <= len - head) {
+        if (conn->state == HTTP_READ_BODY && !conn->req->head.is_chunked &&
+            (size_t)conn->body_left <= len - head) {
                 str_add(&conn->req->body, text + head, (size_t)conn->body_left);
                 used += (size_t)conn->body_left;
                 conn->body_left = 0;
@@ -650,7 +690,8 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
                 return;
         if (got <= 0) {
-                bool is_idle = conn->state == HTTP_READ_HEAD && evbuffer_get_length(in) == 0 && output_len(conn) == 0;
+                bool is_idle = conn->state == HTTP_READ_HEAD && evbuffer_get_length(in) == 0 &&
+                               output_len(conn) == 0;
                 if (got < 0 || is_idle)
                         http_conn_end(conn);
                 else
@@ -660,11 +701,13 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         if (conn->state == HTTP_LINGER || conn->state == HTTP_CLOSING)
                 return;
         conn->busy++;
-        bool simple = conn->state == HTTP_READ_HEAD && conn->searched == 0 && evbuffer_get_length(in) == 0 &&
+        bool simple = conn->state == HTTP_READ_HEAD && conn->searched == 0 &&
+                      evbuffer_get_length(in) == 0 &&
                       output_len(conn) <= conn->server->o.max_queued_bytes && !must_wait(conn);
         size_t used = simple ? serve_whole(conn, text, (size_t)got) : 0;
         if (!conn->gone && used < (size_t)got) {
-                evbuffer_unfreeze(in, 0); /* a bufferevent keeps its input's end frozen except while it reads itself */
+                /* a bufferevent keeps its input's end frozen except while it reads itself */
+                evbuffer_unfreeze(in, 0);
                 int r = evbuffer_add(in, text + used, (size_t)got - used);
                 evbuffer_freeze(in, 0);
                 if (r < 0)
@@ -687,19 +730,23 @@ static void on_write(struct bufferevent *bev, void *arg)
         conn->busy++;
         write_now_drained(bev, conn->ssl != NULL);
         on_wake(-1, 0, conn);
-        if (!conn->gone && conn->state == HTTP_READ_HEAD && !conn->deadline_ms && output_len(conn) == 0)
+        if (!conn->gone && conn->state == HTTP_READ_HEAD && !conn->deadline_ms &&
+            output_len(conn) == 0)
                 http_conn_arm(conn, conn->server->o.idle_timeout_ms);
         leave(conn);
 }
 
-/* libevent knows of progress only when the socket is writable again, and for that a third of its buffer, of megabytes, must be free: with a slow reader it takes minutes.
- * So what the client's side has acknowledged is looked at. Whoever takes next to nothing for the whole timeout is one that takes nothing:
- * a byte now and then would hold the connection, and all of the answer, for ever. */
+/* libevent knows of progress only when the socket is writable again, and for that a third of its
+ * buffer, of megabytes, must be free: with a slow reader it takes minutes. So what the client's
+ * side has acknowledged is looked at. Whoever takes next to nothing for the whole timeout is one
+ * that takes nothing: a byte now and then would hold the connection, and all of the answer, for
+ * ever. */
 static bool takes_nothing(struct http_conn *conn)
 {
         struct tcp_info info = { 0 };
         socklen_t len = sizeof(info);
-        bool known = getsockopt(bufferevent_getfd(conn->bev), IPPROTO_TCP, TCP_INFO, &info, &len) == 0;
+        bool known =
+            getsockopt(bufferevent_getfd(conn->bev), IPPROTO_TCP, TCP_INFO, &info, &len) == 0;
 
         if (known && info.tcpi_bytes_acked - conn->acked_bytes >= SLOWEST_BYTES) {
                 conn->same_looks = 0;
@@ -725,7 +772,8 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
                 return;
         }
         if (conn->ssl && !conn->is_secure)
-                tls_handshake_failed(conn->ssl, bufferevent_get_openssl_error(conn->bev), conn->peer);
+                tls_handshake_failed(conn->ssl, bufferevent_get_openssl_error(conn->bev),
+                                     conn->peer);
         ERR_clear_error();
         if (conn->is_secure && (what & BEV_EVENT_EOF) && (what & BEV_EVENT_READING))
                 on_eof(conn);
@@ -761,7 +809,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
                 return;
         conn->deadline_ms = 0;
         conn->busy++;
-        if (conn->state == HTTP_READ_HEAD && evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0) {
+        if (conn->state == HTTP_READ_HEAD &&
+            evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0) {
                 new_request(conn);
                 refuse_early(conn, 408, "the request's head took too long");
         } else if (conn->state == HTTP_READ_BODY)
@@ -775,7 +824,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
                         http_stream_send(req, ":\n\n", 3);
                 if (!conn->gone && conn->req) {
                         conn->req->is_silent = true;
-                        http_conn_arm(conn, conn->eof ? conn->server->o.write_timeout_ms : conn->server->o.comment_ms);
+                        http_conn_arm(conn, conn->eof ? conn->server->o.write_timeout_ms
+                                                      : conn->server->o.comment_ms);
                 }
         } else
                 http_conn_end(conn);
@@ -790,8 +840,11 @@ void http_conn_drain(struct http_conn *conn)
                 end_stream(conn);
                 leave(conn);
         } else if (conn->state == HTTP_READ_HEAD) {
-                /* What it asked for goes out; what it sent ahead is not begun, and must not make its kernel throw the answers away. */
-                conn->linger = output_len(conn) > 0 && (evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0 || !conn->reads);
+                /* What it asked for goes out; what it sent ahead is not begun, and must not make
+                 * its kernel throw the answers away. */
+                conn->linger =
+                    output_len(conn) > 0 &&
+                    (evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0 || !conn->reads);
                 close_after_output(conn);
                 check_closing(conn);
         } else
@@ -812,7 +865,8 @@ void http_conn_begin(struct http_server *server, int fd, const struct sockaddr *
         if (!ssl)
                 conn->bev = bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
         else if (tls_attach(ssl, fd, NULL) == 0)
-                conn->bev = bufferevent_openssl_socket_new(server->base, fd, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
+                conn->bev = bufferevent_openssl_socket_new(
+                    server->base, fd, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
         if (!conn->bev) {
                 SSL_free(ssl);
                 goto fail;
@@ -822,7 +876,8 @@ void http_conn_begin(struct http_server *server, int fd, const struct sockaddr *
         conn->timer = evtimer_new(server->base, on_timer, conn);
         conn->wake = event_new(server->base, -1, 0, on_wake, conn);
         if (!ssl)
-                conn->readable = event_new(server->base, bufferevent_getfd(conn->bev), EV_READ | EV_PERSIST, on_readable, conn);
+                conn->readable = event_new(server->base, bufferevent_getfd(conn->bev),
+                                           EV_READ | EV_PERSIST, on_readable, conn);
         if (!conn->timer || !conn->wake || (!ssl && !conn->readable))
                 goto fail;
         if (ssl)

@@ -1,7 +1,8 @@
 /* net/http_parse.c: see http_parse.h.
  *
- * Strict on purpose: two parties that read the same bytes differently is how requests are smuggled. A request with a bare LF,
- * a space before a colon, a folded line, two lengths, or a length and chunks is refused, not guessed at.
+ * Strict on purpose: two parties that read the same bytes differently is how requests are smuggled.
+ * A request with a bare LF, a space before a colon, a folded line, two lengths, or a length and
+ * chunks is refused, not guessed at.
  */
 #include "net/http_parse.h"
 #include "base/mem.h"
@@ -10,7 +11,8 @@
 
 static bool is_token_char(unsigned char c)
 {
-        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c && strchr("!#$%&'*+-.^_`|~", c));
+        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+               (c && strchr("!#$%&'*+-.^_`|~", c));
 }
 
 static bool is_token(const char *s, size_t len)
@@ -61,7 +63,8 @@ int http_percent_decode(char *text, bool plus_is_space)
         return str_is_utf8(text, (size_t)(to - text)) ? 0 : -1;
 }
 
-/* Splits at '/', then decodes each part. "." and ".." are refused: nobody who serves files should have to think of them. */
+/* Splits at '/', then decodes each part. "." and ".." are refused: nobody who serves files should
+ * have to think of them. */
 static int parse_path(struct http_head *h, char *raw, const char **ret_why)
 {
         static const char bad[] = "the path is malformed";
@@ -125,16 +128,20 @@ static int parse_query(struct http_head *h, char *raw, const char **ret_why)
         return 0;
 }
 
-/* "http://host:1/path", as proxies send it: returns the path, "/" if there is none, and sets h->authority. NULL: malformed. */
+/* "http://host:1/path", as proxies send it: returns the path, "/" if there is none, and sets
+ * h->authority. NULL: malformed. */
 static char *split_absolute(struct http_head *h, char *target)
 {
-        size_t scheme = strncasecmp(target, "http://", 7) == 0 ? 7 : strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
+        size_t scheme = strncasecmp(target, "http://", 7) == 0    ? 7
+                        : strncasecmp(target, "https://", 8) == 0 ? 8
+                                                                  : 0;
         char *authority = target + scheme;
         size_t len = strcspn(authority, "/?#");
 
         if (scheme == 0 || len == 0 || memchr(authority, '@', len) || !is_printable(authority, len))
                 return NULL;
-        /* Over the two slashes before it: that leaves room for its end, and for a slash behind it. */
+        /* Over the two slashes before it: that leaves room for its end, and for a slash behind
+         * it. */
         h->authority = memmove(authority - 2, authority, len);
         h->authority[len] = 0;
         char *path = authority + len;
@@ -173,7 +180,8 @@ static int parse_request_line(struct http_head *h, char *line, const char **ret_
         char *space = strchr(line, ' '), *last = strrchr(line, ' ');
 
         *ret_why = "the request line is malformed";
-        if (!space || last == space || !is_token(line, (size_t)(space - line)) || strlen(line) != h->line_len)
+        if (!space || last == space || !is_token(line, (size_t)(space - line)) ||
+            strlen(line) != h->line_len)
                 return 400;
         *space = *last = 0;
         h->method = line;
@@ -256,7 +264,8 @@ static int settle_host(struct http_head *h, const char **ret_why)
                 *ret_why = "there are too many headers";
                 return 431;
         }
-        h->fields[h->n_fields++] = (struct http_pair){ name, h->authority }; /* there is room: the request line counted as one, too */
+        /* there is room: the request line counted as one, too */
+        h->fields[h->n_fields++] = (struct http_pair){ name, h->authority };
         return 0;
 }
 
@@ -271,7 +280,8 @@ static int settle(struct http_head *h, const char **ret_why)
                 const char *name = h->fields[i].name, *value = h->fields[i].value;
                 if (strcmp(name, "content-length") == 0) {
                         int64_t n;
-                        if (lengths++ > 0 || strspn(value, "0123456789") != strlen(value) || str_parse_i64(value, &n) < 0) {
+                        if (lengths++ > 0 || strspn(value, "0123456789") != strlen(value) ||
+                            str_parse_i64(value, &n) < 0) {
                                 *ret_why = "Content-Length is malformed";
                                 return 400;
                         }
@@ -328,7 +338,8 @@ int http_head_parse(struct http_head *h, const char *text, size_t len, const cha
                 if (!is_first && n == 0)
                         break;
                 h->line_len = n;
-                int r = is_first ? parse_request_line(h, line, ret_why) : parse_field(h, line, n, ret_why);
+                int r = is_first ? parse_request_line(h, line, ret_why)
+                                 : parse_field(h, line, n, ret_why);
                 if (r)
                         return r;
                 line = lf + 1;
@@ -364,7 +375,8 @@ bool http_is_trailer_line(const char *line, size_t len)
 {
         const char *colon = memchr(line, ':', len);
 
-        return colon && is_token(line, (size_t)(colon - line)) && is_printable(colon, len - (size_t)(colon - line));
+        return colon && is_token(line, (size_t)(colon - line)) &&
+               is_printable(colon, len - (size_t)(colon - line));
 }
 
 const char *http_status_text(int status)

@@ -1,4 +1,5 @@
-/* net/http_parse.h: the head of an HTTP/1.x request, strictly. Pure functions on bytes. Internal to src/net. */
+/* net/http_parse.h: the head of an HTTP/1.x request, strictly. Pure functions on bytes. Internal to
+ * src/net. */
 #ifndef BERTH_NET_HTTP_PARSE_H
 #define BERTH_NET_HTTP_PARSE_H
 
@@ -14,7 +15,8 @@ struct http_pair {
 struct http_head {
         char *buf; /* in the block of fields */
         char *method;
-        char *authority;                   /* "host:port" of a target in absolute form, else NULL; it is the field "host", too */
+        /* "host:port" of a target in absolute form, else NULL; it is the field "host", too */
+        char *authority;
         char *path;                        /* decoded as a whole */
         char *segments[HTTP_SEGMENTS_MAX]; /* decoded one by one: "%2F" stays inside its segment */
         size_t n_segments;
@@ -28,13 +30,16 @@ struct http_head {
         size_t line_len, room_at; /* while parsing */
 };
 
-/* text: from the first byte of the request line through the empty line. 0, or the HTTP status to refuse it with (400, 414, 501, 505)
- * and a sentence in ret_why. head must be zeroed; http_head_fini() in both cases. */
+/* text: from the first byte of the request line through the empty line. 0, or the HTTP status to
+ * refuse it with (400, 414, 501, 505) and a sentence in ret_why. head must be zeroed;
+ * http_head_fini() in both cases. */
 int http_head_parse(struct http_head *head, const char *text, size_t len, const char **ret_why);
 void http_head_fini(struct http_head *head);
-const char *http_head_field(const struct http_head *head, const char *lower_name); /* NULL if absent */
+/* NULL if absent */
+const char *http_head_field(const struct http_head *head, const char *lower_name);
 
-/* Decodes in place; '+' is a space if plus_is_space. The result is valid UTF-8 without control characters, else -1. */
+/* Decodes in place; '+' is a space if plus_is_space. The result is valid UTF-8 without control
+ * characters, else -1. */
 int http_percent_decode(char *text, bool plus_is_space);
 
 /* A chunk's first line ("1a;ext=1") without its line end. Returns its size or -1. */

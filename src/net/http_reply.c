@@ -29,7 +29,8 @@ static void json_string(struct str *out, const char *name, const char *value)
         str_addc(out, '"');
 }
 
-void http_error_body(struct str *out, const struct err *err, const char *code, const char *request_id)
+void http_error_body(struct str *out, const struct err *err, const char *code,
+                     const char *request_id)
 {
         str_addc(out, '{');
         json_string(out, "code", code ? code : err_code_name(err->code));
@@ -42,8 +43,9 @@ void http_error_body(struct str *out, const struct err *err, const char *code, c
                 str_addf(out, ",\"retry_after_ms\":%lld", (long long)err->retry_after_ms);
         if (err->excess.dimension) {
                 json_string(out, "dimension", err->excess.dimension);
-                str_addf(out, ",\"limit\":%lld,\"current_usage\":%lld,\"requested_delta\":%lld", (long long)err->excess.limit,
-                         (long long)err->excess.current_usage, (long long)err->excess.requested_delta);
+                str_addf(out, ",\"limit\":%lld,\"current_usage\":%lld,\"requested_delta\":%lld",
+                         (long long)err->excess.limit, (long long)err->excess.current_usage,
+                         (long long)err->excess.requested_delta);
         }
         str_adds(out, "}\n");
 }
@@ -57,7 +59,8 @@ static void add_field(struct str *out, const char *name, const char *value)
 }
 
 /* Status line and headers. body_len: -1: chunked (or until close), -2: none at all. */
-static void add_head(struct http_request *req, struct str *out, int status, const struct http_field *fields, int64_t body_len)
+static void add_head(struct http_request *req, struct str *out, int status,
+                     const struct http_field *fields, int64_t body_len)
 {
         struct http_conn *conn = req->conn;
 
@@ -98,7 +101,8 @@ static bool is_gone(struct http_request *req)
         return req->conn->gone || req->conn->drop_due;
 }
 
-void http_reply(struct http_request *req, int status, const struct http_field *fields, const void *body, size_t len)
+void http_reply(struct http_request *req, int status, const struct http_field *fields,
+                const void *body, size_t len)
 {
         struct http_conn *conn = req->conn;
         bool has_body = status != 204 && status != 304 && status >= 200;
@@ -124,7 +128,8 @@ void http_reply(struct http_request *req, int status, const struct http_field *f
 
 void http_reply_json(struct http_request *req, int status, const void *body, size_t len)
 {
-        http_reply(req, status, (const struct http_field[]){ HTTP_JSON, HTTP_FIELD_END }, body, len);
+        http_reply(req, status, (const struct http_field[]){ HTTP_JSON, HTTP_FIELD_END }, body,
+                   len);
 }
 
 void http_reply_err(struct http_request *req, int status, const struct err *err)
@@ -135,13 +140,15 @@ void http_reply_err(struct http_request *req, int status, const struct err *err)
         size_t n = 1;
 
         if (err->retry_after_ms > 0) {
-                snprintf(seconds, sizeof(seconds), "%lld", (long long)((err->retry_after_ms + 999) / 1000));
+                snprintf(seconds, sizeof(seconds), "%lld",
+                         (long long)((err->retry_after_ms + 999) / 1000));
                 fields[n++] = HTTP_FIELD("Retry-After", seconds);
         }
         if (!status && err->code == ERR_AUTH)
                 fields[n++] = HTTP_FIELD("WWW-Authenticate", "Bearer realm=\"berth\"");
         http_error_body(&body, err, NULL, http_request_id(req));
-        http_reply(req, status ? status : err_http_status(err->code), fields, str_c(&body), body.len);
+        http_reply(req, status ? status : err_http_status(err->code), fields, str_c(&body),
+                   body.len);
 }
 
 void http_refuse(struct http_request *req, int status, const char *why)
@@ -156,7 +163,7 @@ void http_refuse(struct http_request *req, int status, const char *why)
         http_reply_err(req, status, &err);
 }
 
-/* ---------- streams ---------- */
+/* ---- streams ---- */
 
 void http_stream_start(struct http_request *req, int status, const struct http_field *fields)
 {
@@ -174,11 +181,13 @@ void http_stream_start(struct http_request *req, int status, const struct http_f
         bufferevent_write(conn->bev, out.buf, out.len);
         write_later(conn->bev);
         if (is_head(req)) {
-                req->is_over = true; /* from the loop, since its route has not yet said what it wants to hear */
+                /* from the loop, since its route has not yet said what it wants to hear */
+                req->is_over = true;
                 event_active(conn->wake, EV_WRITE, 0);
                 return;
         }
-        /* This client sent its request and no more: it gets what has an end. Whether it has left shows with the next piece, if there is one. */
+        /* This client sent its request and no more: it gets what has an end. Whether it has left
+         * shows with the next piece, if there is one. */
         if (conn->eof && req->is_sse)
                 http_conn_drop_soon(conn);
         else if (conn->eof)
@@ -189,7 +198,8 @@ void http_sse_start(struct http_request *req, const struct http_field *fields)
 {
         enum { FIELDS_MAX = 16 };
         struct http_field all[FIELDS_MAX + 1] = {
-                HTTP_FIELD("Content-Type", "text/event-stream"), HTTP_FIELD("Cache-Control", "no-cache"),
+                HTTP_FIELD("Content-Type", "text/event-stream"),
+                HTTP_FIELD("Cache-Control", "no-cache"),
                 HTTP_FIELD("X-Accel-Buffering", "no"), /* proxies must not wait for more */
         };
         size_t n = 3;
@@ -218,7 +228,8 @@ int http_stream_send(struct http_request *req, const void *data, size_t len)
                 return 0;
         size_t queued = http_stream_queued_bytes(req);
         if (queued > 0 && queued + len > conn->server->o.max_queued_bytes) {
-                log_debug("dropping a slow HTTP client", LOG_S("peer", conn->peer), LOG_I("queued_bytes", queued));
+                log_debug("dropping a slow HTTP client", LOG_S("peer", conn->peer),
+                          LOG_I("queued_bytes", queued));
                 http_conn_drop_soon(conn);
                 return -ERR_LIMIT;
         }
@@ -237,7 +248,8 @@ int http_stream_send(struct http_request *req, const void *data, size_t len)
         return 0;
 }
 
-int http_sse_send(struct http_request *req, const char *id, const char *event, const char *data, size_t len)
+int http_sse_send(struct http_request *req, const char *id, const char *event, const char *data,
+                  size_t len)
 {
         _cleanup_(str_finip) struct str out = STR_INIT;
 

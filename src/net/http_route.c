@@ -8,13 +8,15 @@ static size_t bucket_of(const char *literal, size_t at)
         return hash64(literal, strlen(literal)) + at * 31;
 }
 
-int http_router_add(struct http_router *router, const char *method, const char *pattern, http_route fn, void *ctx, struct err *err)
+int http_router_add(struct http_router *router, const char *method, const char *pattern,
+                    http_route fn, void *ctx, struct err *err)
 {
         struct http_route_row row = { .fn = fn, .ctx = ctx };
         const char *bad = NULL;
 
         if (pattern[0] != '/' || router->rows.len >= HTTP_ROUTES_MAX)
-                return err_set(err, ERR_INVALID, .msg = fmt("the route %s %s cannot be added", method, pattern));
+                return err_set(err, ERR_INVALID,
+                               .msg = fmt("the route %s %s cannot be added", method, pattern));
         row.buf = mem_strdup(pattern + 1);
         for (char *p = row.buf, *next; p && !bad; p = next) {
                 size_t len;
@@ -39,16 +41,20 @@ int http_router_add(struct http_router *router, const char *method, const char *
                         bad = "malformed parameter";
         }
         for (size_t i = 0; i < router->rows.len && !bad; i++)
-                if (str_eq(router->rows.at[i].method, method) && str_eq(router->rows.at[i].pattern, pattern))
+                if (str_eq(router->rows.at[i].method, method) &&
+                    str_eq(router->rows.at[i].pattern, pattern))
                         bad = "duplicate";
         if (bad) {
                 mem_free(row.buf);
-                return err_set(err, ERR_INVALID, .msg = fmt("the route %s %s cannot be added", method, pattern), .detail = bad);
+                return err_set(err, ERR_INVALID,
+                               .msg = fmt("the route %s %s cannot be added", method, pattern),
+                               .detail = bad);
         }
         size_t *bucket = &router->without;
         for (size_t i = 0; i < row.n; i++)
                 if (row.kinds[i] == 'l')
-                        bucket = &router->buckets[bucket_of(row.segments[i], i) % HTTP_ROUTE_BUCKETS];
+                        bucket =
+                            &router->buckets[bucket_of(row.segments[i], i) % HTTP_ROUTE_BUCKETS];
         while (*bucket) /* of two that are equally good the first one counts */
                 bucket = &router->rows.at[*bucket - 1].next;
         *bucket = router->rows.len + 1;
@@ -75,7 +81,8 @@ static bool matches(const struct http_route_row *row, char *const *segments, siz
         for (size_t i = 0; i < row->n; i++) {
                 if (row->kinds[i] == 'r')
                         return true;
-                if (i >= n || (row->kinds[i] == 'l' ? strcmp(row->segments[i], segments[i]) != 0 : segments[i][0] == 0))
+                if (i >= n || (row->kinds[i] == 'l' ? strcmp(row->segments[i], segments[i]) != 0
+                                                    : segments[i][0] == 0))
                         return false;
         }
         return row->n == n;
@@ -87,7 +94,8 @@ static bool is_better(const struct http_route_row *a, const struct http_route_ro
         return strncmp(a->kinds, b->kinds, HTTP_SEGMENTS_MAX) < 0;
 }
 
-static void list_methods(const struct http_router *router, char *const *segments, size_t n, struct str *out)
+static void list_methods(const struct http_router *router, char *const *segments, size_t n,
+                         struct str *out)
 {
         for (size_t i = 0; i < router->rows.len; i++) {
                 const struct http_route_row *row = &router->rows.at[i];
@@ -100,25 +108,31 @@ static void list_methods(const struct http_router *router, char *const *segments
 }
 
 /* The best of a bucket and of what was found before. */
-static const struct http_route_row *find_in(const struct http_router *router, size_t first, const char *method, char *const *segments,
-                                            size_t n, const struct http_route_row *best)
+static const struct http_route_row *find_in(const struct http_router *router, size_t first,
+                                            const char *method, char *const *segments, size_t n,
+                                            const struct http_route_row *best)
 {
         for (size_t i = first; i; i = router->rows.at[i - 1].next) {
                 const struct http_route_row *row = &router->rows.at[i - 1];
-                if (matches(row, segments, n) && str_eq(row->method, method) && (!best || is_better(row, best)))
+                if (matches(row, segments, n) && str_eq(row->method, method) &&
+                    (!best || is_better(row, best)))
                         best = row;
         }
         return best;
 }
 
-const struct http_route_row *http_router_find(const struct http_router *router, const char *method, char *const *segments, size_t n,
+const struct http_route_row *http_router_find(const struct http_router *router, const char *method,
+                                              char *const *segments, size_t n,
                                               struct str *ret_allow)
 {
         const char *wanted = str_eq(method, "HEAD") ? "GET" : method;
-        const struct http_route_row *best = find_in(router, router->without, wanted, segments, n, NULL);
+        const struct http_route_row *best =
+            find_in(router, router->without, wanted, segments, n, NULL);
 
         for (size_t i = 0; i < n; i++)
-                best = find_in(router, router->buckets[bucket_of(segments[i], i) % HTTP_ROUTE_BUCKETS], wanted, segments, n, best);
+                best =
+                    find_in(router, router->buckets[bucket_of(segments[i], i) % HTTP_ROUTE_BUCKETS],
+                            wanted, segments, n, best);
         str_clear(ret_allow);
         if (!best)
                 list_methods(router, segments, n, ret_allow);

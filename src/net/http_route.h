@@ -1,7 +1,7 @@
 /* net/http_route.h: finding the route of a request. Internal to src/net.
  *
- * A literal segment beats a parameter, a parameter beats "{rest...}", compared from left to right; so the order in which routes
- * were added never matters.
+ * A literal segment beats a parameter, a parameter beats "{rest...}", compared from left to right;
+ * so the order in which routes were added never matters.
  */
 #ifndef BERTH_NET_HTTP_ROUTE_H
 #define BERTH_NET_HTTP_ROUTE_H
@@ -26,14 +26,17 @@ enum { HTTP_ROUTE_BUCKETS = 256 };
 
 struct http_router {
         ARRAY(struct http_route_row) rows;
-        size_t buckets[HTTP_ROUTE_BUCKETS]; /* of the rows with the same last literal in the same place: position + 1 */
-        size_t without;                     /* of those that have none */
+        /* of the rows with the same last literal in the same place: position + 1 */
+        size_t buckets[HTTP_ROUTE_BUCKETS];
+        size_t without; /* of those that have none */
 };
 
-int http_router_add(struct http_router *router, const char *method, const char *pattern, http_route fn, void *ctx, struct err *err);
+int http_router_add(struct http_router *router, const char *method, const char *pattern,
+                    http_route fn, void *ctx, struct err *err);
 void http_router_fini(struct http_router *router);
 /* NULL: ret_allow is empty when no pattern matches (404), else the methods for Allow (405). */
-const struct http_route_row *http_router_find(const struct http_router *router, const char *method, char *const *segments, size_t n,
+const struct http_route_row *http_router_find(const struct http_router *router, const char *method,
+                                              char *const *segments, size_t n,
                                               struct str *ret_allow);
 
 #endif

@@ -1,7 +1,8 @@
-/* Tests of net/http.h: requests, and the server as a whole; real sockets on loopback, server and raw clients on one loop. */
+/* Tests of net/http.h: requests, and the server as a whole; real sockets on loopback, server and
+ * raw clients on one loop. */
 #include "net/http_test_rig.h"
 
-/* ---------- requests ---------- */
+/* ---- requests ---- */
 
 static void requests_are_routed_and_answered(void **state)
 {
@@ -10,7 +11,9 @@ static void requests_are_routed_and_answered(void **state)
         (void)state;
 
         rig_start(&r, NULL);
-        ask(&r, "POST /echo HTTP/1.1\r\n" CLOSE "Content-Length: 5\r\nX-Request-Id: abc-1\r\n\r\nhello", &out);
+        ask(&r,
+            "POST /echo HTTP/1.1\r\n" CLOSE "Content-Length: 5\r\nX-Request-Id: abc-1\r\n\r\nhello",
+            &out);
         assert_has(&out, "HTTP/1.1 200 OK\r\n");
         assert_has(&out, "Content-Length: 5\r\n");
         assert_has(&out, "X-Request-Id: abc-1\r\n");
@@ -18,7 +21,8 @@ static void requests_are_routed_and_answered(void **state)
         assert_null(strstr(str_c(&out), "X-Bad"));
         assert_int_equal(r.last_status, 200);
         assert_string_equal(r.last_route, "/echo");
-        ask(&r, "GET /show/a%2Fb?q=1+2&x=%41 HTTP/1.1\r\n" CLOSE "x-some: v1\r\nX-Some: v2\r\n\r\n", &out);
+        ask(&r, "GET /show/a%2Fb?q=1+2&x=%41 HTTP/1.1\r\n" CLOSE "x-some: v1\r\nX-Some: v2\r\n\r\n",
+            &out);
         assert_has(&out, "id=a/b q=1 2 h=v1, v2 path=/show/a/b n=2");
         ask(&r, "GET /nothing HTTP/1.1\r\n" CLOSE "\r\n", &out);
         assert_has(&out, "HTTP/1.1 404 Not Found");
@@ -34,7 +38,8 @@ static void requests_are_routed_and_answered(void **state)
         ask(&r, "GET /fail HTTP/1.1\r\n" CLOSE "\r\n", &out);
         assert_has(&out, "HTTP/1.1 429 ");
         assert_has(&out, "Retry-After: 2\r\n");
-        assert_has(&out, "{\"code\":\"limit\",\"message\":\"too \\\"much\\\"\",\"hint\":\"wait\",\"path\":\"spec.x\",");
+        assert_has(&out, "{\"code\":\"limit\",\"message\":\"too "
+                         "\\\"much\\\"\",\"hint\":\"wait\",\"path\":\"spec.x\",");
         assert_has(&out, "\"retry_after_ms\":1500}");
         ask(&r, "GET /show/1 HTTP/1.0\r\n\r\n", &out);
         assert_has(&out, "HTTP/1.1 200 OK");
@@ -55,7 +60,8 @@ static void connections_are_kept_and_requests_pipelined(void **state)
         UNTIL(r.base, (hear(fd, &out), count_of(&out, "\r\n\r\nabc") == 50));
         assert_int_equal(http_server_connections(r.server), 1);
         str_clear(&out);
-        say(&r, fd, "GET /later HTTP/1.1\r\nHost: h\r\n\r\nGET /show/2 HTTP/1.1\r\nHost: h\r\n\r\n");
+        say(&r, fd,
+            "GET /later HTTP/1.1\r\nHost: h\r\n\r\nGET /show/2 HTTP/1.1\r\nHost: h\r\n\r\n");
         UNTIL(r.base, r.kept);
         settle_ms(r.base, 10);
         hear(fd, &out);
@@ -74,7 +80,8 @@ static void connections_are_kept_and_requests_pipelined(void **state)
 
 static size_t input_len(const struct rig *r)
 {
-        return r->server->conns ? evbuffer_get_length(bufferevent_get_input(r->server->conns->bev)) : 0;
+        return r->server->conns ? evbuffer_get_length(bufferevent_get_input(r->server->conns->bev))
+                                : 0;
 }
 
 static void empty_line_before_a_request_may_come_in_pieces(void **state)
@@ -94,7 +101,8 @@ static void empty_line_before_a_request_may_come_in_pieces(void **state)
         }
         close(fd);
         rig_stop(&r);
-        rig_start(&r, &(struct http_server_options){ .header_timeout_ms = 400, .idle_timeout_ms = 400 });
+        rig_start(
+            &r, &(struct http_server_options){ .header_timeout_ms = 400, .idle_timeout_ms = 400 });
         fd = dial(&r);
         for (int i = 0; i < 400 && !closed; i++) { /* and prolongs nothing */
                 (void)!send(fd, i % 2 ? "\n" : "\r", 1, MSG_NOSIGNAL);
@@ -117,7 +125,9 @@ static void ask_with_trailer(struct rig *r, const char *trailer, bool split, str
         size_t first = split ? strlen(trailer) - 1 : strlen(trailer);
 
         str_clear(out);
-        say(r, fd, "POST /echo HTTP/1.1\r\n" CLOSE "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n");
+        say(r, fd,
+            "POST /echo HTTP/1.1\r\n" CLOSE
+            "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n");
         say_n(r, fd, trailer, first);
         if (split)
                 UNTIL(r->base, hear(fd, out) || input_len(r) == first);
@@ -129,7 +139,8 @@ static void ask_with_trailer(struct rig *r, const char *trailer, bool split, str
 
 static void trailers_are_checked(void **state)
 {
-        static const char *const bad[] = { "no colon\r\n", ": nameless\r\n", "a b: c\r\n", " folded: x\r\n", "a: b\nc\r\n" };
+        static const char *const bad[] = { "no colon\r\n", ": nameless\r\n", "a b: c\r\n",
+                                           " folded: x\r\n", "a: b\nc\r\n" };
         struct rig r;
         struct str out = STR_INIT;
         (void)state;
@@ -161,14 +172,20 @@ static void chunked_bodies_are_read(void **state)
         rig_start(&r, NULL);
         ask(&r,
             "POST /echo HTTP/1.1\r\n" CLOSE
-            "Transfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\nA\r\n, 23456789\r\n0\r\nTrailer: x\r\n\r\n",
+            "Transfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\nA\r\n, 23456789\r\n0\r\nTrailer: "
+            "x\r\n\r\n",
             &out);
         assert_has(&out, "\r\n\r\nhello, 23456789");
-        ask(&r, "POST /echo HTTP/1.1\r\n" CLOSE "Transfer-Encoding: chunked\r\n\r\n5\r\nhelloX\r\n0\r\n\r\n", &out);
+        ask(&r,
+            "POST /echo HTTP/1.1\r\n" CLOSE
+            "Transfer-Encoding: chunked\r\n\r\n5\r\nhelloX\r\n0\r\n\r\n",
+            &out);
         assert_has(&out, "HTTP/1.1 400 ");
         ask(&r, "POST /echo HTTP/1.1\r\n" CLOSE "Transfer-Encoding: chunked\r\n\r\nzz\r\n", &out);
         assert_has(&out, "HTTP/1.1 400 ");
-        ask(&r, "POST /echo HTTP/1.1\r\n" CLOSE "Content-Length: 2\r\nExpect: 100-continue\r\n\r\nok", &out);
+        ask(&r,
+            "POST /echo HTTP/1.1\r\n" CLOSE "Content-Length: 2\r\nExpect: 100-continue\r\n\r\nok",
+            &out);
         assert_has(&out, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK");
         str_fini(&out);
         rig_stop(&r);
@@ -181,7 +198,8 @@ static void large_requests_are_refused(void **state)
         struct str out = STR_INIT, req = STR_INIT;
         (void)state;
 
-        rig_start(&r, &(struct http_server_options){ .max_body_bytes = 1000, .max_header_bytes = 2000 });
+        rig_start(
+            &r, &(struct http_server_options){ .max_body_bytes = 1000, .max_header_bytes = 2000 });
         ask(&r, "POST /echo HTTP/1.1\r\n" CLOSE "Content-Length: 1001\r\n\r\n", &out);
         assert_has(&out, "HTTP/1.1 413 ");
         str_adds(&req, "POST /echo HTTP/1.1\r\n" CLOSE "Transfer-Encoding: chunked\r\n\r\n3e8\r\n");
@@ -221,7 +239,8 @@ static void slow_requests_time_out(void **state)
         struct str out = STR_INIT;
         (void)state;
 
-        rig_start(&r, &(struct http_server_options){ .header_timeout_ms = 60, .body_timeout_ms = 60, .idle_timeout_ms = 60 });
+        rig_start(&r, &(struct http_server_options){
+                          .header_timeout_ms = 60, .body_timeout_ms = 60, .idle_timeout_ms = 60 });
         int fd = dial(&r); /* nothing at all */
         UNTIL(r.base, hear(fd, &out));
         assert_int_equal(out.len, 0);
@@ -229,11 +248,11 @@ static void slow_requests_time_out(void **state)
         fd = dial(&r); /* a byte now and then does not help */
         bool closed = false;
         for (int i = 0; i < 100 && !closed; i++) {
-                (void)!send(
-                    fd,
-                    &"GET /aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                        [i],
-                    1, MSG_NOSIGNAL);
+                (void)!send(fd,
+                            &"GET "
+                             "/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                             "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"[i],
+                            1, MSG_NOSIGNAL);
                 settle_ms(r.base, 5);
                 closed = hear(fd, &out);
         }
@@ -278,7 +297,8 @@ static void idle_time_begins_when_all_is_sent(void **state)
 /* Not only its sending side: the next byte to it, or from it, is an error. */
 static void leave_for_good(int fd)
 {
-        setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 }, sizeof(struct linger));
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 },
+                   sizeof(struct linger));
         close(fd);
 }
 
@@ -305,7 +325,7 @@ static void client_that_leaves_is_noticed(void **state)
         rig_stop(&r);
 }
 
-/* ---------- the server ---------- */
+/* ---- the server ---- */
 
 static void set_true(void *flag)
 {
@@ -459,7 +479,10 @@ static void port_in_use_is_said_clearly(void **state)
 
         rig_start(&r, NULL);
         snprintf(address, sizeof(address), "127.0.0.1:%u", http_server_port(r.server));
-        assert_int_equal(http_server_create(r.base, &(struct http_server_options){ .address = address }, &second, &err), -ERR_UNAVAILABLE);
+        assert_int_equal(http_server_create(r.base,
+                                            &(struct http_server_options){ .address = address },
+                                            &second, &err),
+                         -ERR_UNAVAILABLE);
         assert_string_equal(err.msg, fmt("port %u is in use", http_server_port(r.server)));
         assert_true(err.hint[0]);
         rig_stop(&r);
@@ -483,7 +506,8 @@ static void listening_socket_has_no_nagle(void **state)
 /* R: A3 */
 static void random_bytes_never_hurt(void **state)
 {
-        static const char seed[] = "POST /echo?x=1 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET "
+        static const char seed[] = "POST /echo?x=1 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
+                                   "chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET "
                                    "/show/1 HTTP/1.1\r\nHost: h\r\n\r\n";
         struct rig r;
         struct rng rng;

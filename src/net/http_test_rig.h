@@ -1,4 +1,5 @@
-/* net/http_test_rig.h: for the tests of HTTP: a server with the routes of the tests on loopback, and raw clients on the same loop. */
+/* net/http_test_rig.h: for the tests of HTTP: a server with the routes of the tests on loopback,
+ * and raw clients on the same loop. */
 #ifndef BERTH_NET_HTTP_TEST_RIG_H
 #define BERTH_NET_HTTP_TEST_RIG_H
 
@@ -25,7 +26,7 @@ struct rig {
         char last_route[64];
 };
 
-/* ---------- routes of the tests ---------- */
+/* ---- routes of the tests ---- */
 
 static inline void echo(struct http_request *req, void *ctx)
 {
@@ -33,8 +34,9 @@ static inline void echo(struct http_request *req, void *ctx)
         const char *body = http_body(req, &len);
         (void)ctx;
         http_reply(req, 200,
-                   (struct http_field[]){ HTTP_FIELD("Content-Type", "text/plain"), HTTP_FIELD("X-Bad", "a\r\nb"), HTTP_FIELD_END }, body,
-                   len);
+                   (struct http_field[]){ HTTP_FIELD("Content-Type", "text/plain"),
+                                          HTTP_FIELD("X-Bad", "a\r\nb"), HTTP_FIELD_END },
+                   body, len);
 }
 
 static inline void show(struct http_request *req, void *ctx)
@@ -42,8 +44,8 @@ static inline void show(struct http_request *req, void *ctx)
         const char *q = http_query(req, "q"), *h = http_header(req, "X-Some");
         struct str out = STR_INIT;
         (void)ctx;
-        str_addf(&out, "id=%s q=%s h=%s path=%s n=%zu", http_param(req, "id"), q ? q : "-", h ? h : "-", http_path(req),
-                 http_query_count(req));
+        str_addf(&out, "id=%s q=%s h=%s path=%s n=%zu", http_param(req, "id"), q ? q : "-",
+                 h ? h : "-", http_path(req), http_query_count(req));
         http_reply_json(req, 200, str_c(&out), out.len);
         str_fini(&out);
 }
@@ -86,11 +88,13 @@ static inline void fail_route(struct http_request *req, void *ctx)
 {
         struct err err;
         (void)ctx;
-        err_set(&err, ERR_LIMIT, .msg = "too \"much\"", .hint = "wait", .path = "spec.x", .retry_after_ms = 1500);
+        err_set(&err, ERR_LIMIT, .msg = "too \"much\"", .hint = "wait", .path = "spec.x",
+                .retry_after_ms = 1500);
         http_reply_err(req, 0, &err);
 }
 
-static inline void on_done(const struct http_request *req, const char *route, int status, int64_t took_us, void *ctx)
+static inline void on_done(const struct http_request *req, const char *route, int status,
+                           int64_t took_us, void *ctx)
 {
         struct rig *r = ctx;
         (void)req;
@@ -126,7 +130,7 @@ static inline void rig_stop(struct rig *r)
         event_base_free(r->base);
 }
 
-/* ---------- a client ---------- */
+/* ---- a client ---- */
 
 /* bytes: of its buffer for what it has not read yet; 0: as the kernel has it. */
 static inline int dial_with_buffer(const struct rig *r, int bytes)
@@ -176,7 +180,8 @@ static inline bool hear(int fd, struct str *out)
 static inline bool is_big(const struct str *s)
 {
         const char *body = strstr(str_c(s), "\r\n\r\n");
-        return body && strspn(body + 4, "b") == BIG_BYTES && body + 4 + BIG_BYTES == s->buf + s->len;
+        return body && strspn(body + 4, "b") == BIG_BYTES &&
+               body + 4 + BIG_BYTES == s->buf + s->len;
 }
 
 static inline unsigned count_of(const struct str *s, const char *needle)
@@ -197,10 +202,10 @@ static inline void ask(struct rig *r, const char *request, struct str *out)
         close(fd);
 }
 #define CLOSE "Host: h\r\nConnection: close\r\n"
-#define assert_has(s, needle)                                                                                                              \
-        do {                                                                                                                               \
-                if (!strstr(str_c(s), needle))                                                                                             \
-                        fail_msg("no %s in: %s", needle, str_c(s));                                                                        \
+#define assert_has(s, needle)                                                                      \
+        do {                                                                                       \
+                if (!strstr(str_c(s), needle))                                                     \
+                        fail_msg("no %s in: %s", needle, str_c(s));                                \
         } while (0)
 
 #endif

@@ -1,7 +1,8 @@
 /* net/interop.c: our two ends as a program, for interop_test.py and for load generators.
  *
- *      net_interop serve [ADDRESS]        serves /berth.test.Test/ (test_service.c), prints its port, until stdin closes
- *      net_interop call TARGET            calls the same service elsewhere, prints one line per check
+ *      net_interop serve [ADDRESS]        serves /berth.test.Test/ (test_service.c), prints its
+ *      port, until stdin closes net_interop call TARGET            calls the same service
+ *      elsewhere, prints one line per check
  *
  * With BERTH_TEST_TLS=DIR it uses DIR/ca.crt and DIR/{server,client}.{crt,key}, mutually.
  */
@@ -21,7 +22,9 @@ static struct tls *tls_from_env(bool is_server)
         snprintf(cert, sizeof(cert), "%s/%s.crt", dir, who);
         snprintf(key, sizeof(key), "%s/%s.key", dir, who);
         snprintf(ca, sizeof(ca), "%s/ca.crt", dir);
-        struct tls_options o = { .cert_file = cert, .key_file = key, .ca_file = ca, .peer = TLS_PEER_REQUIRED };
+        struct tls_options o = {
+                .cert_file = cert, .key_file = key, .ca_file = ca, .peer = TLS_PEER_REQUIRED
+        };
         if ((is_server ? tls_server_create : tls_client_create)(&o, &tls, &err) < 0) {
                 fprintf(stderr, "%s\n", err_line(&err));
                 exit(1);
@@ -45,7 +48,9 @@ static int serve(const char *address)
         struct tls *tls = tls_from_env(true);
         struct err err;
 
-        if (grpc_server_create(base, &(struct grpc_server_options){ .address = address, .tls = tls }, &server, &err) < 0 ||
+        if (grpc_server_create(base,
+                               &(struct grpc_server_options){ .address = address, .tls = tls },
+                               &server, &err) < 0 ||
             test_service_add(server, &service, &err) < 0) {
                 fprintf(stderr, "%s\n", err_line(&err));
                 return 1;
@@ -77,7 +82,8 @@ static int call(const char *target)
         struct grpc_channel *ch = NULL;
         struct err err;
 
-        if (grpc_channel_create(base, target, &(struct grpc_channel_options){ .tls = tls }, &ch, &err) < 0) {
+        if (grpc_channel_create(base, target, &(struct grpc_channel_options){ .tls = tls }, &ch,
+                                &err) < 0) {
                 fprintf(stderr, "%s\n", err_line(&err));
                 return 1;
         }
@@ -92,20 +98,25 @@ static int call(const char *target)
                        { "Meta", "x", 5000 } };
         for (size_t i = 0; i < ARRAY_LEN(checks); i++) {
                 struct probe p = { 0 };
-                struct grpc_metadata md[] = { GRPC_META("x-in", "text", 4), GRPC_META("x-in-bin", "\x00\xff", 2), GRPC_META_END };
+                struct grpc_metadata md[] = { GRPC_META("x-in", "text", 4),
+                                              GRPC_META("x-in-bin", "\x00\xff", 2), GRPC_META_END };
                 char path[64];
                 snprintf(path, sizeof(path), SERVICE "%s", checks[i].method);
                 probe_unary(&p, ch, path, checks[i].text,
-                            &(struct grpc_call_options){ .deadline_ms = checks[i].deadline_ms, .metadata = md });
+                            &(struct grpc_call_options){ .deadline_ms = checks[i].deadline_ms,
+                                                         .metadata = md });
                 wait_for(base, &p.closed);
-                printf("%s status=%d messages=%u bytes=%zu error=%zu header=%s trailer=%s message=%s\n", checks[i].method, p.status, p.n,
-                       p.bytes, p.error.len, p.header, p.trailer, p.message);
+                printf("%s status=%d messages=%u bytes=%zu error=%zu header=%s trailer=%s "
+                       "message=%s\n",
+                       checks[i].method, p.status, p.n, p.bytes, p.error.len, p.header, p.trailer,
+                       p.message);
                 probe_fini(&p);
         }
         struct probe p = { 0 };
         char *big = mem_must(3 * 1024 * 1024 + 1);
         memset(big, 'b', 3 * 1024 * 1024);
-        probe_unary(&p, ch, SERVICE "Echo", big, &(struct grpc_call_options){ .deadline_ms = 10000 });
+        probe_unary(&p, ch, SERVICE "Echo", big,
+                    &(struct grpc_call_options){ .deadline_ms = 10000 });
         wait_for(base, &p.closed);
         printf("Big status=%d bytes=%zu\n", p.status, p.bytes);
         mem_free(big);

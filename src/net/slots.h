@@ -1,6 +1,8 @@
-/* net/slots.h: ids for short-lived objects, so that another thread can name one without holding a pointer to it.
+/* net/slots.h: ids for short-lived objects, so that another thread can name one without holding a
+ * pointer to it.
  *
- * An id is (generation << 32 | index): never 0, and not used again before 2^32 objects have passed through the same slot.
+ * An id is (generation << 32 | index): never 0, and not used again before 2^32 objects have passed
+ * through the same slot.
  */
 #ifndef BERTH_NET_SLOTS_H
 #define BERTH_NET_SLOTS_H
@@ -38,7 +40,8 @@ static inline void *slots_get(const struct slots *s, uint64_t id)
 {
         uint32_t ix = (uint32_t)id;
 
-        return ix < s->all.len && s->all.at[ix].generation == id >> 32 ? s->all.at[ix].object : NULL;
+        return ix < s->all.len && s->all.at[ix].generation == id >> 32 ? s->all.at[ix].object
+                                                                       : NULL;
 }
 
 static inline void slots_drop(struct slots *s, uint64_t id)

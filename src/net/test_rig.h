@@ -1,4 +1,5 @@
-/* net/test_rig.h: for the tests of src/net: one loop with a gRPC server and clients on it, and probes that record what calls did. */
+/* net/test_rig.h: for the tests of src/net: one loop with a gRPC server and clients on it, and
+ * probes that record what calls did. */
 #ifndef BERTH_NET_TEST_RIG_H
 #define BERTH_NET_TEST_RIG_H
 
@@ -17,16 +18,16 @@
 #include <cmocka.h>
 
 /* Runs the loop until cond holds; fails the test after ten seconds. */
-#define UNTIL(base, cond)                                                                                                                  \
-        do {                                                                                                                               \
-                int64_t _end = clock_mono_ns() + INT64_C(10000000000);                                                                     \
-                while (!(cond)) {                                                                                                          \
-                        struct timeval _tick = { .tv_usec = 20000 };                                                                       \
-                        event_base_loopexit((base), &_tick);                                                                               \
-                        event_base_loop((base), EVLOOP_ONCE);                                                                              \
-                        if (clock_mono_ns() > _end)                                                                                        \
-                                fail_msg("waited in vain for: %s", #cond);                                                                 \
-                }                                                                                                                          \
+#define UNTIL(base, cond)                                                                          \
+        do {                                                                                       \
+                int64_t _end = clock_mono_ns() + INT64_C(10000000000);                             \
+                while (!(cond)) {                                                                  \
+                        struct timeval _tick = { .tv_usec = 20000 };                               \
+                        event_base_loopexit((base), &_tick);                                       \
+                        event_base_loop((base), EVLOOP_ONCE);                                      \
+                        if (clock_mono_ns() > _end)                                                \
+                                fail_msg("waited in vain for: %s", #cond);                         \
+                }                                                                                  \
         } while (0)
 
 /* Lets the loop run for a while when nothing is expected to happen. */
@@ -76,7 +77,8 @@ static inline void probe_close(struct grpc_call *call, enum grpc_status status)
 {
         struct probe *p = grpc_call_data(call);
         size_t len;
-        const char *e = grpc_call_trailer(call, GRPC_ERROR_TRAILER, &len), *t = grpc_call_trailer(call, "x-out-trailer", NULL);
+        const char *e = grpc_call_trailer(call, GRPC_ERROR_TRAILER, &len),
+                   *t = grpc_call_trailer(call, "x-out-trailer", NULL);
         assert_false(p->closed);
         p->closed = true;
         p->status = status;
@@ -89,7 +91,9 @@ static inline void probe_close(struct grpc_call *call, enum grpc_status status)
                 p->then(p);
 }
 
-static const struct grpc_callbacks probe_callbacks = { .on_start = probe_start, .on_message = probe_message, .on_close = probe_close };
+static const struct grpc_callbacks probe_callbacks = { .on_start = probe_start,
+                                                       .on_message = probe_message,
+                                                       .on_close = probe_close };
 
 static inline void probe_fini(struct probe *p)
 {
@@ -98,21 +102,22 @@ static inline void probe_fini(struct probe *p)
         *p = (struct probe){ 0 };
 }
 
-static inline void probe_call(struct probe *p, struct grpc_channel *ch, const char *path, const struct grpc_call_options *o)
+static inline void probe_call(struct probe *p, struct grpc_channel *ch, const char *path,
+                              const struct grpc_call_options *o)
 {
         p->call = grpc_channel_call(ch, path, o, &probe_callbacks, p);
 }
 
 /* A unary call with a text. */
-static inline void probe_unary(struct probe *p, struct grpc_channel *ch, const char *path, const char *text,
-                               const struct grpc_call_options *o)
+static inline void probe_unary(struct probe *p, struct grpc_channel *ch, const char *path,
+                               const char *text, const struct grpc_call_options *o)
 {
         probe_call(p, ch, path, o);
         grpc_call_send(p->call, text, strlen(text));
         grpc_call_half_close(p->call);
 }
 
-/* ---------- a service for tests: see test_service.c ---------- */
+/* ---- a service for tests: see test_service.c ---- */
 
 struct test_service {
         uint32_t started, closed, half_closed, messages;

@@ -2,7 +2,8 @@
  *
  *   Echo  unary: the request          Sum   client stream: "<messages> <bytes>"
  *   Count "N SIZE": N messages        Chat  bidi: each message back
- *   Hang  never answers               Fail  "STATUS TEXT": that status, with a trailer berth-error-bin
+ *   Hang  never answers               Fail  "STATUS TEXT": that status, with a trailer
+ *         berth-error-bin
  *   Meta  x-in and x-in-bin come back as x-out (header) and x-out-trailer (trailer)
  */
 #include "net/test_rig.h"
@@ -28,7 +29,8 @@ static void on_start(struct grpc_call *call)
         service->last_id = grpc_call_id(call);
         service->seen_remaining_ms = grpc_call_remaining_ms(call);
         snprintf(service->seen_peer, sizeof(service->seen_peer), "%s", grpc_call_peer(call));
-        snprintf(service->seen_uri, sizeof(service->seen_uri), "%s", id && id->n_uris ? id->uris[0] : "");
+        snprintf(service->seen_uri, sizeof(service->seen_uri), "%s",
+                 id && id->n_uris ? id->uris[0] : "");
         snprintf(service->seen_cn, sizeof(service->seen_cn), "%s", id && id->cn ? id->cn : "");
         grpc_call_set_data(call, NULL);
 }
@@ -70,7 +72,8 @@ static void sum_end(struct grpc_call *call)
 {
         struct sum *s = grpc_call_data(call);
         char text[64];
-        int n = snprintf(text, sizeof(text), "%u %llu", s ? s->n : 0, s ? (unsigned long long)s->bytes : 0);
+        int n = snprintf(text, sizeof(text), "%u %llu", s ? s->n : 0,
+                         s ? (unsigned long long)s->bytes : 0);
         service->half_closed++;
         grpc_call_reply(call, text, (size_t)n);
 }
@@ -125,19 +128,26 @@ static void fail_with(struct grpc_call *call, const void *data, size_t len)
         char *rest = NULL;
         long status = strtol(text, &rest, 10);
 
-        grpc_call_finish(call, (enum grpc_status)status, rest && *rest == ' ' ? rest + 1 : NULL,
-                         (struct grpc_metadata[]){ GRPC_META(GRPC_ERROR_TRAILER, packed, sizeof(packed)), GRPC_META_END });
+        grpc_call_finish(
+            call, (enum grpc_status)status, rest && *rest == ' ' ? rest + 1 : NULL,
+            (struct grpc_metadata[]){ GRPC_META(GRPC_ERROR_TRAILER, packed, sizeof(packed)),
+                                      GRPC_META_END });
 }
 
 static void meta(struct grpc_call *call, const void *data, size_t len)
 {
         size_t in_len = 0, bin_len = 0;
-        const char *in = grpc_call_header(call, "x-in", &in_len), *bin = grpc_call_header(call, "x-in-bin", &bin_len);
+        const char *in = grpc_call_header(call, "x-in", &in_len),
+                   *bin = grpc_call_header(call, "x-in-bin", &bin_len);
 
-        grpc_call_send_headers(call, (struct grpc_metadata[]){ GRPC_META("x-out", in ? in : "", in_len),
-                                                               GRPC_META("x-out-bin", bin ? bin : "", bin_len), GRPC_META_END });
+        grpc_call_send_headers(
+            call, (struct grpc_metadata[]){ GRPC_META("x-out", in ? in : "", in_len),
+                                            GRPC_META("x-out-bin", bin ? bin : "", bin_len),
+                                            GRPC_META_END });
         grpc_call_send(call, bin ? bin : "", bin_len);
-        grpc_call_finish(call, GRPC_OK, NULL, (struct grpc_metadata[]){ GRPC_META("x-out-trailer", in ? in : "", in_len), GRPC_META_END });
+        grpc_call_finish(call, GRPC_OK, NULL,
+                         (struct grpc_metadata[]){ GRPC_META("x-out-trailer", in ? in : "", in_len),
+                                                   GRPC_META_END });
         (void)data;
         (void)len;
 }
@@ -148,13 +158,21 @@ int test_service_add(struct grpc_server *server, struct test_service *s, struct 
                 const char *path;
                 struct grpc_method method;
         } methods[] = {
-                { SERVICE "Echo", { .on = { on_start, echo, on_half_close, NULL, on_close }, .unary_request = true } },
+                { SERVICE "Echo",
+                  { .on = { on_start, echo, on_half_close, NULL, on_close },
+                    .unary_request = true } },
                 { SERVICE "Sum", { .on = { on_start, sum, sum_end, NULL, on_close } } },
-                { SERVICE "Count", { .on = { on_start, count, on_half_close, count_more, on_close }, .unary_request = true } },
+                { SERVICE "Count",
+                  { .on = { on_start, count, on_half_close, count_more, on_close },
+                    .unary_request = true } },
                 { SERVICE "Chat", { .on = { on_start, chat, chat_end, NULL, on_close } } },
                 { SERVICE "Hang", { .on = { on_start, NULL, on_half_close, NULL, on_close } } },
-                { SERVICE "Fail", { .on = { on_start, fail_with, on_half_close, NULL, on_close }, .unary_request = true } },
-                { SERVICE "Meta", { .on = { on_start, meta, on_half_close, NULL, on_close }, .unary_request = true } },
+                { SERVICE "Fail",
+                  { .on = { on_start, fail_with, on_half_close, NULL, on_close },
+                    .unary_request = true } },
+                { SERVICE "Meta",
+                  { .on = { on_start, meta, on_half_close, NULL, on_close },
+                    .unary_request = true } },
         };
 
         service = s;

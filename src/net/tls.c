@@ -1,9 +1,12 @@
-/* net/tls.c: contexts, their rotation, and the peer's identity. See tls.h; certificates are made in tls_make.c.
+/* net/tls.c: contexts, their rotation, and the peer's identity. See tls.h; certificates are made in
+ * tls_make.c.
  *
  * Invariants:
- *   (1) tls->ctx is always a complete context whose key fits its certificate: a new one replaces it only after all checks.
- *   (2) ctx, generation and the times are read and written under the lock; a connection holds its own reference to the
- *       context (inside SSL), so a swap never takes it away from under a handshake.
+ *   (1) tls->ctx is always a complete context whose key fits its certificate: a new one replaces it
+ *       only after all checks.
+ *   (2) ctx, generation and the times are read and written under the lock; a connection holds its
+ *       own reference to the context (inside SSL), so a swap never takes it away from under a
+ *       handshake.
  */
 #include "net/tls.h"
 #include "base/clock.h"
@@ -36,14 +39,16 @@ struct tls {
         unsigned n_told;
 };
 
-/* Takes the oldest OpenSSL error (the cause; later ones are its echoes) and empties the queue, which is per thread and
- * would otherwise be read as the failure of somebody else's call. */
+/* Takes the oldest OpenSSL error (the cause; later ones are its echoes) and empties the queue,
+ * which is per thread and would otherwise be read as the failure of somebody else's call. */
 static const char *ssl_error_text(void)
 {
         unsigned long e = ERR_get_error();
         const char *reason = e ? ERR_reason_error_string(e) : NULL;
 
-        const char *text = fmt("%s", reason ? reason : e ? "unknown OpenSSL error" : "no detail from OpenSSL");
+        const char *text = fmt("%s", reason ? reason
+                                     : e    ? "unknown OpenSSL error"
+                                            : "no detail from OpenSSL");
         ERR_clear_error();
         return text;
 }
@@ -61,15 +66,18 @@ static const unsigned char *alpn_wire(const char *alpn, unsigned *ret_len)
         return http11;
 }
 
-/* The server's choice: exactly the protocol that this listener speaks, kept as the SSL object's app data. */
-static int on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len, const unsigned char *in, unsigned in_len, void *arg)
+/* The server's choice: exactly the protocol that this listener speaks, kept as the SSL object's app
+ * data. */
+static int on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len,
+                   const unsigned char *in, unsigned in_len, void *arg)
 {
         (void)arg;
         unsigned want_len;
         const unsigned char *want = alpn_wire(SSL_get_app_data(ssl), &want_len);
 
         for (unsigned i = 0; i < in_len; i += 1u + in[i])
-                if (in[i] == want[0] && i + 1u + in[i] <= in_len && memcmp(in + i + 1, want + 1, want[0]) == 0) {
+                if (in[i] == want[0] && i + 1u + in[i] <= in_len &&
+                    memcmp(in + i + 1, want + 1, want[0]) == 0) {
                         *out = in + i + 1;
                         *out_len = in[i];
                         return SSL_TLSEXT_ERR_OK;
@@ -84,11 +92,14 @@ static int load_own(struct tls *t, SSL_CTX *ctx, struct err *err)
         if (SSL_CTX_use_certificate_chain_file(ctx, t->cert_file) != 1)
                 return err_set(err, ERR_INVALID, .msg = "the TLS certificate cannot be read",
                                .detail = fmt("%s: %s", t->cert_file, ssl_error_text()),
-                               .hint = "it must be a PEM file with the certificate first and its intermediates after it");
-        if (SSL_CTX_use_PrivateKey_file(ctx, t->key_file, SSL_FILETYPE_PEM) != 1 || SSL_CTX_check_private_key(ctx) != 1)
-                return err_set(err, ERR_INVALID, .msg = "the TLS key cannot be used",
-                               .detail = fmt("%s with %s: %s", t->key_file, t->cert_file, ssl_error_text()),
-                               .hint = "it must be the unencrypted PEM key that belongs to the certificate");
+                               .hint = "it must be a PEM file with the certificate first and its "
+                                       "intermediates after it");
+        if (SSL_CTX_use_PrivateKey_file(ctx, t->key_file, SSL_FILETYPE_PEM) != 1 ||
+            SSL_CTX_check_private_key(ctx) != 1)
+                return err_set(
+                    err, ERR_INVALID, .msg = "the TLS key cannot be used",
+                    .detail = fmt("%s with %s: %s", t->key_file, t->cert_file, ssl_error_text()),
+                    .hint = "it must be the unencrypted PEM key that belongs to the certificate");
         return 0;
 }
 
@@ -101,12 +112,14 @@ static int load_trust(struct tls *t, SSL_CTX *ctx, struct err *err)
                 if (t->is_server) {
                         STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(t->ca_file);
                         if (!names)
-                                return err_set(err, ERR_INVALID, .msg = "the CA bundle cannot be read",
-                                               .detail = fmt("%s: %s", t->ca_file, ssl_error_text()));
+                                return err_set(
+                                    err, ERR_INVALID, .msg = "the CA bundle cannot be read",
+                                    .detail = fmt("%s: %s", t->ca_file, ssl_error_text()));
                         SSL_CTX_set_client_CA_list(ctx, names);
                 }
         } else if (!t->is_server && SSL_CTX_set_default_verify_paths(ctx) != 1)
-                return err_set(err, ERR_IO, .msg = "the system's CA bundle cannot be read", .detail = ssl_error_text());
+                return err_set(err, ERR_IO, .msg = "the system's CA bundle cannot be read",
+                               .detail = ssl_error_text());
 
         int mode = SSL_VERIFY_PEER;
         if ((t->is_server && t->peer == TLS_PEER_NONE) || t->any_server)
@@ -139,19 +152,25 @@ static int build(struct tls *t, SSL_CTX **ret_ctx, struct err *err)
         if (!ctx)
                 return err_set(err, ERR_NOMEM, .msg = "no TLS context", .detail = ssl_error_text());
         SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
-        /* A peer that closes without close_notify is an end of file: HTTP/2 and HTTP/1.1 frame their own messages. */
-        SSL_CTX_set_options(ctx, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF |
+        /* A peer that closes without close_notify is an end of file: HTTP/2 and HTTP/1.1 frame
+         * their own messages. */
+        SSL_CTX_set_options(ctx, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION |
+                                     SSL_OP_IGNORE_UNEXPECTED_EOF |
                                      SSL_OP_CIPHER_SERVER_PREFERENCE);
-        SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+        SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                  SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
         SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
         if (t->is_server) {
                 static const unsigned char session_context[] = "berth";
                 SSL_CTX_set_session_id_context(ctx, session_context, sizeof(session_context) - 1);
-                SSL_CTX_set_num_tickets(ctx, 0); /* resumption would outlive a rotation, and tickets cost memory per connection */
+                /* resumption would outlive a rotation, and tickets cost memory per connection */
+                SSL_CTX_set_num_tickets(ctx, 0);
                 SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
                 SSL_CTX_set_alpn_select_cb(ctx, on_alpn, NULL);
         }
-        if (t->is_server) /* whose it is: a server's connections are gone before it lets go of t; a client's may not be */
+        /* whose it is: a server's connections are gone before it lets go of t; a client's may not
+         * be */
+        if (t->is_server)
                 SSL_CTX_set_app_data(ctx, t);
         int r = load_own(t, ctx, err);
         if (r >= 0)
@@ -164,12 +183,14 @@ static int build(struct tls *t, SSL_CTX **ret_ctx, struct err *err)
         return 0;
 }
 
-static int create(const struct tls_options *o, bool is_server, struct tls **ret_tls, struct err *err)
+static int create(const struct tls_options *o, bool is_server, struct tls **ret_tls,
+                  struct err *err)
 {
         if (is_server && str_empty(o->cert_file))
                 return err_set(err, ERR_INVALID, .msg = "a TLS server needs a certificate");
         if (is_server && o->peer != TLS_PEER_NONE && str_empty(o->ca_file))
-                return err_set(err, ERR_INVALID, .msg = "client certificates cannot be checked without a CA bundle");
+                return err_set(err, ERR_INVALID,
+                               .msg = "client certificates cannot be checked without a CA bundle");
 
         struct tls *t = mem_must(sizeof(*t));
         pthread_mutex_init(&t->lock, NULL);
@@ -231,7 +252,8 @@ static uint64_t stamp_add(uint64_t stamp, const char *path)
         struct stat st;
 
         if (path && stat(path, &st) == 0) {
-                uint64_t parts[] = { (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec, st.st_ino, (uint64_t)st.st_size };
+                uint64_t parts[] = { (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec,
+                                     st.st_ino, (uint64_t)st.st_size };
                 for (size_t i = 0; i < ARRAY_LEN(parts); i++)
                         stamp = (stamp ^ parts[i]) * UINT64_C(0x100000001b3);
         }
@@ -240,7 +262,9 @@ static uint64_t stamp_add(uint64_t stamp, const char *path)
 
 static uint64_t files_stamp(const struct tls *t)
 {
-        return stamp_add(stamp_add(stamp_add(UINT64_C(0xcbf29ce484222325), t->cert_file), t->key_file), t->ca_file);
+        return stamp_add(
+            stamp_add(stamp_add(UINT64_C(0xcbf29ce484222325), t->cert_file), t->key_file),
+            t->ca_file);
 }
 
 int tls_reload_if_changed(struct tls *t, struct err *err)
@@ -257,7 +281,8 @@ int tls_reload_if_changed(struct tls *t, struct err *err)
 int tls_reload(struct tls *t, struct err *err)
 {
         SSL_CTX *fresh = NULL, *old;
-        uint64_t stamp = files_stamp(t); /* before they are read: what changes meanwhile is seen by the next look */
+        /* before they are read: what changes meanwhile is seen by the next look */
+        uint64_t stamp = files_stamp(t);
 
         pthread_mutex_lock(&t->lock);
         t->stamp = stamp;
@@ -391,7 +416,8 @@ void tls_handshake_failed(SSL *ssl, unsigned long error, const char *peer)
                 return;
         const char *text = ERR_reason_error_string(error);
         long verify = SSL_get_verify_result(ssl);
-        log_warn("a connection was refused", LOG_S("peer", peer), LOG_S("reason", tls_refusal_name(reason)),
+        log_warn("a connection was refused", LOG_S("peer", peer),
+                 LOG_S("reason", tls_refusal_name(reason)),
                  LOG_S("detail", verify != X509_V_OK ? X509_verify_cert_error_string(verify)
                                  : text              ? text
                                                      : ""));
@@ -421,8 +447,11 @@ SSL *tls_new_ssl(struct tls *t, const char *alpn, const char *server_name, struc
         /* An address is matched against IP SANs and is not sent as a server name (RFC 6066). */
         if (X509_VERIFY_PARAM_set1_ip_asc(param, server_name) != 1) {
                 ERR_clear_error();
-                if (SSL_set1_host(ssl, server_name) != 1 || SSL_set_tlsext_host_name(ssl, server_name) != 1) {
-                        err_set(err, ERR_INVALID, .msg = fmt("\"%.100s\" cannot be the name in a certificate", server_name),
+                if (SSL_set1_host(ssl, server_name) != 1 ||
+                    SSL_set_tlsext_host_name(ssl, server_name) != 1) {
+                        err_set(err, ERR_INVALID,
+                                .msg = fmt("\"%.100s\" cannot be the name in a certificate",
+                                           server_name),
                                 .detail = ssl_error_text());
                         SSL_free(ssl);
                         return NULL;
@@ -435,7 +464,8 @@ int tls_attach(SSL *ssl, int fd, struct err *err)
 {
         BIO *bio = BIO_new_socket(fd, BIO_NOCLOSE);
         if (!bio)
-                return err_set(err, ERR_NOMEM, .msg = "no TLS connection", .detail = ssl_error_text());
+                return err_set(err, ERR_NOMEM, .msg = "no TLS connection",
+                               .detail = ssl_error_text());
         SSL_set_bio(ssl, bio, bio); /* one reference for both ways */
         return 0;
 }
@@ -468,7 +498,8 @@ struct tls_identity *tls_peer_identity(SSL *ssl)
         for (int i = 0; i < n && i < TLS_SANS_MAX; i++) {
                 const GENERAL_NAME *g = sk_GENERAL_NAME_value(sans, i);
                 if (g->type == GEN_URI)
-                        tls_add_name(&id->uris, &id->n_uris, tls_asn1_text(g->d.uniformResourceIdentifier));
+                        tls_add_name(&id->uris, &id->n_uris,
+                                     tls_asn1_text(g->d.uniformResourceIdentifier));
                 else if (g->type == GEN_DNS)
                         tls_add_name(&id->dns, &id->n_dns, tls_asn1_text(g->d.dNSName));
         }

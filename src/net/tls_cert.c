@@ -42,7 +42,9 @@ bool tls_key_hash(EVP_PKEY *key, char ret_hash[static 65])
         unsigned char *der = NULL, digest[EVP_MAX_MD_SIZE];
         unsigned digest_len = 0;
         int len = key ? i2d_PUBKEY(key, &der) : 0;
-        bool ok = len > 0 && EVP_Digest(der, (size_t)len, digest, &digest_len, EVP_sha256(), NULL) == 1 && digest_len == 32;
+        bool ok = len > 0 &&
+                  EVP_Digest(der, (size_t)len, digest, &digest_len, EVP_sha256(), NULL) == 1 &&
+                  digest_len == 32;
 
         OPENSSL_free(der);
         for (unsigned i = 0; ok && i < 32; i++)
@@ -53,7 +55,8 @@ bool tls_key_hash(EVP_PKEY *key, char ret_hash[static 65])
 static char *common_name(const X509_NAME *name)
 {
         int at = X509_NAME_get_index_by_NID(name, NID_commonName, -1);
-        return at >= 0 ? tls_asn1_text(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(name, at))) : NULL;
+        return at >= 0 ? tls_asn1_text(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(name, at)))
+                       : NULL;
 }
 
 static char *ip_text(const ASN1_OCTET_STRING *ip)
@@ -61,7 +64,9 @@ static char *ip_text(const ASN1_OCTET_STRING *ip)
         char text[INET6_ADDRSTRLEN];
         int len = ASN1_STRING_length(ip), family = len == 4 ? AF_INET : len == 16 ? AF_INET6 : 0;
 
-        return family && inet_ntop(family, ASN1_STRING_get0_data(ip), text, sizeof(text)) ? mem_strdup(text) : NULL;
+        return family && inet_ntop(family, ASN1_STRING_get0_data(ip), text, sizeof(text))
+                   ? mem_strdup(text)
+                   : NULL;
 }
 
 static void read_names(const X509 *x, struct tls_cert *c)
@@ -73,7 +78,8 @@ static void read_names(const X509 *x, struct tls_cert *c)
         for (int i = 0; i < n && i < TLS_SANS_MAX; i++) {
                 const GENERAL_NAME *g = sk_GENERAL_NAME_value(sans, i);
                 if (g->type == GEN_URI)
-                        tls_add_name(&c->uris, &n_uris, tls_asn1_text(g->d.uniformResourceIdentifier));
+                        tls_add_name(&c->uris, &n_uris,
+                                     tls_asn1_text(g->d.uniformResourceIdentifier));
                 else if (g->type == GEN_DNS)
                         tls_add_name(&c->dns, &n_dns, tls_asn1_text(g->d.dNSName));
                 else if (g->type == GEN_IPADD)
@@ -88,7 +94,8 @@ static void read_numbers(X509 *x, struct tls_cert *c)
         unsigned len = 0;
         const ASN1_INTEGER *serial = X509_get0_serialNumber(x);
 
-        for (int i = 0; i < ASN1_STRING_length(serial) && (size_t)i * 2 + 2 < sizeof(c->serial); i++)
+        for (int i = 0; i < ASN1_STRING_length(serial) && (size_t)i * 2 + 2 < sizeof(c->serial);
+             i++)
                 snprintf(c->serial + i * 2, 3, "%02x", ASN1_STRING_get0_data(serial)[i]);
         if (X509_digest(x, EVP_sha256(), digest, &len) != 1)
                 return;
@@ -110,7 +117,8 @@ int tls_cert_read(const char *pem, size_t len, struct tls_cert *ret_cert, struct
 {
         _cleanup_(x509_freep) X509 *x = parse(pem, len);
         if (!x)
-                return err_set(err, ERR_INVALID, .msg = "this is no certificate", .hint = "it must begin with -----BEGIN CERTIFICATE-----");
+                return err_set(err, ERR_INVALID, .msg = "this is no certificate",
+                               .hint = "it must begin with -----BEGIN CERTIFICATE-----");
 
         uint32_t usage = X509_get_extended_key_usage(x);
         struct tls_cert c = { .cn = common_name(X509_get_subject_name(x)),
@@ -144,7 +152,9 @@ void tls_cert_fini(struct tls_cert *c)
         *c = (struct tls_cert){ 0 };
 }
 
-int tls_each_cert(const char *pem, size_t len, int (*fn)(void *ctx, const struct str *cert, const struct tls_cert *facts), void *ctx)
+int tls_each_cert(const char *pem, size_t len,
+                  int (*fn)(void *ctx, const struct str *cert, const struct tls_cert *facts),
+                  void *ctx)
 {
         BIO *in = BIO_new_mem_buf(pem, (int)len);
         X509 *x;
@@ -178,7 +188,9 @@ int tls_cert_check_signed(const struct str *cert, const struct str *ca, struct e
         int ok = x && key && X509_check_issued(issuer, x) == X509_V_OK ? X509_verify(x, key) : 0;
 
         ERR_clear_error();
-        return ok == 1 ? 0 : err_set(err, ERR_DENIED, .msg = "the certificate was not signed by this CA");
+        return ok == 1
+                   ? 0
+                   : err_set(err, ERR_DENIED, .msg = "the certificate was not signed by this CA");
 }
 
 bool tls_is_address(const char *text)
@@ -194,7 +206,8 @@ static const char *name_of(const char *uri, const char *kind)
 {
         size_t prefix = strlen(TLS_URI_PREFIX), len = strlen(kind);
 
-        if (strncmp(uri, TLS_URI_PREFIX, prefix) != 0 || strncmp(uri + prefix, kind, len) != 0 || uri[prefix + len] != '/')
+        if (strncmp(uri, TLS_URI_PREFIX, prefix) != 0 || strncmp(uri + prefix, kind, len) != 0 ||
+            uri[prefix + len] != '/')
                 return NULL;
         return uri + prefix + len + 1;
 }

@@ -7,7 +7,8 @@
 
 #define TLS_SANS_MAX 64 /* more names of one certificate are not looked at */
 
-/* A copy, or NULL when it is empty or holds a NUL: that would make "a\0.evil" look like "a" to whoever compares C strings. */
+/* A copy, or NULL when it is empty or holds a NUL: that would make "a\0.evil" look like "a" to
+ * whoever compares C strings. */
 char *tls_asn1_text(const ASN1_STRING *s);
 /* Takes over name (NULL: does nothing). The list always ends with NULL. */
 void tls_add_name(char ***list, size_t *n, char *name);

@@ -1,4 +1,5 @@
-/* Tests of net/tls.h: certificates, mutual TLS over gRPC, rotation under a running stream, HTTP over TLS. */
+/* Tests of net/tls.h: certificates, mutual TLS over gRPC, rotation under a running stream, HTTP
+ * over TLS. */
 #include "net/grpc_internal.h"
 #include "net/test_rig.h"
 #include <openssl/core_names.h>
@@ -34,7 +35,8 @@ static void save(const struct rig *r, const char *name, const struct str *text)
 }
 
 /* Issues NAME.crt and NAME.key. valid_ms: 0 is a day. */
-static void issue_for(const struct rig *r, const struct tls_pair *ca, const char *name, const char *cn, const char *uri, int64_t valid_ms)
+static void issue_for(const struct rig *r, const struct tls_pair *ca, const char *name,
+                      const char *cn, const char *uri, int64_t valid_ms)
 {
         struct tls_pair pair;
         struct err err;
@@ -50,7 +52,8 @@ static void issue_for(const struct rig *r, const struct tls_pair *ca, const char
         tls_pair_fini(&pair);
 }
 
-static void issue(const struct rig *r, const struct tls_pair *ca, const char *name, const char *cn, const char *uri)
+static void issue(const struct rig *r, const struct tls_pair *ca, const char *name, const char *cn,
+                  const char *uri)
 {
         issue_for(r, ca, name, cn, uri, 0);
 }
@@ -63,19 +66,24 @@ static void rig_start(struct rig *r, enum tls_peer peer)
         *r = (struct rig){ .base = event_base_new() };
         snprintf(r->dir, sizeof(r->dir), "%.40s/berth-tls-XXXXXX", tmp ? tmp : "/tmp");
         assert_non_null(mkdtemp(r->dir));
-        assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "berth test CA" }, &r->ca, &err), 0);
-        assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "foreign CA" }, &r->evil, &err), 0);
+        assert_int_equal(
+            tls_make_ca(&(struct tls_issue_options){ .cn = "berth test CA" }, &r->ca, &err), 0);
+        assert_int_equal(
+            tls_make_ca(&(struct tls_issue_options){ .cn = "foreign CA" }, &r->evil, &err), 0);
         save(r, "ca.crt", &r->ca.cert);
         save(r, "evil-ca.crt", &r->evil.cert);
         issue(r, &r->ca, "server", "server-1", "spiffe://berth/server");
         issue(r, &r->ca, "client", "node-1", "spiffe://berth/node/n1");
         issue(r, &r->evil, "evil", "node-1", "spiffe://berth/node/n1");
-        struct tls_options o = {
-                .cert_file = in_dir(r, "server.crt"), .key_file = in_dir(r, "server.key"), .ca_file = in_dir(r, "ca.crt"), .peer = peer
-        };
+        struct tls_options o = { .cert_file = in_dir(r, "server.crt"),
+                                 .key_file = in_dir(r, "server.key"),
+                                 .ca_file = in_dir(r, "ca.crt"),
+                                 .peer = peer };
         if (tls_server_create(&o, &r->server_tls, &err) < 0 ||
-            grpc_server_create(r->base, &(struct grpc_server_options){ .address = "127.0.0.1:0", .tls = r->server_tls }, &r->server, &err) <
-                0 ||
+            grpc_server_create(
+                r->base,
+                &(struct grpc_server_options){ .address = "127.0.0.1:0", .tls = r->server_tls },
+                &r->server, &err) < 0 ||
             test_service_add(r->server, &r->service, &err) < 0)
                 fail_msg("%s", err_line(&err));
         snprintf(r->target, sizeof(r->target), "127.0.0.1:%u", grpc_server_port(r->server));
@@ -92,7 +100,8 @@ static void rig_stop(struct rig *r)
 }
 
 /* cert NULL: no certificate; ca: the file that the client trusts. */
-static struct grpc_channel *connect_as(struct rig *r, const char *cert, const char *ca, const char *server_name)
+static struct grpc_channel *connect_as(struct rig *r, const char *cert, const char *ca,
+                                       const char *server_name)
 {
         struct tls *tls = NULL;
         struct grpc_channel *ch = NULL;
@@ -103,7 +112,9 @@ static struct grpc_channel *connect_as(struct rig *r, const char *cert, const ch
                 o.cert_file = in_dir(r, fmt("%s.crt", cert));
                 o.key_file = in_dir(r, fmt("%s.key", cert));
         }
-        struct grpc_channel_options co = { .server_name = server_name, .backoff_min_ms = 5, .backoff_max_ms = 50 };
+        struct grpc_channel_options co = { .server_name = server_name,
+                                           .backoff_min_ms = 5,
+                                           .backoff_max_ms = 50 };
         if (tls_client_create(&o, &tls, &err) < 0)
                 fail_msg("%s", err_line(&err));
         co.tls = tls;
@@ -113,7 +124,8 @@ static struct grpc_channel *connect_as(struct rig *r, const char *cert, const ch
         return ch;
 }
 
-static enum grpc_status try_as(struct rig *r, const char *cert, const char *ca, const char *server_name, char *ret_message, size_t size)
+static enum grpc_status try_as(struct rig *r, const char *cert, const char *ca,
+                               const char *server_name, char *ret_message, size_t size)
 {
         struct probe p = { 0 };
         struct grpc_channel *ch = connect_as(r, cert, ca, server_name);
@@ -149,11 +161,17 @@ static void strangers_are_refused(void **state)
         (void)state;
 
         rig_start(&r, TLS_PEER_REQUIRED);
-        assert_int_equal(try_as(&r, "evil", "ca.crt", NULL, NULL, 0), GRPC_UNAVAILABLE);                 /* foreign CA */
-        assert_int_equal(try_as(&r, NULL, "ca.crt", NULL, NULL, 0), GRPC_UNAVAILABLE);                   /* no certificate */
-        assert_int_equal(try_as(&r, "client", "evil-ca.crt", NULL, why, sizeof(why)), GRPC_UNAVAILABLE); /* we do not trust the server */
+        /* foreign CA */
+        assert_int_equal(try_as(&r, "evil", "ca.crt", NULL, NULL, 0), GRPC_UNAVAILABLE);
+        /* no certificate */
+        assert_int_equal(try_as(&r, NULL, "ca.crt", NULL, NULL, 0), GRPC_UNAVAILABLE);
+        /* we do not trust the server */
+        assert_int_equal(try_as(&r, "client", "evil-ca.crt", NULL, why, sizeof(why)),
+                         GRPC_UNAVAILABLE);
         assert_non_null(strstr(why, "TLS handshake failed"));
-        assert_int_equal(try_as(&r, "client", "ca.crt", "other.example", why, sizeof(why)), GRPC_UNAVAILABLE); /* another name */
+        /* another name */
+        assert_int_equal(try_as(&r, "client", "ca.crt", "other.example", why, sizeof(why)),
+                         GRPC_UNAVAILABLE);
         assert_non_null(strstr(why, "ostname mismatch"));
         assert_int_equal(try_as(&r, "client", "ca.crt", "localhost", NULL, 0), GRPC_OK);
         assert_int_equal(r.service.started, 1);
@@ -177,9 +195,10 @@ static void refusals_are_counted_by_their_reason(void **state)
         struct probe p = { 0 };
         struct grpc_channel *plain = NULL;
         struct err err;
-        uint64_t want[_TLS_REFUSED_MAX] = {
-                [TLS_REFUSED_NO_CERTIFICATE] = 1, [TLS_REFUSED_UNKNOWN_CA] = 1, [TLS_REFUSED_EXPIRED] = 1, [TLS_REFUSED_PROTOCOL] = 1
-        };
+        uint64_t want[_TLS_REFUSED_MAX] = { [TLS_REFUSED_NO_CERTIFICATE] = 1,
+                                            [TLS_REFUSED_UNKNOWN_CA] = 1,
+                                            [TLS_REFUSED_EXPIRED] = 1,
+                                            [TLS_REFUSED_PROTOCOL] = 1 };
         (void)state;
 
         rig_start(&r, TLS_PEER_REQUIRED);
@@ -198,28 +217,39 @@ static void refusals_are_counted_by_their_reason(void **state)
         probe_fini(&p);
         for (enum tls_refusal i = 0; i < _TLS_REFUSED_MAX; i++)
                 if (tls_refused(r.server_tls, i) != want[i])
-                        fail_msg("%s: %d, not %d", tls_refusal_name(i), (int)tls_refused(r.server_tls, i), (int)want[i]);
+                        fail_msg("%s: %d, not %d", tls_refusal_name(i),
+                                 (int)tls_refused(r.server_tls, i), (int)want[i]);
         rig_stop(&r);
 }
 
 /* R: C32 */
 static void a_certificate_is_that_of_one_node(void **state)
 {
-        char *node[] = { (char *)"spiffe://berth/node/n1", NULL }, *user[] = { (char *)"spiffe://berth/user/n1", NULL };
-        char *other[] = { (char *)"spiffe://elsewhere/node/n1", NULL }, *longer[] = { (char *)"spiffe://berth/node/n1/x", NULL };
+        char *node[] = { (char *)"spiffe://berth/node/n1", NULL },
+             *user[] = { (char *)"spiffe://berth/user/n1", NULL };
+        char *other[] = { (char *)"spiffe://elsewhere/node/n1", NULL },
+             *longer[] = { (char *)"spiffe://berth/node/n1/x", NULL };
         char *dns[] = { (char *)"n1", (char *)"n1.example", NULL };
-        struct tls_identity by_uri = { .cn = (char *)"n9", .uris = node, .n_uris = 1, .dns = dns, .n_dns = 2 };
-        struct tls_identity as_user = { .cn = (char *)"n1", .uris = user, .n_uris = 1, .dns = dns, .n_dns = 2 };
-        struct tls_identity by_dns = { .cn = (char *)"n9", .uris = other, .n_uris = 1, .dns = dns, .n_dns = 2 };
+        struct tls_identity by_uri = {
+                .cn = (char *)"n9", .uris = node, .n_uris = 1, .dns = dns, .n_dns = 2
+        };
+        struct tls_identity as_user = {
+                .cn = (char *)"n1", .uris = user, .n_uris = 1, .dns = dns, .n_dns = 2
+        };
+        struct tls_identity by_dns = {
+                .cn = (char *)"n9", .uris = other, .n_uris = 1, .dns = dns, .n_dns = 2
+        };
         struct tls_identity by_cn = { .cn = (char *)"n1" };
         (void)state;
 
         assert_true(tls_identity_is_node(&by_uri, "n1"));
-        assert_false(tls_identity_is_node(&by_uri, "n1.example")); /* it names a node: its DNS names are only addresses */
+        /* it names a node: its DNS names are only addresses */
+        assert_false(tls_identity_is_node(&by_uri, "n1.example"));
         assert_false(tls_identity_is_node(&by_uri, "n9"));
         assert_false(tls_identity_is_node(&by_uri, ""));
         assert_false(tls_identity_is_node(NULL, "n1"));
-        assert_false(tls_identity_is_node(&as_user, "n1")); /* a user is no node, whatever it is called */
+        /* a user is no node, whatever it is called */
+        assert_false(tls_identity_is_node(&as_user, "n1"));
         assert_true(tls_identity_is_node(&by_dns, "n1.example"));
         assert_false(tls_identity_is_node(&by_dns, "n2"));
         assert_false(tls_identity_is_node(&by_cn, "n1")); /* common names are for people */
@@ -231,7 +261,8 @@ static void a_certificate_is_that_of_one_node(void **state)
         assert_string_equal(tls_identity_actor(&by_cn), "n1");
         assert_string_equal(tls_identity_actor(&by_dns), "n9");
         by_uri.uris = node;
-        assert_string_equal(tls_identity_actor(&by_uri), "node:n1"); /* a node that is called like a user is not that user */
+        /* a node that is called like a user is not that user */
+        assert_string_equal(tls_identity_actor(&by_uri), "node:n1");
         char *server[] = { (char *)"spiffe://berth/server/s1", NULL };
         struct tls_identity as_server = { .uris = server, .n_uris = 1 };
         assert_true(tls_identity_is_server(&as_server));
@@ -245,9 +276,15 @@ static void a_certificate_is_that_of_one_node(void **state)
 /* R: C32 */
 static void a_certificate_says_what_it_was_made_with(void **state)
 {
-        static const char *const dns[] = { "a.example", NULL }, *const ips[] = { "10.0.0.7", "::1", NULL };
+        static const char *const dns[] = { "a.example", NULL }, *const ips[] = { "10.0.0.7", "::1",
+                                                                                 NULL };
         static const char *const uris[] = { "spiffe://berth/node/n1", NULL };
-        struct tls_issue_options o = { .cn = "n1", .dns = dns, .ips = ips, .uris = uris, .valid_ms = 3600 * 1000, .is_client = true };
+        struct tls_issue_options o = { .cn = "n1",
+                                       .dns = dns,
+                                       .ips = ips,
+                                       .uris = uris,
+                                       .valid_ms = 3600 * 1000,
+                                       .is_client = true };
         struct tls_pair ca, other, leaf, again;
         struct tls_cert c, d;
         struct err err;
@@ -409,15 +446,20 @@ static void bad_options_are_refused_with_a_reason(void **state)
                                                              .key_file = in_dir(&r, "server.key"),
                                                              .peer = TLS_PEER_REQUIRED },
                                       &tls, &err) < 0);
-        assert_true(tls_server_create(&(struct tls_options){ .cert_file = in_dir(&r, "nothing.crt") }, &tls, &err) < 0);
+        assert_true(
+            tls_server_create(&(struct tls_options){ .cert_file = in_dir(&r, "nothing.crt") }, &tls,
+                              &err) < 0);
         assert_non_null(strstr(err.detail, "nothing.crt"));
-        assert_true(tls_server_create(&(struct tls_options){ .cert_file = in_dir(&r, "server.crt"), .key_file = in_dir(&r, "client.key") },
+        assert_true(tls_server_create(&(struct tls_options){ .cert_file = in_dir(&r, "server.crt"),
+                                                             .key_file = in_dir(&r, "client.key") },
                                       &tls, &err) < 0);
-        assert_true(tls_client_create(&(struct tls_options){ .ca_file = in_dir(&r, "server.key") }, &tls, &err) < 0);
+        assert_true(tls_client_create(&(struct tls_options){ .ca_file = in_dir(&r, "server.key") },
+                                      &tls, &err) < 0);
         assert_null(tls);
         int64_t left_ms = tls_expires_at_ms(r.server_tls) - clock_wall_ms();
         assert_in_range(left_ms, 23 * 3600 * 1000, 25 * 3600 * 1000);
-        assert_true(tls_trust_expires_at_ms(r.server_tls) - clock_wall_ms() > INT64_C(3649) * 24 * 3600 * 1000);
+        assert_true(tls_trust_expires_at_ms(r.server_tls) - clock_wall_ms() >
+                    INT64_C(3649) * 24 * 3600 * 1000);
         assert_false(tls_is_due(r.server_tls, clock_wall_ms()));
         assert_true(tls_is_due(r.server_tls, tls_expires_at_ms(r.server_tls) - 7 * 3600 * 1000));
         rig_stop(&r);
@@ -432,7 +474,8 @@ static void certificates_verify_as_they_should(void **state)
         assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "ca" }, &ca, &err), 0);
         struct tls_issue_options o = { .cn = "x",
                                        .dns = (const char *const[]){ "a.example", NULL },
-                                       .uris = (const char *const[]){ "spiffe://b/n,DNS:evil", NULL },
+                                       .uris =
+                                           (const char *const[]){ "spiffe://b/n,DNS:evil", NULL },
                                        .is_client = true };
         assert_int_equal(tls_issue(&ca, &o, &leaf, &err), 0);
         BIO *bio = BIO_new_mem_buf(leaf.cert.buf, (int)leaf.cert.len);
@@ -443,8 +486,11 @@ static void certificates_verify_as_they_should(void **state)
         assert_int_equal(X509_check_ca(x), 0);
         X509_free(x);
         BIO_free(bio);
-        assert_true(tls_issue(&leaf, &(struct tls_issue_options){ .cn = "y", .ips = (const char *const[]){ "not an address", NULL } }, &ca,
-                              &err) < 0);
+        assert_true(
+            tls_issue(&leaf,
+                      &(struct tls_issue_options){
+                          .cn = "y", .ips = (const char *const[]){ "not an address", NULL } },
+                      &ca, &err) < 0);
         tls_pair_fini(&leaf);
         tls_pair_fini(&ca);
 }
@@ -476,9 +522,14 @@ static void a_node_is_not_taken_for_another(void **state)
                 struct probe p = { 0 };
                 struct tls *tls = NULL;
                 struct grpc_channel *ch = NULL;
-                assert_int_equal(tls_client_create(&(struct tls_options){ .ca_file = in_dir(&r, "ca.crt") }, &tls, &err), 0);
+                assert_int_equal(
+                    tls_client_create(&(struct tls_options){ .ca_file = in_dir(&r, "ca.crt") },
+                                      &tls, &err),
+                    0);
                 assert_int_equal(grpc_channel_create(r.base, r.target,
-                                                     &(struct grpc_channel_options){ .tls = tls, .node_id = cases[i].wanted }, &ch, &err),
+                                                     &(struct grpc_channel_options){
+                                                         .tls = tls, .node_id = cases[i].wanted },
+                                                     &ch, &err),
                                  0);
                 probe_unary(&p, ch, SERVICE "Echo", "x", NULL);
                 UNTIL(r.base, p.closed);
@@ -513,9 +564,15 @@ static void a_node_is_not_taken_for_a_server(void **state)
                 struct grpc_channel *ch = NULL;
                 issue(&r, &r.ca, "server", "peer", cases[i].uri);
                 assert_int_equal(tls_reload(r.server_tls, &err), 0);
-                assert_int_equal(tls_client_create(&(struct tls_options){ .ca_file = in_dir(&r, "ca.crt") }, &tls, &err), 0);
                 assert_int_equal(
-                    grpc_channel_create(r.base, r.target, &(struct grpc_channel_options){ .tls = tls, .to_server = true }, &ch, &err), 0);
+                    tls_client_create(&(struct tls_options){ .ca_file = in_dir(&r, "ca.crt") },
+                                      &tls, &err),
+                    0);
+                assert_int_equal(
+                    grpc_channel_create(
+                        r.base, r.target,
+                        &(struct grpc_channel_options){ .tls = tls, .to_server = true }, &ch, &err),
+                    0);
                 probe_unary(&p, ch, SERVICE "Echo", "x", NULL);
                 UNTIL(r.base, p.closed);
                 assert_int_equal(p.status, cases[i].status);
@@ -528,7 +585,8 @@ static void a_node_is_not_taken_for_a_server(void **state)
         rig_stop(&r);
 }
 
-/* An RSA key whose public exponent is as long as its modulus: checking what it signed takes a hundred times as long. */
+/* An RSA key whose public exponent is as long as its modulus: checking what it signed takes a
+ * hundred times as long. */
 static EVP_PKEY *slow_rsa(void)
 {
         EVP_PKEY *fast = EVP_RSA_gen(3072), *slow = NULL;
@@ -559,7 +617,10 @@ static void request_of(EVP_PKEY *key, struct str *ret)
         BIO *out = BIO_new(BIO_s_mem());
         char *data;
         assert_int_equal(X509_REQ_set_pubkey(req, key), 1);
-        assert_true(X509_REQ_sign(req, key, EVP_PKEY_is_a(key, "ED25519") || EVP_PKEY_is_a(key, "ED448") ? NULL : EVP_sha256()) > 0);
+        assert_true(X509_REQ_sign(req, key,
+                                  EVP_PKEY_is_a(key, "ED25519") || EVP_PKEY_is_a(key, "ED448")
+                                      ? NULL
+                                      : EVP_sha256()) > 0);
         assert_int_equal(PEM_write_bio_X509_REQ(out, req), 1);
         long n = BIO_get_mem_data(out, &data);
         str_add(ret, data, (size_t)n);
@@ -601,7 +662,8 @@ static void a_request_with_an_unusual_key_is_refused(void **state)
 static void a_request_is_signed_for_its_key_and_with_our_names_only(void **state)
 {
         struct tls_pair ca = { 0 };
-        struct str key = STR_INIT, other = STR_INIT, request = STR_INIT, cert = STR_INIT, bundle = STR_INIT;
+        struct str key = STR_INIT, other = STR_INIT, request = STR_INIT, cert = STR_INIT,
+                   bundle = STR_INIT;
         struct tls_cert c = { 0 };
         struct err err = { 0 };
         char hash[65], again[65];
@@ -613,7 +675,10 @@ static void a_request_is_signed_for_its_key_and_with_our_names_only(void **state
         assert_int_equal(tls_make_key(&other, &err), 0);
         assert_int_equal(tls_make_request(&key, "spiffe://berth/user/root", &request, &err), 0);
         assert_int_equal(tls_request_key(str_c(&request), hash, &err), 0);
-        struct tls_issue_options o = { .cn = "n1", .uris = (const char *const[]){ "spiffe://berth/node/n1", NULL }, .is_client = true };
+        struct tls_issue_options o = { .cn = "n1",
+                                       .uris =
+                                           (const char *const[]){ "spiffe://berth/node/n1", NULL },
+                                       .is_client = true };
         assert_int_equal(tls_sign_request(&ca, str_c(&request), &o, &cert, &err), 0);
         assert_int_equal(tls_cert_read(str_c(&cert), cert.len, &c, &err), 0);
         assert_string_equal(c.cn, "n1");

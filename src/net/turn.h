@@ -1,4 +1,5 @@
-/* net/turn.h: which turn of the loop is it? Servers do a bounded amount of each kind of work in one turn, so that nobody waits for a crowd (A11). Not for others. */
+/* net/turn.h: which turn of the loop is it? Servers do a bounded amount of each kind of work in one
+ * turn, so that nobody waits for a crowd (A11). Not for others. */
 #ifndef BERTH_NET_TURN_H
 #define BERTH_NET_TURN_H
 

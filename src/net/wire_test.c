@@ -75,8 +75,10 @@ static void timeouts_are_read_and_written(void **state)
         static const struct {
                 const char *text;
                 int64_t ms;
-        } good[] = { { "1H", 3600000 }, { "2M", 120000 }, { "3S", 3000 }, { "99999999m", 99999999 },
-                     { "5u", 1 },       { "1500u", 2 },   { "1n", 1 },    { "99999999H", 31536000000 } };
+        } good[] = { { "1H", 3600000 }, { "2M", 120000 },
+                     { "3S", 3000 },    { "99999999m", 99999999 },
+                     { "5u", 1 },       { "1500u", 2 },
+                     { "1n", 1 },       { "99999999H", 31536000000 } };
         for (size_t i = 0; i < ARRAY_LEN(good); i++) {
                 assert_int_equal(grpc_timeout_parse(good[i].text, strlen(good[i].text), &ms), 0);
                 assert_int_equal(ms, good[i].ms);
@@ -102,12 +104,13 @@ static void addresses_are_parsed(void **state)
         assert_string_equal(a.host, "::1");
         assert_int_equal(addr_parse(":80", &a, &err), 0);
         assert_string_equal(a.host, "");
-        static const char *const bad[] = { "", "host", "host:", "host:x", "host:65536", "::1:80", "host:-1" };
+        static const char *const bad[] = { "",           "host",   "host:",  "host:x",
+                                           "host:65536", "::1:80", "host:-1" };
         for (size_t i = 0; i < ARRAY_LEN(bad); i++)
                 assert_int_equal(addr_parse(bad[i], &a, &err), -ERR_INVALID);
 }
 
-/* ---------- HTTP heads ---------- */
+/* ---- HTTP heads ---- */
 
 static int parse_head(struct http_head *h, const char *text)
 {
@@ -124,9 +127,9 @@ static void good_heads_are_read(void **state)
         struct http_head h;
         (void)state;
 
-        assert_int_equal(
-            parse_head(&h, "GET /v1/a%20b/c%2Fd?x=1&y=a+b%26&z HTTP/1.1\r\nHost: h\r\nX-Two:  v \r\nConnection: Keep-Alive, close\r\n\r\n"),
-            0);
+        assert_int_equal(parse_head(&h, "GET /v1/a%20b/c%2Fd?x=1&y=a+b%26&z HTTP/1.1\r\nHost: "
+                                        "h\r\nX-Two:  v \r\nConnection: Keep-Alive, close\r\n\r\n"),
+                         0);
         assert_string_equal(h.method, "GET");
         assert_string_equal(h.path, "/v1/a b/c/d");
         assert_int_equal(h.n_segments, 3);
@@ -138,19 +141,30 @@ static void good_heads_are_read(void **state)
         assert_string_equal(http_head_field(&h, "x-two"), "v");
         assert_false(h.keep_alive);
         http_head_fini(&h);
-        assert_int_equal(parse_head(&h, "POST http://h/x HTTP/1.0\r\nContent-Length: 12\r\nConnection: keep-alive\r\n\r\n"), 0);
+        assert_int_equal(
+            parse_head(
+                &h,
+                "POST http://h/x HTTP/1.0\r\nContent-Length: 12\r\nConnection: keep-alive\r\n\r\n"),
+            0);
         assert_string_equal(h.path, "/x");
         assert_int_equal(h.content_length, 12);
         assert_true(h.keep_alive);
         http_head_fini(&h);
-        assert_int_equal(parse_head(&h, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"), 0);
+        assert_int_equal(parse_head(&h, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
+                                        "chunked\r\nExpect: 100-continue\r\n\r\n"),
+                         0);
         assert_true(h.is_chunked && h.expects_continue && h.keep_alive);
         http_head_fini(&h);
         /* HTTP/1.0 knows no interim answer, and is kept only if nothing says otherwise */
-        static const char *const close[] = { "close, keep-alive", "keep-alive, close", "close\r\nConnection: keep-alive",
+        static const char *const close[] = { "close, keep-alive", "keep-alive, close",
+                                             "close\r\nConnection: keep-alive",
                                              "keep-alive\r\nConnection: close" };
         for (size_t i = 0; i < ARRAY_LEN(close); i++) {
-                assert_int_equal(parse_head(&h, fmt("POST / HTTP/1.0\r\nExpect: 100-continue\r\nConnection: %s\r\n\r\n", close[i])), 0);
+                assert_int_equal(
+                    parse_head(
+                        &h, fmt("POST / HTTP/1.0\r\nExpect: 100-continue\r\nConnection: %s\r\n\r\n",
+                                close[i])),
+                    0);
                 assert_false(h.expects_continue || h.keep_alive);
                 http_head_fini(&h);
         }
@@ -161,18 +175,23 @@ static void host_of_an_absolute_target_counts(void **state)
         static const struct {
                 const char *target, *path, *query, *host;
         } good[] = {
-                { "http://a.example:80/x/y", "/x/y", NULL, "a.example:80" }, { "http://a.example", "/", NULL, "a.example" },
-                { "HTTP://a.example?q=1", "/", "1", "a.example" },           { "hTTps://[::1]:8084/?q=1", "/", "1", "[::1]:8084" },
+                { "http://a.example:80/x/y", "/x/y", NULL, "a.example:80" },
+                { "http://a.example", "/", NULL, "a.example" },
+                { "HTTP://a.example?q=1", "/", "1", "a.example" },
+                { "hTTps://[::1]:8084/?q=1", "/", "1", "[::1]:8084" },
                 { "http://h/?q=http://other/", "/", "http://other/", "h" },
         };
-        static const char *const hosts[] = { "HTTP/1.1\r\nHost: b.example", "HTTP/1.0\r\nHost: b.example", "HTTP/1.0" };
+        static const char *const hosts[] = { "HTTP/1.1\r\nHost: b.example",
+                                             "HTTP/1.0\r\nHost: b.example", "HTTP/1.0" };
         struct http_head h;
         struct str many = STR_INIT;
         (void)state;
 
         for (size_t i = 0; i < ARRAY_LEN(good) * ARRAY_LEN(hosts); i++) {
                 size_t k = i / ARRAY_LEN(hosts);
-                assert_int_equal(parse_head(&h, fmt("GET %s %s\r\nX: y\r\n\r\n", good[k].target, hosts[i % ARRAY_LEN(hosts)])), 0);
+                assert_int_equal(parse_head(&h, fmt("GET %s %s\r\nX: y\r\n\r\n", good[k].target,
+                                                    hosts[i % ARRAY_LEN(hosts)])),
+                                 0);
                 assert_string_equal(h.path, good[k].path);
                 assert_int_equal(h.n_segments, k == 0 ? 2 : 1);
                 assert_string_equal(http_head_field(&h, "host"), good[k].host);
@@ -211,24 +230,46 @@ static void bad_heads_are_refused(void **state)
                 { "GET http://h\x01/x HTTP/1.1\r\nHost: a\r\n\r\n", 400 },
                 { "GET http://h#x HTTP/1.1\r\nHost: a\r\n\r\n", 400 },
                 { "GET ftp://h/x HTTP/1.1\r\nHost: a\r\n\r\n", 400 },
-                { "GET http://h/x HTTP/1.1\r\n\r\n", 400 },                                                       /* Host all the same */
-                { "GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", 400 },                                                  /* escape */
-                { "GET /%00 HTTP/1.1\r\nHost: a\r\n\r\n", 400 },                                                  /* NUL */
-                { "GET /%ff HTTP/1.1\r\nHost: a\r\n\r\n", 400 },                                                  /* not UTF-8 */
-                { "GET /a/../b HTTP/1.1\r\nHost: a\r\n\r\n", 400 },                                               /* dots */
-                { "GET /a/%2e%2e/b HTTP/1.1\r\nHost: a\r\n\r\n", 400 },                                           /* hidden dots */
-                { "GET /?a=%2 HTTP/1.1\r\nHost: a\r\n\r\n", 400 },                                                /* cut escape */
-                { "GET /#x HTTP/1.1\r\nHost: a\r\n\r\n", 400 },                                                   /* fragment */
-                { "GET / HTTP/1.1\nHost: a\r\n\r\n", 400 },                                                       /* bare LF */
-                { "GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400 },                                                    /* space before colon */
-                { "GET / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n", 400 },                                               /* folded */
-                { "GET / HTTP/1.1\r\nHost: a\r\nX\r\n\r\n", 400 },                                                /* no colon */
-                { "GET / HTTP/1.1\r\nHost: a\r\nX: a\x01\r\n\r\n", 400 },                                         /* control */
-                { "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400 },          /* two lengths */
-                { "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\n", 400 },                              /* sign */
-                { "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\n", 400 },            /* overflow */
-                { "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400 }, /* both */
-                { "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501 },                /* encoding */
+                /* Host all the same */
+                { "GET http://h/x HTTP/1.1\r\n\r\n", 400 },
+                /* escape */
+                { "GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", 400 },
+                /* NUL */
+                { "GET /%00 HTTP/1.1\r\nHost: a\r\n\r\n", 400 },
+                /* not UTF-8 */
+                { "GET /%ff HTTP/1.1\r\nHost: a\r\n\r\n", 400 },
+                /* dots */
+                { "GET /a/../b HTTP/1.1\r\nHost: a\r\n\r\n", 400 },
+                /* hidden dots */
+                { "GET /a/%2e%2e/b HTTP/1.1\r\nHost: a\r\n\r\n", 400 },
+                /* cut escape */
+                { "GET /?a=%2 HTTP/1.1\r\nHost: a\r\n\r\n", 400 },
+                /* fragment */
+                { "GET /#x HTTP/1.1\r\nHost: a\r\n\r\n", 400 },
+                /* bare LF */
+                { "GET / HTTP/1.1\nHost: a\r\n\r\n", 400 },
+                /* space before colon */
+                { "GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400 },
+                /* folded */
+                { "GET / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n", 400 },
+                /* no colon */
+                { "GET / HTTP/1.1\r\nHost: a\r\nX\r\n\r\n", 400 },
+                /* control */
+                { "GET / HTTP/1.1\r\nHost: a\r\nX: a\x01\r\n\r\n", 400 },
+                /* two lengths */
+                { "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+                  400 },
+                /* sign */
+                { "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\n", 400 },
+                /* overflow */
+                { "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\n",
+                  400 },
+                /* both */
+                { "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: "
+                  "chunked\r\n\r\n",
+                  400 },
+                /* encoding */
+                { "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501 },
         };
         struct http_head h;
         (void)state;
@@ -243,7 +284,8 @@ static void bad_heads_are_refused(void **state)
 
 static void random_heads_never_crash(void **state)
 {
-        static const char seed[] = "POST /v1/a%20b/{x}?q=1&r=%41 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\n";
+        static const char seed[] = "POST /v1/a%20b/{x}?q=1&r=%41 HTTP/1.1\r\nHost: "
+                                   "h\r\nContent-Length: 5\r\nConnection: close\r\n\r\n";
         struct rng rng;
         (void)state;
 
@@ -255,7 +297,10 @@ static void random_heads_never_crash(void **state)
                 memcpy(text, seed, sizeof(seed));
                 for (uint64_t k = rng_below(&rng, 6); k > 0; k--)
                         text[rng_below(&rng, sizeof(seed) - 1)] =
-                            (char)(rng_chance(&rng, 500000) ? rng_next(&rng) : (uint64_t)(unsigned char)"\r\n %:/?&="[rng_below(&rng, 9)]);
+                            (char)(rng_chance(&rng, 500000)
+                                       ? rng_next(&rng)
+                                       : (uint64_t)(unsigned char)"\r\n %:/?&="[rng_below(&rng,
+                                                                                          9)]);
                 http_head_parse(&h, text, rng_below(&rng, sizeof(seed)), &why);
                 http_head_fini(&h);
         }
@@ -279,7 +324,7 @@ static void chunk_sizes_are_read(void **state)
         assert_int_equal(http_chunk_size("5;a\0b", 5), -1);
 }
 
-/* ---------- routes ---------- */
+/* ---- routes ---- */
 
 static void no_route(struct http_request *req, void *ctx)
 {
@@ -287,12 +332,14 @@ static void no_route(struct http_request *req, void *ctx)
         (void)ctx;
 }
 
-static const char *find(struct http_router *router, const char *method, const char *path, struct str *allow)
+static const char *find(struct http_router *router, const char *method, const char *path,
+                        struct str *allow)
 {
         struct http_head h;
         assert_int_equal(parse_head(&h, fmt("GET %s HTTP/1.1\r\nHost: h\r\n\r\n", path)), 0);
         str_clear(allow);
-        const struct http_route_row *row = http_router_find(router, method, h.segments, h.n_segments, allow);
+        const struct http_route_row *row =
+            http_router_find(router, method, h.segments, h.n_segments, allow);
         http_head_fini(&h);
         return row ? row->pattern : NULL;
 }
@@ -304,15 +351,20 @@ static void routes_are_found(void **state)
         struct err err;
         (void)state;
 
-        static const char *const rows[][2] = { { "GET", "/v1/w/{id}" },    { "DELETE", "/v1/w/{id}" },
-                                               { "GET", "/v1/w" },         { "POST", "/v1/w/{id}/stop" },
-                                               { "GET", "/v1/w/special" }, { "GET", "/ui/{path...}" },
-                                               { "GET", "/ui/about" },     { "GET", "/" } };
+        static const char *const rows[][2] = {
+                { "GET", "/v1/w/{id}" },    { "DELETE", "/v1/w/{id}" },
+                { "GET", "/v1/w" },         { "POST", "/v1/w/{id}/stop" },
+                { "GET", "/v1/w/special" }, { "GET", "/ui/{path...}" },
+                { "GET", "/ui/about" },     { "GET", "/" }
+        };
         for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-                assert_int_equal(http_router_add(&router, rows[i][0], rows[i][1], no_route, NULL, &err), 0);
-        assert_int_equal(http_router_add(&router, "GET", "/v1/w", no_route, NULL, &err), -ERR_INVALID);
+                assert_int_equal(
+                    http_router_add(&router, rows[i][0], rows[i][1], no_route, NULL, &err), 0);
+        assert_int_equal(http_router_add(&router, "GET", "/v1/w", no_route, NULL, &err),
+                         -ERR_INVALID);
         assert_int_equal(http_router_add(&router, "GET", "v1", no_route, NULL, &err), -ERR_INVALID);
-        assert_int_equal(http_router_add(&router, "GET", "/{a", no_route, NULL, &err), -ERR_INVALID);
+        assert_int_equal(http_router_add(&router, "GET", "/{a", no_route, NULL, &err),
+                         -ERR_INVALID);
         assert_string_equal(find(&router, "GET", "/v1/w/abc", &allow), "/v1/w/{id}");
         assert_string_equal(find(&router, "HEAD", "/v1/w/abc", &allow), "/v1/w/{id}");
         assert_string_equal(find(&router, "GET", "/v1/w/special", &allow), "/v1/w/special");
@@ -338,11 +390,16 @@ static void routes_are_found(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(percent_encoding_round_trips),  cmocka_unit_test(base64_round_trips_with_and_without_padding),
-                cmocka_unit_test(timeouts_are_read_and_written), cmocka_unit_test(addresses_are_parsed),
-                cmocka_unit_test(good_heads_are_read),           cmocka_unit_test(host_of_an_absolute_target_counts),
-                cmocka_unit_test(bad_heads_are_refused),         cmocka_unit_test(random_heads_never_crash),
-                cmocka_unit_test(chunk_sizes_are_read),          cmocka_unit_test(routes_are_found),
+                cmocka_unit_test(percent_encoding_round_trips),
+                cmocka_unit_test(base64_round_trips_with_and_without_padding),
+                cmocka_unit_test(timeouts_are_read_and_written),
+                cmocka_unit_test(addresses_are_parsed),
+                cmocka_unit_test(good_heads_are_read),
+                cmocka_unit_test(host_of_an_absolute_target_counts),
+                cmocka_unit_test(bad_heads_are_refused),
+                cmocka_unit_test(random_heads_never_crash),
+                cmocka_unit_test(chunk_sizes_are_read),
+                cmocka_unit_test(routes_are_found),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,8 +35,10 @@ bool write_now(struct bufferevent *bev)
 
 bool write_bytes_now(struct bufferevent *bev, bool is_tls, const void *data, size_t len)
 {
-        bool direct = !is_tls && !(bufferevent_get_enabled(bev) & EV_WRITE) && evbuffer_get_length(bufferevent_get_output(bev)) == 0;
-        ssize_t sent = direct ? send(bufferevent_getfd(bev), data, len, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+        bool direct = !is_tls && !(bufferevent_get_enabled(bev) & EV_WRITE) &&
+                      evbuffer_get_length(bufferevent_get_output(bev)) == 0;
+        ssize_t sent =
+            direct ? send(bufferevent_getfd(bev), data, len, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
         if (sent == (ssize_t)len)
                 return true;
         if (sent < 0)
@@ -47,7 +49,8 @@ bool write_bytes_now(struct bufferevent *bev, bool is_tls, const void *data, siz
 
 void write_later(struct bufferevent *bev)
 {
-        if (!(bufferevent_get_enabled(bev) & EV_WRITE) && evbuffer_get_length(bufferevent_get_output(bev)) > 0)
+        if (!(bufferevent_get_enabled(bev) & EV_WRITE) &&
+            evbuffer_get_length(bufferevent_get_output(bev)) > 0)
                 bufferevent_enable(bev, EV_WRITE);
 }
 

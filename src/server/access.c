@@ -65,14 +65,15 @@ struct access {
         struct access_table *table; /* NULL: none was published yet */
         struct bucket addresses[ADDRESSES];
         struct bucket lines, notes;
-        uint64_t untold;               /* refusals that the core was not told of */
-        ARRAY(struct guarded) streams; /* that tokens opened; those that ended are swept now and then */
-        struct event *look;            /* at them; set while there are any */
+        uint64_t untold; /* refusals that the core was not told of */
+        /* that tokens opened; those that ended are swept now and then */
+        ARRAY(struct guarded) streams;
+        struct event *look; /* at them; set while there are any */
         unsigned looks;
         bool changed; /* another table since the last look */
 };
 
-/* ---- the table -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the table ---- */
 
 static struct map_key hash_key(const void *ctx, uint32_t i)
 {
@@ -198,16 +199,19 @@ void access_destroy(struct access *a)
         mem_free(a);
 }
 
-/* ---- secrets ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- secrets ---- */
 
-void token_make(const char *prefix, char ret_text[static TOKEN_TEXT_LEN + 1], char ret_hash[static 65])
+void token_make(const char *prefix, char ret_text[static TOKEN_TEXT_LEN + 1],
+                char ret_hash[static 65])
 {
-        static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789AB";
+        static const char digits[] =
+            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789AB";
         unsigned char random[TOKEN_TEXT_LEN - 6];
         must(RAND_bytes(random, sizeof(random)) == 1, "the system gives random bytes");
         memcpy(ret_text, prefix, 6);
         for (size_t i = 0; i < sizeof(random); i++)
-                ret_text[6 + i] = digits[random[i] & 63]; /* 43 digits, at least 5.9 bits each: more than 250 bits */
+                /* 43 digits, at least 5.9 bits each: more than 250 bits */
+                ret_text[6 + i] = digits[random[i] & 63];
         ret_text[TOKEN_TEXT_LEN] = 0;
         OPENSSL_cleanse(random, sizeof(random));
         token_hash(ret_text, ret_hash);
@@ -224,21 +228,26 @@ int access_first_token(struct server *s, char ret_hash[static 65], struct err *e
 {
         char text[TOKEN_TEXT_LEN + 2];
         if (!s->opt.data_dir)
-                return err_set(err, ERR_FAILED, .msg = "there is no admin's token, and no data directory to put the first one into",
+                return err_set(err, ERR_FAILED,
+                               .msg = "there is no admin's token, and no data directory to put the "
+                                      "first one into",
                                .hint = "start with --data DIR");
         token_make(TOKEN_PREFIX, text, ret_hash);
         text[TOKEN_TEXT_LEN] = '\n';
         const char *path = fmt("%s/" ADMIN_TOKEN_FILE, s->opt.data_dir);
         int r = file_write_atomic(path, text, TOKEN_TEXT_LEN + 1, 0600,
-                                  err); /* before the hash is kept: a file without a record can be made again */
+                                  /* before the hash is kept: a file without a record can be made
+                                   * again */
+                                  err);
         OPENSSL_cleanse(text, sizeof(text));
         if (r >= 0)
-                log_info("the first admin's token is in a file; keep it safe, and make tokens for everybody else with it",
+                log_info("the first admin's token is in a file; keep it safe, and make tokens for "
+                         "everybody else with it",
                          LOG_S("file", path));
         return r;
 }
 
-/* ---- who ---------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- who ---- */
 
 struct credentials access_of_http(const struct http_request *req)
 {
@@ -253,7 +262,9 @@ struct credentials access_of_http(const struct http_request *req)
 struct credentials access_of_grpc(const struct grpc_call *call)
 {
         const struct tls_identity *who = grpc_call_identity(call);
-        const char *passed_on = who && tls_identity_name(who, "server") ? grpc_call_header(call, PEER_HEADER, NULL) : NULL;
+        const char *passed_on = who && tls_identity_name(who, "server")
+                                    ? grpc_call_header(call, PEER_HEADER, NULL)
+                                    : NULL;
         return (struct credentials){ .who = who,
                                      .authorization = grpc_call_header(call, "authorization", NULL),
                                      .actor = grpc_call_header(call, "x-berth-actor", NULL),
@@ -280,14 +291,20 @@ const char *access_refusal_name(enum access_refusal reason)
 
 const char *access_role_name(int role)
 {
-        const ProtobufCEnumValue *v = role ? protobuf_c_enum_descriptor_get_value(&pb__role__e__descriptor, role) : NULL;
+        const ProtobufCEnumValue *v =
+            role ? protobuf_c_enum_descriptor_get_value(&pb__role__e__descriptor, role) : NULL;
         return v ? v->name : "";
 }
 
 static int role_from(const char *name)
 {
-        const ProtobufCEnumValue *v = str_empty(name) ? NULL : protobuf_c_enum_descriptor_get_value_by_name(&pb__role__e__descriptor, name);
-        return v && v->value >= PB__ROLE__E__viewer && v->value <= PB__ROLE__E__admin ? v->value : PB__ROLE__E__unset;
+        const ProtobufCEnumValue *v =
+            str_empty(name)
+                ? NULL
+                : protobuf_c_enum_descriptor_get_value_by_name(&pb__role__e__descriptor, name);
+        return v && v->value >= PB__ROLE__E__viewer && v->value <= PB__ROLE__E__admin
+                   ? v->value
+                   : PB__ROLE__E__unset;
 }
 
 /* Other servers of the same host share our cookies, and may have one whose name ends as ours. */
@@ -341,7 +358,8 @@ static int by_token(const struct access *a, const char *text, struct caller *ret
         if (t->expires_at && t->expires_at <= clock_wall_ms())
                 return ACCESS_EXPIRED_TOKEN;
         if (t->role == PB__ROLE__E__join)
-                return ACCESS_UNKNOWN_TOKEN; /* good for one thing only, and that is not asked for here */
+                /* good for one thing only, and that is not asked for here */
+                return ACCESS_UNKNOWN_TOKEN;
         ret->role = t->role;
         ret->by_token = true;
         snprintf(ret->node_id, sizeof(ret->node_id), "%s", t->node_id);
@@ -375,8 +393,11 @@ static bool certificate_is_out(const struct access *a, const struct tls_identity
                 return true;
         if (node)
                 return is_out(a, node, who->key);
-        for (size_t i = 0; i < who->n_dns && !tls_identity_name(who, "user") && !tls_identity_name(who, "server"); i++)
-                if (is_out(a, who->dns[i], who->key)) /* one made by another tool is that of the nodes in its DNS names */
+        for (size_t i = 0;
+             i < who->n_dns && !tls_identity_name(who, "user") && !tls_identity_name(who, "server");
+             i++)
+                /* one made by another tool is that of the nodes in its DNS names */
+                if (is_out(a, who->dns[i], who->key))
                         return true;
         return false;
 }
@@ -398,7 +419,9 @@ static int find_caller(struct access *a, const struct credentials *c, struct cal
                 r = by_token(a, text, ret);
         else if (c->who) {
                 by_certificate(c, ret);
-                r = ret->role == PB__ROLE__E__node && certificate_is_out(a, c->who) ? (int)ACCESS_EXPELLED : PASSES;
+                r = ret->role == PB__ROLE__E__node && certificate_is_out(a, c->who)
+                        ? (int)ACCESS_EXPELLED
+                        : PASSES;
         }
         OPENSSL_cleanse(buf, sizeof(buf));
         return r;
@@ -409,7 +432,7 @@ void access_caller(struct access *a, const struct credentials *c, struct caller 
         (void)find_caller(a, c, ret);
 }
 
-/* ---- calls that go on --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- calls that go on ---- */
 
 static bool still_good(const struct access *a, const char *hash)
 {
@@ -428,8 +451,10 @@ static bool look_at(struct access *a, const struct guarded *g)
         if (still_good(a, g->hash))
                 return true;
         struct err err;
-        err_set(&err, ERR_AUTH, .msg = "the token that opened this was revoked, or has expired", .hint = "come again with another one");
-        log_info("a stream was ended: its token is no longer good", LOG_S("peer", http ? http_peer(http) : grpc_call_peer(grpc)));
+        err_set(&err, ERR_AUTH, .msg = "the token that opened this was revoked, or has expired",
+                .hint = "come again with another one");
+        log_info("a stream was ended: its token is no longer good",
+                 LOG_S("peer", http ? http_peer(http) : grpc_call_peer(grpc)));
         if (http)
                 http_abort(http);
         else
@@ -471,7 +496,8 @@ static void guard(struct access *a, uint64_t id, bool http, const struct credent
                 event_add(a->look, &(struct timeval){ .tv_usec = LOOK_MS * 1000 });
 }
 
-void access_guard_http(struct access *a, const struct http_request *req, const struct credentials *c)
+void access_guard_http(struct access *a, const struct http_request *req,
+                       const struct credentials *c)
 {
         guard(a, http_id(req), true, c);
 }
@@ -481,12 +507,14 @@ void access_guard_grpc(struct access *a, const struct grpc_call *call, const str
         guard(a, grpc_call_id(call), false, c);
 }
 
-/* ---- refusals ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- refusals ---- */
 
 static bool bucket_has(struct bucket *b, int32_t burst, int64_t per_s_x1000)
 {
-        int64_t now = mono_ms(), gained = b->at_ms ? (now - b->at_ms) * per_s_x1000 / 1000 : burst * 1000ll;
-        if (gained > 0) { /* else the time counts on: whoever asks often must not keep it from filling */
+        int64_t now = mono_ms(),
+                gained = b->at_ms ? (now - b->at_ms) * per_s_x1000 / 1000 : burst * 1000ll;
+        /* else the time counts on: whoever asks often must not keep it from filling */
+        if (gained > 0) {
                 int64_t left = b->left_x1000 + gained;
                 b->left_x1000 = (int32_t)(left > burst * 1000ll ? burst * 1000ll : left);
                 b->at_ms = now;
@@ -505,11 +533,12 @@ static bool bucket_take(struct bucket *b, int32_t burst, int64_t per_s_x1000)
 static struct bucket *bucket_of(struct access *a, const char *peer)
 {
         const char *colon = peer ? strrchr(peer, ':') : NULL;
-        return &a->addresses[hash64(peer ? peer : "", colon ? (size_t)(colon - peer) : 0) % ADDRESSES];
+        return &a->addresses[hash64(peer ? peer : "", colon ? (size_t)(colon - peer) : 0) %
+                             ADDRESSES];
 }
 
-/* For those who look after the cluster, in the events. The core limits how many of one caller are told one by one; here is only
- * a bound on what the ring is asked to look at. */
+/* For those who look after the cluster, in the events. The core limits how many of one caller are
+ * told one by one; here is only a bound on what the ring is asked to look at. */
 static void note(struct access *a, const char *text, const char *actor)
 {
         if (!bucket_take(&a->notes, NOTES_PER_S, NOTES_PER_S * 1000)) {
@@ -530,40 +559,46 @@ static void note(struct access *a, const char *text, const char *actor)
                 a->untold = 0;
 }
 
-void access_refused(struct access *a, enum access_refusal reason, const char *actor, const char *what, const char *peer)
+void access_refused(struct access *a, enum access_refusal reason, const char *actor,
+                    const char *what, const char *peer)
 {
         count(&a->io->s->metrics.access_refused[reason]);
         if (reason == ACCESS_RATE_LIMITED)
                 return;
         if (bucket_take(&a->lines, LINES_PER_S, LINES_PER_S * 1000))
-                log_warn("a call was refused", LOG_S("reason", access_refusal_name(reason)), LOG_S("op", what), LOG_S("actor", actor),
-                         LOG_S("peer", peer));
+                log_warn("a call was refused", LOG_S("reason", access_refusal_name(reason)),
+                         LOG_S("op", what), LOG_S("actor", actor), LOG_S("peer", peer));
         const char *colon = peer ? strrchr(peer, ':') : NULL;
         note(a,
-             fmt("%s was refused to %.64s at %.*s: %s", what, actor, colon ? (int)(colon - peer) : 0, peer ? peer : "",
-                 access_refusal_name(reason)),
+             fmt("%s was refused to %.64s at %.*s: %s", what, actor,
+                 colon ? (int)(colon - peer) : 0, peer ? peer : "", access_refusal_name(reason)),
              actor);
 }
 
 static int err_expelled(const char *who, struct err *err)
 {
-        return err_set(err, ERR_DENIED, .msg = fmt("%.100s was expelled: its certificates and tokens are refused", who),
-                       .hint = "an admin can let it come back: berth token create --join --node ID, and on its machine a new key");
+        return err_set(err, ERR_DENIED,
+                       .msg =
+                           fmt("%.100s was expelled: its certificates and tokens are refused", who),
+                       .hint = "an admin can let it come back: berth token create --join --node "
+                               "ID, and on its machine a new key");
 }
 
 static int err_unknown(enum access_refusal reason, const struct caller *c, struct err *err)
 {
         if (reason == ACCESS_EXPELLED)
                 return err_expelled(c->actor, err);
-        const char *msg = reason == ACCESS_NO_CREDENTIALS  ? "this call needs a token or a certificate"
-                          : reason == ACCESS_REVOKED_TOKEN ? fmt("the token %s was revoked", c->actor)
-                          : reason == ACCESS_EXPIRED_TOKEN ? fmt("the token %s has expired", c->actor)
-                                                           : "the token is not known here";
-        const char *hint =
-            reason == ACCESS_NO_CREDENTIALS
-                ? "send Authorization: Bearer TOKEN; commands take --token-file or BERTH_TOKEN. The first token is in the server's data "
-                  "directory: " ADMIN_TOKEN_FILE
-                : "ask an admin for another one: berth token create NAME --role viewer|operator|admin";
+        const char *msg =
+            reason == ACCESS_NO_CREDENTIALS  ? "this call needs a token or a certificate"
+            : reason == ACCESS_REVOKED_TOKEN ? fmt("the token %s was revoked", c->actor)
+            : reason == ACCESS_EXPIRED_TOKEN ? fmt("the token %s has expired", c->actor)
+                                             : "the token is not known here";
+        const char *hint = reason == ACCESS_NO_CREDENTIALS
+                               ? "send Authorization: Bearer TOKEN; commands take --token-file or "
+                                 "BERTH_TOKEN. The first token is in the server's data "
+                                 "directory: " ADMIN_TOKEN_FILE
+                               : "ask an admin for another one: berth token create NAME --role "
+                                 "viewer|operator|admin";
         return err_set(err, ERR_AUTH, .msg = msg, .hint = hint);
 }
 
@@ -581,22 +616,25 @@ size_t access_share(const struct server *s, size_t of)
 int access_share_used(const struct caller *who, const char *what, size_t share, struct err *err)
 {
         return err_set(err, ERR_LIMIT, .msg = fmt("%s has too many %s open", who->actor, what),
-                       .detail = fmt("at most %zu of one caller", share), .hint = "close some of them, or use a token for each program",
+                       .detail = fmt("at most %zu of one caller", share),
+                       .hint = "close some of them, or use a token for each program",
                        .retry_after_ms = 5000);
 }
 
 int access_check_address(struct access *a, const char *peer, struct err *err)
 {
-        if (bucket_has(bucket_of(a, peer), (int32_t)a->io->s->opt.max_refusals, FAILURES_PER_S * 1000))
+        if (bucket_has(bucket_of(a, peer), (int32_t)a->io->s->opt.max_refusals,
+                       FAILURES_PER_S * 1000))
                 return 0;
         count(&a->io->s->metrics.access_refused[ACCESS_RATE_LIMITED]);
         return err_too_many(err);
 }
 
-static int fail(struct access *a, enum access_refusal reason, const char *what, const struct credentials *c, const struct caller *who,
-                struct err *err)
+static int fail(struct access *a, enum access_refusal reason, const char *what,
+                const struct credentials *c, const struct caller *who, struct err *err)
 {
-        if (!bucket_take(bucket_of(a, c->peer), (int32_t)a->io->s->opt.max_refusals, FAILURES_PER_S * 1000)) {
+        if (!bucket_take(bucket_of(a, c->peer), (int32_t)a->io->s->opt.max_refusals,
+                         FAILURES_PER_S * 1000)) {
                 access_refused(a, ACCESS_RATE_LIMITED, who->actor, what, c->peer);
                 return err_too_many(err);
         }
@@ -624,10 +662,14 @@ bool access_may(enum op_needs needs, int role)
 
 const char *access_needs_name(enum op_needs needs)
 {
-        return needs == NEEDS_VIEWER ? "viewer" : needs == NEEDS_OPERATOR ? "operator" : needs == NEEDS_NODE ? "node" : "admin";
+        return needs == NEEDS_VIEWER     ? "viewer"
+               : needs == NEEDS_OPERATOR ? "operator"
+               : needs == NEEDS_NODE     ? "node"
+                                         : "admin";
 }
 
-int access_check(struct access *a, const struct op *op, const struct credentials *c, struct caller *ret, struct err *err)
+int access_check(struct access *a, const struct op *op, const struct credentials *c,
+                 struct caller *ret, struct err *err)
 {
         int r = find_caller(a, c, ret);
         if (!a->io->s->opt.auth || op->needs == NEEDS_NOTHING)
@@ -643,20 +685,25 @@ int access_check(struct access *a, const struct op *op, const struct credentials
                 return told;
         const char *role = access_role_name(ret->role);
         return err_set(err, ERR_DENIED,
-                       .msg = fmt("%s needs the role %s, and %s has %s%s", op->name, access_needs_name(op->needs), ret->actor,
+                       .msg = fmt("%s needs the role %s, and %s has %s%s", op->name,
+                                  access_needs_name(op->needs), ret->actor,
                                   role[0] ? "only the role " : "none", role),
                        .hint = op->needs == NEEDS_NODE
-                                   ? "agents come with a node's certificate (berth token create --join) or a token of the role node"
-                                   : fmt("ask an admin: berth token create NAME --role %s", access_needs_name(op->needs)));
+                                   ? "agents come with a node's certificate (berth token create "
+                                     "--join) or a token of the role node"
+                                   : fmt("ask an admin: berth token create NAME --role %s",
+                                         access_needs_name(op->needs)));
 }
 
-static int refuse_expelled(struct access *a, const struct credentials *c, const char *actor, const char *node_id, struct err *err)
+static int refuse_expelled(struct access *a, const struct credentials *c, const char *actor,
+                           const char *node_id, struct err *err)
 {
         access_refused(a, ACCESS_EXPELLED, actor, fmt("being node %.100s", node_id), c->peer);
         return err_expelled(fmt("node %.100s", node_id), err);
 }
 
-int access_check_node(struct access *a, const struct credentials *c, const char *node_id, struct err *err)
+int access_check_node(struct access *a, const struct credentials *c, const char *node_id,
+                      struct err *err)
 {
         struct io *io = a->io;
         struct caller who;
@@ -667,27 +714,38 @@ int access_check_node(struct access *a, const struct credentials *c, const char 
                         return refuse_expelled(a, c, who.actor, node_id, err);
                 return io_check_node(io, c->who, node_id, c->peer, err);
         }
-        if (r == PASSES && who.by_token && who.role == PB__ROLE__E__node && (!who.node_id[0] || str_eq(who.node_id, node_id)))
-                /* a token of that node alone was made after it was expelled: the others were revoked */
-                return !who.node_id[0] && is_out(a, node_id, NULL) ? refuse_expelled(a, c, who.actor, node_id, err) : 0;
+        if (r == PASSES && who.by_token && who.role == PB__ROLE__E__node &&
+            (!who.node_id[0] || str_eq(who.node_id, node_id)))
+                /* a token of that node alone was made after it was expelled: the others were
+                 * revoked */
+                return !who.node_id[0] && is_out(a, node_id, NULL)
+                           ? refuse_expelled(a, c, who.actor, node_id, err)
+                           : 0;
         if (r == PASSES && !who.by_token && c->who && io->tls)
                 return io_check_node(io, c->who, node_id, c->peer, err);
         if (r == ACCESS_EXPELLED)
                 return refuse_expelled(a, c, who.actor, node_id, err);
-        access_refused(a, r == PASSES ? ACCESS_WRONG_NODE : (enum access_refusal)r, who.actor, fmt("being node %.100s", node_id), c->peer);
-        return err_set(err, ERR_DENIED, .msg = fmt("%s is not node %.100s", who.actor, node_id),
-                       .hint = fmt("berth token create NAME --role node --node %.100s makes a token for it", node_id));
+        access_refused(a, r == PASSES ? ACCESS_WRONG_NODE : (enum access_refusal)r, who.actor,
+                       fmt("being node %.100s", node_id), c->peer);
+        return err_set(
+            err, ERR_DENIED, .msg = fmt("%s is not node %.100s", who.actor, node_id),
+            .hint = fmt("berth token create NAME --role node --node %.100s makes a token for it",
+                        node_id));
 }
 
-void access_fill_hello(struct access *a, const struct credentials *c, struct arena *memory, Pb__Hello *hello)
+void access_fill_hello(struct access *a, const struct credentials *c, struct arena *memory,
+                       Pb__Hello *hello)
 {
         struct caller who;
         (void)find_caller(a, c, &who);
         hello->token = who.by_token ? arena_strdup(memory, who.actor) : (char *)"";
-        hello->key = c->who && a->io->tls && a->io->s->opt.tls_ca ? arena_strdup(memory, c->who->key) : (char *)"";
+        hello->key = c->who && a->io->tls && a->io->s->opt.tls_ca
+                         ? arena_strdup(memory, c->who->key)
+                         : (char *)"";
 }
 
-int access_check_renewal(struct access *a, const struct credentials *c, const char *node_id, const char *key, struct err *err)
+int access_check_renewal(struct access *a, const struct credentials *c, const char *node_id,
+                         const char *key, struct err *err)
 {
         refresh(a);
         if (certificate_is_out(a, c->who) || is_out(a, node_id, key) || has_expelled(a, "", key))
@@ -695,7 +753,8 @@ int access_check_renewal(struct access *a, const struct credentials *c, const ch
         return io_check_node(a->io, c->who, node_id, c->peer, err);
 }
 
-void access_join_refused(struct access *a, const char *hash, const char *node_id, const struct credentials *c, struct err *err)
+void access_join_refused(struct access *a, const char *hash, const char *node_id,
+                         const struct credentials *c, struct err *err)
 {
         struct caller who = { .actor = "anonymous" };
         refresh(a);
@@ -711,8 +770,10 @@ void access_join_refused(struct access *a, const char *hash, const char *node_id
         (void)fail(a, reason, fmt("joining as node %.100s", node_id), c, &who, err);
 }
 
-void access_bad_request(struct access *a, const char *node_id, const struct credentials *c, struct err *err)
+void access_bad_request(struct access *a, const char *node_id, const struct credentials *c,
+                        struct err *err)
 {
         struct caller who = { .actor = "anonymous" };
-        (void)fail(a, ACCESS_BAD_REQUEST, fmt("a certificate for node %.100s", node_id), c, &who, err);
+        (void)fail(a, ACCESS_BAD_REQUEST, fmt("a certificate for node %.100s", node_id), c, &who,
+                   err);
 }

@@ -66,7 +66,8 @@ static void a_stream_that_breaks_the_rules_is_ended(void **state)
         agent_close(a);
 }
 
-static void send_log(struct agent *a, uint64_t stream, const char *text, bool eof, const char *error)
+static void send_log(struct agent *a, uint64_t stream, const char *text, bool eof,
+                     const char *error)
 {
         Pb__LogChunk c = PB__LOG_CHUNK__INIT;
         Pb__AgentMessage m = PB__AGENT_MESSAGE__INIT;
@@ -138,7 +139,7 @@ static void a_lost_agent_ends_its_relays(void **state)
         str_fini(&text);
 }
 
-/* ---- a user's streaming call ---------------------------------------------------------------------------------------------------------------- */
+/* ---- a user's streaming call ---- */
 
 struct user {
         struct event_base *base;
@@ -181,7 +182,8 @@ static void user_close(struct grpc_call *call, enum grpc_status status)
         snprintf(u->message, sizeof(u->message), "%s", grpc_call_message(call));
 }
 
-static struct user *user_call(struct fixture *f, const char *method, const ProtobufCMessageDescriptor *type)
+static struct user *user_call(struct fixture *f, const char *method,
+                              const ProtobufCMessageDescriptor *type)
 {
         struct user *u = mem_must(sizeof(*u));
         struct grpc_callbacks on = { .on_message = user_message, .on_close = user_close };
@@ -226,18 +228,19 @@ static void user_turn(struct user *u)
 }
 
 /* Runs the user's loop (and the agent's) until the condition holds. */
-#define until(u, a, cond)                                                                                                                  \
-        do {                                                                                                                               \
-                int64_t _end = clock_mono_ns() + 8000000000;                                                                               \
-                while (!(cond) && clock_mono_ns() < _end) {                                                                                \
-                        user_turn(u);                                                                                                      \
-                        if (a)                                                                                                             \
-                                agent_turn(a, 5);                                                                                          \
-                }                                                                                                                          \
-                assert_true(cond);                                                                                                         \
+#define until(u, a, cond)                                                                          \
+        do {                                                                                       \
+                int64_t _end = clock_mono_ns() + 8000000000;                                       \
+                while (!(cond) && clock_mono_ns() < _end) {                                        \
+                        user_turn(u);                                                              \
+                        if (a)                                                                     \
+                                agent_turn(a, 5);                                                  \
+                }                                                                                  \
+                assert_true(cond);                                                                 \
         } while (0)
 
-static const Pb__ServerMessage *agent_gets(struct user *u, struct agent *a, bool (*fits)(const Pb__ServerMessage *))
+static const Pb__ServerMessage *agent_gets(struct user *u, struct agent *a,
+                                           bool (*fits)(const Pb__ServerMessage *))
 {
         const Pb__ServerMessage *m = NULL;
         for (int i = 0; i < 500 && !m; i++) {
@@ -368,7 +371,8 @@ static void a_slow_reader_of_logs_is_cut_off_and_nobody_else(void **state)
                 cancelled = m && m->cancel->stream_id == stream;
         }
         assert_true(cancelled);
-        wait_for(f, a, "/workloads/hello", "\"phase\":\"Running\""); /* the agent's stream and the rest go on */
+        /* the agent's stream and the rest go on */
+        wait_for(f, a, "/workloads/hello", "\"phase\":\"Running\"");
         grpc_call_resume(u->call);
         until(u, a, u->closed);
         assert_int_equal(u->status, GRPC_RESOURCE_EXHAUSTED);
@@ -382,7 +386,8 @@ static void watch_events_by_grpc(void **state)
 {
         struct fixture *f = *state;
         for (int i = 0; i < 3; i++)
-                expect_status(f, "POST", "/workloads", fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
+                expect_status(f, "POST", "/workloads",
+                              fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
         struct user *u = user_call(f, "WatchEvents", &pb__event__descriptor);
         Pb__ListEventsRequest req = PB__LIST_EVENTS_REQUEST__INIT;
         req.type = (char *)"WorkloadApplied";
@@ -390,7 +395,8 @@ static void watch_events_by_grpc(void **state)
         grpc_call_half_close(u->call);
         until(u, (struct agent *)NULL, u->seqs.len == 3);
         for (int i = 3; i < 6; i++)
-                expect_status(f, "POST", "/workloads", fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
+                expect_status(f, "POST", "/workloads",
+                              fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
         until(u, (struct agent *)NULL, u->seqs.len == 6);
         for (size_t i = 1; i < 6; i++)
                 assert_true(u->seqs.at[i] > u->seqs.at[i - 1]);

@@ -24,10 +24,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MORE_PER_INPUT 4   /* changes beyond the first in requests for many that may wait, for each input that may */
-#define LOOK_UP_MS 400     /* how often a call that waits asks whether the store is away */
-#define READ_WAITS_MS 4000 /* a read that the ring took just before the store went away waits for the commit as well: this long */
-#define STRANGERS 64       /* of those who need not say who they are there are at most one in so many of all calls (but 8) */
+/* changes beyond the first in requests for many that may wait, for each input that may */
+#define MORE_PER_INPUT 4
+#define LOOK_UP_MS 400 /* how often a call that waits asks whether the store is away */
+/* a read that the ring took just before the store went away waits for the commit as well: this
+ * long */
+#define READ_WAITS_MS 4000
+/* of those who need not say who they are there are at most one in so many of all calls (but 8) */
+#define STRANGERS 64
 
 struct calls {
         struct io *io;
@@ -44,7 +48,8 @@ struct calls {
         ARRAY(uint64_t) unproved; /* tickets of calls whose answers are held */
 };
 
-/* An answer that is there, and may not be given yet: that of the ring, or (history) of the reader. */
+/* An answer that is there, and may not be given yet: that of the ring, or (history) of the
+ * reader. */
 struct held {
         struct arena memory;
         struct reply reply;
@@ -82,7 +87,8 @@ size_t calls_len(const struct calls *c)
         return c->n;
 }
 
-/* Changes that are asked for many at a time wait in the same queue, as one input each: what waits is bounded by its changes as well. */
+/* Changes that are asked for many at a time wait in the same queue, as one input each: what waits
+ * is bounded by its changes as well. */
 static size_t more_max(const struct calls *c)
 {
         return (size_t)c->io->s->opt.max_inputs * MORE_PER_INPUT;
@@ -90,7 +96,8 @@ static size_t more_max(const struct calls *c)
 
 bool calls_have_room(const struct calls *c, const struct op *op)
 {
-        return c->n < c->io->s->opt.max_calls && (op->input != INPUT_APPLY_MANY || c->more < more_max(c));
+        return c->n < c->io->s->opt.max_calls &&
+               (op->input != INPUT_APPLY_MANY || c->more < more_max(c));
 }
 
 bool calls_are_many(const struct calls *c)
@@ -106,7 +113,10 @@ static uint32_t slot_of(uint64_t ticket)
 static struct call *find(struct calls *c, uint64_t ticket)
 {
         uint32_t slot = slot_of(ticket);
-        return ticket != 0 && slot < c->slots.len && c->slots.at[slot] && c->slots.at[slot]->ticket == ticket ? c->slots.at[slot] : NULL;
+        return ticket != 0 && slot < c->slots.len && c->slots.at[slot] &&
+                       c->slots.at[slot]->ticket == ticket
+                   ? c->slots.at[slot]
+                   : NULL;
 }
 
 struct call *calls_find(struct calls *c, uint64_t ticket)
@@ -117,17 +127,20 @@ struct call *calls_find(struct calls *c, uint64_t ticket)
 struct call *call_new(struct calls *c, const struct op *op, struct err *err)
 {
         if (c->stopped) {
-                err_set(err, ERR_UNAVAILABLE, .msg = "the server is stopping", .retry_after_ms = 2000);
+                err_set(err, ERR_UNAVAILABLE, .msg = "the server is stopping",
+                        .retry_after_ms = 2000);
                 return NULL;
         }
         if (c->n >= c->io->s->opt.max_calls) {
-                err_set(err, ERR_LIMIT, .msg = "too many calls are under way", .detail = fmt("%zu", c->n), .retry_after_ms = 1000);
+                err_set(err, ERR_LIMIT, .msg = "too many calls are under way",
+                        .detail = fmt("%zu", c->n), .retry_after_ms = 1000);
                 return NULL;
         }
-        size_t strangers_max = c->io->s->opt.max_calls / STRANGERS > 8 ? c->io->s->opt.max_calls / STRANGERS : 8;
+        size_t strangers_max =
+            c->io->s->opt.max_calls / STRANGERS > 8 ? c->io->s->opt.max_calls / STRANGERS : 8;
         if (op->needs == NEEDS_NOTHING && c->strangers >= strangers_max) {
-                err_set(err, ERR_LIMIT, .msg = "too many calls of strangers are under way", .detail = fmt("%zu", c->strangers),
-                        .retry_after_ms = 1000);
+                err_set(err, ERR_LIMIT, .msg = "too many calls of strangers are under way",
+                        .detail = fmt("%zu", c->strangers), .retry_after_ms = 1000);
                 return NULL;
         }
         uint32_t slot;
@@ -190,7 +203,7 @@ void calls_forget(struct calls *c, uint64_t ticket)
                 call_drop(call);
 }
 
-/* ---- answers -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
 void call_fail(struct call *call, const struct err *err)
 {
@@ -252,12 +265,14 @@ static bool write_unread(struct str *body, const struct reply *reply, struct fac
                 return false;
         ret->version = json_packed_number(reply->type, reply->data, reply->len, "resource_version");
         if (reply->created && reply->type == &pb__workload__descriptor)
-                ret->id = json_packed_text(reply->type, reply->data, reply->len, "id", &ret->id_len);
+                ret->id =
+                    json_packed_text(reply->type, reply->data, reply->len, "id", &ret->id_len);
         return true;
 }
 
 /* body: the answer's JSON, or empty. */
-static void answer_http(struct http_request *http, const struct op *op, const struct reply *reply, const struct facts *f, struct str *body)
+static void answer_http(struct http_request *http, const struct op *op, const struct reply *reply,
+                        const struct facts *f, struct str *body)
 {
         _cleanup_(str_finip) struct str etag = STR_INIT, location = STR_INIT;
         struct http_field fields[5] = { HTTP_JSON };
@@ -289,16 +304,19 @@ static void answer(struct call *call, const struct reply *reply)
         struct grpc_call *grpc = call->grpc;
         const struct op *op = call->op;
         bool pretty = call->pretty, is_cluster = op->kind == OP_CLUSTER && !call->forwarded,
-             is_token = op->kind == OP_TOKEN && !call->forwarded, was_forwarded = call->was_forwarded;
+             is_token = op->kind == OP_TOKEN && !call->forwarded,
+             was_forwarded = call->was_forwarded;
         Pb__CreateTokenResponse made = PB__CREATE_TOKEN_RESPONSE__INIT;
         enum redact_level level = redact_level_of(call->role);
         bool hides = reply->type && redact_finds(level, reply->type, reply->data, reply->len);
 
         struct facts facts = { 0 };
-        bool unread = http && reply->type && !pretty && !is_cluster && !is_token && !hides && write_unread(&body, reply, &facts);
+        bool unread = http && reply->type && !pretty && !is_cluster && !is_token && !hides &&
+                      write_unread(&body, reply, &facts);
         if (reply->type && !unread && (http || is_cluster || is_token || hides) &&
             pb_unpack_own(reply->type, reply->data, reply->len, &arena, &m, &err) < 0) {
-                log_error("a reply of the core cannot be read", LOG_S("op", op->name), LOG_S("request_id", call->request_id), LOG_E(&err));
+                log_error("a reply of the core cannot be read", LOG_S("op", op->name),
+                          LOG_S("request_id", call->request_id), LOG_E(&err));
                 call_fail(call, &err);
                 str_fini(&body);
                 arena_fini(&arena);
@@ -313,8 +331,11 @@ static void answer(struct call *call, const struct reply *reply)
                 m = &made.base;
         }
         call_drop(call);
-        if (grpc && was_forwarded && reply->created) /* whoever passed this on may have to say it over HTTP */
-                grpc_call_send_headers(grpc, (struct grpc_metadata[]){ GRPC_META(CREATED_HEADER, "1", 1), GRPC_META_END });
+        /* whoever passed this on may have to say it over HTTP */
+        if (grpc && was_forwarded && reply->created)
+                grpc_call_send_headers(
+                    grpc,
+                    (struct grpc_metadata[]){ GRPC_META(CREATED_HEADER, "1", 1), GRPC_META_END });
         if (http && m) {
                 json_write(&body, m, JSON_ZEROS | (pretty ? JSON_PRETTY : JSON_COMPACT));
                 facts = facts_of(m);
@@ -350,30 +371,37 @@ void call_reply(struct call *call, const struct reply *reply)
                 answer(call, reply);
 }
 
-void call_answer(struct call *call, const ProtobufCMessageDescriptor *type, const void *data, size_t len)
+void call_answer(struct call *call, const ProtobufCMessageDescriptor *type, const void *data,
+                 size_t len)
 {
-        answer(call, &(struct reply){ .ticket = call->ticket, .type = type, .data = (void *)data, .len = len });
+        answer(call, &(struct reply){
+                         .ticket = call->ticket, .type = type, .data = (void *)data, .len = len });
 }
 
 static uint64_t newest_event(const ProtobufCMessage *m)
 {
         uint64_t changed = op_resource_version(m);
-        uint64_t told = m->descriptor == &pb__workload__descriptor ? ((const Pb__Workload *)m)->told_version : 0;
+        uint64_t told = m->descriptor == &pb__workload__descriptor
+                            ? ((const Pb__Workload *)m)->told_version
+                            : 0;
         return told > changed ? told : changed;
 }
 
-/* A list of the events of one workload or one node begins at its newest one, which its record names. */
+/* A list of the events of one workload or one node begins at its newest one, which its record
+ * names. */
 static void answer_chain_start(struct call *call, const struct reply *reply)
 {
         struct arena arena = ARENA_INIT;
         ProtobufCMessage *m = NULL;
-        if (!reply->err && reply->type && pb_unpack_own(reply->type, reply->data, reply->len, &arena, &m, NULL) >= 0)
+        if (!reply->err && reply->type &&
+            pb_unpack_own(reply->type, reply->data, reply->len, &arena, &m, NULL) >= 0)
                 call->history->chain = newest_event(m);
         arena_fini(&arena);
         call_read(call); /* deleted or never there: the reader scans */
 }
 
-/* Why it is so is in the records; how it came to be so is in the events. They may be gone, or the reader busy: the answer is as good as it can be then. */
+/* Why it is so is in the records; how it came to be so is in the events. They may be gone, or the
+ * reader busy: the answer is as good as it can be then. */
 static void answer_explain(struct call *call, const struct reply *reply)
 {
         struct history_job *job = explained_job(call->ticket, reply);
@@ -384,8 +412,10 @@ static void answer_explain(struct call *call, const struct reply *reply)
         answer(call, reply);
 }
 
-/* A leader that was replaced does not know it at once; until then it must not say what is so now, nor that a change is made already, or cannot be made. An answer that came with a commit
- * needs no more: the store has compared. Any other waits for a proof that left after its question came: no other can have answered anybody before that question was asked. */
+/* A leader that was replaced does not know it at once; until then it must not say what is so now,
+ * nor that a change is made already, or cannot be made. An answer that came with a commit needs no
+ * more: the store has compared. Any other waits for a proof that left after its question came: no
+ * other can have answered anybody before that question was asked. */
 static bool needs_proof(const struct call *call)
 {
         return (call->consistent || call->is_change) && store_is_shared(call->io->s->store);
@@ -422,7 +452,8 @@ static void fail_unsure(struct call *call)
 {
         struct err err = { 0 };
         err_set(&err, ERR_UNAVAILABLE, .msg = "this server cannot be sure that it still leads",
-                .hint = call->is_change ? "nothing was changed: send it again" : "ask again", .retry_after_ms = 500);
+                .hint = call->is_change ? "nothing was changed: send it again" : "ask again",
+                .retry_after_ms = 500);
         call_fail(call, &err);
 }
 
@@ -517,12 +548,13 @@ void calls_proved(struct calls *c)
                 held_free(h);
         }
         /* Delivering may have added some, behind. */
-        memmove(c->unproved.at + kept, c->unproved.at + n, (c->unproved.len - n) * sizeof(*c->unproved.at));
+        memmove(c->unproved.at + kept, c->unproved.at + n,
+                (c->unproved.len - n) * sizeof(*c->unproved.at));
         c->unproved.len -= n - kept;
         atomic_store(&c->io->s->proof_wanted, c->unproved.len > 0);
 }
 
-/* ---- sending and deadlines ------------------------------------------------------------------------------------------------------------------ */
+/* ---- sending and deadlines ---- */
 
 static void arm(struct calls *c)
 {
@@ -547,7 +579,8 @@ static int64_t deadline_of(const struct call *call)
         return mono_ms() + ms;
 }
 
-/* A call that waits for the ring looks up now and then whether the store is away: then it need not wait until its deadline. */
+/* A call that waits for the ring looks up now and then whether the store is away: then it need not
+ * wait until its deadline. */
 static void expect(struct call *call, int64_t deadline_ms)
 {
         struct calls *c = call->io->calls;
@@ -561,18 +594,21 @@ static void expect(struct call *call, int64_t deadline_ms)
         arm(c);
 }
 
-/* All changes that wait are refused at once, so that the ring knows by the time of their sending that they are not to be made any more. */
+/* All changes that wait are refused at once, so that the ring knows by the time of their sending
+ * that they are not to be made any more. */
 static void refuse_changes(struct calls *c)
 {
         struct err err = { 0 };
         io_store_is_away(&err, true);
         atomic_store(&c->io->s->refused_ms, mono_ms());
         for (size_t i = 0; i < c->slots.len; i++)
-                if (c->slots.at[i] && c->slots.at[i]->is_change && c->slots.at[i]->deadline_ms > 0 && !c->slots.at[i]->forwarded)
+                if (c->slots.at[i] && c->slots.at[i]->is_change &&
+                    c->slots.at[i]->deadline_ms > 0 && !c->slots.at[i]->forwarded)
                         call_fail(c->slots.at[i], &err);
 }
 
-/* The secret stays here until the answer; the core and all behind it know its hash. A join token also says which CA to trust. */
+/* The secret stays here until the answer; the core and all behind it know its hash. A join token
+ * also says which CA to trust. */
 static int make_secret(struct call *call, struct err *err)
 {
         Pb__CreateTokenRequest *q = (Pb__CreateTokenRequest *)call->msg->in.msg;
@@ -612,12 +648,14 @@ void call_send(struct call *call)
                 return;
         }
         call->is_change = input_is_change(call->msg->in.kind);
-        if (!call->io->leads && forward_wanted(call)) { /* before anything is made of it: the leader does that */
+        /* before anything is made of it: the leader does that */
+        if (!call->io->leads && forward_wanted(call)) {
                 forward_call(call);
                 return;
         }
         if (!call->io->leads &&
-            call->op->kind == OP_RENEW) { /* nobody can pass on the certificate, and a follower can put nothing into the events */
+            /* nobody can pass on the certificate, and a follower can put nothing into the events */
+            call->op->kind == OP_RENEW) {
                 io_not_leading(call->io, &err);
                 call_fail(call, &err);
                 return;
@@ -644,8 +682,10 @@ void call_send(struct call *call)
         int64_t deadline = msg->deadline_ms;
         size_t more = input_items(&msg->in) - 1;
         struct calls *c = call->io->calls;
-        bool has_room = c->n + more <= call->io->s->opt.max_calls && (more == 0 || c->more < more_max(c));
-        if (has_room && (!call->is_change || io_takes_changes(call->io)) && io_to_ring(call->io, msg, false)) {
+        bool has_room =
+            c->n + more <= call->io->s->opt.max_calls && (more == 0 || c->more < more_max(c));
+        if (has_room && (!call->is_change || io_takes_changes(call->io)) &&
+            io_to_ring(call->io, msg, false)) {
                 call->more_items = more;
                 c->n += more;
                 c->more += more;
@@ -696,7 +736,8 @@ void call_events(struct call *call, const Pb__ListEventsRequest *want)
         job->limit = want->limit > 0 ? (uint32_t)want->limit : LIST_LIMIT_DEFAULT;
         struct ring_msg *msg = TAKE_PTR(call->msg);
         if (job->filter.workload && !atomic_load(&call->io->s->degraded)) {
-                Pb__WorkloadRef *ref = (Pb__WorkloadRef *)pb_new(&msg->memory, &pb__workload_ref__descriptor);
+                Pb__WorkloadRef *ref =
+                    (Pb__WorkloadRef *)pb_new(&msg->memory, &pb__workload_ref__descriptor);
                 ref->id = arena_strdup(&msg->memory, job->filter.workload);
                 msg->in.kind = INPUT_GET_WORKLOAD;
                 msg->in.msg = &ref->base;
@@ -741,13 +782,16 @@ static void on_deadline(evutil_socket_t fd, short what, void *ctx)
                 if (away && call->is_change)
                         io_store_is_away(&err, true);
                 else if (away)
-                        err_set(&err, ERR_UNAVAILABLE, .msg = "the store went away before this could be answered", .hint = "ask again",
-                                .retry_after_ms = 1000);
+                        err_set(&err, ERR_UNAVAILABLE,
+                                .msg = "the store went away before this could be answered",
+                                .hint = "ask again", .retry_after_ms = 1000);
                 else
                         err_set(&err, ERR_DEADLINE, .msg = "the server did not answer in time",
-                                .hint = "try again; a change that was sent may still happen, and can be sent again safely",
+                                .hint = "try again; a change that was sent may still happen, and "
+                                        "can be sent again safely",
                                 .retry_after_ms = 1000);
-                log_warn("a call was not answered in time", LOG_S("op", call->op->name), LOG_S("request_id", call->request_id));
+                log_warn("a call was not answered in time", LOG_S("op", call->op->name),
+                         LOG_S("request_id", call->request_id));
                 call_fail(call, &err);
         }
         arm(c);
@@ -762,11 +806,14 @@ void calls_lost(struct calls *c)
                         continue;
                 if (call->is_change)
                         err_set(&err, ERR_UNAVAILABLE,
-                                .msg = "this server lost its lead before the change was durable: nobody knows whether it is made",
-                                .hint = "look, or send it again: that is safe", .retry_after_ms = 1000);
-                else
-                        err_set(&err, ERR_UNAVAILABLE, .msg = "this server lost its lead before it could answer", .hint = "ask again",
+                                .msg = "this server lost its lead before the change was durable: "
+                                       "nobody knows whether it is made",
+                                .hint = "look, or send it again: that is safe",
                                 .retry_after_ms = 1000);
+                else
+                        err_set(&err, ERR_UNAVAILABLE,
+                                .msg = "this server lost its lead before it could answer",
+                                .hint = "ask again", .retry_after_ms = 1000);
                 call_fail(call, &err);
         }
 }
@@ -781,7 +828,8 @@ void calls_stop(struct calls *c)
 {
         struct err err = { 0 };
         err_set(&err, ERR_UNAVAILABLE, .msg = "the server is stopping",
-                .hint = "a change that was sent may have happened, and can be sent again safely", .retry_after_ms = 2000);
+                .hint = "a change that was sent may have happened, and can be sent again safely",
+                .retry_after_ms = 2000);
         c->stopped = true;
         for (size_t i = 0; i < c->slots.len; i++)
                 if (c->slots.at[i])

@@ -30,7 +30,8 @@
 struct signing {
         struct cfssl *c;
         struct evhttp_connection *connection;
-        struct event *timer; /* the whole attempt; and what frees it, from outside of the connection's callbacks */
+        /* the whole attempt; and what frees it, from outside of the connection's callbacks */
+        struct event *timer;
         uint64_t ticket;
         cfssl_done done;
         void *io;
@@ -45,7 +46,8 @@ struct cfssl {
         ARRAY(struct signing *) signings;
 };
 
-int cfssl_create(struct event_base *base, const char *url, const char *key_file, const char *profile, struct cfssl **ret, struct err *err)
+int cfssl_create(struct event_base *base, const char *url, const char *key_file,
+                 const char *profile, struct cfssl **ret, struct err *err)
 {
         struct arena arena = ARENA_INIT;
         _cleanup_(str_finip) struct str key = STR_INIT;
@@ -55,7 +57,9 @@ int cfssl_create(struct event_base *base, const char *url, const char *key_file,
         if (r < 0)
                 return err_prefix(err, "--cfssl");
         if (str_empty(key_file))
-                return err_set(err, ERR_INVALID, .msg = "CFSSL needs the key of its authenticated API", .hint = "--cfssl-key FILE");
+                return err_set(err, ERR_INVALID,
+                               .msg = "CFSSL needs the key of its authenticated API",
+                               .hint = "--cfssl-key FILE");
         if ((r = file_read(key_file, 4096, &key, err)) < 0)
                 return err_prefix(err, "--cfssl-key");
         struct cfssl *c = mem_must(sizeof(*c));
@@ -98,7 +102,7 @@ void cfssl_destroy(struct cfssl *c)
         mem_free(c);
 }
 
-/* ---- the request --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the request ---- */
 
 static void base64(struct arena *a, const void *data, size_t len, char **ret)
 {
@@ -119,8 +123,8 @@ static int unhex(const char *hex, unsigned char *out, size_t max, size_t *ret_le
         return 0;
 }
 
-int cfssl_body(const char *key_hex, const char *request, const char *const *hosts, size_t n_hosts, const char *profile, struct str *out,
-               struct err *err)
+int cfssl_body(const char *key_hex, const char *request, const char *const *hosts, size_t n_hosts,
+               const char *profile, struct str *out, struct err *err)
 {
         struct arena arena = ARENA_INIT;
         _cleanup_(str_finip) struct str inner = STR_INIT;
@@ -128,7 +132,8 @@ int cfssl_body(const char *key_hex, const char *request, const char *const *host
         size_t key_len = 0;
         unsigned mac_len = 0;
         if (unhex(key_hex, key, sizeof(key), &key_len) < 0)
-                return err_set(err, ERR_INVALID, .msg = "the key for CFSSL must be hex digits, as in its auth_keys",
+                return err_set(err, ERR_INVALID,
+                               .msg = "the key for CFSSL must be hex digits, as in its auth_keys",
                                .hint = "--cfssl-key FILE");
         Cf__Sign sign = CF__SIGN__INIT;
         sign.hosts = (char **)hosts;
@@ -136,7 +141,8 @@ int cfssl_body(const char *key_hex, const char *request, const char *const *host
         sign.certificate_request = (char *)request;
         sign.profile = (char *)profile;
         json_write(&inner, &sign.base, JSON_COMPACT);
-        HMAC(EVP_sha256(), key, (int)key_len, (const unsigned char *)str_c(&inner), inner.len, mac, &mac_len);
+        HMAC(EVP_sha256(), key, (int)key_len, (const unsigned char *)str_c(&inner), inner.len, mac,
+             &mac_len);
         OPENSSL_cleanse(key, sizeof(key));
         Cf__Authenticated whole = CF__AUTHENTICATED__INIT;
         base64(&arena, mac, mac_len, &whole.token);
@@ -146,7 +152,7 @@ int cfssl_body(const char *key_hex, const char *request, const char *const *host
         return 0;
 }
 
-/* ---- the answer ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the answer ---- */
 
 static void on_timer(evutil_socket_t fd, short what, void *ctx)
 {
@@ -155,7 +161,8 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
         (void)what;
         if (!s->told) {
                 struct err err;
-                err_set(&err, ERR_UNAVAILABLE, .msg = "CFSSL did not answer in time", .retry_after_ms = 2000);
+                err_set(&err, ERR_UNAVAILABLE, .msg = "CFSSL did not answer in time",
+                        .retry_after_ms = 2000);
                 s->told = true;
                 s->done(s->io, s->ticket, NULL, &err);
         }
@@ -174,7 +181,9 @@ static void tell(struct signing *s, const char *cert, const struct err *err)
 static void on_trouble(enum evhttp_request_error error, void *ctx)
 {
         struct signing *s = ctx;
-        strncpy(s->trouble, error == EVREQ_HTTP_TIMEOUT ? "no answer in time" : "the connection was closed", sizeof(s->trouble) - 1);
+        strncpy(s->trouble,
+                error == EVREQ_HTTP_TIMEOUT ? "no answer in time" : "the connection was closed",
+                sizeof(s->trouble) - 1);
 }
 
 static void on_answer(struct evhttp_request *req, void *ctx)
@@ -188,15 +197,19 @@ static void on_answer(struct evhttp_request *req, void *ctx)
         size_t len = in ? evbuffer_get_length(in) : 0;
         const char *body = len ? (const char *)evbuffer_pullup(in, -1) : "";
         const Cf__Answer *a = NULL;
-        if (status && json_read(&cf__answer__descriptor, body, len, ANSWER_BYTES, JSON_IGNORE_UNKNOWN, &arena, &m, NULL) == 0)
+        if (status && json_read(&cf__answer__descriptor, body, len, ANSWER_BYTES,
+                                JSON_IGNORE_UNKNOWN, &arena, &m, NULL) == 0)
                 a = (const Cf__Answer *)m;
         if (!status)
-                err_set(&err, ERR_UNAVAILABLE, .msg = "CFSSL cannot be reached", .detail = s->trouble, .retry_after_ms = 2000,
+                err_set(&err, ERR_UNAVAILABLE, .msg = "CFSSL cannot be reached",
+                        .detail = s->trouble, .retry_after_ms = 2000,
                         .hint = "is `cfssl serve` running where --cfssl says?");
         else if (!a || !a->success || !a->result || str_empty(a->result->certificate))
                 err_set(&err, ERR_FAILED, .msg = "CFSSL did not sign the certificate",
-                        .detail = a && a->n_errors ? fmt("%.200s", a->errors[0]->message) : fmt("HTTP status %d", status),
-                        .hint = "its log says more; the auth key and the profile must be those of its configuration");
+                        .detail = a && a->n_errors ? fmt("%.200s", a->errors[0]->message)
+                                                   : fmt("HTTP status %d", status),
+                        .hint = "its log says more; the auth key and the profile must be those of "
+                                "its configuration");
         tell(s, err.code ? NULL : a->result->certificate, err.code ? &err : NULL);
         arena_fini(&arena);
 }
@@ -211,7 +224,8 @@ static struct bufferevent *bufferevent_for(struct cfssl *c, const struct url *u,
         struct ssl_st *ssl = tls_new_ssl(tls, "http/1.1", u->host, err);
         if (!ssl)
                 return NULL;
-        struct bufferevent *bev = bufferevent_openssl_socket_new(c->base, -1, ssl, BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
+        struct bufferevent *bev = bufferevent_openssl_socket_new(
+            c->base, -1, ssl, BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
         if (bev)
                 bufferevent_openssl_set_allow_dirty_shutdown(bev, 1);
         return bev;
@@ -222,12 +236,16 @@ static int post(struct signing *s, const struct url *u, const struct str *body, 
         struct cfssl *c = s->c;
         const struct timeval tv = { .tv_sec = TIMEOUT_MS / 1000 };
         if (!c->dns)
-                c->dns = evdns_base_new(c->base, EVDNS_BASE_INITIALIZE_NAMESERVERS | EVDNS_BASE_DISABLE_WHEN_INACTIVE);
+                c->dns = evdns_base_new(c->base, EVDNS_BASE_INITIALIZE_NAMESERVERS |
+                                                     EVDNS_BASE_DISABLE_WHEN_INACTIVE);
         struct bufferevent *bev = bufferevent_for(c, u, err);
-        s->connection = bev ? evhttp_connection_base_bufferevent_new(c->base, c->dns, bev, u->host, u->port) : NULL;
+        s->connection =
+            bev ? evhttp_connection_base_bufferevent_new(c->base, c->dns, bev, u->host, u->port)
+                : NULL;
         struct evhttp_request *req = s->connection ? evhttp_request_new(on_answer, s) : NULL;
         if (!req)
-                return err->code ? -(int)err->code : err_set(err, ERR_NOMEM, .msg = "no memory for a connection");
+                return err->code ? -(int)err->code
+                                 : err_set(err, ERR_NOMEM, .msg = "no memory for a connection");
         struct evkeyvalq *headers = evhttp_request_get_output_headers(req);
         evhttp_connection_set_timeout_tv(s->connection, &tv);
         evhttp_connection_set_max_body_size(s->connection, ANSWER_BYTES);
@@ -238,18 +256,20 @@ static int post(struct signing *s, const struct url *u, const struct str *body, 
         evbuffer_add(evhttp_request_get_output_buffer(req), str_c(body), body->len);
         evtimer_add(s->timer, &tv);
         if (evhttp_make_request(s->connection, req, EVHTTP_REQ_POST, PATH) < 0)
-                return err_set(err, ERR_UNAVAILABLE, .msg = "CFSSL cannot be reached", .retry_after_ms = 2000);
+                return err_set(err, ERR_UNAVAILABLE, .msg = "CFSSL cannot be reached",
+                               .retry_after_ms = 2000);
         return 0;
 }
 
-int cfssl_sign(struct cfssl *c, const char *request, const char *const *hosts, size_t n_hosts, uint64_t ticket, cfssl_done done, void *io,
-               struct err *err)
+int cfssl_sign(struct cfssl *c, const char *request, const char *const *hosts, size_t n_hosts,
+               uint64_t ticket, cfssl_done done, void *io, struct err *err)
 {
         struct arena arena = ARENA_INIT;
         struct str key = STR_INIT, body = STR_INIT;
         struct url u;
         if (c->signings.len >= AT_ONCE)
-                return err_set(err, ERR_LIMIT, .msg = "too many certificates are being asked for", .retry_after_ms = 2000);
+                return err_set(err, ERR_LIMIT, .msg = "too many certificates are being asked for",
+                               .retry_after_ms = 2000);
         int r = url_parse(&arena, c->url, &u, err);
         if (r >= 0)
                 r = file_read(c->key_file, 4096, &key, err);

@@ -1,9 +1,13 @@
-/* server/commits.c: the thread that owns the store: opens it, loads the core from it, commits, prunes when nothing else is to be done.
+/* server/commits.c: the thread that owns the store: opens it, loads the core from it, commits,
+ * prunes when nothing else is to be done.
  *
- * As many batches are under way as the store takes at a time; they are released in their order, each when it is durable itself.
- * Those whose outcome is unknown are sent again unchanged until they go through or the server gives up at shutdown; the ring is told to freeze meanwhile,
- * and health says degraded (C35). A commit that finds another head is the end of this server's lead: somebody else writes to this store, and what this process holds in
- * memory is no longer true. On a shared store it follows from then on (follow.c); the embedded one has no other, and the process ends.
+ * As many batches are under way as the store takes at a time; they are released in their order,
+ * each when it is durable itself. Those whose outcome is unknown are sent again unchanged until
+ * they go through or the server gives up at shutdown; the ring is told to freeze meanwhile, and
+ * health says degraded (C35). A commit that finds another head is the end of this server's lead:
+ * somebody else writes to this store, and what this process holds in memory is no longer true. On a
+ * shared store it follows from then on (follow.c); the embedded one has no other, and the process
+ * ends.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -22,8 +26,10 @@
 #define RETRY_MAX_MS 1000
 #define PRUNE_EVERY_MS 1000 /* how often retention is looked at */
 #define PRUNE_BUSY_MS 10000 /* and at what is too old, while commits go on without a pause */
-#define PRUNE_LOOKS 15      /* without a change, before it is left alone until the next commit: an idle server does nothing (A6) */
-#define PRUNE_CHUNK 4096    /* events per call: a few milliseconds */
+/* without a change, before it is left alone until the next commit: an idle server does nothing
+ * (A6) */
+#define PRUNE_LOOKS 15
+#define PRUNE_CHUNK 4096 /* events per call: a few milliseconds */
 #define BAD_RECORDS_LOGGED 20
 #define LEASE_LOOK_MS 250 /* how often a leader looks whether it still leads */
 
@@ -45,7 +51,7 @@ struct commits {
         struct err why; /* it leads no more; code 0: it does */
 };
 
-/* ---- start --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- start ---- */
 
 struct load {
         struct server *s;
@@ -65,7 +71,8 @@ static int load_record(void *ctx, const struct store_record *record, struct err 
                 l->bad++;
                 count(&l->s->metrics.bad_records);
                 if (l->bad <= BAD_RECORDS_LOGGED)
-                        log_error("a stored record cannot be read and is left out", LOG_S("key", record->key), LOG_E(&bad));
+                        log_error("a stored record cannot be read and is left out",
+                                  LOG_S("key", record->key), LOG_E(&bad));
         }
         return 0;
 }
@@ -82,7 +89,8 @@ static int64_t resident_kb(void)
         return (int64_t)resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-int load_core(struct server *s, struct store *store, bool from_memory, struct core **ret_core, uint64_t *ret_head, struct err *err)
+int load_core(struct server *s, struct store *store, bool from_memory, struct core **ret_core,
+              uint64_t *ret_head, struct err *err)
 {
         int64_t t0 = mono_ms();
         struct load load = { .s = s, .core = core_create(&s->opt.core) };
@@ -100,8 +108,9 @@ int load_core(struct server *s, struct store *store, bool from_memory, struct co
         }
         struct core_stats stats;
         core_stats(load.core, &stats);
-        log_info("store loaded", LOG_S("store", s->opt.store_url), LOG_I("head", *ret_head), LOG_I("records", load.records),
-                 LOG_I("bad_records", load.bad), LOG_I("nodes", stats.nodes), LOG_I("workloads", stats.workloads),
+        log_info("store loaded", LOG_S("store", s->opt.store_url), LOG_I("head", *ret_head),
+                 LOG_I("records", load.records), LOG_I("bad_records", load.bad),
+                 LOG_I("nodes", stats.nodes), LOG_I("workloads", stats.workloads),
                  LOG_I("took_ms", mono_ms() - t0), LOG_I("resident_kb", resident_kb()));
         *ret_core = load.core;
         return 0;
@@ -140,7 +149,8 @@ static int open_and_load(struct commits *c, struct err *err)
                 return r;
         if (!store_is_shared(c->store) && (r = key_take(s, core_key_fingerprint(s->core), err)) < 0)
                 return r; /* nobody else could lead */
-        /* A shared one is followed until this server may lead: it could not lead sooner, since the others must be told where it listens. */
+        /* A shared one is followed until this server may lead: it could not lead sooner, since the
+         * others must be told where it listens. */
         atomic_store(&s->leads, !store_is_shared(c->store));
         atomic_store(&s->settled, !store_is_shared(c->store));
         atomic_store(&s->committed, s->loaded_head);
@@ -151,7 +161,7 @@ static int open_and_load(struct commits *c, struct err *err)
         return 0;
 }
 
-/* ---- commits ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- commits ---- */
 
 static void tell_ring(struct server *s, enum commit_word word)
 {
@@ -161,16 +171,20 @@ static void tell_ring(struct server *s, enum commit_word word)
                 mem_free(d);
 }
 
-/* The lease has run out by our own clock: somebody else may lead by now, and no commit of ours may go through any more (C33). */
+/* The lease has run out by our own clock: somebody else may lead by now, and no commit of ours may
+ * go through any more (C33). */
 static bool lease_is_over(struct commits *c, struct err *err)
 {
         if (!store_lead_is_over(c->store))
                 return false;
-        err_set(err, ERR_CONFLICT, .msg = "the leadership's lease ran out before it could be renewed, or its key was taken away",
-                .detail =
-                    "etcd did not answer, or this process stood still, for longer than the lease; or somebody removed /meta/leader; or "
-                    "etcd could not be asked whose it is",
-                .hint = "what was not committed is dropped; this server follows, and leads again when it can");
+        err_set(err, ERR_CONFLICT,
+                .msg = "the leadership's lease ran out before it could be renewed, or its key was "
+                       "taken away",
+                .detail = "etcd did not answer, or this process stood still, for longer than the "
+                          "lease; or somebody removed /meta/leader; or "
+                          "etcd could not be asked whose it is",
+                .hint = "what was not committed is dropped; this server follows, and leads again "
+                        "when it can");
         server_set_degraded(c->s, true, err->msg); /* until it was heard again: see follow.c */
         return true;
 }
@@ -198,10 +212,12 @@ static bool is_worth_another_try(struct commits *c, int r, const struct err *err
         if (r == -ERR_CONFLICT || r == -ERR_CORRUPT || r == -ERR_INTERNAL || r == -ERR_INVALID)
                 return false;
         count(&s->metrics.commit_failures);
-        if (!c->told || strcmp(c->told_msg, err->msg) != 0) { /* once for each trouble, not for each try */
+        /* once for each trouble, not for each try */
+        if (!c->told || strcmp(c->told_msg, err->msg) != 0) {
                 const struct store_batch *b = &c->under_way[c->first]->commit;
-                log_error("the store does not take commits; decisions are frozen until it does", LOG_I("head", b->expected_head),
-                          LOG_I("events", b->n_events), LOG_I("batches", c->n), LOG_E(err));
+                log_error("the store does not take commits; decisions are frozen until it does",
+                          LOG_I("head", b->expected_head), LOG_I("events", b->n_events),
+                          LOG_I("batches", c->n), LOG_E(err));
                 server_set_degraded(s, true, err_line(err));
                 if (!c->told) {
                         tell_ring(s, COMMIT_WAITS);
@@ -233,9 +249,11 @@ static void end_for_good(struct commits *c, int r, struct err *err)
         if (c->why.code != ERR_OK)
                 return;
         if (r == -ERR_CONFLICT)
-                log_error("another process has written to this store: its head is not where this server left it. Stopping, so that nothing "
+                log_error("another process has written to this store: its head is not where this "
+                          "server left it. Stopping, so that nothing "
                           "is decided on a state that is no longer true",
-                          LOG_I("expected_head", c->under_way[c->first]->commit.expected_head), LOG_E(err));
+                          LOG_I("expected_head", c->under_way[c->first]->commit.expected_head),
+                          LOG_E(err));
         err_prefix(err, "commit");
         server_fatal(s, err);
         tell_ring(s, COMMIT_FAILED);
@@ -273,7 +291,8 @@ static void release_oldest(struct commits *c)
 static void take_jobs(struct commits *c)
 {
         void *item;
-        while (c->n < c->s->limits.in_flight && queue_pop_many(c->s->store_queue, &item, 1, 0) == 1) {
+        while (c->n < c->s->limits.in_flight &&
+               queue_pop_many(c->s->store_queue, &item, 1, 0) == 1) {
                 struct commit_job *job = item;
                 size_t at = (c->first + c->n) % STORE_IN_FLIGHT_MAX;
                 if (c->broken)
@@ -287,15 +306,21 @@ static void take_jobs(struct commits *c)
         }
 }
 
-/* Gives the store what it does not have yet, and hears how the oldest fared. Returns whether something has ended. */
+/* Gives the store what it does not have yet, and hears how the oldest fared. Returns whether
+ * something has ended. */
 static bool settle(struct commits *c)
 {
         struct err err = { 0 };
         int r = c->n ? key_save(c->s, &err) : 0;
         while (r == 0 && store_in_flight(c->store) < c->n)
-                r = store_submit(c->store, &c->under_way[(c->first + store_in_flight(c->store)) % STORE_IN_FLIGHT_MAX]->commit, &err);
+                r = store_submit(
+                    c->store,
+                    &c->under_way[(c->first + store_in_flight(c->store)) % STORE_IN_FLIGHT_MAX]
+                         ->commit,
+                    &err);
         if (r < 0 && store_in_flight(c->store) > 0) {
-                /* Those before it are none the worse for it: what is refused is looked at again when it is the oldest. */
+                /* Those before it are none the worse for it: what is refused is looked at again
+                 * when it is the oldest. */
                 int older = store_settle(c->store, 0, &err);
                 if (older > 0)
                         release_oldest(c);
@@ -303,8 +328,11 @@ static bool settle(struct commits *c)
                         return older > 0;
                 r = older;
         } else if (r == -ERR_LIMIT && store_is_shared(c->store)) {
-                /* Nobody could ever commit it, and everybody would wait for it: it is dropped with the lead, and its caller may or may not send it again. */
-                log_error("a decision is larger than the store takes, and is dropped; this server follows and leads again", LOG_E(&err));
+                /* Nobody could ever commit it, and everybody would wait for it: it is dropped with
+                 * the lead, and its caller may or may not send it again. */
+                log_error("a decision is larger than the store takes, and is dropped; this server "
+                          "follows and leads again",
+                          LOG_E(&err));
                 c->why = err;
                 return true;
         } else if (r == 0 && c->n)
@@ -316,13 +344,14 @@ static bool settle(struct commits *c)
         return r != 0;
 }
 
-/* ---- retention ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- retention ---- */
 
 static struct store_retention retention(const struct commits *c)
 {
         struct store_retention keep = { .now_ms = clock_wall_ms() };
         for (int i = 0; i < EVENT_CLASSES; i++)
-                keep.of[i] = (struct store_keep){ atomic_load(&c->s->retention[i].events), atomic_load(&c->s->retention[i].age_ms) };
+                keep.of[i] = (struct store_keep){ atomic_load(&c->s->retention[i].events),
+                                                  atomic_load(&c->s->retention[i].age_ms) };
         return keep;
 }
 
@@ -349,7 +378,8 @@ static bool prune(struct commits *c)
         struct err err = { 0 };
         struct store_retention keep = retention(c);
         struct store_pruned done = { 0 };
-        int64_t n = store_prune(c->store, &keep, PRUNE_CHUNK, &done, &err), again_ms = store_prune_again_ms(&keep);
+        int64_t n = store_prune(c->store, &keep, PRUNE_CHUNK, &done, &err),
+                again_ms = store_prune_again_ms(&keep);
         if (n < 0)
                 log_warn("old events could not be removed", LOG_E(&err));
         c->prune_at_ms = mono_ms() + PRUNE_EVERY_MS;
@@ -362,13 +392,15 @@ static bool prune(struct commits *c)
                 return true;
         }
         if (++c->idle_looks == PRUNE_LOOKS && c->ages)
-                c->prune_at_ms = mono_ms() + again_ms; /* the next ones are as many again: a checkpoint takes its time */
+                /* the next ones are as many again: a checkpoint takes its time */
+                c->prune_at_ms = mono_ms() + again_ms;
         else if (c->idle_looks > PRUNE_LOOKS && c->ages)
                 c->idle_looks = 0;
         return false;
 }
 
-/* Space that is unused goes back to the file system while nobody waits for a commit; a busy server uses it again anyway. */
+/* Space that is unused goes back to the file system while nobody waits for a commit; a busy server
+ * uses it again anyway. */
 static bool shrink(struct commits *c)
 {
         struct err err = { 0 };
@@ -381,25 +413,30 @@ static bool shrink(struct commits *c)
 /* A server that is never idle must prune all the same, or the store grows for ever. */
 static void prune_while_busy(struct commits *c)
 {
-        uint64_t most = atomic_load(&c->s->retention[EVENT_LIFECYCLE].events), head = atomic_load(&c->s->committed);
+        uint64_t most = atomic_load(&c->s->retention[EVENT_LIFECYCLE].events),
+                 head = atomic_load(&c->s->committed);
         int64_t now_ms = mono_ms();
         bool by_age = c->ages && now_ms >= c->prune_at_ms + PRUNE_BUSY_MS;
         c->idle_looks = 0;
-        if (c->overdue || by_age || (most > 0 && now_ms >= c->prune_at_ms && head - c->first_seq > 2 * most))
+        if (c->overdue || by_age ||
+            (most > 0 && now_ms >= c->prune_at_ms && head - c->first_seq > 2 * most))
                 c->overdue = prune(c);
 }
 
-/* ---- what others have done to the records -------------------------------------------------------------------------------------------------- */
+/* ---- what others have done to the records ---- */
 
 /* As if somebody had applied it; NULL: it is not a workload that could be. */
-static Pb__ApplyWorkloadRequest *as_apply(struct ring_msg *msg, const struct store_record *record, char **problem)
+static Pb__ApplyWorkloadRequest *as_apply(struct ring_msg *msg, const struct store_record *record,
+                                          char **problem)
 {
         ProtobufCMessage *w = NULL;
         struct err err = { 0 };
         if (!record->data || !str_starts(record->key, "/workloads/"))
                 return NULL;
-        Pb__ApplyWorkloadRequest *q = (Pb__ApplyWorkloadRequest *)pb_new(&msg->memory, &pb__apply_workload_request__descriptor);
-        int r = pb_unpack(&pb__workload__descriptor, record->data, record->len, &msg->memory, &w, &err);
+        Pb__ApplyWorkloadRequest *q = (Pb__ApplyWorkloadRequest *)pb_new(
+            &msg->memory, &pb__apply_workload_request__descriptor);
+        int r =
+            pb_unpack(&pb__workload__descriptor, record->data, record->len, &msg->memory, &w, &err);
         if (r >= 0) {
                 q->workload = (Pb__Workload *)w;
                 if (!str_eq(q->workload->id, record->key + strlen("/workloads/")))
@@ -417,7 +454,8 @@ static void tell_touched(void *ctx, const struct store_record *record)
 {
         struct server *s = ctx;
         struct ring_msg *msg = ring_msg_new(INPUT_TOUCHED);
-        Pb__TouchedRecord *t = (Pb__TouchedRecord *)pb_new(&msg->memory, &pb__touched_record__descriptor);
+        Pb__TouchedRecord *t =
+            (Pb__TouchedRecord *)pb_new(&msg->memory, &pb__touched_record__descriptor);
         count(&s->metrics.records_touched);
         log_warn("a record was changed in the store by hand", LOG_S("key", record->key),
                  LOG_S("how", record->data ? "written" : "removed"));
@@ -426,7 +464,8 @@ static void tell_touched(void *ctx, const struct store_record *record)
         t->apply = as_apply(msg, record, &t->problem);
         msg->in.msg = &t->base;
         if (!queue_push_priority(s->ring_queue, msg)) {
-                log_error("too much to do: what becomes of that record is not decided", LOG_S("key", record->key));
+                log_error("too much to do: what becomes of that record is not decided",
+                          LOG_S("key", record->key));
                 ring_msg_free(msg);
         }
 }
@@ -435,7 +474,8 @@ static void tell_touched(void *ctx, const struct store_record *record)
 static int64_t wait_ms(const struct commits *c)
 {
         int64_t wait = c->n || c->broken ? -1 : prune_in_ms(c);
-        return store_is_shared(c->store) && (wait < 0 || wait > LEASE_LOOK_MS) ? LEASE_LOOK_MS : wait;
+        return store_is_shared(c->store) && (wait < 0 || wait > LEASE_LOOK_MS) ? LEASE_LOOK_MS
+                                                                               : wait;
 }
 
 /* Until the server stops, or leads no more (c->why). */
@@ -462,7 +502,8 @@ static void run(struct commits *c)
                         c->prune_at_ms = c->idle_looks = 0;
                 if (c->n == 0 && !c->broken && prune_in_ms(c) == 0)
                         /* idle: chunk after chunk, but a commit never waits for more than one */
-                        while (queue_len(s->store_queue) == 0 && !queue_is_closed(s->store_queue) && (prune(c) || shrink(c)))
+                        while (queue_len(s->store_queue) == 0 && !queue_is_closed(s->store_queue) &&
+                               (prune(c) || shrink(c)))
                                 ;
         }
 }
@@ -481,7 +522,8 @@ static void take_turns(struct commits *c)
         }
 }
 
-/* Everybody waits for the store, so its thread goes before the others of this process, where the machine allows that (as root, or by RLIMIT_NICE). */
+/* Everybody waits for the store, so its thread goes before the others of this process, where the
+ * machine allows that (as root, or by RLIMIT_NICE). */
 static void go_first(void)
 {
         (void)setpriority(PRIO_PROCESS, 0, -20); /* of this thread only, on Linux */

@@ -56,7 +56,8 @@ static void write_line(const Pb__Event *e)
 static bool has_room(struct eventlog *l)
 {
         int64_t now = clock_mono_ns();
-        l->room = l->at_ns == 0 ? EVENTLOG_BURST : l->room + (double)(now - l->at_ns) * EVENTLOG_PER_SECOND / 1e9;
+        l->room = l->at_ns == 0 ? EVENTLOG_BURST
+                                : l->room + (double)(now - l->at_ns) * EVENTLOG_PER_SECOND / 1e9;
         if (l->room > EVENTLOG_BURST)
                 l->room = EVENTLOG_BURST;
         l->at_ns = now;
@@ -78,10 +79,12 @@ void eventlog_add(struct eventlog *l, const struct store_batch *batch)
                         break;
                 }
                 if (l->skipped > 0)
-                        log_info("events came too fast to be logged one by one; the store has them", LOG_I("events", l->skipped),
+                        log_info("events came too fast to be logged one by one; the store has them",
+                                 LOG_I("events", l->skipped),
                                  LOG_I("before_seq", batch->events[i].seq));
                 l->skipped = 0;
-                if (pb_unpack_own(&pb__event__descriptor, batch->events[i].data, batch->events[i].len, &a, &m, NULL) >= 0)
+                if (pb_unpack_own(&pb__event__descriptor, batch->events[i].data,
+                                  batch->events[i].len, &a, &m, NULL) >= 0)
                         write_line((const Pb__Event *)m);
         }
         arena_fini(&a);

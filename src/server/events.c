@@ -16,7 +16,8 @@
 
 #define LIVE_MAX 4096                /* events kept in memory; a power of two */
 #define LIVE_BYTES (8 * 1024 * 1024) /* of events */
-#define QUEUE_BYTES (256 * 1024)     /* a subscriber with more than this waiting gets no more for now */
+/* a subscriber with more than this waiting gets no more for now */
+#define QUEUE_BYTES (256 * 1024)
 #define CHUNK_EVENTS 500
 #define AGAIN_MS 50 /* how often those who wait are looked at */
 
@@ -29,7 +30,8 @@ struct form {
 struct live {
         void *data; /* packed */
         size_t len;
-        struct form json[_REDACT_LEVELS], packed[_REDACT_LEVELS]; /* packed[REDACT_NOTHING] is data itself */
+        /* packed[REDACT_NOTHING] is data itself */
+        struct form json[_REDACT_LEVELS], packed[_REDACT_LEVELS];
         struct event_peek peek;
 };
 
@@ -39,11 +41,15 @@ struct subscriber {
         struct event_filter filter;
         enum redact_level level; /* what it may not see */
         struct arena memory;
-        uint64_t cursor;   /* (V1): everything up to here has been sent or did not match */
-        bool reading;      /* the reader thread has a job of ours */
-        bool waiting;      /* for the client or for the reader's queue; the timer looks again */
-        bool whole;        /* asked for everything that is kept, and is still below the log: what is missing there is no gap */
-        uint64_t gap_from; /* below the log: from here on some events are no longer kept, and it was not told yet; 0: no such gap */
+        uint64_t cursor; /* (V1): everything up to here has been sent or did not match */
+        bool reading;    /* the reader thread has a job of ours */
+        bool waiting;    /* for the client or for the reader's queue; the timer looks again */
+        /* asked for everything that is kept, and is still below the log: what is missing there is
+         * no gap */
+        bool whole;
+        /* below the log: from here on some events are no longer kept, and it was not told yet; 0:
+         * no such gap */
+        uint64_t gap_from;
         struct history_waiter *waiter;
         char request_id[64], actor[65];
 };
@@ -114,20 +120,22 @@ size_t events_subscribers(const struct events *e)
         return e->subs.len;
 }
 
-/* ---- the newest ones ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the newest ones ---- */
 
 void events_released(struct events *e, const struct store_batch *batch)
 {
         for (size_t i = 0; i < batch->n_events; i++) {
                 const struct store_event *ev = &batch->events[i];
                 if (ev->seq != e->head + 1) {
-                        /* not in sequence (a bug elsewhere): what is kept must have no holes, so start anew; readers fetch the rest */
+                        /* not in sequence (a bug elsewhere): what is kept must have no holes, so
+                         * start anew; readers fetch the rest */
                         while (e->first <= e->head)
                                 live_drop(e);
                         e->head = ev->seq - 1;
                         e->first = ev->seq;
                 }
-                while (e->first <= e->head && (e->head + 1 - e->first >= LIVE_MAX || e->bytes + ev->len > LIVE_BYTES))
+                while (e->first <= e->head &&
+                       (e->head + 1 - e->first >= LIVE_MAX || e->bytes + ev->len > LIVE_BYTES))
                         live_drop(e);
                 struct live *l = &e->live[ev->seq % LIVE_MAX];
                 l->data = mem_dup(ev->data, ev->len);
@@ -172,7 +180,8 @@ static struct form live_packed(const struct live *l, enum redact_level level)
         return (struct form){ str_take(&out), len };
 }
 
-/* The event as this subscriber may see it. Most hold nothing that is hidden from anybody: one form does for all. */
+/* The event as this subscriber may see it. Most hold nothing that is hidden from anybody: one form
+ * does for all. */
 static struct form live_form(struct events *e, struct live *l, const struct subscriber *sub)
 {
         enum redact_level level = sub->level;
@@ -195,7 +204,7 @@ static const char *type_name(uint32_t type)
         return name ? name : "unknown";
 }
 
-/* ---- subscribers ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- subscribers ---- */
 
 int events_have_room(const struct events *e, const struct caller *who, struct err *err)
 {
@@ -203,8 +212,10 @@ int events_have_room(const struct events *e, const struct caller *who, struct er
         size_t own = 0, share = access_share(e->s, max);
         if (e->stopped || e->subs.len >= max)
                 return err_set(err, e->stopped ? ERR_UNAVAILABLE : ERR_LIMIT,
-                               .msg = e->stopped ? "the server is stopping" : "too many event streams are open",
-                               .detail = fmt("%zu, at most %u", e->subs.len, max), .retry_after_ms = 5000);
+                               .msg = e->stopped ? "the server is stopping"
+                                                 : "too many event streams are open",
+                               .detail = fmt("%zu, at most %u", e->subs.len, max),
+                               .retry_after_ms = 5000);
         for (size_t i = 0; i < e->subs.len; i++)
                 own += str_eq(e->subs.at[i]->actor, who->actor);
         return own < share ? 0 : access_share_used(who, "event streams", share, err);
@@ -222,7 +233,8 @@ uint64_t events_subscribe(struct events *e, const struct event_subscription *wan
         sub->whole = want->since == 0;
         sub->level = redact_level_of(want->who->role);
         memcpy(sub->actor, want->who->actor, sizeof(sub->actor));
-        strncpy(sub->request_id, want->request_id ? want->request_id : "", sizeof(sub->request_id) - 1);
+        strncpy(sub->request_id, want->request_id ? want->request_id : "",
+                sizeof(sub->request_id) - 1);
         *array_push(&e->subs) = sub;
         pump(e, sub);
         return sub->id;
@@ -249,7 +261,8 @@ void events_unsubscribe(struct events *e, uint64_t id)
 void events_stop(struct events *e)
 {
         struct err err = { 0 };
-        err_set(&err, ERR_UNAVAILABLE, .msg = "the server is stopping", .hint = "connect again and go on after the last event seen",
+        err_set(&err, ERR_UNAVAILABLE, .msg = "the server is stopping",
+                .hint = "connect again and go on after the last event seen",
                 .retry_after_ms = 1000);
         e->stopped = true;
         for (size_t i = 0; i < e->subs.len; i++)
@@ -287,7 +300,8 @@ static void fetch(struct events *e, struct subscriber *sub)
         job->filter = event_filter_copy(&sub->filter, &job->memory);
         job->level = sub->level;
         job->since = sub->cursor;
-        job->before = e->head + 1 + MUTANT(sse_seam); /* (V2): the reader may already see more than was released */
+        /* (V2): the reader may already see more than was released */
+        job->before = e->head + 1 + MUTANT(sse_seam);
         job->limit = CHUNK_EVENTS;
         sub->reading = history_send(e->s, job, sub->actor, &sub->waiter, NULL) == 0;
         if (!sub->reading)
@@ -299,12 +313,13 @@ static void fetch(struct events *e, struct subscriber *sub)
 static int send_gap(struct subscriber *sub, uint64_t to)
 {
         uint64_t from = sub->gap_from;
-        const char *text = fmt("events %llu to %llu are no longer kept%s", (unsigned long long)from, (unsigned long long)to,
-                               sub->cursor >= from ? ", but for those before this" : "");
+        const char *text =
+            fmt("events %llu to %llu are no longer kept%s", (unsigned long long)from,
+                (unsigned long long)to, sub->cursor >= from ? ", but for those before this" : "");
         sub->gap_from = 0;
         if (sub->sink.http) {
-                const char *json =
-                    fmt("{\"from\":%llu,\"to\":%llu,\"message\":\"%s\"}", (unsigned long long)from, (unsigned long long)to, text);
+                const char *json = fmt("{\"from\":%llu,\"to\":%llu,\"message\":\"%s\"}",
+                                       (unsigned long long)from, (unsigned long long)to, text);
                 return sink_send_event(&sub->sink, to, "gap", json, strlen(json));
         }
         Pb__Event ev = PB__EVENT__INIT; /* a type of 0 and a message */
@@ -327,7 +342,8 @@ void events_history(struct events *e, struct history_job *job)
         sub->reading = false;
         int r = 0;
         if (job->err.code != ERR_OK) {
-                log_warn("history for an event stream cannot be read", LOG_S("request_id", sub->request_id), LOG_E(&job->err));
+                log_warn("history for an event stream cannot be read",
+                         LOG_S("request_id", sub->request_id), LOG_E(&job->err));
                 wait_for_room(e, sub);
                 history_job_free(job);
                 return;
@@ -343,7 +359,8 @@ void events_history(struct events *e, struct history_job *job)
                 if (sub->gap_from && it->seq >= first)
                         r = send_gap(sub, first - 1);
                 if (r >= 0)
-                        r = sink_send_event(&sub->sink, it->seq, type_name(it->type), job->body.buf + it->at, it->len);
+                        r = sink_send_event(&sub->sink, it->seq, type_name(it->type),
+                                            job->body.buf + it->at, it->len);
                 sub->cursor = it->seq;
                 count(&e->s->metrics.events_sent);
         }
@@ -376,7 +393,8 @@ static void pump(struct events *e, struct subscriber *sub)
                 struct live *l = &e->live[(sub->cursor + 1) % LIVE_MAX];
                 if (event_matches(&sub->filter, &l->peek)) {
                         struct form f = live_form(e, l, sub);
-                        int r = sink_send_event(&sub->sink, l->peek.seq, type_name(l->peek.type), f.data, f.len);
+                        int r = sink_send_event(&sub->sink, l->peek.seq, type_name(l->peek.type),
+                                                f.data, f.len);
                         if (r < 0)
                                 return; /* its on_close follows */
                         count(&e->s->metrics.events_sent);

@@ -5,21 +5,25 @@
 #include "model/json.h"
 #include "model/pb.h"
 
-#define TYPES                                                                                                                              \
-        "WorkloadApplied,WorkloadDesired,WorkloadDeleting,WorkloadScheduled,WorkloadPending,WorkloadStarted,WorkloadStopped,"              \
-        "WorkloadCompleted,WorkloadFailed,RetryScheduled,RetryTriggered,Rescheduled,RetryReset,WorkloadAdopted"
+#define TYPES                                                                                      \
+        "WorkloadApplied,WorkloadDesired,WorkloadDeleting,WorkloadScheduled,WorkloadPending,"      \
+        "WorkloadStarted,WorkloadStopped,"                                                         \
+        "WorkloadCompleted,WorkloadFailed,RetryScheduled,RetryTriggered,Rescheduled,RetryReset,"   \
+        "WorkloadAdopted"
 
 struct history_job *explained_job(uint64_t ticket, const struct reply *reply)
 {
         struct history_job *job = history_job_new(HISTORY_LIST, ticket);
         ProtobufCMessage *m = NULL;
         Pb__ListEventsRequest want = PB__LIST_EVENTS_REQUEST__INIT;
-        if (reply->type != &pb__explanation__descriptor || pb_unpack_own(reply->type, reply->data, reply->len, &job->memory, &m, NULL) < 0)
+        if (reply->type != &pb__explanation__descriptor ||
+            pb_unpack_own(reply->type, reply->data, reply->len, &job->memory, &m, NULL) < 0)
                 goto none;
         const Pb__Explanation *x = (const Pb__Explanation *)m;
         want.type = TYPES;
         want.workload = x->workload_id;
-        if (x->resource_version == 0 || event_filter_parse(&want, &job->memory, &job->filter, NULL) < 0)
+        if (x->resource_version == 0 ||
+            event_filter_parse(&want, &job->memory, &job->filter, NULL) < 0)
                 goto none;
         job->explanation = arena_dup(&job->memory, reply->data, reply->len);
         job->explanation_len = reply->len;
@@ -38,7 +42,8 @@ static const char *verb_of(const Pb__Event *e)
         case PB__EVENT_TYPE__E__WorkloadApplied:
                 return str_eq(e->action, "Created") ? "created" : "changed";
         case PB__EVENT_TYPE__E__WorkloadDesired:
-                return e->desired_state == PB__DESIRED_STATE__E__Stopped ? "to be stopped" : "to be started";
+                return e->desired_state == PB__DESIRED_STATE__E__Stopped ? "to be stopped"
+                                                                         : "to be started";
         case PB__EVENT_TYPE__E__WorkloadDeleting:
                 return "to be deleted";
         case PB__EVENT_TYPE__E__WorkloadScheduled:
@@ -70,7 +75,8 @@ static const char *verb_of(const Pb__Event *e)
 
 static bool is_failure(const Pb__Event *e)
 {
-        return e->type == PB__EVENT_TYPE__E__RetryScheduled || e->type == PB__EVENT_TYPE__E__WorkloadFailed;
+        return e->type == PB__EVENT_TYPE__E__RetryScheduled ||
+               e->type == PB__EVENT_TYPE__E__WorkloadFailed;
 }
 
 char *explained_words(const Pb__Event *e, struct arena *a)
@@ -91,7 +97,8 @@ char *explained_words(const Pb__Event *e, struct arena *a)
         if (e->type == PB__EVENT_TYPE__E__RetryScheduled && e->retry) {
                 str_addf(&s, "; failure %d", e->retry->attempts);
                 if (e->retry->next_retry_at)
-                        str_addf(&s, ", tried again at %s", time_format(when, e->retry->next_retry_at));
+                        str_addf(&s, ", tried again at %s",
+                                 time_format(when, e->retry->next_retry_at));
         }
         if (!str_empty(e->actor))
                 str_addf(&s, ", by %s", e->actor);
@@ -116,7 +123,8 @@ void explained(const struct history_job *job, struct str *ret_packed)
 {
         struct arena a = ARENA_INIT;
         ProtobufCMessage *m = NULL, *list = NULL;
-        if (pb_unpack_own(&pb__explanation__descriptor, job->explanation, job->explanation_len, &a, &m, NULL) < 0) {
+        if (pb_unpack_own(&pb__explanation__descriptor, job->explanation, job->explanation_len, &a,
+                          &m, NULL) < 0) {
                 str_add(ret_packed, job->explanation, job->explanation_len);
                 arena_fini(&a);
                 return;
@@ -124,8 +132,10 @@ void explained(const struct history_job *job, struct str *ret_packed)
         Pb__Explanation *x = (Pb__Explanation *)m;
         x->history = arena_new_n(&a, char *, EXPLAINED_EVENTS + 1);
         if (job->err.code != ERR_OK ||
-            pb_unpack_own(&pb__list_events_response__descriptor, str_c(&job->body), job->body.len, &a, &list, NULL) < 0) {
-                x->history[x->n_history++] = arena_printf(&a, "(the events cannot be read now: %s)", err_line(&job->err));
+            pb_unpack_own(&pb__list_events_response__descriptor, str_c(&job->body), job->body.len,
+                          &a, &list, NULL) < 0) {
+                x->history[x->n_history++] =
+                    arena_printf(&a, "(the events cannot be read now: %s)", err_line(&job->err));
         } else {
                 const Pb__ListEventsResponse *events = (const Pb__ListEventsResponse *)list;
                 for (size_t i = events->n_items; i-- > 0 && x->n_history < EXPLAINED_EVENTS;) {

@@ -1,4 +1,5 @@
-/* server/facts.c: see facts.h. Everything here is looked at when somebody asks, and takes microseconds. */
+/* server/facts.c: see facts.h. Everything here is looked at when somebody asks, and takes
+ * microseconds. */
 #include "server/facts.h"
 
 #include "model/feature.h"
@@ -96,7 +97,8 @@ static void add_replica(void *ctx, const char *name, const char *text)
         size_t len = strlen(text);
         (void)name;
         if (r->info->n_replicas == r->cap ||
-            json_read(&pb__replica__descriptor, text, len, len, JSON_IGNORE_UNKNOWN, r->memory, &m, NULL) < 0)
+            json_read(&pb__replica__descriptor, text, len, len, JSON_IGNORE_UNKNOWN, r->memory, &m,
+                      NULL) < 0)
                 return;
         Pb__Replica *replica = (Pb__Replica *)m;
         replica->leads = str_eq(replica->name, r->leader);
@@ -122,7 +124,9 @@ void server_replicas(struct io *io, Pb__ClusterInfo *info, struct arena *memory)
         info->last_leader = io->leads || l.known ? (char *)"" : name;
         uint64_t head = atomic_load(&s->store_head), have = atomic_load(&s->committed);
         info->lag_events = !io->leads && head > have ? (int64_t)(head - have) : 0;
-        struct replicas r = { .info = info, .memory = memory, .leader = info->leader, .cap = REPLICAS_MAX };
+        struct replicas r = {
+                .info = info, .memory = memory, .leader = info->leader, .cap = REPLICAS_MAX
+        };
         info->replicas = arena_new_n(memory, Pb__Replica *, REPLICAS_MAX);
         store_each_server(s->store, add_replica, &r);
         if (info->n_replicas)
@@ -140,14 +144,15 @@ static void take_features(void *ctx, const char *name, const char *text)
         struct common *all = ctx;
         ProtobufCMessage *m = NULL;
         size_t len = strlen(text);
-        if (json_read(&pb__replica__descriptor, text, len, len, JSON_IGNORE_UNKNOWN, &all->memory, &m, NULL) < 0)
+        if (json_read(&pb__replica__descriptor, text, len, len, JSON_IGNORE_UNKNOWN, &all->memory,
+                      &m, NULL) < 0)
                 return;
         const Pb__Replica *r = (const Pb__Replica *)m;
         uint32_t has = features_parse(r->features, r->n_features);
         all->features &= has;
         if (has != FEATURES_ALL)
-                str_addf(&all->lacking, "%s%s (berth %s)", all->lacking.len ? ", " : "server ", str_empty(r->name) ? name : r->name,
-                         r->version);
+                str_addf(&all->lacking, "%s%s (berth %s)", all->lacking.len ? ", " : "server ",
+                         str_empty(r->name) ? name : r->name, r->version);
 }
 
 uint32_t server_features(struct server *s, struct arena *memory, const char **ret_lacking)

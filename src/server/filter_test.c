@@ -7,7 +7,8 @@
 
 #include <cmocka.h>
 
-static void make(struct str *out, uint64_t seq, Pb__EventType__E type, const char *workload, const char *node, uint64_t prev)
+static void make(struct str *out, uint64_t seq, Pb__EventType__E type, const char *workload,
+                 const char *node, uint64_t prev)
 {
         Pb__Event e = PB__EVENT__INIT;
         Pb__Workload w = PB__WORKLOAD__INIT;
@@ -57,7 +58,8 @@ static void types_beyond_64_have_bits_of_their_own(void **state)
                 struct event_filter f = { 0 };
                 event_filter_add_type(&f, (Pb__EventType__E)numbers[i]);
                 for (uint32_t type = 0; type < 2 * EVENT_TYPES_MAX; type++)
-                        assert_int_equal(event_matches(&f, &(struct event_peek){ .type = type }), type == numbers[i]);
+                        assert_int_equal(event_matches(&f, &(struct event_peek){ .type = type }),
+                                         type == numbers[i]);
         }
 }
 
@@ -86,7 +88,8 @@ static void a_copy_of_a_filter_shares_nothing_with_it(void **state)
         arena_fini(&mine);
 }
 
-static bool matches(const struct event_filter *f, Pb__EventType__E type, const char *workload, const char *node)
+static bool matches(const struct event_filter *f, Pb__EventType__E type, const char *workload,
+                    const char *node)
 {
         struct str s = STR_INIT;
         struct event_peek p;
@@ -143,8 +146,10 @@ static void a_mistyped_type_gets_a_suggestion(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(types_beyond_64_have_bits_of_their_own), cmocka_unit_test(a_copy_of_a_filter_shares_nothing_with_it),
-                cmocka_unit_test(every_type_of_event_can_be_asked_for),   cmocka_unit_test(filters_by_type_workload_and_node),
+                cmocka_unit_test(types_beyond_64_have_bits_of_their_own),
+                cmocka_unit_test(a_copy_of_a_filter_shares_nothing_with_it),
+                cmocka_unit_test(every_type_of_event_can_be_asked_for),
+                cmocka_unit_test(filters_by_type_workload_and_node),
                 cmocka_unit_test(a_mistyped_type_gets_a_suggestion),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,13 +4,16 @@
  *           ^                                                          |
  *           '------- a commit refused, the lease over (commits.c) -----'
  *
- * A follower's state is warm: loaded once, and then every event that the leader commits is folded into it by the ring, as in `berth fsck`. So a new leader has nothing to
- * load: it takes the key, reads the head (what the one before had sent has now happened or can never happen), folds up to it, and decides.
+ * A follower's state is warm: loaded once, and then every event that the leader commits is folded
+ * into it by the ring, as in `berth fsck`. So a new leader has nothing to load: it takes the key,
+ * reads the head (what the one before had sent has now happened or can never happen), folds up to
+ * it, and decides.
  *
  * Invariants:
- *   (F1) The ring decides only between COMMIT_LEAD and COMMIT_LOST, and COMMIT_LEAD is sent only with the key in our hands and its state at the head that was read after that.
- *   (F2) Between the two the store thread takes commits; nothing of an earlier term is in its queue, since the ring has said RING_DROPPED.
- *   (F3) What a follower shows is committed: it was read from the store.
+ *   (F1) The ring decides only between COMMIT_LEAD and COMMIT_LOST, and COMMIT_LEAD is sent only
+ *   with the key in our hands and its state at the head that was read after that. (F2) Between the
+ *   two the store thread takes commits; nothing of an earlier term is in its queue, since the ring
+ *   has said RING_DROPPED. (F3) What a follower shows is committed: it was read from the store.
  */
 #include "base/array.h"
 #include "base/log.h"
@@ -33,7 +36,7 @@
 #define ANSWER_LOOK_MS 200
 #define KEY_LOOK_MS 5000 /* how often a follower looks whether it has the cluster's key */
 
-/* ---- telling the ring ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- telling the ring ---- */
 
 static bool is_over(struct server *s)
 {
@@ -54,7 +57,8 @@ static void tell(struct server *s, struct commit_done what)
         }
 }
 
-/* What the ring says to COMMIT_LOST or COMMIT_LEAD; batches of the term before are dropped. false: the server stops. */
+/* What the ring says to COMMIT_LOST or COMMIT_LEAD; batches of the term before are dropped. false:
+ * the server stops. */
 static bool answer_of_ring(struct server *s, enum ring_word *ret)
 {
         for (;;) {
@@ -74,7 +78,7 @@ static bool answer_of_ring(struct server *s, enum ring_word *ret)
         }
 }
 
-/* ---- who leads ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- who leads ---- */
 
 static void copy_text(char *to, size_t size, const char *text)
 {
@@ -86,8 +90,8 @@ static void note_leader(struct server *s, const struct store_news *news, bool is
         struct arena a = ARENA_INIT;
         ProtobufCMessage *m = NULL;
         struct leader l = { .known = news->led, .is_self = is_self, .since_ms = clock_wall_ms() };
-        if (json_read(&pb__replica__descriptor, news->leader, strlen(news->leader), sizeof(news->leader), JSON_IGNORE_UNKNOWN, &a, &m,
-                      NULL) == 0) {
+        if (json_read(&pb__replica__descriptor, news->leader, strlen(news->leader),
+                      sizeof(news->leader), JSON_IGNORE_UNKNOWN, &a, &m, NULL) == 0) {
                 const Pb__Replica *r = (const Pb__Replica *)m;
                 copy_text(l.name, sizeof(l.name), r->name);
                 copy_text(l.http_address, sizeof(l.http_address), r->http_address);
@@ -104,7 +108,8 @@ static void note_leader(struct server *s, const struct store_news *news, bool is
 }
 
 /* ":8084", "0.0.0.0:8084" and "[::]:8084" are nowhere to be reached: then by the machine's name. */
-static void reachable(const char *given, const char *listens, const char *host, char *ret, size_t size)
+static void reachable(const char *given, const char *listens, const char *host, char *ret,
+                      size_t size)
 {
         const char *at = str_empty(given) ? listens : given;
         const char *colon = strrchr(at, ':');
@@ -142,7 +147,8 @@ static void who_am_i(struct server *s, struct str *out)
         json_write(out, &r.base, JSON_COMPACT);
 }
 
-/* The process that led was on this machine, listened where this one listens now, and is no more: this is its next start. */
+/* The process that led was on this machine, listened where this one listens now, and is no more:
+ * this is its next start. */
 static bool is_own_past(struct server *s, const struct store_news *news)
 {
         struct arena a = ARENA_INIT;
@@ -151,18 +157,21 @@ static bool is_own_past(struct server *s, const struct store_news *news)
         int pid = 0;
         bool same = false;
         who_am_i(s, &self);
-        if (json_read(&pb__replica__descriptor, news->leader, strlen(news->leader), sizeof(news->leader), JSON_IGNORE_UNKNOWN, &a, &then,
-                      NULL) == 0 &&
-            json_read(&pb__replica__descriptor, str_c(&self), self.len, self.len, JSON_IGNORE_UNKNOWN, &a, &now, NULL) == 0) {
+        if (json_read(&pb__replica__descriptor, news->leader, strlen(news->leader),
+                      sizeof(news->leader), JSON_IGNORE_UNKNOWN, &a, &then, NULL) == 0 &&
+            json_read(&pb__replica__descriptor, str_c(&self), self.len, self.len,
+                      JSON_IGNORE_UNKNOWN, &a, &now, NULL) == 0) {
                 const Pb__Replica *x = (const Pb__Replica *)then, *y = (const Pb__Replica *)now;
-                same = str_eq(x->name, y->name) && str_eq(x->grpc_address, y->grpc_address) && !str_empty(x->host) &&
-                       str_eq(x->host, y->host) && sscanf(x->process, "pid %d", &pid) == 1 && pid > 0 && kill(pid, 0) < 0 && errno == ESRCH;
+                same = str_eq(x->name, y->name) && str_eq(x->grpc_address, y->grpc_address) &&
+                       !str_empty(x->host) && str_eq(x->host, y->host) &&
+                       sscanf(x->process, "pid %d", &pid) == 1 && pid > 0 && kill(pid, 0) < 0 &&
+                       errno == ESRCH;
         }
         arena_fini(&a);
         return same;
 }
 
-/* ---- following ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- following ---- */
 
 struct following {
         struct server *s;
@@ -197,8 +206,9 @@ static int add_event(void *ctx, const struct store_event *e, struct err *err)
                 c->batch = mem_must(sizeof(*c->batch));
                 c->batch->memory = mem_must(sizeof(*c->batch->memory));
         }
-        *array_push(&c->events) =
-            (struct store_event){ .seq = e->seq, .data = arena_dup(c->batch->memory, e->data, e->len), .len = e->len };
+        *array_push(&c->events) = (struct store_event){
+                .seq = e->seq, .data = arena_dup(c->batch->memory, e->data, e->len), .len = e->len
+        };
         c->last = e->seq;
         return c->events.len >= CHUNK_EVENTS;
 }
@@ -212,19 +222,23 @@ static int catch_up(struct following *f, uint64_t head, struct err *err)
                 r = store_reader_events(f->reader, f->told, false, add_event, &c, err);
                 r = r < 0 ? r : 0;
                 if (c.batch) {
-                        c.batch->commit =
-                            (struct store_batch){ .expected_head = f->told,
-                                                  .new_head = c.last,
-                                                  .events = arena_dup(c.batch->memory, c.events.at, c.events.len * sizeof(*c.events.at)),
-                                                  .n_events = c.events.len };
+                        c.batch->commit = (struct store_batch){
+                                .expected_head = f->told,
+                                .new_head = c.last,
+                                .events = arena_dup(c.batch->memory, c.events.at,
+                                                    c.events.len * sizeof(*c.events.at)),
+                                .n_events = c.events.len
+                        };
                         tell(f->s, (struct commit_done){ .word = COMMIT_EVENTS, .batch = c.batch });
                 } else if (r == 0)
                         c.gap = true; /* not one of them is there */
                 array_fini(&c.events);
                 f->told = c.last;
                 if (r == 0 && c.gap && f->told < head)
-                        r = err_set(err, ERR_NOT_FOUND, .msg = "events that this server has not seen are no longer kept",
-                                    .detail = fmt("after sequence %llu", (unsigned long long)f->told));
+                        r = err_set(
+                            err, ERR_NOT_FOUND,
+                            .msg = "events that this server has not seen are no longer kept",
+                            .detail = fmt("after sequence %llu", (unsigned long long)f->told));
         }
         return r;
 }
@@ -249,7 +263,8 @@ static int load_anew(struct following *f, bool from_memory, struct err *err)
 static void set_away(struct following *f, const struct err *err)
 {
         if (!f->away)
-                log_warn("the store cannot be reached; reads are answered from what was committed", LOG_E(err));
+                log_warn("the store cannot be reached; reads are answered from what was committed",
+                         LOG_E(err));
         f->away = true;
         server_set_degraded(f->s, true, err_line(err));
 }
@@ -271,7 +286,8 @@ static int begin_to_lead(struct following *f, struct err *err)
         uint64_t head = store_head(f->store);
         int64_t t0 = mono_ms();
         store_follow_end(f->store);
-        int r = atomic_load(&s->reload_wanted) || !f->trusted ? load_anew(f, false, err) : catch_up(f, head, err);
+        int r = atomic_load(&s->reload_wanted) || !f->trusted ? load_anew(f, false, err)
+                                                              : catch_up(f, head, err);
         if (r == -ERR_NOT_FOUND || r == -ERR_CORRUPT)
                 r = load_anew(f, false, err);
         for (int tries = 0; r >= 0 && tries < 2; tries++) {
@@ -280,15 +296,18 @@ static int begin_to_lead(struct following *f, struct err *err)
                 if (!answer_of_ring(s, &word))
                         return -ERR_CANCELLED;
                 if (word == RING_NO_KEY)
-                        return err_set(err, ERR_DENIED, .msg = "this server does not have the cluster's key");
+                        return err_set(err, ERR_DENIED,
+                                       .msg = "this server does not have the cluster's key");
                 if (word == RING_LEADS) {
-                        log_info("this server leads", LOG_S("store", s->opt.store_url), LOG_I("head", head),
-                                 LOG_I("took_ms", mono_ms() - t0));
+                        log_info("this server leads", LOG_S("store", s->opt.store_url),
+                                 LOG_I("head", head), LOG_I("took_ms", mono_ms() - t0));
                         return 0;
                 }
                 r = load_anew(f, false, err);
         }
-        return r < 0 ? r : err_set(err, ERR_INTERNAL, .msg = "the state could not be brought to the store's head");
+        return r < 0 ? r
+                     : err_set(err, ERR_INTERNAL,
+                               .msg = "the state could not be brought to the store's head");
 }
 
 /* 1: leads. 0: somebody else does, or nobody can be asked. */
@@ -312,16 +331,18 @@ static int try_to_lead(struct following *f, struct err *err)
         return r < 0 ? r : 1;
 }
 
-/* What this server has folded is not what the store holds any more: somebody put etcd back from a snapshot under running servers. */
+/* What this server has folded is not what the store holds any more: somebody put etcd back from a
+ * snapshot under running servers. */
 static bool went_back(struct following *f, const struct store_news *before)
 {
         bool first = !before->term && !before->head;
         if (first ? f->news.head >= f->told : f->news.back == before->back)
                 return false;
-        log_error(
-            "the store is older than it was: was etcd put back from a snapshot? The records are loaded anew", LOG_I("had", f->told),
-            LOG_I("head", f->news.head),
-            LOG_S("hint", "agents take no orders that are older than those they know; see docs/backup.md on how to put a store back"));
+        log_error("the store is older than it was: was etcd put back from a snapshot? The records "
+                  "are loaded anew",
+                  LOG_I("had", f->told), LOG_I("head", f->news.head),
+                  LOG_S("hint", "agents take no orders that are older than those they know; see "
+                                "docs/backup.md on how to put a store back"));
         return true;
 }
 
@@ -357,18 +378,21 @@ static int follow_once(struct following *f, struct err *err)
 {
         struct server *s = f->s;
         struct store_news before = f->news;
-        int r = store_follow(f->store, f->news.term || f->news.head ? FOLLOW_WAIT_MS : 0, &f->news, err);
+        int r = store_follow(f->store, f->news.term || f->news.head ? FOLLOW_WAIT_MS : 0, &f->news,
+                             err);
         if (r < 0)
                 return r;
         atomic_store(&s->store_head, f->news.head);
         if (f->news.led && f->news.term != before.term && is_own_past(s, &f->news))
                 store_supersede(f->store, f->news.term);
-        bool mine = f->news.led && store_led_term(f->store) == f->news.term; /* our own key of before, which is in our way */
+        /* our own key of before, which is in our way */
+        bool mine = f->news.led && store_led_term(f->store) == f->news.term;
         if (!mine && (f->news.led != before.led || f->news.term != before.term)) {
                 note_leader(s, &f->news, false);
                 struct leader l;
                 server_leader(s, &l);
-                log_info(f->news.led ? "this server follows" : "nobody leads now", LOG_S("leader", l.name), LOG_I("head", f->news.head));
+                log_info(f->news.led ? "this server follows" : "nobody leads now",
+                         LOG_S("leader", l.name), LOG_I("head", f->news.head));
         }
         if (went_back(f, &before))
                 f->trusted = false;
@@ -408,7 +432,8 @@ bool follow_until_leading(struct server *s, struct store *store)
         (void)key_lets_lead(s); /* what is wrong with its key is said at the start */
         announce(s, store);
         int r = store_reader_open(store, &f.reader, &err);
-        while (r <= 0 && !queue_is_closed(s->store_queue)) { /* others read from the store until then */
+        /* others read from the store until then */
+        while (r <= 0 && !queue_is_closed(s->store_queue)) {
                 err = (struct err){ 0 };
                 r = follow_once(&f, &err);
                 if (r >= 0)
@@ -432,7 +457,8 @@ void follow_step_down(struct server *s, struct store *store, const struct err *w
         struct following f = { .s = s, .store = store };
         struct err err = { 0 };
         enum ring_word word;
-        log_warn("this server leads no more, and follows", LOG_I("head", atomic_load(&s->committed)), LOG_E(why));
+        log_warn("this server leads no more, and follows",
+                 LOG_I("head", atomic_load(&s->committed)), LOG_E(why));
         count(&s->metrics.leadership_changes);
         pthread_mutex_lock(&s->lock);
         s->leader.known = s->leader.is_self = false;

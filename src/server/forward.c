@@ -12,10 +12,12 @@
 
 #define MESSAGE_BYTES (32 * 1024 * 1024)
 #define QUEUED_BYTES (8 * 1024 * 1024)
-#define PIPE_BYTES (256 * 1024) /* one side of a pipe is not read while more than this waits for the other */
+/* one side of a pipe is not read while more than this waits for the other */
+#define PIPE_BYTES (256 * 1024)
 #define CONNECT_MS 2000
 #define LANES 4
-#define LANE_PIPES 100 /* what a server takes on one connection: the default of grpc_server_options.max_streams */
+/* what a server takes on one connection: the default of grpc_server_options.max_streams */
+#define LANE_PIPES 100
 #define PIPES_MAX (LANES * LANE_PIPES)
 
 struct lane {
@@ -31,7 +33,8 @@ struct forward {
         char address[128]; /* of all channels */
         struct tls *tls;
         struct grpc_callbacks *local; /* by op: who serves the stream while this server leads */
-        struct door *pipe_doors;      /* by op: a stream whose data begins with one of these is piped */
+        /* by op: a stream whose data begins with one of these is piped */
+        struct door *pipe_doors;
         uint64_t n;
 };
 
@@ -50,7 +53,8 @@ struct forward *forward_create(struct io *io)
         f->local = mem_must(n_ops * sizeof(*f->local));
         f->pipe_doors = mem_must(n_ops * sizeof(*f->pipe_doors));
         for (size_t i = 0; i < n_ops; i++)
-                f->pipe_doors[i] = (struct door){ .self = &f->pipe_doors[i], .io = io, .op = &ops[i] };
+                f->pipe_doors[i] =
+                    (struct door){ .self = &f->pipe_doors[i], .io = io, .op = &ops[i] };
         return f;
 }
 
@@ -74,17 +78,20 @@ void forward_reload(struct forward *f)
 {
         struct err err = { 0 };
         if (f->tls && tls_reload(f->tls, &err) < 0)
-                log_error("new certificate files are not used for calls to the leader", LOG_E(&err));
+                log_error("new certificate files are not used for calls to the leader",
+                          LOG_E(&err));
 }
 
-/* ---- the connection ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the connection ---- */
 
 static int open_tls(struct forward *f, struct err *err)
 {
         const struct server_options *opt = &f->io->s->opt;
         if (f->tls || !opt->tls_cert)
                 return 0;
-        struct tls_options o = { .cert_file = opt->tls_cert, .key_file = opt->tls_key, .ca_file = opt->tls_ca };
+        struct tls_options o = { .cert_file = opt->tls_cert,
+                                 .key_file = opt->tls_key,
+                                 .ca_file = opt->tls_ca };
         return tls_client_create(&o, &f->tls, err);
 }
 
@@ -104,8 +111,10 @@ static bool is_private(const struct forward *f)
 
 static void err_in_the_clear(const struct forward *f, struct err *err)
 {
-        err_set(err, ERR_DENIED, .msg = fmt("a token is not passed on to the leader at %s in the clear", f->address),
-                .hint = "give every server a certificate: --tls-cert, --tls-key and --tls-ca (docs/tls.md); until then use the leader's "
+        err_set(err, ERR_DENIED,
+                .msg = fmt("a token is not passed on to the leader at %s in the clear", f->address),
+                .hint = "give every server a certificate: --tls-cert, --tls-key and --tls-ca "
+                        "(docs/tls.md); until then use the leader's "
                         "own machine");
 }
 
@@ -136,15 +145,24 @@ static struct grpc_channel *channel(struct forward *f, struct grpc_channel **at,
                 return NULL;
         strcpy(f->address, l.grpc_address);
         if (!is_private(f) && f->io->s->opt.auth)
-                log_warn("calls with a token are not passed on to the leader: it is on another machine, and there is no TLS",
-                         LOG_S("leader", f->address), LOG_S("hint", "give every server --tls-cert, --tls-key and --tls-ca: docs/tls.md"));
+                log_warn(
+                    "calls with a token are not passed on to the leader: it is on another machine, "
+                    "and there is no TLS",
+                    LOG_S("leader", f->address),
+                    LOG_S("hint",
+                          "give every server --tls-cert, --tls-key and --tls-ca: docs/tls.md"));
         return *at;
 }
 
 static void err_unreachable(struct forward *f, struct err *err, const char *message)
 {
-        err_set(err, ERR_UNAVAILABLE, .msg = fmt("the leader at %s could not be reached, or went away", f->address), .detail = message,
-                .hint = "try again; a change that was sent may have happened, and can be sent again safely", .retry_after_ms = 1000);
+        err_set(
+            err, ERR_UNAVAILABLE,
+            .msg = fmt("the leader at %s could not be reached, or went away", f->address),
+            .detail = message,
+            .hint =
+                "try again; a change that was sent may have happened, and can be sent again safely",
+            .retry_after_ms = 1000);
 }
 
 /* The name as one that lives for ever; see struct excess. */
@@ -158,7 +176,8 @@ static const char *dimension_of(const char *name)
 }
 
 /* What the leader said was wrong, or why it said nothing. */
-static void err_of(struct forward *f, struct grpc_call *up, enum grpc_status status, struct err *err)
+static void err_of(struct forward *f, struct grpc_call *up, enum grpc_status status,
+                   struct err *err)
 {
         struct arena a = ARENA_INIT;
         ProtobufCMessage *m = NULL;
@@ -167,20 +186,24 @@ static void err_of(struct forward *f, struct grpc_call *up, enum grpc_status sta
         if (packed && pb_unpack(&pb__error__descriptor, packed, len, &a, &m, NULL) == 0) {
                 const Pb__Error *e = (const Pb__Error *)m;
                 enum err_code code = err_code_from_name(e->code);
-                err_set(err, code == ERR_OK ? err_from_grpc_status((int)status) : code, .msg = e->message, .detail = e->detail,
-                        .hint = e->hint, .path = e->path, .retry_after_ms = e->retry_after_ms,
-                        .excess = { dimension_of(e->dimension), e->limit, e->current_usage, e->requested_delta });
+                err_set(err, code == ERR_OK ? err_from_grpc_status((int)status) : code,
+                        .msg = e->message, .detail = e->detail, .hint = e->hint, .path = e->path,
+                        .retry_after_ms = e->retry_after_ms,
+                        .excess = { dimension_of(e->dimension), e->limit, e->current_usage,
+                                    e->requested_delta });
         } else if (status == GRPC_UNAVAILABLE || status == GRPC_CANCELLED)
                 err_unreachable(f, err, grpc_call_message(up));
         else if (status == GRPC_DEADLINE_EXCEEDED)
                 err_set(err, ERR_DEADLINE, .msg = "the leader did not answer in time",
-                        .hint = "try again; a change that was sent may still happen, and can be sent again safely", .retry_after_ms = 1000);
+                        .hint = "try again; a change that was sent may still happen, and can be "
+                                "sent again safely",
+                        .retry_after_ms = 1000);
         else
                 err_set(err, err_from_grpc_status((int)status), .msg = grpc_call_message(up));
         arena_fini(&a);
 }
 
-/* ---- unary calls --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- unary calls ---- */
 
 struct forwarded {
         struct forward *f;
@@ -204,9 +227,11 @@ static void on_answered(struct grpc_call *up, enum grpc_status status)
         struct forwarded *w = grpc_call_data(up);
         struct call *call = calls_find(w->f->io->calls, w->ticket);
         struct err err = { 0 };
-        struct reply reply = {
-                .ticket = w->ticket, .created = w->created, .type = w->op->response, .data = w->answer.buf, .len = w->answer.len
-        };
+        struct reply reply = { .ticket = w->ticket,
+                               .created = w->created,
+                               .type = w->op->response,
+                               .data = w->answer.buf,
+                               .len = w->answer.len };
         if (status == GRPC_OK && !w->got)
                 err_set(&err, ERR_INTERNAL, .msg = "the leader gave no answer");
         else if (status != GRPC_OK)
@@ -221,8 +246,8 @@ static void on_answered(struct grpc_call *up, enum grpc_status status)
 
 bool forward_wanted(const struct call *call)
 {
-        return call->is_change || call->consistent || call->op->kind == OP_PLAN || call->op->kind == OP_EXPLAIN ||
-               call->op->kind == OP_JOIN;
+        return call->is_change || call->consistent || call->op->kind == OP_PLAN ||
+               call->op->kind == OP_EXPLAIN || call->op->kind == OP_JOIN;
 }
 
 /* The row whose method takes this request. */
@@ -248,18 +273,23 @@ static struct grpc_call *grpc_of(const struct call *call)
 
 static const char *header_of(const struct call *call, const char *name)
 {
-        return http_of(call) ? http_header(http_of(call), name) : grpc_of(call) ? grpc_call_header(grpc_of(call), name, NULL) : NULL;
+        return http_of(call)   ? http_header(http_of(call), name)
+               : grpc_of(call) ? grpc_call_header(grpc_of(call), name, NULL)
+                               : NULL;
 }
 
 static const char *peer_of(const struct call *call)
 {
-        return http_of(call) ? http_peer(http_of(call)) : grpc_of(call) ? grpc_call_peer(grpc_of(call)) : NULL;
+        return http_of(call)   ? http_peer(http_of(call))
+               : grpc_of(call) ? grpc_call_peer(grpc_of(call))
+                               : NULL;
 }
 
 /* What the caller has shown. Whoever came with the dashboard's cookie has the same token in it. */
 static const char *authorization_of(const struct call *call)
 {
-        const char *text = header_of(call, "authorization"), *cookie = text ? NULL : header_of(call, "cookie");
+        const char *text = header_of(call, "authorization"),
+                   *cookie = text ? NULL : header_of(call, "cookie");
         const char *token = access_cookie(cookie);
         return token ? fmt("Bearer %.*s", (int)strcspn(token, "; "), token) : text;
 }
@@ -280,7 +310,8 @@ static bool carries_token(const struct call *call, const char *authorization)
 
 void forward_call(struct call *call)
 {
-        static const struct grpc_callbacks on = { .on_message = on_answer, .on_close = on_answered };
+        static const struct grpc_callbacks on = { .on_message = on_answer,
+                                                  .on_close = on_answered };
         static const Pb__Empty nothing = PB__EMPTY__INIT;
         struct forward *f = call->io->forward;
         struct err err = { 0 };
@@ -292,7 +323,9 @@ void forward_call(struct call *call)
         if (call->was_forwarded) /* (W1) */
                 io_not_leading(call->io, &err);
         else if (!op)
-                err_set(&err, ERR_UNSUPPORTED, .msg = "this server does not lead, and cannot pass this on", .hint = "ask the leader");
+                err_set(&err, ERR_UNSUPPORTED,
+                        .msg = "this server does not lead, and cannot pass this on",
+                        .hint = "ask the leader");
         else
                 to = channel(f, &f->channel, &err);
         const char *authorization = authorization_of(call);
@@ -324,7 +357,8 @@ void forward_call(struct call *call)
         w->ticket = call->ticket;
         w->op = op;
         f->n++;
-        struct grpc_call_options o = { .deadline_ms = call->deadline_ms - mono_ms(), .metadata = metadata };
+        struct grpc_call_options o = { .deadline_ms = call->deadline_ms - mono_ms(),
+                                       .metadata = metadata };
         struct grpc_call *up = grpc_channel_call(to, op->rpc, &o, &on, w);
         if (grpc_call_send(up, packed.buf ? packed.buf : "", packed.len) < 0)
                 grpc_call_cancel(up);
@@ -333,7 +367,7 @@ void forward_call(struct call *call)
         str_fini(&packed);
 }
 
-/* ---- streams ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- streams ---- */
 
 struct pipe {
         const struct door *door; /* first: see io.h */
@@ -351,8 +385,11 @@ static struct lane *lane_for(struct forward *f, const struct caller *who, struct
                 if (f->lanes[i].n_pipes < LANE_PIPES)
                         free = &f->lanes[i];
         if (!free) {
-                err_set(err, ERR_LIMIT, .msg = "too many logs and exec streams go through this server to the leader",
-                        .detail = fmt("%d", PIPES_MAX), .hint = fmt("ask the leader itself: %s", f->address), .retry_after_ms = 5000);
+                err_set(
+                    err, ERR_LIMIT,
+                    .msg = "too many logs and exec streams go through this server to the leader",
+                    .detail = fmt("%d", PIPES_MAX),
+                    .hint = fmt("ask the leader itself: %s", f->address), .retry_after_ms = 5000);
                 return NULL;
         }
         size_t own = 0, share = access_share(f->io->s, PIPES_MAX);
@@ -365,7 +402,8 @@ static struct lane *lane_for(struct forward *f, const struct caller *who, struct
         return free;
 }
 
-static struct pipe *pipe_new(struct forward *f, const struct door *door, struct lane *lane, const struct caller *who)
+static struct pipe *pipe_new(struct forward *f, const struct door *door, struct lane *lane,
+                             const struct caller *who)
 {
         struct pipe *p = mem_must(sizeof(*p));
         p->door = &f->pipe_doors[op_index(door->op)];
@@ -454,9 +492,10 @@ void forward_stop(struct forward *f)
 
 static void pipe_start(struct grpc_call *down, const struct door *door)
 {
-        static const struct grpc_callbacks on = {
-                .on_start = up_start, .on_message = up_message, .on_drain = up_drain, .on_close = up_close
-        };
+        static const struct grpc_callbacks on = { .on_start = up_start,
+                                                  .on_message = up_message,
+                                                  .on_drain = up_drain,
+                                                  .on_close = up_close };
         struct io *io = door->io;
         struct err err = { 0 };
         char request_id[65];
@@ -465,7 +504,8 @@ static void pipe_start(struct grpc_call *down, const struct door *door)
         struct caller who;
         rpc_caller(io, down, request_id, &who);
         if (io->stopping)
-                err_set(&err, ERR_UNAVAILABLE, .msg = "the server is stopping", .retry_after_ms = 2000);
+                err_set(&err, ERR_UNAVAILABLE, .msg = "the server is stopping",
+                        .retry_after_ms = 2000);
         else if (grpc_call_header(down, FORWARDED_HEADER, NULL))
                 io_not_leading(io, &err);
         else if ((lane = lane_for(io->forward, &who, &err)))
@@ -490,7 +530,8 @@ static void pipe_start(struct grpc_call *down, const struct door *door)
         n = add_text(metadata, n, "authorization", is_private(io->forward) ? authorization : NULL);
         metadata[n] = GRPC_META_END;
         int64_t left = grpc_call_remaining_ms(down);
-        struct grpc_call_options o = { .deadline_ms = left == GRPC_NO_DEADLINE ? 0 : left, .metadata = metadata };
+        struct grpc_call_options o = { .deadline_ms = left == GRPC_NO_DEADLINE ? 0 : left,
+                                       .metadata = metadata };
         io->forward->n++;
         grpc_call_set_data(down, p);
         p->up = grpc_channel_call(to, door->op->rpc, &o, &on, p);

@@ -1,4 +1,5 @@
-/* server/identity_test.c: with client certificates, an agent is the node that its certificate names, and no other. */
+/* server/identity_test.c: with client certificates, an agent is the node that its certificate
+ * names, and no other. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/pb.h"
@@ -39,7 +40,8 @@ static void an_agent_is_the_node_of_its_certificate(void **state)
         struct fixture *f = *state;
         struct pki pki = { 0 };
         pki_restart(f, &pki, true);
-        struct tls *n1 = pki_client(&pki, f, "n1", "spiffe://berth/node/n1", "n3"), *n2 = pki_client(&pki, f, "n2", NULL, "n2");
+        struct tls *n1 = pki_client(&pki, f, "n1", "spiffe://berth/node/n1", "n3"),
+                   *n2 = pki_client(&pki, f, "n2", NULL, "n2");
         struct tls *user = pki_client(&pki, f, "ann", "spiffe://berth/user/n1", NULL);
         expect_welcome(f, n1, "n1");
         expect_refusal(f, n1, "n2");
@@ -53,15 +55,16 @@ static void an_agent_is_the_node_of_its_certificate(void **state)
         tls_pair_fini(&pki.pair);
 }
 
-static struct grpc_reply call(struct fixture *f, struct tls *tls, const char *method, const ProtobufCMessage *m)
+static struct grpc_reply call(struct fixture *f, struct tls *tls, const char *method,
+                              const ProtobufCMessage *m)
 {
         struct grpc_reply reply = { 0 };
         struct grpc_channel_options co = { .tls = tls };
         struct str req = STR_INIT;
         struct err err = { 0 };
         pb_pack(&req, m);
-        if (grpc_call_sync(f->grpc, &co, NULL, fmt("/persys.control.v1.AgentControl/%s", method), req.buf, req.len, 20000, &reply, &err) <
-            0)
+        if (grpc_call_sync(f->grpc, &co, NULL, fmt("/persys.control.v1.AgentControl/%s", method),
+                           req.buf, req.len, 20000, &reply, &err) < 0)
                 fail_msg("%s", err_line(&err));
         str_fini(&req);
         return reply;

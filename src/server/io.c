@@ -1,5 +1,5 @@
-/* server/io.c: the thread of sockets. One libevent loop carries both doors, the agents' streams and the event streams; batches and answers come in through
- * one queue, whose eventfd wakes the loop.
+/* server/io.c: the thread of sockets. One libevent loop carries both doors, the agents' streams and
+ * the event streams; batches and answers come in through one queue, whose eventfd wakes the loop.
  */
 #include "server/io.h"
 
@@ -25,30 +25,33 @@
 #define TURN_MESSAGES 64 /* from the queue, before sockets are looked at again */
 #define TURN_NS 20000000 /* and no more of them once this much time has passed */
 #define ANSWERS_MANY 256 /* answers that wait to be sent; beyond, few changes are looked at */
-#define BACKLOG_MAX 1024 /* answers that wait to be sent; beyond, no change is taken: answers come before questions (A11) */
-#define FEW_CONNS 8      /* so many connections are looked at in a turn then, ... */
-#define FEW_BYTES 1024   /* ... and so much is read of each that carries many calls */
-#define TURN_INPUTS 32   /* to the ring, before it is woken without waiting for the end of the turn */
+/* answers that wait to be sent; beyond, no change is taken: answers come before questions (A11) */
+#define BACKLOG_MAX 1024
+#define FEW_CONNS 8    /* so many connections are looked at in a turn then, ... */
+#define FEW_BYTES 1024 /* ... and so much is read of each that carries many calls */
+/* to the ring, before it is woken without waiting for the end of the turn */
+#define TURN_INPUTS 32
 #define FILES_EVERY_MS 2000
 
-/* ---- small things that both doors need --------------------------------------------------------------------------------------------------------- */
+/* ---- small things that both doors need ---- */
 
 int io_too_busy(struct io *io, struct err *err)
 {
         count(&io->s->metrics.inputs_refused);
         return err_set(err, ERR_LIMIT, .msg = "the server has too much to do",
-                       .detail = fmt("%zu calls wait", queue_len(io->s->ring_queue)), .hint = "try again a little later",
-                       .retry_after_ms = 1000);
+                       .detail = fmt("%zu calls wait", queue_len(io->s->ring_queue)),
+                       .hint = "try again a little later", .retry_after_ms = 1000);
 }
 
 int io_store_is_away(struct err *err, bool decided)
 {
-        return err_set(
-            err, ERR_UNAVAILABLE, .msg = "the store is away: nothing can be changed until it is back",
-            .hint = decided
-                        ? "try again; a change that was sent may still happen, and can be sent again safely. /health says why it is away"
-                        : "try again: nothing was changed. /health says why it is away",
-            .retry_after_ms = 2000);
+        return err_set(err, ERR_UNAVAILABLE,
+                       .msg = "the store is away: nothing can be changed until it is back",
+                       .hint = decided
+                                   ? "try again; a change that was sent may still happen, and can "
+                                     "be sent again safely. /health says why it is away"
+                                   : "try again: nothing was changed. /health says why it is away",
+                       .retry_after_ms = 2000);
 }
 
 int io_not_leading(struct io *io, struct err *err)
@@ -57,18 +60,26 @@ int io_not_leading(struct io *io, struct err *err)
         server_leader(io->s, &l);
         const char *name = l.name[0] ? l.name : "nobody that this server has heard of";
         if (l.known && !l.is_self)
-                return err_set(err, ERR_UNAVAILABLE, .msg = fmt("this server does not lead; %s does", name),
+                return err_set(err, ERR_UNAVAILABLE,
+                               .msg = fmt("this server does not lead; %s does", name),
                                .detail = fmt("grpc=%s http=%s", l.grpc_address, l.http_address),
-                               .hint = "nothing was changed: ask the leader, or try again", .retry_after_ms = 1000);
+                               .hint = "nothing was changed: ask the leader, or try again",
+                               .retry_after_ms = 1000);
         if (atomic_load(&io->s->degraded)) /* nobody can take over without it */
                 return io_store_is_away(err, false);
         char trouble[512];
         if (key_trouble(io->s, trouble, sizeof(trouble))[0])
-                return err_set(err, ERR_UNAVAILABLE, .msg = "no server leads now, and this one cannot: it does not have the cluster's key",
-                               .detail = trouble, .hint = "copy cluster.key from a server that has it (docs/etcd.md); nothing was changed",
+                return err_set(err, ERR_UNAVAILABLE,
+                               .msg = "no server leads now, and this one cannot: it does not have "
+                                      "the cluster's key",
+                               .detail = trouble,
+                               .hint = "copy cluster.key from a server that has it (docs/etcd.md); "
+                                       "nothing was changed",
                                .retry_after_ms = 5000);
-        return err_set(err, ERR_UNAVAILABLE, .msg = fmt("no server leads now; the last one was %s", name),
-                       .hint = "nothing was changed; try again: another server takes over within seconds", .retry_after_ms = 1000);
+        return err_set(
+            err, ERR_UNAVAILABLE, .msg = fmt("no server leads now; the last one was %s", name),
+            .hint = "nothing was changed; try again: another server takes over within seconds",
+            .retry_after_ms = 1000);
 }
 
 static bool is_sane(const char *s, const char *extra)
@@ -77,7 +88,8 @@ static bool is_sane(const char *s, const char *extra)
         if (n == 0 || n > 64)
                 return false;
         for (const char *p = s; *p; p++)
-                if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || strchr(extra, *p)))
+                if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
+                      (*p >= '0' && *p <= '9') || strchr(extra, *p)))
                         return false;
         return true;
 }
@@ -99,7 +111,7 @@ void io_actor(const struct tls_identity *who, const char *header, char ret[stati
                 strcpy(ret, is_sane(header, "-_.:@/") ? header : "anonymous");
 }
 
-/* ---- messages to the ring ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- messages to the ring ---- */
 
 static void on_nudge(evutil_socket_t fd, short what, void *ctx)
 {
@@ -118,15 +130,18 @@ bool io_takes_changes(struct io *io)
 int io_has_no_room(struct io *io, const struct op *op, struct err *err)
 {
         bool change = (op->kind == OP_CORE || op->kind == OP_PLAN) && input_is_change(op->input);
-        if (!change || (io_takes_changes(io) && queue_has_room(io->s->ring_queue) && calls_have_room(io->calls, op)))
+        if (!change || (io_takes_changes(io) && queue_has_room(io->s->ring_queue) &&
+                        calls_have_room(io->calls, op)))
                 return 0;
         return io_too_busy(io, err);
 }
 
-/* Fewer new questions while there is much to do: those who only read, and the agents, are in the same loop. */
+/* Fewer new questions while there is much to do: those who only read, and the agents, are in the
+ * same loop. */
 static void set_intake(struct io *io)
 {
-        bool few = atomic_load(&io->s->answers) > ANSWERS_MANY || queue_len(io->s->ring_queue) > io->s->opt.max_inputs / 2 ||
+        bool few = atomic_load(&io->s->answers) > ANSWERS_MANY ||
+                   queue_len(io->s->ring_queue) > io->s->opt.max_inputs / 2 ||
                    calls_are_many(io->calls);
         if (io->http)
                 http_server_set_intake(io->http, few ? FEW_CONNS : 0);
@@ -137,19 +152,21 @@ static void set_intake(struct io *io)
 bool io_to_ring(struct io *io, struct ring_msg *msg, bool first)
 {
         msg->sent_ms = mono_ms();
-        /* What changes nothing overtakes what waits to change something: no answer to that has been given, so nobody can tell. */
+        /* What changes nothing overtakes what waits to change something: no answer to that has been
+         * given, so nobody can tell. */
         if (input_only_reads(msg->in.kind))
                 return queue_push(io->s->read_queue, msg);
         if (!queue_push_quiet(io->s->ring_queue, msg, first))
                 return false;
         if (io->n_quiet++ == 0)
-                event_active(io->nudge, EV_WRITE, 0); /* behind the sockets that are being served in this turn */
+                /* behind the sockets that are being served in this turn */
+                event_active(io->nudge, EV_WRITE, 0);
         else if (io->n_quiet % TURN_INPUTS == 0)
                 queue_wake(io->s->ring_queue);
         return true;
 }
 
-/* ---- messages from the other threads ----------------------------------------------------------------------------------------------------------- */
+/* ---- messages from the other threads ---- */
 
 /* A batch is durable: now it may be known. */
 static void release(struct io *io, struct core_batch *batch)
@@ -201,7 +218,8 @@ static void stop(struct io *io)
                 event_base_loopbreak(io->base);
 }
 
-/* This server decides from now on, or no more. What agents and callers began with the one before is over: nobody can say how it ends. */
+/* This server decides from now on, or no more. What agents and callers began with the one before is
+ * over: nobody can say how it ends. */
 static void change_role(struct io *io, bool leads, uint64_t head)
 {
         bool lost = io->leads && !leads;
@@ -257,10 +275,12 @@ static void on_wake(evutil_socket_t fd, short what, void *ctx)
         if (read((int)fd, &n, sizeof(n)) < 0) {
                 /* nothing to be read: harmless, the queue says what there is */
         }
-        /* One at a time, and not for long: a batch may hold a thousand answers, and whoever only reads must not wait for all that are there (A11). */
+        /* One at a time, and not for long: a batch may hold a thousand answers, and whoever only
+         * reads must not wait for all that are there (A11). */
         int64_t until_ns = clock_mono_ns() + TURN_NS;
         void *item;
-        for (unsigned i = 0; i < TURN_MESSAGES && queue_pop_many(io->s->io_queue, &item, 1, 0) == 1; i++) {
+        for (unsigned i = 0; i < TURN_MESSAGES && queue_pop_many(io->s->io_queue, &item, 1, 0) == 1;
+             i++) {
                 take(io, item);
                 if (clock_mono_ns() >= until_ns)
                         break;
@@ -268,13 +288,15 @@ static void on_wake(evutil_socket_t fd, short what, void *ctx)
         calls_proved(io->calls);
         set_intake(io); /* answers before new questions (A11) */
         if (queue_len(io->s->io_queue) > 0) {
-                n = 1; /* by the descriptor: an event that is activated from inside runs again before any socket is looked at */
+                /* by the descriptor: an event that is activated from inside runs again before any
+                 * socket is looked at */
+                n = 1;
                 if (write((int)fd, &n, sizeof(n)) < 0)
                         event_active(io->wake, EV_READ, 1);
         }
 }
 
-/* ---- certificates -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- certificates ---- */
 
 static void on_files(evutil_socket_t fd, short what, void *ctx)
 {
@@ -288,9 +310,11 @@ static void on_files(evutil_socket_t fd, short what, void *ctx)
         push_reload(io->push);
         forward_reload(io->forward);
         if (r < 0)
-                log_error("new certificate files are not used; the old ones stay in force", LOG_E(&err));
+                log_error("new certificate files are not used; the old ones stay in force",
+                          LOG_E(&err));
         else
-                log_info("new certificate files are in use for new connections", LOG_S("cert", io->s->opt.tls_cert));
+                log_info("new certificate files are in use for new connections",
+                         LOG_S("cert", io->s->opt.tls_cert));
 }
 
 static int open_tls(struct io *io, struct err *err)
@@ -302,8 +326,9 @@ static int open_tls(struct io *io, struct err *err)
                                  .key_file = opt->tls_key,
                                  .ca_file = opt->tls_ca,
                                  .peer = !opt->tls_ca ? TLS_PEER_NONE
-                                         : opt->auth  ? TLS_PEER_OPTIONAL /* those without one have a token, or may little */
-                                                      : TLS_PEER_REQUIRED };
+                                         /* those without one have a token, or may little */
+                                         : opt->auth ? TLS_PEER_OPTIONAL
+                                                     : TLS_PEER_REQUIRED };
         int r = tls_server_create(&o, &io->tls, err);
         if (r < 0)
                 return r;
@@ -312,20 +337,24 @@ static int open_tls(struct io *io, struct err *err)
         return 0;
 }
 
-int io_check_node(struct io *io, const struct tls_identity *who, const char *node_id, const char *peer, struct err *err)
+int io_check_node(struct io *io, const struct tls_identity *who, const char *node_id,
+                  const char *peer, struct err *err)
 {
         if (!io->tls || !io->s->opt.tls_ca || tls_identity_is_node(who, node_id))
                 return 0;
         tls_count_refused(io->tls, TLS_REFUSED_WRONG_NODE);
-        log_warn("an agent was refused: its certificate is not that of the node that it says it is", LOG_S("node", node_id),
-                 LOG_S("certificate", tls_identity_words(who)), LOG_S("peer", peer),
-                 LOG_S("reason", tls_refusal_name(TLS_REFUSED_WRONG_NODE)));
+        log_warn("an agent was refused: its certificate is not that of the node that it says it is",
+                 LOG_S("node", node_id), LOG_S("certificate", tls_identity_words(who)),
+                 LOG_S("peer", peer), LOG_S("reason", tls_refusal_name(TLS_REFUSED_WRONG_NODE)));
         return err_set(err, ERR_DENIED,
-                       .msg = fmt("the certificate is that of %.100s, not of node %.100s", tls_identity_words(who), node_id),
-                       .hint = fmt("give the agent a certificate with the name " TLS_URI_PREFIX "node/%.100s", node_id));
+                       .msg = fmt("the certificate is that of %.100s, not of node %.100s",
+                                  tls_identity_words(who), node_id),
+                       .hint = fmt("give the agent a certificate with the name " TLS_URI_PREFIX
+                                   "node/%.100s",
+                                   node_id));
 }
 
-/* ---- the thread ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the thread ---- */
 
 /* "127.0.0.1:0" and port 43017 -> "127.0.0.1:43017" */
 static void real_address(const char *wanted, uint16_t port, char *ret, size_t size)
@@ -346,10 +375,14 @@ bool io_is_loopback(const char *address)
 static void say_who_gets_in(const struct server *s)
 {
         const struct server_options *opt = &s->opt;
-        if (opt->auth && !opt->tls_cert && !(io_is_loopback(opt->http_address) && io_is_loopback(opt->grpc_address)))
-                log_warn("tokens travel in the clear: whoever is on the way can read and use them; serve TLS (--tls-cert, docs/tls.md)");
-        if (!opt->auth && !opt->tls_ca && !(io_is_loopback(opt->http_address) && io_is_loopback(opt->grpc_address)))
-                log_warn("anybody who reaches this server may do anything: leave out --auth none (docs/access.md), or listen on 127.0.0.1",
+        if (opt->auth && !opt->tls_cert &&
+            !(io_is_loopback(opt->http_address) && io_is_loopback(opt->grpc_address)))
+                log_warn("tokens travel in the clear: whoever is on the way can read and use them; "
+                         "serve TLS (--tls-cert, docs/tls.md)");
+        if (!opt->auth && !opt->tls_ca &&
+            !(io_is_loopback(opt->http_address) && io_is_loopback(opt->grpc_address)))
+                log_warn("anybody who reaches this server may do anything: leave out --auth none "
+                         "(docs/access.md), or listen on 127.0.0.1",
                          LOG_S("http", s->http_address), LOG_S("grpc", s->grpc_address));
 }
 
@@ -381,13 +414,16 @@ static int io_open(struct io *io, struct err *err)
         event_add(io->wake, NULL);
         io->nudge = event_new(io->base, -1, 0, on_nudge, io);
         int r = open_tls(io, err);
-        if (r < 0 || (r = reach_create(&s->opt, &io->reach, err)) < 0 || (r = join_create(io, &io->join, err)) < 0 ||
-            (r = rest_open(io, err)) < 0 || (r = rpc_open(io, err)) < 0)
+        if (r < 0 || (r = reach_create(&s->opt, &io->reach, err)) < 0 ||
+            (r = join_create(io, &io->join, err)) < 0 || (r = rest_open(io, err)) < 0 ||
+            (r = rpc_open(io, err)) < 0)
                 return r;
         if (io->http)
-                real_address(s->opt.http_address, http_server_port(io->http), s->http_address, sizeof(s->http_address));
+                real_address(s->opt.http_address, http_server_port(io->http), s->http_address,
+                             sizeof(s->http_address));
         if (io->grpc)
-                real_address(s->opt.grpc_address, grpc_server_port(io->grpc), s->grpc_address, sizeof(s->grpc_address));
+                real_address(s->opt.grpc_address, grpc_server_port(io->grpc), s->grpc_address,
+                             sizeof(s->grpc_address));
         say_who_gets_in(s);
         return 0;
 }
@@ -433,7 +469,8 @@ void *io_main(void *server)
         server_started(s, r < 0 ? &err : NULL);
         if (r >= 0)
                 event_base_dispatch(io->base);
-        /* From here on nobody waits for this thread: what still comes is freed by whoever sends it. */
+        /* From here on nobody waits for this thread: what still comes is freed by whoever sends
+         * it. */
         queue_close(s->io_queue);
         io_close(io);
         s->io = NULL;

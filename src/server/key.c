@@ -18,7 +18,8 @@ static void note(struct server *s, const char *own, const char *trouble)
         snprintf(s->key_fingerprint, sizeof(s->key_fingerprint), "%s", own);
         pthread_mutex_unlock(&s->lock);
         if (news && trouble[0])
-                log_error("this server cannot lead: it does not have the cluster's key", LOG_S("reason", trouble));
+                log_error("this server cannot lead: it does not have the cluster's key",
+                          LOG_S("reason", trouble));
         else if (news)
                 log_info("this server has the cluster's key", LOG_S("fingerprint", own));
 }
@@ -28,18 +29,23 @@ static int load(struct server *s, const char *fingerprint, struct cluster_key *r
 {
         int r = cluster_key_load(s->opt.data_dir, ret, err);
         if (r == -ERR_NOT_FOUND)
-                return err_set(
-                    err, ERR_NOT_FOUND, .msg = fmt("%s/" CLUSTER_KEY_FILE " is missing", s->opt.data_dir),
-                    .detail = fmt("the cluster's key has the fingerprint %s", fingerprint),
-                    .hint =
-                        "copy it from another server of the cluster, or from where it is kept; if it is lost: berth key new --replaces, "
-                        "docs/backup.md");
+                return err_set(err, ERR_NOT_FOUND,
+                               .msg = fmt("%s/" CLUSTER_KEY_FILE " is missing", s->opt.data_dir),
+                               .detail =
+                                   fmt("the cluster's key has the fingerprint %s", fingerprint),
+                               .hint = "copy it from another server of the cluster, or from where "
+                                       "it is kept; if it is lost: berth key new --replaces, "
+                                       "docs/backup.md");
         if (r < 0 || cluster_key_fits(ret, fingerprint))
                 return r;
-        err_set(err, ERR_CONFLICT, .msg = fmt("%s/" CLUSTER_KEY_FILE " is not the key of this cluster", s->opt.data_dir),
-                .detail = fmt("its fingerprint is %s, the cluster's is %s", ret->fingerprint, fingerprint),
-                .hint = "copy it from another server of the cluster, or from where it is kept; if it is lost: berth key new --replaces, "
-                        "docs/backup.md");
+        err_set(
+            err, ERR_CONFLICT,
+            .msg = fmt("%s/" CLUSTER_KEY_FILE " is not the key of this cluster", s->opt.data_dir),
+            .detail =
+                fmt("its fingerprint is %s, the cluster's is %s", ret->fingerprint, fingerprint),
+            .hint = "copy it from another server of the cluster, or from where it is kept; if it "
+                    "is lost: berth key new --replaces, "
+                    "docs/backup.md");
         cluster_key_wipe(ret);
         return -ERR_CONFLICT;
 }
@@ -48,12 +54,15 @@ static int save(struct server *s, const struct cluster_key *k, struct err *err)
 {
         int r = cluster_key_save(s->opt.data_dir, k, err);
         if (r == 0)
-                log_info("made the cluster's key; keep a copy beside the backups, and give it to the other servers of this cluster",
-                         LOG_S("file", fmt("%s/" CLUSTER_KEY_FILE, s->opt.data_dir)), LOG_S("fingerprint", k->fingerprint));
+                log_info("made the cluster's key; keep a copy beside the backups, and give it to "
+                         "the other servers of this cluster",
+                         LOG_S("file", fmt("%s/" CLUSTER_KEY_FILE, s->opt.data_dir)),
+                         LOG_S("fingerprint", k->fingerprint));
         return r;
 }
 
-/* A disk without room is no reason not to serve, where nobody else can: everything can be looked at, and what is decided waits. */
+/* A disk without room is no reason not to serve, where nobody else can: everything can be looked
+ * at, and what is decided waits. */
 static bool can_wait(struct server *s)
 {
         return !store_is_shared(s->store) && access(s->opt.data_dir, W_OK) == 0;
@@ -65,7 +74,8 @@ static int make(struct server *s, struct cluster_key *ret, struct err *err)
         if (r == 0)
                 r = save(s, ret, err);
         if (r == -ERR_IO && can_wait(s)) {
-                log_error("the cluster's key cannot be written; nothing is changed until it is", LOG_E(err));
+                log_error("the cluster's key cannot be written; nothing is changed until it is",
+                          LOG_E(err));
                 s->unsaved_key = mem_dup(ret, sizeof(*ret));
                 r = 0;
         }
@@ -80,8 +90,10 @@ int key_save(struct server *s, struct err *err)
         int r = cluster_key_load(s->opt.data_dir, &there, &(struct err){ 0 });
         if (r != -ERR_NOT_FOUND) {
                 cluster_key_wipe(&there);
-                return err_set(err, ERR_INVALID, .msg = fmt("somebody else has made %s/" CLUSTER_KEY_FILE, s->opt.data_dir),
-                               .hint = "start the server again: it takes that one");
+                return err_set(
+                    err, ERR_INVALID,
+                    .msg = fmt("somebody else has made %s/" CLUSTER_KEY_FILE, s->opt.data_dir),
+                    .hint = "start the server again: it takes that one");
         }
         if ((r = save(s, s->unsaved_key, err)) == 0)
                 key_forget_unsaved(s);
@@ -99,10 +111,13 @@ int key_take(struct server *s, const char *fingerprint, struct err *err)
 {
         struct cluster_key k;
         if (!s->opt.data_dir && str_empty(fingerprint))
-                return 0; /* nowhere to keep one: nothing has a warrant, and nothing is adopted by itself */
+                /* nowhere to keep one: nothing has a warrant, and nothing is adopted by itself */
+                return 0;
         if (!s->opt.data_dir)
-                return err_set(err, ERR_CONFLICT, .msg = "the cluster's key is needed, and this server has no data directory",
-                               .hint = "start it with --data, and " CLUSTER_KEY_FILE " there");
+                return err_set(
+                    err, ERR_CONFLICT,
+                    .msg = "the cluster's key is needed, and this server has no data directory",
+                    .hint = "start it with --data, and " CLUSTER_KEY_FILE " there");
         int r = load(s, fingerprint, &k, err);
         if (r == -ERR_NOT_FOUND && str_empty(fingerprint))
                 r = make(s, &k, err);

@@ -1,6 +1,8 @@
-/* server/matrix_test.c: who may do what: every route and method of both doors, all dialects, against every credential (C32, A13, A14).
+/* server/matrix_test.c: who may do what: every route and method of both doors, all dialects,
+ * against every credential (C32, A13, A14).
  *
- * docs/access.md shows the same as a table, which is made here and held to what the server has: BERTH_WRITE_DOCS=1 writes it anew.
+ * docs/access.md shows the same as a table, which is made here and held to what the server has:
+ * BERTH_WRITE_DOCS=1 writes it anew.
  */
 #include "base/file.h"
 #include "base/mem.h"
@@ -19,8 +21,10 @@
 #include <cmocka.h>
 
 /* Written down once more, by hand: a row of the table that changes sides changes this list too. */
-static const char *const for_anybody[] = { "GetHealth",    "GetOpenAPI", "GetPage",  "Reflection", "ReflectionAlpha",
-                                           "PersysHealth", "GetTrust",   "JoinNode", "Logout",     NULL };
+static const char *const for_anybody[] = { "GetHealth",  "GetOpenAPI",      "GetPage",
+                                           "Reflection", "ReflectionAlpha", "PersysHealth",
+                                           "GetTrust",   "JoinNode",        "Logout",
+                                           NULL };
 static const char *const for_viewers[] = { "Login",
                                            "GetWorkload",
                                            "ListWorkloads",
@@ -70,8 +74,9 @@ static const char *const for_operators[] = { "CreateWorkload",
                                              "PersysRetryWorkload",
                                              "PersysSubmitAutomationSuggestion",
                                              NULL };
-static const char *const for_agents[] = { "AgentConnect",        "PersysRegisterNode", "PersysHeartbeat",
-                                          "PersysControlStream", "RenewCertificate",   NULL };
+static const char *const for_agents[] = { "AgentConnect",     "PersysRegisterNode",
+                                          "PersysHeartbeat",  "PersysControlStream",
+                                          "RenewCertificate", NULL };
 
 static bool has(const char *const *list, const char *name)
 {
@@ -83,7 +88,8 @@ static bool has(const char *const *list, const char *name)
 
 /* What a caller can show. Roles come by token and by certificate alike. */
 enum shown { NOBODY, BAD_TOKEN, VIEWER, OPERATOR, ADMIN, NODE, SERVER, N_SHOWN };
-static const char *const shown_names[] = { "nobody", "bad token", "viewer", "operator", "admin", "node", "server" };
+static const char *const shown_names[] = { "nobody", "bad token", "viewer", "operator",
+                                           "admin",  "node",      "server" };
 
 /* 0: passes; else the status of the refusal. */
 static int expected(const char *op, enum shown who)
@@ -173,7 +179,8 @@ static void every_row_says_who_may(void **state)
                 for (int who = 0; who < N_SHOWN; who++) {
                         int want = expected(ops[i].name, (enum shown)who);
                         if (!str_eq(cell(&ops[i], (enum shown)who), want ? fmt("%d", want) : "yes"))
-                                fail_msg("%s as %s: %s", ops[i].name, shown_names[who], cell(&ops[i], (enum shown)who));
+                                fail_msg("%s as %s: %s", ops[i].name, shown_names[who],
+                                         cell(&ops[i], (enum shown)who));
                 }
         }
 }
@@ -200,10 +207,12 @@ static const char *bearer(const char *token)
         return token[0] ? fmt("Authorization: Bearer %s\r\n", token) : "";
 }
 
-static void create(struct fixture *f, const char *admin, struct shown_token *t, const char *role, const char *more)
+static void create(struct fixture *f, const char *admin, struct shown_token *t, const char *role,
+                   const char *more)
 {
         struct http_answer a =
-            http_do(f->http, "POST", "/v1/tokens", bearer(admin), fmt("{\"name\":\"of-%s\",\"role\":\"%s\"%s}", t->what, role, more));
+            http_do(f->http, "POST", "/v1/tokens", bearer(admin),
+                    fmt("{\"name\":\"of-%s\",\"role\":\"%s\"%s}", t->what, role, more));
         assert_int_equal(a.status, 201);
         between(str_c(&a.body), "\"secret\":\"", "\"", t->text, sizeof(t->text));
         http_answer_fini(&a);
@@ -217,7 +226,8 @@ static void restart_with_tokens(struct fixture *f, struct shown_token t[static N
         f->opt.auth = true;
         f->opt.max_refusals = 1000000;
         server_begin(f);
-        assert_int_equal(file_read(fmt("%s/" ADMIN_TOKEN_FILE, f->opt.data_dir), 4096, &first, NULL), 0);
+        assert_int_equal(
+            file_read(fmt("%s/" ADMIN_TOKEN_FILE, f->opt.data_dir), 4096, &first, NULL), 0);
         snprintf(admin, sizeof(admin), "%.*s", (int)strcspn(str_c(&first), "\n"), str_c(&first));
         str_fini(&first);
         t[0] = (struct shown_token){ NOBODY, "nobody", "" };
@@ -237,7 +247,8 @@ static void restart_with_tokens(struct fixture *f, struct shown_token t[static N
         create(f, admin, &t[5], "operator", "");
         create(f, admin, &t[7], "node", "");
         create(f, admin, &t[8], "node", ",\"node_id\":\"x\"");
-        struct http_answer a = http_do(f->http, "DELETE", "/v1/tokens/of-revoked", bearer(admin), "");
+        struct http_answer a =
+            http_do(f->http, "DELETE", "/v1/tokens/of-revoked", bearer(admin), "");
         assert_int_equal(a.status, 200);
         http_answer_fini(&a);
         for (int i = 0; i < 600; i++) { /* until its second is over */
@@ -285,9 +296,11 @@ static int http_status(struct fixture *f, const char *method, const char *path, 
         return status;
 }
 
-static void try_http(struct fixture *f, const struct op *op, const char *pattern, const struct shown_token *t)
+static void try_http(struct fixture *f, const struct op *op, const char *pattern,
+                     const struct shown_token *t)
 {
-        int status = http_status(f, op->method, path_of(pattern), bearer(t->text)), want = expected(op->name, t->who);
+        int status = http_status(f, op->method, path_of(pattern), bearer(t->text)),
+            want = expected(op->name, t->who);
         bool refused = status == 401 || status == 403;
         if (want ? status != want : refused || status == 429 || status == 0)
                 fail_msg("%s %s as %s: %d", op->method, pattern, t->what, status);
@@ -316,13 +329,14 @@ static bool goes_on(const struct op *op)
         return op->kind == OP_WATCH || op->kind == OP_AGENT || op->kind == OP_REFLECTION;
 }
 
-static void try_grpc(struct fixture *f, const struct op *op, const struct grpc_channel_options *o, const struct grpc_metadata *metadata,
-                     enum shown who, const char *what)
+static void try_grpc(struct fixture *f, const struct op *op, const struct grpc_channel_options *o,
+                     const struct grpc_metadata *metadata, enum shown who, const char *what)
 {
         struct grpc_reply r = { 0 };
         struct err err = { 0 };
         int want = expected(op->name, who);
-        int64_t deadline_ms = !want && goes_on(op) ? 300 : 20000; /* a stream that was opened says nothing */
+        /* a stream that was opened says nothing */
+        int64_t deadline_ms = !want && goes_on(op) ? 300 : 20000;
         if (grpc_call_sync(f->grpc, o, metadata, op->rpc, "", 0, deadline_ms, &r, &err) < 0)
                 fail_msg("%s: %s", op->rpc, err_line(&err));
         bool refused = r.status == GRPC_UNAUTHENTICATED || r.status == GRPC_PERMISSION_DENIED;
@@ -355,14 +369,19 @@ static void join_token(struct fixture *f, struct tls *tls, char *ret, size_t siz
         struct grpc_reply r = { 0 };
         struct err err = { 0 };
         ProtobufCMessage *m = NULL;
-        assert_int_equal(file_read(fmt("%s/" ADMIN_TOKEN_FILE, f->opt.data_dir), 4096, &admin, NULL), 0);
+        assert_int_equal(
+            file_read(fmt("%s/" ADMIN_TOKEN_FILE, f->opt.data_dir), 4096, &admin, NULL), 0);
         pb_pack(&packed, &q.base);
         const char *token = fmt("%.*s", (int)strcspn(str_c(&admin), "\n"), str_c(&admin));
         struct grpc_channel_options o = { .tls = tls, .token = token };
-        assert_int_equal(grpc_call_sync(f->grpc, &o, NULL, "/berth.v1.Control/CreateToken", packed.buf, packed.len, 20000, &r, &err), 0);
+        assert_int_equal(grpc_call_sync(f->grpc, &o, NULL, "/berth.v1.Control/CreateToken",
+                                        packed.buf, packed.len, 20000, &r, &err),
+                         0);
         if (r.status != GRPC_OK)
                 fail_msg("%s", r.message);
-        assert_int_equal(pb_unpack(&pb__create_token_response__descriptor, r.data.buf, r.data.len, &arena, &m, &err), 0);
+        assert_int_equal(pb_unpack(&pb__create_token_response__descriptor, r.data.buf, r.data.len,
+                                   &arena, &m, &err),
+                         0);
         snprintf(ret, size, "%s", ((Pb__CreateTokenResponse *)m)->secret);
         grpc_reply_fini(&r);
         str_fini(&admin);
@@ -370,7 +389,8 @@ static void join_token(struct fixture *f, struct tls *tls, char *ret, size_t siz
         arena_fini(&arena);
 }
 
-/* A join token opens one door only, and there in the message: anywhere else it is no token at all. R: C32 */
+/* A join token opens one door only, and there in the message: anywhere else it is no token at all.
+ * R: C32 */
 static void a_join_token_is_no_token(void **state)
 {
         struct fixture *f = *state;
@@ -380,12 +400,14 @@ static void a_join_token_is_no_token(void **state)
         char secret[200];
         pki_restart(f, &pki, true);
         server_end(f);
-        assert_true(file_write_atomic(fmt("%s/ca-key.pem", f->dir), pki.pair.key.buf, pki.pair.key.len, 0600, &err) >= 0);
+        assert_true(file_write_atomic(fmt("%s/ca-key.pem", f->dir), pki.pair.key.buf,
+                                      pki.pair.key.len, 0600, &err) >= 0);
         f->opt.ca_dir = f->dir;
         f->opt.auth = true;
         f->opt.max_refusals = 1000000;
         server_begin(f);
-        assert_int_equal(tls_client_create(&(struct tls_options){ .ca_file = pki.ca }, &tls, &err), 0);
+        assert_int_equal(tls_client_create(&(struct tls_options){ .ca_file = pki.ca }, &tls, &err),
+                         0);
         join_token(f, tls, secret, sizeof(secret));
         assert_true(str_starts(secret, JOIN_PREFIX));
         for (size_t i = 0; i < n_ops; i++) {
@@ -407,15 +429,18 @@ static void every_method_takes_certificates_by_their_names(void **state)
                 const char *what, *uri, *role;
         } certs[] = {
                 { VIEWER, "vic", "spiffe://berth/user/vic", NULL },
-                { VIEWER, "val", "spiffe://berth/user/val spiffe://berth/role/viewer", "admin" }, /* its own word does not count */
+                /* its own word does not count */
+                { VIEWER, "val", "spiffe://berth/user/val spiffe://berth/role/viewer", "admin" },
                 { OPERATOR, "ola", "spiffe://berth/user/ola spiffe://berth/role/operator", NULL },
                 { ADMIN, "ada", "spiffe://berth/user/ada spiffe://berth/role/admin", NULL },
                 { NODE, "n1", "spiffe://berth/node/n1", "admin" },
                 { NODE, "plain", NULL, NULL },
                 { SERVER, "s2", "spiffe://berth/server/s2", NULL },
-                { VIEWER, "s3", "spiffe://berth/server/s3", "viewer" }, /* what it passes on is its caller's */
+                /* what it passes on is its caller's */
+                { VIEWER, "s3", "spiffe://berth/server/s3", "viewer" },
                 { OPERATOR, "s4", "spiffe://berth/server/s4", "operator" },
-                { SERVER, "s5", "spiffe://berth/server/s5", "node" }, /* nobody passes on an agent */
+                /* nobody passes on an agent */
+                { SERVER, "s5", "spiffe://berth/server/s5", "node" },
         };
         struct fixture *f = *state;
         struct pki pki = { 0 };
@@ -441,10 +466,14 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_page_shows_the_matrix),
                 cmocka_unit_test(every_row_says_who_may),
-                cmocka_unit_test_setup_teardown(every_route_takes_its_roles_and_no_others, server_setup, server_teardown),
-                cmocka_unit_test_setup_teardown(every_method_takes_its_roles_and_no_others, server_setup, server_teardown),
-                cmocka_unit_test_setup_teardown(a_join_token_is_no_token, server_setup, server_teardown),
-                cmocka_unit_test_setup_teardown(every_method_takes_certificates_by_their_names, server_setup, server_teardown),
+                cmocka_unit_test_setup_teardown(every_route_takes_its_roles_and_no_others,
+                                                server_setup, server_teardown),
+                cmocka_unit_test_setup_teardown(every_method_takes_its_roles_and_no_others,
+                                                server_setup, server_teardown),
+                cmocka_unit_test_setup_teardown(a_join_token_is_no_token, server_setup,
+                                                server_teardown),
+                cmocka_unit_test_setup_teardown(every_method_takes_certificates_by_their_names,
+                                                server_setup, server_teardown),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* server/metrics.h: what the server counts, and how Prometheus reads it.
  *
- * Counters are relaxed atomics: any thread adds, the io thread renders. What the core counts arrives as a snapshot (struct core_stats) that the ring
- * publishes when it has nothing else to do, so a scrape never waits for the ring and works while the store is away.
+ * Counters are relaxed atomics: any thread adds, the io thread renders. What the core counts
+ * arrives as a snapshot (struct core_stats) that the ring publishes when it has nothing else to do,
+ * so a scrape never waits for the ring and works while the store is away.
  */
 #ifndef BERTH_SERVER_METRICS_H
 #define BERTH_SERVER_METRICS_H
@@ -38,18 +39,22 @@ extern const double METRICS_BOUNDS_STEP[METRICS_BUCKETS]; /* 1 us to 1 s: a turn
 
 struct metrics {
         counter commits, commit_failures, commit_events, commit_records, commit_bytes;
-        counter bad_records, inputs_refused, inputs_expired, agent_streams_closed, events_sent, pruned_events, leadership_changes,
-            records_touched;
+        counter bad_records, inputs_refused, inputs_expired, agent_streams_closed, events_sent,
+            pruned_events, leadership_changes, records_touched;
         struct histogram commit, turn, request;
         counter http[METRICS_OPS][METRICS_STATUSES];
         counter grpc[METRICS_OPS][METRICS_GRPC_CODES];
         struct histogram grpc_duration[METRICS_OPS][METRICS_GRPC_CODES];
-        struct histogram placement, reconcile, rpc; /* one placement; a turn that decided or looked for something; one gRPC call */
-        counter access_refused[METRICS_REFUSALS];   /* by enum access_refusal */
+        /* one placement; a turn that decided or looked for something; one gRPC call */
+        struct histogram placement, reconcile, rpc;
+        counter access_refused[METRICS_REFUSALS]; /* by enum access_refusal */
         counter writes[METRICS_WRITES];
-        counter first_event;                                                /* of the log; 0: not known */
-        counter kept[EVENT_CLASSES];                                        /* + 1: events kept apart; 0: not known */
-        struct histogram agent_rpc[METRICS_AGENT_RPCS][METRICS_GRPC_CODES]; /* calls to agents (metrics_agents.c) */
+        /* of the log; 0: not known */
+        counter first_event;
+        /* + 1: events kept apart; 0: not known */
+        counter kept[EVENT_CLASSES];
+        /* calls to agents (metrics_agents.c) */
+        struct histogram agent_rpc[METRICS_AGENT_RPCS][METRICS_GRPC_CODES];
 };
 void metrics_init(struct metrics *m);
 static inline void count(counter *c)
@@ -89,7 +94,8 @@ struct metrics_now {
         const struct agent_certificates *agent_certs;
 };
 /* metrics_persys.c */
-extern const char *const METRICS_CODE_NAMES[METRICS_GRPC_CODES], *const METRICS_ACTION_NAMES[METRICS_ACTIONS];
+extern const char *const METRICS_CODE_NAMES[METRICS_GRPC_CODES],
+    *const METRICS_ACTION_NAMES[METRICS_ACTIONS];
 void metrics_persys_init(struct metrics *m);
 void metrics_persys_render(struct metrics *m, const struct metrics_now *now, struct str *out);
 void metrics_writes(struct metrics *m, const struct store_batch *batch); /* that was committed */

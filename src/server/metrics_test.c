@@ -25,9 +25,11 @@ static const char *grpc_of(size_t op)
 static char *render(struct metrics *m, const struct core_stats *stats)
 {
         struct str out = STR_INIT;
-        struct metrics_now now = {
-                .core = stats, .op_name = name_of, .grpc_name = grpc_of, .version = "1\"2\\3\n", .start_time_seconds = 1.5
-        };
+        struct metrics_now now = { .core = stats,
+                                   .op_name = name_of,
+                                   .grpc_name = grpc_of,
+                                   .version = "1\"2\\3\n",
+                                   .start_time_seconds = 1.5 };
         metrics_render(m, &now, &out);
         return str_take(&out);
 }
@@ -42,7 +44,8 @@ static void check_sample(const char *line, const char *family, const char *type)
         const char *rest = line + f;
         size_t suffix = n - f;
         if (strcmp(type, "histogram") == 0)
-                assert_true((suffix == 7 && !strncmp(rest, "_bucket", 7)) || (suffix == 4 && !strncmp(rest, "_sum", 4)) ||
+                assert_true((suffix == 7 && !strncmp(rest, "_bucket", 7)) ||
+                            (suffix == 4 && !strncmp(rest, "_sum", 4)) ||
                             (suffix == 6 && !strncmp(rest, "_count", 6)));
         else
                 assert_int_equal(suffix, 0);
@@ -89,14 +92,16 @@ static void every_line_is_valid_exposition_format(void **state)
                 if (strncmp(line, "# HELP ", 7) == 0) {
                         assert_int_equal(sscanf(line + 7, "%127s", family), 1);
                         for (size_t i = 0; i < n_seen; i++)
-                                assert_string_not_equal(seen[i], family); /* a family stands in one place */
+                                /* a family stands in one place */
+                                assert_string_not_equal(seen[i], family);
                         snprintf(seen[n_seen++], 128, "%s", family);
                         type[0] = 0;
                 } else if (strncmp(line, "# TYPE ", 7) == 0) {
                         char name[128];
                         assert_int_equal(sscanf(line + 7, "%127s %31s", name, type), 2);
                         assert_string_equal(name, family);
-                        assert_true(!strcmp(type, "counter") || !strcmp(type, "gauge") || !strcmp(type, "histogram"));
+                        assert_true(!strcmp(type, "counter") || !strcmp(type, "gauge") ||
+                                    !strcmp(type, "histogram"));
                 } else {
                         assert_true(type[0] != 0);
                         check_sample(line, family, type);
@@ -139,22 +144,24 @@ static void every_family_is_in_the_documents(void **state)
 /* R: C36 */
 static void the_named_families_are_there(void **state)
 {
-        static const char *const want[] = { "berth_scheduling_attempts_total 3\n",
-                                            "berth_scheduling_failures_total 2\n",
-                                            "berth_reconciliation_actions_total{action=\"Recreate\"} 7\n",
-                                            "berth_retry_total 4\n",
-                                            "berth_node_unhealthy_total 1\n",
-                                            "berth_nodes{status=\"Ready\"} 9\n",
-                                            "berth_workloads{status=\"Running\"} 8\n",
-                                            "berth_commits_total 0\n",
-                                            "berth_heartbeats_total 6\n",
-                                            "berth_passes_total 11\n",
-                                            "berth_queue_depth{queue=\"ring\"} 0\n",
-                                            "berth_build_info{version=\"1\\\"2\\\\3\\n\"} 1\n",
-                                            "berth_http_requests_total{op=\"GetNode\",code=\"200\"} 1\n",
-                                            "process_open_fds ",
-                                            "process_cpu_seconds_total ",
-                                            "process_resident_memory_bytes " };
+        static const char *const want[] = {
+                "berth_scheduling_attempts_total 3\n",
+                "berth_scheduling_failures_total 2\n",
+                "berth_reconciliation_actions_total{action=\"Recreate\"} 7\n",
+                "berth_retry_total 4\n",
+                "berth_node_unhealthy_total 1\n",
+                "berth_nodes{status=\"Ready\"} 9\n",
+                "berth_workloads{status=\"Running\"} 8\n",
+                "berth_commits_total 0\n",
+                "berth_heartbeats_total 6\n",
+                "berth_passes_total 11\n",
+                "berth_queue_depth{queue=\"ring\"} 0\n",
+                "berth_build_info{version=\"1\\\"2\\\\3\\n\"} 1\n",
+                "berth_http_requests_total{op=\"GetNode\",code=\"200\"} 1\n",
+                "process_open_fds ",
+                "process_cpu_seconds_total ",
+                "process_resident_memory_bytes "
+        };
         struct metrics *m = mem_must(sizeof(*m));
         struct core_stats stats = { .placements = 3,
                                     .placement_failures = 2,
@@ -176,19 +183,26 @@ static void the_named_families_are_there(void **state)
         mem_free(m);
 }
 
-/* What dashboards for Persys schedulers ask for: every family, with its labels, and the gauges from the first scrape on. */
+/* What dashboards for Persys schedulers ask for: every family, with its labels, and the gauges from
+ * the first scrape on. */
 /* R: C36 */
 static void the_families_of_persys_dashboards_are_there(void **state)
 {
         static const char *const want[] = {
-                "persys_scheduler_grpc_server_requests_total{method=\"/berth.v1.Control/GetNode\",code=\"NotFound\"} 1\n",
-                "persys_scheduler_grpc_server_request_duration_seconds_bucket{method=\"/berth.v1.Control/"
+                "persys_scheduler_grpc_server_requests_total{method=\"/berth.v1.Control/"
+                "GetNode\",code=\"NotFound\"} 1\n",
+                "persys_scheduler_grpc_server_request_duration_seconds_bucket{method=\"/"
+                "berth.v1.Control/"
                 "GetNode\",code=\"NotFound\",le=\"0.005\"} 1\n",
-                "persys_scheduler_grpc_server_request_duration_seconds_count{method=\"/berth.v1.Control/GetNode\",code=\"NotFound\"} 1\n",
+                "persys_scheduler_grpc_server_request_duration_seconds_count{method=\"/"
+                "berth.v1.Control/GetNode\",code=\"NotFound\"} 1\n",
                 "persys_scheduler_agent_rpc_requests_total{rpc=\"ApplyWorkload\",code=\"OK\"} 1\n",
-                "persys_scheduler_agent_rpc_duration_seconds_count{rpc=\"ApplyWorkload\",code=\"OK\"} 1\n",
-                "persys_scheduler_reconciliation_results_total{action=\"Recreate\",success=\"true\"} 7\n",
-                "persys_scheduler_reconciliation_results_total{action=\"Apply\",success=\"false\"} 3\n",
+                "persys_scheduler_agent_rpc_duration_seconds_count{rpc=\"ApplyWorkload\",code="
+                "\"OK\"} 1\n",
+                "persys_scheduler_reconciliation_results_total{action=\"Recreate\",success="
+                "\"true\"} 7\n",
+                "persys_scheduler_reconciliation_results_total{action=\"Apply\",success=\"false\"} "
+                "3\n",
                 "persys_scheduler_reconciliation_cycle_duration_seconds_count 1\n",
                 "persys_scheduler_reconciliation_cycles_total{result=\"success\"} 1\n",
                 "persys_scheduler_reconciliation_cycles_total{result=\"error\"} 0\n",
@@ -231,7 +245,9 @@ static void the_families_of_persys_dashboards_are_there(void **state)
         unsigned char packed[64];
         struct store_event event = { .seq = 1, .data = packed, .len = pb__event__pack(&e, packed) };
         struct store_record record = { .key = "/workloads/a", .data = packed, .len = 1 };
-        metrics_writes(m, &(struct store_batch){ .events = &event, .n_events = 1, .records = &record, .n_records = 1 });
+        metrics_writes(m,
+                       &(struct store_batch){
+                           .events = &event, .n_events = 1, .records = &record, .n_records = 1 });
         char *text = render(m, &stats);
         for (size_t i = 0; i < ARRAY_LEN(want); i++)
                 if (!strstr(text, want[i]))

@@ -32,7 +32,8 @@ static struct arena arena;
 static struct err err;
 static bool pretty;
 
-static ProtobufCMessage *decode(const char *method, const char *path, const struct fake *f, const char *body, const struct op_text *more)
+static ProtobufCMessage *decode(const char *method, const char *path, const struct fake *f,
+                                const char *body, const struct op_text *more)
 {
         const struct op *op = op_by_route(method, path);
         assert_non_null(op);
@@ -101,7 +102,8 @@ static void every_rest_call_of_the_requirements_has_a_row(void **state)
 /* R: C2 */
 static void every_method_of_the_service_has_exactly_one_row(void **state)
 {
-        const ProtobufCServiceDescriptor *sv[] = { &pb__control__descriptor, &pb__agent__descriptor, &pc__agent_control__descriptor };
+        const ProtobufCServiceDescriptor *sv[] = { &pb__control__descriptor, &pb__agent__descriptor,
+                                                   &pc__agent_control__descriptor };
         (void)state;
         assert_true(n_ops < METRICS_OPS - 1);
         for (size_t k = 0; k < ARRAY_LEN(sv); k++)
@@ -109,7 +111,8 @@ static void every_method_of_the_service_has_exactly_one_row(void **state)
                         const ProtobufCMethodDescriptor *m = &sv[k]->methods[i];
                         size_t n = 0;
                         for (size_t j = 0; j < n_ops; j++)
-                                if (ops[j].rpc && strcmp(ops[j].rpc, fmt("/%s/%s", sv[k]->name, m->name)) == 0) {
+                                if (ops[j].rpc &&
+                                    strcmp(ops[j].rpc, fmt("/%s/%s", sv[k]->name, m->name)) == 0) {
                                         n++;
                                         assert_ptr_equal(ops[j].request, m->input);
                                         if (ops[j].response)
@@ -135,7 +138,10 @@ static void path_query_and_constants_fill_the_request(void **state)
         assert_non_null(w);
         assert_int_equal(w->wish, PB__NODE_WISH__E__draining);
 
-        struct fake l = { .query = { { "limit", "50" }, { "selector", "app=web,tier!=x" }, { "status", "running" }, { "pretty", "" } } };
+        struct fake l = { .query = { { "limit", "50" },
+                                     { "selector", "app=web,tier!=x" },
+                                     { "status", "running" },
+                                     { "pretty", "" } } };
         Pb__ListWorkloadsRequest *q = (void *)decode("GET", "/workloads", &l, NULL, NULL);
         assert_non_null(q);
         assert_int_equal(q->limit, 50);
@@ -149,7 +155,9 @@ static void path_query_and_constants_fill_the_request(void **state)
         assert_int_equal(logs->tail_lines, 20);
         assert_string_equal(logs->id, "web");
 
-        struct fake e = { .query = { { "since", "12" }, { "type", "NodeLost" }, { "newest_first", "true" } } };
+        struct fake e = {
+                .query = { { "since", "12" }, { "type", "NodeLost" }, { "newest_first", "true" } }
+        };
         Pb__ListEventsRequest *ev = (void *)decode("GET", "/events", &e, NULL, NULL);
         assert_non_null(ev);
         assert_int_equal(ev->since, 12);
@@ -248,12 +256,17 @@ static void a_bad_body_names_the_path_as_the_caller_sees_it(void **state)
 {
         struct fake none = { 0 };
         (void)state;
-        assert_null(decode("POST", "/workloads", &none, "{\"id\":\"web\",\"spec\":{\"comand\":[\"x\"]}}", NULL));
+        assert_null(decode("POST", "/workloads", &none,
+                           "{\"id\":\"web\",\"spec\":{\"comand\":[\"x\"]}}", NULL));
         assert_int_equal(err.code, ERR_INVALID);
         assert_string_equal(err.path, "spec.comand");
-        assert_null(decode("POST", "/workloads", &none, "{\"id\":\"web\",\"spec\":{\"command\":[\"x\"]},\"restart\":\"sometimes\"}", NULL));
+        assert_null(decode(
+            "POST", "/workloads", &none,
+            "{\"id\":\"web\",\"spec\":{\"command\":[\"x\"]},\"restart\":\"sometimes\"}", NULL));
         assert_string_equal(err.path, "restart");
-        assert_null(decode("POST", "/workloads", &none, "{\"id\":\"web\",\"spec\":{\"command\":[\"x\"]},\"ttl_seconds\":-5}", NULL));
+        assert_null(decode("POST", "/workloads", &none,
+                           "{\"id\":\"web\",\"spec\":{\"command\":[\"x\"]},\"ttl_seconds\":-5}",
+                           NULL));
         assert_string_equal(err.path, "ttl_seconds");
         assert_null(decode("POST", "/workloads", &none, "{\"id\":\"web\"", NULL));
 }
@@ -280,7 +293,8 @@ static void check_refs(json_t *root, json_t *v)
                 const char *ref = json_string_value(json_object_get(v, "$ref"));
                 if (ref) {
                         assert_true(strncmp(ref, "#/components/schemas/", 21) == 0);
-                        json_t *schemas = json_object_get(json_object_get(root, "components"), "schemas");
+                        json_t *schemas =
+                            json_object_get(json_object_get(root, "components"), "schemas");
                         if (!json_object_get(schemas, ref + 21))
                                 fail_msg("dangling %s", ref);
                 }
@@ -310,10 +324,12 @@ static void the_openapi_document_is_whole(void **state)
                 for (size_t k = 0; ops[i].method[k]; k++)
                         method[k] = (char)(ops[i].method[k] | 0x20);
                 json_t *op = json_object_get(json_object_get(paths, ops[i].path), method);
-                assert_string_equal(json_string_value(json_object_get(op, "operationId")), ops[i].name);
+                assert_string_equal(json_string_value(json_object_get(op, "operationId")),
+                                    ops[i].name);
                 assert_non_null(json_object_get(json_object_get(op, "responses"), "200"));
                 assert_non_null(json_object_get(json_object_get(op, "responses"), "default"));
-                assert_true(!strstr(ops[i].path, "{id}") || json_array_size(json_object_get(op, "parameters")) > 0);
+                assert_true(!strstr(ops[i].path, "{id}") ||
+                            json_array_size(json_object_get(op, "parameters")) > 0);
         }
         json_decref(root);
         str_fini(&doc);
@@ -323,12 +339,15 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_teardown(every_rest_call_of_the_requirements_has_a_row, teardown),
-                cmocka_unit_test_teardown(every_method_of_the_service_has_exactly_one_row, teardown),
+                cmocka_unit_test_teardown(every_method_of_the_service_has_exactly_one_row,
+                                          teardown),
                 cmocka_unit_test_teardown(path_query_and_constants_fill_the_request, teardown),
                 cmocka_unit_test_teardown(unknown_and_bad_parameters_are_refused, teardown),
                 cmocka_unit_test_teardown(create_apply_and_preconditions, teardown),
-                cmocka_unit_test_teardown(a_drain_takes_its_deadline_from_the_body_or_the_query, teardown),
-                cmocka_unit_test_teardown(a_bad_body_names_the_path_as_the_caller_sees_it, teardown),
+                cmocka_unit_test_teardown(a_drain_takes_its_deadline_from_the_body_or_the_query,
+                                          teardown),
+                cmocka_unit_test_teardown(a_bad_body_names_the_path_as_the_caller_sees_it,
+                                          teardown),
                 cmocka_unit_test_teardown(last_event_id_wins_over_since, teardown),
                 cmocka_unit_test_teardown(the_openapi_document_is_whole, teardown),
         };

@@ -36,7 +36,7 @@ static void drop(struct persys *p)
                 persys_free(p);
 }
 
-/* ---- to the core and back --------------------------------------------------------------------------------------------------------------------- */
+/* ---- to the core and back ---- */
 
 static void on_reply(void *ctx, const struct reply *reply)
 {
@@ -72,16 +72,18 @@ ProtobufCMessage *persys_reply(struct persys *p, const struct reply *reply, stru
 {
         struct err err = { 0 };
         ProtobufCMessage *m = NULL;
-        if (reply->type && pb_unpack_own(reply->type, reply->data, reply->len, arena, &m, &err) >= 0) {
+        if (reply->type &&
+            pb_unpack_own(reply->type, reply->data, reply->len, arena, &m, &err) >= 0) {
                 redact(redact_level_of(p->role), m);
                 return m;
         }
-        log_error("a reply of the core cannot be read", LOG_S("op", p->door->op->name), LOG_S("request_id", p->request_id), LOG_E(&err));
+        log_error("a reply of the core cannot be read", LOG_S("op", p->door->op->name),
+                  LOG_S("request_id", p->request_id), LOG_E(&err));
         persys_fail(p, GRPC_INTERNAL, "the server could not read its own answer");
         return NULL;
 }
 
-/* ---- answers ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- answers ---- */
 
 /* From here on nobody hears of the end of the request through p. */
 static void part(struct persys *p)
@@ -166,13 +168,14 @@ static void set_caller(struct persys *p, const struct caller *who)
         p->role = who->role;
 }
 
-/* ---- gRPC --------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- gRPC ---- */
 
 static void grpc_start(struct grpc_call *call)
 {
         const struct door *door = rpc_door(call);
         if (door->op->request == &pc__control_message__descriptor) {
-                grpc_call_finish(call, GRPC_UNIMPLEMENTED, "ControlStream is not implemented yet", NULL);
+                grpc_call_finish(call, GRPC_UNIMPLEMENTED, "ControlStream is not implemented yet",
+                                 NULL);
                 return;
         }
         struct persys *p = persys_new(door);
@@ -190,7 +193,8 @@ static void grpc_message(struct grpc_call *call, const void *data, size_t len)
 {
         struct persys *p = rpc_data(call);
         struct err err = { 0 };
-        if (p && !p->request && pb_unpack(p->door->op->request, data, len, &p->memory, &p->request, &err) < 0)
+        if (p && !p->request &&
+            pb_unpack(p->door->op->request, data, len, &p->memory, &p->request, &err) < 0)
                 persys_fail_err(p, &err);
 }
 
@@ -211,14 +215,16 @@ static void grpc_close(struct grpc_call *call, enum grpc_status status)
 
 struct grpc_callbacks persys_callbacks(void)
 {
-        return (struct grpc_callbacks){
-                .on_start = grpc_start, .on_message = grpc_message, .on_half_close = grpc_half_close, .on_close = grpc_close
-        };
+        return (struct grpc_callbacks){ .on_start = grpc_start,
+                                        .on_message = grpc_message,
+                                        .on_half_close = grpc_half_close,
+                                        .on_close = grpc_close };
 }
 
-/* ---- HTTP --------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- HTTP ---- */
 
-/* The body of the one call that has one, what the path names, and the filters of lists; other parameters are for gateways. */
+/* The body of the one call that has one, what the path names, and the filters of lists; other
+ * parameters are for gateways. */
 static int decode(struct persys *p, struct http_request *req, struct err *err)
 {
         static const char *const filters[] = { "node_id", "status" };
@@ -229,14 +235,17 @@ static int decode(struct persys *p, struct http_request *req, struct err *err)
         if (op->request == &pc__apply_workload_request__descriptor) {
                 size_t len;
                 const char *body = http_body(req, &len);
-                return json_read(op->request, body, len, p->io->s->opt.max_body_bytes, JSON_PROTO, &p->memory, &p->request, err);
+                return json_read(op->request, body, len, p->io->s->opt.max_body_bytes, JSON_PROTO,
+                                 &p->memory, &p->request, err);
         }
-        const char *id = http_param(req, "id"), *field = strstr(op->path, "/nodes/") ? "node_id" : "workload_id";
+        const char *id = http_param(req, "id"),
+                   *field = strstr(op->path, "/nodes/") ? "node_id" : "workload_id";
         if (id)
                 return json_set_text(p->request, field, id, &p->memory, err);
         for (size_t i = 0; i < ARRAY_LEN(filters); i++) {
                 const char *value = http_query(req, filters[i]);
-                int rc = value && protobuf_c_message_descriptor_get_field_by_name(op->request, filters[i])
+                int rc = value && protobuf_c_message_descriptor_get_field_by_name(op->request,
+                                                                                  filters[i])
                              ? json_set_text(p->request, filters[i], value, &p->memory, err)
                              : 0;
                 if (rc < 0)

@@ -1,9 +1,12 @@
-/* server/persys.h: the control dialect of Persys schedulers (persys.control.v1.AgentControl, and its HTTP gateway below /persys/). The io thread's. Internal.
+/* server/persys.h: the control dialect of Persys schedulers (persys.control.v1.AgentControl, and
+ * its HTTP gateway below /persys/). The io thread's. Internal.
  *
- * persys.c is the two doors: it turns a request of either into the same message and the answer back. persys_control.c is what the calls do: each asks the core
- * by the ordinary inputs (or push.h, for nodes), and says the answer in the dialect's words. It decides nothing.
+ * persys.c is the two doors: it turns a request of either into the same message and the answer
+ * back. persys_control.c is what the calls do: each asks the core by the ordinary inputs (or
+ * push.h, for nodes), and says the answer in the dialect's words. It decides nothing.
  *
- * A call's life: begin -> persys_ask()* -> persys_answer() or persys_fail(), exactly once. If its caller goes away before, what it waits for is forgotten.
+ * A call's life: begin -> persys_ask()* -> persys_answer() or persys_fail(), exactly once. If its
+ * caller goes away before, what it waits for is forgotten.
  */
 #ifndef BERTH_SERVER_PERSYS_H
 #define BERTH_SERVER_PERSYS_H
@@ -42,7 +45,8 @@ struct persys {
 struct grpc_callbacks persys_callbacks(void);
 void persys_http(const struct door *door, struct http_request *req);
 
-/* An input of the core; msg is copied. then is called once, perhaps before this returns: do not touch p after it. */
+/* An input of the core; msg is copied. then is called once, perhaps before this returns: do not
+ * touch p after it. */
 void persys_ask(struct persys *p, enum input_kind kind, const ProtobufCMessage *msg,
                 void (*then)(struct persys *p, const struct reply *reply));
 /* What the core answered, in p's memory; NULL: it could not be read (p has been answered). */

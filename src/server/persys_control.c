@@ -1,7 +1,7 @@
 /* server/persys_control.c: what the calls of the control dialect do. See persys.h.
  *
- * Failures of what was asked are answers of the dialect (success, accepted: false); gRPC statuses are for calls that make no sense, for what is not
- * there, and for reads that could not be made.
+ * Failures of what was asked are answers of the dialect (success, accepted: false); gRPC statuses
+ * are for calls that make no sense, for what is not there, and for reads that could not be made.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -40,8 +40,10 @@ static bool is_frozen(const struct persys *p)
 /* All that err says, as one text: this dialect has one field for it. */
 static char *whole_text(struct persys *p, const struct err *err)
 {
-        const char *msg = str_starts(err->msg, "workload.") ? err->msg + strlen("workload.") : err->msg;
-        return arena_printf(&p->memory, "%s%s%s%s%s", msg, err->detail[0] ? ": " : "", err->detail, err->hint[0] ? "; " : "", err->hint);
+        const char *msg =
+            str_starts(err->msg, "workload.") ? err->msg + strlen("workload.") : err->msg;
+        return arena_printf(&p->memory, "%s%s%s%s%s", msg, err->detail[0] ? ": " : "", err->detail,
+                            err->hint[0] ? "; " : "", err->hint);
 }
 
 static Pb__WorkloadRef *workload_ref(struct persys *p, const char *id)
@@ -51,7 +53,7 @@ static Pb__WorkloadRef *workload_ref(struct persys *p, const char *id)
         return ref;
 }
 
-/* ---- ApplyWorkload, DeleteWorkload, RetryWorkload -------------------------------------------------------------------------------------------- */
+/* ---- ApplyWorkload, DeleteWorkload, RetryWorkload ---- */
 
 static void answer_apply(struct persys *p, Pc__FailureReason reason, const char *message)
 {
@@ -73,7 +75,8 @@ static void applied(struct persys *p, const struct reply *reply)
         else if (err->code == ERR_QUOTA)
                 answer_apply(p, PC__FAILURE_REASON__INSUFFICIENT_RESOURCES, whole_text(p, err));
         else if (err->code == ERR_NOT_FOUND)
-                answer_apply(p, PC__FAILURE_REASON__RUNTIME_ERROR, arena_printf(&p->memory, "workload %.128s not found", id));
+                answer_apply(p, PC__FAILURE_REASON__RUNTIME_ERROR,
+                             arena_printf(&p->memory, "workload %.128s not found", id));
         else
                 answer_apply(p, PC__FAILURE_REASON__RUNTIME_ERROR, whole_text(p, err));
 }
@@ -81,9 +84,11 @@ static void applied(struct persys *p, const struct reply *reply)
 static void apply_spec(struct persys *p, const Pc__ApplyWorkloadRequest *r)
 {
         struct err err = { 0 };
-        Pb__ApplyWorkloadRequest *request = (Pb__ApplyWorkloadRequest *)NEW(p, pb, apply_workload_request);
+        Pb__ApplyWorkloadRequest *request =
+            (Pb__ApplyWorkloadRequest *)NEW(p, pb, apply_workload_request);
         const char *given = arena_strdup(&p->memory, r->revision_id);
-        if (persys_to_workload(&p->memory, r, &request->workload, &err) < 0 || request_normalise(&p->memory, &request->base, &err) < 0) {
+        if (persys_to_workload(&p->memory, r, &request->workload, &err) < 0 ||
+            request_normalise(&p->memory, &request->base, &err) < 0) {
                 answer_apply(p, PC__FAILURE_REASON__INVALID_SPEC, whole_text(p, &err));
                 return;
         }
@@ -175,20 +180,23 @@ static void retry_workload(struct persys *p)
                 persys_ask(p, INPUT_RETRY, &workload_ref(p, id)->base, retried);
 }
 
-/* ---- SubmitAutomationSuggestion ------------------------------------------------------------------------------------------------------------- */
+/* ---- SubmitAutomationSuggestion ---- */
 
 static void decide(struct persys *p, const char *applied_action, const char *rejected)
 {
-        const Pc__AutomationSuggestion *s = ((Pc__SubmitAutomationSuggestionRequest *)p->request)->suggestion;
+        const Pc__AutomationSuggestion *s =
+            ((Pc__SubmitAutomationSuggestionRequest *)p->request)->suggestion;
         Pc__SubmitAutomationSuggestionResponse r = PC__SUBMIT_AUTOMATION_SUGGESTION_RESPONSE__INIT;
         r.accepted = !rejected;
         r.decision = (char *)(rejected ? "rejected" : "accepted");
         r.reason = (char *)(rejected ? rejected : "applied");
         r.applied_action = (char *)(rejected ? "" : applied_action);
         r.decided_at = persys_time(&p->memory, clock_wall_ms());
-        log_info("automation suggestion", LOG_S("decision", r.decision), LOG_S("action", applied_action), LOG_S("reason", r.reason),
-                 LOG_S("suggestion", s ? s->suggestion_id : ""), LOG_S("policy", s ? s->policy_name : ""),
-                 LOG_S("workload", s ? s->target_workload : ""), LOG_S("request_id", p->request_id));
+        log_info(
+            "automation suggestion", LOG_S("decision", r.decision), LOG_S("action", applied_action),
+            LOG_S("reason", r.reason), LOG_S("suggestion", s ? s->suggestion_id : ""),
+            LOG_S("policy", s ? s->policy_name : ""),
+            LOG_S("workload", s ? s->target_workload : ""), LOG_S("request_id", p->request_id));
         persys_answer(p, &r.base);
 }
 
@@ -210,7 +218,8 @@ static const char *action_name(Pc__AutomationActionType type)
 
 static void suggested(struct persys *p, const struct reply *reply)
 {
-        const Pc__AutomationSuggestion *s = ((Pc__SubmitAutomationSuggestionRequest *)p->request)->suggestion;
+        const Pc__AutomationSuggestion *s =
+            ((Pc__SubmitAutomationSuggestionRequest *)p->request)->suggestion;
         const char *why = NULL;
         if (reply->err && reply->err->code == ERR_NOT_FOUND)
                 why = arena_printf(&p->memory, "workload %.128s not found", s->target_workload);
@@ -221,7 +230,8 @@ static void suggested(struct persys *p, const struct reply *reply)
 
 static void submit_suggestion(struct persys *p)
 {
-        const Pc__AutomationSuggestion *s = ((Pc__SubmitAutomationSuggestionRequest *)p->request)->suggestion;
+        const Pc__AutomationSuggestion *s =
+            ((Pc__SubmitAutomationSuggestionRequest *)p->request)->suggestion;
         if (!s || is_blank(s->target_workload)) {
                 decide(p, "", "target_workload is required");
                 return;
@@ -230,7 +240,9 @@ static void submit_suggestion(struct persys *p)
         /* so that events say who did it, and on whose advice */
         char by[65];
         bool known = !str_eq(p->actor, "anonymous");
-        io_actor(NULL, fmt("%s%sautomation:%s", known ? p->actor : "", known ? "/" : "", s->policy_id[0] ? s->policy_id : s->policy_name),
+        io_actor(NULL,
+                 fmt("%s%sautomation:%s", known ? p->actor : "", known ? "/" : "",
+                     s->policy_id[0] ? s->policy_id : s->policy_name),
                  by);
         if (!str_eq(by, "anonymous"))
                 memcpy(p->actor, by, sizeof(p->actor));
@@ -249,10 +261,12 @@ static void submit_suggestion(struct persys *p)
                 if (id_is_valid(id))
                         persys_ask(p, INPUT_RETRY, &workload_ref(p, id)->base, suggested);
                 else
-                        decide(p, "retry_workload", arena_printf(&p->memory, "workload %.128s not found", id));
+                        decide(p, "retry_workload",
+                               arena_printf(&p->memory, "workload %.128s not found", id));
                 break;
         case PC__AUTOMATION_ACTION_TYPE__AUTOMATION_ACTION_SCALE_REPLICAS:
-                decide(p, "scale_replicas", "replica updates are not supported by scheduler contract yet");
+                decide(p, "scale_replicas",
+                       "replica updates are not supported by scheduler contract yet");
                 break;
         default:
                 decide(p, "", "unsupported action_type");
@@ -260,14 +274,15 @@ static void submit_suggestion(struct persys *p)
         }
 }
 
-/* ---- reading -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static void not_found(struct persys *p, const char *what, const char *id)
 {
         persys_fail(p, GRPC_NOT_FOUND, fmt("%s \"%.128s\" not found", what, id));
 }
 
-/* A node that was refused because it belongs elsewhere is no node of this cluster; berth's own API offers it for adoption. */
+/* A node that was refused because it belongs elsewhere is no node of this cluster; berth's own API
+ * offers it for adoption. */
 static void got_node(struct persys *p, const struct reply *reply)
 {
         const char *id = ((Pc__GetNodeRequest *)p->request)->node_id;
@@ -337,7 +352,8 @@ static void got_summary(struct persys *p, const struct reply *reply)
         }
         ProtobufCMessage *m = persys_reply(p, reply, &p->memory);
         if (m)
-                persys_answer(p, &persys_summary(&p->memory, (Pb__ClusterInfo *)m, clock_wall_ms())->base);
+                persys_answer(
+                    p, &persys_summary(&p->memory, (Pb__ClusterInfo *)m, clock_wall_ms())->base);
 }
 
 static void get_summary(struct persys *p)
@@ -345,11 +361,13 @@ static void get_summary(struct persys *p)
         persys_ask(p, INPUT_CLUSTER, NULL, got_summary);
 }
 
-/* ---- lists: the dialect has no pages, so the core's are put together ------------------------------------------------------------------------------ */
+/* ---- lists: the dialect has no pages, so the core's are put together ---- */
 
 /* Both responses hold one array, field 1: the same shape in memory. */
-_Static_assert(offsetof(Pc__ListNodesResponse, nodes) == offsetof(Pc__ListWorkloadsResponse, workloads) &&
-                   offsetof(Pc__ListNodesResponse, n_nodes) == offsetof(Pc__ListWorkloadsResponse, n_workloads),
+_Static_assert(offsetof(Pc__ListNodesResponse, nodes) ==
+                       offsetof(Pc__ListWorkloadsResponse, workloads) &&
+                   offsetof(Pc__ListNodesResponse, n_nodes) ==
+                       offsetof(Pc__ListWorkloadsResponse, n_workloads),
                "lists have one shape");
 
 /* False: too much; p has been answered. view may be in other memory. */
@@ -359,7 +377,8 @@ static bool list_add(struct persys *p, const ProtobufCMessage *view)
         p->list_bytes += protobuf_c_message_get_packed_size(view) + 6;
         if (p->list_bytes > LIST_BYTES) {
                 persys_fail(p, GRPC_RESOURCE_EXHAUSTED,
-                            "the list is larger than a message may be; filter it, or use the server's own API, which has pages");
+                            "the list is larger than a message may be; filter it, or use the "
+                            "server's own API, which has pages");
                 return false;
         }
         if (p->n_list == p->list_cap) {
@@ -376,7 +395,8 @@ static bool list_add(struct persys *p, const ProtobufCMessage *view)
 }
 
 /* Pc__NodeView and Pc__WorkloadView begin with the id. */
-_Static_assert(offsetof(Pc__NodeView, node_id) == offsetof(Pc__WorkloadView, workload_id), "views begin with the id");
+_Static_assert(offsetof(Pc__NodeView, node_id) == offsetof(Pc__WorkloadView, workload_id),
+               "views begin with the id");
 
 static int by_id(const void *a, const void *b)
 {
@@ -405,7 +425,8 @@ static void got_nodes(struct persys *p, const struct reply *reply)
         Pb__ListNodesResponse *m = (Pb__ListNodesResponse *)persys_reply(p, reply, &page);
         bool ok = m != NULL;
         for (size_t i = 0; ok && i < m->n_items; i++)
-                ok = m->items[i]->foreign || list_add(p, &persys_node_view(&page, m->items[i])->base);
+                ok = m->items[i]->foreign ||
+                     list_add(p, &persys_node_view(&page, m->items[i])->base);
         if (ok && !str_empty(m->next_cursor))
                 ask_nodes(p, m->next_cursor);
         else if (ok)
@@ -427,7 +448,8 @@ static void list_nodes(struct persys *p)
         const char *status = ((Pc__ListNodesRequest *)p->request)->status;
         int ignored;
         p->list = NEW(p, pc, list_nodes_response);
-        if (!str_empty(status) && json_enum_value(&pb__node_status__e__descriptor, status, true, &ignored) < 0)
+        if (!str_empty(status) &&
+            json_enum_value(&pb__node_status__e__descriptor, status, true, &ignored) < 0)
                 persys_answer(p, p->list); /* no node has it */
         else
                 ask_nodes(p, "");
@@ -458,7 +480,8 @@ static void got_workloads(struct persys *p, const struct reply *reply)
 static void ask_workloads(struct persys *p, const char *cursor)
 {
         const Pc__ListWorkloadsRequest *asked = (Pc__ListWorkloadsRequest *)p->request;
-        Pb__ListWorkloadsRequest *r = (Pb__ListWorkloadsRequest *)NEW(p, pb, list_workloads_request);
+        Pb__ListWorkloadsRequest *r =
+            (Pb__ListWorkloadsRequest *)NEW(p, pb, list_workloads_request);
         r->limit = PAGE_ITEMS;
         r->cursor = (char *)cursor;
         r->status = asked->status;
@@ -471,7 +494,8 @@ static void list_workloads(struct persys *p)
         const Pc__ListWorkloadsRequest *r = (Pc__ListWorkloadsRequest *)p->request;
         int ignored;
         bool none = !str_empty(r->node_id) && !id_is_valid(r->node_id);
-        none |= !str_empty(r->status) && json_enum_value(&pb__phase__e__descriptor, r->status, true, &ignored) < 0;
+        none |= !str_empty(r->status) &&
+                json_enum_value(&pb__phase__e__descriptor, r->status, true, &ignored) < 0;
         p->list = NEW(p, pc, list_workloads_response);
         if (none)
                 persys_answer(p, p->list);
@@ -479,7 +503,7 @@ static void list_workloads(struct persys *p)
                 ask_workloads(p, "");
 }
 
-/* ---- nodes ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ---- */
 
 static void answer_register(struct persys *p, const char *refused, int64_t beat_ms)
 {
@@ -488,9 +512,12 @@ static void answer_register(struct persys *p, const char *refused, int64_t beat_
         r.reason = (char *)(refused ? refused : "registered");
         if (!refused) {
                 int64_t seconds = (beat_ms + 999) / 1000;
-                r.heartbeat_interval_seconds = seconds < 1 ? 1 : seconds > INT32_MAX ? INT32_MAX : (int32_t)seconds;
-                r.lease_expires_at = persys_time(&p->memory, clock_wall_ms() + r.heartbeat_interval_seconds * INT64_C(1000) *
-                                                                                   p->io->s->opt.core.silence_beats);
+                r.heartbeat_interval_seconds = seconds < 1           ? 1
+                                               : seconds > INT32_MAX ? INT32_MAX
+                                                                     : (int32_t)seconds;
+                r.lease_expires_at = persys_time(
+                    &p->memory, clock_wall_ms() + r.heartbeat_interval_seconds * INT64_C(1000) *
+                                                      p->io->s->opt.core.silence_beats);
         }
         persys_answer(p, &r.base);
 }
@@ -504,14 +531,20 @@ static void registered(void *ctx, const struct push_welcome *welcome, const stru
         else if (err)
                 persys_fail_err(p, err);
         else if (!welcome->accepted)
-                answer_register(p, arena_strdup(&p->memory, str_empty(welcome->reason) ? "refused" : welcome->reason), 0);
+                answer_register(p,
+                                arena_strdup(&p->memory, str_empty(welcome->reason)
+                                                             ? "refused"
+                                                             : welcome->reason),
+                                0);
         else
                 answer_register(p, NULL, welcome->heartbeat_ms);
 }
 
 static struct credentials shown_by(const struct persys *p)
 {
-        return p->grpc ? access_of_grpc(p->grpc) : p->http ? access_of_http(p->http) : (struct credentials){ .peer = p->peer };
+        return p->grpc   ? access_of_grpc(p->grpc)
+               : p->http ? access_of_http(p->http)
+                         : (struct credentials){ .peer = p->peer };
 }
 
 /* Is the agent the one whose certificate it shows? */
@@ -540,7 +573,8 @@ static void register_node(struct persys *p)
                 answer_register(p, FROZEN, 0);
         else if (!c || c->cpu_total_millicores <= 0 || c->memory_total_mb <= 0)
                 answer_register(p, "totalCPU and totalMemory must be positive", 0);
-        else if (persys_to_hello(&p->memory, r, p->peer, &hello, &err) < 0 || validate_hello(hello, &err) < 0)
+        else if (persys_to_hello(&p->memory, r, p->peer, &hello, &err) < 0 ||
+                 validate_hello(hello, &err) < 0)
                 answer_register(p, whole_text(p, &err), 0);
         else if (reach_check_endpoint(p->io->reach, hello->ip, hello->agent_endpoint, &err) < 0)
                 answer_register(p, whole_text(p, &err), 0);
@@ -575,9 +609,11 @@ static void heartbeat(struct persys *p)
                 persys_fail_err(p, &err);
                 return;
         }
-        int rc = push_heartbeat(p->io->push, r->node_id, beat, report->units, report->n_units, &err);
-        /* While the store is away nobody can be registered, and this server may have stopped leading and forgotten whom it called: that is no fault of the agent, which
-         * would only ask for a registration that cannot be had. It is told to register when the store is back. */
+        int rc =
+            push_heartbeat(p->io->push, r->node_id, beat, report->units, report->n_units, &err);
+        /* While the store is away nobody can be registered, and this server may have stopped
+         * leading and forgotten whom it called: that is no fault of the agent, which would only ask
+         * for a registration that cannot be had. It is told to register when the store is back. */
         if (rc == -ERR_NOT_FOUND && !is_frozen(p)) {
                 persys_fail(p, GRPC_NOT_FOUND, fmt("node \"%.128s\" not registered", r->node_id));
                 return;
@@ -586,13 +622,14 @@ static void heartbeat(struct persys *p)
                 persys_fail_err(p, &err);
                 return;
         }
-        int64_t lease_ms = is_frozen(p) ? FROZEN_LEASE_MS : core->heartbeat_ms * core->silence_beats;
+        int64_t lease_ms =
+            is_frozen(p) ? FROZEN_LEASE_MS : core->heartbeat_ms * core->silence_beats;
         answer.acknowledged = true;
         answer.lease_expires_at = persys_time(&p->memory, clock_wall_ms() + lease_ms);
         persys_answer(p, &answer.base);
 }
 
-/* ---- the gateway's own ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- the gateway's own ---- */
 
 static void health(struct persys *p)
 {
@@ -601,13 +638,14 @@ static void health(struct persys *p)
         char when[TIME_TEXT_LEN];
         char reason[256];
         bool frozen = server_is_degraded(s, reason);
-        str_addf(&out, "{\"status\":\"%s\",\"service\":\"" GATEWAY "\",\"mode\":\"%s\"", frozen ? "degraded" : "healthy",
-                 frozen ? "degraded" : "normal");
+        str_addf(&out, "{\"status\":\"%s\",\"service\":\"" GATEWAY "\",\"mode\":\"%s\"",
+                 frozen ? "degraded" : "healthy", frozen ? "degraded" : "normal");
         if (frozen) {
                 str_adds(&out, ",\"reason\":");
                 json_write_string(&out, reason, strlen(reason));
         }
-        str_addf(&out, ",\"modeChangedAt\":\"%s\"}", time_format(when, atomic_load(&s->degraded_since_ms)));
+        str_addf(&out, ",\"modeChangedAt\":\"%s\"}",
+                 time_format(when, atomic_load(&s->degraded_since_ms)));
         persys_answer_json(p, str_c(&out), out.len);
         str_fini(&out);
 }
@@ -618,18 +656,21 @@ static void add_text(struct str *out, const char *name, const char *value)
         json_write_string(out, value, strlen(value));
 }
 
-static void add_scheduler(struct str *out, const char *id, const char *address, bool leads, bool healthy)
+static void add_scheduler(struct str *out, const char *id, const char *address, bool leads,
+                          bool healthy)
 {
         char when[TIME_TEXT_LEN];
         str_adds(out, "{");
         add_text(out, "id", id);
         str_adds(out, ",");
         add_text(out, "address", address);
-        str_addf(out, ",\"is_leader\":%s,\"healthy\":%s,\"last_seen\":\"%s\"}", leads ? "true" : "false", healthy ? "true" : "false",
+        str_addf(out, ",\"is_leader\":%s,\"healthy\":%s,\"last_seen\":\"%s\"}",
+                 leads ? "true" : "false", healthy ? "true" : "false",
                  time_format(when, clock_wall_ms()));
 }
 
-/* Every server that is there is in the store's list of those that have announced themselves; one on an embedded store is alone. */
+/* Every server that is there is in the store's list of those that have announced themselves; one on
+ * an embedded store is alone. */
 static void add_cluster(struct persys *p, struct str *out)
 {
         struct server *s = p->io->s;
@@ -642,13 +683,16 @@ static void add_cluster(struct persys *p, struct str *out)
         add_text(out, "id", id);
         str_adds(out, ",");
         add_text(out, "name", id);
-        str_addf(out, ",\"routing_strategy\":\"leader-only\",\"total_schedulers\":%zu,\"healthy_schedulers\":%zu,\"schedulers\":[", n,
-                 healthy ? n : 0);
+        str_addf(out,
+                 ",\"routing_strategy\":\"leader-only\",\"total_schedulers\":%zu,\"healthy_"
+                 "schedulers\":%zu,\"schedulers\":[",
+                 n, healthy ? n : 0);
         if (!info.n_replicas)
                 add_scheduler(out, s->grpc_address, s->grpc_address, p->io->leads, healthy);
         for (size_t i = 0; i < info.n_replicas; i++) {
                 str_adds(out, i ? "," : "");
-                add_scheduler(out, info.replicas[i]->name, info.replicas[i]->grpc_address, info.replicas[i]->leads, healthy);
+                add_scheduler(out, info.replicas[i]->name, info.replicas[i]->grpc_address,
+                              info.replicas[i]->leads, healthy);
         }
         str_adds(out, "]}");
 }
@@ -675,7 +719,7 @@ static void cluster(struct persys *p)
         answer_clusters(p, "cluster", false);
 }
 
-/* ---- which call is it ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- which call is it ---- */
 
 static const struct verb {
         const char *op;

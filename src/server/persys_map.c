@@ -1,4 +1,5 @@
-/* server/persys_map.c: see persys_map.h. Nodes, heartbeats and what callers see; specs are in persys_spec.c. */
+/* server/persys_map.c: see persys_map.h. Nodes, heartbeats and what callers see; specs are in
+ * persys_spec.c. */
 #include "server/persys_map.h"
 
 #include "base/clock.h"
@@ -19,7 +20,8 @@ Google__Protobuf__Timestamp *persys_time(struct arena *arena, int64_t unix_ms)
 {
         if (unix_ms == 0)
                 return NULL;
-        Google__Protobuf__Timestamp *t = (Google__Protobuf__Timestamp *)NEW(arena, google__protobuf, timestamp);
+        Google__Protobuf__Timestamp *t =
+            (Google__Protobuf__Timestamp *)NEW(arena, google__protobuf, timestamp);
         t->seconds = unix_ms / 1000 - (unix_ms % 1000 < 0);
         t->nanos = (int32_t)(unix_ms - t->seconds * 1000) * 1000000;
         return t;
@@ -58,11 +60,13 @@ Pb__WorkloadType__E persys_type(const char *text)
         return PB__WORKLOAD_TYPE__E__unset;
 }
 
-/* ---- nodes that register ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- nodes that register ---- */
 
 static int bad_endpoint(const char *text, const char *why, struct err *err)
 {
-        return err_set(err, ERR_INVALID, .msg = fmt("invalid grpc_endpoint \"%.100s\": %s", text, why), .path = "grpc_endpoint");
+        return err_set(err, ERR_INVALID,
+                       .msg = fmt("invalid grpc_endpoint \"%.100s\": %s", text, why),
+                       .path = "grpc_endpoint");
 }
 
 /* "10.0.0.1:4711" and "[::1]:4711" without port and brackets. */
@@ -73,7 +77,8 @@ static const char *host_part(struct arena *arena, const char *text, size_t len)
         return arena_strndup(arena, text, len);
 }
 
-int persys_endpoint(struct arena *arena, const char *text, const char *peer, char **ret_endpoint, struct err *err)
+int persys_endpoint(struct arena *arena, const char *text, const char *peer, char **ret_endpoint,
+                    struct err *err)
 {
         const char *colon = strrchr(text, ':');
         uint64_t port = 0;
@@ -86,7 +91,8 @@ int persys_endpoint(struct arena *arena, const char *text, const char *peer, cha
                 const char *end = peer ? strrchr(peer, ':') : NULL;
                 host = end ? host_part(arena, peer, (size_t)(end - peer)) : "127.0.0.1";
         }
-        char *whole = arena_printf(arena, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port ? (unsigned)port : DEFAULT_AGENT_PORT);
+        char *whole = arena_printf(arena, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
+                                   port ? (unsigned)port : DEFAULT_AGENT_PORT);
         const char *bad = rule_text_check(RULE_ENDPOINT, whole, strlen(whole));
         if (bad || strlen(whole) > 300)
                 return bad_endpoint(text, "the host is no name and no address", err);
@@ -103,10 +109,13 @@ static void add_type(Pb__Hello *h, Pb__WorkloadType__E type)
                 h->supported_workload_types[h->n_supported_workload_types++] = type;
 }
 
-/* An agent that names none runs everything but machines. Names that berth does not know are of no use to it. */
-static int take_types(struct arena *arena, const Pc__NodeCapabilities *c, Pb__Hello *h, struct err *err)
+/* An agent that names none runs everything but machines. Names that berth does not know are of no
+ * use to it. */
+static int take_types(struct arena *arena, const Pc__NodeCapabilities *c, Pb__Hello *h,
+                      struct err *err)
 {
-        h->supported_workload_types = arena_alloc(arena, TYPES_MAX * sizeof(*h->supported_workload_types));
+        h->supported_workload_types =
+            arena_alloc(arena, TYPES_MAX * sizeof(*h->supported_workload_types));
         for (size_t i = 0; i < c->n_supported_workload_types; i++) {
                 Pb__WorkloadType__E type = persys_type(c->supported_workload_types[i]);
                 if (type != PB__WORKLOAD_TYPE__E__unset)
@@ -117,15 +126,18 @@ static int take_types(struct arena *arena, const Pc__NodeCapabilities *c, Pb__He
                 add_type(h, PB__WORKLOAD_TYPE__E__compose);
         }
         if (h->n_supported_workload_types == 0)
-                return err_set(err, ERR_INVALID, .msg = "none of supported_workload_types is container, compose, vm or process",
-                               .path = "capabilities.supported_workload_types");
+                return err_set(
+                    err, ERR_INVALID,
+                    .msg = "none of supported_workload_types is container, compose, vm or process",
+                    .path = "capabilities.supported_workload_types");
         return 0;
 }
 
 /* Lower case, once each, "local" first. */
 static void take_drivers(struct arena *arena, const Pc__NodeCapabilities *c, Pb__Hello *h)
 {
-        size_t n = c->n_supported_storage_drivers < DRIVERS_MAX ? c->n_supported_storage_drivers : DRIVERS_MAX;
+        size_t n = c->n_supported_storage_drivers < DRIVERS_MAX ? c->n_supported_storage_drivers
+                                                                : DRIVERS_MAX;
         h->supported_storage_drivers = arena_alloc(arena, (n + 1) * sizeof(char *));
         h->supported_storage_drivers[h->n_supported_storage_drivers++] = (char *)"local";
         for (size_t i = 0; i < n; i++) {
@@ -150,9 +162,11 @@ static char *plain_version(struct arena *arena, const char *text)
         return v;
 }
 
-int persys_to_hello(struct arena *arena, const Pc__RegisterNodeRequest *r, const char *peer, Pb__Hello **ret_hello, struct err *err)
+int persys_to_hello(struct arena *arena, const Pc__RegisterNodeRequest *r, const char *peer,
+                    Pb__Hello **ret_hello, struct err *err)
 {
-        const Pc__NodeCapabilities none = PC__NODE_CAPABILITIES__INIT, *c = r->capabilities ? r->capabilities : &none;
+        const Pc__NodeCapabilities none = PC__NODE_CAPABILITIES__INIT,
+                                   *c = r->capabilities ? r->capabilities : &none;
         Pb__Hello *h = (Pb__Hello *)NEW(arena, pb, hello);
         h->push = true;
         h->protocol = 1;
@@ -162,7 +176,8 @@ int persys_to_hello(struct arena *arena, const Pc__RegisterNodeRequest *r, const
         h->cpu = c->cpu_total_millicores;
         h->memory_mb = c->memory_total_mb;
         for (size_t i = 0; i < c->n_storage_pools; i++)
-                if (c->storage_pools[i]->total_gb > 0 && __builtin_add_overflow(h->disk_gb, c->storage_pools[i]->total_gb, &h->disk_gb))
+                if (c->storage_pools[i]->total_gb > 0 &&
+                    __builtin_add_overflow(h->disk_gb, c->storage_pools[i]->total_gb, &h->disk_gb))
                         h->disk_gb = INT64_MAX; /* refused by its rule */
         h->agent_version = plain_version(arena, r->agent_version);
         const char *colon = peer ? strrchr(peer, ':') : NULL;
@@ -173,13 +188,14 @@ int persys_to_hello(struct arena *arena, const Pc__RegisterNodeRequest *r, const
         if (rc == 0)
                 rc = take_types(arena, c, h, err);
         if (rc == 0)
-                rc = pb_normalise_maps(&h->base, err); /* sorted, so that the same labels again are no change */
+                /* sorted, so that the same labels again are no change */
+                rc = pb_normalise_maps(&h->base, err);
         if (rc == 0)
                 *ret_hello = h;
         return rc;
 }
 
-/* ---- heartbeats ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- heartbeats ---- */
 
 static int64_t within(int64_t v, const char *field)
 {
@@ -204,8 +220,9 @@ static Pb__ActualState__E state_of(const char *text)
         int value;
         if (str_case_eq(text, "deleted") || str_case_eq(text, "not_found"))
                 return PB__ACTUAL_STATE__E__Missing;
-        return json_enum_value(&pb__actual_state__e__descriptor, text, true, &value) == 0 ? (Pb__ActualState__E)value
-                                                                                          : PB__ACTUAL_STATE__E__Unknown;
+        return json_enum_value(&pb__actual_state__e__descriptor, text, true, &value) == 0
+                   ? (Pb__ActualState__E)value
+                   : PB__ACTUAL_STATE__E__Unknown;
 }
 
 static Pb__Reason__E reason_of(Pc__FailureReason reason)
@@ -243,7 +260,7 @@ Pb__UnitReport *persys_to_report(struct arena *arena, const Pc__HeartbeatRequest
         return report;
 }
 
-/* ---- what callers see ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- what callers see ---- */
 
 static char *name_or(const ProtobufCEnumDescriptor *type, int value, const char *otherwise)
 {
@@ -265,7 +282,8 @@ Pc__WorkloadView *persys_workload_view(struct arena *arena, const Pb__Workload *
         Pc__WorkloadView *v = (Pc__WorkloadView *)NEW(arena, pc, workload_view);
         v->workload_id = w->id;
         v->type = name_or(&pb__workload_type__e__descriptor, (int)w->type, "");
-        v->desired_state = name_or(&pb__desired_state__e__descriptor, (int)w->desired_state, "Running");
+        v->desired_state =
+            name_or(&pb__desired_state__e__descriptor, (int)w->desired_state, "Running");
         v->status = (char *)"Unknown";
         v->assigned_node_id = w->assigned_node;
         v->revision_id = w->revision_id;
@@ -287,7 +305,8 @@ Pc__WorkloadView *persys_workload_view(struct arena *arena, const Pb__Workload *
         v->reason->message = s->failure_reason;
         v->reason->last_transition = persys_time(arena, s->last_updated);
         v->reason->next_retry_at = v->retry_next_at;
-        v->reason->retryable = s->phase == PB__PHASE__E__RetryPending || s->phase == PB__PHASE__E__Pending;
+        v->reason->retryable =
+            s->phase == PB__PHASE__E__RetryPending || s->phase == PB__PHASE__E__Pending;
         return v;
 }
 
@@ -303,15 +322,18 @@ Pc__NodeView *persys_node_view(struct arena *arena, const Pb__Node *n)
         v->grpc_endpoint = n->agent_endpoint;
         if (n->resources) {
                 const Pb__NodeResources *r = n->resources;
-                int64_t cpu = r->cpu_total - r->cpu_allocated, memory = r->memory_total - r->memory_allocated;
+                int64_t cpu = r->cpu_total - r->cpu_allocated,
+                        memory = r->memory_total - r->memory_allocated;
                 v->total_cpu_cores = (double)r->cpu_total / 1000;
                 v->available_cpu_cores = cpu > 0 ? (double)cpu / 1000 : 0;
                 v->total_memory_mb = r->memory_total;
                 v->available_memory_mb = memory > 0 ? memory : 0;
         }
-        v->supported_workload_types = arena_alloc(arena, (n->n_supported_workload_types + 1) * sizeof(char *));
+        v->supported_workload_types =
+            arena_alloc(arena, (n->n_supported_workload_types + 1) * sizeof(char *));
         for (size_t i = 0; i < n->n_supported_workload_types; i++) {
-                const char *name = json_enum_name(&pb__workload_type__e__descriptor, (int)n->supported_workload_types[i]);
+                const char *name = json_enum_name(&pb__workload_type__e__descriptor,
+                                                  (int)n->supported_workload_types[i]);
                 if (name)
                         v->supported_workload_types[v->n_supported_workload_types++] = (char *)name;
         }
@@ -324,17 +346,21 @@ static int32_t narrow(int64_t v)
         return v > INT32_MAX ? INT32_MAX : (int32_t)v;
 }
 
-/* Every workload is counted once; what is stopped or completed only in the total, for which the dialect has no other place. */
-Pc__GetClusterSummaryResponse *persys_summary(struct arena *arena, const Pb__ClusterInfo *i, int64_t now_ms)
+/* Every workload is counted once; what is stopped or completed only in the total, for which the
+ * dialect has no other place. */
+Pc__GetClusterSummaryResponse *persys_summary(struct arena *arena, const Pb__ClusterInfo *i,
+                                              int64_t now_ms)
 {
-        Pc__GetClusterSummaryResponse *s = (Pc__GetClusterSummaryResponse *)NEW(arena, pc, get_cluster_summary_response);
+        Pc__GetClusterSummaryResponse *s =
+            (Pc__GetClusterSummaryResponse *)NEW(arena, pc, get_cluster_summary_response);
         s->total_nodes = i->nodes;
         s->ready_nodes = i->nodes_ready;
         s->not_ready_nodes = i->nodes - i->nodes_ready;
         s->total_workloads = narrow(i->workloads);
         s->running_workloads = narrow(i->workloads_running);
         s->pending_workloads =
-            narrow(i->workloads_pending + i->workloads_scheduled + i->workloads_updating + i->workloads_retrying + i->workloads_unknown);
+            narrow(i->workloads_pending + i->workloads_scheduled + i->workloads_updating +
+                   i->workloads_retrying + i->workloads_unknown);
         s->failed_workloads = narrow(i->workloads_failed);
         s->deleted_workloads = narrow(i->workloads_deleting);
         s->generated_at = persys_time(arena, now_ms);

@@ -1,4 +1,5 @@
-/* Tests of server/persys_map.h: nothing that a caller of the control dialect says is lost or taken for something else. */
+/* Tests of server/persys_map.h: nothing that a caller of the control dialect says is lost or taken
+ * for something else. */
 #include "model/json.h"
 #include "model/pb.h"
 #include "model/random_message.h"
@@ -40,14 +41,17 @@ static const char *json_of(const ProtobufCMessage *m, unsigned flags)
 static Pc__ApplyWorkloadRequest *request(const char *spec)
 {
         return read_pc(&pc__apply_workload_request__descriptor,
-                       arena_printf(&arena, "{\"workload_id\":\"w\",\"revision_id\":\"r1\",\"spec\":%s}", spec));
+                       arena_printf(&arena,
+                                    "{\"workload_id\":\"w\",\"revision_id\":\"r1\",\"spec\":%s}",
+                                    spec));
 }
 
 static Pb__Workload *accepts(const char *spec)
 {
         struct err err = { 0 };
         Pb__Workload *w = NULL;
-        if (persys_to_workload(&arena, request(spec), &w, &err) < 0 || workload_normalise(&arena, w, &err) < 0)
+        if (persys_to_workload(&arena, request(spec), &w, &err) < 0 ||
+            workload_normalise(&arena, w, &err) < 0)
                 fail_msg("%s: %s", spec, err_line(&err));
         return w;
 }
@@ -58,10 +62,12 @@ static Pb__Workload *accepts(const char *spec)
 
 static Pc__ManagedVolumeSpec **managed_of(const Pb__Spec *spec)
 {
-        Pc__ManagedVolumeSpec **to = arena_alloc(&arena, (spec->n_managed_volumes + 1) * sizeof(*to));
+        Pc__ManagedVolumeSpec **to =
+            arena_alloc(&arena, (spec->n_managed_volumes + 1) * sizeof(*to));
         for (size_t i = 0; i < spec->n_managed_volumes; i++) {
                 const Pb__ManagedVolume *v = spec->managed_volumes[i];
-                Pc__ManagedVolumeSpec *m = to[i] = (Pc__ManagedVolumeSpec *)NEW(managed_volume_spec);
+                Pc__ManagedVolumeSpec *m = to[i] =
+                    (Pc__ManagedVolumeSpec *)NEW(managed_volume_spec);
                 m->name = v->name;
                 m->driver = v->driver;
                 m->size_gb = v->size_gb;
@@ -145,7 +151,8 @@ static Pc__VMSpec *vm_of_spec(const Pb__Spec *spec)
 
 static Pc__WorkloadSpec *from_workload(const Pb__Workload *w)
 {
-        if (!w->spec || w->type == PB__WORKLOAD_TYPE__E__process || w->type == PB__WORKLOAD_TYPE__E__unset)
+        if (!w->spec || w->type == PB__WORKLOAD_TYPE__E__process ||
+            w->type == PB__WORKLOAD_TYPE__E__unset)
                 return NULL;
         Pc__WorkloadSpec *s = (Pc__WorkloadSpec *)NEW(workload_spec);
         s->type = (char *)json_enum_name(&pb__workload_type__e__descriptor, (int)w->type);
@@ -176,7 +183,8 @@ static void refuses(const char *spec, const char *path)
 {
         struct err err = { 0 };
         Pb__Workload *w = NULL;
-        if (persys_to_workload(&arena, request(spec), &w, &err) >= 0 && workload_normalise(&arena, w, &err) >= 0)
+        if (persys_to_workload(&arena, request(spec), &w, &err) >= 0 &&
+            workload_normalise(&arena, w, &err) >= 0)
                 fail_msg("was accepted: %s", spec);
         assert_int_equal(err.code, ERR_INVALID);
         assert_string_equal(err.path, path);
@@ -187,24 +195,36 @@ static void refuses(const char *spec, const char *path)
 static void every_field_of_a_spec_comes_back(void **state)
 {
         static const char *const specs[] = {
-                "{\"type\":\"container\",\"resources\":{\"cpu_millicores\":\"250\",\"memory_mb\":\"64\",\"disk_gb\":\"2\"},\"container\":{"
-                "\"image\":\"registry/app:1\",\"command\":[\"run\",\"-v\"],\"env\":{\"A\":\"1\",\"B\":\"\"},\"volumes\":[{\"host_path\":\"/"
+                "{\"type\":\"container\",\"resources\":{\"cpu_millicores\":\"250\",\"memory_mb\":"
+                "\"64\",\"disk_gb\":\"2\"},\"container\":{"
+                "\"image\":\"registry/"
+                "app:1\",\"command\":[\"run\",\"-v\"],\"env\":{\"A\":\"1\",\"B\":\"\"},\"volumes\":"
+                "[{\"host_path\":\"/"
                 "h\","
-                "\"container_path\":\"/c\",\"read_only\":true}],\"ports\":[{\"host_port\":8080,\"container_port\":80,\"protocol\":\"udp\"}]"
+                "\"container_path\":\"/"
+                "c\",\"read_only\":true}],\"ports\":[{\"host_port\":8080,\"container_port\":80,"
+                "\"protocol\":\"udp\"}]"
                 ","
-                "\"restart_policy\":\"on-failure\",\"privileged\":true,\"managed_volumes\":[{\"name\":\"data\",\"driver\":\"nfs\",\"size_"
+                "\"restart_policy\":\"on-failure\",\"privileged\":true,\"managed_volumes\":[{"
+                "\"name\":\"data\",\"driver\":\"nfs\",\"size_"
                 "gb\":"
-                "\"5\",\"access_mode\":\"rwo\",\"fs_type\":\"ext4\",\"mount_path\":\"/data\",\"read_only\":true,\"retain_policy\":"
+                "\"5\",\"access_mode\":\"rwo\",\"fs_type\":\"ext4\",\"mount_path\":\"/"
+                "data\",\"read_only\":true,\"retain_policy\":"
                 "\"Retain\"}]},"
                 "\"metadata\":{\"owner\":\"me\"}}",
-                "{\"type\":\"compose\",\"resources\":{\"memory_mb\":\"64\"},\"compose\":{\"source_type\":\"inline\",\"inline_yaml\":"
+                "{\"type\":\"compose\",\"resources\":{\"memory_mb\":\"64\"},\"compose\":{\"source_"
+                "type\":\"inline\",\"inline_yaml\":"
                 "\"services: {a: {image: b}}\",\"env\":{\"A\":\"1\"}}}",
-                "{\"type\":\"vm\",\"resources\":{\"cpu_millicores\":\"1000\",\"memory_mb\":\"2048\",\"disk_gb\":\"20\"},\"vm\":{\"vcpus\":"
-                "2,\"memory_mb\":\"4096\",\"disks\":[{\"pool_name\":\"p\",\"size_gb\":\"10\",\"mount_point\":\"vda\"}],\"networks\":[{"
+                "{\"type\":\"vm\",\"resources\":{\"cpu_millicores\":\"1000\",\"memory_mb\":"
+                "\"2048\",\"disk_gb\":\"20\"},\"vm\":{\"vcpus\":"
+                "2,\"memory_mb\":\"4096\",\"disks\":[{\"pool_name\":\"p\",\"size_gb\":\"10\","
+                "\"mount_point\":\"vda\"}],\"networks\":[{"
                 "\"bridge\":"
-                "\"br0\",\"dhcp\":true,\"static_ip\":\"10.0.0.5\"}],\"cloud_init\":{\"user_data\":\"u\",\"meta_data\":\"m\",\"network_"
+                "\"br0\",\"dhcp\":true,\"static_ip\":\"10.0.0.5\"}],\"cloud_init\":{\"user_data\":"
+                "\"u\",\"meta_data\":\"m\",\"network_"
                 "config\":\"n\","
-                "\"vendor_data\":\"v\"},\"os_image\":\"debian-12\",\"managed_volumes\":[{\"name\":\"d\",\"driver\":\"ceph-rbd\",\"mount_"
+                "\"vendor_data\":\"v\"},\"os_image\":\"debian-12\",\"managed_volumes\":[{\"name\":"
+                "\"d\",\"driver\":\"ceph-rbd\",\"mount_"
                 "path\":\"/d\"}]}}",
         };
         (void)state;
@@ -215,11 +235,13 @@ static void every_field_of_a_spec_comes_back(void **state)
                 Pc__WorkloadSpec *given = request(specs[i])->spec;
                 if (given->workload_case == PC__WORKLOAD_SPEC__WORKLOAD_CONTAINER)
                         assert_string_equal(back->container->restart_policy, "on-failure");
-                assert_string_equal(json_of(&back->base, JSON_PROTO | JSON_SORTED), json_of(&given->base, JSON_PROTO | JSON_SORTED));
+                assert_string_equal(json_of(&back->base, JSON_PROTO | JSON_SORTED),
+                                    json_of(&given->base, JSON_PROTO | JSON_SORTED));
         }
 }
 
-/* R: C3 C7. Whatever is accepted means the same when it is said again; whatever is refused says where. */
+/* R: C3 C7. Whatever is accepted means the same when it is said again; whatever is refused says
+ * where. */
 static void what_is_accepted_means_the_same_again(void **state)
 {
         struct rng rng;
@@ -229,8 +251,8 @@ static void what_is_accepted_means_the_same_again(void **state)
         for (int i = 0; i < 20000; i++) {
                 struct err err = { 0 };
                 Pb__Workload *w = NULL, *again = NULL;
-                Pc__ApplyWorkloadRequest *r =
-                    (Pc__ApplyWorkloadRequest *)random_message(&arena, &rng, &pc__apply_workload_request__descriptor, 500000);
+                Pc__ApplyWorkloadRequest *r = (Pc__ApplyWorkloadRequest *)random_message(
+                    &arena, &rng, &pc__apply_workload_request__descriptor, 500000);
                 if (!r->spec)
                         continue;
                 if (rng_chance(&rng, 800000))
@@ -255,9 +277,13 @@ static void what_is_accepted_means_the_same_again(void **state)
 static void what_cannot_be_honoured_is_refused(void **state)
 {
         (void)state;
-        refuses("{\"type\":\"compose\",\"compose\":{\"source_type\":\"git\",\"git_repo\":\"https://x/y\"}}", "spec.compose.source_type");
-        refuses("{\"compose\":{\"inline_yaml\":\"services: {}\",\"git_ref\":\"main\"}}", "spec.compose.source_type");
-        refuses("{\"compose\":{\"source_type\":\"ftp\",\"inline_yaml\":\"x\"}}", "spec.compose.source_type");
+        refuses("{\"type\":\"compose\",\"compose\":{\"source_type\":\"git\",\"git_repo\":\"https://"
+                "x/y\"}}",
+                "spec.compose.source_type");
+        refuses("{\"compose\":{\"inline_yaml\":\"services: {}\",\"git_ref\":\"main\"}}",
+                "spec.compose.source_type");
+        refuses("{\"compose\":{\"source_type\":\"ftp\",\"inline_yaml\":\"x\"}}",
+                "spec.compose.source_type");
         refuses("{\"compose\":{}}", "spec.compose.inline_yaml");
         refuses("{\"type\":\"lxc\",\"container\":{\"image\":\"i\"}}", "spec.type");
         refuses("{\"type\":\"process\",\"container\":{\"image\":\"i\"}}", "spec.type");
@@ -265,21 +291,28 @@ static void what_cannot_be_honoured_is_refused(void **state)
         refuses("{\"type\":\"container\"}", "spec");
         refuses("{}", "spec");
         refuses("{\"container\":{}}", "spec.image");
-        refuses("{\"container\":{\"image\":\"i\",\"restart_policy\":\"sometimes\"}}", "spec.container.restart_policy");
-        refuses("{\"container\":{\"image\":\"i\",\"ports\":[{\"host_port\":70000,\"container_port\":1}]}}", "spec.ports[0].host_port");
-        refuses("{\"container\":{\"image\":\"i\"},\"resources\":{\"cpu_millicores\":\"-1\"}}", "resources.cpu");
+        refuses("{\"container\":{\"image\":\"i\",\"restart_policy\":\"sometimes\"}}",
+                "spec.container.restart_policy");
+        refuses("{\"container\":{\"image\":\"i\",\"ports\":[{\"host_port\":70000,\"container_"
+                "port\":1}]}}",
+                "spec.ports[0].host_port");
+        refuses("{\"container\":{\"image\":\"i\"},\"resources\":{\"cpu_millicores\":\"-1\"}}",
+                "resources.cpu");
         refuses("{\"vm\":{\"memory_mb\":\"1\"}}", "spec.vm.vcpus");
         refuses("{\"vm\":{\"vcpus\":1}}", "spec.vm.memory_mb");
-        refuses("{\"container\":{\"image\":\"i\"},\"metadata\":{\"persys.vm_spec_b64\":\"e30=\"}}", "spec.metadata");
-        accepts("{\"vm\":{},\"metadata\":{\"persys.vm_spec_b64\":\"e30=\"}}"); /* what foreign agents are given instead */
+        refuses("{\"container\":{\"image\":\"i\"},\"metadata\":{\"persys.vm_spec_b64\":\"e30=\"}}",
+                "spec.metadata");
+        /* what foreign agents are given instead */
+        accepts("{\"vm\":{},\"metadata\":{\"persys.vm_spec_b64\":\"e30=\"}}");
 }
 
-/* R: C3. B-16: what users write down beside a spec can neither steer the scheduler nor the placement. */
+/* R: C3. B-16: what users write down beside a spec can neither steer the scheduler nor the
+ * placement. */
 static void b16_metadata_decides_nothing(void **state)
 {
         (void)state;
-        Pb__Workload *w =
-            accepts("{\"container\":{\"image\":\"i\"},\"metadata\":{\"retry_terminal\":\"true\",\"reapplyNextAt\":\"2099\"}}");
+        Pb__Workload *w = accepts("{\"container\":{\"image\":\"i\"},\"metadata\":{\"retry_"
+                                  "terminal\":\"true\",\"reapplyNextAt\":\"2099\"}}");
         assert_int_equal(w->n_annotations, 2);
         assert_int_equal(w->n_labels, 0);
         assert_int_equal(w->n_node_selector, 0);
@@ -291,8 +324,8 @@ static void b16_metadata_decides_nothing(void **state)
 static void a_machine_is_not_free_of_charge(void **state)
 {
         (void)state;
-        Pb__Workload *w =
-            accepts("{\"vm\":{\"vcpus\":2,\"memory_mb\":\"512\",\"os_image\":\"x\",\"disks\":[{\"size_gb\":\"3\"},{\"size_gb\":\"4\"}]}}");
+        Pb__Workload *w = accepts("{\"vm\":{\"vcpus\":2,\"memory_mb\":\"512\",\"os_image\":\"x\","
+                                  "\"disks\":[{\"size_gb\":\"3\"},{\"size_gb\":\"4\"}]}}");
         assert_int_equal(w->resources->cpu, 2000);
         assert_int_equal(w->resources->memory_mb, 512);
         assert_int_equal(w->resources->disk_gb, 7);
@@ -346,7 +379,8 @@ static void endpoints_are_host_and_port(void **state)
                 } else {
                         if (rc != -ERR_INVALID)
                                 fail_msg("%s was taken as %s", rows[i].text, got);
-                        assert_true(str_starts(err.msg, fmt("invalid grpc_endpoint \"%s\": ", rows[i].text)));
+                        assert_true(str_starts(
+                            err.msg, fmt("invalid grpc_endpoint \"%s\": ", rows[i].text)));
                 }
         }
         char *got = NULL;
@@ -358,7 +392,8 @@ static Pb__Hello *hello_of(const char *text)
 {
         struct err err = { 0 };
         Pb__Hello *h = NULL;
-        if (persys_to_hello(&arena, read_pc(&pc__register_node_request__descriptor, text), "192.0.2.7:1", &h, &err) < 0 ||
+        if (persys_to_hello(&arena, read_pc(&pc__register_node_request__descriptor, text),
+                            "192.0.2.7:1", &h, &err) < 0 ||
             validate_hello(h, &err) < 0)
                 fail_msg("%s: %s", text, err_line(&err));
         return h;
@@ -368,11 +403,14 @@ static Pb__Hello *hello_of(const char *text)
 static void a_registration_says_what_the_node_is(void **state)
 {
         (void)state;
-        Pb__Hello *h = hello_of(
-            "{\"node_id\":\"n\",\"grpc_endpoint\":\"h:1\",\"agent_version\":\"v1 (abc)\",\"labels\":{\"z\":\"1\",\"a\":\"2\"},"
-            "\"capabilities\":{\"cpu_total_millicores\":\"4000\",\"memory_total_mb\":\"8192\",\"storage_pools\":[{\"total_gb\":\"10\"},{"
-            "\"total_gb\":\"5\"}],\"supported_workload_types\":[\"Docker-Container\",\"container\",\"vm\",\"lxc\"],"
-            "\"supported_storage_drivers\":[\"NFS\",\"ceph_rbd\",\"local\",\"nfs\"]}}");
+        Pb__Hello *h =
+            hello_of("{\"node_id\":\"n\",\"grpc_endpoint\":\"h:1\",\"agent_version\":\"v1 "
+                     "(abc)\",\"labels\":{\"z\":\"1\",\"a\":\"2\"},"
+                     "\"capabilities\":{\"cpu_total_millicores\":\"4000\",\"memory_total_mb\":"
+                     "\"8192\",\"storage_pools\":[{\"total_gb\":\"10\"},{"
+                     "\"total_gb\":\"5\"}],\"supported_workload_types\":[\"Docker-Container\","
+                     "\"container\",\"vm\",\"lxc\"],"
+                     "\"supported_storage_drivers\":[\"NFS\",\"ceph_rbd\",\"local\",\"nfs\"]}}");
         assert_true(h->push);
         assert_int_equal(h->cpu, 4000);
         assert_int_equal(h->disk_gb, 15);
@@ -381,16 +419,22 @@ static void a_registration_says_what_the_node_is(void **state)
         assert_string_equal(h->supported_storage_drivers[0], "local");
         assert_string_equal(h->supported_storage_drivers[1], "nfs");
         assert_string_equal(h->supported_storage_drivers[2], "ceph-rbd");
-        assert_string_equal(h->labels[0]->key, "a"); /* in order: the same labels in another order are no change */
+        /* in order: the same labels in another order are no change */
+        assert_string_equal(h->labels[0]->key, "a");
         assert_string_equal(h->agent_version, "v1-(abc)");
         assert_string_equal(h->ip, "192.0.2.7");
 
-        h = hello_of(
-            "{\"node_id\":\"n\",\"grpc_endpoint\":\"h:1\",\"capabilities\":{\"cpu_total_millicores\":\"1\",\"memory_total_mb\":\"1\"}}");
-        assert_int_equal(h->n_supported_workload_types, 2); /* an agent that names none: everything but machines */
+        h = hello_of("{\"node_id\":\"n\",\"grpc_endpoint\":\"h:1\",\"capabilities\":{\"cpu_total_"
+                     "millicores\":\"1\",\"memory_total_mb\":\"1\"}}");
+        /* an agent that names none: everything but machines */
+        assert_int_equal(h->n_supported_workload_types, 2);
         struct err err = { 0 };
-        const char *only_lxc = "{\"node_id\":\"n\",\"grpc_endpoint\":\"h:1\",\"capabilities\":{\"supported_workload_types\":[\"lxc\"]}}";
-        assert_int_equal(persys_to_hello(&arena, read_pc(&pc__register_node_request__descriptor, only_lxc), NULL, &h, &err), -ERR_INVALID);
+        const char *only_lxc = "{\"node_id\":\"n\",\"grpc_endpoint\":\"h:1\",\"capabilities\":{"
+                               "\"supported_workload_types\":[\"lxc\"]}}";
+        assert_int_equal(persys_to_hello(&arena,
+                                         read_pc(&pc__register_node_request__descriptor, only_lxc),
+                                         NULL, &h, &err),
+                         -ERR_INVALID);
 }
 
 /* R: C9 */
@@ -399,11 +443,15 @@ static void a_heartbeat_stays_within_bounds(void **state)
         (void)state;
         const Pc__HeartbeatRequest *r =
             read_pc(&pc__heartbeat_request__descriptor,
-                    "{\"node_id\":\"n\",\"usage\":{\"cpu_used_millicores\":\"-5\",\"memory_used_mb\":\"9223372036854775807\",\"cpu_"
+                    "{\"node_id\":\"n\",\"usage\":{\"cpu_used_millicores\":\"-5\",\"memory_used_"
+                    "mb\":\"9223372036854775807\",\"cpu_"
                     "allocated_millicores\":\"9\"},"
-                    "\"workload_statuses\":[{\"workload_id\":\"a\",\"state\":\"RUNNING\"},{\"workload_id\":\"../b\",\"state\":\"Running\"},"
-                    "{\"workload_id\":\"c\",\"state\":\"Failed\",\"failure_reason\":\"IMAGE_NOT_FOUND\",\"message\":\"m\"},"
-                    "{\"workload_id\":\"d\",\"state\":\"odd\"},{\"workload_id\":\"e\",\"state\":\"failed\"},{\"workload_id\":\"f\","
+                    "\"workload_statuses\":[{\"workload_id\":\"a\",\"state\":\"RUNNING\"},{"
+                    "\"workload_id\":\"../b\",\"state\":\"Running\"},"
+                    "{\"workload_id\":\"c\",\"state\":\"Failed\",\"failure_reason\":\"IMAGE_NOT_"
+                    "FOUND\",\"message\":\"m\"},"
+                    "{\"workload_id\":\"d\",\"state\":\"odd\"},{\"workload_id\":\"e\",\"state\":"
+                    "\"failed\"},{\"workload_id\":\"f\","
                     "\"state\":\"Deleted\"}]}");
         Pb__Heartbeat *b = persys_to_heartbeat(&arena, r);
         assert_int_equal(b->usage->cpu_used, 0);
@@ -433,33 +481,42 @@ static ProtobufCMessage *read_pb(const ProtobufCMessageDescriptor *type, const c
 static void views_say_what_the_records_say(void **state)
 {
         (void)state;
-        Pb__Workload *w = (Pb__Workload *)read_pb(&pb__workload__descriptor,
-                                                  "{\"id\":\"w\",\"type\":\"container\",\"revision_id\":\"r\",\"desired_state\":"
-                                                  "\"Running\",\"assigned_node\":\"n\",\"retry\":{\"attempts\":2,\"max_"
-                                                  "attempts\":5,\"next_retry_at\":\"2026-01-01T00:00:05Z\"},\"status\":{\"phase\":"
-                                                  "\"RetryPending\",\"reason\":\"image-unavailable\",\"failure_"
-                                                  "reason\":\"no such image\",\"last_updated\":\"2026-01-01T00:00:00Z\"}}");
-        assert_string_equal(
-            json_of(&persys_workload_view(&arena, w)->base, JSON_PROTO),
-            "{\"workload_id\":\"w\",\"type\":\"container\",\"desired_state\":\"Running\",\"status\":\"RetryPending\",\"assigned_node_id\":"
-            "\"n\","
-            "\"revision_id\":\"r\",\"retry_attempts\":2,\"retry_max_attempts\":5,\"retry_next_at\":\"2026-01-01T00:00:05Z\",\"failure_"
-            "reason\":"
-            "\"no such image\",\"last_updated\":\"2026-01-01T00:00:00Z\",\"reason\":{\"code\":\"IMAGE_UNAVAILABLE\",\"message\":\"no such "
-            "image\",\"last_transition\":\"2026-01-01T00:00:00Z\",\"next_retry_at\":\"2026-01-01T00:00:05Z\",\"retryable\":true}}");
+        Pb__Workload *w = (Pb__Workload *)read_pb(
+            &pb__workload__descriptor,
+            "{\"id\":\"w\",\"type\":\"container\",\"revision_id\":\"r\",\"desired_state\":"
+            "\"Running\",\"assigned_node\":\"n\",\"retry\":{\"attempts\":2,\"max_"
+            "attempts\":5,\"next_retry_at\":\"2026-01-01T00:00:05Z\"},\"status\":{\"phase\":"
+            "\"RetryPending\",\"reason\":\"image-unavailable\",\"failure_"
+            "reason\":\"no such image\",\"last_updated\":\"2026-01-01T00:00:00Z\"}}");
+        assert_string_equal(json_of(&persys_workload_view(&arena, w)->base, JSON_PROTO),
+                            "{\"workload_id\":\"w\",\"type\":\"container\",\"desired_state\":"
+                            "\"Running\",\"status\":\"RetryPending\",\"assigned_node_id\":"
+                            "\"n\","
+                            "\"revision_id\":\"r\",\"retry_attempts\":2,\"retry_max_attempts\":5,"
+                            "\"retry_next_at\":\"2026-01-01T00:00:05Z\",\"failure_"
+                            "reason\":"
+                            "\"no such "
+                            "image\",\"last_updated\":\"2026-01-01T00:00:00Z\",\"reason\":{"
+                            "\"code\":\"IMAGE_UNAVAILABLE\",\"message\":\"no such "
+                            "image\",\"last_transition\":\"2026-01-01T00:00:00Z\",\"next_retry_"
+                            "at\":\"2026-01-01T00:00:05Z\",\"retryable\":true}}");
         Pb__Workload none = PB__WORKLOAD__INIT;
         assert_string_equal(persys_workload_view(&arena, &none)->status, "Unknown");
 
         Pb__Node *n = (Pb__Node *)read_pb(
             &pb__node__descriptor,
-            "{\"id\":\"n\",\"status\":\"Ready\",\"status_reason\":\"registered\",\"status_updated_by\":\"register\",\"resources\":{\"cpu_"
+            "{\"id\":\"n\",\"status\":\"Ready\",\"status_reason\":\"registered\",\"status_updated_"
+            "by\":\"register\",\"resources\":{\"cpu_"
             "total\":"
-            "4,\"cpu_allocated\":1.5,\"memory_total\":100,\"memory_allocated\":120},\"supported_workload_types\":[\"vm\",\"container\"],"
+            "4,\"cpu_allocated\":1.5,\"memory_total\":100,\"memory_allocated\":120},\"supported_"
+            "workload_types\":[\"vm\",\"container\"],"
             "\"labels\":{\"a\":\"b\"},\"agent_endpoint\":\"h:1\"}");
         assert_string_equal(json_of(&persys_node_view(&arena, n)->base, JSON_PROTO),
-                            "{\"node_id\":\"n\",\"status\":\"Ready\",\"status_reason\":\"registered\",\"status_updated_by\":\"register\","
+                            "{\"node_id\":\"n\",\"status\":\"Ready\",\"status_reason\":"
+                            "\"registered\",\"status_updated_by\":\"register\","
                             "\"grpc_endpoint\":\"h:1\","
-                            "\"total_cpu_cores\":4,\"available_cpu_cores\":2.5,\"total_memory_mb\":\"100\",\"supported_workload_types\":["
+                            "\"total_cpu_cores\":4,\"available_cpu_cores\":2.5,\"total_memory_mb\":"
+                            "\"100\",\"supported_workload_types\":["
                             "\"vm\",\"container\"],"
                             "\"labels\":{\"a\":\"b\"}}");
 }
@@ -471,16 +528,17 @@ static void a_summary_counts_every_workload_once(void **state)
         Pb__ClusterInfo i = PB__CLUSTER_INFO__INIT;
         i.nodes = 3;
         i.nodes_ready = 1;
-        int64_t *counts[] = { &i.workloads_running,  &i.workloads_pending, &i.workloads_failed,    &i.workloads_scheduled,
-                              &i.workloads_updating, &i.workloads_stopped, &i.workloads_completed, &i.workloads_retrying,
-                              &i.workloads_deleting, &i.workloads_unknown };
+        int64_t *counts[] = { &i.workloads_running,   &i.workloads_pending,  &i.workloads_failed,
+                              &i.workloads_scheduled, &i.workloads_updating, &i.workloads_stopped,
+                              &i.workloads_completed, &i.workloads_retrying, &i.workloads_deleting,
+                              &i.workloads_unknown };
         for (size_t k = 0; k < ARRAY_LEN(counts); k++)
                 i.workloads += *counts[k] = (int64_t)1 << k;
         Pc__GetClusterSummaryResponse *s = persys_summary(&arena, &i, 1000);
         assert_int_equal(s->not_ready_nodes, 2);
         assert_int_equal(s->total_workloads, 1023);
-        assert_int_equal(s->running_workloads + s->pending_workloads + s->failed_workloads + s->deleted_workloads + i.workloads_stopped +
-                             i.workloads_completed,
+        assert_int_equal(s->running_workloads + s->pending_workloads + s->failed_workloads +
+                             s->deleted_workloads + i.workloads_stopped + i.workloads_completed,
                          s->total_workloads);
         assert_int_equal(s->generated_at->seconds, 1);
 }
@@ -488,11 +546,16 @@ static void a_summary_counts_every_workload_once(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(every_field_of_a_spec_comes_back),     cmocka_unit_test(what_is_accepted_means_the_same_again),
-                cmocka_unit_test(what_cannot_be_honoured_is_refused),   cmocka_unit_test(b16_metadata_decides_nothing),
-                cmocka_unit_test(a_machine_is_not_free_of_charge),      cmocka_unit_test(wishes_and_types_have_many_names),
-                cmocka_unit_test(endpoints_are_host_and_port),          cmocka_unit_test(a_registration_says_what_the_node_is),
-                cmocka_unit_test(a_heartbeat_stays_within_bounds),      cmocka_unit_test(views_say_what_the_records_say),
+                cmocka_unit_test(every_field_of_a_spec_comes_back),
+                cmocka_unit_test(what_is_accepted_means_the_same_again),
+                cmocka_unit_test(what_cannot_be_honoured_is_refused),
+                cmocka_unit_test(b16_metadata_decides_nothing),
+                cmocka_unit_test(a_machine_is_not_free_of_charge),
+                cmocka_unit_test(wishes_and_types_have_many_names),
+                cmocka_unit_test(endpoints_are_host_and_port),
+                cmocka_unit_test(a_registration_says_what_the_node_is),
+                cmocka_unit_test(a_heartbeat_stays_within_bounds),
+                cmocka_unit_test(views_say_what_the_records_say),
                 cmocka_unit_test(a_summary_counts_every_workload_once),
         };
         return cmocka_run_group_tests(tests, NULL, teardown);

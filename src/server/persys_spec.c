@@ -1,4 +1,5 @@
-/* server/persys_spec.c: what a workload runs, in the control dialect and in berth's. See persys_map.h. */
+/* server/persys_spec.c: what a workload runs, in the control dialect and in berth's. See
+ * persys_map.h. */
 #include "base/str.h"
 #include "model/json.h"
 #include "model/pb.h"
@@ -6,41 +7,47 @@
 #include <string.h>
 
 #define NEW(arena, ns, name) pb_new((arena), &ns##__##name##__descriptor)
-/* A whole machine in the words of foreign agents, which they are given instead of what spec.vm says (push_spec.c). */
+/* A whole machine in the words of foreign agents, which they are given instead of what spec.vm says
+ * (push_spec.c). */
 #define PERSYS_ATTEMPTS 5 /* of everything in that dialect, services too */
 #define VM_SPEC_KEY "persys.vm_spec_b64"
 
 static int refuse(struct err *err, const char *path, const char *what, const char *hint)
 {
-        return err_set(err, ERR_INVALID, .msg = fmt("%s: %s", path, what), .hint = hint, .path = path);
+        return err_set(err, ERR_INVALID, .msg = fmt("%s: %s", path, what), .hint = hint,
+                       .path = path);
 }
 
-/* ---- from the dialect ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- from the dialect ---- */
 
 static int take_restart(const char *text, Pb__Workload *w, struct err *err)
 {
         if (str_empty(text))
                 return 0;
-        if (str_case_eq(text, "always") || str_case_eq(text, "unless-stopped")) /* a stop is a wish here, which outlives restarts */
+        /* a stop is a wish here, which outlives restarts */
+        if (str_case_eq(text, "always") || str_case_eq(text, "unless-stopped"))
                 w->restart = PB__RESTART__E__always;
         else if (str_case_eq(text, "on-failure"))
                 w->restart = PB__RESTART__E__on_failure;
         else if (str_case_eq(text, "no") || str_case_eq(text, "never"))
                 w->restart = PB__RESTART__E__never;
         else
-                return refuse(err, "spec.container.restart_policy", fmt("unknown value \"%.64s\"", text),
+                return refuse(err, "spec.container.restart_policy",
+                              fmt("unknown value \"%.64s\"", text),
                               "one of always, unless-stopped, on-failure, no");
         return 0;
 }
 
-static void take_managed(struct arena *arena, Pc__ManagedVolumeSpec *const *from, size_t n, Pb__Spec *spec)
+static void take_managed(struct arena *arena, Pc__ManagedVolumeSpec *const *from, size_t n,
+                         Pb__Spec *spec)
 {
         spec->managed_volumes = arena_alloc(arena, (n + 1) * sizeof(*spec->managed_volumes));
         spec->n_managed_volumes = n;
         for (size_t i = 0; i < n; i++) {
                 Pb__ManagedVolume *v = (Pb__ManagedVolume *)NEW(arena, pb, managed_volume);
                 v->name = from[i]->name;
-                v->driver = str_case_eq(from[i]->driver, "ceph_rbd") ? (char *)"ceph-rbd" : from[i]->driver;
+                v->driver =
+                    str_case_eq(from[i]->driver, "ceph_rbd") ? (char *)"ceph-rbd" : from[i]->driver;
                 v->size_gb = from[i]->size_gb;
                 v->access_mode = from[i]->access_mode;
                 v->fs_type = from[i]->fs_type;
@@ -51,7 +58,8 @@ static void take_managed(struct arena *arena, Pc__ManagedVolumeSpec *const *from
         }
 }
 
-static int take_container(struct arena *arena, const Pc__ContainerSpec *c, Pb__Workload *w, struct err *err)
+static int take_container(struct arena *arena, const Pc__ContainerSpec *c, Pb__Workload *w,
+                          struct err *err)
 {
         Pb__Spec *spec = w->spec;
         spec->image = c->image;
@@ -62,7 +70,8 @@ static int take_container(struct arena *arena, const Pc__ContainerSpec *c, Pb__W
         spec->volumes = arena_alloc(arena, (c->n_volumes + 1) * sizeof(*spec->volumes));
         spec->n_volumes = c->n_volumes;
         for (size_t i = 0; i < c->n_volumes; i++) {
-                Pb__VolumeMount *v = spec->volumes[i] = (Pb__VolumeMount *)NEW(arena, pb, volume_mount);
+                Pb__VolumeMount *v = spec->volumes[i] =
+                    (Pb__VolumeMount *)NEW(arena, pb, volume_mount);
                 v->host_path = c->volumes[i]->host_path;
                 v->container_path = c->volumes[i]->container_path;
                 v->read_only = c->volumes[i]->read_only;
@@ -81,14 +90,18 @@ static int take_container(struct arena *arena, const Pc__ContainerSpec *c, Pb__W
         return take_restart(c->restart_policy, w, err);
 }
 
-static int take_compose(struct arena *arena, const Pc__ComposeSpec *c, Pb__Workload *w, struct err *err)
+static int take_compose(struct arena *arena, const Pc__ComposeSpec *c, Pb__Workload *w,
+                        struct err *err)
 {
-        bool git = str_case_eq(c->source_type, "git") || !str_empty(c->git_repo) || !str_empty(c->git_ref);
+        bool git =
+            str_case_eq(c->source_type, "git") || !str_empty(c->git_repo) || !str_empty(c->git_ref);
         if (git)
-                return refuse(err, "spec.compose.source_type", "compose files are not fetched from git here",
+                return refuse(err, "spec.compose.source_type",
+                              "compose files are not fetched from git here",
                               "send the file's text as inline_yaml, with source_type inline");
         if (!str_empty(c->source_type) && !str_case_eq(c->source_type, "inline"))
-                return refuse(err, "spec.compose.source_type", fmt("unknown value \"%.64s\"", c->source_type),
+                return refuse(err, "spec.compose.source_type",
+                              fmt("unknown value \"%.64s\"", c->source_type),
                               "inline is the one that is served");
         if (str_empty(c->inline_yaml))
                 return refuse(err, "spec.compose.inline_yaml", "is missing", NULL);
@@ -141,7 +154,8 @@ static int take_vm(struct arena *arena, const Pc__WorkloadSpec *s, Pb__Workload 
         return 0;
 }
 
-/* A machine takes at least what it is told to have: that it was not said twice does not make it free. */
+/* A machine takes at least what it is told to have: that it was not said twice does not make it
+ * free. */
 static void take_resources(struct arena *arena, const Pc__WorkloadSpec *s, Pb__Workload *w)
 {
         Pb__Resources *r = w->resources = (Pb__Resources *)NEW(arena, pb, resources);
@@ -159,7 +173,8 @@ static void take_resources(struct arena *arena, const Pc__WorkloadSpec *s, Pb__W
                 r->memory_mb = vm->memory_mb;
         for (size_t i = 0; !(s->resources && s->resources->disk_gb) && i < vm->n_disks; i++) {
                 int64_t gb = vm->disks[i]->size_gb;
-                r->disk_gb += gb > 0 && gb < INT32_MAX ? gb : 0; /* larger ones are refused by their own rule */
+                /* larger ones are refused by their own rule */
+                r->disk_gb += gb > 0 && gb < INT32_MAX ? gb : 0;
         }
 }
 
@@ -177,19 +192,24 @@ static int take_type(const Pc__WorkloadSpec *s, Pb__Workload *w, struct err *err
         for (size_t i = 0; i < ARRAY_LEN(cases); i++)
                 if (cases[i].of == s->workload_case)
                         given = cases[i].type;
-        if (!str_empty(s->type) && (named == PB__WORKLOAD_TYPE__E__unset || named == PB__WORKLOAD_TYPE__E__process))
-                return refuse(err, "spec.type", fmt("unknown value \"%.64s\"", s->type), "one of container, compose, vm");
+        if (!str_empty(s->type) &&
+            (named == PB__WORKLOAD_TYPE__E__unset || named == PB__WORKLOAD_TYPE__E__process))
+                return refuse(err, "spec.type", fmt("unknown value \"%.64s\"", s->type),
+                              "one of container, compose, vm");
         if (given == PB__WORKLOAD_TYPE__E__unset)
-                return refuse(err, "spec", "says nothing to run", "set one of container, compose, vm");
+                return refuse(err, "spec", "says nothing to run",
+                              "set one of container, compose, vm");
         if (named != PB__WORKLOAD_TYPE__E__unset && named != given)
                 return refuse(err, "spec.type",
-                              fmt("is %s, but what is set is %s", s->type, json_enum_name(&pb__workload_type__e__descriptor, (int)given)),
+                              fmt("is %s, but what is set is %s", s->type,
+                                  json_enum_name(&pb__workload_type__e__descriptor, (int)given)),
                               "make them the same");
         w->type = given;
         return 0;
 }
 
-int persys_to_workload(struct arena *arena, const Pc__ApplyWorkloadRequest *r, Pb__Workload **ret_workload, struct err *err)
+int persys_to_workload(struct arena *arena, const Pc__ApplyWorkloadRequest *r,
+                       Pb__Workload **ret_workload, struct err *err)
 {
         const Pc__WorkloadSpec *s = r->spec;
         Pb__Workload *w = (Pb__Workload *)NEW(arena, pb, workload);
@@ -209,7 +229,8 @@ int persys_to_workload(struct arena *arena, const Pc__ApplyWorkloadRequest *r, P
         if (rc < 0)
                 return rc;
         take_resources(arena, s, w);
-        if (w->type != PB__WORKLOAD_TYPE__E__vm && pb_map_get(s->metadata, s->n_metadata, VM_SPEC_KEY))
+        if (w->type != PB__WORKLOAD_TYPE__E__vm &&
+            pb_map_get(s->metadata, s->n_metadata, VM_SPEC_KEY))
                 return refuse(err, "spec.metadata", VM_SPEC_KEY " is for vms only", NULL);
         pb_map_copy(arena, &w->base, "annotations", s->metadata, s->n_metadata);
         *ret_workload = w;

@@ -19,7 +19,7 @@
 #define ANSWER_MAX (16 << 20)
 #define CPU_SECONDS 60
 
-/* ---- the child ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the child ---- */
 
 static void write_all(int fd, const void *data, size_t len)
 {
@@ -34,7 +34,8 @@ static void write_all(int fd, const void *data, size_t len)
         }
 }
 
-/* Connections, the store's files and the other side of the pipe are not ours: a peer would otherwise wait for the end of a stream that we hold open. */
+/* Connections, the store's files and the other side of the pipe are not ours: a peer would
+ * otherwise wait for the end of a stream that we hold open. */
 static void let_go_of_everything(int keep_fd)
 {
         signal(SIGPIPE, SIG_DFL);
@@ -119,7 +120,7 @@ void plan_child_free(struct plan_child *c)
         mem_free(c);
 }
 
-/* ---- io ------------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- io ---- */
 
 /* From plans_begin() until the child is reaped, which may be after its call has ended. */
 struct plan {
@@ -174,8 +175,10 @@ static void remove_plan(struct plan *plan)
 int plans_begin(struct plans *p, struct call *call, struct err *err)
 {
         if (p->all.len >= PLANS_MAX)
-                return err_set(err, ERR_LIMIT, .msg = "too many plans are being made", .detail = fmt("%zu", p->all.len),
-                               .hint = "try again when one of them is ready", .retry_after_ms = 1000);
+                return err_set(err, ERR_LIMIT, .msg = "too many plans are being made",
+                               .detail = fmt("%zu", p->all.len),
+                               .hint = "try again when one of them is ready",
+                               .retry_after_ms = 1000);
         struct plan *plan = mem_must(sizeof(*plan));
         plan->plans = p;
         plan->call = call;
@@ -198,7 +201,8 @@ static void answer_if_ready(struct plan *plan)
         _cleanup_(str_finip) struct str out = plan->out; /* the plan goes with its call */
         const char *data = str_c(&out);
         plan->out = STR_INIT;
-        if (out.len > 0 && data[0] == '=' && WIFEXITED(plan->status) && WEXITSTATUS(plan->status) == 0) {
+        if (out.len > 0 && data[0] == '=' && WIFEXITED(plan->status) &&
+            WEXITSTATUS(plan->status) == 0) {
                 call_answer(plan->call, &pb__plan_response__descriptor, data + 1, out.len - 1);
                 return;
         }
@@ -206,8 +210,9 @@ static void answer_if_ready(struct plan *plan)
                 memcpy(&err, data + 1, sizeof(err));
         else
                 err_set(&err, ERR_INTERNAL, .msg = "the plan's process ended without an answer",
-                        .detail = WIFSIGNALED(plan->status) ? fmt("signal %d", WTERMSIG(plan->status))
-                                                            : fmt("status %d", WEXITSTATUS(plan->status)),
+                        .detail = WIFSIGNALED(plan->status)
+                                      ? fmt("signal %d", WTERMSIG(plan->status))
+                                      : fmt("status %d", WEXITSTATUS(plan->status)),
                         .hint = "the server itself goes on; its log may say more");
         fail_call(plan, &err);
 }

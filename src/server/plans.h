@@ -1,14 +1,18 @@
 /* server/plans.h: plans under way (X1). Internal.
  *
  *      io: call_send() --INPUT_PLAN--> ring: fork() --IO_PLAN (pid, pipe)--> io
- *                                        |      '--> child: core_plan() on its copy-on-write state --packed answer--> pipe --> io
- *                                        '--> core_step(INPUT_PLAN) --> the batch that is being made --commit--> reply --> io
+ *                                        |      '--> child: core_plan() on its copy-on-write state
+ *                                               --packed answer--> pipe --> io
+ *                                        '--> core_step(INPUT_PLAN) --> the batch that is being
+ *                                        made --commit--> reply --> io
  *
- * The ring does nothing but fork, so decisions go on. The child sees decisions that are not durable yet; its answer therefore leaves only when both the answer is there
- * and the reply to INPUT_PLAN, which waits for the commit of everything that the child saw.
+ * The ring does nothing but fork, so decisions go on. The child sees decisions that are not durable
+ * yet; its answer therefore leaves only when both the answer is there and the reply to INPUT_PLAN,
+ * which waits for the commit of everything that the child saw.
  *
- * A child has the ring's thread only: it touches the core, memory and its pipe, nothing that another thread may have held when it was made. It is ended with its call (an
- * answer, a deadline, a caller that goes away), with the server, and by a bound on its processor time.
+ * A child has the ring's thread only: it touches the core, memory and its pipe, nothing that
+ * another thread may have held when it was made. It is ended with its call (an answer, a deadline,
+ * a caller that goes away), with the server, and by a bound on its processor time.
  */
 #ifndef BERTH_SERVER_PLANS_H
 #define BERTH_SERVER_PLANS_H

@@ -1,4 +1,5 @@
-/* server/push.c: see push.h. Nodes and their sessions are here; one node's calls are in push_node.c. */
+/* server/push.c: see push.h. Nodes and their sessions are here; one node's calls are in
+ * push_node.c. */
 #include "server/push.h"
 
 #include "base/log.h"
@@ -103,7 +104,8 @@ void push_stop(struct push *p)
 void push_end_all(struct push *p)
 {
         struct err err = { 0 };
-        err_set(&err, ERR_UNAVAILABLE, .msg = "this server leads no more", .hint = "register again", .retry_after_ms = 1000);
+        err_set(&err, ERR_UNAVAILABLE, .msg = "this server leads no more", .hint = "register again",
+                .retry_after_ms = 1000);
         for (size_t i = 0; i < p->nodes.len; i++)
                 if (p->nodes.at[i]) {
                         answer(p->nodes.at[i], NULL, &err);
@@ -119,7 +121,9 @@ struct tls *push_tls(struct io *io)
         const struct server_options *opt = &io->s->opt;
         if (p->tls || !opt->tls_cert || !opt->tls_ca)
                 return p->tls;
-        struct tls_options o = { .cert_file = opt->tls_cert, .key_file = opt->tls_key, .ca_file = opt->tls_ca };
+        struct tls_options o = { .cert_file = opt->tls_cert,
+                                 .key_file = opt->tls_key,
+                                 .ca_file = opt->tls_ca };
         struct err err = { 0 };
         if (tls_client_create(&o, &p->tls, &err) < 0)
                 log_error("agents cannot be called with TLS", LOG_E(&err));
@@ -148,7 +152,7 @@ static struct push_node *by_session(const struct push *p, uint64_t session)
         return n && (n->session == session || n->asked == session) ? n : NULL;
 }
 
-/* ---- to the ring ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- to the ring ---- */
 
 void push_wants_flush(struct push_node *n)
 {
@@ -178,13 +182,14 @@ static void on_flush(evutil_socket_t fd, short what, void *ctx)
                 else
                         node->flushing = false;
         }
-        memmove(p->flushes.at + kept, p->flushes.at + n, (p->flushes.len - n) * sizeof(p->flushes.at[0]));
+        memmove(p->flushes.at + kept, p->flushes.at + n,
+                (p->flushes.len - n) * sizeof(p->flushes.at[0]));
         p->flushes.len -= n - kept;
         if (p->flushes.len > 0)
                 event_add(p->flush, &(struct timeval){ .tv_usec = AGAIN_MS * 1000 });
 }
 
-/* ---- registration ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- registration ---- */
 
 /* C39 */
 static char *dial_target(const Pb__Hello *h)
@@ -192,7 +197,8 @@ static char *dial_target(const Pb__Hello *h)
         if (!str_empty(h->agent_endpoint))
                 return mem_strdup(h->agent_endpoint);
         const char *ip = str_empty(h->ip) ? "127.0.0.1" : h->ip;
-        return mem_strdup(strchr(ip, ':') ? fmt("[%s]:%d", ip, AGENT_PORT) : fmt("%s:%d", ip, AGENT_PORT));
+        return mem_strdup(strchr(ip, ':') ? fmt("[%s]:%d", ip, AGENT_PORT)
+                                          : fmt("%s:%d", ip, AGENT_PORT));
 }
 
 static struct push_node *node_add(struct push *p, const char *id)
@@ -211,19 +217,23 @@ static struct push_node *node_add(struct push *p, const char *id)
 }
 
 /* (P1) */
-int push_register(struct push *p, const Pb__Hello *hello, const char *request_id, push_answer *fn, void *ctx, struct err *err)
+int push_register(struct push *p, const Pb__Hello *hello, const char *request_id, push_answer *fn,
+                  void *ctx, struct err *err)
 {
         struct push_node *n = by_id(p, hello->node_id);
         if (p->stopped)
-                return err_set(err, ERR_UNAVAILABLE, .msg = "the server is stopping", .retry_after_ms = 2000);
+                return err_set(err, ERR_UNAVAILABLE, .msg = "the server is stopping",
+                               .retry_after_ms = 2000);
         if (!n && (p->n >= p->io->s->opt.max_agents || p->n >= SLOT_MASK))
-                return err_set(err, ERR_LIMIT, .msg = "too many agents are connected", .retry_after_ms = 5000);
+                return err_set(err, ERR_LIMIT, .msg = "too many agents are connected",
+                               .retry_after_ms = 5000);
         if (!p->io->leads)
                 return io_not_leading(p->io, err);
         bool is_new = !n;
         if (is_new)
                 n = node_add(p, hello->node_id);
-        uint64_t session = PUSH_SESSION | (++p->count << SLOT_BITS & ~PUSH_SESSION) | map_get(&p->by_id, n->id, strlen(n->id));
+        uint64_t session = PUSH_SESSION | (++p->count << SLOT_BITS & ~PUSH_SESSION) |
+                           map_get(&p->by_id, n->id, strlen(n->id));
         struct ring_msg *msg = ring_msg_new(INPUT_HELLO);
         msg->in.msg = pb_clone(&msg->memory, &hello->base);
         msg->in.session = session;
@@ -267,7 +277,8 @@ static void on_check(evutil_socket_t fd, short what, void *ctx)
                 if (!n || !n->fn)
                         continue;
                 if (now > n->answer_by_ms) {
-                        err_set(&late, ERR_DEADLINE, .msg = "the server could not decide in time", .retry_after_ms = 1000);
+                        err_set(&late, ERR_DEADLINE, .msg = "the server could not decide in time",
+                                .retry_after_ms = 1000);
                         answer(n, NULL, &late);
                 } else
                         any = true;
@@ -297,7 +308,8 @@ static void on_welcome(struct push *p, struct push_node *n, const struct effect 
         n->fn = NULL;
         n->asked = 0;
         if (w->accepted) {
-                log_info("agent registered", LOG_S("node", n->id), LOG_I("session", e->session & ~PUSH_SESSION),
+                log_info("agent registered", LOG_S("node", n->id),
+                         LOG_I("session", e->session & ~PUSH_SESSION),
                          LOG_S("endpoint", n->asked_target));
                 push_node_begin(n, e->session, n->asked_target, n->asked_caller);
         } else {
@@ -310,14 +322,15 @@ static void on_welcome(struct push *p, struct push_node *n, const struct effect 
         arena_fini(&arena);
 }
 
-/* ---- heartbeats and effects ------------------------------------------------------------------------------------------------------------------- */
+/* ---- heartbeats and effects ---- */
 
-int push_heartbeat(struct push *p, const char *node_id, const Pb__Heartbeat *beat, Pb__UnitStatus *const *units, size_t n_units,
-                   struct err *err)
+int push_heartbeat(struct push *p, const char *node_id, const Pb__Heartbeat *beat,
+                   Pb__UnitStatus *const *units, size_t n_units, struct err *err)
 {
         struct push_node *n = by_id(p, node_id);
         if (!n || !n->session || p->stopped)
-                return err_set(err, ERR_NOT_FOUND, .msg = "the node is not registered here", .detail = node_id);
+                return err_set(err, ERR_NOT_FOUND, .msg = "the node is not registered here",
+                               .detail = node_id);
         struct ring_msg *msg = ring_msg_new(INPUT_HEARTBEAT);
         msg->in.msg = pb_clone(&msg->memory, &beat->base);
         msg->in.session = n->session;
@@ -335,7 +348,8 @@ static void on_close(struct push *p, struct push_node *n, const struct effect *e
 {
         if (e->session != n->session)
                 return;
-        log_info("agent is no longer called", LOG_S("node", n->id), LOG_S("reason", fmt("%.*s", (int)e->len, (const char *)e->data)));
+        log_info("agent is no longer called", LOG_S("node", n->id),
+                 LOG_S("reason", fmt("%.*s", (int)e->len, (const char *)e->data)));
         push_node_end(n);
         if (!n->asked)
                 forget(p, n);
@@ -345,7 +359,8 @@ void push_effects(struct push *p, const struct core_batch *batch)
 {
         for (size_t i = 0; i < batch->n_effects; i++) {
                 const struct effect *e = &batch->effects[i];
-                struct push_node *n = (e->session & PUSH_SESSION) ? by_session(p, e->session) : NULL;
+                struct push_node *n =
+                    (e->session & PUSH_SESSION) ? by_session(p, e->session) : NULL;
                 if (!n)
                         continue;
                 if (e->kind == EFFECT_WELCOME)

@@ -1,4 +1,5 @@
-/* server/push_calls.c: calls to one node that is called: few at a time, each with a deadline; and whether the node can be reached at all. See push_node.h. */
+/* server/push_calls.c: calls to one node that is called: few at a time, each with a deadline; and
+ * whether the node can be reached at all. See push_node.h. */
 #include "server/push_calls.h"
 
 #include "base/log.h"
@@ -17,7 +18,8 @@ struct push_call {
         struct push_unit *unit; /* NULL: a list, or its unit is gone */
         enum push_rpc rpc;
         enum push_step step;
-        uint64_t session, seq, epoch; /* of the wish; of a list: what had been taken when it was asked for */
+        /* of the wish; of a list: what had been taken when it was asked for */
+        uint64_t session, seq, epoch;
         Pb__DesiredState__E desired;
         int64_t began_ms, began_ns;
         struct arena memory;
@@ -29,15 +31,21 @@ static const struct {
         const char *path;
         const ProtobufCMessageDescriptor *response;
 } rpcs[_RPC_MAX] = {
-        [RPC_APPLY] = { "/persys.agent.v1.AgentService/ApplyWorkload", &pa__apply_workload_response__descriptor },
-        [RPC_DELETE] = { "/persys.agent.v1.AgentService/DeleteWorkload", &pa__delete_workload_response__descriptor },
-        [RPC_STATUS] = { "/persys.agent.v1.AgentService/GetWorkloadStatus", &pa__get_workload_status_response__descriptor },
-        [RPC_LIST] = { "/persys.agent.v1.AgentService/ListWorkloads", &pa__list_workloads_response__descriptor },
-        [RPC_ACTIONS] = { "/persys.agent.v1.AgentService/ListActions", &pa__list_actions_response__descriptor },
-        [RPC_HEALTH] = { "/persys.agent.v1.AgentService/HealthCheck", &pa__health_check_response__descriptor },
+        [RPC_APPLY] = { "/persys.agent.v1.AgentService/ApplyWorkload",
+                        &pa__apply_workload_response__descriptor },
+        [RPC_DELETE] = { "/persys.agent.v1.AgentService/DeleteWorkload",
+                         &pa__delete_workload_response__descriptor },
+        [RPC_STATUS] = { "/persys.agent.v1.AgentService/GetWorkloadStatus",
+                         &pa__get_workload_status_response__descriptor },
+        [RPC_LIST] = { "/persys.agent.v1.AgentService/ListWorkloads",
+                       &pa__list_workloads_response__descriptor },
+        [RPC_ACTIONS] = { "/persys.agent.v1.AgentService/ListActions",
+                          &pa__list_actions_response__descriptor },
+        [RPC_HEALTH] = { "/persys.agent.v1.AgentService/HealthCheck",
+                         &pa__health_check_response__descriptor },
 };
 
-/* ---- reach -------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- reach ---- */
 
 /* (C3), C23 */
 void push_node_down(struct push_node *n, const char *why)
@@ -50,7 +58,8 @@ void push_node_down(struct push_node *n, const char *why)
         n->down = true;
         mem_free(n->why);
         n->why = mem_strdup(why);
-        log_warn("an agent cannot be called", LOG_S("node", n->id), LOG_S("endpoint", n->target), LOG_S("reason", why));
+        log_warn("an agent cannot be called", LOG_S("node", n->id), LOG_S("endpoint", n->target),
+                 LOG_S("reason", why));
         push_wants_flush(n);
 }
 
@@ -63,19 +72,21 @@ void push_node_up(struct push_node *n)
         if (!n->down)
                 return;
         n->down = false;
-        log_info("an agent can be called again", LOG_S("node", n->id), LOG_S("endpoint", n->target));
+        log_info("an agent can be called again", LOG_S("node", n->id),
+                 LOG_S("endpoint", n->target));
         push_wants_flush(n);
 }
 
 void push_node_beat(struct push_node *n)
 {
-        if (n->down && n->probe_at_ms > mono_ms() + PROBE_MIN_MS) { /* it lives: it is worth another try */
+        /* it lives: it is worth another try */
+        if (n->down && n->probe_at_ms > mono_ms() + PROBE_MIN_MS) {
                 n->probe_at_ms = mono_ms() + PROBE_MIN_MS;
                 push_pump(n);
         }
 }
 
-/* ---- one call ----------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- one call ---- */
 
 void push_call_detach(struct push_call *call)
 {
@@ -90,7 +101,8 @@ static void on_message(struct grpc_call *grpc, const void *data, size_t len)
                 return;
         if (pb_unpack(rpcs[c->rpc].response, data, len, &c->memory, &c->response, &err) < 0) {
                 c->garbled = true;
-                log_warn("an agent's answer cannot be read", LOG_S("node", c->node->id), LOG_S("rpc", rpcs[c->rpc].path), LOG_E(&err));
+                log_warn("an agent's answer cannot be read", LOG_S("node", c->node->id),
+                         LOG_S("rpc", rpcs[c->rpc].path), LOG_E(&err));
         }
 }
 
@@ -104,7 +116,9 @@ static void list_ended(struct push_call *c, enum push_verdict verdict)
         n->listing = false;
         if (verdict == PUSH_OK) {
                 push_listed(n, (const Pa__ListWorkloadsResponse *)c->response, c->seq);
-        } else if (verdict != PUSH_UNREACHABLE) { /* it answers, but has no list for us: each unit is looked at by itself */
+        } else if (verdict !=
+                   /* it answers, but has no list for us: each unit is looked at by itself */
+                   PUSH_UNREACHABLE) {
                 n->syncing = false;
                 n->list_due = true;
                 n->list_at_ms = mono_ms() + LIST_AGAIN_MS;
@@ -114,7 +128,8 @@ static void list_ended(struct push_call *c, enum push_verdict verdict)
         push_forget_gone(n);
 }
 
-static void unit_call_ended(struct push_call *c, enum push_verdict verdict, enum grpc_status status, const char *message)
+static void unit_call_ended(struct push_call *c, enum push_verdict verdict, enum grpc_status status,
+                            const char *message)
 {
         struct push_node *n = c->node;
         struct push_unit *u = c->unit;
@@ -122,7 +137,8 @@ static void unit_call_ended(struct push_call *c, enum push_verdict verdict, enum
         if (verdict != PUSH_UNREACHABLE && !n->down)
                 push_node_up(n);
         if (u->epoch != c->epoch || u->seq != c->seq || u->desired != c->desired) {
-                /* a newer wish came meanwhile; what it needs is due already. But an unanswered apply may yet arrive: it goes by the newer one, which replaces it. */
+                /* a newer wish came meanwhile; what it needs is due already. But an unanswered
+                 * apply may yet arrive: it goes by the newer one, which replaces it. */
         } else if (verdict == PUSH_OK && c->rpc == RPC_APPLY)
                 push_applied(n, u, (const Pa__ApplyWorkloadResponse *)c->response);
         else if (verdict == PUSH_OK && c->rpc == RPC_DELETE)
@@ -157,8 +173,10 @@ static void on_close(struct grpc_call *grpc, enum grpc_status status)
         enum push_verdict verdict = push_verdict(status, message);
         n->in_flight--;
         metrics_agent_rpc(&n->io->s->metrics, c->rpc, (int)status, clock_mono_ns() - c->began_ns);
-        log_debug("agent call", LOG_S("node", n->id), LOG_S("rpc", rpcs[c->rpc].path), LOG_S("workload", c->unit ? c->unit->id : ""),
-                  LOG_S("status", grpc_status_name(status)), LOG_S("message", message), LOG_I("ms", mono_ms() - c->began_ms));
+        log_debug("agent call", LOG_S("node", n->id), LOG_S("rpc", rpcs[c->rpc].path),
+                  LOG_S("workload", c->unit ? c->unit->id : ""),
+                  LOG_S("status", grpc_status_name(status)), LOG_S("message", message),
+                  LOG_I("ms", mono_ms() - c->began_ms));
         if (verdict == PUSH_OK && (c->garbled || !c->response))
                 verdict = PUSH_AGAIN;
         /* One slow answer among others is not a silent agent. */
@@ -167,7 +185,8 @@ static void on_close(struct grpc_call *grpc, enum grpc_status status)
         if (verdict != PUSH_UNREACHABLE)
                 n->answered_ms = mono_ms();
         else if (!n->closing && n->session && c->session == n->session)
-                push_node_down(n, fmt("%s: %s", grpc_status_name(status), str_empty(message) ? "no answer in time" : message));
+                push_node_down(n, fmt("%s: %s", grpc_status_name(status),
+                                      str_empty(message) ? "no answer in time" : message));
         if (n->closing || !n->session) {
                 if (c->unit)
                         c->unit->call = NULL;
@@ -188,14 +207,16 @@ static void on_close(struct grpc_call *grpc, enum grpc_status status)
 
 static void begin(struct push_node *n, struct push_call *c, const void *request, size_t len)
 {
-        static const struct grpc_callbacks callbacks = { .on_message = on_message, .on_close = on_close };
+        static const struct grpc_callbacks callbacks = { .on_message = on_message,
+                                                         .on_close = on_close };
         struct grpc_call_options o = { .deadline_ms = CALL_MS };
         c->node = n;
         c->session = n->session;
         c->began_ms = mono_ms();
         c->began_ns = clock_mono_ns();
         n->in_flight++;
-        struct grpc_call *grpc = grpc_channel_call(n->channel, rpcs[c->rpc].path, &o, &callbacks, c);
+        struct grpc_call *grpc =
+            grpc_channel_call(n->channel, rpcs[c->rpc].path, &o, &callbacks, c);
         grpc_call_send(grpc, request, len);
         grpc_call_half_close(grpc);
 }
@@ -210,7 +231,8 @@ static void begin_list(struct push_node *n)
         begin(n, c, "", 0);
 }
 
-/* Being alive is not being of use: only its list, which it has to ask of its own heart, makes a node reachable again. */
+/* Being alive is not being of use: only its list, which it has to ask of its own heart, makes a
+ * node reachable again. */
 static void probe_ended(struct push_call *c, enum push_verdict verdict)
 {
         struct push_node *n = c->node;
@@ -251,13 +273,17 @@ static void begin_unit(struct push_node *n, struct push_unit *u)
         look.id = del.id = actions.workload_id = u->id;
         actions.newest_first = true;
         actions.limit = ACTIONS_MAX;
-        c->rpc = c->step == STEP_DELETE ? RPC_DELETE : c->step == STEP_ACTIONS ? RPC_ACTIONS : RPC_STATUS;
-        pb_pack(&packed, c->step == STEP_DELETE ? &del.base : c->step == STEP_ACTIONS ? &actions.base : &look.base);
+        c->rpc = c->step == STEP_DELETE    ? RPC_DELETE
+                 : c->step == STEP_ACTIONS ? RPC_ACTIONS
+                                           : RPC_STATUS;
+        pb_pack(&packed, c->step == STEP_DELETE    ? &del.base
+                         : c->step == STEP_ACTIONS ? &actions.base
+                                                   : &look.base);
         begin(n, c, packed.buf, packed.len);
         str_fini(&packed);
 }
 
-/* ---- what is due ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- what is due ---- */
 
 static void arm(struct push_node *n, int64_t at_ms)
 {
@@ -294,7 +320,8 @@ void push_pump(struct push_node *n)
                 begin_list(n);
         else if (n->list_due && !n->listing && now < n->list_at_ms)
                 next = n->list_at_ms;
-        if (n->syncing || !push_may_ask(n)) { /* (C2), (C5): it goes on when the list has come, or the ring has taken the report */
+        /* (C2), (C5): it goes on when the list has come, or the ring has taken the report */
+        if (n->syncing || !push_may_ask(n)) {
                 arm(n, next);
                 return;
         }

@@ -1,4 +1,5 @@
-/* server/push_calls.h: the calls to one node, between push_node.c (what is wanted, what was found) and push_calls.c (how it is asked). Internal. */
+/* server/push_calls.h: the calls to one node, between push_node.c (what is wanted, what was found)
+ * and push_calls.c (how it is asked). Internal. */
 #ifndef BERTH_SERVER_PUSH_CALLS_H
 #define BERTH_SERVER_PUSH_CALLS_H
 
@@ -8,16 +9,19 @@
 /* push_calls.c */
 void push_pump(struct push_node *n); /* begins what is due and may begin */
 void push_on_timer(int fd, short what, void *node);
-void push_call_detach(struct push_call *call); /* its unit is going: whatever it brings is dropped */
+/* its unit is going: whatever it brings is dropped */
+void push_call_detach(struct push_call *call);
 void push_node_down(struct push_node *n, const char *why);
 void push_node_up(struct push_node *n);
 
 /* push_node.c, push_delete.c: what a call brought. Each may free the unit. */
-void push_looked(struct push_node *n, struct push_unit *u, const Pa__WorkloadStatus *s); /* NULL: the agent does not know it */
+/* NULL: the agent does not know it */
+void push_looked(struct push_node *n, struct push_unit *u, const Pa__WorkloadStatus *s);
 void push_applied(struct push_node *n, struct push_unit *u, const Pa__ApplyWorkloadResponse *a);
-void push_asked_to_delete(struct push_node *n, struct push_unit *u, const Pa__DeleteWorkloadResponse *d);
-void push_failed(struct push_node *n, struct push_unit *u, enum push_step step, enum push_verdict verdict, enum grpc_status status,
-                 const char *message);
+void push_asked_to_delete(struct push_node *n, struct push_unit *u,
+                          const Pa__DeleteWorkloadResponse *d);
+void push_failed(struct push_node *n, struct push_unit *u, enum push_step step,
+                 enum push_verdict verdict, enum grpc_status status, const char *message);
 void push_told_actions(struct push_node *n, struct push_unit *u, const Pa__ListActionsResponse *r);
 void push_told_no_actions(struct push_node *n, struct push_unit *u, bool never);
 void push_listed(struct push_node *n, const Pa__ListWorkloadsResponse *list, uint64_t taken_seq);
@@ -32,9 +36,12 @@ void push_is_gone(struct push_node *n, struct push_unit *u); /* frees the unit *
 
 /* push_delete.c */
 void push_deletion_taken(struct push_node *n, struct push_unit *u);
-void push_deletion_found(struct push_node *n, struct push_unit *u, const Pa__WorkloadStatus *s); /* may free the unit */
-bool push_is_ghost(struct push_node *n, const Pa__WorkloadStatus *s); /* of a list; its unit is not in the plan */
-void push_ghosts_sweep(struct push_node *n);                          /* after a list: those that were not in it are gone */
+/* may free the unit */
+void push_deletion_found(struct push_node *n, struct push_unit *u, const Pa__WorkloadStatus *s);
+/* of a list; its unit is not in the plan */
+bool push_is_ghost(struct push_node *n, const Pa__WorkloadStatus *s);
+/* after a list: those that were not in it are gone */
+void push_ghosts_sweep(struct push_node *n);
 void push_ghosts_free(struct push_node *n);
 
 #endif

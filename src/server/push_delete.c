@@ -1,14 +1,16 @@
 /* server/push_delete.c: when a deletion that an agent was asked for is over. See push_node.h.
  *
- *      DELETE --taken--> ACTIONS, again and again --it has ended--> LOOK --nothing, or what is left of it--> gone
+ *      DELETE --taken--> ACTIONS, again and again --it has ended--> LOOK --nothing, or what is left
+ *      of it--> gone
  *
- * Agents in the field write down what a look has just found, also when their own deletion has ended meanwhile: what
- * stays behind is a ghost, a status of the same revision that nothing refreshes and no further deletion removes. So
- * nobody looks while a deletion is under way: the agent's list of actions says when it has ended. Where there is no
- * such list, a status that does not run and stays as it is over several looks is a ghost as well.
+ * Agents in the field write down what a look has just found, also when their own deletion has ended
+ * meanwhile: what stays behind is a ghost, a status of the same revision that nothing refreshes and
+ * no further deletion removes. So nobody looks while a deletion is under way: the agent's list of
+ * actions says when it has ended. Where there is no such list, a status that does not run and stays
+ * as it is over several looks is a ghost as well.
  *
- * A deletion is sent again only if it was lost: the agent has restarted, or an apply has overtaken it, and what is
- * there is alive. That backs off too.
+ * A deletion is sent again only if it was lost: the agent has restarted, or an apply has overtaken
+ * it, and what is there is alive. That backs off too.
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -18,7 +20,8 @@
 #define GHOST_LOOKS 4
 #define GHOST_MS 5000
 #define GHOSTS_MAX 1024
-#define AGAIN_MS 10000 /* what was taken is given this long before it is sent again; then twice as long, ... */
+/* what was taken is given this long before it is sent again; then twice as long, ... */
+#define AGAIN_MS 10000
 #define AGAIN_MAX_MS 600000
 
 static uint64_t mix(uint64_t h, const void *data, size_t len)
@@ -38,7 +41,8 @@ static uint64_t mark_of(const Pa__WorkloadStatus *s)
 
 static bool runs(const Pa__WorkloadStatus *s)
 {
-        return s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_RUNNING || s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_PENDING ||
+        return s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_RUNNING ||
+               s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_PENDING ||
                s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_UNSPECIFIED;
 }
 
@@ -142,13 +146,15 @@ void push_deletion_found(struct push_node *n, struct push_unit *u, const Pa__Wor
         bool alive = note_look(u, s) || s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_RUNNING;
         u->order_seq = 0;
         if (!runs(s) && (u->ended || stays_as_it_is(u))) {
-                log_info("an agent keeps a status of what it has deleted", LOG_S("node", n->id), LOG_S("workload", u->id),
-                         LOG_S("revision", s->revision_id), LOG_B("said_so", u->ended));
+                log_info("an agent keeps a status of what it has deleted", LOG_S("node", n->id),
+                         LOG_S("workload", u->id), LOG_S("revision", s->revision_id),
+                         LOG_B("said_so", u->ended));
                 ghost_note(n, s);
                 push_is_gone(n, u);
                 return;
         }
-        if (alive && mono_ms() - u->asked_ms >= u->again_ms && s->actual_state != PA__ACTUAL_STATE__ACTUAL_STATE_PENDING)
+        if (alive && mono_ms() - u->asked_ms >= u->again_ms &&
+            s->actual_state != PA__ACTUAL_STATE__ACTUAL_STATE_PENDING)
                 push_go(n, u, STEP_DELETE, 0);
         else
                 ask_later(n, u);
@@ -156,15 +162,18 @@ void push_deletion_found(struct push_node *n, struct push_unit *u, const Pa__Wor
 
 static bool is_kind(const Pa__AgentAction *a, const char *kind)
 {
-        return a->action_type && str_starts(a->action_type, kind); /* "delete_workload", or "delete" */
+        /* "delete_workload", or "delete" */
+        return a->action_type && str_starts(a->action_type, kind);
 }
 
 void push_told_actions(struct push_node *n, struct push_unit *u, const Pa__ListActionsResponse *r)
 {
-        const Pa__AgentAction *last = NULL; /* the newest that concerns it; some say nothing about the order */
+        /* the newest that concerns it; some say nothing about the order */
+        const Pa__AgentAction *last = NULL;
         for (size_t i = 0; i < r->n_actions; i++) {
                 const Pa__AgentAction *a = r->actions[i];
-                if (str_eq(a->workload_id, u->id) && (is_kind(a, "delete") || is_kind(a, "apply")) &&
+                if (str_eq(a->workload_id, u->id) &&
+                    (is_kind(a, "delete") || is_kind(a, "apply")) &&
                     (!last || a->created_at > last->created_at))
                         last = a;
         }
@@ -174,7 +183,8 @@ void push_told_actions(struct push_node *n, struct push_unit *u, const Pa__ListA
                 return;
         }
         u->ended = deletion && (str_eq(last->status, "completed") ||
-                                (str_eq(last->status, "failed") && last->error && strstr(last->error, "workload not found")));
+                                (str_eq(last->status, "failed") && last->error &&
+                                 strstr(last->error, "workload not found")));
         push_go(n, u, STEP_LOOK, 0);
 }
 

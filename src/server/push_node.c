@@ -1,4 +1,5 @@
-/* server/push_node.c: what one node that is called shall run, and what is found there. See push_node.h; the calls themselves are in push_calls.c. */
+/* server/push_node.c: what one node that is called shall run, and what is found there. See
+ * push_node.h; the calls themselves are in push_calls.c. */
 #include "server/push_node.h"
 
 #include "base/log.h"
@@ -14,10 +15,12 @@
 
 #define LOOK_FIRST_MS 250
 #define LOOK_MAX_MS 15000
-#define TASK_MS 10000     /* what the agent has taken is given this long to show before it is sent again */
+/* what the agent has taken is given this long to show before it is sent again */
+#define TASK_MS 10000
 #define PENDING_MS 120000 /* and this long while it says that it is at work on it */
 #define APPLY_TRIES 5
-#define REPORT_MAX 8192 /* units in a report that the ring has not taken; beyond, nothing more is asked (C5) */
+/* units in a report that the ring has not taken; beyond, nothing more is asked (C5) */
+#define REPORT_MAX 8192
 
 static struct map_key unit_key(const void *ctx, uint32_t i)
 {
@@ -156,7 +159,7 @@ void push_node_begin(struct push_node *n, uint64_t session, const char *target, 
                 push_node_down(n, err_line(&err));
 }
 
-/* ---- what the core hears ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- what the core hears ---- */
 
 static struct ring_msg *report_begin(struct push_node *n)
 {
@@ -178,13 +181,15 @@ static void say_status(struct push_node *n, struct push_unit *u, const Pa__Workl
 {
         struct arena *memory = &report_begin(n)->memory;
         Pb__UnitStatus *status = push_unit_status(memory, s, u->job);
-        bool ours = status->token && status->token->epoch == u->epoch && status->token->seq == u->seq;
+        bool ours =
+            status->token && status->token->epoch == u->epoch && status->token->seq == u->seq;
         if (!ours || status->state != u->said)
                 say(n, u, status);
 }
 
 /* Of the launch that is wished for, in our own words. */
-static void say_own(struct push_node *n, struct push_unit *u, Pb__ActualState__E state, Pb__Reason__E reason, const char *message)
+static void say_own(struct push_node *n, struct push_unit *u, Pb__ActualState__E state,
+                    Pb__Reason__E reason, const char *message)
 {
         struct arena *memory = &report_begin(n)->memory;
         Pb__UnitStatus *status = (Pb__UnitStatus *)pb_new(memory, &pb__unit_status__descriptor);
@@ -210,8 +215,8 @@ uint64_t push_taken_seq(const struct push_node *n)
         return seq;
 }
 
-static void finish_report(struct ring_msg *msg, const struct push_node *n, Pb__UnitStatus **units, size_t n_units, bool complete,
-                          uint64_t seq)
+static void finish_report(struct ring_msg *msg, const struct push_node *n, Pb__UnitStatus **units,
+                          size_t n_units, bool complete, uint64_t seq)
 {
         Pb__UnitReport *r = (Pb__UnitReport *)pb_new(&msg->memory, &pb__unit_report__descriptor);
         r->complete = complete;
@@ -250,7 +255,8 @@ bool push_node_flush(struct push_node *n)
         if (n->report && n->report_units.len == 0)
                 drop_report(n);
         if (n->report) {
-                finish_report(n->report, n, n->report_units.at, n->report_units.len, false, push_taken_seq(n));
+                finish_report(n->report, n, n->report_units.at, n->report_units.len, false,
+                              push_taken_seq(n));
                 if (!io_to_ring(n->io, n->report, false))
                         return false;
                 n->report = NULL;
@@ -260,7 +266,7 @@ bool push_node_flush(struct push_node *n)
         return tell_reach(n);
 }
 
-/* ---- towards the wish ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- towards the wish ---- */
 
 void push_go(struct push_node *n, struct push_unit *u, enum push_step step, int64_t wait_ms)
 {
@@ -271,7 +277,9 @@ void push_go(struct push_node *n, struct push_unit *u, enum push_step step, int6
 /* Sooner at first, then less and less often. */
 void push_look_later(struct push_node *n, struct push_unit *u)
 {
-        u->wait_ms = u->wait_ms == 0 ? LOOK_FIRST_MS : u->wait_ms * 2 > LOOK_MAX_MS ? LOOK_MAX_MS : u->wait_ms * 2;
+        u->wait_ms = u->wait_ms == 0                ? LOOK_FIRST_MS
+                     : u->wait_ms * 2 > LOOK_MAX_MS ? LOOK_MAX_MS
+                                                    : u->wait_ms * 2;
         push_go(n, u, STEP_LOOK, u->wait_ms);
 }
 
@@ -289,7 +297,8 @@ void push_is_gone(struct push_node *n, struct push_unit *u)
         say_own(n, u, PB__ACTUAL_STATE__E__Missing, PB__REASON__E__deleted, "");
         if (n->listing)
                 *array_push(&n->gone) = mem_strdup(u->id);
-        log_info("unit removed", LOG_S("node", n->id), LOG_S("workload", u->id), LOG_I("token", u->seq));
+        log_info("unit removed", LOG_S("node", n->id), LOG_S("workload", u->id),
+                 LOG_I("token", u->seq));
         unit_free(n, u);
 }
 
@@ -303,7 +312,8 @@ static bool recently(int64_t at_ms)
         return within(at_ms, TASK_MS);
 }
 
-/* It is not as it should be. An order that was not taken yet is sent; what was taken a moment ago is on its way; what was taken long ago is the core's to judge. */
+/* It is not as it should be. An order that was not taken yet is sent; what was taken a moment ago
+ * is on its way; what was taken long ago is the core's to judge. */
 static void not_as_wished(struct push_node *n, struct push_unit *u)
 {
         if (recently(u->applied_ms)) {
@@ -321,7 +331,8 @@ static void found_nothing(struct push_node *n, struct push_unit *u, bool quiet)
                 push_is_gone(n, u);
                 return;
         }
-        if (u->desired == PB__DESIRED_STATE__E__Running && (recently(u->applied_ms) || (u->order_seq && u->request))) {
+        if (u->desired == PB__DESIRED_STATE__E__Running &&
+            (recently(u->applied_ms) || (u->order_seq && u->request))) {
                 not_as_wished(n, u);
                 return;
         }
@@ -342,14 +353,18 @@ static void found(struct push_node *n, struct push_unit *u, const Pa__WorkloadSt
                 return;
         }
         if (quiet && ours)
-                u->said = PB__ACTUAL_STATE__E__unset; /* the list tells it; later news count as news */
+                /* the list tells it; later news count as news */
+                u->said = PB__ACTUAL_STATE__E__unset;
         if (u->desired == PB__DESIRED_STATE__E__Deleted) {
                 push_deletion_found(n, u, s);
                 return;
         }
-        if (!ours && s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_PENDING && within(u->applied_ms, PENDING_MS)) {
-                if (u->said != PB__ACTUAL_STATE__E__Pending) /* it shows the old revision until its task has ended */
-                        say_own(n, u, PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none, s->message);
+        if (!ours && s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_PENDING &&
+            within(u->applied_ms, PENDING_MS)) {
+                /* it shows the old revision until its task has ended */
+                if (u->said != PB__ACTUAL_STATE__E__Pending)
+                        say_own(n, u, PB__ACTUAL_STATE__E__Pending, PB__REASON__E__none,
+                                s->message);
                 u->order_seq = 0;
                 push_look_later(n, u);
                 return;
@@ -360,7 +375,8 @@ static void found(struct push_node *n, struct push_unit *u, const Pa__WorkloadSt
                 not_as_wished(n, u);
                 return;
         }
-        bool ended = s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_STOPPED || s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_FAILED;
+        bool ended = s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_STOPPED ||
+                     s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_FAILED;
         bool told_to_stop = s->desired_state == PA__DESIRED_STATE__DESIRED_STATE_STOPPED;
         if (u->desired == PB__DESIRED_STATE__E__Stopped) {
                 if (ended)
@@ -374,13 +390,16 @@ static void found(struct push_node *n, struct push_unit *u, const Pa__WorkloadSt
                 u->order_seq = 0;
                 push_look_later(n, u);
         } else
-                rest(n, u); /* it runs, or how it ended is for the core to judge: the same revision is not started again behind its back */
+                /* it runs, or how it ended is for the core to judge: the same revision is not
+                 * started again behind its back */
+                rest(n, u);
 }
 
-/* ---- wishes ----------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- wishes ---- */
 
 /* Takes the definition. False: it cannot be said in the agent's words. */
-static bool translate(struct push_node *n, struct push_unit *u, const Pb__PlanUnit *p, struct arena *arena)
+static bool translate(struct push_node *n, struct push_unit *u, const Pb__PlanUnit *p,
+                      struct arena *arena)
 {
         Pa__ApplyWorkloadRequest *request = NULL;
         struct err err = { 0 };
@@ -388,14 +407,19 @@ static bool translate(struct push_node *n, struct push_unit *u, const Pb__PlanUn
         u->request = NULL;
         bool deletion = u->desired == PB__DESIRED_STATE__E__Deleted;
         mem_free(u->revision);
-        u->revision = mem_strdup(deletion ? "" : push_revision(arena, p->workload ? p->workload->revision_id : "", u->epoch, u->seq));
+        u->revision =
+            mem_strdup(deletion ? ""
+                                : push_revision(arena, p->workload ? p->workload->revision_id : "",
+                                                u->epoch, u->seq));
         if (deletion)
                 return true;
-        u->job = p->workload && (p->workload->restart == PB__RESTART__E__never || p->workload->restart == PB__RESTART__E__on_failure);
+        u->job = p->workload && (p->workload->restart == PB__RESTART__E__never ||
+                                 p->workload->restart == PB__RESTART__E__on_failure);
         if (!p->workload)
                 err_set(&err, ERR_INVALID, .msg = "the plan carries no definition");
-        else if (push_apply_request(arena, p->workload, u->epoch, u->seq, u->desired == PB__DESIRED_STATE__E__Running, &request, &err) >=
-                 0) {
+        else if (push_apply_request(arena, p->workload, u->epoch, u->seq,
+                                    u->desired == PB__DESIRED_STATE__E__Running, &request,
+                                    &err) >= 0) {
                 struct str packed = STR_INIT;
                 pb_pack(&packed, &request->base);
                 u->request_len = packed.len;
@@ -404,8 +428,10 @@ static bool translate(struct push_node *n, struct push_unit *u, const Pb__PlanUn
         }
         if (u->desired == PB__DESIRED_STATE__E__Running)
                 say_own(n, u, PB__ACTUAL_STATE__E__Failed, PB__REASON__E__invalid_spec,
-                        fmt("%s%s%s%s", err.path, err.path[0] ? ": " : "", err.msg, err.hint[0] ? fmt(" (%s)", err.hint) : ""));
-        return u->desired != PB__DESIRED_STATE__E__Running; /* what was never told to run there is not there: it is looked at only */
+                        fmt("%s%s%s%s", err.path, err.path[0] ? ": " : "", err.msg,
+                            err.hint[0] ? fmt(" (%s)", err.hint) : ""));
+        /* what was never told to run there is not there: it is looked at only */
+        return u->desired != PB__DESIRED_STATE__E__Running;
 }
 
 static void take_wish(struct push_node *n, const struct effect *e)
@@ -487,13 +513,14 @@ void push_node_effect(struct push_node *n, const struct effect *e, uint64_t epoc
 void push_node_hint(struct push_node *n, const char *workload_id, Pb__ActualState__E state)
 {
         struct push_unit *u = str_empty(workload_id) ? NULL : find(n, workload_id);
-        if (!u || u->call || u->order_seq || u->said == state || heap_get(&n->due, u->ix) != HEAP_NEVER)
+        if (!u || u->call || u->order_seq || u->said == state ||
+            heap_get(&n->due, u->ix) != HEAP_NEVER)
                 return;
         push_go(n, u, STEP_LOOK, 0);
         push_pump(n);
 }
 
-/* ---- what the calls brought ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- what the calls brought ---- */
 
 void push_looked(struct push_node *n, struct push_unit *u, const Pa__WorkloadStatus *s)
 {
@@ -503,24 +530,29 @@ void push_looked(struct push_node *n, struct push_unit *u, const Pa__WorkloadSta
                 found_nothing(n, u, false);
 }
 
-static void failed(struct push_node *n, struct push_unit *u, Pb__Reason__E reason, const char *message)
+static void failed(struct push_node *n, struct push_unit *u, Pb__Reason__E reason,
+                   const char *message)
 {
         say_own(n, u, PB__ACTUAL_STATE__E__Failed, reason, message);
-        log_warn("an agent did not take a workload", LOG_S("node", n->id), LOG_S("workload", u->id), LOG_I("token", u->seq),
-                 LOG_S("message", message));
+        log_warn("an agent did not take a workload", LOG_S("node", n->id), LOG_S("workload", u->id),
+                 LOG_I("token", u->seq), LOG_S("message", message));
         rest(n, u);
 }
 
 void push_applied(struct push_node *n, struct push_unit *u, const Pa__ApplyWorkloadResponse *a)
 {
         if (!a->applied && !a->skipped) {
-                const char *code = a->status ? pb_map_get(a->status->metadata, a->status->n_metadata, "failure_reason") : NULL;
+                const char *code = a->status ? pb_map_get(a->status->metadata,
+                                                          a->status->n_metadata, "failure_reason")
+                                             : NULL;
                 Pb__Reason__E reason = push_reason(code, a->message);
-                failed(n, u, reason == PB__REASON__E__crashed ? PB__REASON__E__start_failed : reason, a->message);
+                failed(n, u,
+                       reason == PB__REASON__E__crashed ? PB__REASON__E__start_failed : reason,
+                       a->message);
                 return;
         }
-        log_debug("agent took a workload", LOG_S("node", n->id), LOG_S("workload", u->id), LOG_I("token", u->seq),
-                  LOG_B("skipped", a->skipped));
+        log_debug("agent took a workload", LOG_S("node", n->id), LOG_S("workload", u->id),
+                  LOG_I("token", u->seq), LOG_B("skipped", a->skipped));
         u->applied_ms = mono_ms();
         u->order_seq = 0;
         u->failures = 0;
@@ -531,7 +563,8 @@ void push_applied(struct push_node *n, struct push_unit *u, const Pa__ApplyWorkl
                 push_look_later(n, u);
 }
 
-void push_asked_to_delete(struct push_node *n, struct push_unit *u, const Pa__DeleteWorkloadResponse *d)
+void push_asked_to_delete(struct push_node *n, struct push_unit *u,
+                          const Pa__DeleteWorkloadResponse *d)
 {
         if (!d->success && d->message && strstr(d->message, "not found")) {
                 push_is_gone(n, u);
@@ -544,8 +577,8 @@ void push_asked_to_delete(struct push_node *n, struct push_unit *u, const Pa__De
         push_deletion_taken(n, u);
 }
 
-void push_failed(struct push_node *n, struct push_unit *u, enum push_step step, enum push_verdict verdict, enum grpc_status status,
-                 const char *message)
+void push_failed(struct push_node *n, struct push_unit *u, enum push_step step,
+                 enum push_verdict verdict, enum grpc_status status, const char *message)
 {
         if (verdict == PUSH_UNREACHABLE) { /* not its fault: it goes on when the node is back */
                 push_go(n, u, step, 0);
@@ -555,19 +588,20 @@ void push_failed(struct push_node *n, struct push_unit *u, enum push_step step, 
                 push_is_gone(n, u);
                 return;
         }
-        log_info("a call to an agent failed", LOG_S("node", n->id), LOG_S("workload", u->id), LOG_S("status", grpc_status_name(status)),
-                 LOG_S("message", message));
+        log_info("a call to an agent failed", LOG_S("node", n->id), LOG_S("workload", u->id),
+                 LOG_S("status", grpc_status_name(status)), LOG_S("message", message));
         if (step == STEP_APPLY && (verdict == PUSH_REFUSED || ++u->failures >= APPLY_TRIES)) {
                 Pb__Reason__E reason = push_reason(NULL, message);
                 if (reason == PB__REASON__E__crashed)
-                        reason = status == GRPC_INVALID_ARGUMENT ? PB__REASON__E__invalid_spec : PB__REASON__E__start_failed;
+                        reason = status == GRPC_INVALID_ARGUMENT ? PB__REASON__E__invalid_spec
+                                                                 : PB__REASON__E__start_failed;
                 failed(n, u, reason, fmt("%s: %s", grpc_status_name(status), message));
                 return;
         }
         push_look_later(n, u); /* whatever came of it shows there */
 }
 
-/* ---- lists ------------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- lists ---- */
 
 static bool is_gone_since(const struct push_node *n, const char *id)
 {
@@ -584,7 +618,8 @@ static void settle_by_list(struct push_node *n, const Pa__ListWorkloadsResponse 
                 if (n->units.at[i])
                         n->units.at[i]->unmentioned = true;
         for (size_t i = 0; i < list->n_workloads; i++) {
-                struct push_unit *u = str_empty(list->workloads[i]->id) ? NULL : find(n, list->workloads[i]->id);
+                struct push_unit *u =
+                    str_empty(list->workloads[i]->id) ? NULL : find(n, list->workloads[i]->id);
                 if (!u || !u->unmentioned)
                         continue;
                 u->unmentioned = false;
@@ -609,7 +644,8 @@ static void report_list(struct push_node *n, const Pa__ListWorkloadsResponse *li
         for (size_t i = 0; i < list->n_workloads; i++) {
                 const Pa__WorkloadStatus *s = list->workloads[i];
                 const struct push_unit *u = str_empty(s->id) ? NULL : find(n, s->id);
-                if (!id_is_valid(s->id) || is_gone_since(n, s->id) || push_is_missing(s) || (!u && push_is_ghost(n, s)))
+                if (!id_is_valid(s->id) || is_gone_since(n, s->id) || push_is_missing(s) ||
+                    (!u && push_is_ghost(n, s)))
                         continue;
                 *array_push(&units) = push_unit_status(&msg->memory, s, u && u->job);
         }

@@ -1,20 +1,25 @@
-/* server/push_node.h: one node that is called: what it shall run, and the calls that bring it there. The io thread's. Internal to push*.c.
+/* server/push_node.h: one node that is called: what it shall run, and the calls that bring it
+ * there. The io thread's. Internal to push*.c.
  *
- * A unit here is a wish of the core (token, desired state, what to send) and the next step towards it:
+ * A unit here is a wish of the core (token, desired state, what to send) and the next step towards
+ * it:
  *
  *      a new launch -----> APPLY --taken--> LOOK, again and again --as wished, or failed--> at rest
  *      all other wishes -> LOOK --not as wished--> APPLY or DELETE --taken--> LOOK ...
  *      a deletion that was taken is over when the agent says so: push_delete.c
  *
- * An order that comes again is looked at before anything is sent: what is already there, or on its way, is left alone (C7). The agent's own memory is enough for that, so a
- * server that was restarted sends nothing either.
+ * An order that comes again is looked at before anything is sent: what is already there, or on its
+ * way, is left alone (C7). The agent's own memory is enough for that, so a server that was
+ * restarted sends nothing either.
  *
  * Invariants:
- *   (C1) At most one call is under way per unit, and CALLS_MAX per node; a call lasts CALL_MS at most. One node's calls hold up nobody else's.
- *   (C2) A whole plan is compared with the agent's list before anything of it is sent.
- *   (C3) While the agent cannot be reached nothing is sent to it but a probe (HealthCheck) at growing intervals. Its list, asked for when that was answered, makes it reachable.
- *   (C4) A list proves absence only up to the orders that had been taken, or found done, when it was asked for (the report's cursor).
- *   (C5) What waits is bounded: one entry per unit, and one report per node that the ring has not taken.
+ *   (C1) At most one call is under way per unit, and CALLS_MAX per node; a call lasts CALL_MS at
+ *   most. One node's calls hold up nobody else's. (C2) A whole plan is compared with the agent's
+ *   list before anything of it is sent. (C3) While the agent cannot be reached nothing is sent to
+ *   it but a probe (HealthCheck) at growing intervals. Its list, asked for when that was answered,
+ *   makes it reachable. (C4) A list proves absence only up to the orders that had been taken, or
+ *   found done, when it was asked for (the report's cursor). (C5) What waits is bounded: one entry
+ *   per unit, and one report per node that the ring has not taken.
  */
 #ifndef BERTH_SERVER_PUSH_NODE_H
 #define BERTH_SERVER_PUSH_NODE_H
@@ -35,7 +40,8 @@
 enum push_rpc { RPC_APPLY, RPC_DELETE, RPC_STATUS, RPC_LIST, RPC_HEALTH, RPC_ACTIONS, _RPC_MAX };
 enum push_step { STEP_LOOK, STEP_APPLY, STEP_DELETE, STEP_ACTIONS };
 
-enum push_reach { REACH_UNTOLD, REACH_UP, REACH_DOWN }; /* what the core was told of it in this session */
+/* what the core was told of it in this session */
+enum push_reach { REACH_UNTOLD, REACH_UP, REACH_DOWN };
 
 struct push_call;
 
@@ -48,16 +54,18 @@ struct push_unit {
         char *revision; /* as the agent gets and echoes it; "" for a deletion */
         void *request;  /* packed ApplyWorkloadRequest; NULL: a deletion, or at rest */
         size_t request_len;
-        bool job;           /* not restarted when it ends well */
-        bool unmentioned;   /* by the whole plan that is coming in */
-        uint64_t order_seq; /* of the plan that asked for it; 0: taken by the agent, or found done */
+        bool job;         /* not restarted when it ends well */
+        bool unmentioned; /* by the whole plan that is coming in */
+        /* of the plan that asked for it; 0: taken by the agent, or found done */
+        uint64_t order_seq;
         /* the way there; when it goes on is in the node's heap */
         enum push_step next;
         struct push_call *call;
-        bool again;                   /* something is due while the call is under way */
-        int64_t wait_ms;              /* before the last look or repetition */
-        int64_t applied_ms, asked_ms; /* monotonic: when the agent took the last apply and deletion; 0: never */
-        uint32_t failures;            /* of apply, in a row */
+        bool again;      /* something is due while the call is under way */
+        int64_t wait_ms; /* before the last look or repetition */
+        /* monotonic: when the agent took the last apply and deletion; 0: never */
+        int64_t applied_ms, asked_ms;
+        uint32_t failures; /* of apply, in a row */
         /* a deletion that was taken (push_delete.c) */
         bool ended;              /* the agent says that it is over */
         int64_t again_ms;        /* before it is sent again, if it was lost */
@@ -116,9 +124,11 @@ struct push_node {
 /* push_node.c */
 struct push_node *push_node_create(struct io *io, const char *id);
 void push_node_destroy(struct push_node *n);
-/* A session begins (or another one takes its place): nothing is known, everything comes with its plan. */
+/* A session begins (or another one takes its place): nothing is known, everything comes with its
+ * plan. */
 void push_node_begin(struct push_node *n, uint64_t session, const char *target, const char *caller);
-void push_node_end(struct push_node *n); /* the session is over: wishes are forgotten, the agent is left as it is */
+/* the session is over: wishes are forgotten, the agent is left as it is */
+void push_node_end(struct push_node *n);
 void push_node_effect(struct push_node *n, const struct effect *e, uint64_t epoch);
 /* A heartbeat says that this unit is in this state: if that is news, the agent is asked. */
 void push_node_hint(struct push_node *n, const char *workload_id, Pb__ActualState__E state);

@@ -9,14 +9,16 @@
 
 #define VM_DISK_GB 20
 #define VM_IMAGES "/var/lib/libvirt/images"
-#define VM_SPEC_KEY "persys.vm_spec_b64" /* annotation: the agent's own VMSpec as base64 of JSON; replaces the vm part */
+/* annotation: the agent's own VMSpec as base64 of JSON; replaces the vm part */
+#define VM_SPEC_KEY "persys.vm_spec_b64"
 #define VM_SPEC_MAX (256 * 1024)
 
-/* ---- revisions ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- revisions ---- */
 
 char *push_revision(struct arena *arena, const char *revision, uint64_t epoch, uint64_t seq)
 {
-        return arena_printf(arena, "%s@%llu.%llu", revision ? revision : "", (unsigned long long)epoch, (unsigned long long)seq);
+        return arena_printf(arena, "%s@%llu.%llu", revision ? revision : "",
+                            (unsigned long long)epoch, (unsigned long long)seq);
 }
 
 static bool digits(const char **at, uint64_t *ret)
@@ -43,7 +45,7 @@ bool push_revision_parse(const char *text, size_t *ret_len, uint64_t *ret_epoch,
         return true;
 }
 
-/* ---- base64 -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- base64 ---- */
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -54,7 +56,8 @@ static char *base64(struct arena *arena, const char *text)
         char *out = arena_alloc(arena, (len + 2) / 3 * 4 + 1);
         for (size_t i = 0; i < len; i += 3) {
                 size_t left = len - i;
-                uint32_t v = (uint32_t)in[i] << 16 | (uint32_t)(left > 1 ? in[i + 1] : 0) << 8 | (left > 2 ? in[i + 2] : 0);
+                uint32_t v = (uint32_t)in[i] << 16 | (uint32_t)(left > 1 ? in[i + 1] : 0) << 8 |
+                             (left > 2 ? in[i + 2] : 0);
                 out[n++] = alphabet[v >> 18 & 63];
                 out[n++] = alphabet[v >> 12 & 63];
                 out[n++] = left > 1 ? alphabet[v >> 6 & 63] : '=';
@@ -86,14 +89,17 @@ static char *unbase64(struct arena *arena, const char *text, size_t *ret_len)
         return out;
 }
 
-/* ---- parts ----------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- parts ---- */
 
 static int cannot(struct err *err, const char *path, const char *what, const char *hint)
 {
-        return err_set(err, ERR_INVALID, .msg = fmt("%s cannot be given to an agent that is called", what), .path = path, .hint = hint);
+        return err_set(err, ERR_INVALID,
+                       .msg = fmt("%s cannot be given to an agent that is called", what),
+                       .path = path, .hint = hint);
 }
 
-static void copy_env(struct arena *arena, ProtobufCMessage *to, const char *field, const void *entries, size_t n)
+static void copy_env(struct arena *arena, ProtobufCMessage *to, const char *field,
+                     const void *entries, size_t n)
 {
         struct pb_entry *const *e = entries;
         for (size_t i = 0; i < n; i++)
@@ -108,12 +114,15 @@ static char **copy_texts(struct arena *arena, char *const *from, size_t n)
         return to;
 }
 
-static void managed_volumes(struct arena *arena, const Pb__Spec *spec, Pa__ManagedVolumeSpec ***ret, size_t *ret_n)
+static void managed_volumes(struct arena *arena, const Pb__Spec *spec, Pa__ManagedVolumeSpec ***ret,
+                            size_t *ret_n)
 {
-        Pa__ManagedVolumeSpec **to = arena_new_n(arena, Pa__ManagedVolumeSpec *, spec->n_managed_volumes + 1);
+        Pa__ManagedVolumeSpec **to =
+            arena_new_n(arena, Pa__ManagedVolumeSpec *, spec->n_managed_volumes + 1);
         for (size_t i = 0; i < spec->n_managed_volumes; i++) {
                 const Pb__ManagedVolume *v = spec->managed_volumes[i];
-                to[i] = (Pa__ManagedVolumeSpec *)pb_new(arena, &pa__managed_volume_spec__descriptor);
+                to[i] =
+                    (Pa__ManagedVolumeSpec *)pb_new(arena, &pa__managed_volume_spec__descriptor);
                 to[i]->name = arena_strdup(arena, v->name);
                 to[i]->driver = arena_strdup(arena, v->driver);
                 to[i]->size_gb = v->size_gb;
@@ -127,29 +136,36 @@ static void managed_volumes(struct arena *arena, const Pb__Spec *spec, Pa__Manag
         *ret_n = spec->n_managed_volumes;
 }
 
-/* ---- containers -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- containers ---- */
 
 static int container_fits(const Pb__Workload *w, struct err *err)
 {
         const Pb__Spec *s = w->spec;
         if (!str_empty(s->pod))
-                return cannot(err, "spec.pod", "a pod", "name an image, or run it on a node with berth's own agent");
+                return cannot(err, "spec.pod", "a pod",
+                              "name an image, or run it on a node with berth's own agent");
         if (str_empty(s->image))
-                return err_set(err, ERR_INVALID, .msg = "a container needs an image", .path = "spec.image");
+                return err_set(err, ERR_INVALID, .msg = "a container needs an image",
+                               .path = "spec.image");
         if (s->n_capabilities)
-                return cannot(err, "spec.capabilities", "added capabilities", "run it on a node with berth's own agent");
+                return cannot(err, "spec.capabilities", "added capabilities",
+                              "run it on a node with berth's own agent");
         if (s->privileged)
-                return cannot(err, "spec.privileged", "privileged", "run it on a node with berth's own agent");
+                return cannot(err, "spec.privileged", "privileged",
+                              "run it on a node with berth's own agent");
         if (!str_empty(s->network))
-                return cannot(err, "spec.network", "a network mode", "leave it out, or run it on a node with berth's own agent");
+                return cannot(err, "spec.network", "a network mode",
+                              "leave it out, or run it on a node with berth's own agent");
         if (!str_empty(s->workdir))
                 return cannot(err, "spec.workdir", "a working directory", "set it in the image");
         if (!str_empty(s->user))
                 return cannot(err, "spec.user", "a user", "set it in the image");
         if (s->health)
-                return cannot(err, "spec.health", "a health check", "leave it out, or run it on a node with berth's own agent");
+                return cannot(err, "spec.health", "a health check",
+                              "leave it out, or run it on a node with berth's own agent");
         if (s->pull == PB__PULL__E__always || s->pull == PB__PULL__E__never)
-                return cannot(err, "spec.pull", "a pull policy", "leave it out: the agent fetches images that are missing");
+                return cannot(err, "spec.pull", "a pull policy",
+                              "leave it out: the agent fetches images that are missing");
         return 0;
 }
 
@@ -162,7 +178,8 @@ static Pa__RestartPolicy *restart_policy(struct arena *arena, const Pb__Workload
                 break;
         case PB__RESTART__E__on_failure:
                 p->policy = "on-failure";
-                p->max_retry_count = w->retry && w->retry->max_attempts != INT32_MAX ? w->retry->max_attempts : 0;
+                p->max_retry_count =
+                    w->retry && w->retry->max_attempts != INT32_MAX ? w->retry->max_attempts : 0;
                 break;
         default:
                 p->policy = "always";
@@ -187,12 +204,15 @@ static void container_mounts(struct arena *arena, const Pb__Spec *s, Pa__Contain
                 c->ports[i] = (Pa__PortMapping *)pb_new(arena, &pa__port_mapping__descriptor);
                 c->ports[i]->host_port = s->ports[i]->host_port;
                 c->ports[i]->container_port = s->ports[i]->container_port;
-                c->ports[i]->protocol = str_empty(s->ports[i]->protocol) ? "tcp" : arena_strdup(arena, s->ports[i]->protocol);
+                c->ports[i]->protocol = str_empty(s->ports[i]->protocol)
+                                            ? "tcp"
+                                            : arena_strdup(arena, s->ports[i]->protocol);
         }
         managed_volumes(arena, s, &c->managed_volumes, &c->n_managed_volumes);
 }
 
-static int container(struct arena *arena, const Pb__Workload *w, Pa__WorkloadSpec *spec, struct err *err)
+static int container(struct arena *arena, const Pb__Workload *w, Pa__WorkloadSpec *spec,
+                     struct err *err)
 {
         const Pb__Spec *s = w->spec;
         int r = container_fits(w, err);
@@ -205,10 +225,12 @@ static int container(struct arena *arena, const Pb__Workload *w, Pa__WorkloadSpe
         c->args = copy_texts(arena, s->args, s->n_args);
         c->n_args = s->n_args;
         copy_env(arena, &c->base, "env", s->env, s->n_env);
-        copy_env(arena, &c->base, "labels", w->labels, w->n_labels); /* the user's labels, and nothing that berth knows besides (B-16) */
+        /* the user's labels, and nothing that berth knows besides (B-16) */
+        copy_env(arena, &c->base, "labels", w->labels, w->n_labels);
         container_mounts(arena, s, c);
         if (w->resources && (w->resources->cpu > 0 || w->resources->memory_mb > 0)) {
-                c->resources = (Pa__ResourceLimits *)pb_new(arena, &pa__resource_limits__descriptor);
+                c->resources =
+                    (Pa__ResourceLimits *)pb_new(arena, &pa__resource_limits__descriptor);
                 c->resources->cpu_shares = w->resources->cpu;
                 c->resources->memory_bytes = w->resources->memory_mb * 1024 * 1024;
         }
@@ -218,12 +240,15 @@ static int container(struct arena *arena, const Pb__Workload *w, Pa__WorkloadSpe
         return 0;
 }
 
-/* ---- compose ----------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- compose ---- */
 
-static int compose(struct arena *arena, const Pb__Workload *w, Pa__WorkloadSpec *spec, struct err *err)
+static int compose(struct arena *arena, const Pb__Workload *w, Pa__WorkloadSpec *spec,
+                   struct err *err)
 {
         if (str_empty(w->spec->compose))
-                return err_set(err, ERR_INVALID, .msg = "a compose workload needs the text of its file", .path = "spec.compose");
+                return err_set(err, ERR_INVALID,
+                               .msg = "a compose workload needs the text of its file",
+                               .path = "spec.compose");
         if (w->spec->health)
                 return cannot(err, "spec.health", "a health check", "put it into the compose file");
         Pa__ComposeSpec *c = (Pa__ComposeSpec *)pb_new(arena, &pa__compose_spec__descriptor);
@@ -235,18 +260,21 @@ static int compose(struct arena *arena, const Pb__Workload *w, Pa__WorkloadSpec 
         return 0;
 }
 
-/* ---- virtual machines ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- virtual machines ---- */
 
 static bool is_default_pool(const char *name)
 {
-        return str_empty(name) || str_eq(name, "default") || str_eq(name, "root") || str_eq(name, "local");
+        return str_empty(name) || str_eq(name, "default") || str_eq(name, "root") ||
+               str_eq(name, "local");
 }
 
-static int vm_disk(struct arena *arena, const Pb__Workload *w, size_t i, Pa__DiskConfig **ret, struct err *err)
+static int vm_disk(struct arena *arena, const Pb__Workload *w, size_t i, Pa__DiskConfig **ret,
+                   struct err *err)
 {
         const Pb__VmDisk *from = w->spec->vm->disks[i];
         if (!is_default_pool(from->pool_name))
-                return cannot(err, fmt("spec.vm.disks[%zu].pool_name", i), "a storage pool", "leave it out: the agent uses its own");
+                return cannot(err, fmt("spec.vm.disks[%zu].pool_name", i), "a storage pool",
+                              "leave it out: the agent uses its own");
         Pa__DiskConfig *d = (Pa__DiskConfig *)pb_new(arena, &pa__disk_config__descriptor);
         const char *device = from->mount_point;
         if (str_starts(device, "/dev/"))
@@ -254,8 +282,10 @@ static int vm_disk(struct arena *arena, const Pb__Workload *w, size_t i, Pa__Dis
         if (str_empty(device))
                 device = arena_printf(arena, "vd%c", (char)('a' + (i < 26 ? i : 25)));
         if (strchr(device, '/'))
-                return err_set(err, ERR_INVALID, .msg = "a disk's mount point must name a device", .detail = from->mount_point,
-                               .path = fmt("spec.vm.disks[%zu].mount_point", i), .hint = "for example vda, or nothing");
+                return err_set(err, ERR_INVALID, .msg = "a disk's mount point must name a device",
+                               .detail = from->mount_point,
+                               .path = fmt("spec.vm.disks[%zu].mount_point", i),
+                               .hint = "for example vda, or nothing");
         d->device = arena_strdup(arena, device);
         d->format = "qcow2";
         d->size_gb = from->size_gb > 0 ? from->size_gb : VM_DISK_GB;
@@ -266,14 +296,17 @@ static int vm_disk(struct arena *arena, const Pb__Workload *w, size_t i, Pa__Dis
         return 0;
 }
 
-static int vm_written_out(struct arena *arena, const char *text, Pa__WorkloadSpec *spec, struct err *err)
+static int vm_written_out(struct arena *arena, const char *text, Pa__WorkloadSpec *spec,
+                          struct err *err)
 {
         size_t len = 0;
         char *json = unbase64(arena, text, &len);
         ProtobufCMessage *m = NULL;
         if (!json)
-                return err_set(err, ERR_INVALID, .msg = "it is not base64", .path = "annotations." VM_SPEC_KEY);
-        int r = json_read(&pa__vmspec__descriptor, json, len, VM_SPEC_MAX, JSON_INT64_AS_STRING | JSON_IGNORE_UNKNOWN, arena, &m, err);
+                return err_set(err, ERR_INVALID, .msg = "it is not base64",
+                               .path = "annotations." VM_SPEC_KEY);
+        int r = json_read(&pa__vmspec__descriptor, json, len, VM_SPEC_MAX,
+                          JSON_INT64_AS_STRING | JSON_IGNORE_UNKNOWN, arena, &m, err);
         if (r < 0)
                 return err_prefix(err, "annotations." VM_SPEC_KEY);
         spec->spec_case = PA__WORKLOAD_SPEC__SPEC_VM;
@@ -294,16 +327,20 @@ static int vm_parts(struct arena *arena, const Pb__Workload *w, Pa__VMSpec *v, s
         v->networks = arena_new_n(arena, Pa__NetworkConfig *, from->n_networks + 1);
         v->n_networks = from->n_networks;
         for (size_t i = 0; i < from->n_networks; i++) {
-                v->networks[i] = (Pa__NetworkConfig *)pb_new(arena, &pa__network_config__descriptor);
+                v->networks[i] =
+                    (Pa__NetworkConfig *)pb_new(arena, &pa__network_config__descriptor);
                 v->networks[i]->network = arena_strdup(arena, from->networks[i]->bridge);
                 v->networks[i]->ip_address = arena_strdup(arena, from->networks[i]->static_ip);
         }
         if (from->cloud_init) {
-                v->cloud_init_config = (Pa__CloudInitConfig *)pb_new(arena, &pa__cloud_init_config__descriptor);
+                v->cloud_init_config =
+                    (Pa__CloudInitConfig *)pb_new(arena, &pa__cloud_init_config__descriptor);
                 v->cloud_init_config->user_data = arena_strdup(arena, from->cloud_init->user_data);
                 v->cloud_init_config->meta_data = arena_strdup(arena, from->cloud_init->meta_data);
-                v->cloud_init_config->network_config = arena_strdup(arena, from->cloud_init->network_config);
-                v->cloud_init_config->vendor_data = arena_strdup(arena, from->cloud_init->vendor_data);
+                v->cloud_init_config->network_config =
+                    arena_strdup(arena, from->cloud_init->network_config);
+                v->cloud_init_config->vendor_data =
+                    arena_strdup(arena, from->cloud_init->vendor_data);
         }
         return 0;
 }
@@ -315,11 +352,14 @@ static int vm(struct arena *arena, const Pb__Workload *w, Pa__WorkloadSpec *spec
                 return vm_written_out(arena, written, spec, err);
         const Pb__Vm *from = w->spec->vm;
         if (!from)
-                return err_set(err, ERR_INVALID, .msg = "a vm workload needs its machine", .path = "spec.vm");
+                return err_set(err, ERR_INVALID, .msg = "a vm workload needs its machine",
+                               .path = "spec.vm");
         if (!str_empty(from->os_image))
-                return cannot(err, "spec.vm.os_image", "an image of an operating system", "give it a disk that holds one");
+                return cannot(err, "spec.vm.os_image", "an image of an operating system",
+                              "give it a disk that holds one");
         Pa__VMSpec *v = (Pa__VMSpec *)pb_new(arena, &pa__vmspec__descriptor);
-        int64_t cpu = w->resources ? w->resources->cpu : 0, memory_mb = w->resources ? w->resources->memory_mb : 0;
+        int64_t cpu = w->resources ? w->resources->cpu : 0,
+                memory_mb = w->resources ? w->resources->memory_mb : 0;
         v->name = arena_strdup(arena, w->id);
         v->vcpus = from->vcpus > 0 ? from->vcpus : cpu > 1000 ? (int32_t)((cpu + 999) / 1000) : 1;
         v->memory_mb = from->memory_mb > 0 ? from->memory_mb : memory_mb;
@@ -329,19 +369,21 @@ static int vm(struct arena *arena, const Pb__Workload *w, Pa__WorkloadSpec *spec
         return vm_parts(arena, w, v, err);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
-int push_apply_request(struct arena *arena, const Pb__Workload *w, uint64_t epoch, uint64_t seq, bool running,
-                       Pa__ApplyWorkloadRequest **ret_request, struct err *err)
+int push_apply_request(struct arena *arena, const Pb__Workload *w, uint64_t epoch, uint64_t seq,
+                       bool running, Pa__ApplyWorkloadRequest **ret_request, struct err *err)
 {
         static const Pb__Spec nothing = PB__SPEC__INIT;
         Pb__Workload copy = *w;
         if (!copy.spec)
                 copy.spec = (Pb__Spec *)&nothing;
-        Pa__ApplyWorkloadRequest *q = (Pa__ApplyWorkloadRequest *)pb_new(arena, &pa__apply_workload_request__descriptor);
+        Pa__ApplyWorkloadRequest *q =
+            (Pa__ApplyWorkloadRequest *)pb_new(arena, &pa__apply_workload_request__descriptor);
         q->id = arena_strdup(arena, w->id);
         q->revision_id = push_revision(arena, w->revision_id, epoch, seq);
-        q->desired_state = running ? PA__DESIRED_STATE__DESIRED_STATE_RUNNING : PA__DESIRED_STATE__DESIRED_STATE_STOPPED;
+        q->desired_state = running ? PA__DESIRED_STATE__DESIRED_STATE_RUNNING
+                                   : PA__DESIRED_STATE__DESIRED_STATE_STOPPED;
         q->spec = (Pa__WorkloadSpec *)pb_new(arena, &pa__workload_spec__descriptor);
         int r;
         switch (w->type) {
@@ -358,7 +400,8 @@ int push_apply_request(struct arena *arena, const Pb__Workload *w, uint64_t epoc
                 r = vm(arena, &copy, q->spec, err);
                 break;
         default:
-                r = cannot(err, "type", "this type of workload", "container, compose and vm are what such agents know");
+                r = cannot(err, "type", "this type of workload",
+                           "container, compose and vm are what such agents know");
                 break;
         }
         if (r < 0)

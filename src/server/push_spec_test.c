@@ -1,4 +1,5 @@
-/* server/push_spec_test.c: workloads in the words of agents that are called, and what those agents say. */
+/* server/push_spec_test.c: workloads in the words of agents that are called, and what those agents
+ * say. */
 #include "base/str.h"
 #include "model/json.h"
 #include "model/pb.h"
@@ -33,7 +34,8 @@ static void expect_refused(const char *json, const char *path)
         struct arena a = ARENA_INIT;
         Pa__ApplyWorkloadRequest *q = NULL;
         struct err err = { 0 };
-        assert_int_equal(push_apply_request(&a, workload(&a, json), 1, 1, true, &q, &err), -ERR_INVALID);
+        assert_int_equal(push_apply_request(&a, workload(&a, json), 1, 1, true, &q, &err),
+                         -ERR_INVALID);
         assert_string_equal(err.path, path);
         assert_true(strlen(err.msg) > 10);
         arena_fini(&a);
@@ -81,14 +83,19 @@ static void a_container_keeps_everything_that_can_be_said(void **state)
 {
         struct arena a = ARENA_INIT;
         (void)state;
-        Pa__ApplyWorkloadRequest *q = request(
-            &a, "{\"id\":\"web\",\"type\":\"container\",\"revision_id\":\"r1\",\"restart\":\"on-failure\",\"retry\":{\"max_attempts\":4},"
-                "\"labels\":{\"app\":\"shop\"},\"resources\":{\"cpu\":0.25,\"memory_mb\":64},\"spec\":{\"image\":\"nginx:1\",\"command\":["
-                "\"a\"],"
-                "\"args\":[\"b\",\"c\"],\"env\":{\"K\":\"V\"},\"ports\":[{\"host_port\":8080,\"container_port\":80},{\"host_port\":53,"
-                "\"container_port\":53,\"protocol\":\"udp\"}],\"volumes\":[{\"host_path\":\"/srv\",\"container_path\":\"/"
-                "data\",\"read_only\":true}],"
-                "\"managed_volumes\":[{\"name\":\"v\",\"driver\":\"local\",\"size_gb\":2,\"mount_path\":\"/m\"}]}}");
+        Pa__ApplyWorkloadRequest *q =
+            request(&a, "{\"id\":\"web\",\"type\":\"container\",\"revision_id\":\"r1\",\"restart\":"
+                        "\"on-failure\",\"retry\":{\"max_attempts\":4},"
+                        "\"labels\":{\"app\":\"shop\"},\"resources\":{\"cpu\":0.25,\"memory_mb\":"
+                        "64},\"spec\":{\"image\":\"nginx:1\",\"command\":["
+                        "\"a\"],"
+                        "\"args\":[\"b\",\"c\"],\"env\":{\"K\":\"V\"},\"ports\":[{\"host_port\":"
+                        "8080,\"container_port\":80},{\"host_port\":53,"
+                        "\"container_port\":53,\"protocol\":\"udp\"}],\"volumes\":[{\"host_path\":"
+                        "\"/srv\",\"container_path\":\"/"
+                        "data\",\"read_only\":true}],"
+                        "\"managed_volumes\":[{\"name\":\"v\",\"driver\":\"local\",\"size_gb\":2,"
+                        "\"mount_path\":\"/m\"}]}}");
         assert_string_equal(q->id, "web");
         assert_string_equal(q->revision_id, "r1@3.77");
         assert_int_equal(q->type, PA__WORKLOAD_TYPE__WORKLOAD_TYPE_CONTAINER);
@@ -112,7 +119,8 @@ static void a_container_keeps_everything_that_can_be_said(void **state)
         assert_string_equal(c->restart_policy->policy, "on-failure");
         assert_int_equal(c->restart_policy->max_retry_count, 4);
         /* no resources, no limits */
-        assert_null(request(&a, "{\"id\":\"x\",\"type\":\"container\",\"spec\":{\"image\":\"i\"}}")->spec->container->resources);
+        assert_null(request(&a, "{\"id\":\"x\",\"type\":\"container\",\"spec\":{\"image\":\"i\"}}")
+                        ->spec->container->resources);
         arena_fini(&a);
 }
 
@@ -121,8 +129,10 @@ static void compose_travels_as_base64(void **state)
 {
         struct arena a = ARENA_INIT;
         (void)state;
-        Pa__ApplyWorkloadRequest *q = request(&a, "{\"id\":\"stack\",\"type\":\"compose\",\"revision_id\":\"r\",\"spec\":{\"compose\":"
-                                                  "\"services: {}\\n\",\"env\":{\"A\":\"1\"}}}");
+        Pa__ApplyWorkloadRequest *q = request(
+            &a,
+            "{\"id\":\"stack\",\"type\":\"compose\",\"revision_id\":\"r\",\"spec\":{\"compose\":"
+            "\"services: {}\\n\",\"env\":{\"A\":\"1\"}}}");
         assert_int_equal(q->spec->spec_case, PA__WORKLOAD_SPEC__SPEC_COMPOSE);
         assert_string_equal(q->spec->compose->compose_yaml, "c2VydmljZXM6IHt9Cg==");
         assert_string_equal(q->spec->compose->project_name, "stack");
@@ -135,11 +145,14 @@ static void a_machine_gets_the_known_defaults(void **state)
 {
         struct arena a = ARENA_INIT;
         (void)state;
-        Pa__VMSpec *v = request(&a, "{\"id\":\"vm1\",\"type\":\"vm\",\"resources\":{\"cpu\":1.5,\"memory_mb\":2048},\"spec\":{\"vm\":{"
-                                    "\"disks\":[{},{\"size_gb\":5,"
-                                    "\"mount_point\":\"/dev/vdx\"}],\"networks\":[{\"bridge\":\"br0\",\"static_ip\":\"10.0.0.9\"}],"
-                                    "\"cloud_init\":{\"user_data\":\"#cloud-config\"}}}}")
-                            ->spec->vm;
+        Pa__VMSpec *v =
+            request(&a, "{\"id\":\"vm1\",\"type\":\"vm\",\"resources\":{\"cpu\":1.5,\"memory_mb\":"
+                        "2048},\"spec\":{\"vm\":{"
+                        "\"disks\":[{},{\"size_gb\":5,"
+                        "\"mount_point\":\"/dev/"
+                        "vdx\"}],\"networks\":[{\"bridge\":\"br0\",\"static_ip\":\"10.0.0.9\"}],"
+                        "\"cloud_init\":{\"user_data\":\"#cloud-config\"}}}}")
+                ->spec->vm;
         assert_string_equal(v->name, "vm1");
         assert_int_equal(v->vcpus, 2);
         assert_int_equal(v->memory_mb, 2048);
@@ -155,7 +168,8 @@ static void a_machine_gets_the_known_defaults(void **state)
         assert_string_equal(v->cloud_init_config->user_data, "#cloud-config");
         /* {"name":"own","vcpus":3,"memory_mb":"512"} */
         v = request(&a, "{\"id\":\"vm2\",\"type\":\"vm\",\"annotations\":{\"persys.vm_spec_b64\":"
-                        "\"eyJuYW1lIjoib3duIiwidmNwdXMiOjMsIm1lbW9yeV9tYiI6IjUxMiJ9\"},\"spec\":{\"vm\":{\"vcpus\":1}}}")
+                        "\"eyJuYW1lIjoib3duIiwidmNwdXMiOjMsIm1lbW9yeV9tYiI6IjUxMiJ9\"},\"spec\":{"
+                        "\"vm\":{\"vcpus\":1}}}")
                 ->spec->vm;
         assert_string_equal(v->name, "own");
         assert_int_equal(v->vcpus, 3);
@@ -167,24 +181,42 @@ static void a_machine_gets_the_known_defaults(void **state)
 static void what_cannot_be_said_is_refused_and_not_dropped(void **state)
 {
         (void)state;
-        expect_refused("{\"id\":\"p\",\"type\":\"process\",\"spec\":{\"command\":[\"x\"]}}", "type");
+        expect_refused("{\"id\":\"p\",\"type\":\"process\",\"spec\":{\"command\":[\"x\"]}}",
+                       "type");
         expect_refused("{\"id\":\"p\",\"type\":\"container\",\"spec\":{}}", "spec.image");
         expect_refused("{\"id\":\"p\",\"type\":\"container\"}", "spec.image");
-        expect_refused("{\"id\":\"p\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"privileged\":true}}", "spec.privileged");
-        expect_refused("{\"id\":\"p\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"network\":\"host\"}}", "spec.network");
-        expect_refused("{\"id\":\"p\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"health\":{\"port\":80}}}", "spec.health");
-        expect_refused("{\"id\":\"p\",\"type\":\"container\",\"spec\":{\"pod\":\"kind: Pod\"}}", "spec.pod");
-        expect_refused("{\"id\":\"p\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"pull\":\"always\"}}", "spec.pull");
-        expect_refused("{\"id\":\"p\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"user\":\"u\"}}", "spec.user");
-        expect_refused("{\"id\":\"p\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"workdir\":\"/\"}}", "spec.workdir");
+        expect_refused(
+            "{\"id\":\"p\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"privileged\":true}}",
+            "spec.privileged");
+        expect_refused(
+            "{\"id\":\"p\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"network\":\"host\"}}",
+            "spec.network");
+        expect_refused("{\"id\":\"p\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"health\":{"
+                       "\"port\":80}}}",
+                       "spec.health");
+        expect_refused("{\"id\":\"p\",\"type\":\"container\",\"spec\":{\"pod\":\"kind: Pod\"}}",
+                       "spec.pod");
+        expect_refused(
+            "{\"id\":\"p\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"pull\":\"always\"}}",
+            "spec.pull");
+        expect_refused(
+            "{\"id\":\"p\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"user\":\"u\"}}",
+            "spec.user");
+        expect_refused(
+            "{\"id\":\"p\",\"type\":\"container\",\"spec\":{\"image\":\"i\",\"workdir\":\"/\"}}",
+            "spec.workdir");
         expect_refused("{\"id\":\"p\",\"type\":\"compose\",\"spec\":{}}", "spec.compose");
         expect_refused("{\"id\":\"p\",\"type\":\"vm\",\"spec\":{}}", "spec.vm");
-        expect_refused("{\"id\":\"p\",\"type\":\"vm\",\"spec\":{\"vm\":{\"os_image\":\"debian\"}}}", "spec.vm.os_image");
-        expect_refused("{\"id\":\"p\",\"type\":\"vm\",\"spec\":{\"vm\":{\"disks\":[{\"pool_name\":\"fast\"}]}}}",
+        expect_refused("{\"id\":\"p\",\"type\":\"vm\",\"spec\":{\"vm\":{\"os_image\":\"debian\"}}}",
+                       "spec.vm.os_image");
+        expect_refused("{\"id\":\"p\",\"type\":\"vm\",\"spec\":{\"vm\":{\"disks\":[{\"pool_name\":"
+                       "\"fast\"}]}}}",
                        "spec.vm.disks[0].pool_name");
-        expect_refused("{\"id\":\"p\",\"type\":\"vm\",\"spec\":{\"vm\":{\"disks\":[{\"mount_point\":\"/a/b\"}]}}}",
+        expect_refused("{\"id\":\"p\",\"type\":\"vm\",\"spec\":{\"vm\":{\"disks\":[{\"mount_"
+                       "point\":\"/a/b\"}]}}}",
                        "spec.vm.disks[0].mount_point");
-        expect_refused("{\"id\":\"p\",\"type\":\"vm\",\"annotations\":{\"persys.vm_spec_b64\":\"***\"},\"spec\":{}}",
+        expect_refused("{\"id\":\"p\",\"type\":\"vm\",\"annotations\":{\"persys.vm_spec_b64\":\"***"
+                       "\"},\"spec\":{}}",
                        "annotations.persys.vm_spec_b64");
 }
 
@@ -207,13 +239,16 @@ static void answers_are_judged_by_code_first(void **state)
         assert_int_equal(push_reason("IMAGE_PULL_TIMEOUT", ""), PB__REASON__E__image_unavailable);
         assert_int_equal(push_reason("INVALID_SPECIFICATION", ""), PB__REASON__E__invalid_spec);
         assert_int_equal(push_reason("PORT_BIND_CONFLICT", ""), PB__REASON__E__port_taken);
-        assert_int_equal(push_reason(NULL, "runtime not available: compose"), PB__REASON__E__runtime_unavailable);
+        assert_int_equal(push_reason(NULL, "runtime not available: compose"),
+                         PB__REASON__E__runtime_unavailable);
         assert_int_equal(push_reason("STORAGE_FULL", ""), PB__REASON__E__start_failed);
-        assert_int_equal(push_reason(NULL, "admission rejected due to resource constraints: cpu"), PB__REASON__E__start_failed);
+        assert_int_equal(push_reason(NULL, "admission rejected due to resource constraints: cpu"),
+                         PB__REASON__E__start_failed);
         assert_int_equal(push_reason("SOMETHING_NEW", ""), PB__REASON__E__crashed);
 }
 
-static Pa__WorkloadStatus *status(struct arena *a, Pa__ActualState actual, const char *revision, const char *message)
+static Pa__WorkloadStatus *status(struct arena *a, Pa__ActualState actual, const char *revision,
+                                  const char *message)
 {
         Pa__WorkloadStatus *s = (Pa__WorkloadStatus *)pb_new(a, &pa__workload_status__descriptor);
         s->id = "web";
@@ -228,16 +263,23 @@ static void a_status_speaks_of_us_only_with_our_revision(void **state)
 {
         struct arena a = ARENA_INIT;
         (void)state;
-        Pb__UnitStatus *u = push_unit_status(&a, status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_RUNNING, "r@1.9", ""), false);
+        Pb__UnitStatus *u = push_unit_status(
+            &a, status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_RUNNING, "r@1.9", ""), false);
         assert_int_equal(u->state, PB__ACTUAL_STATE__E__Running);
         assert_int_equal(u->token->seq, 9);
         assert_string_equal(u->revision_id, "r");
-        assert_null(push_unit_status(&a, status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_RUNNING, "7f3c", ""), false)->token);
-        u = push_unit_status(&a, status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_FAILED, "", "delete failed: workload not found: web"), false);
+        assert_null(push_unit_status(
+                        &a, status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_RUNNING, "7f3c", ""), false)
+                        ->token);
+        u = push_unit_status(&a,
+                             status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_FAILED, "",
+                                    "delete failed: workload not found: web"),
+                             false);
         assert_int_equal(u->state, PB__ACTUAL_STATE__E__Missing);
         u = push_unit_status(&a, status(&a, 99, "r@1.9", ""), false);
         assert_int_equal(u->state, PB__ACTUAL_STATE__E__Pending);
-        Pa__WorkloadStatus *s = status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_FAILED, "r@1.9", "exited");
+        Pa__WorkloadStatus *s =
+            status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_FAILED, "r@1.9", "exited");
         pb_map_set(&a, &s->base, "metadata", "failure_reason", "IMAGE_PULL_AUTH_FAILED");
         pb_map_set(&a, &s->base, "metadata", "exit_code", "3");
         pb_map_set(&a, &s->base, "metadata", "finished_at", "1700000000");
@@ -245,21 +287,26 @@ static void a_status_speaks_of_us_only_with_our_revision(void **state)
         assert_int_equal(u->reason, PB__REASON__E__image_unavailable);
         assert_int_equal(u->exit_code->value, 3);
         assert_true(u->finished_at == INT64_C(1700000000000));
-        /* what could not be started is UNKNOWN there, and says why in its metadata only (issue 5, C4) */
+        /* what could not be started is UNKNOWN there, and says why in its metadata only (issue 5,
+         * C4) */
         s = status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_UNKNOWN, "r@1.9", "container not found");
         assert_int_equal(push_unit_status(&a, s, false)->state, PB__ACTUAL_STATE__E__Unknown);
-        pb_map_set(&a, &s->base, "metadata", "last_error", "Error response from daemon: No such image: x:latest");
+        pb_map_set(&a, &s->base, "metadata", "last_error",
+                   "Error response from daemon: No such image: x:latest");
         u = push_unit_status(&a, s, false);
         assert_int_equal(u->state, PB__ACTUAL_STATE__E__Failed);
         assert_int_equal(u->reason, PB__REASON__E__image_unavailable);
         assert_string_equal(u->message, "Error response from daemon: No such image: x:latest");
         pb_map_set(&a, &s->base, "metadata", "last_error", "mkdir: permission denied");
         assert_int_equal(push_unit_status(&a, s, false)->reason, PB__REASON__E__start_failed);
-        s = status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_FAILED, "r@1.9", "retry halted: non-retryable failure");
-        pb_map_set(&a, &s->base, "metadata", "last_error", "Bind for 0.0.0.0:80 failed: port is already allocated");
+        s = status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_FAILED, "r@1.9",
+                   "retry halted: non-retryable failure");
+        pb_map_set(&a, &s->base, "metadata", "last_error",
+                   "Bind for 0.0.0.0:80 failed: port is already allocated");
         u = push_unit_status(&a, s, false);
         assert_int_equal(u->reason, PB__REASON__E__port_taken);
-        assert_string_equal(u->message, "retry halted: non-retryable failure: Bind for 0.0.0.0:80 failed: port is already allocated");
+        assert_string_equal(u->message, "retry halted: non-retryable failure: Bind for 0.0.0.0:80 "
+                                        "failed: port is already allocated");
         /* a job that stopped without a word ended well; a service did not */
         s = status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_STOPPED, "r@1.9", "");
         assert_int_equal(push_unit_status(&a, s, true)->exit_code->value, 0);
@@ -268,7 +315,8 @@ static void a_status_speaks_of_us_only_with_our_revision(void **state)
         struct str text = STR_INIT;
         for (int i = 0; i < 900; i++)
                 str_adds(&text, "ä");
-        u = push_unit_status(&a, status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_FAILED, "r@1.9", str_c(&text)), false);
+        u = push_unit_status(
+            &a, status(&a, PA__ACTUAL_STATE__ACTUAL_STATE_FAILED, "r@1.9", str_c(&text)), false);
         assert_true(strlen(u->message) <= 1024 && str_is_utf8(u->message, strlen(u->message)));
         str_fini(&text);
         arena_fini(&a);

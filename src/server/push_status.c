@@ -10,7 +10,8 @@
 
 static bool says_not_found(const char *message)
 {
-        return message && (str_starts(message, "status not found") || strstr(message, "workload not found"));
+        return message &&
+               (str_starts(message, "status not found") || strstr(message, "workload not found"));
 }
 
 enum push_verdict push_verdict(enum grpc_status status, const char *message)
@@ -31,7 +32,8 @@ enum push_verdict push_verdict(enum grpc_status status, const char *message)
         case GRPC_UNKNOWN:
                 if (says_not_found(message))
                         return PUSH_MISSING;
-                return message && strstr(message, "runtime not available") ? PUSH_REFUSED : PUSH_AGAIN;
+                return message && strstr(message, "runtime not available") ? PUSH_REFUSED
+                                                                           : PUSH_AGAIN;
         default:
                 return PUSH_AGAIN;
         }
@@ -92,14 +94,16 @@ Pb__Reason__E push_reason(const char *code, const char *message)
                 return PB__REASON__E__image_unavailable;
         if (str_starts(code ? code : "", "INVALID_"))
                 return PB__REASON__E__invalid_spec;
-        if (str_starts(code ? code : "", "STORAGE_") || str_starts(code ? code : "", "NETWORK_") || str_starts(code ? code : "", "DNS_"))
+        if (str_starts(code ? code : "", "STORAGE_") || str_starts(code ? code : "", "NETWORK_") ||
+            str_starts(code ? code : "", "DNS_"))
                 return PB__REASON__E__start_failed;
         return reason_of_text(message ? message : "");
 }
 
 bool push_is_missing(const Pa__WorkloadStatus *s)
 {
-        return s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_FAILED && says_not_found(s->message);
+        return s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_FAILED &&
+               says_not_found(s->message);
 }
 
 static const char *last_error(const Pa__WorkloadStatus *s)
@@ -116,9 +120,11 @@ static Pb__ActualState__E state_of(const Pa__WorkloadStatus *s)
         case PA__ACTUAL_STATE__ACTUAL_STATE_STOPPED:
                 return PB__ACTUAL_STATE__E__Stopped;
         case PA__ACTUAL_STATE__ACTUAL_STATE_FAILED:
-                return push_is_missing(s) ? PB__ACTUAL_STATE__E__Missing : PB__ACTUAL_STATE__E__Failed;
+                return push_is_missing(s) ? PB__ACTUAL_STATE__E__Missing
+                                          : PB__ACTUAL_STATE__E__Failed;
         case PA__ACTUAL_STATE__ACTUAL_STATE_UNKNOWN:
-                return last_error(s)[0] ? PB__ACTUAL_STATE__E__Failed : PB__ACTUAL_STATE__E__Unknown;
+                return last_error(s)[0] ? PB__ACTUAL_STATE__E__Failed
+                                        : PB__ACTUAL_STATE__E__Unknown;
         default:
                 return PB__ACTUAL_STATE__E__Pending;
         }
@@ -138,7 +144,8 @@ static Pb__WorkloadType__E type_of(const Pa__WorkloadStatus *s)
         }
 }
 
-static Pb__IntValue *number(struct arena *arena, const Pa__WorkloadStatus *s, const char *key, const char *other)
+static Pb__IntValue *number(struct arena *arena, const Pa__WorkloadStatus *s, const char *key,
+                            const char *other)
 {
         const char *text = pb_map_get(s->metadata, s->n_metadata, key);
         int64_t v;
@@ -154,25 +161,32 @@ static Pb__IntValue *number(struct arena *arena, const Pa__WorkloadStatus *s, co
 static char *text_of(struct arena *arena, const char *text)
 {
         size_t len = text ? strlen(text) : 0;
-        while (len > MESSAGE_MAX || (len > 0 && len < strlen(text) && ((unsigned char)text[len] & 0xC0) == 0x80))
+        while (len > MESSAGE_MAX ||
+               (len > 0 && len < strlen(text) && ((unsigned char)text[len] & 0xC0) == 0x80))
                 len = len > MESSAGE_MAX ? MESSAGE_MAX : len - 1;
         return arena_strndup(arena, text ? text : "", len);
 }
 
-/* The message of a status that is UNKNOWN is about what was looked for in vain; that of a FAILED one may leave out the cause. */
+/* The message of a status that is UNKNOWN is about what was looked for in vain; that of a FAILED
+ * one may leave out the cause. */
 static const char *why_text(struct arena *arena, const Pa__WorkloadStatus *s)
 {
         const char *error = last_error(s);
         if (s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_UNKNOWN || str_empty(s->message))
                 return error;
-        return error[0] && !strstr(s->message, error) ? arena_printf(arena, "%s: %.1024s", s->message, error) : s->message;
+        return error[0] && !strstr(s->message, error)
+                   ? arena_printf(arena, "%s: %.1024s", s->message, error)
+                   : s->message;
 }
 
 static int64_t time_of(const Pa__WorkloadStatus *s, const char *key)
 {
         const char *text = pb_map_get(s->metadata, s->n_metadata, key);
         int64_t seconds;
-        return text && str_parse_i64(text, &seconds) == 0 && seconds > 0 && seconds < INT64_MAX / 1000 ? seconds * 1000 : 0;
+        return text && str_parse_i64(text, &seconds) == 0 && seconds > 0 &&
+                       seconds < INT64_MAX / 1000
+                   ? seconds * 1000
+                   : 0;
 }
 
 Pb__UnitStatus *push_unit_status(struct arena *arena, const Pa__WorkloadStatus *s, bool job)
@@ -198,9 +212,12 @@ Pb__UnitStatus *push_unit_status(struct arena *arena, const Pa__WorkloadStatus *
                 u->health = arena_strdup(arena, health);
         if (u->state == PB__ACTUAL_STATE__E__Failed) {
                 const char *text = why_text(arena, s);
-                u->reason = push_reason(pb_map_get(s->metadata, s->n_metadata, "failure_reason"), text);
-                if (u->reason == PB__REASON__E__crashed && s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_UNKNOWN)
-                        u->reason = PB__REASON__E__start_failed; /* nothing of it is there: it never ran */
+                u->reason =
+                    push_reason(pb_map_get(s->metadata, s->n_metadata, "failure_reason"), text);
+                if (u->reason == PB__REASON__E__crashed &&
+                    s->actual_state == PA__ACTUAL_STATE__ACTUAL_STATE_UNKNOWN)
+                        /* nothing of it is there: it never ran */
+                        u->reason = PB__REASON__E__start_failed;
                 u->message = text_of(arena, text);
         } else if (u->state == PB__ACTUAL_STATE__E__Stopped && job && !u->exit_code && !u->signal) {
                 u->exit_code = (Pb__IntValue *)pb_new(arena, &pb__int_value__descriptor);

@@ -1,4 +1,5 @@
-/* server/push_test.c: the running server and an agent that it calls. The agent's loop runs in this thread, between the looks at the server. */
+/* server/push_test.c: the running server and an agent that it calls. The agent's loop runs in this
+ * thread, between the looks at the server. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "model/pb.h"
@@ -106,15 +107,17 @@ static void on_apply(struct grpc_call *call, const void *data, size_t len)
         struct fake *k = fake_of(call);
         struct arena arena = ARENA_INIT;
         ProtobufCMessage *m = NULL;
-        assert_int_equal(pb_unpack(&pa__apply_workload_request__descriptor, data, len, &arena, &m, NULL), 0);
+        assert_int_equal(
+            pb_unpack(&pa__apply_workload_request__descriptor, data, len, &arena, &m, NULL), 0);
         const Pa__ApplyWorkloadRequest *q = (Pa__ApplyWorkloadRequest *)m;
         struct unit *u = find(k, q->id, true);
         k->applies++;
         snprintf(u->revision, sizeof(u->revision), "%s", q->revision_id);
         snprintf(k->last_revision, sizeof(k->last_revision), "%s", q->revision_id);
         u->desired = q->desired_state;
-        u->state = u->desired == PA__DESIRED_STATE__DESIRED_STATE_STOPPED ? PA__ACTUAL_STATE__ACTUAL_STATE_STOPPED
-                                                                          : PA__ACTUAL_STATE__ACTUAL_STATE_RUNNING;
+        u->state = u->desired == PA__DESIRED_STATE__DESIRED_STATE_STOPPED
+                       ? PA__ACTUAL_STATE__ACTUAL_STATE_STOPPED
+                       : PA__ACTUAL_STATE__ACTUAL_STATE_RUNNING;
         arena_fini(&arena);
         if (!holds(k, call))
                 answer_apply(call);
@@ -126,7 +129,8 @@ static void on_delete(struct grpc_call *call, const void *data, size_t len)
         struct arena arena = ARENA_INIT;
         ProtobufCMessage *m = NULL;
         Pa__DeleteWorkloadResponse a = PA__DELETE_WORKLOAD_RESPONSE__INIT;
-        assert_int_equal(pb_unpack(&pa__delete_workload_request__descriptor, data, len, &arena, &m, NULL), 0);
+        assert_int_equal(
+            pb_unpack(&pa__delete_workload_request__descriptor, data, len, &arena, &m, NULL), 0);
         struct unit *u = find(k, ((Pa__DeleteWorkloadRequest *)m)->id, false);
         k->deletes++;
         if (u && k->ghosts)
@@ -143,7 +147,9 @@ static void on_look(struct grpc_call *call, const void *data, size_t len)
         struct fake *k = fake_of(call);
         struct arena arena = ARENA_INIT;
         ProtobufCMessage *m = NULL;
-        assert_int_equal(pb_unpack(&pa__get_workload_status_request__descriptor, data, len, &arena, &m, NULL), 0);
+        assert_int_equal(
+            pb_unpack(&pa__get_workload_status_request__descriptor, data, len, &arena, &m, NULL),
+            0);
         const struct unit *u = find(k, ((Pa__GetWorkloadStatusRequest *)m)->id, false);
         Pa__GetWorkloadStatusResponse a = PA__GET_WORKLOAD_STATUS_RESPONSE__INIT;
         Pa__WorkloadStatus s;
@@ -164,7 +170,8 @@ static void on_actions(struct grpc_call *call, const void *data, size_t len)
         ProtobufCMessage *m = NULL;
         Pa__ListActionsResponse a = PA__LIST_ACTIONS_RESPONSE__INIT;
         Pa__AgentAction action = PA__AGENT_ACTION__INIT, *list[] = { &action };
-        assert_int_equal(pb_unpack(&pa__list_actions_request__descriptor, data, len, &arena, &m, NULL), 0);
+        assert_int_equal(
+            pb_unpack(&pa__list_actions_request__descriptor, data, len, &arena, &m, NULL), 0);
         k->asks++;
         action.workload_id = ((Pa__ListActionsRequest *)m)->workload_id;
         action.action_type = "delete_workload";
@@ -228,7 +235,10 @@ static void fake_begin_at(struct fake *k, const char *endpoint)
         if (grpc_server_create(k->base, &o, &k->server, &err) < 0)
                 fail_msg("%s", err_line(&err));
         for (size_t i = 0; i < ARRAY_LEN(methods); i++) {
-                struct grpc_method m = { .on.on_message = methods[i].fn, .on.on_close = on_close, .ctx = k, .unary_request = true };
+                struct grpc_method m = { .on.on_message = methods[i].fn,
+                                         .on.on_close = on_close,
+                                         .ctx = k,
+                                         .unary_request = true };
                 assert_int_equal(grpc_server_add(k->server, methods[i].path, &m, &err), 0);
         }
         snprintf(k->endpoint, sizeof(k->endpoint), "127.0.0.1:%u", grpc_server_port(k->server));
@@ -265,7 +275,9 @@ static enum grpc_status call_server(struct fixture *f, const char *path, const P
         struct err err = { 0 };
         struct str packed = STR_INIT;
         pb_pack(&packed, m);
-        assert_int_equal(grpc_call_sync(f->grpc, NULL, NULL, path, str_c(&packed), packed.len, 10000, &r, &err), 0);
+        assert_int_equal(
+            grpc_call_sync(f->grpc, NULL, NULL, path, str_c(&packed), packed.len, 10000, &r, &err),
+            0);
         enum grpc_status status = r.status;
         grpc_reply_fini(&r);
         str_fini(&packed);
@@ -284,10 +296,12 @@ static void register_node(struct fixture *f, const struct fake *k)
         c.supported_workload_types = types;
         c.n_supported_workload_types = 1;
         r.capabilities = &c;
-        assert_int_equal(call_server(f, "/persys.control.v1.AgentControl/RegisterNode", &r.base), GRPC_OK);
+        assert_int_equal(call_server(f, "/persys.control.v1.AgentControl/RegisterNode", &r.base),
+                         GRPC_OK);
 }
 
-static enum grpc_status beat(struct fixture *f, const char *node, const char *workload, const char *state)
+static enum grpc_status beat(struct fixture *f, const char *node, const char *workload,
+                             const char *state)
 {
         Pc__HeartbeatRequest r = PC__HEARTBEAT_REQUEST__INIT;
         Pc__WorkloadStatus s = PC__WORKLOAD_STATUS__INIT, *list[] = { &s };
@@ -301,8 +315,11 @@ static enum grpc_status beat(struct fixture *f, const char *node, const char *wo
 
 static void put(struct fixture *f, const char *id, const char *env)
 {
-        const char *body = fmt("{\"id\":\"%s\",\"type\":\"container\",\"spec\":{\"image\":\"app\",\"env\":{\"V\":\"%s\"}}}", id, env);
-        struct http_answer a = http_do(f->http, "PUT", fmt("/workloads/%s", id), "Content-Type: application/json\r\n", body);
+        const char *body = fmt("{\"id\":\"%s\",\"type\":\"container\",\"spec\":{\"image\":\"app\","
+                               "\"env\":{\"V\":\"%s\"}}}",
+                               id, env);
+        struct http_answer a = http_do(f->http, "PUT", fmt("/workloads/%s", id),
+                                       "Content-Type: application/json\r\n", body);
         if (a.status != 200 && a.status != 201)
                 fail_msg("%d %s", a.status, str_c(&a.body));
         http_answer_fini(&a);
@@ -316,14 +333,14 @@ static bool shows(struct fixture *f, const char *path, const char *text)
         return yes;
 }
 
-#define await(k, condition)                                                                                                                \
-        do {                                                                                                                               \
-                int64_t until_ = clock_mono_ns() / 1000000 + WAIT_MS;                                                                      \
-                while (!(condition)) {                                                                                                     \
-                        if (clock_mono_ns() / 1000000 > until_)                                                                            \
-                                fail_msg("waited in vain: %s", #condition);                                                                \
-                        fake_turn(k, 5);                                                                                                   \
-                }                                                                                                                          \
+#define await(k, condition)                                                                        \
+        do {                                                                                       \
+                int64_t until_ = clock_mono_ns() / 1000000 + WAIT_MS;                              \
+                while (!(condition)) {                                                             \
+                        if (clock_mono_ns() / 1000000 > until_)                                    \
+                                fail_msg("waited in vain: %s", #condition);                        \
+                        fake_turn(k, 5);                                                           \
+                }                                                                                  \
         } while (0)
 
 /* R: C4 C7 C21 */
@@ -338,7 +355,8 @@ static void a_launch_is_sent_once_and_then_looked_at(void **state)
         await(&k, shows(f, "/workloads/web", "\"phase\":\"Running\""));
         assert_int_equal(k.applies, 1);
         assert_non_null(strchr(k.last_revision, '@'));
-        /* registering again (the agent was restarted, or lost a heartbeat) sends nothing that is there */
+        /* registering again (the agent was restarted, or lost a heartbeat) sends nothing that is
+         * there */
         int lists = k.lists;
         register_node(f, &k);
         await(&k, k.lists > lists);
@@ -346,8 +364,12 @@ static void a_launch_is_sent_once_and_then_looked_at(void **state)
         await(&k, shows(f, "/workloads/other", "\"phase\":\"Running\""));
         assert_int_equal(k.applies, 2);
         assert_int_equal(k.deletes, 0);
-        assert_true(shows(f, "/metrics", "persys_scheduler_agent_rpc_requests_total{rpc=\"ApplyWorkload\",code=\"OK\"} 2"));
-        assert_true(shows(f, "/metrics", "persys_scheduler_agent_rpc_duration_seconds_count{rpc=\"GetWorkloadStatus\",code=\"OK\"}"));
+        assert_true(shows(
+            f, "/metrics",
+            "persys_scheduler_agent_rpc_requests_total{rpc=\"ApplyWorkload\",code=\"OK\"} 2"));
+        assert_true(shows(f, "/metrics",
+                          "persys_scheduler_agent_rpc_duration_seconds_count{rpc="
+                          "\"GetWorkloadStatus\",code=\"OK\"}"));
         fake_end(&k);
 }
 
@@ -437,7 +459,8 @@ static void a_deletion_is_asked_for_once_and_only_if_there_is_something(void **s
         await(&k, k.lists > 0);
         put(f, "web", "1");
         put(f, "gone", "1");
-        await(&k, shows(f, "/workloads/web", "\"phase\":\"Running\"") && shows(f, "/workloads/gone", "\"phase\":\"Running\""));
+        await(&k, shows(f, "/workloads/web", "\"phase\":\"Running\"") &&
+                      shows(f, "/workloads/gone", "\"phase\":\"Running\""));
         struct unit *gone = find(&k, "gone", false); /* by somebody else */
         *gone = k.units[--k.n_units];
         expect_status(f, "DELETE", "/workloads/gone", NULL, 200);
@@ -512,7 +535,8 @@ static void an_agent_that_is_gone_makes_its_node_unready_until_it_is_back(void *
         await(&k, shows(f, "/nodes/n1", "\"status\":\"NotReady\""));
         assert_true(shows(f, "/nodes/n1", "UNAVAILABLE"));
         assert_int_equal(beat(f, "n1", NULL, NULL), GRPC_OK);
-        assert_true(shows(f, "/nodes/n1", "\"status\":\"NotReady\"")); /* being heard is not enough */
+        /* being heard is not enough */
+        assert_true(shows(f, "/nodes/n1", "\"status\":\"NotReady\""));
         k.units[k.n_units++] = was;
         register_node(f, &k);
         await(&k, shows(f, "/nodes/n1", "\"status\":\"Ready\""));

@@ -38,7 +38,8 @@ static void add_certificate(struct reach *r, const char *path)
 {
         _cleanup_(str_finip) struct str pem = STR_INIT;
         struct tls_cert cert = { 0 };
-        if (!path || file_read(path, PEM_MAX_BYTES, &pem, NULL) < 0 || tls_cert_read(str_c(&pem), pem.len, &cert, NULL) < 0)
+        if (!path || file_read(path, PEM_MAX_BYTES, &pem, NULL) < 0 ||
+            tls_cert_read(str_c(&pem), pem.len, &cert, NULL) < 0)
                 return;
         for (char **name = cert.dns; name && *name; name++)
                 add_host(r, *name, strlen(*name));
@@ -97,7 +98,8 @@ bool reach_may_dial(const struct reach *r, const char *caller, const struct sock
         return false;
 }
 
-int reach_check_endpoint(const struct reach *r, const char *caller, const char *endpoint, struct err *err)
+int reach_check_endpoint(const struct reach *r, const char *caller, const char *endpoint,
+                         struct err *err)
 {
         struct addr a;
         struct sockaddr_storage ss;
@@ -108,11 +110,13 @@ int reach_check_endpoint(const struct reach *r, const char *caller, const char *
                 return 0; /* a name: asked again when it is known what it stands for */
         if (reach_may_dial(r, caller, (struct sockaddr *)&ss))
                 return 0;
-        return err_set(err, ERR_DENIED, .msg = fmt("the address %s is not called from here", a.host),
-                       .detail = fmt("you call from %s", str_empty(caller) ? "an unknown address" : caller),
-                       .hint = addr_is_nowhere((struct sockaddr *)&ss)
-                                   ? "give an address that is of the machine, not of its link"
-                                   : "give your own address, or let the operator of the server allow its network: agent_networks");
+        return err_set(
+            err, ERR_DENIED, .msg = fmt("the address %s is not called from here", a.host),
+            .detail = fmt("you call from %s", str_empty(caller) ? "an unknown address" : caller),
+            .hint = addr_is_nowhere((struct sockaddr *)&ss)
+                        ? "give an address that is of the machine, not of its link"
+                        : "give your own address, or let the operator of the server allow its "
+                          "network: agent_networks");
 }
 
 /* A name of a certificate may be "*.example.org". */

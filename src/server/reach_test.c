@@ -1,4 +1,5 @@
-/* server/reach_test.c: whom a server calls because a caller said so, and under which names it answers (issue 5, A9). */
+/* server/reach_test.c: whom a server calls because a caller said so, and under which names it
+ * answers (issue 5, A9). */
 #include "base/str.h"
 #include "net/addr.h"
 #include "server/reach.h"
@@ -11,7 +12,8 @@
 
 static struct reach *make(char **networks, size_t n_networks, char **hosts, size_t n_hosts)
 {
-        struct server_options o = { .http_address = "0.0.0.0:8084", .advertise_http = "one.example.org:8084" };
+        struct server_options o = { .http_address = "0.0.0.0:8084",
+                                    .advertise_http = "one.example.org:8084" };
         Pb__ServerConfig f = PB__SERVER_CONFIG__INIT;
         struct reach *r = NULL;
         struct err err = { 0 };
@@ -37,7 +39,8 @@ static void only_callers_themselves_and_allowed_networks_are_called(void **state
         char *nets[] = { "10.1.0.0/16", "fd00::/8" };
         struct reach *none = make(NULL, 0, NULL, 0), *some = make(nets, 2, NULL, 0);
         assert_true(may(none, "10.0.0.7", "10.0.0.7:50051"));
-        assert_true(may(none, "::ffff:10.0.0.7", "10.0.0.7:50051")); /* the same, written otherwise */
+        /* the same, written otherwise */
+        assert_true(may(none, "::ffff:10.0.0.7", "10.0.0.7:50051"));
         assert_true(may(none, "127.0.0.1", "localhost:50051"));
         assert_false(may(none, "10.0.0.7", "10.0.0.8:50051"));
         assert_false(may(none, "10.0.0.7", "127.0.0.1:8085"));
@@ -46,11 +49,14 @@ static void only_callers_themselves_and_allowed_networks_are_called(void **state
         assert_false(may(some, "10.0.0.7", "10.2.0.1:1"));
         assert_true(may(some, "10.0.0.7", "10.1.255.1:1"));
         assert_true(may(some, "10.0.0.7", "[fd12::1]:1"));
-        static const char *const never[] = { "169.254.169.254", "fe80::1", "0.0.0.0", "224.0.0.1", "::", "::ffff:169.254.169.254" };
+        static const char *const never[] = {
+                "169.254.169.254", "fe80::1", "0.0.0.0", "224.0.0.1", "::", "::ffff:169.254.169.254"
+        };
         char *all[] = { "0.0.0.0/0", "::/0" };
         struct reach *any = make(all, 2, NULL, 0);
         for (size_t i = 0; i < ARRAY_LEN(never); i++)
-                assert_false(may(any, never[i], fmt(strchr(never[i], ':') ? "[%s]:80" : "%s:80", never[i])));
+                assert_false(
+                    may(any, never[i], fmt(strchr(never[i], ':') ? "[%s]:80" : "%s:80", never[i])));
         /* a name is looked at when it is known what it stands for */
         struct sockaddr_storage ss;
         assert_true(may(none, "10.0.0.7", "agent.example.org:50051"));
@@ -69,9 +75,15 @@ static void only_listed_names_are_answered(void **state)
         (void)state;
         char *hosts[] = { "berth.example.com", "*.lab.example.com" }, *any[] = { "*" };
         struct reach *r = make(NULL, 0, hosts, 2), *all = make(NULL, 0, any, 1);
-        static const char *const good[] = { "127.0.0.1:8084", "[::1]:8084",        "localhost",         "a.localhost:1",
-                                            "berth",          "one.example.org:9", "BERTH.example.com", "x.lab.example.com:80" };
-        static const char *const bad[] = { "evil.example:8084",  "two.example.org", "berth.example.com.evil.example", "", ":80",
+        static const char *const good[] = {
+                "127.0.0.1:8084", "[::1]:8084",        "localhost",         "a.localhost:1",
+                "berth",          "one.example.org:9", "BERTH.example.com", "x.lab.example.com:80"
+        };
+        static const char *const bad[] = { "evil.example:8084",
+                                           "two.example.org",
+                                           "berth.example.com.evil.example",
+                                           "",
+                                           ":80",
                                            "y.x.lab.example.com" };
         for (size_t i = 0; i < ARRAY_LEN(good); i++)
                 assert_true(reach_answers(r, good[i]));

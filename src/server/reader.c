@@ -1,4 +1,5 @@
-/* server/reader.c: answers history jobs from a store reader of its own, so that neither commits nor the io loop wait for a scan. */
+/* server/reader.c: answers history jobs from a store reader of its own, so that neither commits nor
+ * the io loop wait for a scan. */
 #include "server/reader.h"
 
 #include "base/log.h"
@@ -44,7 +45,7 @@ void history_job_free(void *p)
         mem_free(job);
 }
 
-/* ---- finding ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- finding ---- */
 
 /* What was found, packed, in the arena of the scan. */
 struct found {
@@ -73,7 +74,8 @@ static void keep(struct scan *s, const struct store_event *ev, const struct even
 
 static bool is_full(const struct scan *s)
 {
-        return s->found.len >= s->job->limit || s->bytes >= HISTORY_BYTES_MAX || s->looked >= HISTORY_SCAN_MAX;
+        return s->found.len >= s->job->limit || s->bytes >= HISTORY_BYTES_MAX ||
+               s->looked >= HISTORY_SCAN_MAX;
 }
 
 /* (2) */
@@ -82,7 +84,8 @@ static bool is_over(const struct history_job *job, struct err *err)
         bool left = job->waiter && atomic_load(&job->waiter->left);
         if (!left && (job->deadline_ms == 0 || mono_ms() < job->deadline_ms))
                 return false;
-        err_set(err, ERR_DEADLINE, .msg = left ? "whoever asked has left" : "the events could not be read in time",
+        err_set(err, ERR_DEADLINE,
+                .msg = left ? "whoever asked has left" : "the events could not be read in time",
                 .hint = "ask for fewer at a time, or for newer ones", .retry_after_ms = 1000);
         return true;
 }
@@ -111,7 +114,8 @@ static int by_scan(struct store_reader *reader, struct scan *s, struct err *err)
 {
         struct history_job *job = s->job;
         job->scanned = job->newest_first ? job->before : job->since;
-        int r = store_reader_events(reader, job->newest_first ? job->before : job->since, job->newest_first, scan_one, s, err);
+        int r = store_reader_events(reader, job->newest_first ? job->before : job->since,
+                                    job->newest_first, scan_one, s, err);
         return r < 0 ? r : 0;
 }
 
@@ -165,7 +169,8 @@ static int look_below(void *ctx, const struct store_event *ev, struct err *err)
         return job->newest_first && b->found->at.len > job->limit;
 }
 
-/* From the newest event of a workload backwards. -ERR_LIMIT: the chain is too long to be followed. What of it was found backwards is a page by itself. */
+/* From the newest event of a workload backwards. -ERR_LIMIT: the chain is too long to be followed.
+ * What of it was found backwards is a page by itself. */
 static int by_chain(struct store_reader *reader, struct scan *s, struct err *err)
 {
         struct history_job *job = s->job;
@@ -179,11 +184,13 @@ static int by_chain(struct store_reader *reader, struct scan *s, struct err *err
                 hop.prev = 0;
                 hop.matches = false;
                 struct err gone = { 0 };
-                r = is_over(job, err) ? -(int)err->code : store_reader_event(reader, seq, take_hop, &hop, &gone);
+                r = is_over(job, err) ? -(int)err->code
+                                      : store_reader_event(reader, seq, take_hop, &hop, &gone);
                 if (r == -ERR_NOT_FOUND) { /* pruned: the chain ends here */
                         struct below below = { s, &found, 0, 0 };
-                        r = store_reader_events(reader, job->before && job->before < seq ? job->before : seq, true, look_below, &below,
-                                                err);
+                        r = store_reader_events(
+                            reader, job->before && job->before < seq ? job->before : seq, true,
+                            look_below, &below, err);
                         if (r == 1 && below.looked >= HISTORY_SCAN_MAX) {
                                 cut = job->newest_first;
                                 seq = below.seen;
@@ -209,7 +216,9 @@ static int by_chain(struct store_reader *reader, struct scan *s, struct err *err
         }
         hop.keep = true;
         size_t i = 0;
-        for (; r >= 0 && i < found.at.len && s->found.len < job->limit && s->bytes < HISTORY_BYTES_MAX; i++) {
+        for (; r >= 0 && i < found.at.len && s->found.len < job->limit &&
+               s->bytes < HISTORY_BYTES_MAX;
+             i++) {
                 job->scanned = found.at.at[job->newest_first ? i : found.at.len - 1 - i];
                 r = store_reader_event(reader, job->scanned, take_hop, &hop, err);
         }
@@ -220,7 +229,7 @@ static int by_chain(struct store_reader *reader, struct scan *s, struct err *err
         return r < 0 ? r : 0;
 }
 
-/* ---- encoding ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- encoding ---- */
 
 /* As whoever asked may see it. */
 static Pb__Event *unpack(const struct history_job *job, struct arena *arena, const struct found *f)
@@ -242,8 +251,12 @@ static void encode_list(struct scan *s)
                         resp.n_items++;
         resp.items = items;
         resp.head = job->head;
-        /* forwards: pass it as since; backwards: pass it as before, 0 when there is nothing older */
-        resp.next_since = s->full ? job->scanned : job->newest_first ? 0 : (job->scanned > job->head ? job->scanned : job->head);
+        /* forwards: pass it as since; backwards: pass it as before, 0 when there is nothing
+         * older */
+        resp.next_since = s->full ? job->scanned
+                          : job->newest_first
+                              ? 0
+                              : (job->scanned > job->head ? job->scanned : job->head);
         if (job->before > 0 && !job->newest_first && !s->full)
                 resp.next_since = job->before - 1;
         if (job->json)
@@ -258,11 +271,14 @@ static void encode_items(struct scan *s)
         for (size_t i = 0; i < s->found.len; i++) {
                 const struct found *f = &s->found.at[i];
                 struct history_item *item = array_push(&job->items);
-                *item = (struct history_item){ .seq = f->seq, .type = f->type, .at = job->body.len };
+                *item =
+                    (struct history_item){ .seq = f->seq, .type = f->type, .at = job->body.len };
                 if (job->json)
-                        redact_json(job->level, &pb__event__descriptor, f->data, f->len, job->json_flags, &job->body);
+                        redact_json(job->level, &pb__event__descriptor, f->data, f->len,
+                                    job->json_flags, &job->body);
                 else
-                        redact_packed(job->level, &pb__event__descriptor, f->data, f->len, &job->body);
+                        redact_packed(job->level, &pb__event__descriptor, f->data, f->len,
+                                      &job->body);
                 item->len = job->body.len - item->at;
         }
 }
@@ -297,16 +313,19 @@ void history_run(struct store_reader *reader, struct history_job *job)
         arena_fini(&s.memory);
 }
 
-/* ---- whose turn it is (1) ----------------------------------------------------------------------------------------------------------------- */
+/* ---- whose turn it is (1) ---- */
 
-int history_send(struct server *s, struct history_job *job, const char *actor, struct history_waiter **waiter, struct err *err)
+int history_send(struct server *s, struct history_job *job, const char *actor,
+                 struct history_waiter **waiter, struct err *err)
 {
         job->caller = (uint32_t)(hash64(actor, strlen(actor)) % HISTORY_CALLERS);
         job->hops = s->limits.hops;
         if (s->reading[job->caller] >= HISTORY_SHARE || s->n_reading >= HISTORY_JOBS) {
                 err_set(err, ERR_LIMIT, .msg = "too many questions about events are under way",
-                        .detail = fmt("%u of this caller, %zu in all", s->reading[job->caller], s->n_reading),
-                        .hint = "wait for their answers; an event stream (`berth events --follow`) is one question",
+                        .detail = fmt("%u of this caller, %zu in all", s->reading[job->caller],
+                                      s->n_reading),
+                        .hint = "wait for their answers; an event stream (`berth events --follow`) "
+                                "is one question",
                         .retry_after_ms = 1000);
                 history_job_free(job);
                 return -ERR_LIMIT;
@@ -321,7 +340,8 @@ int history_send(struct server *s, struct history_job *job, const char *actor, s
         history_returned(s, job); /* the server stops */
         history_leave(waiter);
         history_job_free(job);
-        return err_set(err, ERR_UNAVAILABLE, .msg = "the server is stopping", .retry_after_ms = 2000);
+        return err_set(err, ERR_UNAVAILABLE, .msg = "the server is stopping",
+                       .retry_after_ms = 2000);
 }
 
 void history_returned(struct server *s, const struct history_job *job)
@@ -341,7 +361,8 @@ static struct history_job *next_job(struct server *s, struct turns *t)
 {
         void *items[64];
         size_t n;
-        while ((n = queue_pop_many(s->reader_queue, items, ARRAY_LEN(items), t->jobs.len ? 0 : -1)) > 0)
+        while ((n = queue_pop_many(s->reader_queue, items, ARRAY_LEN(items),
+                                   t->jobs.len ? 0 : -1)) > 0)
                 for (size_t i = 0; i < n; i++)
                         *array_push(&t->jobs) = items[i];
         if (t->jobs.len == 0)
@@ -352,7 +373,8 @@ static struct history_job *next_job(struct server *s, struct turns *t)
                         best = i;
         struct history_job *job = t->jobs.at[best];
         t->jobs.len--;
-        memmove(t->jobs.at + best, t->jobs.at + best + 1, (t->jobs.len - best) * sizeof(*t->jobs.at));
+        memmove(t->jobs.at + best, t->jobs.at + best + 1,
+                (t->jobs.len - best) * sizeof(*t->jobs.at));
         t->served[job->caller] = ++t->turn;
         return job;
 }

@@ -1,12 +1,16 @@
 /* server/reader.h: reading stored events, off the io thread. Internal.
  *
- * The io thread fills a job, sends it (history_send()) and gets it back as IO_HISTORY with the answer in it, already encoded for whoever asked.
- * A job looks at no more than HISTORY_SCAN_MAX events and gives no more than HISTORY_BYTES_MAX; `scanned` says how far it came.
+ * The io thread fills a job, sends it (history_send()) and gets it back as IO_HISTORY with the
+ * answer in it, already encoded for whoever asked. A job looks at no more than HISTORY_SCAN_MAX
+ * events and gives no more than HISTORY_BYTES_MAX; `scanned` says how far it came.
  *
- * One thread reads for everybody, and a job may be many reads of a store that is far away. So nobody can keep it from the others:
- *   (1) A caller has at most HISTORY_SHARE jobs under way. Of those that wait, the next is of the caller that was served longest ago.
+ * One thread reads for everybody, and a job may be many reads of a store that is far away. So
+ * nobody can keep it from the others:
+ *   (1) A caller has at most HISTORY_SHARE jobs under way. Of those that wait, the next is of the
+ *       caller that was served longest ago.
  *   (2) A job ends at its deadline, and when whoever waits for it has left (history_leave()).
- *   (3) A workload's chain of events is followed one by one only as far as the store allows (store_limits.hops); beyond, the events are scanned, which goes page by page.
+ *   (3) A workload's chain of events is followed one by one only as far as the store allows
+ *       (store_limits.hops); beyond, the events are scanned, which goes page by page.
  */
 #ifndef BERTH_SERVER_READER_H
 #define BERTH_SERVER_READER_H
@@ -47,9 +51,10 @@ struct history_job {
         uint64_t before; /* events with a smaller one; 0: no bound */
         bool newest_first;
         uint32_t limit;
-        uint64_t chain; /* a workload's newest event: follow Event.prev from there instead of scanning; 0: scan */
-        uint32_t hops;  /* so far at the most; 0: HISTORY_CHAIN_MAX */
-        uint64_t head;  /* list: shown in the answer */
+        /* a workload's newest event: follow Event.prev from there instead of scanning; 0: scan */
+        uint64_t chain;
+        uint32_t hops; /* so far at the most; 0: HISTORY_CHAIN_MAX */
+        uint64_t head; /* list: shown in the answer */
 
         uint32_t caller;     /* below HISTORY_CALLERS */
         int64_t deadline_ms; /* monotonic; 0: none */
@@ -76,9 +81,11 @@ struct history_waiter {
 };
 
 struct server;
-/* The io thread: sends a job for this caller; the job is taken. -ERR_LIMIT: it has too many under way, or all have; the job is gone then too. *waiter is what history_leave() takes; one that
- * was there is left. */
-int history_send(struct server *s, struct history_job *job, const char *actor, struct history_waiter **waiter, struct err *err);
+/* The io thread: sends a job for this caller; the job is taken. -ERR_LIMIT: it has too many under
+ * way, or all have; the job is gone then too. *waiter is what history_leave() takes; one that was
+ * there is left. */
+int history_send(struct server *s, struct history_job *job, const char *actor,
+                 struct history_waiter **waiter, struct err *err);
 /* The io thread: a job has come back. */
 void history_returned(struct server *s, const struct history_job *job);
 /* Nobody waits for it any more. *waiter becomes NULL; NULL is fine. */

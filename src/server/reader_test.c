@@ -28,7 +28,8 @@ static void fill(struct fixture *f, bool audits)
                 char id[16];
                 snprintf(id, sizeof(id), "w%d", (int)(n % 3));
                 e.seq = n;
-                e.type = n % 2 ? PB__EVENT_TYPE__E__WorkloadScheduled : PB__EVENT_TYPE__E__WorkloadStarted;
+                e.type = n % 2 ? PB__EVENT_TYPE__E__WorkloadScheduled
+                               : PB__EVENT_TYPE__E__WorkloadStarted;
                 if (audits && n % 7 == 0)
                         e.type = PB__EVENT_TYPE__E__WorkloadExec;
                 if (n % 10) {
@@ -41,7 +42,9 @@ static void fill(struct fixture *f, bool audits)
                 struct err err = { 0 };
                 pb_pack(&s, &e.base);
                 struct store_event ev = { n, s.buf, s.len };
-                struct store_batch b = { .expected_head = n - 1, .new_head = n, .events = &ev, .n_events = 1 };
+                struct store_batch b = {
+                        .expected_head = n - 1, .new_head = n, .events = &ev, .n_events = 1
+                };
                 if (store_commit(f->store, &b, &err) < 0)
                         fail_msg("commit: %s", err_line(&err));
                 str_fini(&s);
@@ -66,7 +69,8 @@ static int setup_pruned(void **state)
         assert_int_equal(store_reader_open(f->store, &f->reader, NULL), 0);
         fill(f, true);
         assert_int_equal(store_checkpoint(f->store, NULL), 0);
-        assert_int_equal(store_prune(f->store, STORE_KEEP_LOG(EVENTS - 100), 1000, NULL, NULL), 100);
+        assert_int_equal(store_prune(f->store, STORE_KEEP_LOG(EVENTS - 100), 1000, NULL, NULL),
+                         100);
         *state = f;
         return 0;
 }
@@ -101,7 +105,9 @@ static Pb__ListEventsResponse *list(struct fixture *f, struct arena *arena, stru
 {
         struct history_job *job = run(f, HISTORY_LIST, want);
         ProtobufCMessage *m = NULL;
-        assert_int_equal(pb_unpack(&pb__list_events_response__descriptor, job->body.buf, job->body.len, arena, &m, NULL), 0);
+        assert_int_equal(pb_unpack(&pb__list_events_response__descriptor, job->body.buf,
+                                   job->body.len, arena, &m, NULL),
+                         0);
         history_job_free(job);
         return (Pb__ListEventsResponse *)m;
 }
@@ -113,7 +119,8 @@ static void pages_forwards_cover_everything_once(void **state)
         struct arena arena = ARENA_INIT;
         uint64_t since = 0, seen = 0;
         for (int page = 0; page < 20; page++) {
-                Pb__ListEventsResponse *r = list(f, &arena, (struct history_job){ .since = since, .limit = 32 });
+                Pb__ListEventsResponse *r =
+                    list(f, &arena, (struct history_job){ .since = since, .limit = 32 });
                 for (size_t i = 0; i < r->n_items; i++)
                         assert_int_equal(r->items[i]->seq, ++seen);
                 assert_true(r->next_since >= since);
@@ -133,7 +140,9 @@ static void pages_backwards_cover_everything_once(void **state)
         struct arena arena = ARENA_INIT;
         uint64_t before = 0, expected = EVENTS;
         for (int page = 0; page < 20; page++) {
-                Pb__ListEventsResponse *r = list(f, &arena, (struct history_job){ .before = before, .newest_first = true, .limit = 32 });
+                Pb__ListEventsResponse *r = list(
+                    f, &arena,
+                    (struct history_job){ .before = before, .newest_first = true, .limit = 32 });
                 for (size_t i = 0; i < r->n_items; i++)
                         assert_int_equal(r->items[i]->seq, expected--);
                 before = r->next_since;
@@ -151,9 +160,11 @@ static void a_chain_gives_what_a_scan_gives(void **state)
         struct arena arena = ARENA_INIT;
         for (int backwards = 0; backwards < 2; backwards++)
                 for (uint32_t limit = 5; limit <= 1000; limit *= 14) {
-                        struct history_job want = {
-                                .filter.workload = "w1", .limit = limit, .newest_first = backwards, .since = 20, .before = 250
-                        };
+                        struct history_job want = { .filter.workload = "w1",
+                                                    .limit = limit,
+                                                    .newest_first = backwards,
+                                                    .since = 20,
+                                                    .before = 250 };
                         Pb__ListEventsResponse *scan = list(f, &arena, want);
                         want.chain = f->last[1];
                         Pb__ListEventsResponse *chain = list(f, &arena, want);
@@ -172,7 +183,9 @@ static void what_is_kept_below_the_log_belongs_to_a_workloads_history(void **sta
         struct arena arena = ARENA_INIT;
         for (int backwards = 0; backwards < 2; backwards++)
                 for (uint32_t limit = 3; limit <= 1000; limit *= 7) {
-                        struct history_job want = { .filter.workload = "w1", .limit = limit, .newest_first = backwards };
+                        struct history_job want = { .filter.workload = "w1",
+                                                    .limit = limit,
+                                                    .newest_first = backwards };
                         size_t seen = 0, below = 0;
                         for (int page = 0; page < 2 * EVENTS; page++) {
                                 want.chain = 0;
@@ -199,7 +212,8 @@ static void what_is_kept_below_the_log_belongs_to_a_workloads_history(void **sta
 static void a_chunk_is_cut_at_the_released_head(void **state)
 {
         struct fixture *f = *state;
-        struct history_job *job = run(f, HISTORY_CHUNK, (struct history_job){ .since = 100, .before = 151, .json = true });
+        struct history_job *job = run(
+            f, HISTORY_CHUNK, (struct history_job){ .since = 100, .before = 151, .json = true });
         assert_int_equal(job->items.len, 50);
         assert_int_equal(job->items.at[0].seq, 101);
         assert_int_equal(job->items.at[49].seq, 150);
@@ -215,16 +229,21 @@ static void a_chunk_is_cut_at_the_released_head(void **state)
         history_job_free(job);
 }
 
-/* However few hops are allowed: page by page everything of the workload comes, in order and once, both ways.  R: C29. Line E5 */
+/* However few hops are allowed: page by page everything of the workload comes, in order and once,
+ * both ways.  R: C29. Line E5 */
 static void a_chain_that_is_cut_goes_on_where_it_was(void **state)
 {
         struct fixture *f = *state;
         struct arena arena = ARENA_INIT;
         for (int backwards = 0; backwards < 2; backwards++)
                 for (uint32_t hops = 1; hops < 100; hops += 7) {
-                        struct history_job want = { .filter = { .workload = (char *)"w1" }, .newest_first = backwards, .limit = 10 };
+                        struct history_job want = { .filter = { .workload = (char *)"w1" },
+                                                    .newest_first = backwards,
+                                                    .limit = 10 };
                         Pb__ListEventsResponse *all =
-                            list(f, &arena, (struct history_job){ .filter = want.filter, .newest_first = backwards });
+                            list(f, &arena,
+                                 (struct history_job){ .filter = want.filter,
+                                                       .newest_first = backwards });
                         size_t seen = 0;
                         want.hops = hops;
                         for (int page = 0; page < 2 * EVENTS; page++) {
@@ -282,7 +301,9 @@ int main(void)
                 T(a_chain_that_is_cut_goes_on_where_it_was),
                 T(a_job_ends_with_its_deadline_and_with_whoever_waits),
                 T(a_chunk_is_cut_at_the_released_head),
-                cmocka_unit_test_setup_teardown(what_is_kept_below_the_log_belongs_to_a_workloads_history, setup_pruned, teardown),
+                cmocka_unit_test_setup_teardown(
+                    what_is_kept_below_the_log_belongs_to_a_workloads_history, setup_pruned,
+                    teardown),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

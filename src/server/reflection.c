@@ -1,11 +1,14 @@
 /* server/reflection.c: see reflection.h.
  *
- * The set of descriptors is walked as it is, packed: it is small, asked for by people's tools only, and ours, so its form need not be checked. Field numbers are those of
+ * The set of descriptors is walked as it is, packed: it is small, asked for by people's tools only,
+ * and ours, so its form need not be checked. Field numbers are those of
  * google/protobuf/descriptor.proto:
  *   FileDescriptorSet   file = 1
- *   FileDescriptorProto name = 1, package = 2, dependency = 3, message_type = 4, enum_type = 5, service = 6
+ *   FileDescriptorProto name = 1, package = 2, dependency = 3, message_type = 4, enum_type = 5,
+ *   service = 6
  *   DescriptorProto     name = 1, field = 2, nested_type = 3, enum_type = 4
- *   ServiceDescriptorProto name = 1, method = 2; EnumDescriptorProto name = 1, value = 2; all below: name = 1
+ *   ServiceDescriptorProto name = 1, method = 2; EnumDescriptorProto name = 1, value = 2; all
+ *   below: name = 1
  */
 #include "server/reflection.h"
 
@@ -24,9 +27,10 @@ struct slice {
         size_t len;
 };
 
-/* ---- packed messages ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- packed messages ---- */
 
-/* The next field of a message; false at its end. Value is what is inside for those with a length, else empty. */
+/* The next field of a message; false at its end. Value is what is inside for those with a length,
+ * else empty. */
 static bool next_field(struct slice *m, unsigned *ret_field, struct slice *ret_value)
 {
         const uint8_t *p = m->at, *end = p + m->len;
@@ -35,7 +39,8 @@ static bool next_field(struct slice *m, unsigned *ret_field, struct slice *ret_v
         if (!varint_take(&p, end, &tag) || !wire_take(&p, end, tag & 7, &v))
                 return false;
         *ret_field = (unsigned)(tag >> 3);
-        *ret_value = (tag & 7) == WIRE_TYPE_BYTES ? (struct slice){ v.at, v.n } : (struct slice){ 0 };
+        *ret_value =
+            (tag & 7) == WIRE_TYPE_BYTES ? (struct slice){ v.at, v.n } : (struct slice){ 0 };
         *m = (struct slice){ p, (size_t)(end - p) };
         return true;
 }
@@ -55,7 +60,7 @@ static bool is(struct slice s, const char *text)
         return s.len == strlen(text) && memcmp(s.at, text, s.len) == 0;
 }
 
-/* ---- finding --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- finding ---- */
 
 static bool next_file(struct slice *set, struct slice *ret_file)
 {
@@ -87,7 +92,9 @@ static const char *behind(const char *symbol, struct slice name)
                 return symbol; /* a file without a package */
         if (strncmp(symbol, (const char *)name.at, name.len) != 0)
                 return NULL;
-        return symbol[name.len] == '\0' ? symbol + name.len : symbol[name.len] == '.' ? symbol + name.len + 1 : NULL;
+        return symbol[name.len] == '\0'  ? symbol + name.len
+               : symbol[name.len] == '.' ? symbol + name.len + 1
+                                         : NULL;
 }
 
 static bool has_member(struct slice item, const char *name)
@@ -117,7 +124,8 @@ static bool declares(struct slice item, const char *symbol, bool is_message, uns
         if (!rest[0] || has_member(item, rest))
                 return true;
         while (is_message && next_field(&item, &f, &v))
-                if ((f == 3 && declares(v, rest, true, depth + 1)) || (f == 4 && enum_declares(v, rest)))
+                if ((f == 3 && declares(v, rest, true, depth + 1)) ||
+                    (f == 4 && enum_declares(v, rest)))
                         return true;
         return false;
 }
@@ -128,7 +136,8 @@ static bool file_declares(struct slice file, const char *symbol)
         unsigned f;
         struct slice v;
         while (rest && rest[0] && next_field(&file, &f, &v))
-                if (f == 5 ? enum_declares(v, rest) : (f == 4 || f == 6) && declares(v, rest, f == 4, 0))
+                if (f == 5 ? enum_declares(v, rest)
+                           : (f == 4 || f == 6) && declares(v, rest, f == 4, 0))
                         return true;
         return false;
 }
@@ -141,28 +150,36 @@ static bool file_with(const char *symbol, struct slice *ret_file)
         return false;
 }
 
-/* ---- answers --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
-static void fail(GrV1__ServerReflectionResponse *r, struct arena *a, enum grpc_status status, const char *message)
+static void fail(GrV1__ServerReflectionResponse *r, struct arena *a, enum grpc_status status,
+                 const char *message)
 {
-        GrV1__ErrorResponse *e = (GrV1__ErrorResponse *)pb_new(a, &gr_v1__error_response__descriptor);
+        GrV1__ErrorResponse *e =
+            (GrV1__ErrorResponse *)pb_new(a, &gr_v1__error_response__descriptor);
         e->error_code = (int32_t)status;
         e->error_message = arena_strdup(a, message);
-        r->message_response_case = GR_V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ERROR_RESPONSE;
+        r->message_response_case =
+            GR_V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ERROR_RESPONSE;
         r->error_response = e;
 }
 
 /* The file and all that it imports, each once, so that no tool has to ask again. */
 static void answer_file(GrV1__ServerReflectionResponse *r, struct arena *a, struct slice file)
 {
-        GrV1__FileDescriptorResponse *d = (GrV1__FileDescriptorResponse *)pb_new(a, &gr_v1__file_descriptor_response__descriptor);
+        GrV1__FileDescriptorResponse *d =
+            (GrV1__FileDescriptorResponse *)pb_new(a, &gr_v1__file_descriptor_response__descriptor);
         d->file_descriptor_proto = arena_alloc(a, FILES_MAX * sizeof(*d->file_descriptor_proto));
-        d->file_descriptor_proto[d->n_file_descriptor_proto++] = (ProtobufCBinaryData){ file.len, (uint8_t *)file.at };
+        d->file_descriptor_proto[d->n_file_descriptor_proto++] =
+            (ProtobufCBinaryData){ file.len, (uint8_t *)file.at };
         for (size_t i = 0; i < d->n_file_descriptor_proto; i++) {
-                struct slice m = { d->file_descriptor_proto[i].data, d->file_descriptor_proto[i].len }, v, import;
+                struct slice m = { d->file_descriptor_proto[i].data,
+                                   d->file_descriptor_proto[i].len },
+                             v, import;
                 unsigned f;
                 while (next_field(&m, &f, &v)) {
-                        bool known = f != 3 || !file_named(v, &import) || d->n_file_descriptor_proto == FILES_MAX;
+                        bool known = f != 3 || !file_named(v, &import) ||
+                                     d->n_file_descriptor_proto == FILES_MAX;
                         for (size_t k = 0; !known && k < d->n_file_descriptor_proto; k++)
                                 known = d->file_descriptor_proto[k].data == import.at;
                         if (!known)
@@ -170,27 +187,33 @@ static void answer_file(GrV1__ServerReflectionResponse *r, struct arena *a, stru
                                     (ProtobufCBinaryData){ import.len, (uint8_t *)import.at };
                 }
         }
-        r->message_response_case = GR_V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_FILE_DESCRIPTOR_RESPONSE;
+        r->message_response_case =
+            GR_V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_FILE_DESCRIPTOR_RESPONSE;
         r->file_descriptor_response = d;
 }
 
 /* "/berth.v1.Control/GetNode": the services are those of the methods that are served. */
 static void answer_services(GrV1__ServerReflectionResponse *r, struct arena *a)
 {
-        GrV1__ListServiceResponse *list = (GrV1__ListServiceResponse *)pb_new(a, &gr_v1__list_service_response__descriptor);
+        GrV1__ListServiceResponse *list =
+            (GrV1__ListServiceResponse *)pb_new(a, &gr_v1__list_service_response__descriptor);
         list->service = arena_alloc(a, n_ops * sizeof(*list->service));
         for (size_t i = 0; i < n_ops; i++) {
                 const char *slash = ops[i].rpc ? strrchr(ops[i].rpc, '/') : NULL;
-                char *name = slash ? arena_strndup(a, ops[i].rpc + 1, (size_t)(slash - ops[i].rpc) - 1) : NULL;
+                char *name =
+                    slash ? arena_strndup(a, ops[i].rpc + 1, (size_t)(slash - ops[i].rpc) - 1)
+                          : NULL;
                 bool known = !name;
                 for (size_t k = 0; !known && k < list->n_service; k++)
                         known = str_eq(list->service[k]->name, name);
                 if (known)
                         continue;
-                list->service[list->n_service] = (GrV1__ServiceResponse *)pb_new(a, &gr_v1__service_response__descriptor);
+                list->service[list->n_service] =
+                    (GrV1__ServiceResponse *)pb_new(a, &gr_v1__service_response__descriptor);
                 list->service[list->n_service++]->name = name;
         }
-        r->message_response_case = GR_V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_LIST_SERVICES_RESPONSE;
+        r->message_response_case =
+            GR_V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_LIST_SERVICES_RESPONSE;
         r->list_services_response = list;
 }
 
@@ -201,9 +224,11 @@ static void answer_extensions(GrV1__ServerReflectionResponse *r, struct arena *a
                 fail(r, a, GRPC_NOT_FOUND, fmt("no type %.200s is known here", type));
                 return;
         }
-        GrV1__ExtensionNumberResponse *e = (GrV1__ExtensionNumberResponse *)pb_new(a, &gr_v1__extension_number_response__descriptor);
+        GrV1__ExtensionNumberResponse *e = (GrV1__ExtensionNumberResponse *)pb_new(
+            a, &gr_v1__extension_number_response__descriptor);
         e->base_type_name = (char *)type; /* none of ours is extended */
-        r->message_response_case = GR_V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ALL_EXTENSION_NUMBERS_RESPONSE;
+        r->message_response_case =
+            GR_V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ALL_EXTENSION_NUMBERS_RESPONSE;
         r->all_extension_numbers_response = e;
 }
 
@@ -212,26 +237,32 @@ int reflection_answer(struct str *out, const void *request, size_t len)
         struct arena a = ARENA_INIT;
         ProtobufCMessage *m = NULL;
         struct slice file;
-        if (pb_unpack(&gr_v1__server_reflection_request__descriptor, request, len, &a, &m, NULL) < 0) {
+        if (pb_unpack(&gr_v1__server_reflection_request__descriptor, request, len, &a, &m, NULL) <
+            0) {
                 arena_fini(&a);
                 return -1;
         }
         GrV1__ServerReflectionRequest *q = (GrV1__ServerReflectionRequest *)m;
-        GrV1__ServerReflectionResponse *r = (GrV1__ServerReflectionResponse *)pb_new(&a, &gr_v1__server_reflection_response__descriptor);
+        GrV1__ServerReflectionResponse *r = (GrV1__ServerReflectionResponse *)pb_new(
+            &a, &gr_v1__server_reflection_response__descriptor);
         r->valid_host = q->host;
         r->original_request = q;
         switch (q->message_request_case) {
         case GR_V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_BY_FILENAME:
-                if (file_named((struct slice){ (unsigned char *)q->file_by_filename, strlen(q->file_by_filename) }, &file))
+                if (file_named((struct slice){ (unsigned char *)q->file_by_filename,
+                                               strlen(q->file_by_filename) },
+                               &file))
                         answer_file(r, &a, file);
                 else
-                        fail(r, &a, GRPC_NOT_FOUND, fmt("no file %.200s is known here", q->file_by_filename));
+                        fail(r, &a, GRPC_NOT_FOUND,
+                             fmt("no file %.200s is known here", q->file_by_filename));
                 break;
         case GR_V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_CONTAINING_SYMBOL:
                 if (file_with(q->file_containing_symbol, &file))
                         answer_file(r, &a, file);
                 else
-                        fail(r, &a, GRPC_NOT_FOUND, fmt("no symbol %.200s is known here", q->file_containing_symbol));
+                        fail(r, &a, GRPC_NOT_FOUND,
+                             fmt("no symbol %.200s is known here", q->file_containing_symbol));
                 break;
         case GR_V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_ALL_EXTENSION_NUMBERS_OF_TYPE:
                 answer_extensions(r, &a, q->all_extension_numbers_of_type);
@@ -251,7 +282,7 @@ int reflection_answer(struct str *out, const void *request, size_t len)
         return 0;
 }
 
-/* ---- the stream ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the stream ---- */
 
 static void on_message(struct grpc_call *call, const void *data, size_t len)
 {
@@ -259,7 +290,8 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
         if (reflection_answer(&out, data, len) < 0)
                 grpc_call_finish(call, GRPC_INVALID_ARGUMENT, "the request cannot be read", NULL);
         else if (grpc_call_send(call, out.buf, out.len) < 0)
-                grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED, "more is asked for than is taken", NULL);
+                grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED, "more is asked for than is taken",
+                                 NULL);
         str_fini(&out);
 }
 
@@ -275,5 +307,7 @@ static void on_close(struct grpc_call *call, enum grpc_status status)
 
 struct grpc_callbacks reflection_callbacks(void)
 {
-        return (struct grpc_callbacks){ .on_message = on_message, .on_half_close = on_half_close, .on_close = on_close };
+        return (struct grpc_callbacks){ .on_message = on_message,
+                                        .on_half_close = on_half_close,
+                                        .on_close = on_close };
 }

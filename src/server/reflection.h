@@ -1,6 +1,8 @@
-/* server/reflection.h: what this server serves, for tools that have no .proto files (grpcurl and others): grpc.reflection.v1 and v1alpha, which differ in name only.
+/* server/reflection.h: what this server serves, for tools that have no .proto files (grpcurl and
+ * others): grpc.reflection.v1 and v1alpha, which differ in name only.
  *
- * The descriptors of all services and of everything that they import are part of the binary, made by protoc at build time.
+ * The descriptors of all services and of everything that they import are part of the binary, made
+ * by protoc at build time.
  */
 #ifndef BERTH_SERVER_REFLECTION_H
 #define BERTH_SERVER_REFLECTION_H
@@ -16,7 +18,8 @@ extern const size_t reflection_files_len;
 /* For both methods ServerReflectionInfo. */
 struct grpc_callbacks reflection_callbacks(void);
 
-/* Appends the packed response to one packed request. -1: the request cannot be read. Exposed for its test. */
+/* Appends the packed response to one packed request. -1: the request cannot be read. Exposed for
+ * its test. */
 int reflection_answer(struct str *out, const void *request, size_t len);
 
 #endif

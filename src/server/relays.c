@@ -18,14 +18,18 @@
 #define SLOT_BITS 16
 #define SLOT_MASK ((UINT64_C(1) << SLOT_BITS) - 1)
 #define RELAYS_MAX 1024
-#define SINK_BYTES (1024 * 1024)         /* given to the network at once; the rest waits in the backlog */
+/* given to the network at once; the rest waits in the backlog */
+#define SINK_BYTES (1024 * 1024)
 #define TOTAL_BYTES (256u * 1024 * 1024) /* for all backlogs together */
-#define AGENT_BYTES (256 * 1024)         /* the user's input is not read while the agent has more than this waiting */
-#define HELD_MAX (8u * 1024 * 1024)      /* of a user's input, while the agent takes none */
+/* the user's input is not read while the agent has more than this waiting */
+#define AGENT_BYTES (256 * 1024)
+#define HELD_MAX (8u * 1024 * 1024) /* of a user's input, while the agent takes none */
 #define AGAIN_MS 20
-#define START_MS 500 /* an HTTP reader gets its headers after this long, also when nothing was written yet */
+/* an HTTP reader gets its headers after this long, also when nothing was written yet */
+#define START_MS 500
 #define COMMAND_MAX 256
-#define TOLD 4096 /* callers and workloads that are remembered: a read of one that is not is told of again */
+/* callers and workloads that are remembered: a read of one that is not is told of again */
+#define TOLD 4096
 #define TOLD_MS 600000
 #define COMMAND_SHOWN 512 /* bytes of a command in its event */
 #define TERM_MAX 64
@@ -56,7 +60,8 @@ struct relay {
         bool ending; /* the agent has said all; closes when the backlog is out */
         /* with an agent that knows credit (StreamCredit) */
         bool by_credit;
-        int64_t owed;         /* of what the agent may send: passed on to the user, and not given back yet */
+        /* of what the agent may send: passed on to the user, and not given back yet */
+        int64_t owed;
         int64_t input_credit; /* bytes of input that the agent takes */
         struct str held;      /* input that waits for it */
         bool held_eof;
@@ -130,16 +135,18 @@ static size_t relays_by(const struct relays *rs, const char *actor, uint64_t ses
         return n;
 }
 
-static struct relay *relay_new(struct relays *rs, const struct op *op, const struct caller *who, struct err *err)
+static struct relay *relay_new(struct relays *rs, const struct op *op, const struct caller *who,
+                               struct err *err)
 {
         size_t share = access_share(rs->io->s, RELAYS_MAX);
         if (rs->stopped) {
-                err_set(err, ERR_UNAVAILABLE, .msg = "the server is stopping", .retry_after_ms = 2000);
+                err_set(err, ERR_UNAVAILABLE, .msg = "the server is stopping",
+                        .retry_after_ms = 2000);
                 return NULL;
         }
         if (rs->n >= RELAYS_MAX) {
-                err_set(err, ERR_LIMIT, .msg = "too many logs and exec streams are open", .detail = fmt("%d", RELAYS_MAX),
-                        .retry_after_ms = 5000);
+                err_set(err, ERR_LIMIT, .msg = "too many logs and exec streams are open",
+                        .detail = fmt("%d", RELAYS_MAX), .retry_after_ms = 5000);
                 return NULL;
         }
         if (relays_by(rs, who->actor, 0) >= share) {
@@ -169,7 +176,7 @@ static struct relay *find(struct relays *rs, uint64_t id, uint64_t session)
         return r && r->id == id && r->session == session && session != 0 ? r : NULL;
 }
 
-/* ---- ends ----------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- ends ---- */
 
 static void cancel_at_agent(struct relays *rs, uint64_t session, uint64_t id)
 {
@@ -192,16 +199,18 @@ static void finish(struct relay *r, const struct err *err)
                 rpc_set_over(sink.grpc, r->door);
         bool failed = err && err->code != ERR_OK, started = r->started;
         if (failed)
-                log_info("relay ended", LOG_S("op", r->op->name), LOG_S("workload", r->workload), LOG_S("request_id", request_id),
-                         LOG_E(err));
+                log_info("relay ended", LOG_S("op", r->op->name), LOG_S("workload", r->workload),
+                         LOG_S("request_id", request_id), LOG_E(err));
         relay_free(r);
         if (sink.http && !started && failed) {
                 http_reply_err(sink.http, 0, err);
                 return;
         }
         if (sink.http && !started)
-                http_stream_start(sink.http, 200,
-                                  (struct http_field[]){ HTTP_FIELD("Content-Type", "text/plain; charset=utf-8"), HTTP_FIELD_END });
+                http_stream_start(
+                    sink.http, 200,
+                    (struct http_field[]){ HTTP_FIELD("Content-Type", "text/plain; charset=utf-8"),
+                                           HTTP_FIELD_END });
         if (sink.http && started && failed) {
                 const char *line = fmt("\nberth: the output ends here: %s\n", err->msg);
                 http_stream_send(sink.http, line, strlen(line));
@@ -209,10 +218,12 @@ static void finish(struct relay *r, const struct err *err)
         sink_close(&sink, err, request_id);
 }
 
-static void finish_with(struct relay *r, bool tell_agent, enum err_code code, const char *msg, const char *hint)
+static void finish_with(struct relay *r, bool tell_agent, enum err_code code, const char *msg,
+                        const char *hint)
 {
         struct err err = { 0 };
-        err_set(&err, code, .msg = msg, .hint = hint, .retry_after_ms = code == ERR_UNAVAILABLE ? 1000 : 0);
+        err_set(&err, code, .msg = msg, .hint = hint,
+                .retry_after_ms = code == ERR_UNAVAILABLE ? 1000 : 0);
         if (tell_agent && r->session)
                 cancel_at_agent(r->io->relays, r->session, r->id);
         finish(r, &err);
@@ -231,7 +242,8 @@ void relays_session_gone(struct relays *rs, uint64_t session)
         for (size_t i = 0; i < rs->slots.len; i++) {
                 struct relay *r = rs->slots.at[i];
                 if (r && r->session == session && !r->ending)
-                        finish_with(r, false, ERR_UNAVAILABLE, "the connection to the node's agent was lost",
+                        finish_with(r, false, ERR_UNAVAILABLE,
+                                    "the connection to the node's agent was lost",
                                     "try again when the node is back");
         }
 }
@@ -241,7 +253,8 @@ void relays_stop(struct relays *rs)
         rs->stopped = true;
         for (size_t i = 0; i < rs->slots.len; i++)
                 if (rs->slots.at[i])
-                        finish_with(rs->slots.at[i], true, ERR_UNAVAILABLE, "the server is stopping", NULL);
+                        finish_with(rs->slots.at[i], true, ERR_UNAVAILABLE,
+                                    "the server is stopping", NULL);
 }
 
 static void input_to_agent(struct relay *r, Pb__ExecInput *input);
@@ -254,7 +267,7 @@ static void end_input(struct relay *r)
         input_to_agent(r, &input);
 }
 
-/* ---- opening -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 static void look_again(struct relays *rs)
 {
@@ -297,8 +310,8 @@ static int ask_agent(struct relay *r)
         return sessions_send(r->io->sessions, r->session, &m);
 }
 
-/* One event in ten minutes for each caller and workload: that somebody reads is told, and reading on is not. Nothing waits for
- * it: a read is no less a read while the store is away. */
+/* One event in ten minutes for each caller and workload: that somebody reads is told, and reading
+ * on is not. Nothing waits for it: a read is no less a read while the store is away. */
 static void tell_logs(struct relay *r)
 {
         struct relays *rs = r->io->relays;
@@ -332,22 +345,30 @@ static void on_located(void *ctx, const struct reply *reply)
                 return;
         }
         if (reply->session & PUSH_SESSION) {
-                finish_with(r, false, ERR_UNSUPPORTED, "the agent of the workload's node has no logs and no exec to offer",
-                            "it is one that the server calls (persys.agent.v1); look on the node itself");
+                finish_with(
+                    r, false, ERR_UNSUPPORTED,
+                    "the agent of the workload's node has no logs and no exec to offer",
+                    "it is one that the server calls (persys.agent.v1); look on the node itself");
                 return;
         }
         if (!sessions_has(rs->io->sessions, reply->session)) {
-                finish_with(r, false, ERR_UNAVAILABLE, "the workload is on no node that is connected now",
+                finish_with(r, false, ERR_UNAVAILABLE,
+                            "the workload is on no node that is connected now",
                             "see where it is: berth describe");
                 return;
         }
         if (relays_of(rs, reply->session) >= rs->io->s->opt.max_relays_per_agent) {
-                finish_with(r, false, ERR_LIMIT, "too many logs and exec streams are open on this node", "close some of them");
+                finish_with(r, false, ERR_LIMIT,
+                            "too many logs and exec streams are open on this node",
+                            "close some of them");
                 return;
         }
-        size_t share = rs->io->s->opt.auth ? (rs->io->s->opt.max_relays_per_agent + 1) / 2 : SIZE_MAX;
+        size_t share =
+            rs->io->s->opt.auth ? (rs->io->s->opt.max_relays_per_agent + 1) / 2 : SIZE_MAX;
         if (relays_by(rs, r->actor, reply->session) >= share) {
-                finish_with(r, false, ERR_LIMIT, fmt("%s has too many logs and exec streams open on this node: %zu", r->actor, share),
+                finish_with(r, false, ERR_LIMIT,
+                            fmt("%s has too many logs and exec streams open on this node: %zu",
+                                r->actor, share),
                             "close some of them");
                 return;
         }
@@ -356,7 +377,9 @@ static void on_located(void *ctx, const struct reply *reply)
         r->by_credit = sessions_gives_credit(rs->io->sessions, r->session);
         if (ask_agent(r) < 0) {
                 r->session = 0;
-                finish_with(r, false, ERR_UNAVAILABLE, "the connection to the node's agent was lost", "try again when the node is back");
+                finish_with(r, false, ERR_UNAVAILABLE,
+                            "the connection to the node's agent was lost",
+                            "try again when the node is back");
                 return;
         }
         if (r->logs)
@@ -378,7 +401,8 @@ static char *command_text(const struct relay *r, struct arena *memory)
         if (len > COMMAND_SHOWN) /* not inside a character */
                 for (len = COMMAND_SHOWN; len > 0 && ((unsigned char)text.buf[len] & 0xc0) == 0x80;)
                         len--;
-        char *copy = arena_printf(memory, "%.*s%s", (int)len, str_c(&text), len < text.len ? " ..." : "");
+        char *copy =
+            arena_printf(memory, "%.*s%s", (int)len, str_c(&text), len < text.len ? " ..." : "");
         str_fini(&text);
         return copy;
 }
@@ -404,13 +428,15 @@ static void locate(struct relay *r, const char *workload)
         call->ctx = r;
         if (r->exec) {
                 call->msg = ring_msg_new(INPUT_EXEC);
-                Pb__ExecNote *note = (Pb__ExecNote *)pb_new(&call->msg->memory, &pb__exec_note__descriptor);
+                Pb__ExecNote *note =
+                    (Pb__ExecNote *)pb_new(&call->msg->memory, &pb__exec_note__descriptor);
                 note->workload_id = arena_strdup(&call->msg->memory, workload);
                 note->command = command_text(r, &call->msg->memory);
                 call->msg->in.msg = &note->base;
         } else {
                 call->msg = ring_msg_new(INPUT_LOCATE);
-                Pb__WorkloadRef *ref = (Pb__WorkloadRef *)pb_new(&call->msg->memory, &pb__workload_ref__descriptor);
+                Pb__WorkloadRef *ref =
+                    (Pb__WorkloadRef *)pb_new(&call->msg->memory, &pb__workload_ref__descriptor);
                 ref->id = arena_strdup(&call->msg->memory, workload);
                 call->msg->in.msg = &ref->base;
         }
@@ -424,8 +450,8 @@ static void on_http_close(struct http_request *req, void *ctx)
         user_gone(ctx);
 }
 
-void relays_http_logs(struct relays *rs, const struct op *op, struct http_request *req, const struct caller *who,
-                      const Pb__LogsRequest *want)
+void relays_http_logs(struct relays *rs, const struct op *op, struct http_request *req,
+                      const struct caller *who, const Pb__LogsRequest *want)
 {
         struct err err = { 0 };
         struct relay *r = relay_new(rs, op, who, &err);
@@ -440,7 +466,7 @@ void relays_http_logs(struct relays *rs, const struct op *op, struct http_reques
         locate(r, r->logs->id);
 }
 
-/* ---- agent to user -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- agent to user ---- */
 
 static void start_http(struct relay *r)
 {
@@ -448,9 +474,10 @@ static void start_http(struct relay *r)
                 return;
         r->started = true;
         http_stream_start(r->sink.http, 200,
-                          (struct http_field[]){ HTTP_FIELD("Content-Type", "text/plain; charset=utf-8"),
-                                                 HTTP_FIELD("Cache-Control", "no-store"), HTTP_FIELD("X-Content-Type-Options", "nosniff"),
-                                                 HTTP_FIELD_END });
+                          (struct http_field[]){
+                              HTTP_FIELD("Content-Type", "text/plain; charset=utf-8"),
+                              HTTP_FIELD("Cache-Control", "no-store"),
+                              HTTP_FIELD("X-Content-Type-Options", "nosniff"), HTTP_FIELD_END });
 }
 
 static size_t backlog_limit(const struct relays *rs, const struct relay *r)
@@ -470,7 +497,8 @@ static void give_credit(struct relay *r)
         credit.bytes = r->owed;
         r->owed = 0;
         m.credit = &credit;
-        sessions_send(r->io->sessions, r->session, &m); /* if it fails the session ends, and relays_session_gone() follows */
+        /* if it fails the session ends, and relays_session_gone() follows */
+        sessions_send(r->io->sessions, r->session, &m);
 }
 
 /* Returns false when the relay is gone. size: of the data that the agent counted. */
@@ -479,13 +507,15 @@ static bool to_user(struct relay *r, const void *data, size_t len, size_t size)
         struct relays *rs = r->io->relays;
         size_t cost = size + STREAM_MESSAGE_COST;
         if (r->backlog.len == r->backlog_first && sink_queued_bytes(&r->sink) < SINK_BYTES) {
-                sink_send(&r->sink, data, len); /* if it fails, the user has gone and on_close follows */
+                /* if it fails, the user has gone and on_close follows */
+                sink_send(&r->sink, data, len);
                 r->owed += (int64_t)cost;
                 give_credit(r);
                 return true;
         }
         if (r->backlog_bytes + len > backlog_limit(rs, r)) {
-                finish_with(r, true, ERR_LIMIT, "the output came faster than it was read", "read faster, or ask for less with tail");
+                finish_with(r, true, ERR_LIMIT, "the output came faster than it was read",
+                            "read faster, or ask for less with tail");
                 return false;
         }
         *array_push(&r->backlog) = (struct chunk){ mem_dup(data, len), len, cost };
@@ -574,7 +604,7 @@ void relays_exec(struct relays *rs, uint64_t session, const Pb__ExecOutput *out)
                 agent_has_ended(r);
 }
 
-/* ---- user to agent -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- user to agent ---- */
 
 static void pause_user(struct relay *r)
 {
@@ -597,7 +627,8 @@ static void send_input(struct relay *r, Pb__ExecInput *input)
         Pb__ServerMessage m = PB__SERVER_MESSAGE__INIT;
         input->stream_id = r->id;
         m.exec_input = input;
-        sessions_send(r->io->sessions, r->session, &m); /* if it fails the session ends, and relays_session_gone() follows */
+        /* if it fails the session ends, and relays_session_gone() follows */
+        sessions_send(r->io->sessions, r->session, &m);
 }
 
 /* As much of what is held as the agent takes; the user is read only while nothing is held. */
@@ -632,8 +663,10 @@ static void input_by_credit(struct relay *r, Pb__ExecInput *input)
                 size.cols = input->cols;
                 send_input(r, &size);
         }
-        if (r->held.len + input->data.len > HELD_MAX) { /* it is paused: whoever sends so much at once does not care */
-                finish_with(r, true, ERR_LIMIT, "the input came faster than the command reads it", "send it in smaller pieces");
+        /* it is paused: whoever sends so much at once does not care */
+        if (r->held.len + input->data.len > HELD_MAX) {
+                finish_with(r, true, ERR_LIMIT, "the input came faster than the command reads it",
+                            "send it in smaller pieces");
                 return;
         }
         str_add(&r->held, input->data.data, input->data.len);
@@ -661,7 +694,9 @@ void relays_credit(struct relays *rs, uint64_t session, const Pb__StreamCredit *
         struct relay *r = find(rs, credit->stream_id, session);
         if (!r || !r->exec || !r->by_credit || credit->bytes <= 0)
                 return; /* it ended while this was on its way */
-        r->input_credit = credit->bytes < STREAM_CREDIT_MAX - r->input_credit ? r->input_credit + credit->bytes : STREAM_CREDIT_MAX;
+        r->input_credit = credit->bytes < STREAM_CREDIT_MAX - r->input_credit
+                              ? r->input_credit + credit->bytes
+                              : STREAM_CREDIT_MAX;
         send_held(r);
 }
 
@@ -686,14 +721,15 @@ static void on_again(evutil_socket_t fd, short what, void *ctx)
                         finish(r, NULL);
                         continue;
                 }
-                more |= r->backlog.len > r->backlog_first || (r->paused && r->session && !r->by_credit) ||
+                more |= r->backlog.len > r->backlog_first ||
+                        (r->paused && r->session && !r->by_credit) ||
                         (r->sink.http && !r->started && r->session);
         }
         if (more)
                 look_again(rs);
 }
 
-/* ---- the gRPC door -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the gRPC door ---- */
 
 static void on_start(struct grpc_call *call)
 {
@@ -735,12 +771,15 @@ static void on_logs_half_close(struct grpc_call *call)
 static int check_exec_start(const Pb__ExecStart *start, struct err *err)
 {
         if (!start)
-                return err_set(err, ERR_INVALID, .msg = "the first message must say what to run", .path = "start");
+                return err_set(err, ERR_INVALID, .msg = "the first message must say what to run",
+                               .path = "start");
         if (start->n_command == 0 || start->n_command > COMMAND_MAX)
-                return err_set(err, ERR_INVALID, .msg = "a command has 1 to 256 words", .path = "start.command",
-                               .detail = fmt("%zu", start->n_command));
-        if (!str_empty(start->term) && (strlen(start->term) > TERM_MAX || strspn(start->term, TERM_LETTERS) != strlen(start->term)))
-                return err_set(err, ERR_INVALID, .msg = "not the name of a terminal", .path = "start.term",
+                return err_set(err, ERR_INVALID, .msg = "a command has 1 to 256 words",
+                               .path = "start.command", .detail = fmt("%zu", start->n_command));
+        if (!str_empty(start->term) && (strlen(start->term) > TERM_MAX ||
+                                        strspn(start->term, TERM_LETTERS) != strlen(start->term)))
+                return err_set(err, ERR_INVALID, .msg = "not the name of a terminal",
+                               .path = "start.term",
                                .detail = fmt("at most %d letters, digits and .+-_", TERM_MAX));
         return 0;
 }
@@ -753,10 +792,12 @@ static void on_exec_message(struct grpc_call *call, const void *data, size_t len
         struct arena arena = ARENA_INIT;
         struct err err = { 0 };
         ProtobufCMessage *pm = NULL;
-        int rc = pb_unpack(&pb__exec_message__descriptor, data, len, r->exec ? &arena : &r->memory, &pm, &err);
+        int rc = pb_unpack(&pb__exec_message__descriptor, data, len, r->exec ? &arena : &r->memory,
+                           &pm, &err);
         Pb__ExecMessage *m = (Pb__ExecMessage *)pm;
         if (rc >= 0 && r->exec && m->start)
-                rc = err_set(&err, ERR_INVALID, .msg = "only the first message starts", .path = "start");
+                rc = err_set(&err, ERR_INVALID, .msg = "only the first message starts",
+                             .path = "start");
         if (rc >= 0 && !r->exec)
                 rc = check_exec_start(m->start, &err);
         if (rc < 0) {

@@ -1,4 +1,5 @@
-/* server/rest.c: the HTTP door. One route per row of the ops table, below / and below /v1; all of them end in serve(). */
+/* server/rest.c: the HTTP door. One route per row of the ops table, below / and below /v1; all of
+ * them end in serve(). */
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/json.h"
@@ -16,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what needs nobody else ----------------------------------------------------------------------------------------------------------------- */
+/* ---- what needs nobody else ---- */
 
 static void add_field(struct str *out, const char *name, const char *text)
 {
@@ -54,7 +55,8 @@ static void reply_health(struct io *io, struct http_request *req)
         pthread_mutex_lock(&s->lock);
         bool held = s->stats.braking, paced = s->stats.pacing;
         pthread_mutex_unlock(&s->lock);
-        str_addf(&out, "{\"status\":\"%s\",\"mode\":\"%s\"", degraded ? "degraded" : "ok", degraded ? "degraded" : "normal");
+        str_addf(&out, "{\"status\":\"%s\",\"mode\":\"%s\"", degraded ? "degraded" : "ok",
+                 degraded ? "degraded" : "normal");
         if (degraded) {
                 str_adds(&out, ",\"reason\":");
                 json_write_string(&out, reason, strlen(reason));
@@ -69,7 +71,8 @@ static void reply_health(struct io *io, struct http_request *req)
         if (held || paced) /* C11: too many nodes are silent, or a part of a zone */
                 str_addf(&out, ",\"eviction\":\"%s\"", held ? "held" : "paced");
         str_addf(&out, ",\"mode_changed_at\":\"%s\",\"head\":%llu,\"version\":\"%s\"}\n",
-                 time_format(when, atomic_load(&s->degraded_since_ms)), (unsigned long long)atomic_load(&s->committed), BERTH_VERSION);
+                 time_format(when, atomic_load(&s->degraded_since_ms)),
+                 (unsigned long long)atomic_load(&s->committed), BERTH_VERSION);
         http_reply_json(req, 200, str_c(&out), out.len);
         str_fini(&out);
 }
@@ -107,7 +110,9 @@ static void reply_metrics(struct io *io, struct http_request *req)
         struct str out = STR_INIT;
         metrics_render(&s->metrics, &now, &out);
         http_reply(req, 200,
-                   (struct http_field[]){ HTTP_FIELD("Content-Type", "text/plain; version=0.0.4; charset=utf-8"), HTTP_FIELD_END },
+                   (struct http_field[]){
+                       HTTP_FIELD("Content-Type", "text/plain; version=0.0.4; charset=utf-8"),
+                       HTTP_FIELD_END },
                    str_c(&out), out.len);
         str_fini(&out);
 }
@@ -116,11 +121,13 @@ static void reply_openapi(struct io *io, struct http_request *req)
 {
         if (io->openapi.len == 0)
                 ops_openapi(&io->openapi, BERTH_VERSION);
-        http_reply(req, 200, (struct http_field[]){ HTTP_JSON, HTTP_FIELD("Access-Control-Allow-Origin", "*"), HTTP_FIELD_END },
+        http_reply(req, 200,
+                   (struct http_field[]){ HTTP_JSON, HTTP_FIELD("Access-Control-Allow-Origin", "*"),
+                                          HTTP_FIELD_END },
                    str_c(&io->openapi), io->openapi.len);
 }
 
-/* ---- event streams -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- event streams ---- */
 
 static void on_stream_close(struct http_request *req, void *ctx)
 {
@@ -128,25 +135,30 @@ static void on_stream_close(struct http_request *req, void *ctx)
         events_unsubscribe(io->events, (uint64_t)(uintptr_t)http_data(req));
 }
 
-static void watch(struct io *io, struct http_request *req, const struct caller *who, const Pb__ListEventsRequest *want)
+static void watch(struct io *io, struct http_request *req, const struct caller *who,
+                  const Pb__ListEventsRequest *want)
 {
         struct arena arena = ARENA_INIT;
         struct event_filter filter;
         struct err err = { 0 };
-        if (event_filter_parse(want, &arena, &filter, &err) < 0 || events_have_room(io->events, who, &err) < 0) {
+        if (event_filter_parse(want, &arena, &filter, &err) < 0 ||
+            events_have_room(io->events, who, &err) < 0) {
                 http_reply_err(req, 0, &err);
         } else {
-                http_sse_start(req, (struct http_field[]){ HTTP_FIELD("X-Accel-Buffering", "no"), HTTP_FIELD_END });
+                http_sse_start(req, (struct http_field[]){ HTTP_FIELD("X-Accel-Buffering", "no"),
+                                                           HTTP_FIELD_END });
                 http_on_close(req, on_stream_close, io);
-                struct event_subscription sub = {
-                        .sink.http = req, .filter = &filter, .since = want->since, .request_id = http_request_id(req), .who = who
-                };
+                struct event_subscription sub = { .sink.http = req,
+                                                  .filter = &filter,
+                                                  .since = want->since,
+                                                  .request_id = http_request_id(req),
+                                                  .who = who };
                 http_set_data(req, (void *)(uintptr_t)events_subscribe(io->events, &sub, &err));
         }
         arena_fini(&arena);
 }
 
-/* ---- calls ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- calls ---- */
 
 static const char *text_param(const void *ctx, const char *name)
 {
@@ -161,8 +173,8 @@ static const char *text_query_value(const void *ctx, size_t i)
         return http_query_value(ctx, i);
 }
 
-static int decode(const struct door *door, struct http_request *req, struct arena *arena, ProtobufCMessage **ret_request, bool *ret_pretty,
-                  struct err *err)
+static int decode(const struct door *door, struct http_request *req, struct arena *arena,
+                  ProtobufCMessage **ret_request, bool *ret_pretty, struct err *err)
 {
         struct op_text t = {
                 .param = text_param,
@@ -183,7 +195,8 @@ static int decode(const struct door *door, struct http_request *req, struct aren
 static bool is_foreign_write(const struct http_request *req)
 {
         const char *origin = http_header(req, "Origin"), *host = http_header(req, "Host");
-        if (!origin || strcmp(http_method(req), "GET") == 0 || strcmp(http_method(req), "HEAD") == 0)
+        if (!origin || strcmp(http_method(req), "GET") == 0 ||
+            strcmp(http_method(req), "HEAD") == 0)
                 return false;
         const char *p = strstr(origin, "://");
         return !p || !host || strcmp(p + 3, host) != 0;
@@ -214,17 +227,19 @@ static void redirect_logs(struct io *io, struct http_request *req, const Pb__Log
                 http_reply_err(req, 0, &err);
                 return;
         }
-        const char *where = fmt("%s://%s/v1/workloads/%s/logs?follow=%s&tail=%lld", io->tls ? "https" : "http", l.http_address, want->id,
+        const char *where = fmt("%s://%s/v1/workloads/%s/logs?follow=%s&tail=%lld",
+                                io->tls ? "https" : "http", l.http_address, want->id,
                                 want->follow ? "true" : "false", (long long)want->tail_lines);
         const char *text = "the leader has the output of workloads: see Location\n";
-        http_reply(
-            req, 307,
-            (struct http_field[]){ HTTP_FIELD("Location", where), HTTP_FIELD("Content-Type", "text/plain; charset=utf-8"), HTTP_FIELD_END },
-            text, strlen(text));
+        http_reply(req, 307,
+                   (struct http_field[]){ HTTP_FIELD("Location", where),
+                                          HTTP_FIELD("Content-Type", "text/plain; charset=utf-8"),
+                                          HTTP_FIELD_END },
+                   text, strlen(text));
 }
 
-static void begin_call(const struct door *door, struct http_request *req, const struct caller *who, struct ring_msg *msg,
-                       const ProtobufCMessage *request, bool pretty)
+static void begin_call(const struct door *door, struct http_request *req, const struct caller *who,
+                       struct ring_msg *msg, const ProtobufCMessage *request, bool pretty)
 {
         struct err err = { 0 };
         struct call *call = call_new(door->io->calls, door->op, &err);
@@ -248,13 +263,15 @@ static void begin_call(const struct door *door, struct http_request *req, const 
                 call_send(call);
 }
 
-/* The token that this call came with, as a cookie that scripts cannot read and other sites' pages cannot make the browser send. token "": none any more. */
+/* The token that this call came with, as a cookie that scripts cannot read and other sites' pages
+ * cannot make the browser send. token "": none any more. */
 static void reply_cookie(struct io *io, struct http_request *req, const char *token)
 {
-        const char *cookie =
-            fmt(TOKEN_COOKIE "%s; Path=/; HttpOnly; SameSite=Strict%s%s", token, io->tls ? "; Secure" : "", token[0] ? "" : "; Max-Age=0");
+        const char *cookie = fmt(TOKEN_COOKIE "%s; Path=/; HttpOnly; SameSite=Strict%s%s", token,
+                                 io->tls ? "; Secure" : "", token[0] ? "" : "; Max-Age=0");
         http_reply(req, 200,
-                   (struct http_field[]){ HTTP_FIELD("Set-Cookie", cookie), HTTP_FIELD("Content-Type", "application/json"),
+                   (struct http_field[]){ HTTP_FIELD("Set-Cookie", cookie),
+                                          HTTP_FIELD("Content-Type", "application/json"),
                                           HTTP_FIELD("Cache-Control", "no-store"), HTTP_FIELD_END },
                    "{}\n", 3);
 }
@@ -265,15 +282,18 @@ static void serve(struct http_request *req, void *ctx)
         struct io *io = door->io;
         struct err err = { 0 };
         if (is_foreign_write(req)) {
-                err_set(&err, ERR_DENIED, .msg = "a page of another origin may not change anything here",
+                err_set(&err, ERR_DENIED,
+                        .msg = "a page of another origin may not change anything here",
                         .detail = http_header(req, "Origin"));
                 http_reply_err(req, 0, &err);
                 return;
         }
         if (!reach_answers(io->reach, http_header(req, "Host"))) {
                 err_set(&err, ERR_DENIED, .msg = "this server is not known by that name",
-                        .detail = fmt("the request is for the host \"%.100s\"", http_header(req, "Host")),
-                        .hint = "use its address, or a name of its certificate; others are listed in allowed_hosts of its configuration");
+                        .detail =
+                            fmt("the request is for the host \"%.100s\"", http_header(req, "Host")),
+                        .hint = "use its address, or a name of its certificate; others are listed "
+                                "in allowed_hosts of its configuration");
                 http_reply_err(req, 0, &err);
                 return;
         }
@@ -355,15 +375,17 @@ static void serve(struct http_request *req, void *ctx)
         ring_msg_free(msg);
 }
 
-static void on_done(const struct http_request *req, const char *route, int status, int64_t took_us, void *ctx)
+static void on_done(const struct http_request *req, const char *route, int status, int64_t took_us,
+                    void *ctx)
 {
         struct io *io = ctx;
         const struct op *op = op_by_route(http_method(req), route);
         metrics_http(&io->s->metrics, op ? op_index(op) : METRICS_OPS - 1, status);
         if (!op || (op->kind != OP_WATCH && op->kind != OP_LOGS))
                 histogram_add(&io->s->metrics.request, took_us * 1000);
-        log_debug("http", LOG_S("method", http_method(req)), LOG_S("path", http_path(req)), LOG_S("op", op ? op->name : ""),
-                  LOG_I("status", status), LOG_I("us", took_us), LOG_S("peer", http_peer(req)), LOG_S("request_id", http_request_id(req)));
+        log_debug("http", LOG_S("method", http_method(req)), LOG_S("path", http_path(req)),
+                  LOG_S("op", op ? op->name : ""), LOG_I("status", status), LOG_I("us", took_us),
+                  LOG_S("peer", http_peer(req)), LOG_S("request_id", http_request_id(req)));
 }
 
 static int add_routes(struct io *io, struct err *err)
@@ -371,9 +393,11 @@ static int add_routes(struct io *io, struct err *err)
         for (size_t i = 0; i < n_ops; i++) {
                 if (!ops[i].path)
                         continue;
-                int r = http_server_add(io->http, ops[i].method, ops[i].path, serve, &io->doors[i], err);
+                int r = http_server_add(io->http, ops[i].method, ops[i].path, serve, &io->doors[i],
+                                        err);
                 const char *second = op_second_path(&ops[i]);
-                if (r < 0 || (second && (r = http_server_add(io->http, ops[i].method, second, serve, &io->doors[i], err)) < 0))
+                if (r < 0 || (second && (r = http_server_add(io->http, ops[i].method, second, serve,
+                                                             &io->doors[i], err)) < 0))
                         return r;
         }
         return 0;

@@ -1,24 +1,34 @@
 /* server/ring.c: the thread that owns the core.
  *
- * One turn: hear what the store says, step the reads and then the other inputs that are there (and the tick that is due), cut, hand over, wait.
+ * One turn: hear what the store says, step the reads and then the other inputs that are there (and
+ * the tick that is due), cut, hand over, wait.
  *
- * Group commit without waiting: while a commit is under way, inputs go on being stepped and their results pile up in the core; the moment it is done, all of
- * that is cut and committed as the next batch. An idle server therefore commits a single apply at once, and a busy one commits hundreds together. A store that
- * takes several batches at a time gets full ones meanwhile (and what is full depends on how much there is: set_batch_size()); what is not full waits, as it may yet grow, until
- * the one under way will soon be done (is_soon_done()).
+ * Group commit without waiting: while a commit is under way, inputs go on being stepped and their
+ * results pile up in the core; the moment it is done, all of that is cut and committed as the next
+ * batch. An idle server therefore commits a single apply at once, and a busy one commits hundreds
+ * together. A store that takes several batches at a time gets full ones meanwhile (and what is full
+ * depends on how much there is: set_batch_size()); what is not full waits, as it may yet grow,
+ * until the one under way will soon be done (is_soon_done()).
  *
  * Invariants:
- *   (R1) At most limits.in_flight batches are under way at the store and NEXT_MAX wait in its queue. One that is not full follows at most one other. Batches leave in the order in
+ *   (R1) At most limits.in_flight batches are under way at the store and NEXT_MAX wait in its
+ *   queue. One that is not full follows at most one other. Batches leave in the order in
  *        which they were cut.
- *   (R2) While the store is away nothing is stepped: the state runs ahead of the store by at most what was decided before. Otherwise it runs ahead by READY_MAX full
- *        batches and one that is being made, besides those at the store (one input is never split, though, and may make some more): what comes faster waits in its queue, where it can be
+ *   (R2) While the store is away nothing is stepped: the state runs ahead of the store by at most
+ *   what was decided before. Otherwise it runs ahead by READY_MAX full
+ *        batches and one that is being made, besides those at the store (one input is never split,
+ *        though, and may make some more): what comes faster waits in its queue, where it can be
  *        refused (A11), and a read never waits for more than these.
  *   (R3) A batch with nothing to commit is released only when no commit is under way.
- *   (R4) Time in which the ring could not listen (frozen, or the whole process stood still) does not pass for the core: otherwise every node would seem silent
- *        for as long as the store was away. The core's clock stands still, and then catches up by a quarter faster than real time, so that a heartbeat interval
- *        is never stretched to a silence. It never goes back.
- *   (R6) A server that does not lead steps nothing: it folds what the leader has committed, and answers reads from that (follow.c). Whatever asks it to decide is refused.
- *   (R5) While the store is away reads are answered from a view of what is committed (view.h), never from the state that runs ahead of it.
+ *   (R4) Time in which the ring could not listen (frozen, or the whole process stood still) does
+ *   not pass for the core: otherwise every node would seem silent
+ *        for as long as the store was away. The core's clock stands still, and then catches up by a
+ *        quarter faster than real time, so that a heartbeat interval is never stretched to a
+ *        silence. It never goes back.
+ *   (R6) A server that does not lead steps nothing: it folds what the leader has committed, and
+ *   answers reads from that (follow.c). Whatever asks it to decide is refused. (R5) While the store
+ *   is away reads are answered from a view of what is committed (view.h), never from the state that
+ *   runs ahead of it.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -38,14 +48,20 @@
 #include <unistd.h>
 
 #define TURN_INPUTS 256 /* decisions asked for per turn, except that one input is never split */
-#define AHEAD_MAX 1024  /* such decisions that may wait for the store; beyond, inputs wait in their queue, and then callers are told so */
-#define READY_MAX 2     /* full batches that may wait for the store: with one, ring and store would take turns */
-#define NEXT_MAX                                                                                                                           \
-        1 /* of them one is in the store's queue: otherwise the store stands still after a commit until the ring has ended its turn */
+/* such decisions that may wait for the store; beyond, inputs wait in their queue, and then callers
+ * are told so */
+#define AHEAD_MAX 1024
+/* full batches that may wait for the store: with one, ring and store would take turns */
+#define READY_MAX 2
+/* of them one is in the store's queue: otherwise the store stands still after a commit until the
+ * ring has ended its turn */
+#define NEXT_MAX 1
 #define TURN_READS 128 /* reads, before the others of a turn */
 #define READ_AHEAD_MAX 1024
 #define TOKEN_AGAIN_MS 1000
-#define STATS_EVERY_MS 20 /* or less often, so that they never take more than a part in STATS_SHARE of the time: they look at every node */
+/* or less often, so that they never take more than a part in STATS_SHARE of the time: they look at
+ * every node */
+#define STATS_EVERY_MS 20
 #define STATS_SHARE 400
 #define STATS_MAX_MS 1000
 #define WAIT_MAX_MS 60000
@@ -65,7 +81,8 @@ struct ring {
         size_t ops[AT_STORE_MAX], ops_at; /* in each of them, oldest at ops_at */
         size_t ops_there;                 /* in all of them */
         size_t ops_peak;                  /* the most of late, with those that piled up meanwhile */
-        int64_t since_ns, usual_ns;       /* since when the oldest of them is under way; how long one takes of late */
+        /* since when the oldest of them is under way; how long one takes of late */
+        int64_t since_ns, usual_ns;
         bool frozen, broken;
         struct ring_msg *config;  /* the newest, for the next term */
         struct view *view;        /* what is committed, while the store is away */
@@ -81,7 +98,8 @@ struct ring {
         int64_t stats_every_ms;
         bool stats_old;
         uint64_t tokens_version; /* published */
-        int64_t token_at_ms;     /* monotonic: when the first token is tried again; 0: it is there */
+        /* monotonic: when the first token is tried again; 0: it is there */
+        int64_t token_at_ms;
 };
 
 /* (R4): what time it is for the core. */
@@ -97,7 +115,8 @@ static void lose_time(struct ring *r, int64_t ms)
 {
         if (ms < DEAF_MS)
                 return;
-        log_warn("the server could not listen for a while; the core's clock stood still meanwhile", LOG_I("ms", ms));
+        log_warn("the server could not listen for a while; the core's clock stood still meanwhile",
+                 LOG_I("ms", ms));
         r->clock_ms = clock_now_ms(&r->clock); /* nothing is caught up for this time */
         r->lag_x4 += ms * 4;
 }
@@ -117,9 +136,12 @@ static void notice_deafness(struct ring *r, bool listening)
         r->awake_by_ms = mono_ms();
 }
 
-/* A store that takes more than one batch works on the next one before that may leave (etcd's is packed), while the callers of the one before hear of it and ask for more. If all that is asked for
- * were in one batch, each would wait for the others. So a batch has half of what was at the store and waiting of late, or BATCH_MIN_OPS: one is under way while the other is made ready.
- * to_come: operations that one input will bring; its caller waits for the last of them, so they should be few batches. */
+/* A store that takes more than one batch works on the next one before that may leave (etcd's is
+ * packed), while the callers of the one before hear of it and ask for more. If all that is asked
+ * for were in one batch, each would wait for the others. So a batch has half of what was at the
+ * store and waiting of late, or BATCH_MIN_OPS: one is under way while the other is made ready.
+ * to_come: operations that one input will bring; its caller waits for the last of them, so they
+ * should be few batches. */
 static void set_batch_size(struct ring *r, size_t to_come)
 {
         size_t now = r->ops_there + core_waiting_ops(r->core) + to_come;
@@ -132,16 +154,19 @@ static void set_batch_size(struct ring *r, size_t to_come)
                 core_set_batch_ops(r->core, share > BATCH_MIN_OPS ? share : BATCH_MIN_OPS);
 }
 
-/* What one commit takes varies, and making the next one ready takes a part of it: at three quarters. */
+/* What one commit takes varies, and making the next one ready takes a part of it: at three
+ * quarters. */
 static int64_t soon_done_ns(const struct ring *r)
 {
         return r->since_ns + r->usual_ns / 4 * 3;
 }
 
-/* The store would have nothing to do while the next batch is cut and packed. So that is done before the one under way has ended, if there is anything. */
+/* The store would have nothing to do while the next batch is cut and packed. So that is done before
+ * the one under way has ended, if there is anything. */
 static bool is_soon_done(const struct ring *r)
 {
-        return r->in_flight == 1 && r->s->limits.in_flight > 1 && core_waiting_ops(r->core) > 0 && clock_mono_ns() >= soon_done_ns(r);
+        return r->in_flight == 1 && r->s->limits.in_flight > 1 && core_waiting_ops(r->core) > 0 &&
+               clock_mono_ns() >= soon_done_ns(r);
 }
 
 static void step(struct ring *r, struct input *in)
@@ -153,7 +178,8 @@ static void step(struct ring *r, struct input *in)
         in->random[0] = rng_next(&r->rng);
         in->random[1] = rng_next(&r->rng);
         struct arena a = ARENA_INIT; /* of the names of servers that are too old */
-        in->features = input_uses_features(in->kind) ? server_features(r->s, &a, &in->lacking) : FEATURES_ALL;
+        in->features =
+            input_uses_features(in->kind) ? server_features(r->s, &a, &in->lacking) : FEATURES_ALL;
         const struct core_stats *now = core_counts(r->core);
         uint64_t placements = now->placements, events = now->events, passes = now->passes;
         int64_t t0 = clock_mono_ns();
@@ -164,7 +190,8 @@ static void step(struct ring *r, struct input *in)
         if (now->events != events || now->passes != passes)
                 histogram_add(&r->s->metrics.reconcile, took);
         if (now->placements != placements) /* what a step did besides is small against it */
-                histogram_add(&r->s->metrics.placement, took / (int64_t)(now->placements - placements));
+                histogram_add(&r->s->metrics.placement,
+                              took / (int64_t)(now->placements - placements));
         r->ahead += input_items(in);
         r->stats_old = true;
 }
@@ -208,7 +235,8 @@ static void make_first_token(struct ring *r)
                 r->token_at_ms = r->s->opt.data_dir ? mono_ms() + TOKEN_AGAIN_MS : 0;
                 return;
         }
-        for (int i = 1; i < 10 && !core_has_admin(r->core, now_ms(r)); i++) { /* the name may be taken by another role */
+        /* the name may be taken by another role */
+        for (int i = 1; i < 10 && !core_has_admin(r->core, now_ms(r)); i++) {
                 Pb__CreateTokenRequest q = PB__CREATE_TOKEN_REQUEST__INIT;
                 q.name = (char *)(i == 1 ? "admin" : fmt("admin-%d", i));
                 q.role = PB__ROLE__E__admin;
@@ -224,7 +252,8 @@ static void begin(struct ring *r, uint64_t head)
 {
         struct server *s = r->s;
         clock_init_system(&r->clock);
-        if (core_newest_ms(r->core) > clock_now_ms(&r->clock)) /* the clock was set back while no server ran: (R4) holds all the same */
+        /* the clock was set back while no server ran: (R4) holds all the same */
+        if (core_newest_ms(r->core) > clock_now_ms(&r->clock))
                 clock_init_at(&r->clock, core_newest_ms(r->core), mono_ms());
         r->clock_ms = clock_now_ms(&r->clock);
         r->awake_by_ms = mono_ms();
@@ -233,7 +262,8 @@ static void begin(struct ring *r, uint64_t head)
         struct input start = { .kind = INPUT_START, .head = head };
         step(r, &start);
         Pb__ServerConfig none = PB__SERVER_CONFIG__INIT;
-        struct input config = { .kind = INPUT_CONFIG, .msg = s->config ? &s->config->base : &none.base };
+        struct input config = { .kind = INPUT_CONFIG,
+                                .msg = s->config ? &s->config->base : &none.base };
         if (r->config)
                 config.msg = r->config->in.msg;
         step(r, &config);
@@ -249,7 +279,8 @@ static int load_one(void *ctx, const struct store_record *record, struct err *er
         return 0;
 }
 
-/* For tests: what was folded must be what a load gives. Says so in the log, and ends the process when it is not. */
+/* For tests: what was folded must be what a load gives. Says so in the log, and ends the process
+ * when it is not. */
 static void compare_with_load(struct ring *r)
 {
         _cleanup_(core_destroyp) struct core *loaded = core_create(&r->s->opt.core);
@@ -267,8 +298,10 @@ static void compare_with_load(struct ring *r)
         core_loaded(loaded, head);
         core_dump(r->core, &a);
         core_dump(loaded, &b);
-        must(a.len == b.len && memcmp(str_c(&a), str_c(&b), a.len) == 0, "F1: the folded state is not what the records say");
-        log_info("the folded state is what the records say", LOG_I("head", head), LOG_I("facts_bytes", a.len));
+        must(a.len == b.len && memcmp(str_c(&a), str_c(&b), a.len) == 0,
+             "F1: the folded state is not what the records say");
+        log_info("the folded state is what the records say", LOG_I("head", head),
+                 LOG_I("facts_bytes", a.len));
 }
 
 static int remember_one(void *ctx, const struct store_record *record, struct err *err)
@@ -302,7 +335,8 @@ static void lead(struct ring *r, uint64_t head)
         publish_stats(r);
 }
 
-/* Everything that was not committed is dropped: it is no longer true, and nobody was told that it was. */
+/* Everything that was not committed is dropped: it is no longer true, and nobody was told that it
+ * was. */
 static void drop_core(struct ring *r)
 {
         struct core_batch *b;
@@ -344,11 +378,14 @@ static void fold(struct ring *r, struct core_batch *b)
 {
         struct server *s = r->s;
         struct err err = { 0 };
-        for (size_t i = 0; r->core && i < b->commit.n_events && !atomic_load(&s->reload_wanted); i++) {
+        for (size_t i = 0; r->core && i < b->commit.n_events && !atomic_load(&s->reload_wanted);
+             i++) {
                 if (b->commit.events[i].seq <= core_head(r->core))
                         continue;
-                if (core_fold(r->core, b->commit.events[i].data, b->commit.events[i].len, &err) < 0) {
-                        log_error("an event of the leader cannot be followed; the records are loaded anew",
+                if (core_fold(r->core, b->commit.events[i].data, b->commit.events[i].len, &err) <
+                    0) {
+                        log_error("an event of the leader cannot be followed; the records are "
+                                  "loaded anew",
                                   LOG_I("seq", b->commit.events[i].seq), LOG_E(&err));
                         atomic_store(&s->reload_wanted, true);
                 }
@@ -370,18 +407,21 @@ static void messages_free(void **msgs, size_t n)
                 ring_msg_free(msgs[i]);
 }
 
-/* Somebody who asks this server to decide although it does not lead: only those who asked before they could know. */
+/* Somebody who asks this server to decide although it does not lead: only those who asked before
+ * they could know. */
 static void refuse(struct ring *r, struct ring_msg *const *msgs, size_t n)
 {
         struct core_batch *b = mem_must(sizeof(*b));
         b->memory = mem_must(sizeof(*b->memory));
         struct err *err = arena_new(b->memory, struct err);
-        err_set(err, ERR_UNAVAILABLE, .msg = "this server does not lead any more: nothing was changed", .hint = "send it again",
-                .retry_after_ms = 1000);
+        err_set(err, ERR_UNAVAILABLE,
+                .msg = "this server does not lead any more: nothing was changed",
+                .hint = "send it again", .retry_after_ms = 1000);
         b->replies = arena_new_n(b->memory, struct reply, n);
         for (size_t i = 0; i < n; i++)
                 if (msgs[i]->in.reply)
-                        b->replies[b->n_replies++] = (struct reply){ .ticket = msgs[i]->in.reply, .err = err };
+                        b->replies[b->n_replies++] =
+                            (struct reply){ .ticket = msgs[i]->in.reply, .err = err };
         if (b->n_replies > 0)
                 server_release(r->s, b);
         else
@@ -400,7 +440,8 @@ static void keep_config(struct ring *r, const struct ring_msg *m)
 static void refuse_inputs(struct ring *r)
 {
         size_t n;
-        while (r->taken_done < r->n_taken || (n = queue_pop_many(r->s->ring_queue, r->taken, TURN_INPUTS, 0)) > 0) {
+        while (r->taken_done < r->n_taken ||
+               (n = queue_pop_many(r->s->ring_queue, r->taken, TURN_INPUTS, 0)) > 0) {
                 if (r->taken_done == r->n_taken) {
                         r->taken_done = 0;
                         r->n_taken = n;
@@ -478,8 +519,10 @@ static void hear_store(struct ring *r)
                                 r->broken |= d->word == COMMIT_FAILED;
                                 if (d->word == COMMIT_DONE) {
                                         note_done(r);
-                                        atomic_store(&r->s->commit_since_ms, r->in_flight ? mono_ms() : 0);
-                                        view_close(TAKE_PTR(r->view)); /* (R5): more is committed now */
+                                        atomic_store(&r->s->commit_since_ms,
+                                                     r->in_flight ? mono_ms() : 0);
+                                        /* (R5): more is committed now */
+                                        view_close(TAKE_PTR(r->view));
                                 }
                         }
                         commit_done_free(d);
@@ -492,14 +535,17 @@ static void hear_store(struct ring *r)
 
 static bool may_step(const struct ring *r)
 {
-        return r->leads && !r->frozen && !r->broken && r->ahead < AHEAD_MAX && core_ready_batches(r->core) < READY_MAX;
+        return r->leads && !r->frozen && !r->broken && r->ahead < AHEAD_MAX &&
+               core_ready_batches(r->core) < READY_MAX;
 }
 
 static void step_message(struct ring *r, struct ring_msg *m, int64_t now)
 {
         bool refused = input_is_change(m->in.kind) && m->sent_ms <= atomic_load(&r->s->refused_ms);
-        if (((m->deadline_ms > 0 && now > m->deadline_ms) || refused) && !MUTANT(expired_input_applied)) {
-                /* the caller has been told so by io, and must be able to rely on it as far as we can help it */
+        if (((m->deadline_ms > 0 && now > m->deadline_ms) || refused) &&
+            !MUTANT(expired_input_applied)) {
+                /* the caller has been told so by io, and must be able to rely on it as far as we
+                 * can help it */
                 count(&r->s->metrics.inputs_expired);
         } else {
                 if (m->in.kind == INPUT_CONFIG)
@@ -521,10 +567,12 @@ static size_t step_reads(struct ring *r)
         return n;
 }
 
-/* (R5) The state in memory must not be shown, and need not be: what is committed can be. Returns false if there is nothing to answer now. */
+/* (R5) The state in memory must not be shown, and need not be: what is committed can be. Returns
+ * false if there is nothing to answer now. */
 static bool read_committed(struct ring *r)
 {
-        if (!r->in_flight || r->broken || !server_store_is_away(r->s) || queue_len(r->s->read_queue) == 0)
+        if (!r->in_flight || r->broken || !server_store_is_away(r->s) ||
+            queue_len(r->s->read_queue) == 0)
                 return false;
         if (!r->view)
                 r->view = view_open(r->s, r->core);
@@ -535,8 +583,9 @@ static bool read_committed(struct ring *r)
         return n > 0;
 }
 
-/* Inputs may ask for many decisions each: what one turn does is counted in these, and the rest of what was taken from the queue waits for the next turn. Returns how
- * many decisions were asked for. */
+/* Inputs may ask for many decisions each: what one turn does is counted in these, and the rest of
+ * what was taken from the queue waits for the next turn. Returns how many decisions were asked
+ * for. */
 static size_t step_inputs(struct ring *r)
 {
         size_t from = r->taken_done, n = 0;
@@ -577,13 +626,16 @@ static void submit(struct ring *r, struct core_batch *b)
 static void hand_over(struct ring *r)
 {
         while (r->leads && !r->broken &&
-               (r->in_flight == 0 || (r->in_flight < r->s->limits.in_flight + NEXT_MAX && core_ready_batches(r->core) > 0) ||
+               (r->in_flight == 0 ||
+                (r->in_flight < r->s->limits.in_flight + NEXT_MAX &&
+                 core_ready_batches(r->core) > 0) ||
                 is_soon_done(r))) {
                 struct core_batch *b = core_cut(r->core);
                 r->ahead = 0;
                 if (!b)
                         return;
-                if (b->commit.expected_head == b->commit.new_head && b->commit.n_events == 0 && b->commit.n_records == 0)
+                if (b->commit.expected_head == b->commit.new_head && b->commit.n_events == 0 &&
+                    b->commit.n_records == 0)
                         server_release(r->s, b); /* (R3) */
                 else
                         submit(r, b); /* (R1) */
@@ -605,7 +657,9 @@ static void publish_stats(struct ring *r)
         int64_t t0 = thread_cpu_ns();
         core_stats(r->core, &stats);
         int64_t every_ms = (thread_cpu_ns() - t0) * STATS_SHARE / 1000000;
-        r->stats_every_ms = every_ms < STATS_EVERY_MS ? STATS_EVERY_MS : every_ms > STATS_MAX_MS ? STATS_MAX_MS : every_ms;
+        r->stats_every_ms = every_ms < STATS_EVERY_MS ? STATS_EVERY_MS
+                            : every_ms > STATS_MAX_MS ? STATS_MAX_MS
+                                                      : every_ms;
         pthread_mutex_lock(&r->s->lock);
         r->s->stats = stats;
         pthread_mutex_unlock(&r->s->lock);
@@ -613,7 +667,8 @@ static void publish_stats(struct ring *r)
         r->stats_at_ms = mono_ms();
 }
 
-/* A read adds nothing to commit: it leaves with the batch that is being made, and need not wait until that one has left. */
+/* A read adds nothing to commit: it leaves with the batch that is being made, and need not wait
+ * until that one has left. */
 static bool may_read(const struct ring *r)
 {
         return r->leads && !r->frozen && !r->broken && r->ahead < AHEAD_MAX + READ_AHEAD_MAX;
@@ -647,8 +702,10 @@ static void turn(struct ring *r)
         }
         while (read_committed(r))
                 ;
-        if (r->leads && r->in_flight == 0 && r->s->limits.in_flight > 1 && core_waiting_ops(r->core) >= BATCH_MIN_OPS / 4)
-                hand_over(r); /* the store has nothing to do; what is in the queue comes with the next one */
+        if (r->leads && r->in_flight == 0 && r->s->limits.in_flight > 1 &&
+            core_waiting_ops(r->core) >= BATCH_MIN_OPS / 4)
+                /* the store has nothing to do; what is in the queue comes with the next one */
+                hand_over(r);
         if (may_read(r))
                 step_reads(r);
         if (may_step(r)) {
@@ -659,14 +716,16 @@ static void turn(struct ring *r)
                         tick(r);
         }
         if (r->core)
-                access_publish(r->s, r->core, &r->tokens_version); /* before any answer that speaks of it */
+                /* before any answer that speaks of it */
+                access_publish(r->s, r->core, &r->tokens_version);
         hand_over(r);
         if (n >= TURN_INPUTS && may_step(r))
                 return; /* more are probably there */
         if (r->stats_old && mono_ms() - r->stats_at_ms >= r->stats_every_ms)
                 publish_stats(r);
         int64_t wait = wait_ms(r, now_ms(r));
-        bool more = (may_step(r) && has_inputs(r)) || (may_read(r) && queue_len(r->s->read_queue) > 0);
+        bool more =
+            (may_step(r) && has_inputs(r)) || (may_read(r) && queue_len(r->s->read_queue) > 0);
         if (wait > 0 && !more) {
                 r->awake_by_ms = mono_ms() + wait;
                 gate_wait(&r->s->ring_gate, wait);
@@ -689,8 +748,10 @@ static void finish(struct ring *r)
         }
         publish_stats(r);
         if (r->broken)
-                log_warn("what was decided and not yet durable is dropped; nobody was told that it was done",
-                         LOG_I("decided", core_head(r->core)), LOG_I("durable", atomic_load(&r->s->committed)));
+                log_warn("what was decided and not yet durable is dropped; nobody was told that it "
+                         "was done",
+                         LOG_I("decided", core_head(r->core)),
+                         LOG_I("durable", atomic_load(&r->s->committed)));
         messages_free(r->taken + r->taken_done, r->n_taken - r->taken_done);
         ring_msg_free(r->config);
         drop_core(r);

@@ -1,4 +1,5 @@
-/* server/rpc.c: the gRPC door. Rows of the ops table become methods of berth.v1.Control; the bytes of the core's replies go out as they are. */
+/* server/rpc.c: the gRPC door. Rows of the ops table become methods of berth.v1.Control; the bytes
+ * of the core's replies go out as they are. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/grpc.h"
@@ -12,8 +13,10 @@
 
 #define GRPC_MESSAGE_BYTES (4 * 1024 * 1024)
 #define REFLECTION_MESSAGE_BYTES 16384
-#define STRANGER_MS 30000                      /* in which somebody must be let in on a connection */
-#define STRANGER_MESSAGE_MS 5000               /* in which the message must be there, of those who need not say who they are */
+/* in which somebody must be let in on a connection */
+#define STRANGER_MS 30000
+/* in which the message must be there, of those who need not say who they are */
+#define STRANGER_MESSAGE_MS 5000
 #define AGENT_MESSAGE_MS 60000                 /* of a hello, which can be large */
 #define AGENT_MESSAGE_BYTES (32 * 1024 * 1024) /* a hello lists everything that a node holds */
 
@@ -38,19 +41,22 @@ void rpc_done(struct grpc_call *call, int status)
         const struct door *door = rpc_door(call);
         enum op_kind kind = door->op->kind;
         bool is_stream = kind == OP_WATCH || kind == OP_LOGS || kind == OP_EXEC || kind == OP_AGENT;
-        metrics_grpc(&door->io->s->metrics, op_index(door->op), status, grpc_call_age_ns(call), is_stream);
-        log_debug("grpc", LOG_S("method", door->op->rpc), LOG_S("status", grpc_status_name((enum grpc_status)status)),
+        metrics_grpc(&door->io->s->metrics, op_index(door->op), status, grpc_call_age_ns(call),
+                     is_stream);
+        log_debug("grpc", LOG_S("method", door->op->rpc),
+                  LOG_S("status", grpc_status_name((enum grpc_status)status)),
                   LOG_S("peer", grpc_call_peer(call)));
 }
 
-void rpc_caller(struct io *io, struct grpc_call *call, char ret_request_id[static 65], struct caller *ret_caller)
+void rpc_caller(struct io *io, struct grpc_call *call, char ret_request_id[static 65],
+                struct caller *ret_caller)
 {
         struct credentials shown = access_of_grpc(call);
         access_caller(io->access, &shown, ret_caller);
         io_request_id(io, grpc_call_header(call, "x-request-id", NULL), ret_request_id);
 }
 
-/* ---- unary calls ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- unary calls ---- */
 
 static void unary_start(struct grpc_call *grpc)
 {
@@ -109,7 +115,7 @@ static void unary_close(struct grpc_call *grpc, enum grpc_status status)
         call_drop(call);
 }
 
-/* ---- WatchEvents ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- WatchEvents ---- */
 
 struct watch {
         const struct door *door; /* first: see io.h */
@@ -140,7 +146,8 @@ static void watch_message(struct grpc_call *grpc, const void *data, size_t len)
             events_have_room(w->door->io->events, &who, &err) < 0) {
                 grpc_finish_err(grpc, &err, request_id);
         } else {
-                grpc_call_send_headers(grpc, NULL); /* accepted: a client that waits for silence knows that it is silence */
+                /* accepted: a client that waits for silence knows that it is silence */
+                grpc_call_send_headers(grpc, NULL);
                 struct event_subscription sub = { .sink.grpc = grpc,
                                                   .filter = &filter,
                                                   .since = ((Pb__ListEventsRequest *)m)->since,
@@ -163,12 +170,13 @@ static void watch_close(struct grpc_call *grpc, enum grpc_status status)
         mem_free(w);
 }
 
-/* ---- the door ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the door ---- */
 
-/* Nothing is begun for somebody who may not; and nothing for headers alone: they cost a caller next to nothing, and what they
- * would hold (a place among the calls, a relay, a stream to the leader) would be gone for all others. So whoever was let in is
- * served from the first message on, for which grpc_method.first_message_ms waits (E2). Agents' streams have a limit of
- * their own, for nodes only, and a time within which they must say hello: those begin at once. */
+/* Nothing is begun for somebody who may not; and nothing for headers alone: they cost a caller next
+ * to nothing, and what they would hold (a place among the calls, a relay, a stream to the leader)
+ * would be gone for all others. So whoever was let in is served from the first message on, for
+ * which grpc_method.first_message_ms waits (E2). Agents' streams have a limit of their own, for
+ * nodes only, and a time within which they must say hello: those begin at once. */
 static void guarded_start(struct grpc_call *call)
 {
         const struct door *door = rpc_door(call);
@@ -251,12 +259,15 @@ static struct grpc_method method_of(const struct op *op)
                 m.unary_request = op->response != op->request; /* all but ControlStream */
                 break;
         case OP_WATCH:
-                m.on = (struct grpc_callbacks){ .on_start = watch_start, .on_message = watch_message, .on_close = watch_close };
+                m.on = (struct grpc_callbacks){ .on_start = watch_start,
+                                                .on_message = watch_message,
+                                                .on_close = watch_close };
                 break;
         default:
-                m.on = (struct grpc_callbacks){
-                        .on_start = unary_start, .on_message = unary_message, .on_half_close = unary_half_close, .on_close = unary_close
-                };
+                m.on = (struct grpc_callbacks){ .on_start = unary_start,
+                                                .on_message = unary_message,
+                                                .on_half_close = unary_half_close,
+                                                .on_close = unary_close };
                 break;
         }
         return m;
@@ -271,11 +282,13 @@ int rpc_open(struct io *io, struct err *err)
                 .address = opt->grpc_address,
                 .tls = io->tls,
                 .max_message_bytes = GRPC_MESSAGE_BYTES,
-                /* a little more than what we close a stream for, so that we are the ones to notice */
+                /* a little more than what we close a stream for, so that we are the ones to
+                 * notice */
                 .max_queued_bytes = opt->agent_queue_bytes + 2 * PLAN_MESSAGE_BYTES,
                 .max_connection_queued_bytes = 2 * opt->agent_queue_bytes + 4 * PLAN_MESSAGE_BYTES,
                 .max_connections = opt->max_agents + 1000,
-                .max_strangers_per_peer = (opt->max_agents + 1000) / 2, /* agents behind one address come back all at once */
+                /* agents behind one address come back all at once */
+                .max_strangers_per_peer = (opt->max_agents + 1000) / 2,
                 .stranger_ms = STRANGER_MS,
         };
         int r = grpc_server_create(io->base, &o, &io->grpc, err);
@@ -285,12 +298,15 @@ int rpc_open(struct io *io, struct err *err)
                 if (!ops[i].rpc)
                         continue;
                 struct grpc_method m = method_of(&ops[i]);
-                if (ops[i].kind == OP_LOGS || ops[i].kind == OP_EXEC) { /* agents are connected to the leader only */
+                /* agents are connected to the leader only */
+                if (ops[i].kind == OP_LOGS || ops[i].kind == OP_EXEC) {
                         forward_set_local(io->forward, &ops[i], m.on);
                         m.on = forward_callbacks(&ops[i]);
                 }
                 m.ctx = &io->doors[i];
-                m.first_message_ms = ops[i].kind == OP_AGENT ? AGENT_MESSAGE_MS : ops[i].needs == NEEDS_NOTHING ? STRANGER_MESSAGE_MS : 0;
+                m.first_message_ms = ops[i].kind == OP_AGENT         ? AGENT_MESSAGE_MS
+                                     : ops[i].needs == NEEDS_NOTHING ? STRANGER_MESSAGE_MS
+                                                                     : 0;
                 io->doors[i].start = m.on.on_start;
                 io->doors[i].message = m.on.on_message;
                 io->doors[i].half_close = m.on.on_half_close;

@@ -1,7 +1,8 @@
 /* server/server.c: starts the threads in order, and ends them in order.
  *
- * Start: store (opens, loads the core), reader, ring (INPUT_START), io (listens). Stop: io drains while the ring and the store go on working for the
- * calls under way; then the ring commits what it has decided; then the reader; the store closes last.
+ * Start: store (opens, loads the core), reader, ring (INPUT_START), io (listens). Stop: io drains
+ * while the ring and the store go on working for the calls under way; then the ring commits what it
+ * has decided; then the reader; the store closes last.
  */
 #include "server/server.h"
 
@@ -40,7 +41,8 @@ void server_options_default(struct server_options *opt)
                 .http_address = "127.0.0.1:8084",
                 .grpc_address = "127.0.0.1:8085",
                 .log_level = LOG_INFO,
-                .retention = { [EVENT_LIFECYCLE] = { .events = 1000000 }, [EVENT_AUDIT] = { .events = 100000 } },
+                .retention = { [EVENT_LIFECYCLE] = { .events = 1000000 },
+                               [EVENT_AUDIT] = { .events = 100000 } },
                 .request_timeout_ms = 10000,
                 .shutdown_ms = 10000,
                 .max_inputs = 2048,
@@ -65,10 +67,11 @@ void retention_from(const Pb__ServerConfig *config, struct store_keep ret[EVENT_
         server_options_default(&defaults);
         memcpy(ret, defaults.retention, sizeof(defaults.retention));
         for (int i = 0; given && i < EVENT_CLASSES; i++) {
-                const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(&pb__event_retention__descriptor,
-                                                                                                    event_class_name((enum event_class)i));
+                const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(
+                    &pb__event_retention__descriptor, event_class_name((enum event_class)i));
                 must(f, "every class of events has a key below retention");
-                const Pb__EventKeep *keep = *(Pb__EventKeep *const *)((const char *)given + f->offset);
+                const Pb__EventKeep *keep =
+                    *(Pb__EventKeep *const *)((const char *)given + f->offset);
                 if (keep && keep->events)
                         ret[i].events = (uint64_t)keep->events->value;
                 if (keep)
@@ -86,7 +89,7 @@ static void set_retention(struct server *s, const struct store_keep keep[EVENT_C
         }
 }
 
-/* ---- what the threads share --------------------------------------------------------------------------------------------------------------------- */
+/* ---- what the threads share ---- */
 
 int64_t mono_ms(void)
 {
@@ -239,11 +242,13 @@ bool server_store_is_away(struct server *s)
         return ms >= STORE_STALLED_MS || (ms >= STORE_AWAY_MS && atomic_load(&s->degraded));
 }
 
-/* An idle leader commits nothing and so would not notice for a whole lease that nobody answers; its keep-alive does, after one beat or two. */
+/* An idle leader commits nothing and so would not notice for a whole lease that nobody answers; its
+ * keep-alive does, after one beat or two. */
 static bool keep_alive_is_late(struct server *s)
 {
         return s->store && store_is_shared(s->store) && atomic_load(&s->leads) &&
-               store_leads_until_ns(s->store) - clock_steady_ns() < (LEASE_SECONDS * INT64_C(1000) - KEEP_ALIVE_LATE_MS) * 1000000;
+               store_leads_until_ns(s->store) - clock_steady_ns() <
+                   (LEASE_SECONDS * INT64_C(1000) - KEEP_ALIVE_LATE_MS) * 1000000;
 }
 
 bool server_is_degraded(struct server *s, char *ret_reason)
@@ -304,10 +309,11 @@ void server_started(struct server *s, const struct err *err)
         pthread_mutex_unlock(&s->lock);
 }
 
-/* ---- start ---------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- start ---- */
 
 /* Starts a thread and waits until it has said whether it could begin. */
-static int start_thread(struct server *s, const char *name, void *(*run)(void *), pthread_t *ret_thread, bool *ret_runs, struct err *err)
+static int start_thread(struct server *s, const char *name, void *(*run)(void *),
+                        pthread_t *ret_thread, bool *ret_runs, struct err *err)
 {
         s->starting = 1;
         int r = pthread_create(ret_thread, NULL, run, s);
@@ -336,7 +342,9 @@ static void copy_options(struct server *s, const struct server_options *opt)
 {
         s->opt = *opt;
         s->opt.data_dir = copy(s, opt->data_dir);
-        s->opt.store_url = opt->store_url ? copy(s, opt->store_url) : arena_printf(&s->memory, "sqlite:%s/berth.db", opt->data_dir);
+        s->opt.store_url = opt->store_url
+                               ? copy(s, opt->store_url)
+                               : arena_printf(&s->memory, "sqlite:%s/berth.db", opt->data_dir);
         s->opt.http_address = copy(s, opt->http_address);
         s->opt.grpc_address = copy(s, opt->grpc_address);
         s->opt.advertise_http = copy(s, opt->advertise_http);
@@ -349,13 +357,15 @@ static void copy_options(struct server *s, const struct server_options *opt)
         s->opt.cfssl_key_file = copy(s, opt->cfssl_key_file);
         s->opt.cfssl_profile = copy(s, opt->cfssl_profile);
         s->opt.core.version = BERTH_VERSION;
-        s->config = opt->config ? (const Pb__ServerConfig *)pb_clone(&s->memory, &opt->config->base) : NULL;
+        s->config =
+            opt->config ? (const Pb__ServerConfig *)pb_clone(&s->memory, &opt->config->base) : NULL;
         set_retention(s, opt->retention);
 }
 
 static char *address_file(const struct server *s)
 {
-        return s->opt.data_dir ? mem_strdup(fmt("%s/%s", s->opt.data_dir, SERVER_ADDRESS_FILE)) : NULL;
+        return s->opt.data_dir ? mem_strdup(fmt("%s/%s", s->opt.data_dir, SERVER_ADDRESS_FILE))
+                               : NULL;
 }
 
 static int write_address(const struct server *s, struct err *err)
@@ -370,25 +380,31 @@ static int write_address(const struct server *s, struct err *err)
                 str_addf(&text, "grpc=%s\n", s->grpc_address);
         if (file_write_atomic(path, str_c(&text), text.len, 0644, err) >= 0)
                 return 0;
-        /* One that a killed server left would send callers to where nobody listens; and its block may be the one that lacks. */
+        /* One that a killed server left would send callers to where nobody listens; and its block
+         * may be the one that lacks. */
         (void)unlink(path);
         return file_write_atomic(path, str_c(&text), text.len, 0644, err);
 }
 
-/* A disk without room is no reason not to serve: who knows the address can read, and the file follows when there is room. */
+/* A disk without room is no reason not to serve: who knows the address can read, and the file
+ * follows when there is room. */
 static void announce_address(struct server *s)
 {
         struct err err = { 0 };
         bool failed_before = !s->address_written && s->address_problem[0];
         s->address_written = write_address(s, &err) >= 0;
         pthread_mutex_lock(&s->lock);
-        snprintf(s->address_problem, sizeof(s->address_problem), "%s", s->address_written ? "" : err_line(&err));
+        snprintf(s->address_problem, sizeof(s->address_problem), "%s",
+                 s->address_written ? "" : err_line(&err));
         pthread_mutex_unlock(&s->lock);
         if (!s->address_written && !failed_before)
-                log_error("where this server listens cannot be written down; it serves all the same, and will try again",
-                          LOG_S("http", s->http_address), LOG_S("grpc", s->grpc_address), LOG_E(&err));
+                log_error("where this server listens cannot be written down; it serves all the "
+                          "same, and will try again",
+                          LOG_S("http", s->http_address), LOG_S("grpc", s->grpc_address),
+                          LOG_E(&err));
         else if (s->address_written && failed_before)
-                log_info("where this server listens is written down", LOG_S("http", s->http_address));
+                log_info("where this server listens is written down",
+                         LOG_S("http", s->http_address));
 }
 
 /* How long whoever waits for the end may sleep. */
@@ -399,7 +415,8 @@ static int address_wait_ms(struct server *s)
         return s->address_written ? -1 : ADDRESS_AGAIN_MS;
 }
 
-/* Of a shared store: until it is known who leads, so that whoever started this server can use it at once. Not for ever: a follower answers reads without a leader as well. */
+/* Of a shared store: until it is known who leads, so that whoever started this server can use it at
+ * once. Not for ever: a follower answers reads without a leader as well. */
 static void settle(struct server *s)
 {
         int64_t until = mono_ms() + SETTLE_MS;
@@ -414,23 +431,27 @@ static int start_all(struct server *s, struct err *err)
         if (s->opt.data_dir && (r = dir_make(s->opt.data_dir, 0755, err)) < 0)
                 return r;
         if ((r = start_thread(s, "store", store_main, &s->store_thread, &s->store_runs, err)) < 0 ||
-            (r = start_thread(s, "reader", reader_main, &s->reader_thread, &s->reader_runs, err)) < 0 ||
+            (r = start_thread(s, "reader", reader_main, &s->reader_thread, &s->reader_runs, err)) <
+                0 ||
             (r = start_thread(s, "ring", ring_main, &s->ring_thread, &s->ring_runs, err)) < 0 ||
             (r = start_thread(s, "io", io_main, &s->io_thread, &s->io_runs, err)) < 0)
                 return r;
         s->serving = true;
         settle(s);
         announce_address(s);
-        log_info("serving", LOG_S("role", atomic_load(&s->leads) ? "leader" : "follower"), LOG_S("http", s->http_address),
-                 LOG_S("grpc", s->grpc_address), LOG_S("store", s->opt.store_url), LOG_I("head", atomic_load(&s->committed)),
-                 LOG_S("version", BERTH_VERSION), LOG_I("took_ms", clock_wall_ms() - s->started_ms));
+        log_info("serving", LOG_S("role", atomic_load(&s->leads) ? "leader" : "follower"),
+                 LOG_S("http", s->http_address), LOG_S("grpc", s->grpc_address),
+                 LOG_S("store", s->opt.store_url), LOG_I("head", atomic_load(&s->committed)),
+                 LOG_S("version", BERTH_VERSION),
+                 LOG_I("took_ms", clock_wall_ms() - s->started_ms));
         return 0;
 }
 
 int server_start(const struct server_options *opt, struct server **ret_server, struct err *err)
 {
         if (!opt->data_dir && !opt->store_url)
-                return err_set(err, ERR_INVALID, .msg = "the server needs a data directory or a store");
+                return err_set(err, ERR_INVALID,
+                               .msg = "the server needs a data directory or a store");
         signal(SIGPIPE, SIG_IGN); /* a peer that goes away is an error code, not the end */
         signal(SIGXFSZ, SIG_IGN); /* so is a file that may not grow */
         struct server *s = mem_must(sizeof(*s));
@@ -452,7 +473,9 @@ int server_start(const struct server_options *opt, struct server **ret_server, s
         s->io_queue = queue_create(IO_QUEUE, 0, wake_io, s);
         s->reader_queue = queue_create(HISTORY_JOBS, 0, NULL, NULL);
 
-        int r = s->io_wake_fd < 0 || s->ended_fd < 0 ? err_sys(err, errno, "an eventfd cannot be made") : start_all(s, err);
+        int r = s->io_wake_fd < 0 || s->ended_fd < 0
+                    ? err_sys(err, errno, "an eventfd cannot be made")
+                    : start_all(s, err);
         if (r < 0) {
                 server_free(s);
                 return r;
@@ -471,7 +494,7 @@ const char *server_grpc_address(const struct server *s)
         return s->grpc_address;
 }
 
-/* ---- stop ---------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- stop ---- */
 
 void server_stop(struct server *s)
 {
@@ -480,7 +503,8 @@ void server_stop(struct server *s)
         atomic_store(&s->give_up_ms, mono_ms() + s->opt.shutdown_ms + GRACE_MS);
         struct io_msg *msg = mem_must(sizeof(*msg));
         msg->kind = IO_STOP;
-        /* called from anywhere, so without waiting for room for long: a full queue is being worked on */
+        /* called from anywhere, so without waiting for room for long: a full queue is being worked
+         * on */
         if (!server_io_push(s, msg, true))
                 io_msg_free(msg);
         raise_fd(s->ended_fd);
@@ -518,7 +542,8 @@ int server_wait(struct server *s, struct err *err)
                 _cleanup_(mem_freep) char *path = address_file(s);
                 if (path)
                         (void)unlink(path);
-                log_info("stopped", LOG_I("head", atomic_load(&s->committed)), LOG_I("commits", counted(&s->metrics.commits)));
+                log_info("stopped", LOG_I("head", atomic_load(&s->committed)),
+                         LOG_I("commits", counted(&s->metrics.commits)));
         }
         if (s->fatal.code != ERR_OK) {
                 if (err)
@@ -559,20 +584,23 @@ void server_free(struct server *s)
         mem_free(s);
 }
 
-/* ---- another configuration ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- another configuration ---- */
 
-#define CONFIG_AT_START 20 /* fields of ServerConfig from this number on are read at the start only, but for a few */
+/* fields of ServerConfig from this number on are read at the start only, but for a few */
+#define CONFIG_AT_START 20
 
 static bool needs_a_restart(const ProtobufCFieldDescriptor *f)
 {
-        static const char *const later[] = { "evict_per_second", "operator_labels", "policy", "retention", "tenant_policies" };
+        static const char *const later[] = { "evict_per_second", "operator_labels", "policy",
+                                             "retention", "tenant_policies" };
         for (size_t i = 0; i < ARRAY_LEN(later); i++)
                 if (str_eq(f->name, later[i]))
                         return false;
         return f->id >= CONFIG_AT_START || str_eq(f->name, "placement");
 }
 
-static bool same_field(const ProtobufCFieldDescriptor *f, const Pb__ServerConfig *a, const Pb__ServerConfig *b)
+static bool same_field(const ProtobufCFieldDescriptor *f, const Pb__ServerConfig *a,
+                       const Pb__ServerConfig *b)
 {
         const char *x = (const char *)a + f->offset, *y = (const char *)b + f->offset;
         if (f->type == PROTOBUF_C_TYPE_STRING) {
@@ -580,11 +608,13 @@ static bool same_field(const ProtobufCFieldDescriptor *f, const Pb__ServerConfig
                 return str_eq(p ? p : "", q ? q : "");
         }
         if (f->type == PROTOBUF_C_TYPE_MESSAGE) {
-                const ProtobufCMessage *p = *(ProtobufCMessage *const *)x, *q = *(ProtobufCMessage *const *)y;
+                const ProtobufCMessage *p = *(ProtobufCMessage *const *)x,
+                                       *q = *(ProtobufCMessage *const *)y;
                 return p && q ? pb_equal(p, q) : p == q;
         }
-        return f->type == PROTOBUF_C_TYPE_BOOL ? *(const protobuf_c_boolean *)x == *(const protobuf_c_boolean *)y
-                                               : *(const int32_t *)x == *(const int32_t *)y;
+        return f->type == PROTOBUF_C_TYPE_BOOL
+                   ? *(const protobuf_c_boolean *)x == *(const protobuf_c_boolean *)y
+                   : *(const int32_t *)x == *(const int32_t *)y;
 }
 
 static void say_what_needs_a_restart(const struct server *s, const Pb__ServerConfig *config)
@@ -592,8 +622,10 @@ static void say_what_needs_a_restart(const struct server *s, const Pb__ServerCon
         static const Pb__ServerConfig none = PB__SERVER_CONFIG__INIT;
         const ProtobufCMessageDescriptor *d = &pb__server_config__descriptor;
         for (unsigned i = 0; i < d->n_fields; i++)
-                if (needs_a_restart(&d->fields[i]) && !same_field(&d->fields[i], s->config ? s->config : &none, config))
-                        log_warn("a changed setting is read at the start only: restart the server to use it",
+                if (needs_a_restart(&d->fields[i]) &&
+                    !same_field(&d->fields[i], s->config ? s->config : &none, config))
+                        log_warn("a changed setting is read at the start only: restart the server "
+                                 "to use it",
                                  LOG_S("key", d->fields[i].name));
 }
 
@@ -630,15 +662,17 @@ static void reload(struct server *s)
         struct err err = { 0 };
         Pb__ServerConfig *config = NULL;
         if (s->opt.reload(s->opt.reload_ctx, &arena, &config, &err) < 0)
-                log_error("the configuration is wrong; the one before it stays in force", LOG_E(&err));
+                log_error("the configuration is wrong; the one before it stays in force",
+                          LOG_E(&err));
         else {
                 server_reconfigure(s, config);
-                log_info("configuration read again", LOG_I("rules", config->n_rules), LOG_I("webhooks", config->n_webhooks));
+                log_info("configuration read again", LOG_I("rules", config->n_rules),
+                         LOG_I("webhooks", config->n_webhooks));
         }
         arena_fini(&arena);
 }
 
-/* ---- the verb -------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the verb ---- */
 
 /* Each agent and each reader of events is a connection. */
 static void raise_file_limit(void)
@@ -652,12 +686,14 @@ static void raise_file_limit(void)
 
 static void wait_for_signal(struct server *s, int signal_fd)
 {
-        struct pollfd p[2] = { { .fd = signal_fd, .events = POLLIN }, { .fd = s->ended_fd, .events = POLLIN } };
+        struct pollfd p[2] = { { .fd = signal_fd, .events = POLLIN },
+                               { .fd = s->ended_fd, .events = POLLIN } };
         while (!atomic_load(&s->stopping)) {
                 if (poll(p, 2, address_wait_ms(s)) < 0)
                         continue;
                 struct signalfd_siginfo info;
-                if ((p[0].revents & POLLIN) && read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+                if ((p[0].revents & POLLIN) &&
+                    read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
                         if (info.ssi_signo == SIGHUP) {
                                 reload(s);
                                 continue;
@@ -679,10 +715,12 @@ int server_run(const struct server_options *opt, struct err *err)
         sigaddset(&set, SIGINT);
         if (opt->reload) /* else it ends the process, as for any program whose terminal goes */
                 sigaddset(&set, SIGHUP);
-        pthread_sigmask(SIG_BLOCK, &set, &old); /* before the threads exist, so that they inherit it */
+        /* before the threads exist, so that they inherit it */
+        pthread_sigmask(SIG_BLOCK, &set, &old);
         _cleanup_(fd_closep) int signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
         struct server *s = NULL;
-        int r = signal_fd < 0 ? err_sys(err, errno, "signals cannot be waited for") : server_start(opt, &s, err);
+        int r = signal_fd < 0 ? err_sys(err, errno, "signals cannot be waited for")
+                              : server_start(opt, &s, err);
         if (r >= 0) {
                 wait_for_signal(s, signal_fd);
                 /* a second signal ends the process at once, as people expect of Ctrl-C */

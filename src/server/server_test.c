@@ -1,4 +1,5 @@
-/* server/server_test.c: the whole server in this process, on an embedded store, with an agent that the test plays. */
+/* server/server_test.c: the whole server in this process, on an embedded store, with an agent that
+ * the test plays. */
 #include "server/server.h"
 
 #include "api.pb-c.h"
@@ -23,7 +24,7 @@
 
 #include <cmocka.h>
 
-/* ---- a store that can be away ----------------------------------------------------------------------------------------------------------------- */
+/* ---- a store that can be away ---- */
 
 static _Atomic int store_fault; /* an err_code; 0: none */
 int __real_store_submit(struct store *s, const struct store_batch *batch, struct err *err);
@@ -40,14 +41,18 @@ int __wrap_store_submit(struct store *s, const struct store_batch *batch, struct
 
 static _Atomic int hop_ms; /* what each event of a chain takes */
 static _Atomic unsigned hops;
-int __real_store_reader_event(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx, struct err *err);
-int __wrap_store_reader_event(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx, struct err *err);
-int __wrap_store_reader_event(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx, struct err *err)
+int __real_store_reader_event(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx,
+                              struct err *err);
+int __wrap_store_reader_event(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx,
+                              struct err *err);
+int __wrap_store_reader_event(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx,
+                              struct err *err)
 {
         int ms = atomic_load(&hop_ms);
         atomic_fetch_add(&hops, 1);
         if (ms > 0)
-                nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
+                nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 },
+                          NULL);
         return __real_store_reader_event(r, seq, fn, ctx, err);
 }
 
@@ -120,7 +125,8 @@ static void an_address_in_use_is_a_clear_error(void **state)
 static void workloads_by_rest(void **state)
 {
         struct fixture *f = *state;
-        struct http_answer a = expect_http(f, "POST", "/workloads", "X-Request-Id: req-1\r\nX-Berth-Actor: alice\r\n", HELLO, 201);
+        struct http_answer a = expect_http(
+            f, "POST", "/workloads", "X-Request-Id: req-1\r\nX-Berth-Actor: alice\r\n", HELLO, 201);
         assert_string_equal(http_header_of(&a, "Location"), "/v1/workloads/hello");
         assert_string_equal(http_header_of(&a, "X-Request-Id"), "req-1");
         char etag[64], headers[128];
@@ -138,7 +144,8 @@ static void workloads_by_rest(void **state)
         snprintf(headers, sizeof(headers), "If-Match: %s\r\n", etag);
         a = expect_http(f, "PUT", "/workloads/hello", headers, OTHER, 200);
         http_answer_fini(&a);
-        a = expect_http(f, "PUT", "/workloads/hello", headers, HELLO, 409); /* the loser of two writers */
+        /* the loser of two writers */
+        a = expect_http(f, "PUT", "/workloads/hello", headers, HELLO, 409);
         http_answer_fini(&a);
 
         a = expect_http(f, "HEAD", "/workloads/hello", "", NULL, 200);
@@ -171,7 +178,8 @@ static void bad_input_changes_nothing(void **state)
         static const char *const bad[][4] = {
                 { "POST", "/workloads", "{", "" },
                 { "POST", "/workloads", "{\"id\":\"a b\",\"spec\":{\"command\":[\"x\"]}}", "id" },
-                { "POST", "/workloads", "{\"id\":\"a\",\"spec\":{\"comand\":[\"x\"]}}", "spec.comand" },
+                { "POST", "/workloads", "{\"id\":\"a\",\"spec\":{\"comand\":[\"x\"]}}",
+                  "spec.comand" },
                 { "PUT", "/workloads/x", "{\"id\":\"y\",\"spec\":{\"command\":[\"x\"]}}", "id" },
                 { "GET", "/workloads?limit=-1", NULL, "limit" },
                 { "GET", "/workloads?selector=%3D%3D", NULL, "selector" },
@@ -186,17 +194,20 @@ static void bad_input_changes_nothing(void **state)
                         fail_msg("%s %s: %s", bad[i][0], bad[i][1], str_c(&a.body));
                 http_answer_fini(&a);
         }
-        struct http_answer a = expect_http(f, "POST", "/workloads", "Origin: http://evil.example\r\n", HELLO, 403);
+        struct http_answer a =
+            expect_http(f, "POST", "/workloads", "Origin: http://evil.example\r\n", HELLO, 403);
         http_answer_fini(&a);
         assert_int_equal(head_of(f), head);
 }
 
-static int call_grpc(struct fixture *f, const char *method, const ProtobufCMessage *req, struct grpc_reply *reply)
+static int call_grpc(struct fixture *f, const char *method, const ProtobufCMessage *req,
+                     struct grpc_reply *reply)
 {
         struct str s = STR_INIT;
         struct err err = { 0 };
         pb_pack(&s, req);
-        if (grpc_call_sync(f->grpc, NULL, NULL, fmt("/berth.v1.Control/%s", method), str_c(&s), s.len, 10000, reply, &err) < 0)
+        if (grpc_call_sync(f->grpc, NULL, NULL, fmt("/berth.v1.Control/%s", method), str_c(&s),
+                           s.len, 10000, reply, &err) < 0)
                 fail_msg("%s: %s", method, err_line(&err));
         str_fini(&s);
         return (int)reply->status;
@@ -213,14 +224,18 @@ static void the_same_by_grpc(void **state)
         ref.id = (char *)"hello";
         assert_int_equal(call_grpc(f, "GetWorkload", &ref.base, &reply), GRPC_OK);
         ProtobufCMessage *m = NULL;
-        assert_int_equal(pb_unpack(&pb__workload__descriptor, reply.data.buf, reply.data.len, &arena, &m, NULL), 0);
+        assert_int_equal(
+            pb_unpack(&pb__workload__descriptor, reply.data.buf, reply.data.len, &arena, &m, NULL),
+            0);
         assert_string_equal(((Pb__Workload *)m)->id, "hello");
         assert_int_equal(((Pb__Workload *)m)->resources->cpu, 500);
         grpc_reply_fini(&reply);
 
         ref.id = (char *)"nothere";
         assert_int_equal(call_grpc(f, "GetWorkload", &ref.base, &reply), GRPC_NOT_FOUND);
-        assert_int_equal(pb_unpack(&pb__error__descriptor, reply.error.buf, reply.error.len, &arena, &m, NULL), 0);
+        assert_int_equal(
+            pb_unpack(&pb__error__descriptor, reply.error.buf, reply.error.len, &arena, &m, NULL),
+            0);
         assert_string_equal(((Pb__Error *)m)->code, "not_found");
         assert_true(((Pb__Error *)m)->request_id[0] != 0);
         grpc_reply_fini(&reply);
@@ -230,14 +245,18 @@ static void the_same_by_grpc(void **state)
         grpc_reply_fini(&reply);
         Pb__Empty empty = PB__EMPTY__INIT;
         assert_int_equal(call_grpc(f, "GetCluster", &empty.base, &reply), GRPC_OK);
-        assert_int_equal(pb_unpack(&pb__cluster_info__descriptor, reply.data.buf, reply.data.len, &arena, &m, NULL), 0);
+        assert_int_equal(pb_unpack(&pb__cluster_info__descriptor, reply.data.buf, reply.data.len,
+                                   &arena, &m, NULL),
+                         0);
         assert_string_equal(((Pb__ClusterInfo *)m)->http_address, f->http);
         assert_true(((Pb__ClusterInfo *)m)->cluster_id[0] != 0);
         grpc_reply_fini(&reply);
         Pb__ListEventsRequest events = PB__LIST_EVENTS_REQUEST__INIT;
         events.workload = (char *)"hello";
         assert_int_equal(call_grpc(f, "ListEvents", &events.base, &reply), GRPC_OK);
-        assert_int_equal(pb_unpack(&pb__list_events_response__descriptor, reply.data.buf, reply.data.len, &arena, &m, NULL), 0);
+        assert_int_equal(pb_unpack(&pb__list_events_response__descriptor, reply.data.buf,
+                                   reply.data.len, &arena, &m, NULL),
+                         0);
         assert_true(((Pb__ListEventsResponse *)m)->n_items > 0);
         grpc_reply_fini(&reply);
         assert_int_equal(call_grpc(f, "NoSuchCall", &empty.base, &reply), GRPC_UNIMPLEMENTED);
@@ -251,11 +270,13 @@ static void event_streams_resume_without_gap_or_duplicate(void **state)
         struct fixture *f = *state;
         struct str text = STR_INIT;
         for (int i = 0; i < 5; i++)
-                expect_status(f, "POST", "/workloads", fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
+                expect_status(f, "POST", "/workloads",
+                              fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
         int fd = http_open(f->http, "/v1/events/stream?type=WorkloadApplied", "");
         assert_true(http_read_until(fd, &text, "\"workload_id\":\"a4\"", 5000)); /* history */
         for (int i = 5; i < 10; i++)
-                expect_status(f, "POST", "/workloads", fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
+                expect_status(f, "POST", "/workloads",
+                              fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
         assert_true(http_read_until(fd, &text, "\"workload_id\":\"a9\"", 5000)); /* live */
         close(fd);
         uint64_t last = 0, ids[64], n = 0;
@@ -269,7 +290,8 @@ static void event_streams_resume_without_gap_or_duplicate(void **state)
 
         /* resume after the seventh */
         str_clear(&text);
-        fd = http_open(f->http, "/events/stream?type=WorkloadApplied&since=1", fmt("Last-Event-ID: %llu\r\n", (unsigned long long)ids[6]));
+        fd = http_open(f->http, "/events/stream?type=WorkloadApplied&since=1",
+                       fmt("Last-Event-ID: %llu\r\n", (unsigned long long)ids[6]));
         assert_true(http_read_until(fd, &text, "\"workload_id\":\"a9\"", 5000));
         assert_null(strstr(str_c(&text), "\"a6\""));
         assert_non_null(strstr(str_c(&text), "\"a7\""));
@@ -283,13 +305,15 @@ static void a_stream_has_no_seam_between_history_and_live(void **state)
         struct fixture *f = *state;
         struct str text = STR_INIT;
         for (int i = 0; i < 3; i++)
-                expect_status(f, "POST", "/workloads", fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
+                expect_status(f, "POST", "/workloads",
+                              fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
         server_end(f);
         server_begin(f); /* all of it is in the store only */
         int fd = http_open(f->http, "/v1/events/stream", "");
         assert_true(http_read_until(fd, &text, "\"workload_id\":\"a2\"", 5000));
         for (int i = 3; i < 6; i++)
-                expect_status(f, "POST", "/workloads", fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
+                expect_status(f, "POST", "/workloads",
+                              fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
         assert_true(http_read_until(fd, &text, "\"workload_id\":\"a5\"", 5000));
         close(fd);
         uint64_t want = 1;
@@ -304,20 +328,24 @@ static void a_list_of_events_has_a_cursor_both_ways(void **state)
 {
         struct fixture *f = *state;
         for (int i = 0; i < 7; i++)
-                expect_status(f, "POST", "/workloads", fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
-        struct http_answer a = expect_http(f, "GET", "/events?type=WorkloadApplied&limit=3", "", NULL, 200);
+                expect_status(f, "POST", "/workloads",
+                              fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
+        struct http_answer a =
+            expect_http(f, "GET", "/events?type=WorkloadApplied&limit=3", "", NULL, 200);
         assert_non_null(strstr(str_c(&a.body), "\"a2\""));
         assert_null(strstr(str_c(&a.body), "\"a3\""));
         const char *next = strstr(str_c(&a.body), "\"next_since\":");
         assert_non_null(next);
         char path[128];
-        snprintf(path, sizeof(path), "/events?type=WorkloadApplied&limit=3&since=%llu", strtoull(next + 13, NULL, 10));
+        snprintf(path, sizeof(path), "/events?type=WorkloadApplied&limit=3&since=%llu",
+                 strtoull(next + 13, NULL, 10));
         http_answer_fini(&a);
         a = expect_http(f, "GET", path, "", NULL, 200);
         assert_null(strstr(str_c(&a.body), "\"a2\""));
         assert_non_null(strstr(str_c(&a.body), "\"a3\""));
         http_answer_fini(&a);
-        a = expect_http(f, "GET", "/events?type=WorkloadApplied&limit=2&newest_first", "", NULL, 200);
+        a = expect_http(f, "GET", "/events?type=WorkloadApplied&limit=2&newest_first", "", NULL,
+                        200);
         assert_non_null(strstr(str_c(&a.body), "\"a6\""));
         assert_null(strstr(str_c(&a.body), "\"a4\""));
         http_answer_fini(&a);
@@ -327,14 +355,15 @@ static void a_list_of_events_has_a_cursor_both_ways(void **state)
         http_answer_fini(&a);
 }
 
-/* ---- durability --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- durability ---- */
 
 /* R: A5 A12 */
 static void what_was_acknowledged_is_there_after_a_restart(void **state)
 {
         struct fixture *f = *state;
         for (int i = 0; i < 20; i++)
-                expect_status(f, "POST", "/workloads", fmt("{\"id\":\"w%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
+                expect_status(f, "POST", "/workloads",
+                              fmt("{\"id\":\"w%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
         uint64_t head = head_of(f);
         server_end(f);
         server_begin(f);
@@ -343,7 +372,8 @@ static void what_was_acknowledged_is_there_after_a_restart(void **state)
         assert_true(head_of(f) >= head);
         struct str text = STR_INIT;
         int fd = http_open(f->http, "/events/stream?type=WorkloadApplied", "");
-        assert_true(http_read_until(fd, &text, "\"workload_id\":\"w19\"", 5000)); /* history from before the restart */
+        /* history from before the restart */
+        assert_true(http_read_until(fd, &text, "\"workload_id\":\"w19\"", 5000));
         close(fd);
         str_fini(&text);
 }
@@ -383,14 +413,16 @@ static void history_ends_when_whoever_asked_over_http_has_closed(void **state)
         f->opt.request_timeout_ms = 60000;
         server_begin(f);
         for (int i = 0; i < EVENTS; i++)
-                expect_status(f, "PUT", "/workloads/hello", i % 2 ? OTHER : HELLO, i == 0 ? 201 : 200);
+                expect_status(f, "PUT", "/workloads/hello", i % 2 ? OTHER : HELLO,
+                              i == 0 ? 201 : 200);
         atomic_store(&hops, 0);
         atomic_store(&hop_ms, HOP_MS);
         int fd = http_open(f->http, "/v1/events?workload=hello&limit=1000", "");
         while (atomic_load(&hops) == 0)
                 nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
         close(fd);
-        expect_status(f, "GET", "/v1/events?limit=1", NULL, 200); /* by the same thread, afterwards */
+        /* by the same thread, afterwards */
+        expect_status(f, "GET", "/v1/events?limit=1", NULL, 200);
         assert_in_range(atomic_load(&hops), 1, EVENTS - 1);
 }
 
@@ -402,18 +434,22 @@ static void a_store_that_is_away_refuses_changes_and_goes_on_showing_what_is_com
         uint64_t head = head_of(f);
         atomic_store(&store_fault, ERR_UNAVAILABLE);
         int64_t t0 = clock_mono_ns();
-        struct http_answer a = http_do(f->http, "PUT", "/workloads/hello", "", OTHER); /* decided, and not durable */
+        /* decided, and not durable */
+        struct http_answer a = http_do(f->http, "PUT", "/workloads/hello", "", OTHER);
         assert_int_equal(a.status, 503);
         assert_true(http_header_of(&a, "Retry-After")[0] != 0);
         assert_non_null(strstr(str_c(&a.body), "may still happen"));
         http_answer_fini(&a);
-        assert_true(clock_mono_ns() - t0 < INT64_C(6000000000)); /* about two seconds, and not the deadline of ten */
+        /* about two seconds, and not the deadline of ten */
+        assert_true(clock_mono_ns() - t0 < INT64_C(6000000000));
         t0 = clock_mono_ns();
-        a = expect_http(f, "POST", "/workloads", "", "{\"id\":\"late\",\"spec\":{\"command\":[\"true\"]}}", 503);
+        a = expect_http(f, "POST", "/workloads", "",
+                        "{\"id\":\"late\",\"spec\":{\"command\":[\"true\"]}}", 503);
         assert_true(http_header_of(&a, "Retry-After")[0] != 0);
         assert_non_null(strstr(str_c(&a.body), "nothing was changed"));
         http_answer_fini(&a);
-        assert_true(clock_mono_ns() - t0 < INT64_C(2000000000)); /* at once: it is known to be away */
+        /* at once: it is known to be away */
+        assert_true(clock_mono_ns() - t0 < INT64_C(2000000000));
         a = expect_http(f, "GET", "/health", "", NULL, 200);
         assert_non_null(strstr(str_c(&a.body), "\"status\":\"degraded\""));
         http_answer_fini(&a);
@@ -426,7 +462,8 @@ static void a_store_that_is_away_refuses_changes_and_goes_on_showing_what_is_com
         assert_non_null(strstr(str_c(&a.body), "\"phase\":\"Running\""));
         http_answer_fini(&a);
         a = expect_http(f, "GET", "/workloads", "", NULL, 200);
-        assert_non_null(strstr(str_c(&a.body), fmt("\"resource_version\":%llu,\"total\":1", (unsigned long long)head)));
+        assert_non_null(strstr(str_c(&a.body), fmt("\"resource_version\":%llu,\"total\":1",
+                                                   (unsigned long long)head)));
         http_answer_fini(&a);
         a = expect_http(f, "GET", "/nodes", "", NULL, 200);
         assert_non_null(strstr(str_c(&a.body), "\"connected\":true"));
@@ -439,9 +476,11 @@ static void a_store_that_is_away_refuses_changes_and_goes_on_showing_what_is_com
 
         atomic_store(&store_fault, 0);
         wait_for(f, agent, "/health", "\"status\":\"ok\"");
-        wait_for(f, agent, "/workloads/hello", "2000");        /* sent before the store went away: done once it was back */
+        /* sent before the store went away: done once it was back */
+        wait_for(f, agent, "/workloads/hello", "2000");
         expect_status(f, "GET", "/workloads/late", NULL, 404); /* refused is refused */
-        expect_status(f, "POST", "/workloads", "{\"id\":\"late\",\"spec\":{\"command\":[\"true\"]}}", 201);
+        expect_status(f, "POST", "/workloads",
+                      "{\"id\":\"late\",\"spec\":{\"command\":[\"true\"]}}", 201);
         agent_close(agent);
 }
 
@@ -455,7 +494,8 @@ static void a_plan_changes_nothing_and_waits_for_what_it_saw(void **state)
         struct agent *agent = agent_with_hello(f);
         uint64_t head = head_of(f);
         struct http_answer a = expect_http(f, "POST", "/plan", "", "{\"drain_node\":\"n1\"}", 200);
-        assert_non_null(strstr(str_c(&a.body), fmt("\"index\":%llu,\"summary\":\"1 could not move", (unsigned long long)head)));
+        assert_non_null(strstr(str_c(&a.body), fmt("\"index\":%llu,\"summary\":\"1 could not move",
+                                                   (unsigned long long)head)));
         http_answer_fini(&a);
         assert_int_equal(head_of(f), head);
         /* what it saw may yet be lost: it is not shown */
@@ -492,8 +532,10 @@ static void no_node_is_lost_because_the_store_was_away(void **state)
         struct agent *a = agent_with_hello(f);
         beat(a, 6);
         atomic_store(&store_fault, ERR_UNAVAILABLE);
-        expect_status(f, "POST", "/workloads", "{\"id\":\"late\",\"spec\":{\"command\":[\"x\"]}}", 503);
-        agent_turn(a, 2000); /* more than two silence limits, in which nothing would have been heard */
+        expect_status(f, "POST", "/workloads", "{\"id\":\"late\",\"spec\":{\"command\":[\"x\"]}}",
+                      503);
+        /* more than two silence limits, in which nothing would have been heard */
+        agent_turn(a, 2000);
         atomic_store(&store_fault, 0);
         wait_for(f, a, "/health", "\"status\":\"ok\"");
         agent_turn(a, 300);
@@ -513,12 +555,14 @@ static void old_events_are_dropped_and_a_stream_says_so(void **state)
         f->opt.retention[EVENT_LIFECYCLE].events = 20;
         server_begin(f);
         for (int i = 0; i < 60; i++)
-                expect_status(f, "POST", "/workloads", fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
+                expect_status(f, "POST", "/workloads",
+                              fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
         wait_for(f, NULL, "/workloads/a0", "\"id\":\"a0\""); /* never the state */
         bool pruned = false;
         for (int i = 0; i < 100 && !pruned; i++) {
                 struct http_answer a = expect_http(f, "GET", "/metrics", "", NULL, 200);
-                pruned = strstr(str_c(&a.body), "berth_pruned_events_total ") && !strstr(str_c(&a.body), "berth_pruned_events_total 0\n");
+                pruned = strstr(str_c(&a.body), "berth_pruned_events_total ") &&
+                         !strstr(str_c(&a.body), "berth_pruned_events_total 0\n");
                 http_answer_fini(&a);
                 usleep(100000);
         }
@@ -536,7 +580,8 @@ static void old_events_are_dropped_and_a_stream_says_so(void **state)
         assert_non_null(strstr(str_c(&text), "event: gap\ndata: {\"from\":4,"));
         close(fd);
         str_clear(&text);
-        fd = http_open(f->http, "/events/stream", ""); /* all that is kept: what came before is no surprise */
+        /* all that is kept: what came before is no surprise */
+        fd = http_open(f->http, "/events/stream", "");
         assert_true(http_read_until(fd, &text, "\"workload_id\":\"a59\"", 5000));
         assert_null(strstr(str_c(&text), "event: gap"));
         close(fd);
@@ -553,13 +598,15 @@ static void a_stream_has_what_is_kept_below_the_log(void **state)
         server_end(f);
         f->opt.retention[EVENT_LIFECYCLE].events = 20;
         server_begin(f);
-        expect_status(f, "POST", "/workloads", "{\"id\":\"first\",\"spec\":{\"command\":[\"x\"]}}", 201);
+        expect_status(f, "POST", "/workloads", "{\"id\":\"first\",\"spec\":{\"command\":[\"x\"]}}",
+                      201);
         uint64_t before = head_of(f);
         expect_status(f, "POST", "/v1/tokens", "{\"name\":\"ann\",\"role\":\"viewer\"}", 201);
         uint64_t audit = head_of(f);
         assert_int_equal(audit, before + 1);
         for (int i = 0; i < 60; i++)
-                expect_status(f, "POST", "/workloads", fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
+                expect_status(f, "POST", "/workloads",
+                              fmt("{\"id\":\"a%d\",\"spec\":{\"command\":[\"x\"]}}", i), 201);
         bool kept = false;
         for (int i = 0; i < 100 && !kept; i++) {
                 struct http_answer a = expect_http(f, "GET", "/metrics", "", NULL, 200);
@@ -571,10 +618,12 @@ static void a_stream_has_what_is_kept_below_the_log(void **state)
         assert_true(kept);
         server_end(f);
         server_begin(f);
-        int fd = http_open(f->http, fmt("/events/stream?since=%llu", (unsigned long long)before - 1), "");
+        int fd = http_open(f->http,
+                           fmt("/events/stream?since=%llu", (unsigned long long)before - 1), "");
         assert_true(http_read_until(fd, &text, "\"workload_id\":\"a59\"", 5000));
         close(fd);
-        const char *token = strstr(str_c(&text), "event: TokenCreated"), *gap = strstr(str_c(&text), "event: gap"),
+        const char *token = strstr(str_c(&text), "event: TokenCreated"),
+                   *gap = strstr(str_c(&text), "event: gap"),
                    *log = strstr(str_c(&text), "event: WorkloadApplied");
         assert_non_null(token);
         assert_true(gap && log && token < gap && gap < log);
@@ -598,10 +647,11 @@ static void many_workloads_in_one_call_have_a_result_each(void **state)
 {
         struct fixture *f = *state;
         expect_status(f, "POST", "/workloads", HELLO, 201);
-        struct http_answer a = expect_http(f, "POST", "/v1/workloads:batch", "",
-                                           "{\"items\":[{\"id\":\"b1\",\"spec\":{\"command\":[\"x\"]}}," HELLO
-                                           ",{\"id\":\"hello\",\"resource_version\":1,\"spec\":{\"command\":[\"y\"]}}]}",
-                                           200);
+        struct http_answer a = expect_http(
+            f, "POST", "/v1/workloads:batch", "",
+            "{\"items\":[{\"id\":\"b1\",\"spec\":{\"command\":[\"x\"]}}," HELLO
+            ",{\"id\":\"hello\",\"resource_version\":1,\"spec\":{\"command\":[\"y\"]}}]}",
+            200);
         assert_non_null(strstr(str_c(&a.body), "{\"id\":\"b1\",\"outcome\":\"created\""));
         assert_non_null(strstr(str_c(&a.body), "{\"id\":\"hello\",\"outcome\":\"unchanged\""));
         assert_non_null(strstr(str_c(&a.body), "\"code\":\"conflict\""));
@@ -611,8 +661,9 @@ static void many_workloads_in_one_call_have_a_result_each(void **state)
 
         /* One that cannot be is enough to refuse all: nothing changed. */
         uint64_t head = head_of(f);
-        a = expect_http(f, "POST", "/workloads:batch", "", "{\"items\":[{\"id\":\"b2\",\"spec\":{\"command\":[\"x\"]}},{\"id\":\"b3\"}]}",
-                        400);
+        a = expect_http(
+            f, "POST", "/workloads:batch", "",
+            "{\"items\":[{\"id\":\"b2\",\"spec\":{\"command\":[\"x\"]}},{\"id\":\"b3\"}]}", 400);
         assert_non_null(strstr(str_c(&a.body), "\"path\":\"items[1].type\""));
         http_answer_fini(&a);
         expect_status(f, "POST", "/workloads:batch", "{\"items\":[]}", 400);
@@ -635,7 +686,9 @@ static void many_workloads_in_one_call_have_a_result_each(void **state)
         req.items = items;
         req.n_items = 1000;
         assert_int_equal(call_grpc(f, "ApplyWorkloads", &req.base, &reply), GRPC_OK);
-        assert_int_equal(pb_unpack(&pb__apply_workloads_response__descriptor, reply.data.buf, reply.data.len, &arena, &m, NULL), 0);
+        assert_int_equal(pb_unpack(&pb__apply_workloads_response__descriptor, reply.data.buf,
+                                   reply.data.len, &arena, &m, NULL),
+                         0);
         assert_int_equal(((Pb__ApplyWorkloadsResponse *)m)->n_results, 1000);
         assert_string_equal(((Pb__ApplyWorkloadsResponse *)m)->results[999]->outcome, "unchanged");
         grpc_reply_fini(&reply);
@@ -656,7 +709,8 @@ static uint64_t commits_of(struct fixture *f)
         return n;
 }
 
-/* Its caller waits for the last of them. A store that takes several at a time gets smaller ones otherwise.  R: A4 A9 */
+/* Its caller waits for the last of them. A store that takes several at a time gets smaller ones
+ * otherwise.  R: A4 A9 */
 static void a_large_call_is_few_commits(void **state)
 {
         struct fixture *f = *state;
@@ -671,7 +725,8 @@ static void a_large_call_is_few_commits(void **state)
         }
         str_clear(&body);
         for (int i = 0; i < 1000; i++)
-                str_addf(&body, "%s{\"id\":\"l%d\",\"spec\":{\"command\":[\"x\"]}}", i ? "," : "{\"items\":[", i);
+                str_addf(&body, "%s{\"id\":\"l%d\",\"spec\":{\"command\":[\"x\"]}}",
+                         i ? "," : "{\"items\":[", i);
         str_adds(&body, "]}");
         uint64_t before = commits_of(f);
         expect_status(f, "POST", "/workloads:batch", str_c(&body), 200);
@@ -688,14 +743,16 @@ static void many_in_one_call_cannot_pass_a_limit(void **state)
         server_begin(f);
         struct str body = STR_INIT;
         for (int i = 0; i < 4; i++)
-                str_addf(&body, "%s{\"id\":\"m%d\",\"spec\":{\"command\":[\"x\"]}}", i ? "," : "{\"items\":[", i);
+                str_addf(&body, "%s{\"id\":\"m%d\",\"spec\":{\"command\":[\"x\"]}}",
+                         i ? "," : "{\"items\":[", i);
         str_adds(&body, "]}");
         struct http_answer a = expect_http(f, "POST", "/workloads:batch", "", str_c(&body), 429);
         assert_string_equal(http_header_of(&a, "Retry-After"), "1");
         http_answer_fini(&a);
         expect_status(f, "GET", "/workloads/m0", NULL, 404);
         str_clear(&body);
-        str_adds(&body, "{\"items\":[{\"id\":\"m0\",\"spec\":{\"command\":[\"x\"]}},{\"id\":\"m1\",\"spec\":{\"command\":[\"x\"]}}]}");
+        str_adds(&body, "{\"items\":[{\"id\":\"m0\",\"spec\":{\"command\":[\"x\"]}},{\"id\":\"m1\","
+                        "\"spec\":{\"command\":[\"x\"]}}]}");
         for (int i = 0; i < 4; i++) /* what was counted is given back */
                 expect_status(f, "POST", "/workloads:batch", str_c(&body), 200);
         str_fini(&body);
@@ -711,14 +768,16 @@ static void too_many_calls_are_told_to_come_back(void **state)
         server_begin(f);
         atomic_store(&store_fault, ERR_UNAVAILABLE);
         int fds[16];
-        fds[0] = http_open(f->http, "/workloads/x", ""); /* reads only: the first write below freezes the ring */
+        /* reads only: the first write below freezes the ring */
+        fds[0] = http_open(f->http, "/workloads/x", "");
         struct str text = STR_INIT;
         assert_true(http_read_until(fds[0], &text, "\r\n\r\n", 5000));
         close(fds[0]);
         struct http_answer a = http_do(f->http, "POST", "/workloads", "", HELLO);
         assert_int_equal(a.status, 503);
         http_answer_fini(&a);
-        /* Four wait and the others are refused, unless the ring wakes up just then and answers some from what is committed. */
+        /* Four wait and the others are refused, unless the ring wakes up just then and answers some
+         * from what is committed. */
         size_t refused = 0;
         for (int round = 0; round < 20 && refused == 0; round++) {
                 for (int i = 0; i < 16; i++)
@@ -740,7 +799,8 @@ static void too_many_calls_are_told_to_come_back(void **state)
         atomic_store(&store_fault, 0);
 }
 
-/* Who was told that his call had timed out can rely on it, as long as it had not been decided. R: A5 A11 */
+/* Who was told that his call had timed out can rely on it, as long as it had not been decided. R:
+ * A5 A11 */
 static void what_timed_out_before_it_was_decided_is_never_applied(void **state)
 {
         struct fixture *f = *state;
@@ -748,11 +808,13 @@ static void what_timed_out_before_it_was_decided_is_never_applied(void **state)
         f->opt.request_timeout_ms = 300;
         server_begin(f);
         atomic_store(&store_fault, ERR_UNAVAILABLE);
-        struct http_answer a = http_do(f->http, "POST", "/workloads", "", HELLO); /* decided; its commit is under way */
+        /* decided; its commit is under way */
+        struct http_answer a = http_do(f->http, "POST", "/workloads", "", HELLO);
         assert_int_equal(a.status, 503);
         http_answer_fini(&a);
+        /* the ring is frozen: not decided */
         a = http_do(f->http, "POST", "/workloads", "",
-                    "{\"id\":\"late\",\"spec\":{\"command\":[\"x\"]}}"); /* the ring is frozen: not decided */
+                    "{\"id\":\"late\",\"spec\":{\"command\":[\"x\"]}}");
         assert_int_equal(a.status, 503);
         http_answer_fini(&a);
         atomic_store(&store_fault, 0);
@@ -797,7 +859,8 @@ static void it_stops_also_when_the_store_is_away(void **state)
         server_free(TAKE_PTR(f->server));
         atomic_store(&store_fault, 0);
         server_begin(f);
-        expect_status(f, "GET", "/workloads/hello", NULL, 404); /* never acknowledged, never there */
+        /* never acknowledged, never there */
+        expect_status(f, "GET", "/workloads/hello", NULL, 404);
 }
 
 /* R: C35 */
@@ -818,9 +881,12 @@ static void one_bad_record_stops_nobody(void **state)
         pb_pack(&packed, &e.base);
         struct store_event ev = { head + 1, packed.buf, packed.len };
         struct store_record bad = { "/workloads/aaa", "\xff\xff\xff", 3 };
-        struct store_batch b = {
-                .expected_head = head, .new_head = head + 1, .events = &ev, .n_events = 1, .records = &bad, .n_records = 1
-        };
+        struct store_batch b = { .expected_head = head,
+                                 .new_head = head + 1,
+                                 .events = &ev,
+                                 .n_events = 1,
+                                 .records = &bad,
+                                 .n_records = 1 };
         assert_int_equal(store_commit(store, &b, &err), 0);
         store_close(store);
         str_fini(&packed);
@@ -845,12 +911,16 @@ static void with_tls_only_known_clients_get_in(void **state)
         const char *const ips[] = { "127.0.0.1", NULL };
         struct err err = { 0 };
         char paths[5][200];
-        const char *const names[] = { "ca.pem", "server.pem", "server.key", "client.pem", "client.key" };
+        const char *const names[] = { "ca.pem", "server.pem", "server.key", "client.pem",
+                                      "client.key" };
         for (size_t i = 0; i < ARRAY_LEN(names); i++)
                 snprintf(paths[i], sizeof(paths[i]), "%s/%s", f->dir, names[i]);
         assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "test CA" }, &ca, &err), 0);
-        assert_int_equal(tls_issue(&ca, &(struct tls_issue_options){ .cn = "server", .ips = ips }, &server, &err), 0);
-        assert_int_equal(tls_issue(&ca, &(struct tls_issue_options){ .cn = "carol" }, &client, &err), 0);
+        assert_int_equal(tls_issue(&ca, &(struct tls_issue_options){ .cn = "server", .ips = ips },
+                                   &server, &err),
+                         0);
+        assert_int_equal(
+            tls_issue(&ca, &(struct tls_issue_options){ .cn = "carol" }, &client, &err), 0);
         write_pem(paths[0], &ca.cert);
         write_pem(paths[1], &server.cert);
         write_pem(paths[2], &server.key);
@@ -865,9 +935,12 @@ static void with_tls_only_known_clients_get_in(void **state)
         struct tls *tls = NULL, *nobody = NULL;
         struct grpc_reply reply = { 0 };
         struct str req = STR_INIT;
-        struct tls_options known = { .ca_file = paths[0], .cert_file = paths[3], .key_file = paths[4] };
+        struct tls_options known = { .ca_file = paths[0],
+                                     .cert_file = paths[3],
+                                     .key_file = paths[4] };
         assert_int_equal(tls_client_create(&known, &tls, &err), 0);
-        assert_int_equal(tls_client_create(&(struct tls_options){ .ca_file = paths[0] }, &nobody, &err), 0);
+        assert_int_equal(
+            tls_client_create(&(struct tls_options){ .ca_file = paths[0] }, &nobody, &err), 0);
         Pb__ApplyWorkloadRequest apply = PB__APPLY_WORKLOAD_REQUEST__INIT;
         Pb__Workload w = PB__WORKLOAD__INIT;
         Pb__Spec spec = PB__SPEC__INIT;
@@ -880,13 +953,16 @@ static void with_tls_only_known_clients_get_in(void **state)
         pb_pack(&req, &apply.base);
         struct grpc_metadata liar[] = { GRPC_META("x-berth-actor", "mallory", 7), GRPC_META_END };
         struct grpc_channel_options co = { .tls = tls };
-        assert_int_equal(grpc_call_sync(f->grpc, &co, liar, "/berth.v1.Control/ApplyWorkload", req.buf, req.len, 5000, &reply, &err), 0);
+        assert_int_equal(grpc_call_sync(f->grpc, &co, liar, "/berth.v1.Control/ApplyWorkload",
+                                        req.buf, req.len, 5000, &reply, &err),
+                         0);
         assert_int_equal(reply.status, GRPC_OK);
         grpc_reply_fini(&reply);
         /* not even when the certificate's own name cannot be used */
         struct tls_pair odd = { 0 };
         struct tls *odd_tls = NULL;
-        assert_int_equal(tls_issue(&ca, &(struct tls_issue_options){ .cn = "<odd>" }, &odd, &err), 0);
+        assert_int_equal(tls_issue(&ca, &(struct tls_issue_options){ .cn = "<odd>" }, &odd, &err),
+                         0);
         write_pem(paths[3], &odd.cert);
         write_pem(paths[4], &odd.key);
         assert_int_equal(tls_client_create(&known, &odd_tls, &err), 0);
@@ -895,13 +971,17 @@ static void with_tls_only_known_clients_get_in(void **state)
         liar[0] = GRPC_META("x-berth-actor", "trudy", 5);
         str_clear(&req);
         pb_pack(&req, &apply.base);
-        assert_int_equal(grpc_call_sync(f->grpc, &co, liar, "/berth.v1.Control/ApplyWorkload", req.buf, req.len, 5000, &reply, &err), 0);
+        assert_int_equal(grpc_call_sync(f->grpc, &co, liar, "/berth.v1.Control/ApplyWorkload",
+                                        req.buf, req.len, 5000, &reply, &err),
+                         0);
         assert_int_equal(reply.status, GRPC_OK);
         grpc_reply_fini(&reply);
         tls_pair_fini(&odd);
         tls_unref(odd_tls);
         co.tls = nobody;
-        assert_int_equal(grpc_call_sync(f->grpc, &co, NULL, "/berth.v1.Control/ApplyWorkload", req.buf, req.len, 5000, &reply, &err), 0);
+        assert_int_equal(grpc_call_sync(f->grpc, &co, NULL, "/berth.v1.Control/ApplyWorkload",
+                                        req.buf, req.len, 5000, &reply, &err),
+                         0);
         assert_int_not_equal(reply.status, GRPC_OK);
         grpc_reply_fini(&reply);
         /* the certificate's name counts, not what the caller says */
@@ -910,7 +990,9 @@ static void with_tls_only_known_clients_get_in(void **state)
         list.workload = (char *)"hello";
         pb_pack(&req, &list.base);
         co.tls = tls;
-        assert_int_equal(grpc_call_sync(f->grpc, &co, NULL, "/berth.v1.Control/ListEvents", req.buf, req.len, 5000, &reply, &err), 0);
+        assert_int_equal(grpc_call_sync(f->grpc, &co, NULL, "/berth.v1.Control/ListEvents", req.buf,
+                                        req.len, 5000, &reply, &err),
+                         0);
         assert_int_equal(reply.status, GRPC_OK);
         assert_non_null(memmem(reply.data.buf, reply.data.len, "carol", 5));
         assert_null(memmem(reply.data.buf, reply.data.len, "mallory", 7));
@@ -937,20 +1019,24 @@ static void every_generated_fault_is_refused_with_its_path(void **state)
         for (size_t i = 0; i < n; i++) {
                 struct http_answer a = http_do(f->http, "POST", "/workloads", "", bad[i].json);
                 const char *path = fmt("\"path\":\"%s\"", bad[i].path);
-                if (a.status < 400 || a.status > 499 || (bad[i].path[0] && !strchr(bad[i].path, '"') && !strstr(str_c(&a.body), path)))
-                        fail_msg("%s (%s): %d %s\n%s", bad[i].what, bad[i].path, a.status, str_c(&a.body), bad[i].json);
+                if (a.status < 400 || a.status > 499 ||
+                    (bad[i].path[0] && !strchr(bad[i].path, '"') && !strstr(str_c(&a.body), path)))
+                        fail_msg("%s (%s): %d %s\n%s", bad[i].what, bad[i].path, a.status,
+                                 str_c(&a.body), bad[i].json);
                 http_answer_fini(&a);
                 if (!bad[i].wire)
                         continue;
                 ProtobufCMessage *m = NULL;
-                if (json_read(&pb__workload__descriptor, bad[i].json, strlen(bad[i].json), 1 << 24, 0, &arena, &m, NULL) < 0)
+                if (json_read(&pb__workload__descriptor, bad[i].json, strlen(bad[i].json), 1 << 24,
+                              0, &arena, &m, NULL) < 0)
                         continue;
                 Pb__ApplyWorkloadRequest req = PB__APPLY_WORKLOAD_REQUEST__INIT;
                 struct grpc_reply reply = { 0 };
                 req.workload = (Pb__Workload *)m;
                 int status = call_grpc(f, "ApplyWorkload", &req.base, &reply);
                 if (status != GRPC_INVALID_ARGUMENT && status != GRPC_RESOURCE_EXHAUSTED)
-                        fail_msg("%s (%s) by gRPC: %d %s", bad[i].what, bad[i].path, status, reply.message);
+                        fail_msg("%s (%s) by gRPC: %d %s", bad[i].what, bad[i].path, status,
+                                 reply.message);
                 grpc_reply_fini(&reply);
                 wire++;
         }

@@ -27,7 +27,8 @@ struct session {
         const struct door *door; /* first: see io.h */
         uint64_t id;
         struct io *io;
-        struct grpc_call *call;                  /* NULL: ended; kept only until the core has been told */
+        /* NULL: ended; kept only until the core has been told */
+        struct grpc_call *call;
         bool greeted;                            /* Hello was taken: the core knows this stream */
         bool gives_credit;                       /* it knows StreamCredit */
         bool ended;                              /* by us: nothing more is read from it */
@@ -35,8 +36,9 @@ struct session {
         int64_t cert_begins_at, cert_expires_at; /* as the agent says; 0: it has none */
         int64_t hello_by_ms;
         int64_t talk_left, talk_at_ms; /* see may_speak() */
-        struct ring_msg *held;         /* (N1): did not fit into the ring's queue; the stream is paused */
-        size_t held_len;               /* its bytes, as far as they have yet to be counted */
+        /* (N1): did not fit into the ring's queue; the stream is paused */
+        struct ring_msg *held;
+        size_t held_len; /* its bytes, as far as they have yet to be counted */
         /* a plan that is being put together: packed units, as fields of Plan */
         struct str units;
         uint64_t plan_seq;
@@ -103,10 +105,12 @@ size_t sessions_len(const struct sessions *s)
 static struct session *find(const struct sessions *s, uint64_t id)
 {
         uint64_t slot = id & SLOT_MASK;
-        return id != 0 && slot < s->slots.len && s->slots.at[slot] && s->slots.at[slot]->id == id ? s->slots.at[slot] : NULL;
+        return id != 0 && slot < s->slots.len && s->slots.at[slot] && s->slots.at[slot]->id == id
+                   ? s->slots.at[slot]
+                   : NULL;
 }
 
-/* ---- to the ring ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- to the ring ---- */
 
 static void hold(struct sessions *s, struct session *ss, struct ring_msg *msg)
 {
@@ -118,17 +122,19 @@ static void hold(struct sessions *s, struct session *ss, struct ring_msg *msg)
                 evtimer_add(s->again, &(struct timeval){ .tv_usec = AGAIN_MS * 1000 });
 }
 
-/* Heartbeats and goodbyes may use the queue's priority share: a full ring must not make nodes look silent (A11). */
+/* Heartbeats and goodbyes may use the queue's priority share: a full ring must not make nodes look
+ * silent (A11). */
 static bool push(struct session *ss, struct ring_msg *msg)
 {
-        return io_to_ring(ss->io, msg, msg->in.kind == INPUT_HEARTBEAT || msg->in.kind == INPUT_GONE);
+        return io_to_ring(ss->io, msg,
+                          msg->in.kind == INPUT_HEARTBEAT || msg->in.kind == INPUT_GONE);
 }
 
 /* One agent that talks without end must not fill the queue that all share, nor take the ring's time
  * with long lists and definitions (A11, A13): bursts of TALK_BURST messages, and TALK_PER_MS in the
- * long run, where TALK_BYTES count as another message. That is far more than any agent needs, since it
- * puts all that happened into one report. Whoever is over that is not read from for a while; a large
- * message passes as a whole, and those after it wait the longer. */
+ * long run, where TALK_BYTES count as another message. That is far more than any agent needs, since
+ * it puts all that happened into one report. Whoever is over that is not read from for a while; a
+ * large message passes as a whole, and those after it wait the longer. */
 static bool may_speak(struct session *ss, const struct ring_msg *msg, size_t len)
 {
         int64_t now = mono_ms(), more = (now - ss->talk_at_ms) * TALK_PER_MS;
@@ -156,7 +162,8 @@ static void to_ring(struct session *ss, struct ring_msg *msg, size_t len)
         hold(ss->io->sessions, ss, msg);
 }
 
-/* (N3): the stream has ended. If the ring is full, or still has something of this stream to take, the session stays until it can be said. */
+/* (N3): the stream has ended. If the ring is full, or still has something of this stream to take,
+ * the session stays until it can be said. */
 static void say_gone(struct sessions *s, struct session *ss)
 {
         if (ss->held)
@@ -207,13 +214,14 @@ static void on_again(evutil_socket_t fd, short what, void *ctx)
                 if (!take_held(s, s->slots.at[slot], closed, &full))
                         s->waiting.at[kept++] = slot;
         }
-        memmove(s->waiting.at + kept, s->waiting.at + n, (s->waiting.len - n) * sizeof(s->waiting.at[0]));
+        memmove(s->waiting.at + kept, s->waiting.at + n,
+                (s->waiting.len - n) * sizeof(s->waiting.at[0]));
         s->waiting.len -= n - kept;
         if (s->waiting.len > 0)
                 evtimer_add(s->again, &(struct timeval){ .tv_usec = AGAIN_MS * 1000 });
 }
 
-/* ---- from the agent ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- from the agent ---- */
 
 /* Ends the stream with a sentence; on_close follows. */
 static void end(struct session *ss, enum err_code code, const char *why, bool fault)
@@ -225,8 +233,9 @@ static void end(struct session *ss, enum err_code code, const char *why, bool fa
         err_set(&err, code, .msg = why, .retry_after_ms = 1000);
         if (fault) {
                 count(&ss->io->s->metrics.agent_streams_closed);
-                log_warn("agent stream ended by the server", LOG_S("node", ss->node), LOG_I("session", ss->id),
-                         LOG_S("peer", grpc_call_peer(ss->call)), LOG_S("reason", why));
+                log_warn("agent stream ended by the server", LOG_S("node", ss->node),
+                         LOG_I("session", ss->id), LOG_S("peer", grpc_call_peer(ss->call)),
+                         LOG_S("reason", why));
         }
         grpc_finish_err(ss->call, &err, NULL);
 }
@@ -246,7 +255,9 @@ static void on_start(struct grpc_call *call)
         if (s->stopped || s->n >= s->io->s->opt.max_agents || s->n >= SLOT_MASK) {
                 struct err err = { 0 };
                 err_set(&err, s->stopped ? ERR_UNAVAILABLE : ERR_LIMIT,
-                        .msg = s->stopped ? "the server is stopping" : "too many agents are connected", .retry_after_ms = 5000);
+                        .msg =
+                            s->stopped ? "the server is stopping" : "too many agents are connected",
+                        .retry_after_ms = 5000);
                 grpc_finish_err(call, &err, NULL);
                 return;
         }
@@ -293,7 +304,8 @@ static void on_hello_check(evutil_socket_t fd, short what, void *ctx)
                         continue;
                 any = true;
                 if (now > ss->hello_by_ms)
-                        end(ss, ERR_DEADLINE, "the first message must be a hello, within 10 s", true);
+                        end(ss, ERR_DEADLINE, "the first message must be a hello, within 10 s",
+                            true);
         }
         if (!any)
                 event_del(s->hello);
@@ -306,7 +318,8 @@ static char *host_of(struct arena *a, const char *peer)
         if (!colon)
                 return "";
         bool brackets = peer[0] == '[' && colon > peer + 1 && colon[-1] == ']';
-        return brackets ? arena_strndup(a, peer + 1, (size_t)(colon - peer) - 2) : arena_strndup(a, peer, (size_t)(colon - peer));
+        return brackets ? arena_strndup(a, peer + 1, (size_t)(colon - peer) - 2)
+                        : arena_strndup(a, peer, (size_t)(colon - peer));
 }
 
 static void on_hello(struct session *ss, struct ring_msg *msg, Pb__AgentMessage *m, size_t len)
@@ -326,7 +339,8 @@ static void on_hello(struct session *ss, struct ring_msg *msg, Pb__AgentMessage 
         ss->greeted = true;
         ss->gives_credit = m->hello->stream_credit;
         strncpy(ss->node, m->hello->node_id, sizeof(ss->node) - 1);
-        log_debug("agent says hello", LOG_S("node", ss->node), LOG_I("session", ss->id), LOG_I("units", m->hello->n_units));
+        log_debug("agent says hello", LOG_S("node", ss->node), LOG_I("session", ss->id),
+                  LOG_I("units", m->hello->n_units));
         m->hello->push = false; /* it has a stream: nobody calls it, whatever it says */
         m->hello->ip = host_of(&msg->memory, grpc_call_peer(ss->call));
         access_fill_hello(ss->io->access, &shown, &msg->memory, m->hello);
@@ -347,7 +361,9 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
         if (pb_unpack(&pb__agent_message__descriptor, data, len, &msg->memory, &pm, &err) < 0 ||
             validate_agent_message((Pb__AgentMessage *)pm, &err) < 0) {
                 ring_msg_free(msg);
-                end(ss, err.code, fmt("%s%s%s: %s", err.msg, err.path[0] ? " at " : "", err.path, err.detail), true);
+                end(ss, err.code,
+                    fmt("%s%s%s: %s", err.msg, err.path[0] ? " at " : "", err.path, err.detail),
+                    true);
                 return;
         }
         Pb__AgentMessage *m = (Pb__AgentMessage *)pm;
@@ -417,8 +433,10 @@ static void on_close(struct grpc_call *call, enum grpc_status status)
 
 struct grpc_callbacks sessions_callbacks(void)
 {
-        return (
-            struct grpc_callbacks){ .on_start = on_start, .on_message = on_message, .on_half_close = on_half_close, .on_close = on_close };
+        return (struct grpc_callbacks){ .on_start = on_start,
+                                        .on_message = on_message,
+                                        .on_half_close = on_half_close,
+                                        .on_close = on_close };
 }
 
 static bool is_due(const struct session *ss, int64_t now_ms)
@@ -435,7 +453,8 @@ void sessions_certificates(const struct sessions *s, int64_t now_ms, struct agen
                         continue;
                 ret->due += is_due(ss, now_ms);
                 size_t at = ret->n < ARRAY_LEN(ret->soonest) ? ret->n : ARRAY_LEN(ret->soonest) - 1;
-                if (ret->n == ARRAY_LEN(ret->soonest) && ret->soonest[at].expires_at <= ss->cert_expires_at)
+                if (ret->n == ARRAY_LEN(ret->soonest) &&
+                    ret->soonest[at].expires_at <= ss->cert_expires_at)
                         continue;
                 for (; at > 0 && ret->soonest[at - 1].expires_at > ss->cert_expires_at; at--)
                         ret->soonest[at] = ret->soonest[at - 1];
@@ -460,14 +479,15 @@ void sessions_end_all(struct sessions *s, const char *why)
                         end(s->slots.at[i], ERR_UNAVAILABLE, why, false);
 }
 
-/* ---- to the agent --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- to the agent ---- */
 
 /* (N2) */
 static int send_bytes(struct session *ss, const void *data, size_t len)
 {
         if (!ss->call || ss->ended)
                 return -ERR_NOT_FOUND;
-        if (grpc_call_queued_bytes(ss->call) > ss->io->s->opt.agent_queue_bytes || grpc_call_send(ss->call, data, len) < 0) {
+        if (grpc_call_queued_bytes(ss->call) > ss->io->s->opt.agent_queue_bytes ||
+            grpc_call_send(ss->call, data, len) < 0) {
                 end(ss, ERR_LIMIT, "the agent does not take what is sent to it", true);
                 return -ERR_LIMIT;
         }
@@ -507,8 +527,9 @@ bool sessions_gives_credit(const struct sessions *s, uint64_t session)
         return ss && ss->gives_credit;
 }
 
-/* Plans are put together from units that the core has packed already: ten thousand agents after a restart cost no unpacking here. The field numbers
- * are those of agent.proto: ServerMessage.plan = 2; Plan: cursor = 1 { epoch = 1, seq = 2 }, complete = 2, last = 3, units = 4. */
+/* Plans are put together from units that the core has packed already: ten thousand agents after a
+ * restart cost no unpacking here. The field numbers are those of agent.proto: ServerMessage.plan =
+ * 2; Plan: cursor = 1 { epoch = 1, seq = 2 }, complete = 2, last = 3, units = 4. */
 static size_t put_number(uint8_t *p, unsigned field, uint64_t v)
 {
         if (v == 0)
@@ -522,7 +543,8 @@ void plan_add_unit(struct str *units, const void *unit, size_t len)
         wire_add(units, 4, unit, len); /* Plan.units */
 }
 
-void plan_message(struct str *out, uint64_t epoch, uint64_t seq, bool complete, bool last, const void *units, size_t len)
+void plan_message(struct str *out, uint64_t epoch, uint64_t seq, bool complete, bool last,
+                  const void *units, size_t len)
 {
         uint8_t cursor[24], plan[48], head[WIRE_HEAD_MAX];
         size_t n_cursor = put_number(cursor, 1, epoch), n_plan, n_head;
@@ -542,7 +564,8 @@ void plan_message(struct str *out, uint64_t epoch, uint64_t seq, bool complete, 
 static void send_plan(struct session *ss, uint64_t epoch, bool last)
 {
         struct str out = STR_INIT;
-        plan_message(&out, epoch, ss->plan_seq, ss->whole && !ss->whole_begun, last, str_c(&ss->units), ss->units.len);
+        plan_message(&out, epoch, ss->plan_seq, ss->whole && !ss->whole_begun, last,
+                     str_c(&ss->units), ss->units.len);
         send_bytes(ss, out.buf, out.len);
         str_fini(&out);
         str_fini(&ss->units);
@@ -550,7 +573,8 @@ static void send_plan(struct session *ss, uint64_t epoch, bool last)
         ss->whole_begun = true;
 }
 
-/* Before any other message of this stream, and at the end of a batch: changes must not be overtaken. */
+/* Before any other message of this stream, and at the end of a batch: changes must not be
+ * overtaken. */
 static void flush_changes(struct session *ss, uint64_t epoch)
 {
         if (ss->touched && !ss->whole && ss->units.len > 0)
@@ -609,13 +633,15 @@ static void on_welcome(struct session *ss, const struct effect *e)
                 log_info("agent connected", LOG_S("node", ss->node), LOG_I("session", ss->id),
                          LOG_S("peer", ss->call ? grpc_call_peer(ss->call) : ""));
         else {
-                log_warn("agent refused", LOG_S("node", ss->node), LOG_S("reason", welcome->reason));
+                log_warn("agent refused", LOG_S("node", ss->node),
+                         LOG_S("reason", welcome->reason));
                 end(ss, ERR_FAILED, welcome->reason, false);
         }
         arena_fini(&arena);
 }
 
-static void on_effect(struct sessions *s, struct session *ss, const struct effect *e, uint64_t epoch)
+static void on_effect(struct sessions *s, struct session *ss, const struct effect *e,
+                      uint64_t epoch)
 {
         Pb__ServerMessage m = PB__SERVER_MESSAGE__INIT;
         Pb__HeartbeatAck beat = PB__HEARTBEAT_ACK__INIT;
@@ -634,8 +660,11 @@ static void on_effect(struct sessions *s, struct session *ss, const struct effec
                 beat.next_ms = e->value;
                 beat.clock_ms = e->clock_ms;
                 beat.stop_ms = e->stop_ms;
-                /* Asked now, after the commit and after all that may have held this thread up: while nobody else can lead, nobody else gives away what the agent holds. */
-                beat.lease_ms = server_surely_leads(s->io->s) || MUTANT(renewed_without_leadership) ? e->lease_ms : 0;
+                /* Asked now, after the commit and after all that may have held this thread up:
+                 * while nobody else can lead, nobody else gives away what the agent holds. */
+                beat.lease_ms = server_surely_leads(s->io->s) || MUTANT(renewed_without_leadership)
+                                    ? e->lease_ms
+                                    : 0;
                 m.heartbeat = &beat;
                 break;
         case EFFECT_LIST:
@@ -645,7 +674,8 @@ static void on_effect(struct sessions *s, struct session *ss, const struct effec
                 struct arena arena = ARENA_INIT;
                 ProtobufCMessage *d = NULL;
                 struct err err = { 0 };
-                if (pb_unpack_own(&pb__describe_units__descriptor, e->data, e->len, &arena, &d, &err) == 0) {
+                if (pb_unpack_own(&pb__describe_units__descriptor, e->data, e->len, &arena, &d,
+                                  &err) == 0) {
                         m.describe = (Pb__DescribeUnits *)d;
                         flush_changes(ss, epoch);
                         send_message(ss, &m);
@@ -659,7 +689,8 @@ static void on_effect(struct sessions *s, struct session *ss, const struct effec
         case EFFECT_CLOSE:
                 flush_changes(ss, epoch);
                 end(ss, ERR_CONFLICT,
-                    e->data ? fmt("%.*s", (int)e->len, (const char *)e->data) : "another stream of this node took its place",
+                    e->data ? fmt("%.*s", (int)e->len, (const char *)e->data)
+                            : "another stream of this node took its place",
                     e->value == EFFECT_CLOSE_FAULT);
                 return;
         }

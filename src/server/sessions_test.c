@@ -1,4 +1,5 @@
-/* server/sessions_test.c: plans are put together by hand from packed units; what comes out must be what protobuf would have written. */
+/* server/sessions_test.c: plans are put together by hand from packed units; what comes out must be
+ * what protobuf would have written. */
 #include "server/sessions.h"
 
 #include "base/mem.h"
@@ -29,9 +30,11 @@ static void a_plan_is_what_protobuf_would_write(void **state)
                 plan.units = arena_new_n(&arena, Pb__PlanEntry *, n + 1);
                 plan.n_units = n;
                 for (size_t i = 0; i < n; i++) {
-                        Pb__PlanEntry *u = (Pb__PlanEntry *)pb_new(&arena, &pb__plan_entry__descriptor);
+                        Pb__PlanEntry *u =
+                            (Pb__PlanEntry *)pb_new(&arena, &pb__plan_entry__descriptor);
                         u->unit_id = arena_printf(&arena, "w%zu", i);
-                        u->desired_state = i % 2 ? PB__DESIRED_STATE__E__Running : PB__DESIRED_STATE__E__Deleted;
+                        u->desired_state =
+                            i % 2 ? PB__DESIRED_STATE__E__Running : PB__DESIRED_STATE__E__Deleted;
                         plan.units[i] = u;
                         struct str packed = STR_INIT;
                         pb_pack(&packed, &u->base);
@@ -40,7 +43,8 @@ static void a_plan_is_what_protobuf_would_write(void **state)
                 }
                 m.plan = &plan;
                 pb_pack(&theirs, &m.base);
-                plan_message(&ours, cursor.epoch, cursor.seq, plan.complete, plan.last, str_c(&units), units.len);
+                plan_message(&ours, cursor.epoch, cursor.seq, plan.complete, plan.last,
+                             str_c(&units), units.len);
                 assert_int_equal(ours.len, theirs.len);
                 assert_memory_equal(ours.buf, theirs.buf, ours.len);
                 str_fini(&units);

@@ -11,7 +11,9 @@
 
 size_t sink_queued_bytes(const struct sink *s)
 {
-        return s->http ? http_stream_queued_bytes(s->http) : s->grpc ? grpc_call_queued_bytes(s->grpc) : 0;
+        return s->http   ? http_stream_queued_bytes(s->http)
+               : s->grpc ? grpc_call_queued_bytes(s->grpc)
+                         : 0;
 }
 
 int sink_send(struct sink *s, const void *data, size_t len)
@@ -47,7 +49,8 @@ void grpc_finish_err(struct grpc_call *call, const struct err *err, const char *
         e.requested_delta = err->excess.requested_delta;
         size_t len = 0;
         void *packed = pb_pack_arena(&arena, &e.base, &len);
-        struct grpc_metadata trailers[] = { GRPC_META(GRPC_ERROR_TRAILER, packed, len), GRPC_META_END };
+        struct grpc_metadata trailers[] = { GRPC_META(GRPC_ERROR_TRAILER, packed, len),
+                                            GRPC_META_END };
         grpc_call_finish(call, (enum grpc_status)err_grpc_status(err->code), err->msg, trailers);
         arena_fini(&arena);
 }

@@ -1,4 +1,5 @@
-/* server/sink.h: the receiving end of a stream, whichever door the caller came through. The io thread's. Internal. */
+/* server/sink.h: the receiving end of a stream, whichever door the caller came through. The io
+ * thread's. Internal. */
 #ifndef BERTH_SERVER_SINK_H
 #define BERTH_SERVER_SINK_H
 
@@ -18,10 +19,13 @@ static inline bool sink_is_open(const struct sink *s)
         return s->http || s->grpc;
 }
 size_t sink_queued_bytes(const struct sink *s);
-/* One packed message (gRPC) or some bytes of a chunked body (HTTP). < 0: the stream is as good as gone, its on_close follows. */
+/* One packed message (gRPC) or some bytes of a chunked body (HTTP). < 0: the stream is as good as
+ * gone, its on_close follows. */
 int sink_send(struct sink *s, const void *data, size_t len);
-int sink_send_event(struct sink *s, uint64_t seq, const char *type, const void *data, size_t len); /* gRPC: data is a packed Event */
-/* Ends the stream after what is queued. err NULL: well. The sink is closed afterwards; an HTTP request is gone. */
+/* gRPC: data is a packed Event */
+int sink_send_event(struct sink *s, uint64_t seq, const char *type, const void *data, size_t len);
+/* Ends the stream after what is queued. err NULL: well. The sink is closed afterwards; an HTTP
+ * request is gone. */
 void sink_close(struct sink *s, const struct err *err, const char *request_id);
 
 /* The trailer and status for a failed call. */

@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-/* ---- HTTP -------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- HTTP ---- */
 
 static int dial(const char *address)
 {
@@ -64,13 +64,15 @@ void http_answer_fini(struct http_answer *a)
         str_fini(&a->body);
 }
 
-struct http_answer http_do(const char *address, const char *method, const char *path, const char *headers, const char *body)
+struct http_answer http_do(const char *address, const char *method, const char *path,
+                           const char *headers, const char *body)
 {
         struct http_answer a = { 0 };
         _cleanup_(str_finip) struct str out = STR_INIT, in = STR_INIT;
         int fd = dial(address);
         size_t len = body ? strlen(body) : 0;
-        str_addf(&out, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n%s", method, path, address, headers ? headers : "");
+        str_addf(&out, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n%s", method, path,
+                 address, headers ? headers : "");
         if (body)
                 str_addf(&out, "Content-Type: application/json\r\nContent-Length: %zu\r\n", len);
         str_adds(&out, "\r\n");
@@ -116,7 +118,8 @@ int http_open(const char *address, const char *path, const char *headers)
 {
         int fd = dial(address);
         _cleanup_(str_finip) struct str out = STR_INIT;
-        str_addf(&out, "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", path, address, headers ? headers : "");
+        str_addf(&out, "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", path, address,
+                 headers ? headers : "");
         send_all(fd, out.buf, out.len);
         return fd;
 }
@@ -138,7 +141,7 @@ bool http_read_until(int fd, struct str *text, const char *until, int timeout_ms
         return true;
 }
 
-/* ---- an agent ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- an agent ---- */
 
 struct agent {
         struct event_base *base;
@@ -179,10 +182,12 @@ struct agent *agent_connect_tls(const char *grpc_address, struct tls *tls)
         struct agent *a = mem_must(sizeof(*a));
         struct err err = { 0 };
         a->base = event_base_new();
-        if (grpc_channel_create(a->base, grpc_address, &(struct grpc_channel_options){ .tls = tls }, &a->channel, &err) < 0)
+        if (grpc_channel_create(a->base, grpc_address, &(struct grpc_channel_options){ .tls = tls },
+                                &a->channel, &err) < 0)
                 fail_msg("channel: %s", err_line(&err));
         struct grpc_callbacks on = { .on_message = on_message, .on_close = on_close };
-        a->call = grpc_channel_call(a->channel, "/berth.v1.Agent/Connect", &(struct grpc_call_options){ .wait_for_ready = true }, &on, a);
+        a->call = grpc_channel_call(a->channel, "/berth.v1.Agent/Connect",
+                                    &(struct grpc_call_options){ .wait_for_ready = true }, &on, a);
         return a;
 }
 
@@ -240,7 +245,8 @@ void agent_turn(struct agent *a, int ms)
         event_free(timer);
 }
 
-const Pb__ServerMessage *agent_wait(struct agent *a, bool (*fits)(const Pb__ServerMessage *m), int timeout_ms)
+const Pb__ServerMessage *agent_wait(struct agent *a, bool (*fits)(const Pb__ServerMessage *m),
+                                    int timeout_ms)
 {
         int64_t end = clock_mono_ns() / 1000000 + timeout_ms;
         for (;;) {
@@ -265,7 +271,8 @@ bool agent_is_closed(struct agent *a, int timeout_ms, int *ret_status)
         return a->closed;
 }
 
-void agent_report(struct agent *a, const char *workload_id, const Pb__PlanEntry *unit, Pb__ActualState__E state)
+void agent_report(struct agent *a, const char *workload_id, const Pb__PlanEntry *unit,
+                  Pb__ActualState__E state)
 {
         Pb__UnitStatus status = PB__UNIT_STATUS__INIT, *list[] = { &status };
         Pb__UnitReport report = PB__UNIT_REPORT__INIT;
@@ -273,7 +280,8 @@ void agent_report(struct agent *a, const char *workload_id, const Pb__PlanEntry 
         status.unit_id = (char *)workload_id;
         status.state = state;
         status.type = PB__WORKLOAD_TYPE__E__process;
-        Pb__Workload *w = unit ? pb__workload__unpack(NULL, unit->workload.len, unit->workload.data) : NULL;
+        Pb__Workload *w =
+            unit ? pb__workload__unpack(NULL, unit->workload.len, unit->workload.data) : NULL;
         if (w)
                 status.revision_id = w->revision_id;
         if (unit)
@@ -320,7 +328,7 @@ bool is_cancel(const Pb__ServerMessage *m)
         return m->cancel != NULL;
 }
 
-/* ---- one server per test ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- one server per test ---- */
 
 void server_begin(struct fixture *f)
 {
@@ -366,7 +374,8 @@ int server_teardown(void **state)
         return 0;
 }
 
-struct http_answer expect_http(struct fixture *f, const char *method, const char *path, const char *headers, const char *body, int want)
+struct http_answer expect_http(struct fixture *f, const char *method, const char *path,
+                               const char *headers, const char *body, int want)
 {
         struct http_answer a = http_do(f->http, method, path, headers, body);
         if (a.status != want)
@@ -374,7 +383,8 @@ struct http_answer expect_http(struct fixture *f, const char *method, const char
         return a;
 }
 
-void expect_status(struct fixture *f, const char *method, const char *path, const char *body, int want)
+void expect_status(struct fixture *f, const char *method, const char *path, const char *body,
+                   int want)
 {
         struct http_answer a = expect_http(f, method, path, "", body, want);
         http_answer_fini(&a);
@@ -438,8 +448,8 @@ static void save(char path[static 200], const char *dir, const char *name, const
                 fail_msg("%s", err_line(&err));
 }
 
-static void issue(struct pki *pki, const struct fixture *f, const char *name, const char *uri, const char *dns, char cert[static 200],
-                  char key[static 200])
+static void issue(struct pki *pki, const struct fixture *f, const char *name, const char *uri,
+                  const char *dns, char cert[static 200], char key[static 200])
 {
         struct tls_pair pair;
         struct err err = { 0 };
@@ -449,7 +459,9 @@ static void issue(struct pki *pki, const struct fixture *f, const char *name, co
         struct tls_issue_options o = { .cn = name,
                                        .ips = (const char *const[]){ "127.0.0.1", NULL },
                                        .dns = (const char *const[]){ dns, NULL },
-                                       .uris = (const char *const[]){ first[0] ? first : NULL, space ? space + 1 : NULL, NULL } };
+                                       .uris = (const char *const[]){ first[0] ? first : NULL,
+                                                                      space ? space + 1 : NULL,
+                                                                      NULL } };
         if (tls_issue(&pki->pair, &o, &pair, &err) < 0)
                 fail_msg("%s", err_line(&err));
         save(cert, f->dir, fmt("%s.pem", name), &pair.cert);
@@ -457,13 +469,16 @@ static void issue(struct pki *pki, const struct fixture *f, const char *name, co
         tls_pair_fini(&pair);
 }
 
-struct tls *pki_client(struct pki *pki, const struct fixture *f, const char *name, const char *uri, const char *dns)
+struct tls *pki_client(struct pki *pki, const struct fixture *f, const char *name, const char *uri,
+                       const char *dns)
 {
         char cert[200], key[200];
         struct tls *tls = NULL;
         struct err err = { 0 };
         issue(pki, f, name, uri, dns, cert, key);
-        if (tls_client_create(&(struct tls_options){ .ca_file = pki->ca, .cert_file = cert, .key_file = key }, &tls, &err) < 0)
+        if (tls_client_create(
+                &(struct tls_options){ .ca_file = pki->ca, .cert_file = cert, .key_file = key },
+                &tls, &err) < 0)
                 fail_msg("%s", err_line(&err));
         return tls;
 }
@@ -471,7 +486,8 @@ struct tls *pki_client(struct pki *pki, const struct fixture *f, const char *nam
 void pki_restart(struct fixture *f, struct pki *pki, bool ca)
 {
         struct err err = { 0 };
-        assert_int_equal(tls_make_ca(&(struct tls_issue_options){ .cn = "test CA" }, &pki->pair, &err), 0);
+        assert_int_equal(
+            tls_make_ca(&(struct tls_issue_options){ .cn = "test CA" }, &pki->pair, &err), 0);
         save(pki->ca, f->dir, "ca.pem", &pki->pair.cert);
         issue(pki, f, "server", "spiffe://berth/server/s1", NULL, pki->cert, pki->key);
         server_end(f);

@@ -17,7 +17,8 @@ static int load_record(void *ctx, const struct store_record *record, struct err 
 {
         struct err bad = { 0 };
         (void)err;
-        core_load_record(ctx, record->key, record->data, record->len, &bad); /* a bad one was told of when the server started */
+        /* a bad one was told of when the server started */
+        core_load_record(ctx, record->key, record->data, record->len, &bad);
         return 0;
 }
 
@@ -41,8 +42,9 @@ static void load(struct view *v, struct server *s)
         }
         core_view(core, v->live, head);
         v->core = core;
-        log_info("the store is away: reads are answered from what is committed", LOG_I("head", head),
-                 LOG_I("ahead", core_head(v->live) - head), LOG_I("took_ms", mono_ms() - t0));
+        log_info("the store is away: reads are answered from what is committed",
+                 LOG_I("head", head), LOG_I("ahead", core_head(v->live) - head),
+                 LOG_I("took_ms", mono_ms() - t0));
 }
 
 struct view *view_open(struct server *s, const struct core *live)
@@ -66,7 +68,8 @@ static void release(struct server *s, struct core *core)
 {
         struct core_batch *b;
         while ((b = core_cut(core))) {
-                must(b->commit.n_events == 0 && b->commit.n_records == 0, "R5: a view decides nothing");
+                must(b->commit.n_events == 0 && b->commit.n_records == 0,
+                     "R5: a view decides nothing");
                 server_release(s, b);
         }
 }
@@ -76,15 +79,18 @@ static void refuse(struct view *v, struct server *s, struct ring_msg *const *msg
         struct core_batch *b = mem_must(sizeof(*b));
         b->memory = mem_must(sizeof(*b->memory));
         struct err *err = arena_new(b->memory, struct err);
-        err_set(err, ERR_UNAVAILABLE, .msg = "the store is away, and cannot be read", .detail = err_line(&v->err),
-                .hint = "try again; /health says since when", .retry_after_ms = 2000);
+        err_set(err, ERR_UNAVAILABLE, .msg = "the store is away, and cannot be read",
+                .detail = err_line(&v->err), .hint = "try again; /health says since when",
+                .retry_after_ms = 2000);
         b->replies = arena_new_n(b->memory, struct reply, n);
         for (size_t i = 0; i < n; i++)
-                b->replies[b->n_replies++] = (struct reply){ .ticket = msgs[i]->in.reply, .err = err };
+                b->replies[b->n_replies++] =
+                    (struct reply){ .ticket = msgs[i]->in.reply, .err = err };
         server_release(s, b);
 }
 
-void view_answer(struct view *v, struct server *s, struct ring_msg *const *msgs, size_t n, int64_t now_ms)
+void view_answer(struct view *v, struct server *s, struct ring_msg *const *msgs, size_t n,
+                 int64_t now_ms)
 {
         if (!v->core && mono_ms() - v->tried_ms >= TRY_AGAIN_MS)
                 load(v, s);

@@ -5,11 +5,12 @@
 #include "net/http.h"
 #include <string.h>
 
-/* Nothing but our own files runs, nothing but this server is asked, nobody frames the page. Data can therefore never become script, even if a line of the
- * page were wrong. */
-#define POLICY                                                                                                                             \
-        "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri "        \
-        "'none'; "                                                                                                                         \
+/* Nothing but our own files runs, nothing but this server is asked, nobody frames the page. Data
+ * can therefore never become script, even if a line of the page were wrong. */
+#define POLICY                                                                                     \
+        "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src "     \
+        "'self'; connect-src 'self'; base-uri "                                                    \
+        "'none'; "                                                                                 \
         "form-action 'none'; frame-ancestors 'none'"
 
 static const struct web_file *find(const char *name)
@@ -25,7 +26,9 @@ static void reply_file(struct http_request *req, const struct web_file *f, bool 
         const char *seen = http_header(req, "If-None-Match");
         struct http_field fields[] = { HTTP_FIELD("Content-Type", f->type),
                                        HTTP_FIELD("ETag", f->etag),
-                                       HTTP_FIELD("Cache-Control", forever ? "public, max-age=31536000, immutable" : "no-cache"),
+                                       HTTP_FIELD("Cache-Control",
+                                                  forever ? "public, max-age=31536000, immutable"
+                                                          : "no-cache"),
                                        HTTP_FIELD("Content-Security-Policy", POLICY),
                                        HTTP_FIELD("X-Content-Type-Options", "nosniff"),
                                        HTTP_FIELD("Referrer-Policy", "no-referrer"),
@@ -34,7 +37,8 @@ static void reply_file(struct http_request *req, const struct web_file *f, bool 
         http_reply(req, same ? 304 : 200, fields, f->data, same ? 0 : f->len);
 }
 
-/* /ui/<version>/<name>, or /ui/<name> for people. A page of an older binary still gets today's file, but must not keep it under the old name. */
+/* /ui/<version>/<name>, or /ui/<name> for people. A page of an older binary still gets today's
+ * file, but must not keep it under the old name. */
 static void serve_file(struct http_request *req, void *ctx)
 {
         const char *path = http_param(req, "path");
@@ -43,13 +47,14 @@ static void serve_file(struct http_request *req, void *ctx)
         struct err err = { 0 };
         (void)ctx;
         if (!f) {
-                err_set(&err, ERR_NOT_FOUND, .msg = "the dashboard has no such file", .detail = fmt("\"%.100s\"", path),
-                        .hint = "it begins at /");
+                err_set(&err, ERR_NOT_FOUND, .msg = "the dashboard has no such file",
+                        .detail = fmt("\"%.100s\"", path), .hint = "it begins at /");
                 http_reply_err(req, 0, &err);
                 return;
         }
         size_t n = strlen(web_version);
-        reply_file(req, f, slash && (size_t)(slash - path) == n && memcmp(path, web_version, n) == 0);
+        reply_file(req, f,
+                   slash && (size_t)(slash - path) == n && memcmp(path, web_version, n) == 0);
 }
 
 void web_page(struct http_request *req)

@@ -1,7 +1,9 @@
 /* server/web.h: the dashboard's files, which are part of the binary, over HTTP.
  *
- * web/embed.py turns the files of web/ into web_files.c. The page names everything below ui/<web_version>/, a hash over all files: what was fetched under
- * it never changes and may be kept for ever, and a new binary has new names. The page itself is asked for anew each time (304 while it is the same).
+ * web/embed.py turns the files of web/ into web_files.c. The page names everything below
+ * ui/<web_version>/, a hash over all files: what was fetched under it never changes and may be kept
+ * for ever, and a new binary has new names. The page itself is asked for anew each time (304 while
+ * it is the same).
  *
  * Everything here belongs to the io thread.
  */

@@ -1,4 +1,5 @@
-/* server/webhooks.c: see webhooks.h. libevent's HTTP client does the talking; names are resolved by evdns, so the loop never waits. */
+/* server/webhooks.c: see webhooks.h. libevent's HTTP client does the talking; names are resolved by
+ * evdns, so the loop never waits. */
 #include "server/webhooks.h"
 
 #include "base/array.h"
@@ -100,26 +101,29 @@ void webhooks_configure(struct webhooks *w, const Pb__ServerConfig *config)
         w->config = config ? (const Pb__ServerConfig *)pb_clone(&w->memory, &config->base) : NULL;
 }
 
-void webhook_sign(const char *secret, size_t secret_len, int64_t unix_seconds, const char *body, struct str *out)
+void webhook_sign(const char *secret, size_t secret_len, int64_t unix_seconds, const char *body,
+                  struct str *out)
 {
         _cleanup_(str_finip) struct str text = STR_INIT;
         unsigned char mac[EVP_MAX_MD_SIZE];
         unsigned len = 0;
         str_addf(&text, "%lld.%s", (long long)unix_seconds, body);
-        HMAC(EVP_sha256(), secret, (int)secret_len, (const unsigned char *)str_c(&text), text.len, mac, &len);
+        HMAC(EVP_sha256(), secret, (int)secret_len, (const unsigned char *)str_c(&text), text.len,
+             mac, &len);
         str_addf(out, "t=%lld,v1=", (long long)unix_seconds);
         for (unsigned i = 0; i < len; i++)
                 str_addf(out, "%02x", mac[i]);
 }
 
-/* ---- the result ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the result ---- */
 
 /* The ring may be full; then the timer tries again. */
 static void tell(struct delivery *d)
 {
         struct io *io = d->w->io;
         struct ring_msg *msg = ring_msg_new(INPUT_WEBHOOK_DONE);
-        Pb__WebhookResult *m = (Pb__WebhookResult *)pb_new(&msg->memory, &pb__webhook_result__descriptor);
+        Pb__WebhookResult *m =
+            (Pb__WebhookResult *)pb_new(&msg->memory, &pb__webhook_result__descriptor);
         m->id = arena_strdup(&msg->memory, d->id);
         m->delivered = d->delivered;
         m->detail = arena_strdup(&msg->memory, d->detail);
@@ -140,9 +144,11 @@ static void finish(struct delivery *d, bool delivered, const char *detail)
         d->delivered = delivered;
         snprintf(d->detail, sizeof(d->detail), "%s", detail);
         if (delivered)
-                log_debug("webhook delivered", LOG_S("webhook", d->name), LOG_S("id", d->id), LOG_S("detail", detail));
+                log_debug("webhook delivered", LOG_S("webhook", d->name), LOG_S("id", d->id),
+                          LOG_S("detail", detail));
         else
-                log_warn("a webhook was not delivered", LOG_S("webhook", d->name), LOG_S("id", d->id), LOG_S("detail", detail));
+                log_warn("a webhook was not delivered", LOG_S("webhook", d->name),
+                         LOG_S("id", d->id), LOG_S("detail", detail));
         /* from the loop: libevent is still inside the connection that this would free */
         evtimer_add(d->timer, &(struct timeval){ 0 });
 }
@@ -172,16 +178,19 @@ static void on_answer(struct evhttp_request *req, void *ctx)
 
 static void on_trouble(enum evhttp_request_error error, void *ctx)
 {
-        static const char *const words[] = { [EVREQ_HTTP_TIMEOUT] = "no answer in time",
-                                             [EVREQ_HTTP_EOF] = "the connection was closed before the answer",
-                                             [EVREQ_HTTP_INVALID_HEADER] = "the answer is no HTTP",
-                                             [EVREQ_HTTP_BUFFER_ERROR] =
-                                                 "the connection could not be made, or its certificate is not trusted",
-                                             [EVREQ_HTTP_DATA_TOO_LONG] = "the answer is too long" };
-        finish(ctx, false, (size_t)error < ARRAY_LEN(words) && words[error] ? words[error] : "the call failed");
+        static const char *const words[] = {
+                [EVREQ_HTTP_TIMEOUT] = "no answer in time",
+                [EVREQ_HTTP_EOF] = "the connection was closed before the answer",
+                [EVREQ_HTTP_INVALID_HEADER] = "the answer is no HTTP",
+                [EVREQ_HTTP_BUFFER_ERROR] =
+                    "the connection could not be made, or its certificate is not trusted",
+                [EVREQ_HTTP_DATA_TOO_LONG] = "the answer is too long"
+        };
+        finish(ctx, false,
+               (size_t)error < ARRAY_LEN(words) && words[error] ? words[error] : "the call failed");
 }
 
-/* ---- sending --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- sending ---- */
 
 static const Pb__Webhook *webhook_named(const struct webhooks *w, const char *name)
 {
@@ -191,7 +200,8 @@ static const Pb__Webhook *webhook_named(const struct webhooks *w, const char *na
         return NULL;
 }
 
-static struct bufferevent *bufferevent_for(struct webhooks *w, const struct url *u, const Pb__Webhook *conf, struct err *err)
+static struct bufferevent *bufferevent_for(struct webhooks *w, const struct url *u,
+                                           const Pb__Webhook *conf, struct err *err)
 {
         if (!u->tls)
                 return bufferevent_socket_new(w->io->base, -1, BEV_OPT_CLOSE_ON_FREE);
@@ -202,13 +212,15 @@ static struct bufferevent *bufferevent_for(struct webhooks *w, const struct url 
         struct ssl_st *ssl = tls_new_ssl(tls, "http/1.1", u->host, err);
         if (!ssl)
                 return NULL;
-        struct bufferevent *bev = bufferevent_openssl_socket_new(w->io->base, -1, ssl, BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
+        struct bufferevent *bev = bufferevent_openssl_socket_new(
+            w->io->base, -1, ssl, BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
         if (bev)
                 bufferevent_openssl_set_allow_dirty_shutdown(bev, 1);
         return bev;
 }
 
-static int add_signature(struct evkeyvalq *headers, const Pb__Webhook *conf, const char *body, struct err *err)
+static int add_signature(struct evkeyvalq *headers, const Pb__Webhook *conf, const char *body,
+                         struct err *err)
 {
         _cleanup_(str_finip) struct str secret = STR_INIT, signature = STR_INIT;
         if (!str_empty(conf->secret_file)) {
@@ -237,11 +249,14 @@ static int post(struct delivery *d, const Pb__Outgoing *m, const Pb__Webhook *co
         struct bufferevent *bev = NULL;
         int r = url_parse(&arena, conf->url, &u, err);
         if (r >= 0 && !w->dns)
-                w->dns = evdns_base_new(w->io->base, EVDNS_BASE_INITIALIZE_NAMESERVERS | EVDNS_BASE_DISABLE_WHEN_INACTIVE);
+                w->dns = evdns_base_new(w->io->base, EVDNS_BASE_INITIALIZE_NAMESERVERS |
+                                                         EVDNS_BASE_DISABLE_WHEN_INACTIVE);
         if (r >= 0 && !(bev = bufferevent_for(w, &u, conf, err)))
-                r = err->code ? -(int)err->code : err_set(err, ERR_NOMEM, .msg = "no memory for a connection");
+                r = err->code ? -(int)err->code
+                              : err_set(err, ERR_NOMEM, .msg = "no memory for a connection");
         if (r >= 0) {
-                d->connection = evhttp_connection_base_bufferevent_new(w->io->base, w->dns, bev, u.host, u.port);
+                d->connection = evhttp_connection_base_bufferevent_new(w->io->base, w->dns, bev,
+                                                                       u.host, u.port);
                 req = evhttp_request_new(on_answer, d);
                 if (!d->connection || !req)
                         r = err_set(err, ERR_NOMEM, .msg = "no memory for a connection");
@@ -264,7 +279,8 @@ static int post(struct delivery *d, const Pb__Outgoing *m, const Pb__Webhook *co
                 evbuffer_add(evhttp_request_get_output_buffer(req), m->body, strlen(m->body));
                 evtimer_add(d->timer, &tv);
                 if (evhttp_make_request(d->connection, req, EVHTTP_REQ_POST, u.path) < 0)
-                        r = err_set(err, ERR_UNAVAILABLE, .msg = "the connection could not be made");
+                        r = err_set(err, ERR_UNAVAILABLE,
+                                    .msg = "the connection could not be made");
                 req = NULL; /* libevent's, also when it failed */
         }
         if (req)
@@ -295,7 +311,8 @@ void webhooks_effects(struct webhooks *w, const struct core_batch *batch)
                 const struct effect *e = &batch->effects[i];
                 struct arena arena = ARENA_INIT;
                 ProtobufCMessage *m = NULL;
-                if (e->kind == EFFECT_WEBHOOK && pb_unpack_own(&pb__outgoing__descriptor, e->data, e->len, &arena, &m, NULL) >= 0)
+                if (e->kind == EFFECT_WEBHOOK && pb_unpack_own(&pb__outgoing__descriptor, e->data,
+                                                               e->len, &arena, &m, NULL) >= 0)
                         deliver(w, (const Pb__Outgoing *)m);
                 arena_fini(&arena);
         }

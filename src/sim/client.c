@@ -1,4 +1,5 @@
-/* sim/client.c: users: they apply, change, stop and delete by chance, wait for each answer, and remember what was acknowledged; and operators, who do the same to nodes. */
+/* sim/client.c: users: they apply, change, stop and delete by chance, wait for each answer, and
+ * remember what was acknowledged; and operators, who do the same to nodes. */
 #include "base/mem.h"
 #include "model/validate.h"
 #include "sim/world.h"
@@ -8,7 +9,8 @@
 static uint32_t pick_item(struct sim *s)
 {
         if (s->items.len < s->opt.workloads &&
-            (s->items.len < s->opt.workloads / 2 || !s->items.len || sim_chance(s, CHANCE_CLIENT, 300000))) {
+            (s->items.len < s->opt.workloads / 2 || !s->items.len ||
+             sim_chance(s, CHANCE_CLIENT, 300000))) {
                 struct client_item *it = array_push(&s->items);
                 snprintf(it->id, sizeof(it->id), "w-%05zu", s->items.len - 1);
                 it->job = sim_chance(s, CHANCE_CLIENT, 250000);
@@ -22,12 +24,18 @@ static enum client_op pick_op(struct sim *s, const struct client_item *it)
         if (!it->exists)
                 return OP_APPLY;
         uint64_t r = rng_below(&s->chance[CHANCE_CLIENT], 100);
-        return r < 55 ? OP_APPLY : r < 70 ? OP_DELETE : r < 80 ? OP_STOP : r < 92 ? OP_START : OP_RETRY;
+        return r < 55   ? OP_APPLY
+               : r < 70 ? OP_DELETE
+               : r < 80 ? OP_STOP
+               : r < 92 ? OP_START
+                        : OP_RETRY;
 }
 
 static void send(struct sim *s)
 {
-        struct sim_event ev = { .kind = EV_REQUEST, .value = s->requests.len - 1, .server = s->opt.servers > 1 ? SIM_ANY_SERVER : 0 };
+        struct sim_event ev = { .kind = EV_REQUEST,
+                                .value = s->requests.len - 1,
+                                .server = s->opt.servers > 1 ? SIM_ANY_SERVER : 0 };
         int64_t late = sim_hit(s, SIM_REORDER, 50000) ? sim_between(s, CHANCE_NET, 1, 5000) : 0;
         sim_at(s, s->now + late + sim_link_delay(s), ev);
         if (sim_hit(s, SIM_DUP, 20000)) /* a client that tried again */
@@ -38,14 +46,16 @@ static void send(struct sim *s)
 
 static bool has_tenants(const struct sim *s);
 
-/* An operator limits a tenant, or takes the limit away again. Half of the clusters have no quotas at all. */
+/* An operator limits a tenant, or takes the limit away again. Half of the clusters have no quotas
+ * at all. */
 static void act_quota(struct sim *s)
 {
         if (!has_tenants(s))
                 return;
         uint32_t tenant = (uint32_t)rng_below(&s->chance[CHANCE_QUOTA], SIM_TENANTS);
         uint32_t size = (uint32_t)rng_below(&s->chance[CHANCE_QUOTA], 4);
-        *array_push(&s->requests) = (struct request){ .op = OP_QUOTA, .item = tenant, .revision = size, .open = true };
+        *array_push(&s->requests) =
+            (struct request){ .op = OP_QUOTA, .item = tenant, .revision = size, .open = true };
         s->result.requests++;
         send(s);
 }
@@ -72,9 +82,11 @@ void sim_client_act(struct sim *s)
         send(s);
 }
 
-void sim_client_node(struct sim *s, uint32_t n, enum client_op op, Pb__NodeWish__E wish, uint64_t random)
+void sim_client_node(struct sim *s, uint32_t n, enum client_op op, Pb__NodeWish__E wish,
+                     uint64_t random)
 {
-        *array_push(&s->requests) = (struct request){ .op = op, .item = n, .wish = wish, .random = random, .open = true };
+        *array_push(&s->requests) =
+            (struct request){ .op = op, .item = n, .wish = wish, .random = random, .open = true };
         s->result.requests++;
         send(s);
 }
@@ -89,7 +101,8 @@ static const char *const zones[] = { "a", "b", "c" };
 static const char *const taint_keys[] = { "gpu", "maintenance" };
 static const char *const taint_values[] = { "", "x" };
 
-/* Half of the clusters have neighbours, ports, priorities and tolerations; and half have tenants, with quotas. */
+/* Half of the clusters have neighbours, ports, priorities and tolerations; and half have tenants,
+ * with quotas. */
 static bool has_constraints(const struct sim *s)
 {
         return hash64_mix(s->opt.seed, 0x6e65) % 2;
@@ -170,7 +183,8 @@ static void fill_ports(struct rng *r, struct arena *a, Pb__Workload *w)
         for (uint64_t n = rng_chance(r, 300000) ? 1 + rng_below(r, 2) : 0; n > 0; n--) {
                 Pb__Port *port = arena_new(a, Pb__Port);
                 pb__port__init(port);
-                port->host_port = 8000 + 10 * (int32_t)n + (int32_t)rng_below(r, 3); /* never one twice */
+                /* never one twice */
+                port->host_port = 8000 + 10 * (int32_t)n + (int32_t)rng_below(r, 3);
                 port->container_port = 80 + (int32_t)n;
                 w->spec->ports[w->spec->n_ports++] = port;
         }
@@ -185,9 +199,11 @@ static Pb__Exclusive__E exclusive_of(const struct sim *s, uint64_t id, uint32_t 
         return kind == 3 || kind == 4 ? PB__EXCLUSIVE__E__pinned : PB__EXCLUSIVE__E__movable;
 }
 
-static void fill_workload(struct sim *s, const struct client_item *it, uint32_t revision, struct arena *a, Pb__Workload *w)
+static void fill_workload(struct sim *s, const struct client_item *it, uint32_t revision,
+                          struct arena *a, Pb__Workload *w)
 {
-        /* Everything follows from the id and the revision, so that a repeated request says the same. Every other revision changes only what needs no new start. */
+        /* Everything follows from the id and the revision, so that a repeated request says the
+         * same. Every other revision changes only what needs no new start. */
         struct rng r, placing;
         uint64_t id = hash64(it->id, strlen(it->id));
         rng_seed(&r, hash64_mix(s->opt.seed, hash64_mix(revision / 2, id)));
@@ -201,7 +217,8 @@ static void fill_workload(struct sim *s, const struct client_item *it, uint32_t 
         w->type = PB__WORKLOAD_TYPE__E__process;
         spec->command = arena_new_n(a, char *, 2);
         spec->command[spec->n_command++] = "run";
-        spec->command[spec->n_command++] = arena_printf(a, "%u", has_constraints(s) ? revision / 2 : revision);
+        spec->command[spec->n_command++] =
+            arena_printf(a, "%u", has_constraints(s) ? revision / 2 : revision);
         res->cpu = (int64_t)(100 + rng_below(&r, 900));
         res->memory_mb = (int64_t)(64 + rng_below(&r, 1024));
         res->disk_gb = (int64_t)rng_below(&r, 5);
@@ -218,7 +235,8 @@ static void fill_workload(struct sim *s, const struct client_item *it, uint32_t 
                 w->tenant = (char *)(tenant ? sim_tenant_names[tenant] : "");
         }
         if (rng_chance(&r, 100000)) {
-                Pb__Workload__NodeSelectorEntry *sel = arena_new(a, Pb__Workload__NodeSelectorEntry);
+                Pb__Workload__NodeSelectorEntry *sel =
+                    arena_new(a, Pb__Workload__NodeSelectorEntry);
                 pb__workload__node_selector_entry__init(sel);
                 sel->key = "zone";
                 sel->value = (char *)zones[rng_below(&r, 3)];
@@ -278,7 +296,8 @@ static void ask_node(struct sim *s, struct server *v, const struct request *q, s
         adopt.id = wish.id = ref.id = s->machines.at[q->item].id;
         wish.wish = q->wish;
         if (q->wish == PB__NODE_WISH__E__draining && q->random % 2)
-                wish.deadline_seconds = 1 + (int64_t)(q->random / 2 % 300); /* every other drain has a deadline */
+                /* every other drain has a deadline */
+                wish.deadline_seconds = 1 + (int64_t)(q->random / 2 % 300);
         in->kind = q->op == OP_WISH         ? INPUT_NODE_WISH
                    : q->op == OP_FORGET     ? INPUT_NODE_FORGET
                    : q->op == OP_EVICT_LOST ? INPUT_EVICT_LOST
@@ -322,7 +341,8 @@ static void ask_workload(struct sim *s, struct server *v, struct request *q, str
                 break;
         case OP_STOP:
         case OP_START:
-                desired.desired_state = q->op == OP_STOP ? PB__DESIRED_STATE__E__Stopped : PB__DESIRED_STATE__E__Running;
+                desired.desired_state = q->op == OP_STOP ? PB__DESIRED_STATE__E__Stopped
+                                                         : PB__DESIRED_STATE__E__Running;
                 in->kind = INPUT_DESIRED;
                 in->msg = &desired.base;
                 break;
@@ -348,7 +368,8 @@ static bool insists(struct sim *s, uint32_t slot)
 {
         if (!s->calm || slot < s->first_calm_request || s->opt.servers == 1)
                 return false;
-        sim_at(s, s->now + 1000, (struct sim_event){ .kind = EV_REQUEST, .value = slot, .server = SIM_ANY_SERVER });
+        sim_at(s, s->now + 1000,
+               (struct sim_event){ .kind = EV_REQUEST, .value = slot, .server = SIM_ANY_SERVER });
         return true;
 }
 
@@ -400,10 +421,12 @@ static void check_durable(struct sim *s, const struct server *v, uint64_t versio
 {
         if (version > v->durable)
                 sim_fail(s, "A3: a caller is answered before the store has it",
-                         fmt("version %llu, the store has %llu", (unsigned long long)version, (unsigned long long)v->durable));
+                         fmt("version %llu, the store has %llu", (unsigned long long)version,
+                             (unsigned long long)v->durable));
 }
 
-static void reply_about_node(struct sim *s, const struct server *v, const struct request *q, const struct reply *r)
+static void reply_about_node(struct sim *s, const struct server *v, const struct request *q,
+                             const struct reply *r)
 {
         if (q->op == OP_ADOPT)
                 return; /* as far as its agent is there */
@@ -447,7 +470,8 @@ void sim_client_reply(struct sim *s, const struct server *v, const struct reply 
         struct arena_allocator alloc = arena_allocator(&s->reply);
         Pb__Workload *w = pb__workload__unpack((ProtobufCAllocator *)&alloc, r->len, r->data);
         check_durable(s, v, w->resource_version);
-        bool late = s->opt.servers > 1 && w->resource_version <= it->version; /* it waited for a proof: the other came after it */
+        /* it waited for a proof: the other came after it */
+        bool late = s->opt.servers > 1 && w->resource_version <= it->version;
         if (q->if_match && q->op == OP_APPLY && first && it->version > q->if_match && !late)
                 sim_fail(s, "A10: the loser of two writers won", it->id);
         if (q->op == OP_DELETE)
@@ -466,7 +490,8 @@ void sim_client_reply(struct sim *s, const struct server *v, const struct reply 
 void sim_client_check_kept(struct sim *s)
 {
         struct server *v = sim_leader(s);
-        if (!v || v->committing || v->queue.len || s->away || core_pending_ops(v->core) || core_next_ms(v->core) <= sim_server_now(s, v))
+        if (!v || v->committing || v->queue.len || s->away || core_pending_ops(v->core) ||
+            core_next_ms(v->core) <= sim_server_now(s, v))
                 return;
         for (size_t i = 0; i < s->items.len && !sim_failed(s); i++) {
                 struct client_item *it = &s->items.at[i];

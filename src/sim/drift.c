@@ -1,5 +1,7 @@
-/* sim/drift.c: what happens on a machine behind its agent's back, while the agent is down for a moment: somebody removes a unit and all that is known of it, or only its record, or only
- * its process; or starts something that nobody asked for. The agent is honest about what it finds (C27, A5).
+/* sim/drift.c: what happens on a machine behind its agent's back, while the agent is down for a
+ * moment: somebody removes a unit and all that is known of it, or only its record, or only its
+ * process; or starts something that nobody asked for. The agent is honest about what it finds (C27,
+ * A5).
  */
 #include "base/mem.h"
 #include "sim/world.h"
@@ -19,9 +21,11 @@ static void stranger_appears(struct sim *s, struct machine *m, struct rng *r)
         snprintf(id, sizeof(id), "ghost-%u", (unsigned)rng_below(r, 5));
         if (sim_copy_find(m, id))
                 return;
-        *sim_copy_new(m) = (struct copy){
-                .workload_id = mem_strdup(id), .revision = mem_strdup("r1"), .alive = true, .started_at = s->now, .token = { 0, 0 }
-        };
+        *sim_copy_new(m) = (struct copy){ .workload_id = mem_strdup(id),
+                                          .revision = mem_strdup("r1"),
+                                          .alive = true,
+                                          .started_at = s->now,
+                                          .token = { 0, 0 } };
 }
 
 void sim_drift(struct sim *s, uint32_t n, struct rng *r)

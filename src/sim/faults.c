@@ -1,7 +1,9 @@
 /* sim/faults.c: what goes wrong, and when.
  *
- * The large faults are planned before the run begins, each with a number and a random value from which all its details follow: leaving one out changes nothing about the
- * others. The small ones (this message arrives twice, this commit's outcome is unknown) are drawn as they come; they have numbers too.
+ * The large faults are planned before the run begins, each with a number and a random value from
+ * which all its details follow: leaving one out changes nothing about the others. The small ones
+ * (this message arrives twice, this commit's outcome is unknown) are drawn as they come; they have
+ * numbers too.
  */
 #include "base/mem.h"
 #include "sim/world.h"
@@ -51,7 +53,9 @@ static void plan_kind(struct sim *s, enum fault_kind k, uint32_t node)
                 at += draw(&r, 1, 2 * mean);
                 if (at >= s->end_ms || s->plan.len >= PLAN_MAX)
                         return;
-                *array_push(&s->plan) = (struct planned_fault){ .at = at, .kind = k, .node = node, .random = rng_next(&r) };
+                *array_push(&s->plan) = (struct planned_fault){
+                        .at = at, .kind = k, .node = node, .random = rng_next(&r)
+                };
         }
 }
 
@@ -72,8 +76,10 @@ static bool is_masked(const struct sim *s, uint32_t number)
 
 void sim_faults_plan(struct sim *s)
 {
-        for (enum fault_kind k = 0; k < (s->opt.servers > 1 ? _FAULT_MAX : FAULT_SERVER_STALLS); k++) {
-                bool of_node = (k >= FAULT_AGENT_CRASH && k < FAULT_MASS) || k == FAULT_CUT_FROM_ONE;
+        for (enum fault_kind k = 0; k < (s->opt.servers > 1 ? _FAULT_MAX : FAULT_SERVER_STALLS);
+             k++) {
+                bool of_node =
+                    (k >= FAULT_AGENT_CRASH && k < FAULT_MASS) || k == FAULT_CUT_FROM_ONE;
                 if (s->opt.faults & kinds[k].kind)
                         for (uint32_t n = 0; n < (of_node ? s->opt.nodes : 1); n++)
                                 plan_kind(s, k, n);
@@ -85,7 +91,8 @@ void sim_faults_plan(struct sim *s)
                 }
         for (uint32_t i = 0; i < s->plan.len; i++)
                 if (!is_masked(s, i))
-                        sim_at(s, s->plan.at[i].at, (struct sim_event){ .kind = EV_FAULT, .value = i });
+                        sim_at(s, s->plan.at[i].at,
+                               (struct sim_event){ .kind = EV_FAULT, .value = i });
 }
 
 bool sim_hit(struct sim *s, enum sim_fault kind, uint32_t per_million)
@@ -105,7 +112,7 @@ bool sim_hit(struct sim *s, enum sim_fault kind, uint32_t per_million)
         return true;
 }
 
-/* ---- one by one ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- one by one ---- */
 
 static struct server *any_server(struct sim *s, struct rng *r)
 {
@@ -122,7 +129,9 @@ static void crash_server(struct sim *s, struct rng *r)
         if (soon && !v->committing && v->core)
                 v->crash_at_commit = true; /* the worst moment */
         else
-                sim_at(s, s->now, (struct sim_event){ .kind = EV_SERVER_CRASH, .server = v->number, .life = v->life });
+                sim_at(s, s->now,
+                       (struct sim_event){
+                           .kind = EV_SERVER_CRASH, .server = v->number, .life = v->life });
 }
 
 static void store_away(struct sim *s, struct rng *r)
@@ -131,7 +140,8 @@ static void store_away(struct sim *s, struct rng *r)
                 return;
         s->away = true;
         memory_set_away(s->disk, true);
-        sim_at(s, s->now + draw(r, 200, rng_chance(r, 300000) ? 300000 : 20000), (struct sim_event){ .kind = EV_STORE_BACK });
+        sim_at(s, s->now + draw(r, 200, rng_chance(r, 300000) ? 300000 : 20000),
+               (struct sim_event){ .kind = EV_STORE_BACK });
 }
 
 /* Hours ahead or behind, or seconds. */
@@ -149,7 +159,9 @@ static void jump_server_clock(struct sim *s, struct rng *r)
 
 static void operator_acts(struct sim *s, struct rng *r)
 {
-        static const Pb__NodeWish__E wishes[] = { PB__NODE_WISH__E__schedulable, PB__NODE_WISH__E__cordoned, PB__NODE_WISH__E__draining,
+        static const Pb__NodeWish__E wishes[] = { PB__NODE_WISH__E__schedulable,
+                                                  PB__NODE_WISH__E__cordoned,
+                                                  PB__NODE_WISH__E__draining,
                                                   PB__NODE_WISH__E__disabled };
         uint32_t n = (uint32_t)rng_below(r, s->opt.nodes);
         uint64_t what = rng_below(r, 14), random = rng_next(r);
@@ -183,7 +195,8 @@ static void cut(struct sim *s, uint32_t n, struct rng *r, bool oneway)
                 m->up_lost = true;
         else
                 m->down_lost = true;
-        sim_at(s, s->now + length, (struct sim_event){ .kind = EV_HEAL, .node = n, .value = ++m->cuts });
+        sim_at(s, s->now + length,
+               (struct sim_event){ .kind = EV_HEAL, .node = n, .value = ++m->cuts });
 }
 
 static void cut_off(struct sim *s, uint32_t n, int64_t length, bool silent)
@@ -194,11 +207,12 @@ static void cut_off(struct sim *s, uint32_t n, int64_t length, bool silent)
         m->heals_at = s->now + length;
         sim_link_break(s, n, silent);
         m->cut = true;
-        sim_at(s, s->now + length, (struct sim_event){ .kind = EV_HEAL, .node = n, .value = ++m->cuts });
+        sim_at(s, s->now + length,
+               (struct sim_event){ .kind = EV_HEAL, .node = n, .value = ++m->cuts });
 }
 
-/* One zone, two, all, or any nodes: all at one moment, and back at one moment. Mostly for long enough to be noticed and to
- * be acted upon. */
+/* One zone, two, all, or any nodes: all at one moment, and back at one moment. Mostly for long
+ * enough to be noticed and to be acted upon. */
 static void mass(struct sim *s, struct rng *r)
 {
         uint64_t how = rng_below(r, 10);
@@ -207,12 +221,15 @@ static void mass(struct sim *s, struct rng *r)
         char first = (char)('a' + rng_below(r, 3)), second = (char)('a' + rng_below(r, 3));
         for (uint32_t n = 0; n < s->opt.nodes; n++) {
                 char zone = sim_zone_of(s, n)[0];
-                bool hit = how < 4 ? zone == first : how < 6 ? zone == first || zone == second : how < 8 || rng_chance(r, 500000);
+                bool hit = how < 4   ? zone == first
+                           : how < 6 ? zone == first || zone == second
+                                     : how < 8 || rng_chance(r, 500000);
                 if (!hit)
                         continue;
                 if (burns && s->machines.at[n].engine && !s->machines.at[n].down) {
                         sim_machine_crash(s, n);
-                        sim_at(s, s->now + length, (struct sim_event){ .kind = EV_AGENT_START, .node = n });
+                        sim_at(s, s->now + length,
+                               (struct sim_event){ .kind = EV_AGENT_START, .node = n });
                 } else
                         cut_off(s, n, length, silent);
         }
@@ -293,9 +310,11 @@ static int64_t term_ms(const struct sim *s)
         return LEAD_MS + s->core_opt.lease_ms + s->core_opt.lease_grace_ms;
 }
 
-/* A member of the store that is alive and hears no other, a watch that is silent, a keep-alive, a commit or a read that nobody answers: any of the ways between the leader and the store
- * fails while others work, and its key is removed. What must be seen is a leader that is idle, with agents of its own that do not reach the next one; so some agents are cut from it, and
- * the others from the rest, well before: then it has nothing left to commit that the store could refuse. */
+/* A member of the store that is alive and hears no other, a watch that is silent, a keep-alive, a
+ * commit or a read that nobody answers: any of the ways between the leader and the store fails
+ * while others work, and its key is removed. What must be seen is a leader that is idle, with
+ * agents of its own that do not reach the next one; so some agents are cut from it, and the others
+ * from the rest, well before: then it has nothing left to commit that the store could refuse. */
 static void begin_blind(struct sim *s)
 {
         struct server *v = sim_leader(s);
@@ -305,8 +324,10 @@ static void begin_blind(struct sim *s)
         s->blind_until = s->now + 8 * term_ms(s);
         for (uint32_t n = 0; n < s->opt.nodes; n++)
                 for (uint32_t i = 0; i < s->opt.servers; i++)
-                        s->machines.at[n].cut_until[i] = (i == v->number) == (n < s->opt.nodes / 2) ? s->blind_until : 0;
-        sim_at(s, s->now + 2 * term_ms(s), (struct sim_event){ .kind = EV_BLIND, .server = v->number });
+                        s->machines.at[n].cut_until[i] =
+                            (i == v->number) == (n < s->opt.nodes / 2) ? s->blind_until : 0;
+        sim_at(s, s->now + 2 * term_ms(s),
+               (struct sim_event){ .kind = EV_BLIND, .server = v->number });
 }
 
 void sim_go_blind(struct sim *s, struct server *v)
@@ -343,7 +364,8 @@ static void stall_server(struct sim *s, struct rng *r)
         sim_at(s, v->stalled_until, (struct sim_event){ .kind = EV_RESUME, .server = v->number });
 }
 
-/* In the second half, from a copy of before. And then one of the agents may not be what it was: it claims what the restored store has forgotten (lies.c). */
+/* In the second half, from a copy of before. And then one of the agents may not be what it was: it
+ * claims what the restored store has forgotten (lies.c). */
 static void restore(struct sim *s, struct rng *r)
 {
         if (s->now < (START_MS + s->end_ms) / 2 || !s->backup) {
@@ -353,10 +375,13 @@ static void restore(struct sim *s, struct rng *r)
         sim_restore(s);
         s->blind_until = 0;
         for (uint32_t i = 0; i < s->opt.nodes;
-             i++) /* whoever was heard of since the copy was made, and is not there now, is known to nobody */
+             /* whoever was heard of since the copy was made, and is not there now, is known to
+              * nobody */
+             i++)
                 if (rng_chance(r, 500000))
                         for (uint32_t k = 0; k < s->opt.servers; k++)
-                                s->machines.at[i].cut_until[k] = s->now + draw(r, 500, 4 * term_ms(s));
+                                s->machines.at[i].cut_until[k] =
+                                    s->now + draw(r, 500, 4 * term_ms(s));
         uint32_t n = (uint32_t)rng_below(r, s->opt.nodes);
         if (s->opt.faults & SIM_LIE)
                 lies_begin(s, n, s->end_ms);
@@ -366,7 +391,8 @@ void sim_fault(struct sim *s, uint64_t number)
 {
         const struct planned_fault *f = &s->plan.at[number];
         struct rng r;
-        if (s->calm || (s->now < s->blind_until && f->kind != FAULT_RESTORE)) /* that one needs rest around it */
+        /* that one needs rest around it */
+        if (s->calm || (s->now < s->blind_until && f->kind != FAULT_RESTORE))
                 return;
         rng_seed(&r, f->random);
         s->result.faults++;
@@ -397,7 +423,8 @@ void sim_fault(struct sim *s, uint64_t number)
         case FAULT_STALL:
                 if (!s->machines.at[f->node].watched)
                         break; /* nobody would stop its units */
-                s->machines.at[f->node].stalled_until = s->now + draw(&r, 100, rng_chance(&r, 200000) ? 90000 : 15000);
+                s->machines.at[f->node].stalled_until =
+                    s->now + draw(&r, 100, rng_chance(&r, 200000) ? 90000 : 15000);
                 sim_link_stall(s, f->node);
                 break;
         case FAULT_AGENT_CLOCK:
@@ -438,7 +465,8 @@ void sim_fault(struct sim *s, uint64_t number)
         }
 }
 
-/* Everything is repaired. Clocks stay as wrong as they are: nobody may depend on them. So do taints, and every other runtime that does not work: the others must do. */
+/* Everything is repaired. Clocks stay as wrong as they are: nobody may depend on them. So do
+ * taints, and every other runtime that does not work: the others must do. */
 void sim_faults_end(struct sim *s)
 {
         s->calm = true;
@@ -462,7 +490,8 @@ void sim_faults_end(struct sim *s)
                 memset(m->cut_until, 0, sizeof(m->cut_until));
                 m->cut = m->up_lost = m->down_lost = m->stalls = false;
                 m->lies_until = m->stalled_until = 0;
-                if (m->cannot_run && (n % 2 || s->opt.exclusive)) /* what is pinned there has no other */
+                /* what is pinned there has no other */
+                if (m->cannot_run && (n % 2 || s->opt.exclusive))
                         sim_agent_crash(s, n);
                 if (n >= s->opt.nodes) {
                         sim_machine_crash(s, n);

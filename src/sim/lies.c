@@ -1,4 +1,5 @@
-/* sim/lies.c: an agent that says of its units what is not so: leaves some out, makes some up, repeats old tokens, calls what has ended running.
+/* sim/lies.c: an agent that says of its units what is not so: leaves some out, makes some up,
+ * repeats old tokens, calls what has ended running.
  *
  * It also brings definitions and warrants of its own making.
  *
@@ -15,9 +16,11 @@ static uint64_t below(struct sim *s, uint64_t n)
 
 static void twist(struct sim *s, Pb__UnitStatus *u)
 {
-        static const Pb__ActualState__E states[] = { PB__ACTUAL_STATE__E__Running, PB__ACTUAL_STATE__E__Stopped,
-                                                     PB__ACTUAL_STATE__E__Failed,  PB__ACTUAL_STATE__E__Missing,
-                                                     PB__ACTUAL_STATE__E__Pending, PB__ACTUAL_STATE__E__Unknown };
+        static const Pb__ActualState__E states[] = {
+                PB__ACTUAL_STATE__E__Running, PB__ACTUAL_STATE__E__Stopped,
+                PB__ACTUAL_STATE__E__Failed,  PB__ACTUAL_STATE__E__Missing,
+                PB__ACTUAL_STATE__E__Pending, PB__ACTUAL_STATE__E__Unknown
+        };
         switch (below(s, 8)) {
         case 0:
         case 1:
@@ -48,7 +51,8 @@ static Pb__UnitStatus *invent(struct sim *s, struct arena *a)
         Pb__UnitStatus *u = arena_new(a, Pb__UnitStatus);
         pb__unit_status__init(u);
         bool real = s->items.len && below(s, 2);
-        u->unit_id = real ? arena_strdup(a, s->items.at[below(s, s->items.len)].id) : arena_printf(a, "ghost-%u", (unsigned)below(s, 5));
+        u->unit_id = real ? arena_strdup(a, s->items.at[below(s, s->items.len)].id)
+                          : arena_printf(a, "ghost-%u", (unsigned)below(s, 5));
         u->revision_id = "made-up";
         u->state = PB__ACTUAL_STATE__E__Running;
         u->token = arena_new(a, Pb__Token);
@@ -56,7 +60,8 @@ static Pb__UnitStatus *invent(struct sim *s, struct arena *a)
         u->token->epoch = below(s, 3);
         u->token->seq = below(s, store_head(s->store) + 10);
         twist(s, u);
-        if (s->restored && u->token) { /* given out by the state that is lost, and greater than what the record has */
+        /* given out by the state that is lost, and greater than what the record has */
+        if (s->restored && u->token) {
                 u->token->epoch = 1;
                 u->token->seq = store_head(s->backup) + 1000;
         }
@@ -137,7 +142,8 @@ const void *sim_lie(struct sim *s, uint32_t n, const void *data, size_t *len)
         else if (m->heartbeat)
                 m->heartbeat->units_hash = below(s, UINT64_MAX);
         for (size_t i = 0; m->definitions && i < m->definitions->n_held; i++)
-                if (!m->definitions->held[i]->definition.len) /* it was asked for what it had claimed */
+                /* it was asked for what it had claimed */
+                if (!m->definitions->held[i]->definition.len)
                         forge(s, a, m->definitions->held[i]);
         *len = pb__agent_message__get_packed_size(m);
         uint8_t *to = arena_alloc(a, *len + 1);

@@ -1,7 +1,9 @@
-/* sim/link.c: the network between agents and the server: streams that keep their order, and what becomes of them.
+/* sim/link.c: the network between agents and the server: streams that keep their order, and what
+ * becomes of them.
  *
- * A message that is lost takes its stream with it, sooner or later, as with TCP. Streams do not wait for each other: what was sent on an old one may arrive after what was
- * sent on the one that took its place (SIM_REORDER).
+ * A message that is lost takes its stream with it, sooner or later, as with TCP. Streams do not
+ * wait for each other: what was sent on an old one may arrive after what was sent on the one that
+ * took its place (SIM_REORDER).
  */
 #include "base/mem.h"
 #include "sim/world.h"
@@ -17,7 +19,9 @@ int64_t sim_link_delay(struct sim *s)
 static struct sim_event to_server(struct sim *s, enum event_kind kind, uint32_t n)
 {
         uint64_t conn = s->machines.at[n].conn;
-        return (struct sim_event){ .kind = kind, .node = n, .conn = conn, .server = s->conns.at[conn].server };
+        return (struct sim_event){
+                .kind = kind, .node = n, .conn = conn, .server = s->conns.at[conn].server
+        };
 }
 
 void sim_link_break(struct sim *s, uint32_t n, bool silent)
@@ -26,7 +30,8 @@ void sim_link_break(struct sim *s, uint32_t n, bool silent)
         if (!m->conn)
                 return;
         int64_t noticed = silent ? sim_between(s, CHANCE_NET, 5000, 40000) : sim_link_delay(s);
-        sim_at(s, s->now + noticed, (struct sim_event){ .kind = EV_AGENT_GONE, .node = n, .conn = m->conn });
+        sim_at(s, s->now + noticed,
+               (struct sim_event){ .kind = EV_AGENT_GONE, .node = n, .conn = m->conn });
         noticed = silent ? sim_between(s, CHANCE_NET, 5000, 60000) : sim_link_delay(s);
         sim_at(s, s->now + noticed, to_server(s, EV_SERVER_GONE, n));
 }
@@ -43,7 +48,8 @@ void sim_link_close(struct sim *s, uint64_t session)
 {
         uint32_t n = s->conns.at[session].machine;
         s->conns.at[session].server_gone = true;
-        sim_at(s, s->now + sim_link_delay(s), (struct sim_event){ .kind = EV_AGENT_GONE, .node = n, .conn = session });
+        sim_at(s, s->now + sim_link_delay(s),
+               (struct sim_event){ .kind = EV_AGENT_GONE, .node = n, .conn = session });
 }
 
 void sim_agent_connect(struct sim *s, uint32_t n)
@@ -54,13 +60,16 @@ void sim_agent_connect(struct sim *s, uint32_t n)
         bool one = s->opt.servers == 1;
         /* One that thinks that it leads will do: an old one does not know better. */
         struct server *v = &s->servers[one ? 0 : sim_between(s, CHANCE_NET, 0, s->opt.servers - 1)];
-        if (!v->core || m->cut || m->up_lost || m->down_lost || m->stalled_until > s->now || m->cut_until[v->number] > s->now) {
-                int64_t wait = one ? sim_between(s, CHANCE_NET, 500, 5000) : sim_between(s, CHANCE_NET, 100, 800);
+        if (!v->core || m->cut || m->up_lost || m->down_lost || m->stalled_until > s->now ||
+            m->cut_until[v->number] > s->now) {
+                int64_t wait = one ? sim_between(s, CHANCE_NET, 500, 5000)
+                                   : sim_between(s, CHANCE_NET, 100, 800);
                 sim_at(s, s->now + wait, (struct sim_event){ .kind = EV_CONNECT, .node = n });
                 return;
         }
         m->conn = s->conns.len;
-        *array_push(&s->conns) = (struct conn){ .machine = n, .server = v->number, .life = v->life };
+        *array_push(&s->conns) =
+            (struct conn){ .machine = n, .server = v->number, .life = v->life };
         m->to_agent_at = m->to_server_at = m->heard = s->now;
         engine_connected(m->engine, sim_agent_now(s, m));
         sim_agent_pump(s, n);
@@ -73,7 +82,8 @@ void sim_agent_gone(struct sim *s, uint32_t n, uint64_t conn)
                 return;
         sim_link_end(s, n);
         engine_disconnected(m->engine, sim_agent_now(s, m));
-        sim_at(s, s->now + sim_between(s, CHANCE_NET, 50, 3000), (struct sim_event){ .kind = EV_CONNECT, .node = n });
+        sim_at(s, s->now + sim_between(s, CHANCE_NET, 50, 3000),
+               (struct sim_event){ .kind = EV_CONNECT, .node = n });
         sim_agent_pump(s, n);
 }
 
@@ -151,7 +161,8 @@ void sim_link_stall(struct sim *s, uint32_t n)
         ARRAY(struct waiting) list = { 0 };
         for (uint32_t i = 0; i < s->events.len; i++) {
                 const struct sim_event *ev = &s->events.at[i];
-                if (ev->node == n && ev->conn == m->conn && (ev->kind == EV_TO_AGENT || ev->kind == EV_ACK || ev->kind == EV_LIST))
+                if (ev->node == n && ev->conn == m->conn &&
+                    (ev->kind == EV_TO_AGENT || ev->kind == EV_ACK || ev->kind == EV_LIST))
                         *array_push(&list) = (struct waiting){ heap_get(&s->heap, i), i };
         }
         if (list.len)

@@ -1,4 +1,5 @@
-/* sim/machine.c: machines: a disk, a runtime whose copies start, end and crash by chance, the real agent's engine, and the link to the server. */
+/* sim/machine.c: machines: a disk, a runtime whose copies start, end and crash by chance, the real
+ * agent's engine, and the link to the server. */
 #include "base/mem.h"
 #include "base/mutant.h"
 #include "base/ulid.h"
@@ -18,7 +19,9 @@ void sim_machine_init(struct sim *s, uint32_t n, uint32_t twin_of)
         m->node = twin_of;
         m->off = n != twin_of;
         m->lied = m->off;
-        int64_t cores = s->opt.cores_max < 2 ? s->opt.cores_max : 2 + (int64_t)rng_below(&r, (uint64_t)s->opt.cores_max - 1);
+        int64_t cores = s->opt.cores_max < 2
+                            ? s->opt.cores_max
+                            : 2 + (int64_t)rng_below(&r, (uint64_t)s->opt.cores_max - 1);
         m->cpu = 1000 * cores;
         m->memory_mb = 1024 * (4 + (int64_t)rng_below(&r, 61)) * s->opt.cores_max / 16 + 2048;
         m->disk_gb = 5 + (int64_t)rng_below(&r, s->opt.cores_max < 16 ? 60 : 496);
@@ -52,18 +55,21 @@ void sim_machine_fini(struct sim *s, uint32_t n)
 struct copy *sim_copy_find(struct machine *m, const char *workload_id)
 {
         for (size_t i = 0; i < m->copies.len; i++)
-                if (m->copies.at[i].workload_id && strcmp(m->copies.at[i].workload_id, workload_id) == 0)
+                if (m->copies.at[i].workload_id &&
+                    strcmp(m->copies.at[i].workload_id, workload_id) == 0)
                         return &m->copies.at[i];
         return NULL;
 }
 
-/* ---- its clock ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- its clock ---- */
 
-/* The fastest is less than the drift faster than the slowest. Only leases ask how fast a clock goes. */
+/* The fastest is less than the drift faster than the slowest. Only leases ask how fast a clock
+ * goes. */
 struct steady sim_steady_drawn(const struct sim *s, struct rng *r)
 {
         int64_t most = s->opt.exclusive ? s->core_opt.drift_percent * 10000 / 21 * 10 : 0;
-        struct steady c = { .ppm = 1000000 - most + (int64_t)rng_below(r, (uint64_t)(2 * most + 1)) };
+        struct steady c = { .ppm =
+                                1000000 - most + (int64_t)rng_below(r, (uint64_t)(2 * most + 1)) };
         c.begins = 1 + (int64_t)rng_below(r, 1000000000);
         return c;
 }
@@ -81,7 +87,8 @@ int64_t sim_true_wait(const struct steady *c, int64_t ms)
 
 int64_t sim_agent_now(struct sim *s, struct machine *m)
 {
-        int64_t now = m->own_clock ? clock_follow(&m->clock, s->now + m->wall_off_ms, s->now) : s->now;
+        int64_t now =
+            m->own_clock ? clock_follow(&m->clock, s->now + m->wall_off_ms, s->now) : s->now;
         if (m->engine)
                 engine_set_steady(m->engine, now, sim_steady(&m->steady, s->now));
         return now;
@@ -102,7 +109,8 @@ static void arm_tick(struct sim *s, uint32_t n)
         struct machine *m = &s->machines.at[n];
         int64_t next = engine_next_ms(m->engine), now = sim_agent_now(s, m);
         if (next != INT64_MAX)
-                sim_tick_at(s, &m->tick, s->now + (next > now ? next - now : 0), (struct sim_event){ .kind = EV_AGENT_TICK, .node = n });
+                sim_tick_at(s, &m->tick, s->now + (next > now ? next - now : 0),
+                            (struct sim_event){ .kind = EV_AGENT_TICK, .node = n });
 }
 
 void sim_agent_tick(struct sim *s, uint32_t n)
@@ -112,7 +120,8 @@ void sim_agent_tick(struct sim *s, uint32_t n)
         if (!m->engine)
                 return;
         if (m->stalled_until > s->now) {
-                sim_tick_at(s, &m->tick, m->stalled_until, (struct sim_event){ .kind = EV_AGENT_TICK, .node = n });
+                sim_tick_at(s, &m->tick, m->stalled_until,
+                            (struct sim_event){ .kind = EV_AGENT_TICK, .node = n });
                 return;
         }
         if (s->opt.servers > 1 && m->conn && s->now - m->heard > 3 * s->core_opt.heartbeat_ms)
@@ -121,24 +130,30 @@ void sim_agent_tick(struct sim *s, uint32_t n)
         sim_agent_pump(s, n);
 }
 
-/* ---- runtime ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- runtime ---- */
 
-static void schedule(struct sim *s, uint32_t n, struct copy *c, int64_t in_ms, enum runtime_event_kind next)
+static void schedule(struct sim *s, uint32_t n, struct copy *c, int64_t in_ms,
+                     enum runtime_event_kind next)
 {
         c->life = ++s->lives;
         c->next = next;
-        sim_at(s, s->now + in_ms, (struct sim_event){ .kind = EV_RUNTIME, .node = n, .value = c->life });
+        sim_at(s, s->now + in_ms,
+               (struct sim_event){ .kind = EV_RUNTIME, .node = n, .value = c->life });
 }
 
-static void tell_engine(struct sim *s, uint32_t n, const struct copy *c, enum runtime_event_kind kind)
+static void tell_engine(struct sim *s, uint32_t n, const struct copy *c,
+                        enum runtime_event_kind kind)
 {
         struct machine *m = &s->machines.at[n];
         if (!m->engine)
                 return;
         int64_t now = sim_agent_now(s, m);
-        struct runtime_event ev = {
-                .kind = kind, .workload_id = c->workload_id, .token = c->token, .revision_id = c->revision, .at_ms = now, .pid = 1000
-        };
+        struct runtime_event ev = { .kind = kind,
+                                    .workload_id = c->workload_id,
+                                    .token = c->token,
+                                    .revision_id = c->revision,
+                                    .at_ms = now,
+                                    .pid = 1000 };
         if (kind == RUNTIME_FOUND_RUNNING)
                 ev.at_ms = c->started_at;
         if (kind == RUNTIME_EXITED || kind == RUNTIME_FOUND_EXITED || kind == RUNTIME_STOPPED) {
@@ -152,8 +167,10 @@ static void tell_engine(struct sim *s, uint32_t n, const struct copy *c, enum ru
         }
         if (kind == RUNTIME_START_FAILED || c->start_failed) {
                 bool mismatch = kind == RUNTIME_START_FAILED && m->cannot_run;
-                ev.reason = mismatch ? PB__REASON__E__runtime_unavailable : PB__REASON__E__start_failed;
-                ev.message = mismatch ? "simulated: runtime not available" : "simulated: cannot start";
+                ev.reason =
+                    mismatch ? PB__REASON__E__runtime_unavailable : PB__REASON__E__start_failed;
+                ev.message =
+                    mismatch ? "simulated: runtime not available" : "simulated: cannot start";
         }
         engine_event(m->engine, &ev, now);
 }
@@ -182,7 +199,8 @@ static void note_start(struct sim *s, uint32_t n, struct unit_token t, const cha
         s->result.starts++;
         if (map_get(&s->started_by, &t, sizeof(t)) != MAP_NONE) {
                 if (!s->machines.at[n].lied && !s->items.at[number_of(id)].tainted)
-                        sim_fail(s, "W3: a token was started twice", fmt("%s, sequence %llu", id, (unsigned long long)t.seq));
+                        sim_fail(s, "W3: a token was started twice",
+                                 fmt("%s, sequence %llu", id, (unsigned long long)t.seq));
                 return;
         }
         *array_push(&s->started) = t;
@@ -201,17 +219,22 @@ static void check_holder(struct sim *s, uint32_t n, const struct copy *starts)
         for (uint32_t i = 0; i < s->machines.len; i++) {
                 const struct copy *c = sim_copy_find(&s->machines.at[i], starts->workload_id);
                 if (i == n || !c || !c->alive || c->doubtful || starts->doubtful)
-                        continue; /* what a node that lies does to its own units is nobody's promise */
-                /* What was not exclusive in the state that a restore lost has no lease, and is in no record: docs/fencing.md says so. */
+                        /* what a node that lies does to its own units is nobody's promise */
+                        continue;
+                /* What was not exclusive in the state that a restore lost has no lease, and is in
+                 * no record: docs/fencing.md says so. */
                 if (!c->exclusive && s->restored)
                         continue;
-                /* It was no longer exclusive when that one was launched: this one has not heard of it yet, and nothing is promised any more. */
+                /* It was no longer exclusive when that one was launched: this one has not heard of
+                 * it yet, and nothing is promised any more. */
                 if (!c->exclusive && unit_token_cmp(starts->token, c->token) < 0)
                         continue;
                 sim_fail(s, "C34: an exclusive unit has two holders",
-                         fmt("after %lld ms: %s starts on %s with token %llu.%llu, and lives on %s with %llu.%llu",
-                             (long long)(s->now - START_MS), starts->workload_id, s->machines.at[n].id,
-                             (unsigned long long)starts->token.epoch, (unsigned long long)starts->token.seq, s->machines.at[i].id,
+                         fmt("after %lld ms: %s starts on %s with token %llu.%llu, and lives on %s "
+                             "with %llu.%llu",
+                             (long long)(s->now - START_MS), starts->workload_id,
+                             s->machines.at[n].id, (unsigned long long)starts->token.epoch,
+                             (unsigned long long)starts->token.seq, s->machines.at[i].id,
                              (unsigned long long)c->token.epoch, (unsigned long long)c->token.seq));
         }
 }
@@ -224,14 +247,15 @@ struct copy *sim_copy_new(struct machine *m)
         return array_push(&m->copies);
 }
 
-/* ---- monitors ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- monitors ---- */
 
 static void watch_lease(struct sim *s, uint32_t n)
 {
         struct machine *m = &s->machines.at[n];
         int64_t left = m->lease_until - sim_steady(&m->steady, s->now);
         if (s->opt.exclusive && m->watched)
-                sim_tick_at(s, &m->monitor, s->now + (left > 0 ? sim_true_wait(&m->steady, left) : 0),
+                sim_tick_at(s, &m->monitor,
+                            s->now + (left > 0 ? sim_true_wait(&m->steady, left) : 0),
                             (struct sim_event){ .kind = EV_MONITOR, .node = n });
 }
 
@@ -250,11 +274,13 @@ void sim_monitor_looks(struct sim *s, uint32_t n)
         int64_t left = m->lease_kill > now ? sim_true_wait(&m->steady, m->lease_kill - now) : 0;
         for (size_t i = 0; i < m->copies.len; i++) {
                 struct copy *c = &m->copies.at[i];
-                if (!c->workload_id || !c->alive || c->exclusive != PB__EXCLUSIVE__E__movable || c->lease_expired)
+                if (!c->workload_id || !c->alive || c->exclusive != PB__EXCLUSIVE__E__movable ||
+                    c->lease_expired)
                         continue;
                 c->lease_expired = true;
                 c->signal = 15;
-                schedule(s, n, c, sim_between(s, CHANCE_RUNTIME, 0, left), c->stopping ? RUNTIME_STOPPED : RUNTIME_EXITED);
+                schedule(s, n, c, sim_between(s, CHANCE_RUNTIME, 0, left),
+                         c->stopping ? RUNTIME_STOPPED : RUNTIME_EXITED);
         }
 }
 
@@ -285,7 +311,8 @@ static void order_start(struct sim *s, uint32_t n, const struct engine_order *o)
                             .job = w->restart != PB__RESTART__E__always,
                             .started_at = sim_agent_now(s, m) };
         bool fails = sim_hit(s, SIM_CRASH, 20000) || m->cannot_run;
-        schedule(s, n, c, sim_between(s, CHANCE_RUNTIME, 5, 400), fails ? RUNTIME_START_FAILED : RUNTIME_STARTED);
+        schedule(s, n, c, sim_between(s, CHANCE_RUNTIME, 5, 400),
+                 fails ? RUNTIME_START_FAILED : RUNTIME_STARTED);
         pb__workload__free_unpacked(w, NULL);
         check_holder(s, n, c);
         watch_lease(s, n);
@@ -303,7 +330,9 @@ static void order_stop(struct sim *s, uint32_t n, const struct engine_order *o)
         }
         if (c->stopping && !c->exclusive)
                 return;
-        int64_t took = sim_chance(s, CHANCE_RUNTIME, c->exclusive ? 400000 : 50000) ? o->grace_ms : sim_between(s, CHANCE_RUNTIME, 1, 800);
+        int64_t took = sim_chance(s, CHANCE_RUNTIME, c->exclusive ? 400000 : 50000)
+                           ? o->grace_ms
+                           : sim_between(s, CHANCE_RUNTIME, 1, 800);
         if (c->exclusive && took >= o->grace_ms) /* killed */
                 took = sim_true_wait(&s->machines.at[n].steady, o->grace_ms);
         c->stopping = true;
@@ -336,13 +365,15 @@ void sim_machine_runtime(struct sim *s, uint32_t n, uint64_t life)
         if (!c || (!c->alive && !c->untold))
                 return;
         enum runtime_event_kind kind = c->next;
-        if (c->lease_expired && c->alive && kind != RUNTIME_STARTED) { /* that is so, whether or not its agent can hear of it */
+        /* that is so, whether or not its agent can hear of it */
+        if (c->lease_expired && c->alive && kind != RUNTIME_STARTED) {
                 c->alive = c->stopping = false;
                 c->untold = m->engine;
                 c->ended_at = sim_agent_now(s, m);
         }
         if (m->engine && m->stalled_until > s->now) {
-                sim_at(s, m->stalled_until, (struct sim_event){ .kind = EV_RUNTIME, .node = n, .value = life });
+                sim_at(s, m->stalled_until,
+                       (struct sim_event){ .kind = EV_RUNTIME, .node = n, .value = life });
                 return;
         }
         if (s->calm && kind == RUNTIME_EXITED && !c->job)
@@ -360,7 +391,7 @@ void sim_machine_runtime(struct sim *s, uint32_t n, uint64_t life)
         sim_agent_pump(s, n);
 }
 
-/* ---- agent --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- agent ---- */
 
 static void disk_put(struct machine *m, const char *id, const void *data, size_t len)
 {
@@ -419,10 +450,12 @@ static void carry_out(struct sim *s, uint32_t n, const struct engine_order *o)
         }
 }
 
-static bool was_not_written(const struct engine_output *out, const bool *failed, size_t n, const char *id)
+static bool was_not_written(const struct engine_output *out, const bool *failed, size_t n,
+                            const char *id)
 {
         for (size_t i = 0; i < n; i++)
-                if (failed[i] && out->orders[i].kind == ORDER_PERSIST_UNIT && strcmp(out->orders[i].workload_id, id) == 0)
+                if (failed[i] && out->orders[i].kind == ORDER_PERSIST_UNIT &&
+                    strcmp(out->orders[i].workload_id, id) == 0)
                         return true;
         return false;
 }
@@ -444,14 +477,16 @@ static bool carry_out_all(struct sim *s, uint32_t n, const struct engine_output 
                                (struct sim_event){ .kind = EV_AGENT_START, .node = n });
                         return false;
                 }
-                if ((o->kind == ORDER_PERSIST_UNIT || o->kind == ORDER_PERSIST_AGENT) && i < ARRAY_LEN(failed) &&
-                    sim_hit(s, SIM_DISK, 500)) {
+                if ((o->kind == ORDER_PERSIST_UNIT || o->kind == ORDER_PERSIST_AGENT) &&
+                    i < ARRAY_LEN(failed) && sim_hit(s, SIM_DISK, 500)) {
                         failed[i] = any = true;
-                        engine_persist_failed(m->engine, o->workload_id, "simulated: the disk is full", sim_agent_now(s, m));
+                        engine_persist_failed(m->engine, o->workload_id,
+                                              "simulated: the disk is full", sim_agent_now(s, m));
                         continue;
                 }
                 if (any && o->kind == ORDER_START &&
-                    was_not_written(out, failed, i < ARRAY_LEN(failed) ? i : ARRAY_LEN(failed), o->workload_id))
+                    was_not_written(out, failed, i < ARRAY_LEN(failed) ? i : ARRAY_LEN(failed),
+                                    o->workload_id))
                         continue;
                 carry_out(s, n, o);
         }
@@ -477,7 +512,8 @@ void sim_agent_pump(struct sim *s, uint32_t n)
         }
         if (!m->engine || sim_failed(s))
                 return;
-        if ((acted || s->opt.check_always || m->checks++ % 16 == 0) && engine_check(m->engine, &err) < 0)
+        if ((acted || s->opt.check_always || m->checks++ % 16 == 0) &&
+            engine_check(m->engine, &err) < 0)
                 sim_fail(s, err.msg, err.detail);
         const char *reason;
         int64_t retry_ms;
@@ -485,14 +521,17 @@ void sim_agent_pump(struct sim *s, uint32_t n)
                 if (s->opt.servers == 1)
                         sim_fail(s, "A5: an agent was turned away", reason);
                 else
-                        sim_agent_gone(s, n, m->conn); /* by one that led before, and does not know what this agent has seen since */
+                        /* by one that led before, and does not know what this agent has seen
+                         * since */
+                        sim_agent_gone(s, n, m->conn);
         }
         arm_tick(s, n);
 }
 
 void sim_agent_start(struct sim *s, uint32_t n)
 {
-        static const Pb__WorkloadType__E types[] = { PB__WORKLOAD_TYPE__E__process, PB__WORKLOAD_TYPE__E__container, 0 };
+        static const Pb__WorkloadType__E types[] = { PB__WORKLOAD_TYPE__E__process,
+                                                     PB__WORKLOAD_TYPE__E__container, 0 };
         static const Pb__WorkloadType__E exclusive[] = { PB__WORKLOAD_TYPE__E__process, 0 };
         struct machine *m = &s->machines.at[n];
         if (m->engine || m->off)
@@ -519,7 +558,8 @@ void sim_agent_start(struct sim *s, uint32_t n)
         m->engine = engine_create(&opt);
         if (m->lease_until)
                 engine_load_lease(m->engine, m->lease_until, m->lease_kill);
-        if (m->agent_record && engine_load_agent(m->engine, m->agent_record, m->agent_record_len, &err) < 0)
+        if (m->agent_record &&
+            engine_load_agent(m->engine, m->agent_record, m->agent_record_len, &err) < 0)
                 sim_fail(s, "an agent's record does not load", err_line(&err));
         for (size_t i = 0; i < m->disk.len; i++)
                 if (engine_load_unit(m->engine, m->disk.at[i].data, m->disk.at[i].len, &err) < 0)
@@ -527,11 +567,15 @@ void sim_agent_start(struct sim *s, uint32_t n)
         for (size_t i = 0; i < m->copies.len; i++) {
                 struct copy *c = &m->copies.at[i];
                 if (c->workload_id)
-                        tell_engine(s, n, c, c->gone ? RUNTIME_FOUND_GONE : c->alive ? RUNTIME_FOUND_RUNNING : RUNTIME_FOUND_EXITED);
+                        tell_engine(s, n, c,
+                                    c->gone    ? RUNTIME_FOUND_GONE
+                                    : c->alive ? RUNTIME_FOUND_RUNNING
+                                               : RUNTIME_FOUND_EXITED);
         }
         engine_booted(m->engine, now);
         sim_agent_pump(s, n);
-        sim_at(s, s->now + sim_between(s, CHANCE_RUNTIME, 10, 500), (struct sim_event){ .kind = EV_CONNECT, .node = n });
+        sim_at(s, s->now + sim_between(s, CHANCE_RUNTIME, 10, 500),
+               (struct sim_event){ .kind = EV_CONNECT, .node = n });
 }
 
 void sim_agent_crash(struct sim *s, uint32_t n)
@@ -541,9 +585,11 @@ void sim_agent_crash(struct sim *s, uint32_t n)
                 return;
         engine_destroy(m->engine);
         m->engine = NULL;
-        for (size_t i = 0; i < m->copies.len; i++) { /* the monitor goes on: what was starting runs, what was stopping stops */
+        /* the monitor goes on: what was starting runs, what was stopping stops */
+        for (size_t i = 0; i < m->copies.len; i++) {
                 struct copy *c = &m->copies.at[i];
-                bool alone = !m->watched && c->exclusive == PB__EXCLUSIVE__E__movable; /* nobody else would stop it */
+                /* nobody else would stop it */
+                bool alone = !m->watched && c->exclusive == PB__EXCLUSIVE__E__movable;
                 c->untold = false;
                 if (c->workload_id && c->alive && (c->stopping || alone)) {
                         c->alive = c->stopping = false;
@@ -571,7 +617,8 @@ void sim_machine_crash(struct sim *s, uint32_t n)
         for (size_t i = 0; i < m->copies.len; i++) {
                 struct copy *c = &m->copies.at[i];
                 if (c->workload_id && c->alive && sim_chance(s, CHANCE_RUNTIME, 300000)) {
-                        /* What its runtime wrote down was not synced. The agent's record was, unless somebody took that away. */
+                        /* What its runtime wrote down was not synced. The agent's record was,
+                         * unless somebody took that away. */
                         if (!has_record(m, c->workload_id))
                                 sim_forget_start(s, c->token);
                         sim_copy_free(c);

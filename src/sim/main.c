@@ -22,27 +22,36 @@ static int usage(const char *what)
 {
         if (what)
                 fprintf(stderr, "error: %s\n", what);
-        fprintf(
-            what ? stderr : stdout,
-            "usage: berth sim [--seed N] [--servers N] [--nodes N] [--workloads N] [--hours H | --seconds S] [--faults LIST] "
-            "[--swarm] [--check-always] [--verbose]\n"
-            "       berth sim --seeds N [--jobs N] [--for TIME] [--fixed] [--shrink [--out FILE]] [--seed FIRST] ...\n"
-            "       berth sim --shrink [--tries N] [--out FILE] --seed N ...\n"
-            "       berth sim --replay FILE\n"
-            "Simulates a whole cluster from one seed; the last line is seed=S steps=N events=N hash=H violations=N.\n"
-            "  --servers   so many on one shared store: leaders that are paused and cut off at every step; 1: a store of its own\n"
-            "  --faults    of crash,partition,delay,dup,restart,disk,clock,oneway,reorder,lie,operator,twin,slow,runtime,drift,mass, or "
-            "all, or none;\n"
-            "              of several servers also pause,blind,restore\n"
-            "  --swarm     the seed also draws sizes (up to the given ones), faults (of the given ones) and settings; with --seeds "
-            "this is so unless --fixed\n"
-            "  --shrink    looks for a smaller run that breaks the same rule; --out keeps it in a file for --replay\n"
-            "  --mask      leaves out faults by number: 0-4,9\n"
-            "settings: --intensity --hostility --request-ms --cores-max --heartbeat-ms --silence-beats --evict-grace-ms "
-            "--launch-grace-ms --pass-ms\n"
-            "          --healthy-ms --list-ms --batch-ops --index-records --evict-per-second\n"
-            "          --exclusive: so many of a hundred workloads must not run twice\n"
-            "          --zones 5,4,3 --lose 5,0,0 --lose-ms: nodes of each zone, and how many of each are cut off after five minutes\n");
+        fprintf(what ? stderr : stdout,
+                "usage: berth sim [--seed N] [--servers N] [--nodes N] [--workloads N] [--hours H "
+                "| --seconds S] [--faults LIST] "
+                "[--swarm] [--check-always] [--verbose]\n"
+                "       berth sim --seeds N [--jobs N] [--for TIME] [--fixed] [--shrink [--out "
+                "FILE]] [--seed FIRST] ...\n"
+                "       berth sim --shrink [--tries N] [--out FILE] --seed N ...\n"
+                "       berth sim --replay FILE\n"
+                "Simulates a whole cluster from one seed; the last line is seed=S steps=N events=N "
+                "hash=H violations=N.\n"
+                "  --servers   so many on one shared store: leaders that are paused and cut off at "
+                "every step; 1: a store of its own\n"
+                "  --faults    of "
+                "crash,partition,delay,dup,restart,disk,clock,oneway,reorder,lie,operator,twin,"
+                "slow,runtime,drift,mass, or "
+                "all, or none;\n"
+                "              of several servers also pause,blind,restore\n"
+                "  --swarm     the seed also draws sizes (up to the given ones), faults (of the "
+                "given ones) and settings; with --seeds "
+                "this is so unless --fixed\n"
+                "  --shrink    looks for a smaller run that breaks the same rule; --out keeps it "
+                "in a file for --replay\n"
+                "  --mask      leaves out faults by number: 0-4,9\n"
+                "settings: --intensity --hostility --request-ms --cores-max --heartbeat-ms "
+                "--silence-beats --evict-grace-ms "
+                "--launch-grace-ms --pass-ms\n"
+                "          --healthy-ms --list-ms --batch-ops --index-records --evict-per-second\n"
+                "          --exclusive: so many of a hundred workloads must not run twice\n"
+                "          --zones 5,4,3 --lose 5,0,0 --lose-ms: nodes of each zone, and how many "
+                "of each are cut off after five minutes\n");
         return what ? 2 : 0;
 }
 
@@ -106,7 +115,8 @@ static int parse(int argc, char **argv, struct command *c)
                         return usage(fmt("%s is not understood", a)), -1;
                 if (flag(c, a + 2) == 0)
                         continue;
-                snprintf(name, sizeof(name), "%.*s", (int)(v ? v - a - 2 : (ptrdiff_t)strlen(a + 2)), a + 2);
+                snprintf(name, sizeof(name), "%.*s",
+                         (int)(v ? v - a - 2 : (ptrdiff_t)strlen(a + 2)), a + 2);
                 v = v ? v + 1 : i + 1 < argc ? argv[++i] : NULL;
                 if (!v)
                         return usage(fmt("%s needs a value", a)), -1;
@@ -133,16 +143,20 @@ static int run_single(const struct sim_options *opt)
         if (r.violations) {
                 struct str line = STR_INIT;
                 sim_options_print(&drawn, &line);
-                fprintf(stderr, "error: %s\n  %s\nhint: again with berth sim %s%s\n", err.msg, err.detail, str_c(&line),
-                        drawn.n_masked ? " and its --mask" : "");
+                fprintf(stderr, "error: %s\n  %s\nhint: again with berth sim %s%s\n", err.msg,
+                        err.detail, str_c(&line), drawn.n_masked ? " and its --mask" : "");
                 str_fini(&line);
         }
-        printf("requests=%llu starts=%llu faults=%llu server_starts=%llu commits=%llu launches_per_minute=%u\n",
-               (unsigned long long)r.requests, (unsigned long long)r.starts, (unsigned long long)r.faults,
-               (unsigned long long)r.restarts + 1, (unsigned long long)r.commits, r.launches_per_minute);
-        printf("cluster_hours=%.2f seconds=%.3f cluster_hours_per_second=%.1f\n", hours(r.simulated_ms), seconds,
+        printf("requests=%llu starts=%llu faults=%llu server_starts=%llu commits=%llu "
+               "launches_per_minute=%u\n",
+               (unsigned long long)r.requests, (unsigned long long)r.starts,
+               (unsigned long long)r.faults, (unsigned long long)r.restarts + 1,
+               (unsigned long long)r.commits, r.launches_per_minute);
+        printf("cluster_hours=%.2f seconds=%.3f cluster_hours_per_second=%.1f\n",
+               hours(r.simulated_ms), seconds,
                hours(r.simulated_ms) / (seconds > 0 ? seconds : 1e-9));
-        printf("seed=%llu steps=%llu events=%llu hash=%016llx violations=%u\n", (unsigned long long)opt->seed, (unsigned long long)r.steps,
+        printf("seed=%llu steps=%llu events=%llu hash=%016llx violations=%u\n",
+               (unsigned long long)opt->seed, (unsigned long long)r.steps,
                (unsigned long long)r.events, (unsigned long long)r.hash, r.violations);
         return r.violations ? 1 : 0;
 }
@@ -171,11 +185,13 @@ static int run_many(const struct command *c)
                 shrink(&opt, c->tries, c->out);
         }
         print_unseen(r.seen);
-        printf("seeds=%llu failed=%llu cluster_hours=%.1f cluster_hours_per_second=%.1f steps=%llu events=%llu commits=%llu "
+        printf("seeds=%llu failed=%llu cluster_hours=%.1f cluster_hours_per_second=%.1f steps=%llu "
+               "events=%llu commits=%llu "
                "launches_per_minute=%u seconds=%.1f\n",
                (unsigned long long)r.seeds, (unsigned long long)r.failed, hours(r.simulated_ms),
-               hours(r.simulated_ms) / (seconds > 0 ? seconds : 1e-9), (unsigned long long)r.steps, (unsigned long long)r.events,
-               (unsigned long long)r.commits, r.launches_per_minute, seconds);
+               hours(r.simulated_ms) / (seconds > 0 ? seconds : 1e-9), (unsigned long long)r.steps,
+               (unsigned long long)r.events, (unsigned long long)r.commits, r.launches_per_minute,
+               seconds);
         return r.failed ? 1 : 0;
 }
 

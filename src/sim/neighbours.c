@@ -1,5 +1,6 @@
-/* sim/neighbours.c: taints, host ports, affinity and spread, as somebody sees them who knows only the committed events. A second opinion: no code is shared with the core, and
- * nothing is counted ahead (C17, C25, C38).
+/* sim/neighbours.c: taints, host ports, affinity and spread, as somebody sees them who knows only
+ * the committed events. A second opinion: no code is shared with the core, and nothing is counted
+ * ahead (C17, C25, C38).
  */
 #include "base/mem.h"
 #include "base/str.h"
@@ -16,16 +17,18 @@ static char letter_of(const char *text)
         return text ? text[0] : 0;
 }
 
-/* ---- what they ask for --------------------------------------------------------------------------------------------------------------------- */
+/* ---- what they ask for ---- */
 
 static void take_near(struct shadow_workload *w, Pb__Affinity *const *all, size_t n, bool anti)
 {
         for (size_t i = 0; i < n && w->n_near < SHADOW_FEW; i++)
-                w->near[w->n_near++] = (struct shadow_near){ .app = letter_of(all[i]->match[0]->value),
-                                                             .zone = !str_empty(all[i]->over),
-                                                             .anti = anti,
-                                                             .preferred = all[i]->preferred,
-                                                             .weight = all[i]->weight ? (uint32_t)all[i]->weight : 100 };
+                w->near[w->n_near++] =
+                    (struct shadow_near){ .app = letter_of(all[i]->match[0]->value),
+                                          .zone = !str_empty(all[i]->over),
+                                          .anti = anti,
+                                          .preferred = all[i]->preferred,
+                                          .weight =
+                                              all[i]->weight ? (uint32_t)all[i]->weight : 100 };
 }
 
 void neighbours_take(struct shadow_workload *w, const Pb__Workload *from)
@@ -39,19 +42,24 @@ void neighbours_take(struct shadow_workload *w, const Pb__Workload *from)
         take_near(w, from->anti_affinity, from->n_anti_affinity, true);
         for (size_t i = 0; i < from->n_spread && i < SHADOW_FEW; i++) {
                 const Pb__Spread *s = from->spread[i];
-                w->spread[w->n_spread++] = (struct shadow_spread){ .app = s->n_match ? letter_of(s->match[0]->value) : w->app,
-                                                                   .zone = !str_empty(s->over),
-                                                                   .preferred = s->preferred,
-                                                                   .max_skew = (uint32_t)s->max_skew };
+                w->spread[w->n_spread++] =
+                    (struct shadow_spread){ .app =
+                                                s->n_match ? letter_of(s->match[0]->value) : w->app,
+                                            .zone = !str_empty(s->over),
+                                            .preferred = s->preferred,
+                                            .max_skew = (uint32_t)s->max_skew };
         }
         for (size_t i = 0; i < from->n_tolerations && i < SHADOW_FEW; i++) {
                 const Pb__Toleration *t = from->tolerations[i];
-                w->tolerations[w->n_tolerations++] = (struct shadow_taint){ letter_of(t->key), letter_of(t->value), (uint8_t)t->effect };
+                w->tolerations[w->n_tolerations++] =
+                    (struct shadow_taint){ letter_of(t->key), letter_of(t->value),
+                                           (uint8_t)t->effect };
         }
         for (size_t i = 0; from->spec && i < from->spec->n_ports && i < SHADOW_FEW; i++)
                 if (from->spec->ports[i]->host_port)
                         w->ports[w->n_ports++] =
-                            (uint32_t)from->spec->ports[i]->host_port + (str_eq(from->spec->ports[i]->protocol, "udp") ? 100000 : 0);
+                            (uint32_t)from->spec->ports[i]->host_port +
+                            (str_eq(from->spec->ports[i]->protocol, "udp") ? 100000 : 0);
 }
 
 void neighbours_take_taints(struct shadow_node *n, const Pb__Node *from)
@@ -59,17 +67,20 @@ void neighbours_take_taints(struct shadow_node *n, const Pb__Node *from)
         n->n_taints = 0;
         for (size_t i = 0; i < from->n_taints && i < SHADOW_FEW; i++) {
                 const Pb__Taint *t = from->taints[i];
-                n->taints[n->n_taints++] = (struct shadow_taint){ letter_of(t->key), letter_of(t->value), (uint8_t)t->effect };
+                n->taints[n->n_taints++] =
+                    (struct shadow_taint){ letter_of(t->key), letter_of(t->value),
+                                           (uint8_t)t->effect };
         }
 }
 
-/* ---- taints and ports ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- taints and ports ---- */
 
 bool shadow_tolerates(const struct shadow_workload *w, const struct shadow_taint *t)
 {
         for (uint32_t i = 0; i < w->n_tolerations; i++) {
                 const struct shadow_taint *o = &w->tolerations[i];
-                if ((o->key == '*' || o->key == t->key) && (!o->value || o->value == t->value) && (!o->effect || o->effect == t->effect))
+                if ((o->key == '*' || o->key == t->key) && (!o->value || o->value == t->value) &&
+                    (!o->effect || o->effect == t->effect))
                         return true;
         }
         return false;
@@ -102,12 +113,14 @@ static bool share_a_port(const uint32_t *a, uint32_t n_a, const uint32_t *b, uin
         return false;
 }
 
-const char *neighbours_ports(const struct shadow *h, size_t node, size_t workload, bool without_lower)
+const char *neighbours_ports(const struct shadow *h, size_t node, size_t workload,
+                             bool without_lower)
 {
         const struct shadow_workload *w = &h->workloads.at[workload];
         for (size_t i = 0; i < h->workloads.len; i++) {
                 const struct shadow_workload *x = &h->workloads.at[i];
-                if (i != workload && x->holds && x->node == node + 1 && !(without_lower && shadow_makes_room(x, w)) &&
+                if (i != workload && x->holds && x->node == node + 1 &&
+                    !(without_lower && shadow_makes_room(x, w)) &&
                     share_a_port(w->ports, w->n_ports, x->ports, x->n_ports))
                         return "P6: two units have one host port on a node";
         }
@@ -119,7 +132,7 @@ const char *neighbours_ports(const struct shadow *h, size_t node, size_t workloa
         return NULL;
 }
 
-/* ---- neighbours ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- neighbours ---- */
 
 static bool is_near(const struct shadow *h, size_t a, size_t b, bool zone)
 {
@@ -127,12 +140,14 @@ static bool is_near(const struct shadow *h, size_t a, size_t b, bool zone)
 }
 
 /* Others of that app that hold a place near this node; node SIZE_MAX: anywhere. */
-static uint32_t count_near(const struct shadow *h, size_t workload, char app, size_t node, bool zone)
+static uint32_t count_near(const struct shadow *h, size_t workload, char app, size_t node,
+                           bool zone)
 {
         uint32_t n = 0;
         for (size_t i = 0; i < h->workloads.len; i++) {
                 const struct shadow_workload *x = &h->workloads.at[i];
-                n += i != workload && x->holds && x->app == app && x->tenant == h->workloads.at[workload].tenant &&
+                n += i != workload && x->holds && x->app == app &&
+                     x->tenant == h->workloads.at[workload].tenant &&
                      (node == SIZE_MAX || is_near(h, x->node - 1, node, zone));
         }
         return n;
@@ -148,12 +163,14 @@ static const char *affinity_against(const struct shadow *h, size_t node, size_t 
                         continue;
                 if (a->anti && there)
                         return "C17: a unit was put near what it must not be near";
-                if (!a->anti && !there && !(a->app == w->app && !count_near(h, workload, a->app, SIZE_MAX, false)))
+                if (!a->anti && !there &&
+                    !(a->app == w->app && !count_near(h, workload, a->app, SIZE_MAX, false)))
                         return "C17: a unit was put where nothing is that it must be near";
         }
         for (size_t i = 0; i < h->workloads.len; i++) {
                 const struct shadow_workload *x = &h->workloads.at[i];
-                for (uint32_t k = 0; k < x->n_near && i != workload && x->holds && x->tenant == w->tenant; k++)
+                for (uint32_t k = 0;
+                     k < x->n_near && i != workload && x->holds && x->tenant == w->tenant; k++)
                         if (x->near[k].anti && !x->near[k].preferred && x->near[k].app == w->app &&
                             is_near(h, x->node - 1, node, x->near[k].zone))
                                 return "C17: a unit was put near one that must not be near it";
@@ -163,8 +180,8 @@ static const char *affinity_against(const struct shadow *h, size_t node, size_t 
 
 static bool could_use(const struct shadow_node *n, const struct shadow_workload *w)
 {
-        return n->known && n->ready && n->wish == PB__NODE_WISH__E__schedulable && !n->cannot_run && (!w->zone || w->zone == n->zone) &&
-               !is_kept_away(n, w);
+        return n->known && n->ready && n->wish == PB__NODE_WISH__E__schedulable && !n->cannot_run &&
+               (!w->zone || w->zone == n->zone) && !is_kept_away(n, w);
 }
 
 /* Others of that app on each node, and in each zone. */
@@ -179,7 +196,8 @@ static uint32_t counted(const struct shadow *h, const struct census *c, size_t n
 }
 
 /* By how many its domain would exceed the emptiest one that it could use. */
-static uint32_t skew_of(const struct shadow *h, size_t node, size_t workload, const struct shadow_spread *s)
+static uint32_t skew_of(const struct shadow *h, size_t node, size_t workload,
+                        const struct shadow_spread *s)
 {
         const struct shadow_workload *w = &h->workloads.at[workload];
         struct census c = { .on_node = mem_must((h->nodes.len + 1) * sizeof(uint32_t)) };
@@ -192,7 +210,8 @@ static uint32_t skew_of(const struct shadow *h, size_t node, size_t workload, co
         }
         uint32_t least = UINT32_MAX, here = counted(h, &c, node, s->zone) + (s->app == w->app);
         for (size_t n = 0; n < h->nodes.len; n++) {
-                uint32_t there = could_use(&h->nodes.at[n], w) ? counted(h, &c, n, s->zone) : UINT32_MAX;
+                uint32_t there =
+                    could_use(&h->nodes.at[n], w) ? counted(h, &c, n, s->zone) : UINT32_MAX;
                 least = there < least ? there : least;
         }
         mem_free(c.on_node);
@@ -203,7 +222,8 @@ static const char *spread_against(const struct shadow *h, size_t node, size_t wo
 {
         const struct shadow_workload *w = &h->workloads.at[workload];
         for (uint32_t i = 0; i < w->n_spread; i++)
-                if (!w->spread[i].preferred && skew_of(h, node, workload, &w->spread[i]) > w->spread[i].max_skew)
+                if (!w->spread[i].preferred &&
+                    skew_of(h, node, workload, &w->spread[i]) > w->spread[i].max_skew)
                         return "C17: a placement exceeds its maximum skew";
         return NULL;
 }
@@ -224,14 +244,16 @@ int64_t neighbours_cost(const struct shadow *h, size_t node, size_t workload)
                         percent += a->weight;
         }
         for (uint32_t i = 0; i < w->n_spread; i++) {
-                uint32_t skew = w->spread[i].preferred ? skew_of(h, node, workload, &w->spread[i]) : 0;
+                uint32_t skew =
+                    w->spread[i].preferred ? skew_of(h, node, workload, &w->spread[i]) : 0;
                 if (skew > w->spread[i].max_skew)
                         percent += 100 * (int64_t)(skew - w->spread[i].max_skew);
         }
         return percent * PERCENT;
 }
 
-const char *neighbours_against(const struct shadow *h, size_t node, size_t workload, bool without_lower)
+const char *neighbours_against(const struct shadow *h, size_t node, size_t workload,
+                               bool without_lower)
 {
         const struct shadow_workload *w = &h->workloads.at[workload];
         if (is_kept_away(&h->nodes.at[node], w))

@@ -1,7 +1,7 @@
 /* sim/options.c: what a run is made of: by name, as text, and drawn from the seed.
  *
- * In a swarm every seed has its own configuration: a fault that is always there hides what only happens without it, and a default that is never changed hides what
- * depends on it.
+ * In a swarm every seed has its own configuration: a fault that is always there hides what only
+ * happens without it, and a default that is never changed hides what depends on it.
  */
 #include "base/clock.h"
 #include "base/map.h"
@@ -43,7 +43,8 @@ int sim_faults_parse(const char *text, uint32_t *ret)
         uint32_t faults = 0;
         char *copy = strdup(text), *save = NULL;
         int r = 0;
-        for (char *word = strtok_r(copy, ",", &save); word && r == 0; word = strtok_r(NULL, ",", &save)) {
+        for (char *word = strtok_r(copy, ",", &save); word && r == 0;
+             word = strtok_r(NULL, ",", &save)) {
                 size_t i = 0;
                 while (i < ARRAY_LEN(fault_names) && strcmp(fault_names[i].name, word) != 0)
                         i++;
@@ -74,30 +75,32 @@ static void print_faults(uint32_t faults, struct str *out)
 
 void sim_options_default(struct sim_options *opt)
 {
-        *opt = (struct sim_options){ .seed = 1, .nodes = 10, .workloads = 100, .hours_ms = HOUR_MS, .faults = SIM_ALL };
+        *opt = (struct sim_options){
+                .seed = 1, .nodes = 10, .workloads = 100, .hours_ms = HOUR_MS, .faults = SIM_ALL
+        };
 }
 
 /* Whole numbers by name. The bounds keep a mistyped one from running for days. */
-#define NUMBERS(X)                                                                                                                         \
-        X("seed", seed, 0, UINT64_MAX)                                                                                                     \
-        X("nodes", nodes, 1, 10000)                                                                                                        \
-        X("workloads", workloads, 0, 1000000)                                                                                              \
-        X("servers", servers, 0, SIM_SERVERS)                                                                                              \
-        X("intensity", intensity, 0, 1000)                                                                                                 \
-        X("hostility", hostility, 0, 100)                                                                                                  \
-        X("request-ms", request_ms, 0, HOUR_MS)                                                                                            \
-        X("cores-max", cores_max, 0, 1024)                                                                                                 \
-        X("heartbeat-ms", heartbeat_ms, 0, HOUR_MS)                                                                                        \
-        X("silence-beats", silence_beats, 0, 100)                                                                                          \
-        X("evict-grace-ms", evict_grace_ms, 0, HOUR_MS)                                                                                    \
-        X("launch-grace-ms", launch_grace_ms, 0, HOUR_MS)                                                                                  \
-        X("pass-ms", pass_ms, 0, HOUR_MS)                                                                                                  \
-        X("healthy-ms", healthy_ms, 0, HOUR_MS)                                                                                            \
-        X("list-ms", list_ms, 0, HOUR_MS)                                                                                                  \
-        X("batch-ops", batch_ops, 0, 100000)                                                                                               \
-        X("index-records", index_records, 0, 1)                                                                                            \
-        X("exclusive", exclusive, 0, 100)                                                                                                  \
-        X("evict-per-second", evict_per_second, 0, 1000000)                                                                                \
+#define NUMBERS(X)                                                                                 \
+        X("seed", seed, 0, UINT64_MAX)                                                             \
+        X("nodes", nodes, 1, 10000)                                                                \
+        X("workloads", workloads, 0, 1000000)                                                      \
+        X("servers", servers, 0, SIM_SERVERS)                                                      \
+        X("intensity", intensity, 0, 1000)                                                         \
+        X("hostility", hostility, 0, 100)                                                          \
+        X("request-ms", request_ms, 0, HOUR_MS)                                                    \
+        X("cores-max", cores_max, 0, 1024)                                                         \
+        X("heartbeat-ms", heartbeat_ms, 0, HOUR_MS)                                                \
+        X("silence-beats", silence_beats, 0, 100)                                                  \
+        X("evict-grace-ms", evict_grace_ms, 0, HOUR_MS)                                            \
+        X("launch-grace-ms", launch_grace_ms, 0, HOUR_MS)                                          \
+        X("pass-ms", pass_ms, 0, HOUR_MS)                                                          \
+        X("healthy-ms", healthy_ms, 0, HOUR_MS)                                                    \
+        X("list-ms", list_ms, 0, HOUR_MS)                                                          \
+        X("batch-ops", batch_ops, 0, 100000)                                                       \
+        X("index-records", index_records, 0, 1)                                                    \
+        X("exclusive", exclusive, 0, 100)                                                          \
+        X("evict-per-second", evict_per_second, 0, 1000000)                                        \
         X("lose-ms", lose_ms, 0, HOUR_MS)
 
 /* "5,4,3" */
@@ -147,12 +150,12 @@ int sim_options_set(struct sim_options *opt, const char *name, const char *value
                 opt->hours_ms = (int64_t)n * 1000;
                 return 0;
         }
-#define X(text, field, least, most)                                                                                                        \
-        if (strcmp(name, text) == 0) {                                                                                                     \
-                if (n - (least) > (uint64_t)(most) - (least)) /* below least it wraps around */                                            \
-                        return -1;                                                                                                         \
-                opt->field = (__typeof__(opt->field))n;                                                                                    \
-                return 0;                                                                                                                  \
+#define X(text, field, least, most)                                                                \
+        if (strcmp(name, text) == 0) {                                                             \
+                if (n - (least) > (uint64_t)(most) - (least)) /* below least it wraps around */    \
+                        return -1;                                                                 \
+                opt->field = (__typeof__(opt->field))n;                                            \
+                return 0;                                                                          \
         }
         NUMBERS(X)
 #undef X
@@ -162,10 +165,12 @@ int sim_options_set(struct sim_options *opt, const char *name, const char *value
 void sim_options_print(const struct sim_options *opt, struct str *out)
 {
         bool first = true;
-#define X(text, field, least, most)                                                                                                        \
-        if ((uint64_t)opt->field != 0 || least > 0 || strcmp(text, "seed") == 0 || strcmp(text, "workloads") == 0) {                       \
-                str_addf(out, "%s--" text " %llu", first ? "" : " ", (unsigned long long)opt->field);                                      \
-                first = false;                                                                                                             \
+#define X(text, field, least, most)                                                                \
+        if ((uint64_t)opt->field != 0 || least > 0 || strcmp(text, "seed") == 0 ||                 \
+            strcmp(text, "workloads") == 0) {                                                      \
+                str_addf(out, "%s--" text " %llu", first ? "" : " ",                               \
+                         (unsigned long long)opt->field);                                          \
+                first = false;                                                                     \
         }
         NUMBERS(X)
 #undef X
@@ -177,13 +182,14 @@ void sim_options_print(const struct sim_options *opt, struct str *out)
                 str_adds(out, " --swarm");
 }
 
-/* ---- drawing ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- drawing ---- */
 
 static int64_t one_of(struct rng *r, const int64_t *list, size_t n)
 {
         return list[rng_below(r, n)];
 }
-#define ONE_OF(r, ...) one_of(r, (const int64_t[]){ __VA_ARGS__ }, ARRAY_LEN(((const int64_t[]){ __VA_ARGS__ })))
+#define ONE_OF(r, ...)                                                                             \
+        one_of(r, (const int64_t[]){ __VA_ARGS__ }, ARRAY_LEN(((const int64_t[]){ __VA_ARGS__ })))
 
 static int64_t between(struct rng *r, int64_t low, int64_t high)
 {
@@ -204,7 +210,8 @@ static uint32_t draw_faults(struct rng *r, uint32_t given)
         return faults & given;
 }
 
-/* Mostly one, with a store of its own. Where there are several, leases are to be what is waited for, so the other times are short. */
+/* Mostly one, with a store of its own. Where there are several, leases are to be what is waited
+ * for, so the other times are short. */
 static void draw_servers(struct sim_options *opt, struct rng *r, uint32_t given)
 {
         const uint32_t several = SIM_PAUSE | SIM_BLIND | SIM_RESTORE;
@@ -216,7 +223,8 @@ static void draw_servers(struct sim_options *opt, struct rng *r, uint32_t given)
         if (opt->servers < 2)
                 return;
         opt->exclusive = opt->exclusive ? opt->exclusive : (uint32_t)ONE_OF(r, 30, 70, 100);
-        opt->faults |= given & (uint32_t)ONE_OF(r, SIM_PAUSE, SIM_BLIND, SIM_PAUSE | SIM_BLIND, several);
+        opt->faults |=
+            given & (uint32_t)ONE_OF(r, SIM_PAUSE, SIM_BLIND, SIM_PAUSE | SIM_BLIND, several);
         if (rng_chance(r, 200000))
                 return;
         opt->intensity = (uint32_t)ONE_OF(r, 10, 30, 60, 120);
@@ -235,7 +243,11 @@ void sim_options_draw(struct sim_options *opt)
                 return;
         rng_seed(&r, hash64_mix(opt->seed, 0x7377));
         opt->swarm = false;
-        opt->nodes = (uint32_t)between(&r, rng_chance(&r, 100000) ? 1 : opt->nodes < 3 ? opt->nodes : 3, opt->nodes);
+        opt->nodes = (uint32_t)between(&r,
+                                       rng_chance(&r, 100000) ? 1
+                                       : opt->nodes < 3       ? opt->nodes
+                                                              : 3,
+                                       opt->nodes);
         opt->workloads = (uint32_t)between(&r, opt->workloads / 4, opt->workloads);
         opt->hours_ms = between(&r, opt->hours_ms / 3000, opt->hours_ms / 1000) * 1000;
         uint32_t given = opt->faults;

@@ -27,7 +27,8 @@ static int add_range(const char *word, uint32_t **list, size_t *n)
                 if (end == from || errno)
                         return -1;
         }
-        if (*end || last < first || last > UINT32_MAX || last - first >= MASK_MAX || *n + (last - first) >= MASK_MAX)
+        if (*end || last < first || last > UINT32_MAX || last - first >= MASK_MAX ||
+            *n + (last - first) >= MASK_MAX)
                 return -1;
         *list = mem_must_resize(*list, (*n + last - first + 1) * sizeof(**list));
         for (unsigned long i = first; i <= last; i++)
@@ -39,7 +40,8 @@ int replay_mask_parse(const char *text, uint32_t **list, size_t *n)
 {
         char *copy = mem_strdup(text), *save = NULL;
         int r = 0;
-        for (char *word = strtok_r(copy, ", ", &save); word && r == 0; word = strtok_r(NULL, ", ", &save))
+        for (char *word = strtok_r(copy, ", ", &save); word && r == 0;
+             word = strtok_r(NULL, ", ", &save))
                 r = add_range(word, list, n);
         mem_free(copy);
         if (*n)
@@ -73,7 +75,8 @@ int replay_write(const char *path, const struct sim_options *opt, const char *wh
                 fprintf(f, "%s%s", word[0] == '-' ? word + 2 : word, word[0] == '-' ? " " : "\n");
         str_clear(&text);
         replay_mask_print(opt->masked, opt->n_masked, &text);
-        for (char *word = strtok_r(text.len ? text.buf : (char[1]){ 0 }, ",", &save); word; word = strtok_r(NULL, ",", &save))
+        for (char *word = strtok_r(text.len ? text.buf : (char[1]){ 0 }, ",", &save); word;
+             word = strtok_r(NULL, ",", &save))
                 fprintf(f, "mask %s\n", word);
         str_fini(&text);
         return fclose(f) == 0 ? 0 : -1;
@@ -83,7 +86,8 @@ int replay_read(const char *path, struct sim_options *opt, uint32_t **ret_memory
 {
         FILE *f = fopen(path, "re");
         if (!f)
-                return err_set(err, ERR_NOT_FOUND, .msg = "the replay file cannot be read", .detail = fmt("%s: %s", path, strerror(errno)));
+                return err_set(err, ERR_NOT_FOUND, .msg = "the replay file cannot be read",
+                               .detail = fmt("%s: %s", path, strerror(errno)));
         char line[512];
         uint32_t *masked = NULL;
         size_t n = 0;
@@ -97,7 +101,8 @@ int replay_read(const char *path, struct sim_options *opt, uint32_t **ret_memory
                         continue;
                 if (space)
                         *space++ = 0;
-                if (!space || (strcmp(line, "mask") == 0 ? replay_mask_parse(space, &masked, &n) : sim_options_set(opt, line, space)) < 0)
+                if (!space || (strcmp(line, "mask") == 0 ? replay_mask_parse(space, &masked, &n)
+                                                         : sim_options_set(opt, line, space)) < 0)
                         r = err_set(err, ERR_INVALID, .msg = "the replay file is not understood",
                                     .detail = fmt("%s, line %d", path, number));
         }

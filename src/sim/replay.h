@@ -1,7 +1,8 @@
-/* sim/replay.h: one run as a text file: an option per line, and the numbers of the faults that are left out.
+/* sim/replay.h: one run as a text file: an option per line, and the numbers of the faults that are
+ * left out.
  *
- *      # C24: a running workload has not exactly one copy, the right one: w-00003: 2 copies, 1 right
- *      seed 7
+ *      # C24: a running workload has not exactly one copy, the right one: w-00003: 2 copies, 1
+ *      right seed 7
  *      nodes 3
  *      faults crash,restart
  *      mask 0-4

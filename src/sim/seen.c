@@ -1,4 +1,5 @@
-/* sim/seen.c: which situations a run came into. Rules about what never happens prove little: a swarm says which of these none of its seeds saw. */
+/* sim/seen.c: which situations a run came into. Rules about what never happens prove little: a
+ * swarm says which of these none of its seeds saw. */
 #include "base/str.h"
 #include "sim/world.h"
 #include <string.h>
@@ -66,7 +67,9 @@ void sim_saw(struct sim *s, enum sight what)
 void sim_see(struct sim *s, const Pb__Event *e)
 {
         for (uint32_t i = 0; i < ARRAY_LEN(situations); i++)
-                if (situations[i].type == e->type && (!situations[i].reason || situations[i].reason == e->reason) &&
-                    (!situations[i].text || strstr(e->message, situations[i].text) || strcmp(e->action, situations[i].text) == 0))
+                if (situations[i].type == e->type &&
+                    (!situations[i].reason || situations[i].reason == e->reason) &&
+                    (!situations[i].text || strstr(e->message, situations[i].text) ||
+                     strcmp(e->action, situations[i].text) == 0))
                         s->result.seen |= UINT64_C(1) << i;
 }

@@ -1,4 +1,5 @@
-/* sim/server.c: the server's half of the ring: one commit under way, the next accumulates; replies and effects leave after their commit. */
+/* sim/server.c: the server's half of the ring: one commit under way, the next accumulates; replies
+ * and effects leave after their commit. */
 #include "base/mem.h"
 #include "base/mutant.h"
 #include "model/feature.h"
@@ -32,10 +33,12 @@ void sim_sent_unref(struct sent *x)
 
 static void later(struct sim *s, const struct server *v, int64_t in_ms, enum event_kind kind)
 {
-        sim_at(s, s->now + in_ms, (struct sim_event){ .kind = kind, .server = v->number, .life = v->life, .value = v->commits });
+        sim_at(s, s->now + in_ms,
+               (struct sim_event){
+                   .kind = kind, .server = v->number, .life = v->life, .value = v->commits });
 }
 
-/* ---- its clock ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- its clock ---- */
 
 /* By the rules of base/clock.h: a wall clock that jumps is followed slowly. */
 static int64_t clock_of(struct sim *s, struct server *v)
@@ -43,7 +46,8 @@ static int64_t clock_of(struct sim *s, struct server *v)
         return v->own_clock ? clock_follow(&v->clock, s->now + v->wall_off_ms, s->now) : s->now;
 }
 
-/* By those of the ring: time in which it could not listen does not pass, and is caught up by a quarter faster. */
+/* By those of the ring: time in which it could not listen does not pass, and is caught up by a
+ * quarter faster. */
 int64_t sim_server_now(struct sim *s, struct server *v)
 {
         int64_t t = clock_of(s, v), passed = t - v->clock_seen;
@@ -80,18 +84,25 @@ static void arm_tick(struct sim *s, struct server *v)
                             (struct sim_event){ .kind = EV_SERVER_TICK, .server = v->number });
 }
 
-/* While the store is away nothing is stepped (server/ring.c, R2). And one of several servers may stand still before any step: now, or already. */
+/* While the store is away nothing is stepped (server/ring.c, R2). And one of several servers may
+ * stand still before any step: now, or already. */
 static bool waits(struct sim *s, struct server *v, struct sim_event *ev)
 {
-        bool input = ev->kind == EV_TO_SERVER || ev->kind == EV_SERVER_GONE || ev->kind == EV_REQUEST, of_lease = ev->kind >= EV_KEEP;
+        bool input =
+                 ev->kind == EV_TO_SERVER || ev->kind == EV_SERVER_GONE || ev->kind == EV_REQUEST,
+             of_lease = ev->kind >= EV_KEEP;
         if (s->opt.servers > 1 && sim_hit(s, SIM_PAUSE, 150)) {
                 v->paused_until =
-                    s->now + sim_between(s, CHANCE_SERVER, 10, 3 * (LEAD_MS + s->core_opt.lease_ms + s->core_opt.lease_grace_ms));
-                sim_at(s, v->paused_until, (struct sim_event){ .kind = EV_RESUME, .server = v->number });
+                    s->now +
+                    sim_between(s, CHANCE_SERVER, 10,
+                                3 * (LEAD_MS + s->core_opt.lease_ms + s->core_opt.lease_grace_ms));
+                sim_at(s, v->paused_until,
+                       (struct sim_event){ .kind = EV_RESUME, .server = v->number });
                 sim_saw(s, SAW_PAUSE);
         }
         bool frozen = v->core && v->frozen_since && input;
-        bool stalled = s->opt.servers > 1 && !of_lease && (s->now < v->stalled_until || v->held.len);
+        bool stalled =
+            s->opt.servers > 1 && !of_lease && (s->now < v->stalled_until || v->held.len);
         if (!frozen && !stalled && s->now >= v->paused_until)
                 return false;
         *array_push(&v->held) = *ev;
@@ -124,7 +135,7 @@ static void thaw(struct sim *s, struct server *v)
         sim_server_resume(s, v);
 }
 
-/* ---- start and crash ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- start and crash ---- */
 
 struct server *sim_leader(struct sim *s)
 {
@@ -148,7 +159,8 @@ static int fold_one(void *ctx, const struct store_event *e, struct err *err)
 static bool replay_is_due(struct sim *s, const struct server *v)
 {
         bool now =
-            sim_chance(s, CHANCE_SERVER, v->durable < 1000 ? 250000 : 50000); /* drawn in any case: looking more often is the same run */
+            /* drawn in any case: looking more often is the same run */
+            sim_chance(s, CHANCE_SERVER, v->durable < 1000 ? 250000 : 50000);
         return now || s->opt.check_always;
 }
 
@@ -231,15 +243,19 @@ void sim_server_stop(struct sim *s, struct server *v)
         v->leads_until = v->asked_ms = 0;
         v->proved_ms = INT64_MIN / 2;
         for (uint32_t n = 0; n < s->machines.len; n++)
-                if (s->machines.at[n].conn && s->conns.at[s->machines.at[n].conn].server == v->number)
+                if (s->machines.at[n].conn &&
+                    s->conns.at[s->machines.at[n].conn].server == v->number)
                         sim_at(s, s->now + sim_link_delay(s),
-                               (struct sim_event){ .kind = EV_AGENT_GONE, .node = n, .conn = s->machines.at[n].conn });
+                               (struct sim_event){ .kind = EV_AGENT_GONE,
+                                                   .node = n,
+                                                   .conn = s->machines.at[n].conn });
         sim_client_abandoned(s, v);
         if (s->opt.servers > 1)
                 later(s, v, sim_between(s, CHANCE_SERVER, 50, 500), EV_KEEP);
 }
 
-/* Loses everything in memory. The commit under way may have reached the disk, or not; to a shared store it is on its way. */
+/* Loses everything in memory. The commit under way may have reached the disk, or not; to a shared
+ * store it is on its way. */
 void sim_server_crash(struct sim *s, struct server *v)
 {
         struct err err;
@@ -257,7 +273,8 @@ void sim_server_crash(struct sim *s, struct server *v)
 /* Records that can be derived from others (core_options.index_records) are not compared. */
 static int add_record(void *ctx, const struct store_record *r, struct err *err)
 {
-        bool view = str_starts(r->key, "/assignments/") || str_starts(r->key, "/retries/") || str_starts(r->key, "/reconciliation/") ||
+        bool view = str_starts(r->key, "/assignments/") || str_starts(r->key, "/retries/") ||
+                    str_starts(r->key, "/reconciliation/") ||
                     (str_starts(r->key, "/nodes/") && strchr(r->key + strlen("/nodes/"), '/'));
         if (!view) {
                 str_adds(ctx, r->key);
@@ -276,7 +293,8 @@ void sim_server_check_replay(struct sim *s)
         struct core *folded = core_create(&s->core_opt), *loaded = core_create(&s->core_opt);
         struct store_reader *reader = NULL;
         uint64_t head = 0;
-        bool ok = store_reader_open(s->store, &reader, &err) == 0 && store_reader_events(reader, 0, false, fold_one, folded, &err) >= 0 &&
+        bool ok = store_reader_open(s->store, &reader, &err) == 0 &&
+                  store_reader_events(reader, 0, false, fold_one, folded, &err) >= 0 &&
                   store_load(s->store, load_one, loaded, &head, &err) == 0;
         if (!ok)
                 sim_fail(s, "A2: the stored events do not fold", err_line(&err));
@@ -295,8 +313,9 @@ void sim_server_check_replay(struct sim *s)
         }
         str_clear(&a);
         str_clear(&b);
-        if (ok && (core_records(folded, add_record, &a, &err) < 0 || store_load(s->store, add_record, &b, &head, &err) < 0 ||
-                   a.len != b.len || memcmp(str_c(&a), str_c(&b), a.len) != 0))
+        if (ok && (core_records(folded, add_record, &a, &err) < 0 ||
+                   store_load(s->store, add_record, &b, &head, &err) < 0 || a.len != b.len ||
+                   memcmp(str_c(&a), str_c(&b), a.len) != 0))
                 sim_fail(s, "A3: a record was not written when the state behind it changed", "");
         if (ok && core_check(folded, &err) < 0)
                 sim_fail(s, err.msg, err.detail);
@@ -308,7 +327,7 @@ void sim_server_check_replay(struct sim *s)
         core_destroy(loaded);
 }
 
-/* ---- the ring ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the ring ---- */
 
 static void release(struct sim *s, struct server *v, struct sent *x);
 
@@ -357,7 +376,8 @@ static void check_state(struct sim *s, struct server *v, bool changed)
         bool all = s->opt.check_always || (changed && ++v->unchecked >= CHECK_ALL_EVERY);
         if (all)
                 v->unchecked = 0;
-        if ((all && core_check(v->core, &err) < 0) || (!all && changed && core_check_changed(v->core, &err) < 0))
+        if ((all && core_check(v->core, &err) < 0) ||
+            (!all && changed && core_check_changed(v->core, &err) < 0))
                 sim_fail(s, err.msg, err.detail);
 }
 
@@ -372,12 +392,13 @@ void sim_server_input(struct sim *s, struct server *v, struct input *in)
         core_step(v->core, in);
         s->result.steps++;
         check_state(s, v, core_head(v->core) != head);
-        if (!v->committing) /* what arrives during a commit is decided, and committed with the next */
+        /* what arrives during a commit is decided, and committed with the next */
+        if (!v->committing)
                 cut_all(s, v);
         arm_tick(s, v);
 }
 
-/* ---- what leaves --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- what leaves ---- */
 
 static struct letter *letter_new(void)
 {
@@ -412,7 +433,8 @@ static void put(struct sim *s, struct server *v, uint64_t session, struct sim_ev
 static void release_next(struct sim *s, struct server *v)
 {
         struct sim_event *ev = &v->out.at[v->out_done];
-        if (ev->kind == EV_ACK && ev->lease_ms && !sim_surely_leads(s, v) && !MUTANT(renewed_without_leadership)) {
+        if (ev->kind == EV_ACK && ev->lease_ms && !sim_surely_leads(s, v) &&
+            !MUTANT(renewed_without_leadership)) {
                 ev->lease_ms = 0;
                 sim_saw(s, SAW_NOT_RENEWED);
         }
@@ -457,14 +479,16 @@ static size_t send_plan(struct sim *s, struct server *v, const struct core_batch
                         break;
                 }
                 if (e->kind == EFFECT_PLAN_UNIT)
-                        plan->units[plan->n_units++] = pb__plan_entry__unpack((ProtobufCAllocator *)&alloc, e->len, e->data);
+                        plan->units[plan->n_units++] =
+                            pb__plan_entry__unpack((ProtobufCAllocator *)&alloc, e->len, e->data);
                 else if (e != first)
                         break;
                 cursor->seq = e->seq;
         }
         if (cursor->seq > v->durable)
                 sim_fail(s, "A3: an agent is told what is not durable",
-                         fmt("sequence %llu, the store has %llu", (unsigned long long)cursor->seq, (unsigned long long)v->durable));
+                         fmt("sequence %llu, the store has %llu", (unsigned long long)cursor->seq,
+                             (unsigned long long)v->durable));
         plan->cursor = cursor;
         l->msg.plan = plan;
         send_letter(s, v, first->session, l);
@@ -496,7 +520,8 @@ static size_t send_effect(struct sim *s, struct server *v, const struct core_bat
         case EFFECT_DESCRIBE: {
                 struct letter *l = letter_new();
                 struct arena_allocator alloc = arena_allocator(&l->memory);
-                l->msg.describe = pb__describe_units__unpack((ProtobufCAllocator *)&alloc, e->len, e->data);
+                l->msg.describe =
+                    pb__describe_units__unpack((ProtobufCAllocator *)&alloc, e->len, e->data);
                 send_letter(s, v, e->session, l);
                 return i + 1;
         }
@@ -514,7 +539,8 @@ static void answer(struct sim *s, struct server *v, struct sent *x)
                 sim_client_reply(s, v, &x->batch->replies[i]);
 }
 
-/* A leader that was replaced does not know it at once. What came with a commit was compared; any other answer waits for a proof that left after it was found (server/calls.c). */
+/* A leader that was replaced does not know it at once. What came with a commit was compared; any
+ * other answer waits for a proof that left after it was found (server/calls.c). */
 static void release(struct sim *s, struct server *v, struct sent *x)
 {
         const struct core_batch *b = x->batch;
@@ -577,7 +603,9 @@ static void commit(struct sim *s, struct server *v)
                 return;
         }
         if (sim_hit(s, SIM_DISK, 2000))
-                memory_fail_commit(s->disk, 1, sim_chance(s, CHANCE_SERVER, 500000) ? MEMORY_FAULT_AFTER : MEMORY_FAULT_BEFORE);
+                memory_fail_commit(s->disk, 1,
+                                   sim_chance(s, CHANCE_SERVER, 500000) ? MEMORY_FAULT_AFTER
+                                                                        : MEMORY_FAULT_BEFORE);
         int r = sim_server_write(s, v, &v->committing->batch->commit, &err);
         if (r == -ERR_UNAVAILABLE) { /* outcome unknown: the same again */
                 if (!v->frozen_since)
@@ -589,13 +617,14 @@ static void commit(struct sim *s, struct server *v)
                 sim_server_committed(s, v);
 }
 
-/* ---- streams ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- streams ---- */
 
 static void on_message(struct sim *s, struct server *v, uint64_t conn, const void *data, size_t len)
 {
         const struct conn *c = &s->conns.at[conn];
         bool old = conn < s->machines.at[c->machine].conn;
-        if (!v->core || c->server_gone || c->life != v->life || (old && !(s->opt.faults & SIM_REORDER)))
+        if (!v->core || c->server_gone || c->life != v->life ||
+            (old && !(s->opt.faults & SIM_REORDER)))
                 return;
         struct arena_allocator alloc = arena_allocator(&s->inbox);
         Pb__AgentMessage *m = pb__agent_message__unpack((ProtobufCAllocator *)&alloc, len, data);
@@ -634,7 +663,8 @@ static uint32_t somebody_who_leads(struct sim *s)
         uint32_t first = (uint32_t)sim_between(s, CHANCE_NET, 0, s->opt.servers - 1);
         for (uint32_t i = 0; i < s->opt.servers; i++) {
                 uint32_t k = (first + i) % s->opt.servers;
-                bool avoided = s->now < s->blind_until && k == s->blind; /* nothing to commit, so nothing to be refused */
+                /* nothing to commit, so nothing to be refused */
+                bool avoided = s->now < s->blind_until && k == s->blind;
                 if (s->servers[k].core && !avoided)
                         return k;
         }

@@ -1,6 +1,7 @@
 /* sim/shadow.c: who is where and what each node has left, from the committed events alone.
  *
- * It shares no code with the core: a second opinion on the ledger, and on whether a node was allowed to take what was put on it (L1, L3, N2, C14).
+ * It shares no code with the core: a second opinion on the ledger, and on whether a node was
+ * allowed to take what was put on it (L1, L3, N2, C14).
  */
 #include "sim/shadow.h"
 #include "base/mem.h"
@@ -74,7 +75,8 @@ static void tombstone_drop(struct shadow *h, struct shadow_tombstone *t)
 
 bool shadow_is_on(struct shadow *h, size_t workload, size_t node)
 {
-        return (workload < h->workloads.len && h->workloads.at[workload].node == node + 1) || shadow_tombstone(h, node, workload);
+        return (workload < h->workloads.len && h->workloads.at[workload].node == node + 1) ||
+               shadow_tombstone(h, node, workload);
 }
 
 static void release(struct shadow *h, struct shadow_workload *w)
@@ -92,7 +94,9 @@ static const char *leave(struct shadow *h, size_t number, struct shadow_workload
         if (shadow_tombstone(h, w->node - 1, number))
                 return "N6: a second tombstone for one node and workload";
         struct shadow_tombstone *t = array_push(&h->tombstones);
-        *t = (struct shadow_tombstone){ .node = w->node - 1, .workload = (uint32_t)number, .lost = lost };
+        *t = (struct shadow_tombstone){ .node = w->node - 1,
+                                        .workload = (uint32_t)number,
+                                        .lost = lost };
         if (w->holds) {
                 memcpy(t->held, w->need, sizeof(t->held));
                 memcpy(t->ports, w->ports, sizeof(t->ports));
@@ -104,7 +108,8 @@ static const char *leave(struct shadow *h, size_t number, struct shadow_workload
         return NULL;
 }
 
-static const char *applied(struct shadow *h, size_t number, struct shadow_workload *w, const Pb__Event *e)
+static const char *applied(struct shadow *h, size_t number, struct shadow_workload *w,
+                           const Pb__Event *e)
 {
         const Pb__Resources *r = e->workload->resources;
         int64_t need[RESOURCES] = { r ? r->cpu : 0, r ? r->memory_mb : 0, r ? r->disk_gb : 0 };
@@ -135,8 +140,8 @@ bool shadow_could_take(struct shadow *h, size_t ix, size_t number)
 {
         const struct shadow_node *n = shadow_node(h, ix);
         const struct shadow_workload *w = shadow_workload(h, number);
-        if (!n->known || !n->ready || n->wish != PB__NODE_WISH__E__schedulable || n->lost || shadow_tombstone(h, ix, number) ||
-            (w->zone && w->zone != n->zone))
+        if (!n->known || !n->ready || n->wish != PB__NODE_WISH__E__schedulable || n->lost ||
+            shadow_tombstone(h, ix, number) || (w->zone && w->zone != n->zone))
                 return false;
         for (int i = 0; i < RESOURCES; i++)
                 if (w->need[i] > n->total[i] - n->reserved[i])
@@ -149,7 +154,8 @@ static int64_t utilisation(const struct shadow_node *n)
 {
         int64_t sum = 0;
         for (int i = CPU; i <= MEMORY; i++) {
-                __int128 part = n->total[i] > 0 ? ((__int128)n->reserved[i] << 30) / n->total[i] : (__int128)1 << 30;
+                __int128 part = n->total[i] > 0 ? ((__int128)n->reserved[i] << 30) / n->total[i]
+                                                : (__int128)1 << 30;
                 sum += part > (1 << 30) ? 1 << 30 : (int64_t)part;
         }
         return sum > INT32_MAX ? INT32_MAX : sum;
@@ -158,11 +164,13 @@ static int64_t utilisation(const struct shadow_node *n)
 static int64_t cost(const struct shadow *h, size_t node, size_t number)
 {
         int64_t used = utilisation(&h->nodes.at[node]);
-        return (h->workloads.at[number].packed ? INT32_MAX - used : used) + neighbours_cost(h, node, number);
+        return (h->workloads.at[number].packed ? INT32_MAX - used : used) +
+               neighbours_cost(h, node, number);
 }
 
-/* The cheapest one that could take it, the smallest id of equals. Which nodes the server had not heard since its start is not in the events: so it counts only if
- * the number of candidates is the same. */
+/* The cheapest one that could take it, the smallest id of equals. Which nodes the server had not
+ * heard since its start is not in the events: so it counts only if the number of candidates is the
+ * same. */
 static bool is_best(struct shadow *h, size_t number, const Pb__Event *e)
 {
         size_t best = SIZE_MAX, chosen = number_of(e->node_id);
@@ -177,7 +185,8 @@ static bool is_best(struct shadow *h, size_t number, const Pb__Event *e)
         return candidates != e->placement->candidates || candidates <= 1 || best == chosen;
 }
 
-static const char *scheduled(struct shadow *h, size_t number, struct shadow_workload *w, const Pb__Event *e)
+static const char *scheduled(struct shadow *h, size_t number, struct shadow_workload *w,
+                             const Pb__Event *e)
 {
         size_t ix = number_of(e->node_id);
         struct shadow_node *n = shadow_node(h, ix);
@@ -311,7 +320,8 @@ static const char *node_event(struct shadow *h, const Pb__Event *e)
 const char *shadow_event(struct shadow *h, const Pb__Event *e)
 {
         if (e->type == PB__EVENT_TYPE__E__UnitRemoved) {
-                struct shadow_tombstone *t = shadow_tombstone(h, number_of(e->node_id), number_of(e->workload_id));
+                struct shadow_tombstone *t =
+                    shadow_tombstone(h, number_of(e->node_id), number_of(e->workload_id));
                 if (!t)
                         return "N4: a unit was removed that nobody waited for";
                 tombstone_drop(h, t);

@@ -1,7 +1,9 @@
-/* sim/shadow.h: what the committed events alone say about who is where, and what each asks for. For the files that judge by it.
+/* sim/shadow.h: what the committed events alone say about who is where, and what each asks for. For
+ * the files that judge by it.
  *
- * It knows the few words that the simulated users know: one label (app), one topology (zone), types of one kind. What it says about them is worked out the slow and plain way:
- * nothing is counted ahead, everything is looked at again for every question.
+ * It knows the few words that the simulated users know: one label (app), one topology (zone), types
+ * of one kind. What it says about them is worked out the slow and plain way: nothing is counted
+ * ahead, everything is looked at again for every question.
  */
 #ifndef BERTH_SIM_SHADOW_H
 #define BERTH_SIM_SHADOW_H
@@ -71,7 +73,8 @@ struct shadow {
 };
 
 /* What is pinned goes for nobody. */
-static inline bool shadow_makes_room(const struct shadow_workload *x, const struct shadow_workload *w)
+static inline bool shadow_makes_room(const struct shadow_workload *x,
+                                     const struct shadow_workload *w)
 {
         return x->priority < w->priority && !x->pinned;
 }
@@ -85,19 +88,24 @@ bool shadow_could_take(struct shadow *h, size_t node, size_t workload);
 /* neighbours.c: what workloads ask of their node and of their neighbours (C17, C25, C38). */
 void neighbours_take(struct shadow_workload *w, const Pb__Workload *from);
 void neighbours_take_taints(struct shadow_node *n, const Pb__Node *from);
-/* The rule that this workload there would break; NULL: none. lower: as if those of a lower priority did not hold their ports. */
-const char *neighbours_against(const struct shadow *h, size_t node, size_t workload, bool without_lower);
-const char *neighbours_ports(const struct shadow *h, size_t node, size_t workload, bool without_lower);
+/* The rule that this workload there would break; NULL: none. lower: as if those of a lower priority
+ * did not hold their ports. */
+const char *neighbours_against(const struct shadow *h, size_t node, size_t workload,
+                               bool without_lower);
+const char *neighbours_ports(const struct shadow *h, size_t node, size_t workload,
+                             bool without_lower);
 /* What preferences that are not met there cost, where 2^31 is as much as a full node. */
 int64_t neighbours_cost(const struct shadow *h, size_t node, size_t workload);
 bool shadow_tolerates(const struct shadow_workload *w, const struct shadow_taint *t);
-bool shadow_is_driven_out(const struct shadow *h, size_t node, size_t workload); /* by a taint, if it is there */
+/* by a taint, if it is there */
+bool shadow_is_driven_out(const struct shadow *h, size_t node, size_t workload);
 
 /* moves.c: every move has a cause that can be seen. */
 struct moves;
 struct moves *moves_create(void);
 void moves_destroy(struct moves *m);
 /* Before the event is applied to the shadow. */
-const char *moves_event(struct moves *m, struct shadow *h, const Pb__Event *e, int64_t server_started);
+const char *moves_event(struct moves *m, struct shadow *h, const Pb__Event *e,
+                        int64_t server_started);
 
 #endif

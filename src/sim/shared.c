@@ -1,20 +1,23 @@
 /* sim/shared.c: a store that several servers share, and how each of them reaches it.
  *
- * Who leads has the key. The key goes with its lease, and a lease stays when its key is removed. Commits, reads, keep-alives
- * and the watch are ways of their own (each has a connection, or a member of the store, of its own), so each can fail while
- * the others work. Asks and answers take their time, and what is on the wire arrives, whatever becomes of who sent it.
- * Every step of a server here may have to wait because its process stands still: server.c.
+ * Who leads has the key. The key goes with its lease, and a lease stays when its key is removed.
+ * Commits, reads, keep-alives and the watch are ways of their own (each has a connection, or a
+ * member of the store, of its own), so each can fail while the others work. Asks and answers take
+ * their time, and what is on the wire arrives, whatever becomes of who sent it. Every step of a
+ * server here may have to wait because its process stands still: server.c.
  */
 #include "base/mem.h"
 #include "base/mutant.h"
 #include "sim/world.h"
 #include <string.h>
 
-#define AGAIN_MS 1000 /* whoever asked for the leadership or the records and got no answer asks again after this */
+/* whoever asked for the leadership or the records and got no answer asks again after this */
+#define AGAIN_MS 1000
 
 struct ask {
         enum ask_kind kind;
-        uint64_t rev;        /* the leadership that it is asked under; of an answer to ASK_LEAD: the one given */
+        /* the leadership that it is asked under; of an answer to ASK_LEAD: the one given */
+        uint64_t rev;
         int64_t sent_ms;     /* by the server's steady clock */
         bool ok, proof;      /* proof: the key was compared, and was this one's */
         struct sent *commit; /* ASK_COMMIT */
@@ -41,7 +44,9 @@ void sim_ask_free(struct ask *a)
 
 static bool is_cut(const struct sim *s, const struct server *v, enum ask_kind kind)
 {
-        enum channel by = kind == ASK_KEEP ? BY_LEASE : kind == ASK_LOAD || kind == ASK_PROVE ? BY_READ : BY_COMMIT;
+        enum channel by = kind == ASK_KEEP                        ? BY_LEASE
+                          : kind == ASK_LOAD || kind == ASK_PROVE ? BY_READ
+                                                                  : BY_COMMIT;
         return s->now < v->cut_until[by] || s->away;
 }
 
@@ -49,7 +54,8 @@ static int64_t wire_delay(struct sim *s, bool commit)
 {
         if (commit && s->now < s->slow_until)
                 return sim_between(s, CHANCE_SERVER, 20, 2000);
-        return sim_hit(s, SIM_DELAY, 20000) ? sim_between(s, CHANCE_SERVER, 100, 4000) : sim_between(s, CHANCE_SERVER, 1, 15);
+        return sim_hit(s, SIM_DELAY, 20000) ? sim_between(s, CHANCE_SERVER, 100, 4000)
+                                            : sim_between(s, CHANCE_SERVER, 1, 15);
 }
 
 void sim_ask_store(struct sim *s, struct server *v, enum ask_kind kind)
@@ -63,17 +69,23 @@ void sim_ask_store(struct sim *s, struct server *v, enum ask_kind kind)
                 a->commit->refs++;
         }
         sim_at(s, s->now + wire_delay(s, kind == ASK_COMMIT),
-               (struct sim_event){ .kind = EV_STORE, .server = v->number, .life = v->life, .data = a });
+               (struct sim_event){
+                   .kind = EV_STORE, .server = v->number, .life = v->life, .data = a });
 }
 
-/* Whose key it is has changed: those who watch it hear so. One that is blind hears of it when it sees again. */
+/* Whose key it is has changed: those who watch it hear so. One that is blind hears of it when it
+ * sees again. */
 static void tell_watchers(struct sim *s)
 {
         for (uint32_t i = 0; i < s->opt.servers; i++) {
                 struct server *v = &s->servers[i];
                 int64_t at = s->now + wire_delay(s, false);
                 sim_at(s, at > v->cut_until[BY_WATCH] ? at : v->cut_until[BY_WATCH] + 1,
-                       (struct sim_event){ .kind = EV_HEARD, .server = i, .life = v->life, .value = s->leader, .conn = s->revs });
+                       (struct sim_event){ .kind = EV_HEARD,
+                                           .server = i,
+                                           .life = v->life,
+                                           .value = s->leader,
+                                           .conn = s->revs });
         }
 }
 
@@ -95,7 +107,8 @@ static void end_leases(struct sim *s)
                 }
 }
 
-/* As etcd: who leads, and the head, are compared; a batch that had gone through is taken for what it is. */
+/* As etcd: who leads, and the head, are compared; a batch that had gone through is taken for what
+ * it is. */
 static bool take_commit(struct sim *s, struct server *v, const struct ask *a)
 {
         struct err err = { 0 };
@@ -107,7 +120,8 @@ static bool take_commit(struct sim *s, struct server *v, const struct ask *a)
         uint64_t head = store_head(s->store);
         int r = sim_server_write(s, v, &a->commit->batch->commit, &err);
         if (!leads && store_head(s->store) != head)
-                sim_fail(s, "C33: a server that does not lead has written", fmt("after %lld ms", (long long)(s->now - START_MS)));
+                sim_fail(s, "C33: a server that does not lead has written",
+                         fmt("after %lld ms", (long long)(s->now - START_MS)));
         return r == 0;
 }
 
@@ -152,7 +166,9 @@ void sim_store_happens(struct sim *s, struct sim_event *ev)
         a->ok = take_ask(s, v, a);
         if (is_cut(s, v, a->kind))
                 return; /* its answer is lost; whoever asked does not know what came of it */
-        sim_at(s, s->now + wire_delay(s, false), (struct sim_event){ .kind = EV_ANSWER, .server = v->number, .life = ev->life, .data = a });
+        sim_at(s, s->now + wire_delay(s, false),
+               (struct sim_event){
+                   .kind = EV_ANSWER, .server = v->number, .life = ev->life, .data = a });
         ev->data = NULL;
 }
 
@@ -160,9 +176,11 @@ void sim_store_happens(struct sim *s, struct sim_event *ev)
 
 void sim_keep_leading(struct sim *s, struct server *v)
 {
-        sim_at(s, s->now + LEAD_MS / 4, (struct sim_event){ .kind = EV_KEEP, .server = v->number, .life = v->life });
+        sim_at(s, s->now + LEAD_MS / 4,
+               (struct sim_event){ .kind = EV_KEEP, .server = v->number, .life = v->life });
         int64_t unproved = steady(s, v) - v->proved_ms;
-        if (v->rev && unproved > 2 * LEAD_MS && !MUTANT(lead_not_proved) && !MUTANT(lead_by_lease_alone)) {
+        if (v->rev && unproved > 2 * LEAD_MS && !MUTANT(lead_not_proved) &&
+            !MUTANT(lead_by_lease_alone)) {
                 sim_server_stop(s, v);
                 return;
         }
@@ -176,10 +194,12 @@ void sim_keep_leading(struct sim *s, struct server *v)
         sim_ask_store(s, v, v->rev ? ASK_LOAD : ASK_LEAD);
 }
 
-/* The lease of its key holds, and a proof that the key is its own is younger than a term: whoever leads by now began less than a term ago. */
+/* The lease of its key holds, and a proof that the key is its own is younger than a term: whoever
+ * leads by now began less than a term ago. */
 bool sim_surely_leads(const struct sim *s, const struct server *v)
 {
-        bool proved = steady(s, v) < v->proved_ms + LEAD_MS || MUTANT(lead_not_proved) || MUTANT(lead_by_lease_alone);
+        bool proved = steady(s, v) < v->proved_ms + LEAD_MS || MUTANT(lead_not_proved) ||
+                      MUTANT(lead_by_lease_alone);
         return steady(s, v) < v->leads_until && proved;
 }
 
@@ -203,7 +223,8 @@ void sim_answered(struct sim *s, struct server *v, struct ask *a)
                 sim_ask_store(s, v, ASK_LOAD);
                 return;
         }
-        if (a->rev != v->rev || (a->kind == ASK_COMMIT && a->commit != v->committing) || (a->kind == ASK_LOAD && v->core))
+        if (a->rev != v->rev || (a->kind == ASK_COMMIT && a->commit != v->committing) ||
+            (a->kind == ASK_LOAD && v->core))
                 return; /* of an earlier term, or answered before */
         if (!a->ok) {
                 sim_server_stop(s, v);
@@ -243,11 +264,13 @@ static int note_node(void *ctx, const struct store_record *r, struct err *err)
         struct sim *s = ctx;
         (void)err;
         for (size_t i = 0; i < s->machines.len && str_starts(r->key, "/nodes/"); i++)
-                s->machines.at[i].on_record |= strcmp(r->key + strlen("/nodes/"), s->machines.at[i].id) == 0;
+                s->machines.at[i].on_record |=
+                    strcmp(r->key + strlen("/nodes/"), s->machines.at[i].id) == 0;
         return 0;
 }
 
-/* Of what is pinned to a node that the copy does not know nothing is promised: nobody waits for it (docs/fencing.md). */
+/* Of what is pinned to a node that the copy does not know nothing is promised: nobody waits for it
+ * (docs/fencing.md). */
 static void doubt_unknown_nodes(struct sim *s)
 {
         struct err err = { 0 };
@@ -256,12 +279,15 @@ static void doubt_unknown_nodes(struct sim *s)
         if (store_load(s->store, note_node, s, NULL, &err) < 0)
                 sim_fail(s, "the restored store cannot be read", err_line(&err));
         for (size_t i = 0; i < s->machines.len; i++)
-                for (size_t k = 0; !s->machines.at[i].on_record && k < s->machines.at[i].copies.len; k++)
-                        s->machines.at[i].copies.at[k].doubtful |= s->machines.at[i].copies.at[k].exclusive == PB__EXCLUSIVE__E__pinned;
+                for (size_t k = 0; !s->machines.at[i].on_record && k < s->machines.at[i].copies.len;
+                     k++)
+                        s->machines.at[i].copies.at[k].doubtful |=
+                            s->machines.at[i].copies.at[k].exclusive == PB__EXCLUSIVE__E__pinned;
 }
 
-/* The store is lost, and a copy from before is put back. The servers are stopped for it, as docs/backup.md asks. What was
- * acknowledged since then is gone, and nothing is said any more about how things came to be. */
+/* The store is lost, and a copy from before is put back. The servers are stopped for it, as
+ * docs/backup.md asks. What was acknowledged since then is gone, and nothing is said any more about
+ * how things came to be. */
 void sim_restore(struct sim *s)
 {
         struct err err = { 0 };

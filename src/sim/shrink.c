@@ -1,7 +1,8 @@
 /* sim/shrink.c: a failing run made smaller, and kept in a file.
  *
- * First what is large: kinds of faults, time, workloads, nodes, unusual settings. Then single faults, by halves. A smaller run counts only if it breaks the same rule. Every
- * try is a process of its own, so that a crash can be made smaller as well.
+ * First what is large: kinds of faults, time, workloads, nodes, unusual settings. Then single
+ * faults, by halves. A smaller run counts only if it breaks the same rule. Every try is a process
+ * of its own, so that a crash can be made smaller as well.
  */
 #include "base/array.h"
 #include "base/mem.h"
@@ -48,11 +49,11 @@ static bool still_fails(struct shrinking *h, const struct sim_options *opt)
         return true;
 }
 
-#define TRY(h, ...)                                                                                                                        \
-        ({                                                                                                                                 \
-                struct sim_options o = (h)->best;                                                                                          \
-                __VA_ARGS__;                                                                                                               \
-                still_fails(h, &o);                                                                                                        \
+#define TRY(h, ...)                                                                                \
+        ({                                                                                         \
+                struct sim_options o = (h)->best;                                                  \
+                __VA_ARGS__;                                                                       \
+                still_fails(h, &o);                                                                \
         })
 
 static bool shrink_large(struct shrinking *h)
@@ -147,7 +148,8 @@ static void shrink_faults(struct shrinking *h, uint32_t *numbers, size_t n)
                 for (size_t i = 0; i < n;) {
                         size_t len = n - i < chunk ? n - i : chunk;
                         if (leave_out(h, numbers + i, len)) {
-                                memmove(numbers + i, numbers + i + len, (n - i - len) * sizeof(*numbers));
+                                memmove(numbers + i, numbers + i + len,
+                                        (n - i - len) * sizeof(*numbers));
                                 n -= len;
                         } else
                                 i += len;
@@ -183,8 +185,10 @@ static void report(const struct shrinking *h, const char *path)
                 str_adds(&line, " --mask ");
                 replay_mask_print(h->best.masked, h->best.n_masked, &line);
         }
-        printf("after %u tries: %u nodes, %u workloads, %lld s, %zu faults left out\n%s\nberth sim %s\n", h->tries, h->best.nodes,
-               h->best.workloads, (long long)(h->best.hours_ms / 1000), h->best.n_masked, h->verdict.what, str_c(&line));
+        printf("after %u tries: %u nodes, %u workloads, %lld s, %zu faults left out\n%s\nberth sim "
+               "%s\n",
+               h->tries, h->best.nodes, h->best.workloads, (long long)(h->best.hours_ms / 1000),
+               h->best.n_masked, h->verdict.what, str_c(&line));
         if (path && replay_write(path, &h->best, h->verdict.what) < 0)
                 fprintf(stderr, "error: %s cannot be written\n", path);
         else if (path)
@@ -195,7 +199,8 @@ static void report(const struct shrinking *h, const char *path)
 int shrink(const struct sim_options *opt, uint32_t tries, const char *path)
 {
         struct shrinking h = { .best = *opt, .max_tries = tries };
-        sim_options_draw(&h.best); /* spelled out, so that each part can be made smaller by itself */
+        /* spelled out, so that each part can be made smaller by itself */
+        sim_options_draw(&h.best);
         h.best.quiet = h.best.want_numbers = true;
         sim_run_apart(&h.best, &h.verdict);
         if (!h.verdict.result.violations) {

@@ -1,9 +1,9 @@
 /* sim/silence.c: see silence.h.
  *
- *   held    a unit left a lost node although, at every moment since that node's grace was over, the rule said that the
- *           server is the suspect; and nobody said otherwise.
- *   paced   more units than two seconds' worth left, within a second, nodes that were never part of a zone that was silent
- *           as a whole.
+ *   held    a unit left a lost node although, at every moment since that node's grace was over, the
+ *           rule said that the server is the suspect; and nobody said otherwise.
+ *   paced   more units than two seconds' worth left, within a second, nodes that were never part of
+ *           a zone that was silent as a whole.
  *   told    "held" is told only when the rule says so, "resumed" only when it does not.
  */
 #include "sim/silence.h"
@@ -109,12 +109,14 @@ static int by_number(const void *a, const void *b)
         return *x < *y ? -1 : *x > *y;
 }
 
-/* A server that starts knows what the records say: since when each node is there, and since when it is silent. */
+/* A server that starts knows what the records say: since when each node is there, and since when it
+ * is silent. */
 static void server_restarted(struct silence *q, struct sim *s, struct shadow *h)
 {
         ARRAY(int64_t) times = { 0 };
         for (size_t i = 0; i < q->nodes.len; i++)
-                if (q->nodes.at[i].known && q->nodes.at[i].lost && q->nodes.at[i].lost_at >= q->ordered_at)
+                if (q->nodes.at[i].known && q->nodes.at[i].lost &&
+                    q->nodes.at[i].lost_at >= q->ordered_at)
                         *array_push(&times) = q->nodes.at[i].lost_at;
         if (times.len)
                 qsort(times.at, times.len, sizeof(int64_t), by_number);
@@ -127,14 +129,16 @@ static void server_restarted(struct silence *q, struct sim *s, struct shadow *h)
                 q->since = at;
                 for (size_t k = 0; k < q->nodes.len; k++) {
                         struct silent_node *n = &q->nodes.at[k];
-                        n->counted = n->known && n->registered_at <= at && (!n->lost || n->lost_at >= at);
+                        n->counted =
+                            n->known && n->registered_at <= at && (!n->lost || n->lost_at >= at);
                 }
         }
         array_fini(&times);
         array_clear(&q->left);
 }
 
-/* Nothing has changed since the last event: whoever was free to move its units meanwhile may have begun to. */
+/* Nothing has changed since the last event: whoever was free to move its units meanwhile may have
+ * begun to. */
 static void see_who_is_free(struct silence *q, struct sim *s, struct shadow *h, int64_t now)
 {
         bool held = holds(q, h);
@@ -145,13 +149,16 @@ static void see_who_is_free(struct silence *q, struct sim *s, struct shadow *h, 
                 unsigned char zone = (unsigned char)shadow_node(h, i)->zone;
                 if (!n->known || !n->lost)
                         continue;
-                /* Whoever was silent before the rest of its zone fell silent is of that whole zone as well. */
+                /* Whoever was silent before the rest of its zone fell silent is of that whole zone
+                 * as well. */
                 n->free |= n->ordered || (!held && now - n->lost_at >= grace_ms(s));
-                n->hurried |= n->ordered || (zone && t.in_zone[zone] && t.silent_in[zone] == t.in_zone[zone]);
+                n->hurried |=
+                    n->ordered || (zone && t.in_zone[zone] && t.silent_in[zone] == t.in_zone[zone]);
         }
 }
 
-static void fell_silent(struct silence *q, struct sim *s, struct shadow *h, size_t number, int64_t at)
+static void fell_silent(struct silence *q, struct sim *s, struct shadow *h, size_t number,
+                        int64_t at)
 {
         if (!q->wave || (at > q->since + window_ms(s) && !holds(q, h))) {
                 q->wave = true;
@@ -210,17 +217,21 @@ const char *silence_event(struct silence *q, struct sim *s, struct shadow *h, co
         case PB__EVENT_TYPE__E__EvictionHeld:
                 return holds(q, h) ? NULL : "C11: eviction is held without a reason";
         case PB__EVENT_TYPE__E__EvictionResumed:
-                return holds(q, h) ? "C11: eviction is resumed although there is still a reason to hold it" : NULL;
+                return holds(q, h)
+                           ? "C11: eviction is resumed although there is still a reason to hold it"
+                           : NULL;
         default:
                 return NULL;
         }
 }
 
-const char *silence_leaves(struct silence *q, struct sim *s, struct shadow *h, const Pb__Event *e, bool by_itself)
+const char *silence_leaves(struct silence *q, struct sim *s, struct shadow *h, const Pb__Event *e,
+                           bool by_itself)
 {
         struct silent_node *n = node_of(q, number_of(e->node_id));
         if (!n->free && holds(q, h))
-                return "C11: units left a lost node although the server should have suspected itself";
+                return "C11: units left a lost node although the server should have suspected "
+                       "itself";
         if (n->hurried || !by_itself)
                 return NULL;
         size_t recent = 0, rate = s->opt.evict_per_second ? s->opt.evict_per_second : PER_SECOND;
@@ -229,5 +240,6 @@ const char *silence_leaves(struct silence *q, struct sim *s, struct shadow *h, c
                         q->left.at[recent++] = q->left.at[i];
         q->left.len = recent;
         *array_push(&q->left) = e->timestamp;
-        return recent + 1 > 2 * rate ? "C11: units of a part of a zone moved faster than the pace" : NULL;
+        return recent + 1 > 2 * rate ? "C11: units of a part of a zone moved faster than the pace"
+                                     : NULL;
 }

@@ -1,4 +1,5 @@
-/* sim/sim_test.c: the simulator itself: it is deterministic, its seeds pass with every fault on, and it does find faults. */
+/* sim/sim_test.c: the simulator itself: it is deterministic, its seeds pass with every fault on,
+ * and it does find faults. */
 #include "sim/sim.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,13 +55,15 @@ static void seeds_pass_with_all_faults_on(void **state)
                 opt.check_always = seed % 4 == 0;
                 struct sim_result res = run(&opt);
                 assert_true(res.simulated_ms >= opt.hours_ms);
-                starts += res.starts, faults += res.faults, restarts += res.restarts, events += res.events;
+                starts += res.starts, faults += res.faults, restarts += res.restarts,
+                    events += res.events;
         }
         /* and something did happen */
         assert_true(starts > 300 && faults > 50 && restarts > 12 && events > 2000);
 }
 
-/* Rules about what never happens prove nothing if it could not have happened.  R: C11 C12 C17 C25 C26 C27 C31 C38 */
+/* Rules about what never happens prove nothing if it could not have happened.  R: C11 C12 C17 C25
+ * C26 C27 C31 C38 */
 static void clusters_come_into_every_situation_that_there_are_rules_for(void **state)
 {
         (void)state;
@@ -86,7 +89,8 @@ static bool has_seen(const struct sim_result *res, const char *what)
         return false;
 }
 
-/* Issue 5, must show: what the brake does, with real agents' engines and an independent judge.  R: C11 X5 */
+/* Issue 5, must show: what the brake does, with real agents' engines and an independent judge.  R:
+ * C11 X5 */
 static void a_burnt_zone_moves_and_a_cut_off_server_holds(void **state)
 {
         (void)state;
@@ -99,7 +103,8 @@ static void a_burnt_zone_moves_and_a_cut_off_server_holds(void **state)
                 { "7,3", "7", true, false, false },       /* 7 + 3 */
                 { "4,4,4", "4,0,4", true, false, false }, /* two of three zones */
                 { "4,4,4", "2,1,1", false, true, true },  /* 4 of 12 over all zones */
-                { "4,4,4", "4,4,4", true, false, false }, /* all; and the server's own cable, which is the same from here */
+                /* all; and the server's own cable, which is the same from here */
+                { "4,4,4", "4,4,4", true, false, false },
         };
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
                 for (uint64_t seed = 1; seed <= 3; seed++) {
@@ -107,7 +112,10 @@ static void a_burnt_zone_moves_and_a_cut_off_server_holds(void **state)
                         small(&opt, seed);
                         opt.faults = 0;
                         opt.workloads = 120;
-                        opt.nodes = strcmp(cases[i].zones, "6,4") == 0 || strcmp(cases[i].zones, "7,3") == 0 ? 10 : 12;
+                        opt.nodes =
+                            strcmp(cases[i].zones, "6,4") == 0 || strcmp(cases[i].zones, "7,3") == 0
+                                ? 10
+                                : 12;
                         opt.evict_per_second = 1;
                         opt.request_ms = 60000;
                         assert_int_equal(sim_options_set(&opt, "zones", cases[i].zones), 0);
@@ -130,7 +138,8 @@ static void the_same_seed_gives_the_same_hash(void **state)
                 opt.servers = (uint32_t)seed;
                 struct sim_result a = run(&opt), b = run(&opt);
                 assert_true(a.hash == b.hash);
-                assert_true(a.steps == b.steps && a.events == b.events && a.starts == b.starts && a.faults == b.faults);
+                assert_true(a.steps == b.steps && a.events == b.events && a.starts == b.starts &&
+                            a.faults == b.faults);
         }
 }
 
@@ -202,12 +211,15 @@ static void the_smallest_cluster_works_too(void **state)
         assert_int_equal(run(&opt).starts, 0);
 }
 
-/* Servers that are paused and cut off at every step, and agents whose clocks differ as much as they may.  R: C33 C34 A2 A13 */
+/* Servers that are paused and cut off at every step, and agents whose clocks differ as much as they
+ * may.  R: C33 C34 A2 A13 */
 static void an_exclusive_unit_never_has_two_holders(void **state)
 {
         (void)state;
-        static const char *const occasions[] = { "leader-change", "commit-refused",         "lease-not-renewed", "server-paused",
-                                                 "leader-blind",  "answer-waits-for-proof", "exclusive-moved",   "restored" };
+        static const char *const occasions[] = { "leader-change",     "commit-refused",
+                                                 "lease-not-renewed", "server-paused",
+                                                 "leader-blind",      "answer-waits-for-proof",
+                                                 "exclusive-moved",   "restored" };
         uint32_t seen[sizeof(occasions) / sizeof(occasions[0])] = { 0 };
         for (uint64_t seed = 1; seed <= 40; seed++) {
                 struct sim_options opt;

@@ -1,4 +1,5 @@
-/* sim/standalone.c: the simulator as a program of its own, for builds that need nothing else (other compilers, other levels of optimisation). */
+/* sim/standalone.c: the simulator as a program of its own, for builds that need nothing else (other
+ * compilers, other levels of optimisation). */
 #include "sim/sim.h"
 
 int main(int argc, char **argv)

@@ -1,7 +1,8 @@
 /* sim/swarm.c: many seeds, in processes of their own.
  *
- * A worker takes every n-th seed and writes one line of fixed size per seed, before it begins and when it is done. If it dies or hangs, the seed that it had begun has
- * failed, and another worker goes on with the next one.
+ * A worker takes every n-th seed and writes one line of fixed size per seed, before it begins and
+ * when it is done. If it dies or hangs, the seed that it had begun has failed, and another worker
+ * goes on with the next one.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -32,7 +33,8 @@ static void run_one(const struct sim_options *opt, struct sim_verdict *ret)
         *ret = (struct sim_verdict){ .seed = opt->seed };
         sim_run(opt, &ret->result, &err);
         if (ret->result.violations)
-                snprintf(ret->what, sizeof(ret->what), "%s%s%s", err.msg, err.detail[0] ? ": " : "", err.detail);
+                snprintf(ret->what, sizeof(ret->what), "%s%s%s", err.msg, err.detail[0] ? ": " : "",
+                         err.detail);
 }
 
 static void write_line(int fd, const struct line *l)
@@ -45,12 +47,14 @@ static void write_line(int fd, const struct line *l)
                 _exit(3);
 }
 
-/* ---- one seed ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- one seed ---- */
 
 static const char *death(int status)
 {
         if (WIFSIGNALED(status))
-                return WTERMSIG(status) == SIGALRM ? "it hung" : fmt("it crashed (signal %d)", WTERMSIG(status));
+                return WTERMSIG(status) == SIGALRM
+                           ? "it hung"
+                           : fmt("it crashed (signal %d)", WTERMSIG(status));
         return fmt("it crashed (status %d)", WEXITSTATUS(status));
 }
 
@@ -123,7 +127,7 @@ void sim_run_apart(const struct sim_options *opt, struct sim_verdict *ret)
         snprintf(ret->what, sizeof(ret->what), "%s", death(status));
 }
 
-/* ---- many -------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- many ---- */
 
 struct worker {
         pid_t pid; /* 0: done */
@@ -181,8 +185,9 @@ static void progress(struct swarm *w)
         if (!w->terminal || now - w->shown < 500000000)
                 return;
         w->shown = now;
-        fprintf(stderr, "\r%llu of %llu seeds, %llu failed, %.0f cluster-hours ", (unsigned long long)w->result->seeds,
-                (unsigned long long)w->how->seeds, (unsigned long long)w->result->failed, (double)w->result->simulated_ms / 3600000);
+        fprintf(stderr, "\r%llu of %llu seeds, %llu failed, %.0f cluster-hours ",
+                (unsigned long long)w->result->seeds, (unsigned long long)w->how->seeds,
+                (unsigned long long)w->result->failed, (double)w->result->simulated_ms / 3600000);
         fflush(stderr);
 }
 
@@ -198,9 +203,12 @@ static void failed(struct swarm *w, const struct sim_verdict *v, const char *wha
         opt.seed = v->seed;
         opt.swarm = !w->how->fixed;
         sim_options_print(&opt, &line);
-        printf("%serror: %s\nseed=%llu steps=%llu events=%llu hash=%016llx violations=%u\n  again: berth sim %s\n", w->terminal ? "\n" : "",
-               what, (unsigned long long)v->seed, (unsigned long long)v->result.steps, (unsigned long long)v->result.events,
-               (unsigned long long)v->result.hash, v->result.violations ? v->result.violations : 1, str_c(&line));
+        printf("%serror: %s\nseed=%llu steps=%llu events=%llu hash=%016llx violations=%u\n  again: "
+               "berth sim %s\n",
+               w->terminal ? "\n" : "", what, (unsigned long long)v->seed,
+               (unsigned long long)v->result.steps, (unsigned long long)v->result.events,
+               (unsigned long long)v->result.hash, v->result.violations ? v->result.violations : 1,
+               str_c(&line));
         fflush(stdout);
         str_fini(&line);
 }
@@ -242,12 +250,17 @@ static void ended(struct swarm *w, struct worker *k)
                 start(w, k, w->how->jobs);
 }
 
-void swarm_run(const struct sim_options *opt, const struct swarm_options *how, struct swarm_result *ret)
+void swarm_run(const struct sim_options *opt, const struct swarm_options *how,
+               struct swarm_result *ret)
 {
         *ret = (struct swarm_result){ 0 };
         struct swarm_options limited = *how;
         limited.jobs = how->jobs < 1 ? 1 : how->jobs > JOBS_MAX ? JOBS_MAX : how->jobs;
-        struct swarm w = { .opt = *opt, .how = &limited, .result = ret, .began = clock_mono_ns(), .terminal = isatty(STDERR_FILENO) };
+        struct swarm w = { .opt = *opt,
+                           .how = &limited,
+                           .result = ret,
+                           .began = clock_mono_ns(),
+                           .terminal = isatty(STDERR_FILENO) };
         struct pollfd fds[JOBS_MAX];
         w.workers = mem_must(limited.jobs * sizeof(*w.workers));
         for (uint32_t j = 0; j < limited.jobs; j++) {
@@ -258,7 +271,8 @@ void swarm_run(const struct sim_options *opt, const struct swarm_options *how, s
         for (;;) {
                 nfds_t n = 0;
                 for (uint32_t j = 0; j < limited.jobs; j++) {
-                        fds[j] = (struct pollfd){ .fd = w.workers[j].pid ? w.workers[j].fd : -1, .events = POLLIN };
+                        fds[j] = (struct pollfd){ .fd = w.workers[j].pid ? w.workers[j].fd : -1,
+                                                  .events = POLLIN };
                         n += w.workers[j].pid != 0;
                 }
                 if (n == 0)

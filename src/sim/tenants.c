@@ -1,4 +1,5 @@
-/* sim/tenants.c: quotas, as somebody sees them who knows only the committed events: no creation and no placement that was not a move exceeded a limit of its time (Q4). */
+/* sim/tenants.c: quotas, as somebody sees them who knows only the committed events: no creation and
+ * no placement that was not a move exceeded a limit of its time (Q4). */
 #include "base/mem.h"
 #include "sim/world.h"
 #include <string.h>
@@ -11,7 +12,8 @@ struct owned {
         bool running;   /* wanted so */
         bool deleting, placed;
         int64_t cpu;
-        uint64_t left_at; /* sequence of the event that took it off its node: a placement right after it is a move */
+        /* sequence of the event that took it off its node: a placement right after it is a move */
+        uint64_t left_at;
 };
 struct tenants {
         struct tenant_quota quotas[SIM_TENANTS];
@@ -52,7 +54,8 @@ static bool too_much_cpu(const struct tenants *t, unsigned tenant)
         int64_t cpu = 0;
         for (size_t i = 0; i < t->items.len; i++) {
                 const struct owned *o = &t->items.at[i];
-                cpu += o->tenant == tenant + 1 && o->placed && o->running && !o->deleting ? o->cpu : 0;
+                cpu +=
+                    o->tenant == tenant + 1 && o->placed && o->running && !o->deleting ? o->cpu : 0;
         }
         return t->quotas[tenant].cpu && cpu > t->quotas[tenant].cpu;
 }
@@ -62,14 +65,16 @@ static const char *too_much(const struct tenants *t, unsigned tenant, bool place
         int64_t n = 0, cpu = 0;
         for (size_t i = 0; i < t->items.len; i++) {
                 const struct owned *o = &t->items.at[i];
-                if (o->tenant != tenant + 1 || o->deleting || (placed && !(o->placed && o->running)))
+                if (o->tenant != tenant + 1 || o->deleting ||
+                    (placed && !(o->placed && o->running)))
                         continue;
                 n++;
                 cpu += o->running && placed ? o->cpu : 0;
         }
         const struct tenant_quota *q = &t->quotas[tenant];
         if ((q->workloads && n > q->workloads) || (q->cpu && cpu > q->cpu))
-                return placed ? "Q4: a placement exceeds its tenant's quota" : "Q4: a new workload exceeds its tenant's quota";
+                return placed ? "Q4: a placement exceeds its tenant's quota"
+                              : "Q4: a new workload exceeds its tenant's quota";
         return NULL;
 }
 
@@ -89,7 +94,9 @@ const char *tenants_event(struct tenants *t, const Pb__Event *e)
         if (e->type == PB__EVENT_TYPE__E__QuotaSet || e->type == PB__EVENT_TYPE__E__QuotaRemoved) {
                 bool set = e->type == PB__EVENT_TYPE__E__QuotaSet;
                 t->quotas[tenant_number(e->quota->tenant)] =
-                    (struct tenant_quota){ set ? e->quota->workloads : 0, set && e->quota->resources ? e->quota->resources->cpu : 0 };
+                    (struct tenant_quota){ set ? e->quota->workloads : 0,
+                                           set && e->quota->resources ? e->quota->resources->cpu
+                                                                      : 0 };
                 return NULL;
         }
         if (str_empty(e->workload_id))
@@ -128,7 +135,8 @@ const char *tenants_event(struct tenants *t, const Pb__Event *e)
                 return NULL;
         case PB__EVENT_TYPE__E__WorkloadScheduled:
                 o->placed = true;
-                return o->left_at && o->left_at + 1 == e->seq ? NULL : too_much(t, o->tenant - 1u, true);
+                return o->left_at && o->left_at + 1 == e->seq ? NULL
+                                                              : too_much(t, o->tenant - 1u, true);
         default:
                 return NULL;
         }

@@ -1,7 +1,9 @@
-/* sim/watch.c: somebody who knows only the committed events and the rules, and says when an event breaks one.
+/* sim/watch.c: somebody who knows only the committed events and the rules, and says when an event
+ * breaks one.
  *
- * The core's own invariants look at a state; these look at what happened: an eviction before its grace is over leaves a perfectly sound state behind.
- * The numbers here are those of the requirements, not the core's options, so that a changed default is seen as well.
+ * The core's own invariants look at a state; these look at what happened: an eviction before its
+ * grace is over leaves a perfectly sound state behind. The numbers here are those of the
+ * requirements, not the core's options, so that a changed default is seen as well.
  */
 #include "base/mem.h"
 #include "events.pb-c.h"
@@ -18,7 +20,8 @@
 #define LAUNCH_GRACE_MS 15000
 #define DOUBT_MS 60000 /* for so long what a node said while it lied may be believed */
 #define LAUNCHES_KEPT 64
-#define LAUNCHES_MAX 12 /* of one workload within a minute, without anybody asking: a crash loop with its backoff needs 5 */
+/* of one workload within a minute, without anybody asking: a crash loop with its backoff needs 5 */
+#define LAUNCHES_MAX 12
 
 struct watched_node {
         bool known, lost;
@@ -120,15 +123,16 @@ void sim_taint_node(struct sim *s, uint32_t n, int64_t until)
         for (size_t i = 0; i < m->copies.len; i++)
                 m->copies.at[i].doubtful = true;
         for (size_t i = 0; i < s->items.len; i++)
-                if (shadow_is_on(s->watch->shadow, i, n) || sim_copy_find(&s->machines.at[n], s->items.at[i].id))
+                if (shadow_is_on(s->watch->shadow, i, n) ||
+                    sim_copy_find(&s->machines.at[n], s->items.at[i].id))
                         s->items.at[i].tainted = true;
 }
 
 static void broken(struct sim *s, const Pb__Event *e, const char *what)
 {
         sim_fail(s, what,
-                 fmt("event %llu, %s%s%s", (unsigned long long)e->seq, e->workload_id, e->workload_id[0] && e->node_id[0] ? " on " : "",
-                     e->node_id));
+                 fmt("event %llu, %s%s%s", (unsigned long long)e->seq, e->workload_id,
+                     e->workload_id[0] && e->node_id[0] ? " on " : "", e->node_id));
 }
 
 /* By an operator's word nothing of what is on it counts any more. */
@@ -158,7 +162,8 @@ static void see_node(struct sim *s, const Pb__Event *e)
         if (e->prev != n->seq)
                 broken(s, e, "A2: an event about a node does not name the one before it");
         if (e->type == PB__EVENT_TYPE__E__NoticesSummed)
-                return; /* told, and that is all: it changes no record, and so no later event names it */
+                /* told, and that is all: it changes no record, and so no later event names it */
+                return;
         n->seq = e->seq;
         switch (e->type) {
         case PB__EVENT_TYPE__E__NodeReady:
@@ -172,7 +177,9 @@ static void see_node(struct sim *s, const Pb__Event *e)
                 break;
         case PB__EVENT_TYPE__E__NodeLost:
                 if (e->timestamp - s->server_started < silence_ms(s))
-                        broken(s, e, "N1: a node was declared lost before the server had listened for a full limit of silence");
+                        broken(s, e,
+                               "N1: a node was declared lost before the server had listened for a "
+                               "full limit of silence");
                 n->lost = true;
                 n->ordered = false;
                 n->lost_at = e->timestamp;
@@ -198,11 +205,13 @@ static void see_order(struct sim *s, const Pb__Event *e)
                         s->watch->nodes.at[i].ordered = s->watch->nodes.at[i].lost;
 }
 
-/* Units leave a lost node only when its grace is over, and not if it is the server that is cut off. */
+/* Units leave a lost node only when its grace is over, and not if it is the server that is cut
+ * off. */
 static void see_eviction(struct sim *s, struct watched_workload *w, const Pb__Event *e)
 {
         struct watched_node *n = node_of(s->watch, e->node_id);
-        bool tainted = shadow_is_driven_out(s->watch->shadow, number_of(e->node_id), number_of(e->workload_id));
+        bool tainted = shadow_is_driven_out(s->watch->shadow, number_of(e->node_id),
+                                            number_of(e->workload_id));
         if (w->finished || n->draining || tainted)
                 return;
         if (!n->lost || (e->timestamp - n->lost_at < grace_ms(s) && !n->ordered)) {
@@ -210,7 +219,8 @@ static void see_eviction(struct sim *s, struct watched_workload *w, const Pb__Ev
                 return;
         }
         size_t number = number_of(e->workload_id);
-        bool by_itself = str_empty(e->actor) && !w->awaits && e->type != PB__EVENT_TYPE__E__WorkloadDeleted &&
+        bool by_itself = str_empty(e->actor) && !w->awaits &&
+                         e->type != PB__EVENT_TYPE__E__WorkloadDeleted &&
                          shadow_workload(s->watch->shadow, number)->wanted;
         const char *what = silence_leaves(s->watch->silence, s, s->watch->shadow, e, by_itself);
         if (what)
@@ -218,11 +228,13 @@ static void see_eviction(struct sim *s, struct watched_workload *w, const Pb__Ev
         w->awaits = false;
 }
 
-/* C26: no hot loops. Without anybody's doing, at most one action per workload and grace; and a limit even to those that have a cause. */
+/* C26: no hot loops. Without anybody's doing, at most one action per workload and grace; and a
+ * limit even to those that have a cause. */
 static void check_cause(struct sim *s, struct watched_workload *w, const Pb__Event *e)
 {
         struct client_item *it = &s->items.at[number_of(e->workload_id)];
-        bool excused = w->cause || is_tainted(s, e) || it->drifted || e->reason == PB__REASON__E__lease_expired;
+        bool excused = w->cause || is_tainted(s, e) || it->drifted ||
+                       e->reason == PB__REASON__E__lease_expired;
         if (!excused && e->timestamp - w->launched_at < launch_grace_ms(s))
                 broken(s, e, "C26: a workload was launched twice within its grace without a cause");
         if (!w->cause)
@@ -234,7 +246,9 @@ static void check_cause(struct sim *s, struct watched_workload *w, const Pb__Eve
 static void count_launch(struct sim *s, struct watched_workload *w, const Pb__Event *e)
 {
         /* What is exclusive starts anew whenever answers take longer than its lease. */
-        uint32_t recent = 0, most = LAUNCHES_MAX + (s->opt.exclusive ? (uint32_t)(60000 / s->core_opt.lease_ms) : 0);
+        uint32_t recent = 0,
+                 most = LAUNCHES_MAX +
+                        (s->opt.exclusive ? (uint32_t)(60000 / s->core_opt.lease_ms) : 0);
         w->launches[w->n_launches++ % LAUNCHES_KEPT] = s->now;
         for (uint32_t i = 0; i < LAUNCHES_KEPT && i < w->n_launches; i++)
                 recent += w->launches[i] > s->now - 60000;
@@ -252,9 +266,11 @@ static void see_launch(struct sim *s, struct watched_workload *w, const Pb__Even
                 broken(s, e, "W3: a launch has a token that does not grow");
         if (w->completed)
                 broken(s, e, "C25: a job that had completed was launched again");
-        if (e->type == PB__EVENT_TYPE__E__WorkloadLaunched && w->launched && e->reason == PB__REASON__E__none && !is_tainted(s, e))
+        if (e->type == PB__EVENT_TYPE__E__WorkloadLaunched && w->launched &&
+            e->reason == PB__REASON__E__none && !is_tainted(s, e))
                 broken(s, e, "C22: a unit was launched again although nothing had happened to it");
-        if (str_starts(e->message, "attempt ") && e->timestamp < w->retry_at) /* at the cap nothing else tells of it */
+        /* at the cap nothing else tells of it */
+        if (str_starts(e->message, "attempt ") && e->timestamp < w->retry_at)
                 broken(s, e, "R2: a failed unit was tried again before its time");
         check_cause(s, w, e);
         w->token = e->token ? e->token->seq : w->token;
@@ -268,15 +284,16 @@ static void see_failure(struct sim *s, struct watched_workload *w, const Pb__Eve
 {
         const Pb__WorkloadStatus *st = e->status;
         bool job = s->items.at[number_of(e->workload_id)].job;
-        if (job && st && st->exit_code && st->exit_code->value == 0 && !st->signal && e->reason != PB__REASON__E__start_failed &&
-            !is_tainted(s, e))
+        if (job && st && st->exit_code && st->exit_code->value == 0 && !st->signal &&
+            e->reason != PB__REASON__E__start_failed && !is_tainted(s, e))
                 broken(s, e, "C25: a job that exited 0 counts as failed");
         if (e->retry && e->retry->attempts != w->attempts + 1)
                 broken(s, e, "R1: failures are counted one by one");
         w->finished = e->type == PB__EVENT_TYPE__E__WorkloadFailed;
         w->attempts = e->retry ? e->retry->attempts : 0;
         w->retry_at = e->retry ? e->retry->next_retry_at : 0;
-        if (e->type == PB__EVENT_TYPE__E__RetryScheduled && w->retry_at - e->timestamp != backoff_ms(w->attempts))
+        if (e->type == PB__EVENT_TYPE__E__RetryScheduled &&
+            w->retry_at - e->timestamp != backoff_ms(w->attempts))
                 broken(s, e, "C20: a failed unit waits another time than its schedule says");
 }
 
@@ -307,7 +324,8 @@ static void see_workload(struct sim *s, const Pb__Event *e)
         case PB__EVENT_TYPE__E__WorkloadDesired:
                 w->completed = false;
                 w->n_launches = 0;
-                if (e->type == PB__EVENT_TYPE__E__WorkloadApplied || e->desired_state == PB__DESIRED_STATE__E__Running)
+                if (e->type == PB__EVENT_TYPE__E__WorkloadApplied ||
+                    e->desired_state == PB__DESIRED_STATE__E__Running)
                         w->attempts = 0;
                 break;
         case PB__EVENT_TYPE__E__RetryTriggered:
@@ -369,8 +387,10 @@ void sim_watch_event(struct sim *s, const void *data, size_t len)
                 broken(s, e, "A2: events left the server out of order");
         s->watch->seq = e->seq;
         sim_see(s, e);
-        if (e->workload && str_eq(e->workload->revision_id, "forged") && !(s->restored && s->calm)) /* then by an operator's word */
-                broken(s, e, "A13: what a node made up became a record");                           /* lies.c */
+        /* then by an operator's word */
+        if (e->workload && str_eq(e->workload->revision_id, "forged") && !(s->restored && s->calm))
+                /* lies.c */
+                broken(s, e, "A13: what a node made up became a record");
         if (e->type == PB__EVENT_TYPE__E__NodeForgotten)
                 forget_node(s, e);
         if (s->restored) {
@@ -389,7 +409,8 @@ void sim_watch_event(struct sim *s, const void *data, size_t len)
                 broken(s, e, what);
         if ((what = tenants_event(s->watch->tenants, e)))
                 broken(s, e, what);
-        if (e->type == PB__EVENT_TYPE__E__UnitRemoved) { /* part of a workload's history only while there is one */
+        /* part of a workload's history only while there is one */
+        if (e->type == PB__EVENT_TYPE__E__UnitRemoved) {
                 struct watched_workload *w = workload_of(s->watch, e->workload_id);
                 if (w->seq && e->prev != w->seq)
                         broken(s, e, "A2: an event does not name the one before it");
@@ -428,7 +449,8 @@ void sim_watch_catch_up(struct sim *s)
 {
         struct store_reader *reader = NULL;
         struct err err = { 0 };
-        if (store_reader_open(s->store, &reader, &err) < 0 || store_reader_events(reader, s->watch->seq, false, catch_up, s, &err) < 0)
+        if (store_reader_open(s->store, &reader, &err) < 0 ||
+            store_reader_events(reader, s->watch->seq, false, catch_up, s, &err) < 0)
                 sim_fail(s, "the stored events cannot be read", err_line(&err));
         if (reader)
                 store_reader_close(reader);

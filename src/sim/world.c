@@ -45,10 +45,11 @@ void sim_fail(struct sim *s, const char *what, const char *detail)
 {
         if (s->result.violations++ == 0)
                 err_set(s->err, ERR_FAILED, .msg = what, .detail = detail,
-                        .hint = fmt("berth sim with --seed %llu shows it again", (unsigned long long)s->opt.seed));
+                        .hint = fmt("berth sim with --seed %llu shows it again",
+                                    (unsigned long long)s->opt.seed));
 }
 
-/* ---- the run ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 void sim_event_free(struct sim_event *ev)
 {
@@ -113,7 +114,8 @@ void sim_dispatch(struct sim *s, struct sim_event *ev)
         case EV_SERVER_CRASH:
                 if ((v->core || s->opt.servers > 1) && ev->life == v->life && !s->calm) {
                         sim_server_crash(s, v);
-                        sim_at(s, s->now + v->crash_down_ms, (struct sim_event){ .kind = EV_SERVER_START, .server = v->number });
+                        sim_at(s, s->now + v->crash_down_ms,
+                               (struct sim_event){ .kind = EV_SERVER_START, .server = v->number });
                 }
                 break;
         case EV_STORE:
@@ -136,8 +138,10 @@ void sim_dispatch(struct sim *s, struct sim_event *ev)
                 sim_client_act(s);
                 if (!s->calm)
                         sim_at(s,
-                               s->now +
-                                   sim_between(s, CHANCE_CLIENT, 1, s->result.requests < s->opt.workloads ? 40 : 2 * s->opt.request_ms),
+                               s->now + sim_between(s, CHANCE_CLIENT, 1,
+                                                    s->result.requests < s->opt.workloads
+                                                        ? 40
+                                                        : 2 * s->opt.request_ms),
                                (struct sim_event){ .kind = EV_CLIENT });
                 break;
         default:
@@ -163,13 +167,16 @@ static void run_until(struct sim *s, int64_t end)
                 s->now = end;
 }
 
-/* Everything is repaired, nobody asks anything any more; then the cluster comes to rest: no commit for longer than the slowest of its own habits, which also proves
- * that standing still costs nothing (A6). */
+/* Everything is repaired, nobody asks anything any more; then the cluster comes to rest: no commit
+ * for longer than the slowest of its own habits, which also proves that standing still costs
+ * nothing (A6). */
 static void calm_down(struct sim *s)
 {
         int64_t end = s->now + SETTLE_MS;
-        int64_t quiet = s->core_opt.list_ms + 2 * s->core_opt.heartbeat_ms + s->core_opt.launch_grace_ms + 5000;
-        const char *what = "A6: the cluster does not come to rest", *detail = "it commits on and on, or nobody leads";
+        int64_t quiet =
+            s->core_opt.list_ms + 2 * s->core_opt.heartbeat_ms + s->core_opt.launch_grace_ms + 5000;
+        const char *what = "A6: the cluster does not come to rest",
+                   *detail = "it commits on and on, or nobody leads";
         char found[512]; /* fmt() reuses its memory */
         sim_faults_end(s);
         s->quiet_since = s->now;
@@ -180,9 +187,11 @@ static void calm_down(struct sim *s)
         while (!sim_failed(s) && s->now < end) {
                 int64_t next = s->quiet_since + quiet;
                 run_until(s, next > s->now ? next : s->now + 20000);
-                /* A question at the very moment at which something is due anyway would set that off. */
+                /* A question at the very moment at which something is due anyway would set that
+                 * off. */
                 struct server *v = sim_leader(s);
-                if (sim_failed(s) || !v || s->now - s->quiet_since < quiet || core_next_ms(v->core) <= sim_server_now(s, v))
+                if (sim_failed(s) || !v || s->now - s->quiet_since < quiet ||
+                    core_next_ms(v->core) <= sim_server_now(s, v))
                         continue;
                 if (sim_is_settled(s, &what, &detail))
                         return;
@@ -223,7 +232,8 @@ void sim_print_event(FILE *f, const void *data, size_t len)
         if (!e)
                 return;
         char ts[TIME_TEXT_LEN];
-        fprintf(f, "  %llu %s %s workload=%s node=%s reason=%s action=%s %s\n", (unsigned long long)e->seq, time_format(ts, e->timestamp),
+        fprintf(f, "  %llu %s %s workload=%s node=%s reason=%s action=%s %s\n",
+                (unsigned long long)e->seq, time_format(ts, e->timestamp),
                 name_of(&pb__event_type__e__descriptor, (int)e->type), e->workload_id, e->node_id,
                 name_of(&pb__reason__e__descriptor, (int)e->reason), e->action, e->message);
         pb__event__free_unpacked(e, NULL);
@@ -238,7 +248,7 @@ static void print_last_events(struct sim *s)
         }
 }
 
-/* ---- beginning and end --------------------------------------------------------------------------------------------------------------------- */
+/* ---- beginning and end ---- */
 
 static void core_options_of(const struct sim_options *o, struct core_options *c)
 {
@@ -259,7 +269,8 @@ static void core_options_of(const struct sim_options *o, struct core_options *c)
                 c->drift_percent = 10;
         }
         c->lead_ms = o->servers > 1 ? LEAD_MS : 0;
-        c->evict_per_second = o->evict_per_second ? (int32_t)o->evict_per_second : c->evict_per_second;
+        c->evict_per_second =
+            o->evict_per_second ? (int32_t)o->evict_per_second : c->evict_per_second;
 }
 
 static struct map_key started_key(const void *ctx, uint32_t i)
@@ -276,7 +287,9 @@ static void world_init(struct sim *s)
         for (size_t i = 0; i < ARRAY_LEN(s->hits); i++)
                 rng_seed(&s->hits[i], hash64_mix(o->seed, i + 100));
         if (!o->intensity) /* some runs are quiet, some are not */
-                o->intensity = sim_chance(s, CHANCE_SERVER, 500000) ? 1 : (uint32_t)sim_between(s, CHANCE_SERVER, 2, 60);
+                o->intensity = sim_chance(s, CHANCE_SERVER, 500000)
+                                   ? 1
+                                   : (uint32_t)sim_between(s, CHANCE_SERVER, 2, 60);
         o->servers = o->servers ? o->servers : 1;
         o->hostility = o->hostility ? o->hostility : 1;
         o->request_ms = o->request_ms ? o->request_ms : 30000;
@@ -349,7 +362,8 @@ int sim_run(const struct sim_options *opt, struct sim_result *ret, struct err *e
         for (uint32_t i = 0; i < s.opt.servers; i++)
                 sim_server_start(&s, &s.servers[i]);
         for (uint32_t n = 0; n < s.opt.nodes; n++)
-                sim_at(&s, s.now + sim_between(&s, CHANCE_RUNTIME, 0, 2000), (struct sim_event){ .kind = EV_AGENT_START, .node = n });
+                sim_at(&s, s.now + sim_between(&s, CHANCE_RUNTIME, 0, 2000),
+                       (struct sim_event){ .kind = EV_AGENT_START, .node = n });
         sim_at(&s, s.now + 1000, (struct sim_event){ .kind = EV_CLIENT });
         sim_faults_plan(&s);
         run_until(&s, s.end_ms);

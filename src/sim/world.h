@@ -25,15 +25,21 @@ enum event_kind {
         EV_NONE,
         /* of a server: it may stand still before any of these */
         EV_SERVER_TICK,
-        EV_COMMIT,      /* the batch under way reaches the disk; of several servers: is sent to the store, or once more */
+        /* the batch under way reaches the disk; of several servers: is sent to the store, or once
+         * more */
+        EV_COMMIT,
         EV_TO_SERVER,   /* data: packed AgentMessage */
         EV_SERVER_GONE, /* the server notices that a stream ended */
         EV_REQUEST,     /* a request arrives at the server: value is its slot */
-        EV_RELEASE,     /* of several: what may leave next is taken, and it is asked whether we lead */
-        EV_SEND,        /* and put on the wire */
-        EV_KEEP,        /* the leadership is asked for, or kept alive. These three go on while all else is stalled */
-        EV_ANSWER,      /* of the store; data: struct ask */
-        EV_HEARD,       /* by the watch: value is whose key it is now, conn how many there had been */
+        /* of several: what may leave next is taken, and it is asked whether we lead */
+        EV_RELEASE,
+        EV_SEND, /* and put on the wire */
+        /* the leadership is asked for, or kept alive. These three go on while all else is
+         * stalled */
+        EV_KEEP,
+        EV_ANSWER, /* of the store; data: struct ask */
+        /* by the watch: value is whose key it is now, conn how many there had been */
+        EV_HEARD,
         /* elsewhere */
         EV_STORE,  /* an ask arrives there; data: struct ask */
         EV_RESUME, /* a server that stood still goes on */
@@ -69,8 +75,17 @@ struct sim_event {
         size_t len;
 };
 
-/* Everything by chance comes from one of these, so that leaving one thing out disturbs the others as little as can be. */
-enum chance { CHANCE_NET, CHANCE_CLIENT, CHANCE_RUNTIME, CHANCE_CORE, CHANCE_SERVER, CHANCE_QUOTA, _CHANCE_MAX };
+/* Everything by chance comes from one of these, so that leaving one thing out disturbs the others
+ * as little as can be. */
+enum chance {
+        CHANCE_NET,
+        CHANCE_CLIENT,
+        CHANCE_RUNTIME,
+        CHANCE_CORE,
+        CHANCE_SERVER,
+        CHANCE_QUOTA,
+        _CHANCE_MAX
+};
 
 /* What a server says to an agent, unpacked once. Two events may share it. */
 struct letter {
@@ -124,9 +139,10 @@ struct copy {
         char *workload_id, *revision;
         struct unit_token token;
         Pb__Exclusive__E exclusive;
-        bool alive, job, gone;      /* gone: died with the machine */
-        bool doubtful;              /* its node lied about it, perhaps, or was forgotten with it */
-        bool lease_expired, untold; /* ended because of that; and its agent has not heard of it yet */
+        bool alive, job, gone; /* gone: died with the machine */
+        bool doubtful;         /* its node lied about it, perhaps, or was forgotten with it */
+        /* ended because of that; and its agent has not heard of it yet */
+        bool lease_expired, untold;
         int64_t started_at, ended_at;
         int32_t exit_code, signal;
         bool start_failed, removing, stopping;
@@ -142,33 +158,39 @@ struct disk_record {
 
 struct machine {
         char id[32];
-        uint32_t node;                  /* number of the node that it says it is: its own, or its twin's */
-        struct engine *engine;          /* NULL: the agent is down */
-        bool down;                      /* the machine is off */
-        bool off;                       /* and stays off: a twin before and after its time */
-        bool on_record;                 /* its node was, when the store was put back */
-        bool forgotten;                 /* its node was forgotten by an operator, once or more */
-        bool lied;                      /* it has lied, or had a twin: nothing is said about its workloads */
-        bool cannot_run;                /* its runtime does not work, until the agent is started anew */
-        bool cut;                       /* nothing gets through, either way */
-        bool up_lost, down_lost;        /* one way only */
-        bool stalls;                    /* then: what cannot get through now does later, */
-        int64_t heals_at;               /* at this time */
-        int64_t cut_until[SIM_SERVERS]; /* from one of several servers: what is sent meanwhile arrives then */
-        int64_t heard;                  /* when its server last said anything */
-        uint32_t cuts;                  /* number of the last one: an older one's end is void */
+        /* number of the node that it says it is: its own, or its twin's */
+        uint32_t node;
+        struct engine *engine; /* NULL: the agent is down */
+        bool down;             /* the machine is off */
+        bool off;              /* and stays off: a twin before and after its time */
+        bool on_record;        /* its node was, when the store was put back */
+        bool forgotten;        /* its node was forgotten by an operator, once or more */
+        /* it has lied, or had a twin: nothing is said about its workloads */
+        bool lied;
+        /* its runtime does not work, until the agent is started anew */
+        bool cannot_run;
+        bool cut;                /* nothing gets through, either way */
+        bool up_lost, down_lost; /* one way only */
+        bool stalls;             /* then: what cannot get through now does later, */
+        int64_t heals_at;        /* at this time */
+        /* from one of several servers: what is sent meanwhile arrives then */
+        int64_t cut_until[SIM_SERVERS];
+        int64_t heard; /* when its server last said anything */
+        uint32_t cuts; /* number of the last one: an older one's end is void */
         int64_t lies_until, stalled_until;
         int64_t doubtful_until;            /* what it starts meanwhile is its own affair */
         uint64_t conn;                     /* 0: not connected */
         int64_t to_agent_at, to_server_at; /* a stream keeps its order */
         uint32_t instance, boots;          /* of its agent; of the machine */
-        uint32_t tick, monitor;            /* slot + 1 of its next tick; of when its monitors look next; 0: none */
+        /* slot + 1 of its next tick; of when its monitors look next; 0: none */
+        uint32_t tick, monitor;
         uint32_t checks;
         struct clock clock;
         int64_t wall_off_ms; /* how wrong its wall clock is */
         bool own_clock;      /* it was wrong once */
         struct steady steady;
-        bool watched;                    /* each unit has a monitor: it outlives the agent, and ends with the lease */
+        /* each unit has a monitor: it outlives the agent, and ends with the lease */
+        bool watched;
         int64_t lease_until, lease_kill; /* as it is on disk; 0: none, of this boot */
         ARRAY(struct copy) copies;
         ARRAY(struct disk_record) disk;
@@ -199,7 +221,8 @@ struct server {
         uint64_t durable;      /* the head that the store has confirmed to this life */
         uint32_t unchecked;    /* steps since all invariants were checked */
         struct clock clock;
-        int64_t wall_off_ms, clock_seen, lag_x4; /* see server/ring.c: time in which it could not listen does not pass */
+        /* see server/ring.c: time in which it could not listen does not pass */
+        int64_t wall_off_ms, clock_seen, lag_x4;
         bool own_clock;
         struct steady steady;
         int64_t started;              /* by its own clock */
@@ -209,12 +232,14 @@ struct server {
         int64_t crash_down_ms;
         /* one of several */
         bool down;
-        int64_t paused_until, stalled_until; /* stalled: all but the thread that keeps the leadership alive */
-        int64_t cut_until[CHANNELS];         /* from the store */
-        uint64_t rev;                        /* 0: does not lead, as far as it knows */
-        uint64_t commits;                    /* number of the one under way */
+        /* stalled: all but the thread that keeps the leadership alive */
+        int64_t paused_until, stalled_until;
+        int64_t cut_until[CHANNELS]; /* from the store */
+        uint64_t rev;                /* 0: does not lead, as far as it knows */
+        uint64_t commits;            /* number of the one under way */
         int64_t leads_until, asked_ms;
-        int64_t proved_ms;           /* when the youngest proof left that it leads (store/etcd_proof.c); by its steady clock */
+        /* when the youngest proof left that it leads (store/etcd_proof.c); by its steady clock */
+        int64_t proved_ms;
         ARRAY(struct sim_event) out; /* released, and not yet sent */
         size_t out_done;
         ARRAY(struct sent *) unproved; /* answers that wait for a proof */
@@ -250,7 +275,8 @@ struct client_item { /* what the client knows about one workload */
         bool busy;        /* a request is under way: the client waits for it */
         uint32_t deletes; /* that have reached the server */
         bool tainted;     /* it was on a node that lied: its copies are nobody's promise */
-        int64_t drifted;  /* when something was done to it on its machine, behind its agent's back */
+        /* when something was done to it on its machine, behind its agent's back */
+        int64_t drifted;
         uint64_t version; /* the newest acknowledged */
         uint32_t revision;
         bool job;
@@ -311,8 +337,9 @@ struct sim {
         ARRAY(struct machine) machines; /* opt.nodes, then twins */
         ARRAY(struct client_item) items;
         ARRAY(struct request) requests;
-        size_t first_calm_request; /* an operator's last word: what is still on its way from before is lost */
-        size_t answered;           /* those before it are closed */
+        /* an operator's last word: what is still on its way from before is lost */
+        size_t first_calm_request;
+        size_t answered; /* those before it are closed */
         /* outcome */
         struct sim_result result;
         struct err *err;
@@ -355,7 +382,8 @@ struct watch *sim_watch_create(void);
 void sim_watch_destroy(struct watch *w);
 void sim_watch_event(struct sim *s, const void *data, size_t len);
 void sim_watch_catch_up(struct sim *s); /* what is in the store by now */
-void sim_watch_restart(struct sim *s);  /* the store is another one: only what needs no past is judged */
+/* the store is another one: only what needs no past is judged */
+void sim_watch_restart(struct sim *s);
 /* It lies until then: nothing is said about the copies of what is on it. */
 void sim_taint_node(struct sim *s, uint32_t n, int64_t until);
 
@@ -367,8 +395,10 @@ extern const char *const sim_tenant_names[SIM_TENANTS];
 struct tenants;
 struct tenants *tenants_create(void);
 void tenants_destroy(struct tenants *t);
-const char *tenants_event(struct tenants *t, const Pb__Event *e); /* what it breaks; NULL: nothing */
-bool tenants_allow(struct tenants *t, const char *id);            /* it has no place, and may have one */
+/* what it breaks; NULL: nothing */
+const char *tenants_event(struct tenants *t, const Pb__Event *e);
+/* it has no place, and may have one */
+bool tenants_allow(struct tenants *t, const char *id);
 struct shadow *sim_watch_shadow(const struct watch *w);
 struct tenants *sim_watch_tenants(const struct watch *w);
 
@@ -377,7 +407,8 @@ void shadow_destroy(struct shadow *h);
 /* What is wrong with this event, given those before it; NULL: nothing. Then it is applied. */
 const char *shadow_event(struct shadow *h, const Pb__Event *e);
 bool shadow_is_on(struct shadow *h, size_t workload, size_t node); /* or may have a copy there */
-size_t number_of(const char *id);                                  /* "node-0007" and "w-00012" end with their number */
+/* "node-0007" and "w-00012" end with their number */
+size_t number_of(const char *id);
 
 /* seen.c */
 void sim_see(struct sim *s, const Pb__Event *e);
@@ -396,12 +427,15 @@ void sim_saw(struct sim *s, enum sight what);
 
 /* server.c */
 void sim_server_start(struct sim *s, struct server *v);
-void sim_server_begin(struct sim *s, struct server *v, struct core *core, uint64_t head); /* leads from here on */
-void sim_server_stop(struct sim *s, struct server *v);                                    /* leads no more, or dies */
+/* leads from here on */
+void sim_server_begin(struct sim *s, struct server *v, struct core *core, uint64_t head);
+/* leads no more, or dies */
+void sim_server_stop(struct sim *s, struct server *v);
 void sim_server_crash(struct sim *s, struct server *v);
 void sim_server_input(struct sim *s, struct server *v, struct input *in);
-void sim_server_happens(struct sim *s, struct sim_event *ev); /* one of its steps, unless that has to wait */
-void sim_server_resume(struct sim *s, struct server *v);      /* what has waited, in its order */
+/* one of its steps, unless that has to wait */
+void sim_server_happens(struct sim *s, struct sim_event *ev);
+void sim_server_resume(struct sim *s, struct server *v); /* what has waited, in its order */
 void sim_server_committed(struct sim *s, struct server *v);
 void sim_server_proved(struct sim *s, struct server *v);
 struct core *sim_server_load(struct sim *s, uint64_t *ret_head);
@@ -460,24 +494,28 @@ void sim_link_to_server(struct sim *s, uint32_t n, const struct engine_packet *p
 void sim_link_to_agent(struct sim *s, uint64_t session, struct sim_event ev); /* takes ev.data */
 void sim_agent_message(struct sim *s, const struct sim_event *ev);
 void sim_link_close(struct sim *s, uint64_t session); /* the server ends it */
-void sim_link_stall(struct sim *s, uint32_t n);       /* the agent reads nothing until stalled_until */
+/* the agent reads nothing until stalled_until */
+void sim_link_stall(struct sim *s, uint32_t n);
 
 /* lies.c: changes what an agent says of its units; the new data is in s->lies. */
 const void *sim_lie(struct sim *s, uint32_t n, const void *data, size_t *len);
 
 /* client.c */
 void sim_client_act(struct sim *s);
-void sim_client_node(struct sim *s, uint32_t n, enum client_op op, Pb__NodeWish__E wish, uint64_t random);
+void sim_client_node(struct sim *s, uint32_t n, enum client_op op, Pb__NodeWish__E wish,
+                     uint64_t random);
 void sim_client_request(struct sim *s, struct server *v, uint32_t slot);
 void sim_client_reply(struct sim *s, const struct server *v, const struct reply *r);
-void sim_client_abandoned(struct sim *s, const struct server *v); /* nobody will ever answer what is open there */
+/* nobody will ever answer what is open there */
+void sim_client_abandoned(struct sim *s, const struct server *v);
 void sim_client_check_kept(struct sim *s);
 void sim_client_forget(struct sim *s); /* what was acknowledged: the store is an older one */
 
 /* verdict.c */
 /* Asks the core as a user would, outside of the simulated network. */
 Pb__Workload *sim_ask(struct sim *s, const char *id);
-/* Is everything as it should be once nothing goes on any more? Else what is wrong, and with what. */
+/* Is everything as it should be once nothing goes on any more? Else what is wrong, and with
+ * what. */
 bool sim_is_settled(struct sim *s, const char **ret_what, const char **ret_detail);
 
 #endif

@@ -1,4 +1,5 @@
-/* store/backup.c: a store into one file, with a checksum; either the whole file is there afterwards, or what was there before. */
+/* store/backup.c: a store into one file, with a checksum; either the whole file is there
+ * afterwards, or what was there before. */
 #include "store/backup.h"
 #include "base/array.h"
 #include "base/file.h"
@@ -51,8 +52,10 @@ static int write_out(struct writing *w, bool summed, struct err *err)
 
 static void add_frame(struct writing *w, char kind, size_t len)
 {
-        unsigned char head[BACKUP_FRAME_BYTES] = { (unsigned char)kind, (unsigned char)len, (unsigned char)(len >> 8),
-                                                   (unsigned char)(len >> 16), (unsigned char)(len >> 24) };
+        unsigned char head[BACKUP_FRAME_BYTES] = { (unsigned char)kind, (unsigned char)len,
+                                                   (unsigned char)(len >> 8),
+                                                   (unsigned char)(len >> 16),
+                                                   (unsigned char)(len >> 24) };
         str_add(&w->buffer, head, sizeof(head));
 }
 
@@ -81,8 +84,8 @@ static int add_message(struct writing *w, char kind, const ProtobufCMessage *m, 
 
 static int too_large(const char *what, struct err *err)
 {
-        return err_set(err, ERR_LIMIT, .msg = "a part of the store is too large for a backup", .detail = what,
-                       .hint = "please report this");
+        return err_set(err, ERR_LIMIT, .msg = "a part of the store is too large for a backup",
+                       .detail = what, .hint = "please report this");
 }
 
 static int add_event(void *ctx, const struct store_event *e, struct err *err)
@@ -127,11 +130,13 @@ static int add_record(void *ctx, const struct store_record *r, struct err *err)
         return frame_done(w, err);
 }
 
-static int add_records(struct writing *w, struct store *from, char kind, uint64_t *count, struct err *err)
+static int add_records(struct writing *w, struct store *from, char kind, uint64_t *count,
+                       struct err *err)
 {
         w->kind = kind;
         w->count = count;
-        return kind == 'C' ? store_load_checkpoint(from, add_record, w, NULL, err) : store_load(from, add_record, w, NULL, err);
+        return kind == 'C' ? store_load_checkpoint(from, add_record, w, NULL, err)
+                           : store_load(from, add_record, w, NULL, err);
 }
 
 static int take_seq(void *ctx, const struct store_event *e, struct err *err _unused_)
@@ -140,7 +145,8 @@ static int take_seq(void *ctx, const struct store_event *e, struct err *err _unu
         return 1;
 }
 
-static int ignore_record(void *ctx _unused_, const struct store_record *r _unused_, struct err *err _unused_)
+static int ignore_record(void *ctx _unused_, const struct store_record *r _unused_,
+                         struct err *err _unused_)
 {
         return 0;
 }
@@ -194,15 +200,18 @@ static int write_all(struct writing *w, struct store *from, struct err *err)
 static int sync_folder_of(const char *path, struct err *err)
 {
         const char *slash = strrchr(path, '/');
-        _cleanup_(mem_freep) char *dir = !slash          ? mem_strdup(".")
-                                         : slash == path ? mem_strdup("/")
-                                                         : mem_strndup(path, (size_t)(slash - path));
+        _cleanup_(mem_freep) char *dir = !slash ? mem_strdup(".")
+                                         : slash == path
+                                             ? mem_strdup("/")
+                                             : mem_strndup(path, (size_t)(slash - path));
         _cleanup_(fd_closep) int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        return fd < 0 || fsync(fd) < 0 ? err_sys(err, errno, fmt("cannot sync the folder %s", dir)) : 0;
+        return fd < 0 || fsync(fd) < 0 ? err_sys(err, errno, fmt("cannot sync the folder %s", dir))
+                                       : 0;
 }
 
 int store_backup(struct store *from, const char *path, const char *berth_version, int64_t now_ms,
-                 void (*progress)(void *ctx, uint64_t done), void *ctx, struct backup_facts *ret_facts, struct err *err)
+                 void (*progress)(void *ctx, uint64_t done), void *ctx,
+                 struct backup_facts *ret_facts, struct err *err)
 {
         _cleanup_(str_finip) struct str temp = STR_INIT;
         struct writing w = { .fd = -1, .sum = EVP_MD_CTX_new(), .progress = progress, .ctx = ctx };
@@ -217,10 +226,13 @@ int store_backup(struct store *from, const char *path, const char *berth_version
                 r = err_set(err, ERR_INTERNAL, .msg = "OpenSSL has no SHA-256");
         if (r == 0 && (w.fd = mkostemp(temp.buf, O_CLOEXEC)) < 0) {
                 int why = errno;
-                r = err_set(err, ERR_IO, .msg = "cannot create a file for the backup", .detail = fmt("%s: %s", path, strerror(why)),
-                            .hint = why == ENOENT || why == ENOTDIR
-                                        ? "make the folder first, or name a file in one that is there"
-                                        : "it is written beside its last name first: name a file in a folder that you may write to");
+                r = err_set(err, ERR_IO, .msg = "cannot create a file for the backup",
+                            .detail = fmt("%s: %s", path, strerror(why)),
+                            .hint =
+                                why == ENOENT || why == ENOTDIR
+                                    ? "make the folder first, or name a file in one that is there"
+                                    : "it is written beside its last name first: name a file in a "
+                                      "folder that you may write to");
         }
         bool made = w.fd >= 0;
         if (r == 0)

@@ -1,6 +1,7 @@
 /* store/backup_read.c: a backup file as a store that is only read: "backup:FILE".
  *
- * Opening it reads it once from end to end: every frame in its place, no gap between events, counts and checksum right. After that the sections are read by their offsets.
+ * Opening it reads it once from end to end: every frame in its place, no gap between events, counts
+ * and checksum right. After that the sections are read by their offsets.
  */
 #include "base/file.h"
 #include "base/mem.h"
@@ -42,7 +43,8 @@ static int damaged(struct err *err, const char *msg, const char *detail)
 static int cut_short(struct backup_store *s, struct err *err)
 {
         return ferror(s->file) ? err_sys(err, errno, "cannot read the backup")
-                               : damaged(err, "the backup is cut short", fmt("it ends at byte %lld", (long long)ftello(s->file)));
+                               : damaged(err, "the backup is cut short",
+                                         fmt("it ends at byte %lld", (long long)ftello(s->file)));
 }
 
 static int take_bytes(struct backup_store *s, void *data, size_t len, struct err *err)
@@ -64,9 +66,12 @@ static int take_frame(struct backup_store *s, char *ret_kind, struct err *err)
         int r = take_bytes(s, head, sizeof(head), err);
         if (r < 0)
                 return r;
-        size_t len = (size_t)head[1] | (size_t)head[2] << 8 | (size_t)head[3] << 16 | (size_t)head[4] << 24;
+        size_t len =
+            (size_t)head[1] | (size_t)head[2] << 8 | (size_t)head[3] << 16 | (size_t)head[4] << 24;
         if (len > BACKUP_MAX_FRAME_BYTES)
-                return damaged(err, "the backup is damaged", fmt("a frame of %zu bytes at byte %lld", len, (long long)ftello(s->file)));
+                return damaged(
+                    err, "the backup is damaged",
+                    fmt("a frame of %zu bytes at byte %lld", len, (long long)ftello(s->file)));
         str_clear(&s->frame);
         str_reserve(&s->frame, len);
         r = take_bytes(s, s->frame.buf, len, err);
@@ -97,20 +102,23 @@ static bool frame_record(const struct backup_store *s, struct store_record *ret)
         return true;
 }
 
-/* ---- is it whole? -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- is it whole? ---- */
 
 static int check_magic(struct backup_store *s, struct err *err)
 {
         char magic[sizeof(BACKUP_MAGIC) - 1] = { 0 };
         size_t any = strlen(BACKUP_MAGIC_ANY);
-        if (s->left < (off_t)sizeof(magic) || take_bytes(s, magic, sizeof(magic), NULL) < 0 || memcmp(magic, BACKUP_MAGIC_ANY, any) != 0)
+        if (s->left < (off_t)sizeof(magic) || take_bytes(s, magic, sizeof(magic), NULL) < 0 ||
+            memcmp(magic, BACKUP_MAGIC_ANY, any) != 0)
                 return err_set(err, ERR_CORRUPT, .msg = "the file is no backup of berth",
-                               .hint = "give a file that `berth backup` made; a store itself is opened with --store");
+                               .hint = "give a file that `berth backup` made; a store itself is "
+                                       "opened with --store");
         s->sparse = memcmp(magic, BACKUP_MAGIC_SPARSE, sizeof(magic)) == 0;
         return s->sparse || memcmp(magic, BACKUP_MAGIC, sizeof(magic)) == 0
                    ? 0
                    : err_set(err, ERR_CONFLICT, .msg = "the backup was made by a newer berth",
-                             .detail = fmt("its form is %.1s, this binary knows 1 and 2", magic + any),
+                             .detail =
+                                 fmt("its form is %.1s, this binary knows 1 and 2", magic + any),
                              .hint = "restore it with that version");
 }
 
@@ -120,8 +128,11 @@ static int check_head(struct backup_store *s, struct err *err)
         int r = take_frame(s, &kind, err);
         if (r < 0)
                 return r;
-        Pb__BackupHead *h = kind == 'H' ? pb__backup_head__unpack(NULL, s->frame.len, (const uint8_t *)s->frame.buf) : NULL;
-        if (!h || h->head > INT64_MAX || h->checkpoint > h->head || h->schema < 1 || (s->sparse && (h->floor == 0 || h->floor > h->head)))
+        Pb__BackupHead *h =
+            kind == 'H' ? pb__backup_head__unpack(NULL, s->frame.len, (const uint8_t *)s->frame.buf)
+                        : NULL;
+        if (!h || h->head > INT64_MAX || h->checkpoint > h->head || h->schema < 1 ||
+            (s->sparse && (h->floor == 0 || h->floor > h->head)))
                 r = damaged(err, "the backup is damaged", "its head makes no sense");
         else if (h->schema > STORE_SCHEMA)
                 r = store_err_newer(err, h->schema);
@@ -143,11 +154,14 @@ static int check_head(struct backup_store *s, struct err *err)
 static int check_end(struct backup_store *s, struct err *err)
 {
         struct backup_facts *f = &s->facts;
-        Pb__BackupEnd *e = pb__backup_end__unpack(NULL, s->frame.len, (const uint8_t *)s->frame.buf);
+        Pb__BackupEnd *e =
+            pb__backup_end__unpack(NULL, s->frame.len, (const uint8_t *)s->frame.buf);
         int r = 0;
-        if (!e || e->events != f->events || e->checkpoint_records != f->checkpoint_records || e->records != f->records ||
+        if (!e || e->events != f->events || e->checkpoint_records != f->checkpoint_records ||
+            e->records != f->records ||
             (f->head && (!s->floor || s->last != f->head || s->floor > f->checkpoint + 1)))
-                r = damaged(err, "the backup is damaged", "its parts are not as many as its end says");
+                r = damaged(err, "the backup is damaged",
+                            "its parts are not as many as its end says");
         else {
                 f->epoch = e->epoch;
                 (void)snprintf(f->cluster_id, sizeof(f->cluster_id), "%s", e->cluster_id);
@@ -155,7 +169,8 @@ static int check_end(struct backup_store *s, struct err *err)
         if (e)
                 pb__backup_end__free_unpacked(e, NULL);
         if (r == 0 && s->left)
-                r = damaged(err, "the backup is damaged", fmt("%lld bytes stand behind its end", (long long)s->left));
+                r = damaged(err, "the backup is damaged",
+                            fmt("%lld bytes stand behind its end", (long long)s->left));
         return r;
 }
 
@@ -191,7 +206,8 @@ static int check_frames(struct backup_store *s, struct err *err)
                         return r;
                 const char *where = kind ? strchr(order, kind) : NULL;
                 if (!where || where - order < section)
-                        return damaged(err, "the backup is damaged", fmt("an unknown part at byte %lld", (long long)at));
+                        return damaged(err, "the backup is damaged",
+                                       fmt("an unknown part at byte %lld", (long long)at));
                 for (; section < where - order; section++) {
                         for (int i = section + 1; i < 3; i++)
                                 s->sections[i] = at;
@@ -201,9 +217,11 @@ static int check_frames(struct backup_store *s, struct err *err)
                         return 0;
                 if (kind == 'E' && check_event(s) == 0)
                         continue;
-                if (kind == 'E' || !frame_record(s, &record) || (last_key.len && strcmp(str_c(&last_key), record.key) >= 0))
+                if (kind == 'E' || !frame_record(s, &record) ||
+                    (last_key.len && strcmp(str_c(&last_key), record.key) >= 0))
                         return damaged(err, "the backup is damaged",
-                                       fmt("%s out of order at byte %lld", kind == 'E' ? "an event" : "a record", (long long)at));
+                                       fmt("%s out of order at byte %lld",
+                                           kind == 'E' ? "an event" : "a record", (long long)at));
                 str_clear(&last_key);
                 str_adds(&last_key, record.key);
                 (*(kind == 'C' ? &s->facts.checkpoint_records : &s->facts.records))++;
@@ -218,7 +236,8 @@ static int check_sum(struct backup_store *s, struct err *err)
                 return cut_short(s, err);
         return memcmp(is, said, sizeof(said)) == 0
                    ? 0
-                   : damaged(err, "the backup was altered after it was made", "its checksum (SHA-256) is not that of its content");
+                   : damaged(err, "the backup was altered after it was made",
+                             "its checksum (SHA-256) is not that of its content");
 }
 
 /* The checksum goes first in what is said: a changed byte makes frames look wrong in many ways. */
@@ -251,9 +270,9 @@ static int open_backup(const char *path, struct store **ret_store, struct err *e
         s->base.ops = &backup_ops;
         int r = 0;
         if (!(s->file = fopen(path, "re")) || fstat(fileno(s->file), &st) < 0)
-                r = errno == ENOENT
-                        ? err_set(err, ERR_NOT_FOUND, .msg = "there is no such backup", .detail = path, .hint = "check the path")
-                        : err_sys(err, errno, fmt("cannot open the backup %s", path));
+                r = errno == ENOENT ? err_set(err, ERR_NOT_FOUND, .msg = "there is no such backup",
+                                              .detail = path, .hint = "check the path")
+                                    : err_sys(err, errno, fmt("cannot open the backup %s", path));
         else if (!S_ISREG(st.st_mode))
                 r = err_set(err, ERR_INVALID, .msg = "the backup is no file", .detail = path);
         else if (!(s->sum = EVP_MD_CTX_new()) || EVP_DigestInit_ex(s->sum, EVP_sha256(), NULL) != 1)
@@ -278,7 +297,8 @@ static int open_backup(const char *path, struct store **ret_store, struct err *e
 static int open_store(const char *path, bool create, struct store **ret_store, struct err *err)
 {
         if (create)
-                return err_set(err, ERR_INVALID, .msg = "a backup is no store to write to", .detail = path,
+                return err_set(err, ERR_INVALID, .msg = "a backup is no store to write to",
+                               .detail = path,
                                .hint = "berth restore FILE --store URL makes a store of it");
         return open_backup(path, ret_store, err);
 }
@@ -288,7 +308,7 @@ const struct backup_facts *store_backup_facts(const struct store *s)
         return s->ops == &backup_ops ? &((const struct backup_store *)s)->facts : NULL;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static int seek_to(struct backup_store *s, int section, struct err *err)
 {
@@ -298,7 +318,8 @@ static int seek_to(struct backup_store *s, int section, struct err *err)
         return 0;
 }
 
-static int each_record(struct backup_store *s, int section, uint64_t count, store_record_fn fn, void *ctx, struct err *err)
+static int each_record(struct backup_store *s, int section, uint64_t count, store_record_fn fn,
+                       void *ctx, struct err *err)
 {
         int r = seek_to(s, section, err);
         for (uint64_t i = 0; r >= 0 && i < count; i++) {
@@ -313,14 +334,16 @@ static int each_record(struct backup_store *s, int section, uint64_t count, stor
         return r < 0 ? r : 0;
 }
 
-static int load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+static int load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_head,
+                struct err *err)
 {
         if (ret_head)
                 *ret_head = base->head;
         return each_record(self(base), 2, self(base)->facts.records, fn, ctx, err);
 }
 
-static int load_checkpoint(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_seq, struct err *err)
+static int load_checkpoint(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_seq,
+                           struct err *err)
 {
         if (ret_seq)
                 *ret_seq = self(base)->facts.checkpoint;
@@ -332,7 +355,8 @@ struct backup_reader {
         struct backup_store *s;
 };
 
-static int reader_open(struct store *base, struct store_reader **ret_reader, struct err *err _unused_)
+static int reader_open(struct store *base, struct store_reader **ret_reader,
+                       struct err *err _unused_)
 {
         struct backup_reader *r = mem_must(sizeof(*r));
         r->base.ops = &backup_ops;
@@ -346,11 +370,13 @@ static void reader_close(struct store_reader *r)
         mem_free(r);
 }
 
-static int reader_events(struct store_reader *base, uint64_t since, bool backwards, store_event_fn fn, void *ctx, struct err *err)
+static int reader_events(struct store_reader *base, uint64_t since, bool backwards,
+                         store_event_fn fn, void *ctx, struct err *err)
 {
         struct backup_store *s = ((struct backup_reader *)base)->s;
         if (backwards)
-                return err_set(err, ERR_UNSUPPORTED, .msg = "a backup is read forwards only", .hint = "restore it and read the store");
+                return err_set(err, ERR_UNSUPPORTED, .msg = "a backup is read forwards only",
+                               .hint = "restore it and read the store");
         int r = seek_to(s, 0, err);
         for (uint64_t i = 0; r == 0 && i < s->facts.events; i++) {
                 struct store_event e;
@@ -381,14 +407,16 @@ static int find_event(void *ctx, const struct store_event *e, struct err *err)
         return r < 0 ? r : 1;
 }
 
-static int reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn, void *ctx, struct err *err)
+static int reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn, void *ctx,
+                        struct err *err)
 {
         struct finding f = { seq, fn, ctx, false };
         int r = reader_events(base, seq - 1, false, find_event, &f, err);
         return r < 0 ? r : f.found ? 0 : store_err_no_event(err, seq);
 }
 
-static int reader_records(struct store_reader *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+static int reader_records(struct store_reader *base, store_record_fn fn, void *ctx,
+                          uint64_t *ret_head, struct err *err)
 {
         return load(&((struct backup_reader *)base)->s->base, fn, ctx, ret_head, err);
 }

@@ -1,4 +1,5 @@
-/* store/backup_test.c: a backup holds one moment of a store that goes on changing; what is altered is refused; a restore is whole or leaves what was there. Both stores. */
+/* store/backup_test.c: a backup holds one moment of a store that goes on changing; what is altered
+ * is refused; a restore is whole or leaves what was there. Both stores. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -25,10 +26,10 @@ struct fixture {
         struct err err;
 };
 
-#define OK(f, call)                                                                                                                        \
-        do {                                                                                                                               \
-                if ((call) < 0)                                                                                                            \
-                        fail_msg("%s: %s", #call, err_line(&(f)->err));                                                                    \
+#define OK(f, call)                                                                                \
+        do {                                                                                       \
+                if ((call) < 0)                                                                    \
+                        fail_msg("%s: %s", #call, err_line(&(f)->err));                            \
         } while (0)
 
 static struct fixture *make(bool on_etcd)
@@ -74,7 +75,8 @@ static void open_led(struct fixture *f, const char *url)
         OK(f, store_lead(f->s, "test", 5, 20000, &f->err));
 }
 
-/* One event, the record /workloads/<i> and the record that counts: whoever sees the event sees both. */
+/* One event, the record /workloads/<i> and the record that counts: whoever sees the event sees
+ * both. */
 static void commit_one(struct fixture *f, int i)
 {
         uint64_t head = store_head(f->s);
@@ -85,7 +87,8 @@ static void commit_one(struct fixture *f, int i)
         snprintf(text, sizeof(text), "%d", i);
         char event[64];
         /* some are of a class of their own: their type stands at the front, and their time */
-        e.len = (size_t)snprintf(event, sizeof(event), "%s%s", i % 20 == 3 ? "\x10\x4a\x18\x01" : "", text);
+        e.len = (size_t)snprintf(event, sizeof(event), "%s%s",
+                                 i % 20 == 3 ? "\x10\x4a\x18\x01" : "", text);
         e.data = event;
         r[0] = (struct store_record){ key, text, strlen(text) };
         r[1] = (struct store_record){ "/quotas/count", text, strlen(text) };
@@ -101,12 +104,14 @@ static void commit_cluster(struct fixture *f)
         c.epoch = 7;
         struct store_record r = { "/meta/cluster", packed, pb__cluster__pack(&c, packed) };
         struct store_event e = { head + 1, "", 0 };
-        OK(f, store_commit(f->s, &(struct store_batch){ head, head + 1, &e, 1, &r, 1, 0 }, &f->err));
+        OK(f,
+           store_commit(f->s, &(struct store_batch){ head, head + 1, &e, 1, &r, 1, 0 }, &f->err));
 }
 
 static int add_event(void *ctx, const struct store_event *e, struct err *err _unused_)
 {
-        str_addf(ctx, "%llu=%.*s\n", (unsigned long long)e->seq, (int)e->len, (const char *)e->data);
+        str_addf(ctx, "%llu=%.*s\n", (unsigned long long)e->seq, (int)e->len,
+                 (const char *)e->data);
         return 0;
 }
 static int add_record(void *ctx, const struct store_record *r, struct err *err _unused_)
@@ -126,7 +131,8 @@ static char *contents(struct fixture *f, struct store *s)
         OK(f, store_reader_open(s, &reader, &f->err));
         OK(f, store_reader_events(reader, 0, false, add_event, &out, &f->err));
         store_reader_close(reader);
-        str_addf(&out, "checkpoint %llu head %llu\n", (unsigned long long)seq, (unsigned long long)store_head(s));
+        str_addf(&out, "checkpoint %llu head %llu\n", (unsigned long long)seq,
+                 (unsigned long long)store_head(s));
         return str_take(&out);
 }
 
@@ -181,7 +187,8 @@ static void a_backup_holds_everything_and_goes_into_either_store(void **state)
         _cleanup_(mem_freep) char *in_file = contents(f, file);
         assert_string_equal(in_file, was);
         assert_int_equal(store_integrity(file, &f->err), 0);
-        assert_true(begins_with(f->file, "berth backup 2\n")); /* which a berth from before refuses with a sentence */
+        /* which a berth from before refuses with a sentence */
+        assert_true(begins_with(f->file, "berth backup 2\n"));
         assert_non_null(strstr(was, "\n4=\x10\x4a\x18\x01"
                                     "3\n")); /* kept apart: R: A14 */
         assert_non_null(strstr(was, "\n24=\x10\x4a\x18\x01"
@@ -236,7 +243,8 @@ static void a_moment_does_not_move_while_the_store_does(void **state)
         /* and cannot be written */
         uint64_t head = store_head(moment);
         struct store_event e = { head + 1, "x", 1 };
-        assert_true(store_commit(moment, &(struct store_batch){ head, head + 1, &e, 1, NULL, 0, 0 }, &f->err) < 0);
+        assert_true(store_commit(moment, &(struct store_batch){ head, head + 1, &e, 1, NULL, 0, 0 },
+                                 &f->err) < 0);
         store_close(moment);
 }
 
@@ -272,7 +280,8 @@ static void each_changed_byte_and_each_missing_end_is_found(void **state)
         back_up(f);
         assert_int_equal(stat(f->file, &st), 0);
         assert_int_equal(st.st_mode & 0777, 0600);
-        assert_true(begins_with(f->file, "berth backup 1\n")); /* nothing is kept apart: any berth reads it */
+        /* nothing is kept apart: any berth reads it */
+        assert_true(begins_with(f->file, "berth backup 1\n"));
         for (long at = 0; at < st.st_size; at++) {
                 damage(f->file, at, 1 << (at % 8));
                 int r = open_file(f, &file);
@@ -340,8 +349,10 @@ static void a_restore_goes_only_where_nothing_is_or_keeps_it_aside(void **state)
                 assert_int_equal(store_restore_open(f->url, false, &to, &f->err), -ERR_CONFLICT);
         } else {
                 OK(f, store_open(f->url, false, &f->s, &f->err));
-                assert_int_equal(store_head(f->s), 102);                                         /* as it was */
-                assert_int_equal(store_restore_open(f->url, true, &to, &f->err), -ERR_CONFLICT); /* somebody has it open */
+                /* as it was */
+                assert_int_equal(store_head(f->s), 102);
+                /* somebody has it open */
+                assert_int_equal(store_restore_open(f->url, true, &to, &f->err), -ERR_CONFLICT);
                 store_close(TAKE_PTR(f->s));
         }
 
@@ -368,13 +379,17 @@ static void a_folder_that_is_not_there_is_named_with_what_to_do(void **state)
         struct store *moment;
         fill(f);
         OK(f, store_open_moment(f->url, &moment, &f->err));
-        assert_int_equal(store_backup(moment, "/proc/none/it.backup", "9.9", 1234, NULL, NULL, NULL, &f->err), -ERR_IO);
+        assert_int_equal(
+            store_backup(moment, "/proc/none/it.backup", "9.9", 1234, NULL, NULL, NULL, &f->err),
+            -ERR_IO);
         assert_non_null(strstr(f->err.detail, "/proc/none/it.backup: No such file"));
         assert_non_null(strstr(f->err.hint, "make the folder first"));
         store_close(moment);
 }
 
-#define BOTH(t) cmocka_unit_test_setup_teardown(t, setup_sqlite, teardown), cmocka_unit_test_setup_teardown(t, setup_etcd, teardown)
+#define BOTH(t)                                                                                    \
+        cmocka_unit_test_setup_teardown(t, setup_sqlite, teardown),                                \
+            cmocka_unit_test_setup_teardown(t, setup_etcd, teardown)
 
 int main(void)
 {
@@ -384,7 +399,8 @@ int main(void)
                 BOTH(each_changed_byte_and_each_missing_end_is_found),
                 BOTH(a_backup_with_events_that_are_kept_apart_is_checked_as_well),
                 BOTH(a_restore_goes_only_where_nothing_is_or_keeps_it_aside),
-                cmocka_unit_test_setup_teardown(a_folder_that_is_not_there_is_named_with_what_to_do, setup_sqlite, teardown),
+                cmocka_unit_test_setup_teardown(a_folder_that_is_not_there_is_named_with_what_to_do,
+                                                setup_sqlite, teardown),
         };
         struct CMUnitTest here[ARRAY_LEN(tests)];
         size_t n = 0;

@@ -1,6 +1,8 @@
-/* store/conformance_test.c: what every store must do. One suite, run for each factory in the table at the end.
+/* store/conformance_test.c: what every store must do. One suite, run for each factory in the table
+ * at the end.
  *
- * A new store adds a factory (how to make an empty one, open it, age its schema, clean up) and nothing else.
+ * A new store adds a factory (how to make an empty one, open it, age its schema, clean up) and
+ * nothing else.
  */
 #include "base/array.h"
 #include "base/clock.h"
@@ -70,7 +72,8 @@ static void sqlite_set_schema(struct fixture *f, int schema)
 {
         sqlite3 *db;
         assert_int_equal(sqlite3_open(strchr(sqlite_url(f), ':') + 1, &db), SQLITE_OK);
-        assert_int_equal(sqlite3_exec(db, fmt("PRAGMA user_version = %d", schema), NULL, NULL, NULL), SQLITE_OK);
+        assert_int_equal(
+            sqlite3_exec(db, fmt("PRAGMA user_version = %d", schema), NULL, NULL, NULL), SQLITE_OK);
         sqlite3_close(db);
 }
 
@@ -118,8 +121,11 @@ static int etcd_opened; /* by turns with one commit under way and with several *
 static int etcd_open_it(struct fixture *f, struct store **ret_store, struct err *err)
 {
         struct store *s = NULL;
-        int r = store_open(fmt("etcd://127.0.0.1:%d%s%s", etcd.port, f->dir, etcd_opened++ % 2 ? "?in-flight=3" : ""), true, &s, err);
-        if (r == 0 && (r = store_lead(s, fmt("test, pid %d", (int)getpid()), ETCD_TTL_SECONDS, 2500, err)) < 0) {
+        int r = store_open(fmt("etcd://127.0.0.1:%d%s%s", etcd.port, f->dir,
+                               etcd_opened++ % 2 ? "?in-flight=3" : ""),
+                           true, &s, err);
+        if (r == 0 && (r = store_lead(s, fmt("test, pid %d", (int)getpid()), ETCD_TTL_SECONDS, 2500,
+                                      err)) < 0) {
                 store_close(s);
                 s = NULL;
         }
@@ -131,7 +137,10 @@ static int etcd_open_it(struct fixture *f, struct store **ret_store, struct err 
 static void etcd_set_schema(struct fixture *f, int schema)
 {
         assert_int_equal(
-            system(fmt("ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:%d put %s/meta/schema %d >/dev/null", etcd.port, f->dir, schema)), 0);
+            system(fmt(
+                "ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:%d put %s/meta/schema %d >/dev/null",
+                etcd.port, f->dir, schema)),
+            0);
 }
 
 static void etcd_clean(struct fixture *f _unused_) {}
@@ -172,18 +181,20 @@ static void reopen(struct fixture *f)
 }
 
 /* Events expected_head+1 .. new_head, the i-th with the text "<prefix><seq>". */
-static int commit(struct fixture *f, uint64_t expected, size_t n_events, const char *prefix, const struct store_record *records,
-                  size_t n_records)
+static int commit(struct fixture *f, uint64_t expected, size_t n_events, const char *prefix,
+                  const struct store_record *records, size_t n_records)
 {
         struct store_event events[64];
         char text[64][32];
         assert_true(n_events <= ARRAY_LEN(events));
         for (size_t i = 0; i < n_events; i++) {
                 uint64_t seq = expected + 1 + i;
-                int len = snprintf(text[i], sizeof(text[i]), "%s%llu", prefix, (unsigned long long)seq);
+                int len =
+                    snprintf(text[i], sizeof(text[i]), "%s%llu", prefix, (unsigned long long)seq);
                 events[i] = (struct store_event){ seq, text[i], (size_t)len };
         }
-        struct store_batch batch = { expected, expected + n_events, events, n_events, records, n_records, 0 };
+        struct store_batch batch = { expected, expected + n_events, events, n_events,
+                                     records,  n_records,           0 };
         f->err = (struct err){ 0 };
         return store_commit(f->s, &batch, &f->err);
 }
@@ -276,7 +287,8 @@ static void empty_store_has_head_zero_and_nothing_in_it(void **state)
 static void events_and_records_of_a_batch_are_there_after_reopen(void **state)
 {
         struct fixture *f = *state;
-        struct store_record records[] = { put("/workloads/b", "2"), put("/nodes/n1", "x"), put("/workloads/a", "1") };
+        struct store_record records[] = { put("/workloads/b", "2"), put("/nodes/n1", "x"),
+                                          put("/workloads/a", "1") };
         assert_int_equal(commit(f, 0, 3, "e", records, 3), 0);
         for (int i = 0; i < 2; i++) {
                 records_are(f, 3, "/nodes/n1=x /workloads/a=1 /workloads/b=2 ");
@@ -301,7 +313,8 @@ static void batch_of_records_only_puts_and_removes_and_leaves_the_head(void **st
         struct store_record first[] = { put("/a", "1"), put("/b", "2"), put("/c", "3") };
         assert_int_equal(commit(f, 0, 0, "", first, 3), 0);
         records_are(f, 0, "/a=1 /b=2 /c=3 ");
-        struct store_record second[] = { removal("/b"), put("/a", "longer than before"), removal("/never-there"), put("/d", "") };
+        struct store_record second[] = { removal("/b"), put("/a", "longer than before"),
+                                         removal("/never-there"), put("/d", "") };
         assert_int_equal(commit(f, 0, 0, "", second, 4), 0);
         records_are(f, 0, "/a=longer than before /c=3 /d= ");
         reopen(f);
@@ -310,13 +323,18 @@ static void batch_of_records_only_puts_and_removes_and_leaves_the_head(void **st
         records_are(f, 0, "/b=again /c=3 ");
 }
 
-/* A store opened again and written to without being loaded must still find the records that are there. */
+/* A store opened again and written to without being loaded must still find the records that are
+ * there. */
 static void records_are_replaced_without_a_load_in_between(void **state)
 {
         struct fixture *f = *state;
-        assert_int_equal(commit(f, 0, 1, "e", (struct store_record[]){ put("/a", "1"), put("/b", "1") }, 2), 0);
+        assert_int_equal(
+            commit(f, 0, 1, "e", (struct store_record[]){ put("/a", "1"), put("/b", "1") }, 2), 0);
         reopen(f);
-        assert_int_equal(commit(f, 1, 1, "e", (struct store_record[]){ put("/a", "2"), removal("/b"), put("/c", "2") }, 3), 0);
+        assert_int_equal(
+            commit(f, 1, 1, "e",
+                   (struct store_record[]){ put("/a", "2"), removal("/b"), put("/c", "2") }, 3),
+            0);
         reopen(f);
         records_are(f, 2, "/a=2 /c=2 ");
         assert_int_equal(store_integrity(f->s, &f->err), 0);
@@ -344,7 +362,8 @@ static void bytes_come_back_as_they_were_given(void **state)
         assert_memory_equal(str_c(&text), str_c(&expected), text.len);
         /* the last event has no bytes: the same batch again is still recognised */
         assert_int_equal(store_commit(f->s, &batch, &f->err), 0);
-        batch.events = (struct store_event[]){ { 1, big, sizeof(big) }, { 2, "\0\0", 2 }, { 3, "x", 1 } };
+        batch.events =
+            (struct store_event[]){ { 1, big, sizeof(big) }, { 2, "\0\0", 2 }, { 3, "x", 1 } };
         assert_int_equal(store_commit(f->s, &batch, &f->err), -ERR_CONFLICT);
 }
 
@@ -375,7 +394,8 @@ static void wrong_expected_head_changes_nothing(void **state)
         struct store_record record = put("/a", "1"), other = put("/b", "other");
         assert_int_equal(commit(f, 0, 2, "e", &record, 1), 0);
         assert_int_equal(commit(f, 0, 1, "e", &other, 1), -ERR_CONFLICT);
-        assert_int_equal(commit(f, 1, 1, "f", &other, 1), -ERR_CONFLICT); /* new_head fits, the last event does not */
+        /* new_head fits, the last event does not */
+        assert_int_equal(commit(f, 1, 1, "f", &other, 1), -ERR_CONFLICT);
         assert_int_equal(commit(f, 3, 1, "e", &other, 1), -ERR_CONFLICT);
         assert_int_equal(commit(f, 7, 0, "", &other, 1), -ERR_CONFLICT);
         assert_int_equal(commit(f, 1, 0, "", NULL, 0), -ERR_CONFLICT);
@@ -393,10 +413,12 @@ static void malformed_batches_are_refused_and_change_nothing(void **state)
         char key[1026];
         memset(key, 'k', sizeof(key) - 1);
         key[sizeof(key) - 1] = 0;
-        struct store_record twice[] = { put("/a", "1"), put("/b", "1"), put("/a", "2") }, empty = put("", "1"), too_long = put(key, "1");
+        struct store_record twice[] = { put("/a", "1"), put("/b", "1"), put("/a", "2") },
+                            empty = put("", "1"), too_long = put(key, "1");
         struct store_batch bad[] = {
-                { 0, 2, gap, 2, NULL, 0, 0 },       { 0, 3, gap, 2, NULL, 0, 0 },   { 5, 4, gap, 2, NULL, 0, 0 },
-                { 0, 1, none, 1, NULL, 0, 0 },      { 0, 0, NULL, 0, twice, 3, 0 }, { 0, 0, NULL, 0, &empty, 1, 0 },
+                { 0, 2, gap, 2, NULL, 0, 0 },       { 0, 3, gap, 2, NULL, 0, 0 },
+                { 5, 4, gap, 2, NULL, 0, 0 },       { 0, 1, none, 1, NULL, 0, 0 },
+                { 0, 0, NULL, 0, twice, 3, 0 },     { 0, 0, NULL, 0, &empty, 1, 0 },
                 { 0, 0, NULL, 0, &too_long, 1, 0 },
         };
         for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -457,10 +479,15 @@ static void batches_under_way_settle_in_their_order(void **state)
         assert_int_equal(store_settle(f->s, -1, &f->err), 0); /* nothing is under way */
         while (done < 60) {
                 while (store_in_flight(f->s) < depth && head < 60) {
-                        assert_int_equal(store_submit(f->s, step_make(&steps[head % STORE_IN_FLIGHT_MAX], head, "/last"), &f->err), 0);
+                        assert_int_equal(store_submit(f->s,
+                                                      step_make(&steps[head % STORE_IN_FLIGHT_MAX],
+                                                                head, "/last"),
+                                                      &f->err),
+                                         0);
                         head++;
                 }
-                assert_true(store_in_flight(f->s) < depth || store_submit(f->s, &steps[0].batch, &f->err) == -ERR_INTERNAL);
+                assert_true(store_in_flight(f->s) < depth ||
+                            store_submit(f->s, &steps[0].batch, &f->err) == -ERR_INTERNAL);
                 int r = store_settle(f->s, 60000, &f->err);
                 if (r != 1)
                         fail_msg("settle: %d %s", r, err_line(&f->err));
@@ -484,14 +511,16 @@ static void batches_without_events_keep_their_place_among_others(void **state)
                 struct store_record records[] = { put("/a", "of the records"), removal("/b") };
                 struct store_batch middle = { head + 1, head + 1, NULL, 0, records, 2, 0 };
                 struct store_batch nothing = { head + 1, head + 1, NULL, 0, NULL, 0, 0 };
-                const struct store_batch *chain[] = { step_make(&first, head, "/a"), &middle, &nothing, step_make(&last, head + 1, "/b") };
+                const struct store_batch *chain[] = { step_make(&first, head, "/a"), &middle,
+                                                      &nothing, step_make(&last, head + 1, "/b") };
                 for (size_t sent = 0, done = 0; done < ARRAY_LEN(chain); done++) {
                         for (; sent < ARRAY_LEN(chain) && sent - done < depth; sent++)
                                 assert_int_equal(store_submit(f->s, chain[sent], &f->err), 0);
                         assert_int_equal(store_settle(f->s, -1, &f->err), 1);
                 }
                 head++;
-                records_are(f, head + 1, fmt("/a=of the records /b=%llu ", (unsigned long long)head + 1));
+                records_are(f, head + 1,
+                            fmt("/a=of the records /b=%llu ", (unsigned long long)head + 1));
         }
 }
 
@@ -503,7 +532,9 @@ static void nothing_behind_a_batch_that_failed_is_applied(void **state)
         struct step steps[STORE_IN_FLIGHT_MAX], next;
         assert_int_equal(commit(f, 0, 2, "x", NULL, 0), 0);
         for (uint64_t i = 0; i < depth; i++)
-                assert_int_equal(store_submit(f->s, step_make(&steps[i], 1 + i, "/wrong"), &f->err), 0); /* the first expects 1 */
+                /* the first expects 1 */
+                assert_int_equal(store_submit(f->s, step_make(&steps[i], 1 + i, "/wrong"), &f->err),
+                                 0);
         assert_int_equal(store_settle(f->s, -1, &f->err), -ERR_CONFLICT);
         assert_int_equal(store_in_flight(f->s), 0);
         assert_int_equal(store_settle(f->s, -1, &f->err), 0);
@@ -511,8 +542,10 @@ static void nothing_behind_a_batch_that_failed_is_applied(void **state)
         /* one that does not follow is refused, and takes nothing from those under way */
         assert_int_equal(store_submit(f->s, step_make(&next, 2, "/a"), &f->err), 0);
         if (depth > 1)
-                assert_int_equal(store_submit(f->s, step_make(&steps[0], 4, "/wrong"), &f->err), -ERR_INTERNAL);
-        assert_int_equal(store_commit(f->s, &steps[0].batch, &f->err), -ERR_INTERNAL); /* not beside others */
+                assert_int_equal(store_submit(f->s, step_make(&steps[0], 4, "/wrong"), &f->err),
+                                 -ERR_INTERNAL);
+        /* not beside others */
+        assert_int_equal(store_commit(f->s, &steps[0].batch, &f->err), -ERR_INTERNAL);
         assert_int_equal(store_settle(f->s, -1, &f->err), 1);
         records_are(f, 3, "/a=3 ");
         /* what is under way when a store is closed is wholly there or not at all */
@@ -532,7 +565,8 @@ static void records_come_ordered_by_key(void **state)
         char keys[500][24], last[24] = "";
         struct store_record records[500];
         for (int i = 0; i < 500; i++) {
-                snprintf(keys[i], sizeof(keys[i]), "/w/%016llx", (unsigned long long)rng_next(&rng));
+                snprintf(keys[i], sizeof(keys[i]), "/w/%016llx",
+                         (unsigned long long)rng_next(&rng));
                 records[i] = put(keys[i], keys[i]);
         }
         for (int i = 0; i < 500; i += 50)
@@ -540,7 +574,8 @@ static void records_come_ordered_by_key(void **state)
         _cleanup_(str_finip) struct str text = STR_INIT;
         assert_int_equal(store_load(f->s, print_record, &text, NULL, &f->err), 0);
         int n = 0;
-        for (char *save = NULL, *word = strtok_r(text.buf, " ", &save); word; word = strtok_r(NULL, " ", &save), n++) {
+        for (char *save = NULL, *word = strtok_r(text.buf, " ", &save); word;
+             word = strtok_r(NULL, " ", &save), n++) {
                 char *equals = strchr(word, '=');
                 *equals = 0;
                 assert_string_equal(word, equals + 1);
@@ -639,7 +674,8 @@ static void commits_go_on_while_a_reader_reads(void **state)
         _cleanup_(store_reader_closep) struct store_reader *r = NULL;
         assert_int_equal(store_reader_open(f->s, &r, &f->err), 0);
         for (uint64_t since = 0; since < 9; since++)
-                assert_int_equal(store_reader_events(r, since, false, commit_from_callback, f, &f->err), 42);
+                assert_int_equal(
+                    store_reader_events(r, since, false, commit_from_callback, f, &f->err), 42);
         assert_int_equal(store_head(f->s), 10);
 }
 
@@ -649,10 +685,12 @@ static void commits_go_on_while_a_reader_reads(void **state)
 static void prune_keeps_the_newest_and_what_follows_the_checkpoint(void **state)
 {
         struct fixture *f = *state;
-        assert_int_equal(commit(f, 0, 50, "e", (struct store_record[]){ put("/a", "1"), put("/b", "1") }, 2), 0);
+        assert_int_equal(
+            commit(f, 0, 50, "e", (struct store_record[]){ put("/a", "1"), put("/b", "1") }, 2), 0);
         assert_int_equal(store_checkpoint(f->s, &f->err), 0);
         checkpoint_is(f, 50, "/a=1 /b=1 ");
-        assert_int_equal(commit(f, 50, 10, "e", (struct store_record[]){ put("/c", "2"), removal("/a") }, 2), 0);
+        assert_int_equal(
+            commit(f, 50, 10, "e", (struct store_record[]){ put("/c", "2"), removal("/a") }, 2), 0);
         checkpoint_is(f, 50, "/a=1 /b=1 ");
 
         assert_int_equal(store_prune(f->s, STORE_KEEP_LOG(100), 1000, NULL, &f->err), 0);
@@ -687,7 +725,8 @@ static void newer_checkpoint_replaces_the_older(void **state)
                 _cleanup_(str_finip) struct str expected = STR_INIT;
                 char value[8];
                 snprintf(value, sizeof(value), "%d", (int)i);
-                assert_int_equal(commit(f, i, 1, "e", (struct store_record[]){ put("/a", value) }, 1), 0);
+                assert_int_equal(
+                    commit(f, i, 1, "e", (struct store_record[]){ put("/a", value) }, 1), 0);
                 assert_int_equal(store_checkpoint(f->s, &f->err), 0);
                 if (i == 2)
                         reopen(f);
@@ -738,7 +777,8 @@ static void last_event_is_never_pruned(void **state)
 
 #define EXEC PB__EVENT_TYPE__E__WorkloadExec
 #define STARTED PB__EVENT_TYPE__E__WorkloadStarted
-#define T0 INT64_C(1771286400000) /* when the first event happened; each comes a second after the one before */
+/* when the first event happened; each comes a second after the one before */
+#define T0 INT64_C(1771286400000)
 
 /* Real events this time: n after the head, those in `audits` (ended by 0) are of a class of
  * their own. */
@@ -773,8 +813,10 @@ static void commit_real(struct fixture *f, size_t n, const uint64_t *audits)
 
 static struct store_retention keeping(uint64_t log, uint64_t audit)
 {
-        return (struct store_retention){ .now_ms = T0 + INT64_C(1000000000),
-                                         .of = { [EVENT_LIFECYCLE].events = log, [EVENT_AUDIT].events = audit } };
+        return (struct store_retention){
+                .now_ms = T0 + INT64_C(1000000000),
+                .of = { [EVENT_LIFECYCLE].events = log, [EVENT_AUDIT].events = audit }
+        };
 }
 
 /* Until there is nothing more to do; a checkpoint may be on its way. */
@@ -840,9 +882,11 @@ static void audit_events_outlive_a_flood_of_others(void **state)
                 assert_int_equal(store_reader_open(f->s, &r, &f->err), 0);
                 assert_int_equal(store_reader_event(r, 90, print_seq, &text, &f->err), 0);
                 assert_string_equal(str_c(&text), "90! ");
-                assert_int_equal(store_reader_event(r, 91, print_seq, &text, &f->err), -ERR_NOT_FOUND);
+                assert_int_equal(store_reader_event(r, 91, print_seq, &text, &f->err),
+                                 -ERR_NOT_FOUND);
                 assert_int_equal(store_reader_events(r, 0, false, stop_at, &at, &f->err), 42);
-                assert_int_equal(store_reader_events(r, 0, true, fail_at, &at, &f->err), -ERR_CANCELLED);
+                assert_int_equal(store_reader_events(r, 0, true, fail_at, &at, &f->err),
+                                 -ERR_CANCELLED);
                 store_reader_close(TAKE_PTR(r));
                 reopen(f);
         }
@@ -865,7 +909,8 @@ static void a_class_loses_its_own_oldest_only(void **state)
         commit_real(f, 300, audits);
         assert_int_equal(store_checkpoint(f->s, &f->err), 0);
         assert_int_equal(prune_all(f, &keep).removed, 286);
-        sequences_are(f, 0, false, "283! 285! 287! 289! 291! 292 293! 294 295! 296 297! 298 299! 300 ");
+        sequences_are(f, 0, false,
+                      "283! 285! 287! 289! 291! 292 293! 294 295! 296 297! 298 299! 300 ");
         assert_int_equal(store_stats(f->s).kept[EVENT_AUDIT], 4);
         reopen(f);
         keep.of[EVENT_AUDIT].events = 2; /* counted anew */
@@ -876,7 +921,8 @@ static void a_class_loses_its_own_oldest_only(void **state)
 }
 
 /* Waits for a checkpoint that prune takes by itself. */
-static void prune_until_first_is(struct fixture *f, const struct store_retention *keep, uint64_t first)
+static void prune_until_first_is(struct fixture *f, const struct store_retention *keep,
+                                 uint64_t first)
 {
         int64_t deadline_ns = clock_mono_ns() + 20000000000LL;
         while (first_event(f) != first && clock_mono_ns() < deadline_ns) {
@@ -892,12 +938,16 @@ static void what_is_too_old_goes_by_its_class(void **state)
         struct fixture *f = *state;
         const uint64_t audits[] = { 3, 40, 95, 0 };
         commit_real(f, 100, audits);
-        struct store_retention keep = { .of = { [EVENT_LIFECYCLE].age_ms = 100000, [EVENT_AUDIT].age_ms = 1000000 } };
+        struct store_retention keep = {
+                .of = { [EVENT_LIFECYCLE].age_ms = 100000, [EVENT_AUDIT].age_ms = 1000000 }
+        };
         keep.now_ms = T0 + 101 * 1000;
-        assert_int_equal(store_prune(f->s, &keep, 1000, NULL, &f->err), 0); /* the first one is exactly that old */
+        /* the first one is exactly that old */
+        assert_int_equal(store_prune(f->s, &keep, 1000, NULL, &f->err), 0);
         assert_int_equal(store_prune_again_ms(&keep), 12500);
         keep.now_ms = T0 + 191 * 1000;
-        prune_until_first_is(f, &keep, 91); /* without any other event: it takes a checkpoint for it */
+        /* without any other event: it takes a checkpoint for it */
+        prune_until_first_is(f, &keep, 91);
         sequences_are(f, 0, false, "3! 40! 91 92 93 94 95! 96 97 98 99 100 ");
         keep.now_ms = T0 + 5000 * 1000;
         prune_until_first_is(f, &keep, 100); /* the last one stays, whatever its age */
@@ -923,7 +973,8 @@ static void what_is_kept_apart_goes_at_its_age_without_any_commit(void **state)
         keep.now_ms = T0 + 1030 * 1000;
         assert_int_equal(prune_all(f, &keep).removed, 1);
         sequences_are(f, 91, true, "40! ");
-        keep.now_ms += 20 * 1000; /* old enough, and not looked at yet: an eighth of its age has not passed */
+        /* old enough, and not looked at yet: an eighth of its age has not passed */
+        keep.now_ms += 20 * 1000;
         assert_int_equal(prune_all(f, &keep).removed, 0);
         keep.now_ms += 125 * 1000;
         assert_int_equal(prune_all(f, &keep).removed, 1);
@@ -960,7 +1011,8 @@ static void what_leaves_the_log_while_it_is_read_is_read_all_the_same(void **sta
         assert_int_equal(store_checkpoint(f->s, &f->err), 0);
         _cleanup_(store_reader_closep) struct store_reader *r = NULL;
         assert_int_equal(store_reader_open(f->s, &r, &f->err), 0);
-        assert_int_equal(store_reader_events(r, 0, false, prune_while_reading, &reading, &f->err), 0);
+        assert_int_equal(store_reader_events(r, 0, false, prune_while_reading, &reading, &f->err),
+                         0);
         assert_int_equal(reading.last, 2000);
         assert_string_equal(str_c(&reading.audits), "5! 100! 101! 700! 1500! 1999! ");
         assert_int_equal(first_event(f), 1991);
@@ -1070,7 +1122,8 @@ static void the_schema_grows_with_a_commit(void **state)
         struct fixture *f = *state;
         struct store_event e = { 1, "e1", 2 };
         struct store_record a = put("/a", "1");
-        struct store_batch wrong = { 5, 6, &(struct store_event){ 6, "x", 1 }, 1, &a, 1, STORE_SCHEMA };
+        struct store_batch wrong = { 5, 6,           &(struct store_event){ 6, "x", 1 }, 1, &a,
+                                     1, STORE_SCHEMA };
         assert_int_equal(store_commit(f->s, &wrong, &f->err), -ERR_CONFLICT);
         reopen(f);
         assert_int_equal(store_schema(f->s), STORE_SCHEMA_FIRST);
@@ -1093,7 +1146,8 @@ static void second_opener_is_refused_while_the_first_lives(void **state)
         assert_int_equal(f->factory->open(f, &second, &f->err), -ERR_CONFLICT);
         assert_true(f->err.msg[0] && f->err.detail[0] && f->err.hint[0]);
         assert_null(second);
-        assert_int_equal(commit(f, 0, 1, "e", NULL, 0), 0); /* the refusal took nothing from the first */
+        /* the refusal took nothing from the first */
+        assert_int_equal(commit(f, 0, 1, "e", NULL, 0), 0);
         assert_int_equal(f->factory->open(f, &second, &f->err), -ERR_CONFLICT);
         reopen(f);
 }
@@ -1108,7 +1162,8 @@ static void second_process_is_refused_while_the_first_lives(void **state)
                 struct store *second = NULL;
                 struct err err = { 0 };
                 int r = f->factory->open(f, &second, &err);
-                _exit(r == -ERR_CONFLICT && strstr(err.detail, fmt("pid %d", (int)getppid())) ? 0 : 1);
+                _exit(r == -ERR_CONFLICT && strstr(err.detail, fmt("pid %d", (int)getppid())) ? 0
+                                                                                              : 1);
         }
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_int_equal(status, 0);
@@ -1124,7 +1179,8 @@ static void store_is_free_again_after_kill_9_of_its_holder(void **state)
         assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
         pid_t child = fork();
         if (child == 0) {
-                char ok = f->factory->open(f, &f->s, NULL) == 0 && commit(f, 0, 3, "e", (struct store_record[]){ put("/a", "1") }, 1) == 0;
+                char ok = f->factory->open(f, &f->s, NULL) == 0 &&
+                          commit(f, 0, 3, "e", (struct store_record[]){ put("/a", "1") }, 1) == 0;
                 if (write(pipe_fds[1], &ok, 1) != 1)
                         _exit(1);
                 for (;;)
@@ -1174,7 +1230,8 @@ static void random_batches_agree_with_a_model(void **state)
                         if (!rng_chance(&rng, 200000))
                                 continue;
                         snprintf(keys[n], sizeof(keys[n]), "/k/%02d", k);
-                        snprintf(values[n], sizeof(values[n]), "%u", (unsigned)rng_below(&rng, 1000000));
+                        snprintf(values[n], sizeof(values[n]), "%u",
+                                 (unsigned)rng_below(&rng, 1000000));
                         bool gone = rng_chance(&rng, 300000);
                         records[n] = gone ? removal(keys[n]) : put(keys[n], values[n]);
                         snprintf(model[k], sizeof(model[k]), "%s", gone ? "" : values[n]);
@@ -1197,14 +1254,21 @@ static void random_batches_agree_with_a_model(void **state)
         assert_int_equal(store_integrity(f->s, &f->err), 0);
 }
 
-/* Into a store of its own kind and back from a store in memory: the same events, records, checkpoint and head. */
+/* Into a store of its own kind and back from a store in memory: the same events, records,
+ * checkpoint and head. */
 /* R: A4 A10 */
 static void a_copy_is_the_same_store(void **state)
 {
         struct fixture *f = *state;
-        assert_int_equal(commit(f, 0, 30, "e", (struct store_record[]){ put("/a", "1"), put("/b", "1"), put("/gone", "1") }, 3), 0);
+        assert_int_equal(
+            commit(f, 0, 30, "e",
+                   (struct store_record[]){ put("/a", "1"), put("/b", "1"), put("/gone", "1") }, 3),
+            0);
         assert_int_equal(store_checkpoint(f->s, &f->err), 0);
-        assert_int_equal(commit(f, 30, 20, "e", (struct store_record[]){ put("/b", "2"), removal("/gone"), put("/c", "2") }, 3), 0);
+        assert_int_equal(
+            commit(f, 30, 20, "e",
+                   (struct store_record[]){ put("/b", "2"), removal("/gone"), put("/c", "2") }, 3),
+            0);
         assert_int_equal(store_prune(f->s, STORE_KEEP_LOG(25), 10, NULL, &f->err), 10);
         struct memory_disk *disk = memory_disk_create();
         struct store *middle = NULL;
@@ -1222,7 +1286,8 @@ static void a_copy_is_the_same_store(void **state)
         assert_int_equal(first_event(&other), 11);
         events_are(&other, 47, false, "48:e48 49:e49 50:e50 ");
         assert_int_equal(store_integrity(other.s, &f->err), 0);
-        assert_int_equal(store_copy(middle, other.s, NULL, NULL, &f->err), -ERR_CONFLICT); /* not empty any more */
+        /* not empty any more */
+        assert_int_equal(store_copy(middle, other.s, NULL, NULL, &f->err), -ERR_CONFLICT);
         reopen(&other);
         assert_int_equal(commit(&other, 50, 1, "e", NULL, 0), 0);
         store_close(other.s);
@@ -1292,12 +1357,15 @@ int main(void)
                 for (size_t j = 0; j < ARRAY_LEN(suite); j++) {
                         if (suite[j].shared && !factories[i].shared)
                                 continue;
-#ifdef __SANITIZE_THREAD__ /* cannot follow threads that a forked child starts, and the store in etcd has one */
+/* cannot follow threads that a forked child starts, and the store in etcd has one */
+#ifdef __SANITIZE_THREAD__
                         if (suite[j].shared && strcmp(factories[i].name, "etcd") == 0)
                                 continue;
 #endif
-                        snprintf(names[n], sizeof(names[n]), "%s_%s", factories[i].name, suite[j].label);
-                        tests[n] = (struct CMUnitTest){ names[n], suite[j].test, setup, teardown, (void *)(uintptr_t)&factories[i] };
+                        snprintf(names[n], sizeof(names[n]), "%s_%s", factories[i].name,
+                                 suite[j].label);
+                        tests[n] = (struct CMUnitTest){ names[n], suite[j].test, setup, teardown,
+                                                        (void *)(uintptr_t)&factories[i] };
                         n++;
                 }
         }

@@ -1,7 +1,8 @@
 /* store/copy.c: one store into another, of whatever kind: events, records, checkpoint and head.
  *
- * In the order in which they came about, so that the copy keeps the promises of a store at its end: what is kept apart, events of the log up to the checkpoint, its records, the checkpoint itself, the events since,
- * and then what the records became. Batches are as large as the target takes.
+ * In the order in which they came about, so that the copy keeps the promises of a store at its end:
+ * what is kept apart, events of the log up to the checkpoint, its records, the checkpoint itself,
+ * the events since, and then what the records became. Batches are as large as the target takes.
  */
 #include "base/arena.h"
 #include "base/array.h"
@@ -35,7 +36,8 @@ struct copying {
 static int flush(struct copying *c, struct err *err)
 {
         uint64_t head = store_head(c->to);
-        struct store_batch b = { head, head + c->events.len, c->events.at, c->events.len, c->records.at, c->records.len, c->schema };
+        struct store_batch b = { head,          head + c->events.len, c->events.at, c->events.len,
+                                 c->records.at, c->records.len,       c->schema };
         int r = b.n_events + b.n_records ? store_commit(c->to, &b, err) : 0;
         c->copied += b.n_events + b.n_records;
         array_clear(&c->events);
@@ -51,7 +53,9 @@ static int flush(struct copying *c, struct err *err)
 static int make_room(struct copying *c, size_t bytes, struct err *err)
 {
         size_t ops = c->events.len + c->records.len;
-        int r = ops && (ops + 1 > c->limits.max_ops || c->bytes + bytes > c->limits.max_bytes) ? flush(c, err) : 0;
+        int r = ops && (ops + 1 > c->limits.max_ops || c->bytes + bytes > c->limits.max_bytes)
+                    ? flush(c, err)
+                    : 0;
         c->bytes += bytes;
         return r;
 }
@@ -72,7 +76,8 @@ static int add_event(void *ctx, const struct store_event *e, struct err *err)
                 return 1;
         int r = make_room(c, e->len, err);
         if (r == 0)
-                *array_push(&c->events) = (struct store_event){ e->seq, copy_of(c, e->data, e->len), e->len };
+                *array_push(&c->events) =
+                    (struct store_event){ e->seq, copy_of(c, e->data, e->len), e->len };
         return r;
 }
 
@@ -92,25 +97,31 @@ static int add_kept(void *ctx, const struct store_event *e, struct err *err)
         struct copying *c = ctx;
         if (e->seq >= c->until)
                 return 1;
-        *array_push(&c->events) = (struct store_event){ e->seq, copy_of(c, e->data, e->len), e->len };
+        *array_push(&c->events) =
+            (struct store_event){ e->seq, copy_of(c, e->data, e->len), e->len };
         c->bytes += e->len;
         return c->events.len < KEPT_AT_ONCE && c->bytes < KEPT_BYTES ? 0 : flush_kept(c, err);
 }
 
-static int add_record(struct copying *c, const char *key, const void *data, size_t len, struct err *err)
+static int add_record(struct copying *c, const char *key, const void *data, size_t len,
+                      struct err *err)
 {
         int r = make_room(c, strlen(key) + len, err);
         if (r == 0)
-                *array_push(&c->records) = (struct store_record){ arena_strdup(&c->memory, key), data ? copy_of(c, data, len) : NULL, len };
+                *array_push(&c->records) =
+                    (struct store_record){ arena_strdup(&c->memory, key),
+                                           data ? copy_of(c, data, len) : NULL, len };
         return r;
 }
 
 static int drop_old_before(struct copying *c, const char *key, struct err *err)
 {
         int r = 0;
-        while (r == 0 && c->next_old < c->old_keys.len && (!key || strcmp(c->old_keys.at[c->next_old], key) < 0))
+        while (r == 0 && c->next_old < c->old_keys.len &&
+               (!key || strcmp(c->old_keys.at[c->next_old], key) < 0))
                 r = add_record(c, c->old_keys.at[c->next_old++], NULL, 0, err);
-        if (r == 0 && key && c->next_old < c->old_keys.len && strcmp(c->old_keys.at[c->next_old], key) == 0)
+        if (r == 0 && key && c->next_old < c->old_keys.len &&
+            strcmp(c->old_keys.at[c->next_old], key) == 0)
                 c->next_old++;
         return r;
 }
@@ -126,7 +137,8 @@ static int take_record(void *ctx, const struct store_record *record, struct err 
         return r < 0 ? r : add_record(c, record->key, record->data, record->len, err);
 }
 
-static int copy_all(struct store *from, struct copying *c, struct store_reader *reader, struct err *err)
+static int copy_all(struct store *from, struct copying *c, struct store_reader *reader,
+                    struct err *err)
 {
         uint64_t checkpoint = 0, head = store_head(from), first = store_reader_first(reader);
         c->until = first ? first : head + 1;
@@ -137,9 +149,12 @@ static int copy_all(struct store *from, struct copying *c, struct store_reader *
                 r = store_seed(c->to, first ? first - 1 : head, err);
         if (r < 0)
                 return r;
-        /* The checkpoint's sequence comes with its records, which are put after the events before it: read it twice. */
+        /* The checkpoint's sequence comes with its records, which are put after the events before
+         * it: read it twice. */
         c->remembering = true;
-        struct copying nothing = { .to = c->to, .limits = { SIZE_MAX, SIZE_MAX, false }, .remembering = true };
+        struct copying nothing = { .to = c->to,
+                                   .limits = { SIZE_MAX, SIZE_MAX, false },
+                                   .remembering = true };
         r = store_load_checkpoint(from, take_record, &nothing, &checkpoint, err);
         for (size_t i = 0; i < nothing.old_keys.len; i++)
                 mem_free(nothing.old_keys.at[i]);
@@ -171,9 +186,14 @@ static int copy_all(struct store *from, struct copying *c, struct store_reader *
         return r < 0 ? r : flush(c, err);
 }
 
-int store_copy(struct store *from, struct store *to, void (*progress)(void *ctx, uint64_t copied), void *ctx, struct err *err)
+int store_copy(struct store *from, struct store *to, void (*progress)(void *ctx, uint64_t copied),
+               void *ctx, struct err *err)
 {
-        struct copying c = { .to = to, .schema = store_schema(from), .limits = store_limits(to), .progress = progress, .ctx = ctx };
+        struct copying c = { .to = to,
+                             .schema = store_schema(from),
+                             .limits = store_limits(to),
+                             .progress = progress,
+                             .ctx = ctx };
         _cleanup_(store_reader_closep) struct store_reader *reader = NULL;
         int r = store_reader_open(from, &reader, err);
         if (r == 0)
@@ -181,7 +201,8 @@ int store_copy(struct store *from, struct store *to, void (*progress)(void *ctx,
         if (r == 0 && store_head(to) != store_head(from))
                 r = err_set(err, ERR_INTERNAL, .msg = "the copy ends elsewhere than the store",
                             .detail =
-                                fmt("head %llu instead of %llu", (unsigned long long)store_head(to), (unsigned long long)store_head(from)));
+                                fmt("head %llu instead of %llu", (unsigned long long)store_head(to),
+                                    (unsigned long long)store_head(from)));
         if (r == 0 && progress)
                 progress(ctx, c.copied);
         for (size_t i = 0; i < c.old_keys.len; i++)

@@ -1,9 +1,13 @@
-/* store/etcd.c: the store of several machines: events, records and the head as keys of an etcd cluster.
+/* store/etcd.c: the store of several machines: events, records and the head as keys of an etcd
+ * cluster.
  *
- * A commit is one transaction that compares the leadership key (it must be the one that this process created) and the head, and then puts events and records and
- * moves the head. So a leader that was paused or cut off can write nothing once somebody else has taken the key (C33), whatever it believes.
+ * A commit is one transaction that compares the leadership key (it must be the one that this
+ * process created) and the head, and then puts events and records and moves the head. So a leader
+ * that was paused or cut off can write nothing once somebody else has taken the key (C33), whatever
+ * it believes.
  *
- *      <prefix>/meta/leader          who leads; attached to a lease, so it goes away with its holder
+ *      <prefix>/meta/leader          who leads; attached to a lease, so it goes away with its
+ *                                    holder
  *      <prefix>/meta/head            sequence of the last event, decimal
  *      <prefix>/meta/schema          schema, decimal
  *      <prefix>/meta/checkpoint...   see etcd_keep.c
@@ -46,23 +50,28 @@ char *etcd_key(const struct etcd_store *s, struct arena *a, const char *key)
 
 char *etcd_event_key(const struct etcd_store *s, struct arena *a, uint64_t seq)
 {
-        return arena_printf(a, "%s/events/%0*llu", s->prefix, ETCD_SEQ_DIGITS, (unsigned long long)seq);
+        return arena_printf(a, "%s/events/%0*llu", s->prefix, ETCD_SEQ_DIGITS,
+                            (unsigned long long)seq);
 }
 
-char *etcd_kept_key(const struct etcd_store *s, struct arena *a, enum event_class class, uint64_t seq)
+char *etcd_kept_key(const struct etcd_store *s, struct arena *a, enum event_class class,
+                    uint64_t seq)
 {
-        return arena_printf(a, "%s/events/+%s/%0*llu", s->prefix, event_class_name(class), ETCD_SEQ_DIGITS, (unsigned long long)seq);
+        return arena_printf(a, "%s/events/+%s/%0*llu", s->prefix, event_class_name(class),
+                            ETCD_SEQ_DIGITS, (unsigned long long)seq);
 }
 
 char *etcd_kept_end(const struct etcd_store *s, struct arena *a, enum event_class class)
 {
-        return arena_printf(a, "%s/events/+%s0", s->prefix, event_class_name(class)); /* '0' comes after '/' */
+        /* '0' comes after '/' */
+        return arena_printf(a, "%s/events/+%s0", s->prefix, event_class_name(class));
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
-int etcd_range(struct etcd_store *s, const char *from, size_t from_len, const char *end, size_t end_len, int64_t limit, bool backwards,
-               int64_t *revision, struct arena *a, Etcd__RangeResponse **ret, struct err *err)
+int etcd_range(struct etcd_store *s, const char *from, size_t from_len, const char *end,
+               size_t end_len, int64_t limit, bool backwards, int64_t *revision, struct arena *a,
+               Etcd__RangeResponse **ret, struct err *err)
 {
         Etcd__RangeRequest r = ETCD__RANGE_REQUEST__INIT;
         r.key = (ProtobufCBinaryData){ from_len, (uint8_t *)from };
@@ -74,7 +83,8 @@ int etcd_range(struct etcd_store *s, const char *from, size_t from_len, const ch
         r.revision = *revision;
         r.sort_order = backwards ? ETCD__SORT_ORDER__E__DESCEND : ETCD__SORT_ORDER__E__NONE;
         ProtobufCMessage *m;
-        int e = etcd_call(s->client, "/etcdserverpb.KV/Range", &r.base, &etcd__range_response__descriptor, ETCD_CALL_MS, a, &m, err);
+        int e = etcd_call(s->client, "/etcdserverpb.KV/Range", &r.base,
+                          &etcd__range_response__descriptor, ETCD_CALL_MS, a, &m, err);
         if (e < 0)
                 return e;
         *ret = (Etcd__RangeResponse *)m;
@@ -83,11 +93,13 @@ int etcd_range(struct etcd_store *s, const char *from, size_t from_len, const ch
         return 0;
 }
 
-int etcd_get(struct etcd_store *s, const char *key, int64_t *revision, struct arena *a, const Etcd__KeyValue **ret_or_null, struct err *err)
+int etcd_get(struct etcd_store *s, const char *key, int64_t *revision, struct arena *a,
+             const Etcd__KeyValue **ret_or_null, struct err *err)
 {
         Etcd__RangeResponse *r;
         int64_t now = 0;
-        int e = etcd_range(s, key, strlen(key), NULL, 0, 1, false, revision ? revision : &now, a, &r, err);
+        int e = etcd_range(s, key, strlen(key), NULL, 0, 1, false, revision ? revision : &now, a,
+                           &r, err);
         if (e == 0)
                 *ret_or_null = r->n_kvs ? r->kvs[0] : NULL;
         return e;
@@ -98,13 +110,14 @@ int etcd_parse_number(const Etcd__KeyValue *kv, const char *what, uint64_t *ret,
         char text[32];
         size_t n = kv ? kv->value.len : 0;
         if (n == 0 || n >= sizeof(text))
-                return err_set(err, ERR_CORRUPT, .msg = "a key of the store in etcd makes no sense", .detail = what,
-                               .hint = "restore a backup, or use another prefix");
+                return err_set(err, ERR_CORRUPT, .msg = "a key of the store in etcd makes no sense",
+                               .detail = what, .hint = "restore a backup, or use another prefix");
         memcpy(text, kv->value.data, n);
         text[n] = 0;
         if (str_parse_u64(text, ret) < 0 || *ret > INT64_MAX)
                 return err_set(err, ERR_CORRUPT, .msg = "a key of the store in etcd makes no sense",
-                               .detail = fmt("%s is \"%s\"", what, text), .hint = "restore a backup, or use another prefix");
+                               .detail = fmt("%s is \"%s\"", what, text),
+                               .hint = "restore a backup, or use another prefix");
         return 0;
 }
 
@@ -128,7 +141,8 @@ static int load_one(void *ctx, const char *key, const Etcd__KeyValue *kv, struct
         return e < 0 ? e : 0;
 }
 
-static int load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+static int load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_head,
+                struct err *err)
 {
         struct etcd_cache *cache = &etcd_self(base)->cache;
         struct loading l = { .fn = fn, .ctx = ctx, .cache = cache };
@@ -156,7 +170,7 @@ static void remember(struct store *base, int step, const struct store_record *re
                 etcd_cache_loaded(cache, head);
 }
 
-/* ---- transactions -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- transactions ---- */
 
 static Etcd__RequestOp *op_new(struct etcd_ops *o)
 {
@@ -197,17 +211,19 @@ void etcd_ops_fini(struct etcd_ops *o)
 
 int etcd_err_not_leading(struct err *err, const Etcd__KeyValue *leader)
 {
-        return err_set(err, ERR_CONFLICT, .msg = leader ? "another server leads" : "this server does not lead",
-                       .detail =
-                           leader ? fmt("%.*s", (int)(leader->value.len < 400 ? leader->value.len : 400), (const char *)leader->value.data)
-                                  : "the leadership key is not there",
-                       .hint = "what this server had not committed is dropped; it loads the store anew");
+        return err_set(
+            err, ERR_CONFLICT, .msg = leader ? "another server leads" : "this server does not lead",
+            .detail = leader ? fmt("%.*s", (int)(leader->value.len < 400 ? leader->value.len : 400),
+                                   (const char *)leader->value.data)
+                             : "the leadership key is not there",
+            .hint = "what this server had not committed is dropped; it loads the store anew");
 }
 
-void etcd_txn_pack(struct etcd_store *s, struct etcd_ops *o, const char *expected_head, Etcd__RequestOp **failure, size_t n_failure,
-                   struct arena *a, struct str *out)
+void etcd_txn_pack(struct etcd_store *s, struct etcd_ops *o, const char *expected_head,
+                   Etcd__RequestOp **failure, size_t n_failure, struct arena *a, struct str *out)
 {
-        Etcd__Compare compare[2] = { ETCD__COMPARE__INIT, ETCD__COMPARE__INIT }, *compares[] = { &compare[0], &compare[1] };
+        Etcd__Compare compare[2] = { ETCD__COMPARE__INIT, ETCD__COMPARE__INIT },
+                      *compares[] = { &compare[0], &compare[1] };
         Etcd__TxnRequest txn = ETCD__TXN_REQUEST__INIT;
         compare[0].target = ETCD__COMPARE_TARGET__E__CREATE;
         compare[0].key = etcd_bytes(etcd_key(s, a, "/meta/leader"));
@@ -243,13 +259,14 @@ void etcd_txn_pack(struct etcd_store *s, struct etcd_ops *o, const char *expecte
         out->len += len;
 }
 
-int etcd_txn(struct etcd_store *s, struct etcd_ops *o, const char *expected_head, struct arena *a, Etcd__TxnResponse **ret, struct err *err)
+int etcd_txn(struct etcd_store *s, struct etcd_ops *o, const char *expected_head, struct arena *a,
+             Etcd__TxnResponse **ret, struct err *err)
 {
         struct str packed = STR_INIT;
         ProtobufCMessage *m;
         etcd_txn_pack(s, o, expected_head, NULL, 0, a, &packed);
-        struct etcd_request *request =
-            etcd_request_send(s->client, "/etcdserverpb.KV/Txn", &packed, ETCD_CALL_MS, ETCD_ANY_TIME, NULL, NULL);
+        struct etcd_request *request = etcd_request_send(s->client, "/etcdserverpb.KV/Txn", &packed,
+                                                         ETCD_CALL_MS, ETCD_ANY_TIME, NULL, NULL);
         etcd_request_wait(request, -1);
         int r = etcd_request_answer(request, &etcd__txn_response__descriptor, a, &m, err);
         int64_t sent_ns = etcd_request_sent_ns(request);
@@ -278,7 +295,8 @@ Etcd__RequestOp *etcd_get_op(struct arena *a, char *key)
 
 const Etcd__KeyValue *etcd_answer_kv(const Etcd__TxnResponse *t, size_t i)
 {
-        if (i >= t->n_responses || t->responses[i]->response_case != ETCD__RESPONSE_OP__RESPONSE_RESPONSE_RANGE)
+        if (i >= t->n_responses ||
+            t->responses[i]->response_case != ETCD__RESPONSE_OP__RESPONSE_RESPONSE_RANGE)
                 return NULL;
         const Etcd__RangeResponse *r = t->responses[i]->response_range;
         return r && r->n_kvs ? r->kvs[0] : NULL;
@@ -316,7 +334,7 @@ static int read_schema(struct etcd_store *s, struct arena *a, struct err *err)
         return r;
 }
 
-/* ---- leadership ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- leadership ---- */
 
 /* 1: ours now. 0: somebody else's (the error says whose). */
 static int try_to_lead(struct etcd_store *s, const char *who, int64_t lease, struct err *err)
@@ -343,12 +361,15 @@ static int try_to_lead(struct etcd_store *s, const char *who, int64_t lease, str
         txn.n_success = 1;
         txn.failure = failure;
         txn.n_failure = 1;
-        int r = etcd_call(s->client, "/etcdserverpb.KV/Txn", &txn.base, &etcd__txn_response__descriptor, ETCD_CALL_MS, &a, &m, err);
+        int r = etcd_call(s->client, "/etcdserverpb.KV/Txn", &txn.base,
+                          &etcd__txn_response__descriptor, ETCD_CALL_MS, &a, &m, err);
         if (r == 0) {
                 const Etcd__TxnResponse *t = (const Etcd__TxnResponse *)m;
                 const Etcd__KeyValue *leader = t->succeeded ? NULL : etcd_answer_kv(t, 0);
-                if (t->succeeded || (leader && leader->lease == lease)) { /* the latter: sent twice, and the first had gone through */
-                        s->led_revision = t->succeeded ? t->header->revision : leader->create_revision;
+                /* the latter: sent twice, and the first had gone through */
+                if (t->succeeded || (leader && leader->lease == lease)) {
+                        s->led_revision =
+                            t->succeeded ? t->header->revision : leader->create_revision;
                         r = 1;
                 } else
                         (void)etcd_err_not_leading(err, leader);
@@ -357,7 +378,8 @@ static int try_to_lead(struct etcd_store *s, const char *who, int64_t lease, str
         return r;
 }
 
-/* The key of our own term before, if it is still there: nobody gains from waiting until its lease has run out. */
+/* The key of our own term before, if it is still there: nobody gains from waiting until its lease
+ * has run out. */
 static void remove_own_key(struct etcd_store *s)
 {
         struct arena a = ARENA_INIT;
@@ -375,7 +397,8 @@ static void remove_own_key(struct etcd_store *s)
         txn.n_compare = 1;
         txn.success = o.ops;
         txn.n_success = 1;
-        if (etcd_call(s->client, "/etcdserverpb.KV/Txn", &txn.base, &etcd__txn_response__descriptor, ETCD_CALL_MS, &a, &m, NULL) == 0)
+        if (etcd_call(s->client, "/etcdserverpb.KV/Txn", &txn.base, &etcd__txn_response__descriptor,
+                      ETCD_CALL_MS, &a, &m, NULL) == 0)
                 s->old_revision = 0;
         etcd_ops_fini(&o);
         arena_fini(&a);
@@ -404,7 +427,8 @@ static void supersede(struct store *base, int64_t term)
 
 #define LEAD_AGAIN_MS 100
 
-static int lead(struct store *base, const char *who, int64_t ttl_seconds, int64_t wait_ms, struct err *err)
+static int lead(struct store *base, const char *who, int64_t ttl_seconds, int64_t wait_ms,
+                struct err *err)
 {
         struct etcd_store *s = etcd_self(base);
         int64_t lease, end_ns = clock_mono_ns() + wait_ms * 1000000;
@@ -433,7 +457,8 @@ static int lead(struct store *base, const char *who, int64_t ttl_seconds, int64_
                         r = etcd_parse_number(kv, "/meta/head", &head, err);
                 if (r == 0)
                         s->base.head = head;
-                /* The one before may have used what this berth does not know, after this one had opened the store. */
+                /* The one before may have used what this berth does not know, after this one had
+                 * opened the store. */
                 if (r == 0)
                         r = read_schema(s, &a, err);
                 arena_fini(&a);
@@ -445,7 +470,7 @@ static int lead(struct store *base, const char *who, int64_t ttl_seconds, int64_
         return r < 0 ? r : -ERR_CONFLICT;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 struct address {
         char *text; /* cut into pieces */
@@ -454,8 +479,10 @@ struct address {
 
 static int parse_query(struct address *at, char *query, struct err *err)
 {
-        static const char *const names[] = { "ca", "cert", "key", "user", "password-file", "in-flight" };
-        const char **fields[] = { &at->ca, &at->cert, &at->key, &at->user, &at->password_file, &at->in_flight };
+        static const char *const names[] = { "ca",   "cert",          "key",
+                                             "user", "password-file", "in-flight" };
+        const char **fields[] = { &at->ca,   &at->cert,          &at->key,
+                                  &at->user, &at->password_file, &at->in_flight };
         char *save = NULL;
         for (char *word = strtok_r(query, "&", &save); word; word = strtok_r(NULL, "&", &save)) {
                 char *equals = strchr(word, '=');
@@ -465,8 +492,10 @@ static int parse_query(struct address *at, char *query, struct err *err)
                 while (i < ARRAY_LEN(names) && strcmp(names[i], word) != 0)
                         i++;
                 if (!equals || i == ARRAY_LEN(names))
-                        return err_set(err, ERR_INVALID, .msg = "the address of etcd has an unknown option", .detail = fmt("\"%s\"", word),
-                                       .hint = "known are ca, cert, key, user, password-file, in-flight");
+                        return err_set(
+                            err, ERR_INVALID, .msg = "the address of etcd has an unknown option",
+                            .detail = fmt("\"%s\"", word),
+                            .hint = "known are ca, cert, key, user, password-file, in-flight");
                 *fields[i] = equals + 1;
         }
         return 0;
@@ -475,7 +504,8 @@ static int parse_query(struct address *at, char *query, struct err *err)
 static int parse_address(const char *rest, struct address *at, struct err *err)
 {
         if (!str_starts(rest, "//"))
-                return err_set(err, ERR_INVALID, .msg = "the address of etcd is malformed", .detail = fmt("\"etcd:%s\"", rest),
+                return err_set(err, ERR_INVALID, .msg = "the address of etcd is malformed",
+                               .detail = fmt("\"etcd:%s\"", rest),
                                .hint = "etcd://host:2379,host:2379,host:2379");
         at->text = mem_strdup(rest + 2);
         at->endpoints = at->text;
@@ -503,10 +533,12 @@ static void address_fini(struct address *at)
 static int parse_in_flight(const struct address *at, size_t *ret, struct err *err)
 {
         uint64_t n = ETCD_IN_FLIGHT;
-        if (at->in_flight && (str_parse_u64(at->in_flight, &n) < 0 || n < 1 || n > ETCD_IN_FLIGHT_MAX))
-                return err_set(err, ERR_INVALID, .msg = "the address of etcd has an option with a bad value",
-                               .detail = fmt("in-flight=%s", at->in_flight),
-                               .hint = fmt("commits under way at a time: 1 to %d", ETCD_IN_FLIGHT_MAX));
+        if (at->in_flight &&
+            (str_parse_u64(at->in_flight, &n) < 0 || n < 1 || n > ETCD_IN_FLIGHT_MAX))
+                return err_set(
+                    err, ERR_INVALID, .msg = "the address of etcd has an option with a bad value",
+                    .detail = fmt("in-flight=%s", at->in_flight),
+                    .hint = fmt("commits under way at a time: 1 to %d", ETCD_IN_FLIGHT_MAX));
         *ret = (size_t)n;
         return 0;
 }
@@ -514,7 +546,8 @@ static int parse_in_flight(const struct address *at, size_t *ret, struct err *er
 static int read_password(const char *file, struct str *out, struct err *err)
 {
         int r = file_read(file, 4096, out, err);
-        while (r == 0 && out->len && (out->buf[out->len - 1] == '\n' || out->buf[out->len - 1] == '\r'))
+        while (r == 0 && out->len &&
+               (out->buf[out->len - 1] == '\n' || out->buf[out->len - 1] == '\r'))
                 out->buf[--out->len] = 0;
         return r;
 }
@@ -525,18 +558,23 @@ static int ensure_store(struct etcd_store *s, bool create, struct err *err)
         struct arena a = ARENA_INIT;
         const Etcd__KeyValue *schema = NULL;
         uint64_t n = 0;
-        char *schema_key = etcd_key(s, &a, "/meta/schema"), *head_key = etcd_key(s, &a, "/meta/head");
+        char *schema_key = etcd_key(s, &a, "/meta/schema"),
+             *head_key = etcd_key(s, &a, "/meta/head");
         int r = etcd_get(s, schema_key, NULL, &a, &schema, err);
         if (r == 0 && !schema) {
                 Etcd__Compare absent = ETCD__COMPARE__INIT, *compares[] = { &absent };
                 Etcd__TxnRequest txn = ETCD__TXN_REQUEST__INIT;
-                struct etcd_ops o = { .arena = &a, .cap = 2, .ops = arena_new_n(&a, Etcd__RequestOp *, 2) };
+                struct etcd_ops o = { .arena = &a,
+                                      .cap = 2,
+                                      .ops = arena_new_n(&a, Etcd__RequestOp *, 2) };
                 ProtobufCMessage *m;
                 const char *text = fmt("%d", STORE_SCHEMA_FIRST);
                 if (!create) {
                         arena_fini(&a);
-                        return err_set(err, ERR_NOT_FOUND, .msg = "there is no store of berth in etcd",
-                                       .detail = fmt("prefix \"%s\"", s->prefix), .hint = "start a server with this address to make one");
+                        return err_set(err, ERR_NOT_FOUND,
+                                       .msg = "there is no store of berth in etcd",
+                                       .detail = fmt("prefix \"%s\"", s->prefix),
+                                       .hint = "start a server with this address to make one");
                 }
                 absent.target = ETCD__COMPARE_TARGET__E__CREATE;
                 absent.key = etcd_bytes(schema_key);
@@ -544,12 +582,14 @@ static int ensure_store(struct etcd_store *s, bool create, struct err *err)
                 etcd_ops_put(&o, schema_key, text, strlen(text));
                 etcd_ops_put(&o, head_key, "0", 1);
                 o.ops[0]->request_put->value.data = (uint8_t *)o.values.buf;
-                o.ops[1]->request_put->value.data = (uint8_t *)o.values.buf + o.ops[0]->request_put->value.len;
+                o.ops[1]->request_put->value.data =
+                    (uint8_t *)o.values.buf + o.ops[0]->request_put->value.len;
                 txn.compare = compares;
                 txn.n_compare = 1;
                 txn.success = o.ops;
                 txn.n_success = 2;
-                r = etcd_call(s->client, "/etcdserverpb.KV/Txn", &txn.base, &etcd__txn_response__descriptor, ETCD_CALL_MS, &a, &m, err);
+                r = etcd_call(s->client, "/etcdserverpb.KV/Txn", &txn.base,
+                              &etcd__txn_response__descriptor, ETCD_CALL_MS, &a, &m, err);
                 etcd_ops_fini(&o);
                 if (r == 0)
                         r = etcd_get(s, schema_key, NULL, &a, &schema, err);
@@ -584,7 +624,8 @@ static void close_store(struct store *base)
         mem_free(s);
 }
 
-int etcd_open(const char *rest, bool create, bool to_restore, struct store **ret_store, struct err *err)
+int etcd_open(const char *rest, bool create, bool to_restore, struct store **ret_store,
+              struct err *err)
 {
         struct address at = { 0 };
         _cleanup_(str_finip) struct str password = STR_INIT;
@@ -610,7 +651,8 @@ int etcd_open(const char *rest, bool create, bool to_restore, struct store **ret
                                                                 .batch_bytes = ETCD_BATCH_BYTES,
                                                                 .wants_index_records = true,
                                                                 .hops = ETCD_HOPS,
-                                                                .in_flight = in_flight + 1 } }, /* that one is packed meanwhile */
+                                                                /* that one is packed meanwhile */
+                                                                .in_flight = in_flight + 1 } },
                                           .chain = { .window = in_flight, .max_window = in_flight },
                                           .prefix = mem_strdup(at.prefix) };
                 etcd_cache_init(&s->cache);
@@ -640,7 +682,8 @@ static int open_store(const char *rest, bool create, struct store **ret_store, s
         return etcd_open(rest, create, false, ret_store, err);
 }
 
-/* Nothing is taken or held in etcd for it: old values are there until they are compacted, a minute or more later. */
+/* Nothing is taken or held in etcd for it: old values are there until they are compacted, a minute
+ * or more later. */
 static int open_moment(const char *rest, struct store **ret_store, struct err *err)
 {
         struct store *store;

@@ -1,7 +1,9 @@
-/* store/etcd_cache.c: the committed records, in memory, for those who ask while etcd cannot be reached (C35).
+/* store/etcd_cache.c: the committed records, in memory, for those who ask while etcd cannot be
+ * reached (C35).
  *
- * etcd is another machine: when it is away it cannot even be read, unlike a disk that is full. So what was loaded and what was committed since is kept here as well, packed, without
- * the views that are only there for people. It is filled by the store thread and read by others, under one lock.
+ * etcd is another machine: when it is away it cannot even be read, unlike a disk that is full. So
+ * what was loaded and what was committed since is kept here as well, packed, without the views that
+ * are only there for people. It is filled by the store thread and read by others, under one lock.
  */
 #include "base/array.h"
 #include "base/map.h"
@@ -68,7 +70,8 @@ static void put_one(struct etcd_cache *c, const char *key, const void *data, siz
                 c->records.at[i].len = len;
                 return;
         }
-        *array_push(&c->records) = (struct store_record){ mem_strdup(key), copy_of(data, len), len };
+        *array_push(&c->records) =
+            (struct store_record){ mem_strdup(key), copy_of(data, len), len };
         map_put(&c->by_key, (uint32_t)c->records.len - 1);
 }
 
@@ -124,13 +127,17 @@ void etcd_cache_commit(struct etcd_cache *c, const struct store_batch *b)
         pthread_mutex_unlock(&c->lock);
 }
 
-int etcd_cache_records(struct etcd_cache *c, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+int etcd_cache_records(struct etcd_cache *c, store_record_fn fn, void *ctx, uint64_t *ret_head,
+                       struct err *err)
 {
         int r = 0;
-        pthread_mutex_lock(&c->lock); /* fn only fills a core; a commit waits for it, and there is none while etcd is away */
+        /* fn only fills a core; a commit waits for it, and there is none while etcd is away */
+        pthread_mutex_lock(&c->lock);
         if (!c->whole)
-                r = err_set(err, ERR_UNAVAILABLE, .msg = "the store was never loaded", .detail = "etcd does not answer",
-                            .hint = "check that its members run and can be reached; berth tries again by itself");
+                r = err_set(err, ERR_UNAVAILABLE, .msg = "the store was never loaded",
+                            .detail = "etcd does not answer",
+                            .hint = "check that its members run and can be reached; berth tries "
+                                    "again by itself");
         for (size_t i = 0; r >= 0 && i < c->records.len; i++)
                 r = fn(ctx, &c->records.at[i], err);
         if (r >= 0)

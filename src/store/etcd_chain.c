@@ -1,19 +1,26 @@
 /* store/etcd_chain.c: commits to etcd, several under way at a time.
  *
- * Each is a transaction that compares the leadership key and the head that the one before it sets, so they can only happen in their order, whatever the network and etcd do with
- * them. etcd handles each call by itself: one may come before the link that it follows, and then its comparison fails. Such a broken link is sent again, unchanged, once all before it
- * are known to be there. Where only one may be under way, the next one is with the client already, which sends it the moment the answer comes.
+ * Each is a transaction that compares the leadership key and the head that the one before it sets,
+ * so they can only happen in their order, whatever the network and etcd do with them. etcd handles
+ * each call by itself: one may come before the link that it follows, and then its comparison fails.
+ * Such a broken link is sent again, unchanged, once all before it are known to be there. Where only
+ * one may be under way, the next one is with the client already, which sends it the moment the
+ * answer comes.
  *
- * A transaction whose answer was lost is sent again as well. If it had gone through, the comparison fails and the stored event at the batch's new head is its own last event,
- * byte for byte: that is the proof (S3). Only links that were taken back with their outcome unknown may lie behind the head; until they are all accounted for, unsure_head says how far the
- * head may have moved by what is still on its way.
+ * A transaction whose answer was lost is sent again as well. If it had gone through, the comparison
+ * fails and the stored event at the batch's new head is its own last event, byte for byte: that is
+ * the proof (S3). Only links that were taken back with their outcome unknown may lie behind the
+ * head; until they are all accounted for, unsure_head says how far the head may have moved by what
+ * is still on its way.
  *
  * Invariants:
  *   (1) links[first] is the oldest; every link expects the head that the one before it sets.
- *   (2) A batch without events does not move the head, so what follows it cannot tell whether it happened: it is alone under way.
+ *   (2) A batch without events does not move the head, so what follows it cannot tell whether it
+ *       happened: it is alone under way.
  *   (3) Only the oldest link is judged, when all before it are durable.
- *   (4) If the oldest expects another head than this process knows, it will probably be refused, and the head that it would set may be the one that is there: nothing is sent
- *       behind it until it is settled.
+ *   (4) If the oldest expects another head than this process knows, it will probably be refused,
+ *       and the head that it would set may be the one that is there: nothing is sent behind it
+ *       until it is settled.
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -28,10 +35,12 @@ static struct etcd_link *link_at(struct etcd_chain *c, size_t i)
         return &c->links[(c->first + i) % STORE_IN_FLIGHT_MAX];
 }
 
-/* ---- sending ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- sending ---- */
 
-/* Operations are packed straight from the batch: by way of protobuf-c's structures each would be copied three times, and this is most of what a server does for a commit.
- * TxnRequest{success: 2}, RequestOp{request_put: 2, request_delete_range: 3, request_txn: 4}, PutRequest{key: 1, value: 2}, DeleteRangeRequest{key: 1}. */
+/* Operations are packed straight from the batch: by way of protobuf-c's structures each would be
+ * copied three times, and this is most of what a server does for a commit. TxnRequest{success: 2},
+ * RequestOp{request_put: 2, request_delete_range: 3, request_txn: 4}, PutRequest{key: 1, value: 2},
+ * DeleteRangeRequest{key: 1}. */
 /* Into room that was made before. */
 static void put_bytes(struct str *out, const void *data, size_t len)
 {
@@ -63,7 +72,8 @@ struct key {
 
 static void add_op(struct str *out, const struct key *k, const struct str *value_or_null)
 {
-        size_t key_len = k->prefix_len + k->len, len = field_size(key_len) + (value_or_null ? field_size(value_or_null->len) : 0);
+        size_t key_len = k->prefix_len + k->len,
+               len = field_size(key_len) + (value_or_null ? field_size(value_or_null->len) : 0);
         str_reserve(out, field_size(field_size(len)));
         put_field(out, 2, field_size(len));
         put_field(out, value_or_null ? 2 : 3, len);
@@ -168,7 +178,8 @@ static void pack(struct etcd_store *s, const struct store_batch *b, struct str *
         struct arena a = ARENA_INIT;
         struct etcd_ops none = { .arena = &a };
         char *expected = arena_printf(&a, "%llu", (unsigned long long)b->expected_head);
-        Etcd__RequestOp *failure[] = { etcd_get_op(&a, etcd_key(s, &a, "/meta/leader")), etcd_get_op(&a, etcd_key(s, &a, "/meta/head")),
+        Etcd__RequestOp *failure[] = { etcd_get_op(&a, etcd_key(s, &a, "/meta/leader")),
+                                       etcd_get_op(&a, etcd_key(s, &a, "/meta/head")),
                                        etcd_get_op(&a, etcd_event_key(s, &a, b->new_head)) };
         etcd_txn_pack(s, &none, expected, failure, ARRAY_LEN(failure), &a, out);
         arena_fini(&a);
@@ -190,8 +201,10 @@ static void on_end(void *ctx)
 static bool may_send(struct etcd_store *s, size_t i)
 {
         struct etcd_chain *c = &s->chain;
-        return i == 0 || (link_at(c, i)->batch->n_events && link_at(c, i - 1)->batch->n_events && /* (2) */
-                          link_at(c, 0)->batch->expected_head == s->base.head);                   /* (4) */
+        /* (2) */
+        return i == 0 || (link_at(c, i)->batch->n_events && link_at(c, i - 1)->batch->n_events &&
+                          /* (4) */
+                          link_at(c, 0)->batch->expected_head == s->base.head);
 }
 
 static void send_what_may_be(struct etcd_store *s)
@@ -202,10 +215,13 @@ static void send_what_may_be(struct etcd_store *s)
         for (size_t i = 0; i < c->n && may_send(s, i); i++) {
                 struct etcd_link *l = link_at(c, i);
                 enum etcd_turn turn = under_way < c->window ? ETCD_IN_TURN : ETCD_AFTER;
-                if (!l->request && turn == ETCD_AFTER && (c->window > 1 || under_way > 1 || !follows))
+                if (!l->request && turn == ETCD_AFTER &&
+                    (c->window > 1 || under_way > 1 || !follows))
                         return;
                 if (!l->request)
-                        l->request = etcd_request_send(s->client, "/etcdserverpb.KV/Txn", &l->packed, ETCD_CALL_MS, turn, on_end, &s->base);
+                        l->request =
+                            etcd_request_send(s->client, "/etcdserverpb.KV/Txn", &l->packed,
+                                              ETCD_CALL_MS, turn, on_end, &s->base);
                 follows = !etcd_request_wait(l->request, 0);
                 under_way += follows;
         }
@@ -237,7 +253,7 @@ void etcd_take_back(struct store *base)
         c->first = c->n = 0;
 }
 
-/* ---- the outcome --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the outcome ---- */
 
 /* The stored event is the last one of the batch. */
 static bool is_its_event(const struct store_batch *b, const Etcd__KeyValue *kv)
@@ -245,13 +261,15 @@ static bool is_its_event(const struct store_batch *b, const Etcd__KeyValue *kv)
         _cleanup_(str_finip) struct str value = STR_INIT;
         const struct store_event *e = &b->events[b->n_events - 1];
         if (kv->value.len > 0 && kv->value.data[0] == 0) /* as it is: see pack() */
-                return kv->value.len == e->len + 1 && memcmp(kv->value.data + 1, e->data, e->len) == 0;
+                return kv->value.len == e->len + 1 &&
+                       memcmp(kv->value.data + 1, e->data, e->len) == 0;
         etcd_encode(&value, "/events/", e->data, e->len);
         return value.len == kv->value.len && memcmp(str_c(&value), kv->value.data, value.len) == 0;
 }
 
-/* A link that overtakes another one costs etcd as much as one that counts, and so do those behind it. How often that happens depends on how busy etcd's machine is: each time one
- * fewer may be under way, and after a while without it one more. */
+/* A link that overtakes another one costs etcd as much as one that counts, and so do those behind
+ * it. How often that happens depends on how busy etcd's machine is: each time one fewer may be
+ * under way, and after a while without it one more. */
 static void set_window(struct etcd_chain *c, bool in_order)
 {
         if (!in_order) {
@@ -263,7 +281,8 @@ static void set_window(struct etcd_chain *c, bool in_order)
         }
 }
 
-/* A link that came before the one that it follows, and those behind it that have failed for the same reason: again, in their order. Those whose answers are still out may yet succeed. */
+/* A link that came before the one that it follows, and those behind it that have failed for the
+ * same reason: again, in their order. Those whose answers are still out may yet succeed. */
 static void send_again(struct etcd_store *s)
 {
         struct etcd_chain *c = &s->chain;
@@ -278,8 +297,10 @@ static void send_again(struct etcd_store *s)
         set_window(c, false);
 }
 
-/* The oldest link's comparison failed: do we no longer lead, is the head elsewhere, had this very batch gone through, or did it come too early? 1: it is in the store; 0: sent again. */
-static int refused(struct etcd_store *s, struct etcd_link *l, const Etcd__TxnResponse *t, struct err *err)
+/* The oldest link's comparison failed: do we no longer lead, is the head elsewhere, had this very
+ * batch gone through, or did it come too early? 1: it is in the store; 0: sent again. */
+static int refused(struct etcd_store *s, struct etcd_link *l, const Etcd__TxnResponse *t,
+                   struct err *err)
 {
         const Etcd__KeyValue *leader = etcd_answer_kv(t, 0), *last = etcd_answer_kv(t, 2);
         const struct store_batch *b = l->batch;
@@ -291,9 +312,11 @@ static int refused(struct etcd_store *s, struct etcd_link *l, const Etcd__TxnRes
         /* Also if we no longer lead: it is in the store, and is ours. */
         uint64_t sent_head = s->chain.unsure_head;
         for (size_t i = 0; i < s->chain.n; i++)
-                if (link_at(&s->chain, i)->request && link_at(&s->chain, i)->batch->new_head > sent_head)
+                if (link_at(&s->chain, i)->request &&
+                    link_at(&s->chain, i)->batch->new_head > sent_head)
                         sent_head = link_at(&s->chain, i)->batch->new_head;
-        if (b->n_events && head >= b->new_head && head <= sent_head && last && is_its_event(b, last))
+        if (b->n_events && head >= b->new_head && head <= sent_head && last &&
+            is_its_event(b, last))
                 return 1;
         if (!leads) {
                 s->led_revision = 0;
@@ -320,7 +343,9 @@ static int judge(struct etcd_store *s, struct etcd_link *l, struct err *err)
                 if (t->succeeded)
                         etcd_proof_note(s, etcd_request_sent_ns(l->request));
                 if (r == 1)
-                        etcd_strange_own(s, t->succeeded ? (t->header ? t->header->revision : 0) : last ? last->mod_revision : 0);
+                        etcd_strange_own(s, t->succeeded ? (t->header ? t->header->revision : 0)
+                                            : last       ? last->mod_revision
+                                                         : 0);
         }
         arena_fini(&a);
         return r;

@@ -20,10 +20,12 @@
 #include <unistd.h>
 
 #define ENDPOINTS_MAX 16
-#define AGAIN_MS 50                    /* between two tries of one call */
-#define MESSAGE_MAX (64 * 1024 * 1024) /* that is taken; who reads much asks for less then (etcd_read.c) */
-#define TURN_US 1000                   /* between two requests that go out in turn */
-#define UNANSWERED_MAX 16              /* keep-alives under way; more than that means that nobody listens */
+#define AGAIN_MS 50 /* between two tries of one call */
+/* that is taken; who reads much asks for less then (etcd_read.c) */
+#define MESSAGE_MAX (64 * 1024 * 1024)
+#define TURN_US 1000 /* between two requests that go out in turn */
+/* keep-alives under way; more than that means that nobody listens */
+#define UNANSWERED_MAX 16
 
 struct etcd_request {
         struct etcd_client *c;
@@ -105,7 +107,7 @@ struct etcd_client {
 
 static void request_try(struct etcd_request *j);
 
-/* ---- posting ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- posting ---- */
 
 static void post(struct etcd_client *c, void (*fn)(struct etcd_client *c, void *arg), void *arg)
 {
@@ -164,7 +166,8 @@ static void pass_barrier(struct etcd_client *c, void *arg)
         pthread_mutex_unlock(&c->lock);
 }
 
-static void do_and_wait(struct etcd_client *c, void (*fn)(struct etcd_client *c, void *arg), void *arg)
+static void do_and_wait(struct etcd_client *c, void (*fn)(struct etcd_client *c, void *arg),
+                        void *arg)
 {
         struct barrier b = { fn, arg, false };
         post(c, pass_barrier, &b);
@@ -174,7 +177,7 @@ static void do_and_wait(struct etcd_client *c, void (*fn)(struct etcd_client *c,
         pthread_mutex_unlock(&c->lock);
 }
 
-/* ---- unary calls --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- unary calls ---- */
 
 static struct grpc_channel *channel_make(struct etcd_client *c, uint32_t endpoint)
 {
@@ -216,11 +219,13 @@ static void request_end(struct etcd_request *j, enum grpc_status status, const c
                 on_end(ctx);
 }
 
-/* Another member may know better, or this one later. What etcd has no code for (a proposal that was dropped because nobody leads) comes as an unknown error: none of those is about the request. */
+/* Another member may know better, or this one later. What etcd has no code for (a proposal that was
+ * dropped because nobody leads) comes as an unknown error: none of those is about the request. */
 static bool is_passing(enum grpc_status status, const char *message)
 {
-        return status == GRPC_UNAVAILABLE || status == GRPC_DEADLINE_EXCEEDED || status == GRPC_CANCELLED ||
-               (status == GRPC_UNKNOWN && !strstr(message, "auth")) || strstr(message, "no leader") || strstr(message, "leader changed") ||
+        return status == GRPC_UNAVAILABLE || status == GRPC_DEADLINE_EXCEEDED ||
+               status == GRPC_CANCELLED || (status == GRPC_UNKNOWN && !strstr(message, "auth")) ||
+               strstr(message, "no leader") || strstr(message, "leader changed") ||
                strstr(message, "request timed out") || strstr(message, "too many requests");
 }
 
@@ -236,7 +241,10 @@ static void request_later(struct etcd_request *j, enum grpc_status status, const
         if (j->endpoint == c->current)
                 c->current = (c->current + 1) % c->n_endpoints;
         if (clock_mono_ns() + AGAIN_MS * 1000000LL >= j->deadline_ns) {
-                request_end(j, status == GRPC_CANCELLED || status == GRPC_UNKNOWN ? GRPC_UNAVAILABLE : status, message);
+                request_end(j,
+                            status == GRPC_CANCELLED || status == GRPC_UNKNOWN ? GRPC_UNAVAILABLE
+                                                                               : status,
+                            message);
                 return;
         }
         if (!j->again)
@@ -279,7 +287,8 @@ static void unary_close(struct grpc_call *call, enum grpc_status status)
 static void auth_message(struct grpc_call *call, const void *data, size_t len)
 {
         struct etcd_request *j = grpc_call_data(call);
-        Etcd__AuthenticateResponse *a = j ? etcd__authenticate_response__unpack(NULL, len, data) : NULL;
+        Etcd__AuthenticateResponse *a =
+            j ? etcd__authenticate_response__unpack(NULL, len, data) : NULL;
         if (a && !j->c->token)
                 j->c->token = mem_strdup(a->token);
         if (a)
@@ -297,13 +306,16 @@ static void auth_close(struct grpc_call *call, enum grpc_status status)
         else if (is_passing(status, grpc_call_message(call)))
                 request_later(j, status, grpc_call_message(call));
         else
-                request_end(j, status == GRPC_OK ? GRPC_UNAUTHENTICATED : status, grpc_call_message(call));
+                request_end(j, status == GRPC_OK ? GRPC_UNAUTHENTICATED : status,
+                            grpc_call_message(call));
 }
 
 static void request_try(struct etcd_request *j)
 {
-        static const struct grpc_callbacks unary = { .on_message = unary_message, .on_close = unary_close };
-        static const struct grpc_callbacks auth = { .on_message = auth_message, .on_close = auth_close };
+        static const struct grpc_callbacks unary = { .on_message = unary_message,
+                                                     .on_close = unary_close };
+        static const struct grpc_callbacks auth = { .on_message = auth_message,
+                                                    .on_close = auth_close };
         struct etcd_client *c = j->c;
         int64_t left_ms = (j->deadline_ns - clock_mono_ns()) / 1000000;
         if (left_ms <= 0 || c->stopping) {
@@ -320,8 +332,11 @@ static void request_try(struct etcd_request *j)
         }
         if (grpc_channel_state(*channel) == GRPC_CHANNEL_BACKOFF)
                 grpc_channel_connect(*channel);
-        struct grpc_metadata metadata[] = { GRPC_META("token", c->token, c->token ? strlen(c->token) : 0), GRPC_META_END };
-        struct grpc_call_options opt = { .deadline_ms = left_ms < c->try_ms ? left_ms : c->try_ms, .max_queued_bytes = 8 * 1024 * 1024 };
+        struct grpc_metadata metadata[] = {
+                GRPC_META("token", c->token, c->token ? strlen(c->token) : 0), GRPC_META_END
+        };
+        struct grpc_call_options opt = { .deadline_ms = left_ms < c->try_ms ? left_ms : c->try_ms,
+                                         .max_queued_bytes = 8 * 1024 * 1024 };
         j->got = false;
         if (c->user && !c->token) {
                 Etcd__AuthenticateRequest r = ETCD__AUTHENTICATE_REQUEST__INIT;
@@ -329,11 +344,13 @@ static void request_try(struct etcd_request *j)
                 r.password = c->password ? c->password : (char *)"";
                 unsigned char packed[1024];
                 if (etcd__authenticate_request__get_packed_size(&r) > sizeof(packed)) {
-                        request_end(j, GRPC_INVALID_ARGUMENT, "the user or password for etcd is too long");
+                        request_end(j, GRPC_INVALID_ARGUMENT,
+                                    "the user or password for etcd is too long");
                         return;
                 }
                 size_t len = etcd__authenticate_request__pack(&r, packed);
-                struct grpc_call *call = j->call = grpc_channel_call(*channel, "/etcdserverpb.Auth/Authenticate", &opt, &auth, j);
+                struct grpc_call *call = j->call =
+                    grpc_channel_call(*channel, "/etcdserverpb.Auth/Authenticate", &opt, &auth, j);
                 grpc_call_send(call, packed, len);
                 grpc_call_half_close(call);
                 return;
@@ -355,14 +372,16 @@ static struct etcd_request *turn_shift(struct etcd_client *c)
         return j;
 }
 
-/* etcd gives each call to a thread of its own, and what comes in one burst is taken up in any order. So the next one waits until the one before it has left, and for a moment more. */
+/* etcd gives each call to a thread of its own, and what comes in one burst is taken up in any
+ * order. So the next one waits until the one before it has left, and for a moment more. */
 static void turn_go(evutil_socket_t fd, short what, void *ctx)
 {
         struct etcd_client *c = ctx;
         (void)fd, (void)what;
         while (c->turn_first) {
                 struct etcd_request *j = c->turn_first;
-                bool leaving = c->turn_before && c->turn_before->call && grpc_call_queued_bytes(c->turn_before->call) > 0;
+                bool leaving = c->turn_before && c->turn_before->call &&
+                               grpc_call_queued_bytes(c->turn_before->call) > 0;
                 int64_t left_us = TURN_US - (clock_mono_ns() - c->turn_at_ns) / 1000;
                 if (j->turn == ETCD_AFTER && c->turn_before)
                         return; /* its end comes back here */
@@ -424,29 +443,40 @@ static void turn_forget(struct etcd_client *c, const struct etcd_request *j)
 static int status_err(const struct etcd_request *j, struct err *err)
 {
         if (strstr(j->message, "database space exceeded"))
-                return err_set(
-                    err, ERR_UNAVAILABLE, .msg = "etcd has no space left and takes no writes (NOSPACE)", .detail = j->message,
-                    .hint = "compact and defragment etcd, or raise --quota-backend-bytes; then `etcdctl alarm disarm`. berth goes on by "
-                            "itself");
+                return err_set(err, ERR_UNAVAILABLE,
+                               .msg = "etcd has no space left and takes no writes (NOSPACE)",
+                               .detail = j->message,
+                               .hint =
+                                   "compact and defragment etcd, or raise --quota-backend-bytes; "
+                                   "then `etcdctl alarm disarm`. berth goes on by "
+                                   "itself");
         if (strstr(j->message, "request is too large") || strstr(j->message, "larger than max"))
-                return err_set(err, ERR_LIMIT, .msg = "etcd refuses a request as too large", .detail = j->message,
-                               .hint = "raise --max-request-bytes of every member; berth tries again by itself");
+                return err_set(
+                    err, ERR_LIMIT, .msg = "etcd refuses a request as too large",
+                    .detail = j->message,
+                    .hint =
+                        "raise --max-request-bytes of every member; berth tries again by itself");
         if (strstr(j->message, "larger than the limit"))
-                return err_set(err, ERR_LIMIT, .msg = "an answer of etcd is too large", .detail = j->message,
-                               .hint = "ask for less at a time");
+                return err_set(err, ERR_LIMIT, .msg = "an answer of etcd is too large",
+                               .detail = j->message, .hint = "ask for less at a time");
         switch (j->status) {
         case GRPC_UNAVAILABLE:
         case GRPC_DEADLINE_EXCEEDED:
-                return err_set(err, ERR_UNAVAILABLE, .msg = "etcd does not answer", .detail = j->message,
-                               .hint = "check that its members run and can be reached; berth tries again by itself");
+                return err_set(err, ERR_UNAVAILABLE, .msg = "etcd does not answer",
+                               .detail = j->message,
+                               .hint = "check that its members run and can be reached; berth tries "
+                                       "again by itself");
         case GRPC_PERMISSION_DENIED:
-                return err_set(err, ERR_DENIED, .msg = "etcd refuses this user", .detail = j->message,
+                return err_set(err, ERR_DENIED, .msg = "etcd refuses this user",
+                               .detail = j->message,
                                .hint = "grant it readwrite on the prefix of the store's address");
         case GRPC_UNAUTHENTICATED:
                 break;
         default:
-                if (!strstr(j->message, "authentication failed") && !strstr(j->message, "user name is empty"))
-                        return err_set(err, err_from_grpc_status((int)j->status), .msg = "etcd refuses a request", .detail = j->message,
+                if (!strstr(j->message, "authentication failed") &&
+                    !strstr(j->message, "user name is empty"))
+                        return err_set(err, err_from_grpc_status((int)j->status),
+                                       .msg = "etcd refuses a request", .detail = j->message,
                                        .hint = "see the log of etcd");
         }
         return err_set(err, ERR_AUTH, .msg = "etcd refuses this user", .detail = j->message,
@@ -471,8 +501,9 @@ static void request_drop(struct etcd_client *c, void *arg)
         mem_free(r);
 }
 
-struct etcd_request *etcd_request_send(struct etcd_client *c, const char *path, struct str *packed, int64_t deadline_ms,
-                                       enum etcd_turn turn, void (*on_end)(void *ctx), void *ctx)
+struct etcd_request *etcd_request_send(struct etcd_client *c, const char *path, struct str *packed,
+                                       int64_t deadline_ms, enum etcd_turn turn,
+                                       void (*on_end)(void *ctx), void *ctx)
 {
         struct etcd_request *r = mem_must(sizeof(*r));
         *r = (struct etcd_request){ .c = c,
@@ -517,15 +548,17 @@ void etcd_request_again(struct etcd_request *r, int64_t deadline_ms)
         post(r->c, request_start, r);
 }
 
-int etcd_request_answer(struct etcd_request *r, const ProtobufCMessageDescriptor *answer, struct arena *arena,
-                        ProtobufCMessage **ret_answer, struct err *err)
+int etcd_request_answer(struct etcd_request *r, const ProtobufCMessageDescriptor *answer,
+                        struct arena *arena, ProtobufCMessage **ret_answer, struct err *err)
 {
         if (r->status != GRPC_OK)
                 return status_err(r, err);
         struct arena_allocator alloc = arena_allocator(arena);
-        *ret_answer = protobuf_c_message_unpack(answer, (ProtobufCAllocator *)&alloc, r->answer.len, (const uint8_t *)r->answer.buf);
+        *ret_answer = protobuf_c_message_unpack(answer, (ProtobufCAllocator *)&alloc, r->answer.len,
+                                                (const uint8_t *)r->answer.buf);
         if (!*ret_answer)
-                return err_set(err, ERR_CORRUPT, .msg = "an answer of etcd does not parse", .detail = r->path);
+                return err_set(err, ERR_CORRUPT, .msg = "an answer of etcd does not parse",
+                               .detail = r->path);
         return 0;
 }
 
@@ -540,22 +573,24 @@ void etcd_request_free(struct etcd_request *r)
                 post(r->c, request_drop, r); /* the loop may be at it */
 }
 
-int etcd_call(struct etcd_client *c, const char *path, const ProtobufCMessage *request, const ProtobufCMessageDescriptor *answer,
-              int64_t deadline_ms, struct arena *arena, ProtobufCMessage **ret_answer, struct err *err)
+int etcd_call(struct etcd_client *c, const char *path, const ProtobufCMessage *request,
+              const ProtobufCMessageDescriptor *answer, int64_t deadline_ms, struct arena *arena,
+              ProtobufCMessage **ret_answer, struct err *err)
 {
         struct str packed = STR_INIT;
         size_t len = protobuf_c_message_get_packed_size(request);
         str_reserve(&packed, len);
         protobuf_c_message_pack(request, (uint8_t *)packed.buf);
         packed.len = len;
-        struct etcd_request *r = etcd_request_send(c, path, &packed, deadline_ms, ETCD_ANY_TIME, NULL, NULL);
+        struct etcd_request *r =
+            etcd_request_send(c, path, &packed, deadline_ms, ETCD_ANY_TIME, NULL, NULL);
         etcd_request_wait(r, -1);
         int e = etcd_request_answer(r, answer, arena, ret_answer, err);
         etcd_request_free(r);
         return e;
 }
 
-/* ---- the lease ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the lease ---- */
 
 static void lease_close_stream(struct lease *l)
 {
@@ -603,7 +638,8 @@ static void lease_closed(struct grpc_call *call, enum grpc_status status)
 
 static void lease_beat(evutil_socket_t fd, short what, void *ctx)
 {
-        static const struct grpc_callbacks on = { .on_message = lease_message, .on_close = lease_closed };
+        static const struct grpc_callbacks on = { .on_message = lease_message,
+                                                  .on_close = lease_closed };
         struct etcd_client *c = ctx;
         struct lease *l = &c->lease;
         (void)fd, (void)what;
@@ -617,10 +653,13 @@ static void lease_beat(evutil_socket_t fd, short what, void *ctx)
         if (!l->call) {
                 grpc_channel_destroy(l->channel);
                 l->channel = channel_make(c, l->endpoint);
-                struct grpc_metadata metadata[] = { GRPC_META("token", c->token, c->token ? strlen(c->token) : 0), GRPC_META_END };
+                struct grpc_metadata metadata[] = {
+                        GRPC_META("token", c->token, c->token ? strlen(c->token) : 0), GRPC_META_END
+                };
                 struct grpc_call_options opt = { .metadata = c->token ? metadata : NULL };
                 if (l->channel)
-                        l->call = grpc_channel_call(l->channel, "/etcdserverpb.Lease/LeaseKeepAlive", &opt, &on, c);
+                        l->call = grpc_channel_call(
+                            l->channel, "/etcdserverpb.Lease/LeaseKeepAlive", &opt, &on, c);
         }
         if (l->call && l->n < UNANSWERED_MAX) {
                 Etcd__LeaseKeepAliveRequest r = ETCD__LEASE_KEEP_ALIVE_REQUEST__INIT;
@@ -655,15 +694,16 @@ static void lease_forget(struct etcd_client *c, void *arg)
         lease_close_stream(&c->lease);
 }
 
-int etcd_lease_take(struct etcd_client *c, int64_t ttl_seconds, int64_t deadline_ms, int64_t *ret_id, struct err *err)
+int etcd_lease_take(struct etcd_client *c, int64_t ttl_seconds, int64_t deadline_ms,
+                    int64_t *ret_id, struct err *err)
 {
         struct arena arena = ARENA_INIT;
         Etcd__LeaseGrantRequest r = ETCD__LEASE_GRANT_REQUEST__INIT;
         ProtobufCMessage *m;
         r.ttl = ttl_seconds;
         int64_t sent = clock_steady_ns();
-        int e =
-            etcd_call(c, "/etcdserverpb.Lease/LeaseGrant", &r.base, &etcd__lease_grant_response__descriptor, deadline_ms, &arena, &m, err);
+        int e = etcd_call(c, "/etcdserverpb.Lease/LeaseGrant", &r.base,
+                          &etcd__lease_grant_response__descriptor, deadline_ms, &arena, &m, err);
         if (e == 0) {
                 const Etcd__LeaseGrantResponse *a = (const Etcd__LeaseGrantResponse *)m;
                 struct lease l = { .id = a->id, .ttl_seconds = a->ttl };
@@ -683,8 +723,8 @@ void etcd_lease_drop(struct etcd_client *c, bool revoke)
         r.id = c->lease.id; /* the loop changes it only to 0 */
         do_and_wait(c, lease_forget, NULL);
         if (r.id && revoke)
-                (void)etcd_call(c, "/etcdserverpb.Lease/LeaseRevoke", &r.base, &etcd__lease_revoke_response__descriptor, 1000, &arena, &m,
-                                NULL);
+                (void)etcd_call(c, "/etcdserverpb.Lease/LeaseRevoke", &r.base,
+                                &etcd__lease_revoke_response__descriptor, 1000, &arena, &m, NULL);
         arena_fini(&arena);
 }
 
@@ -699,7 +739,7 @@ int64_t etcd_lease_valid_until_ns(struct etcd_client *c)
         return until > clock_steady_ns() ? until : 0;
 }
 
-/* ---- the watch ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the watch ---- */
 
 static void watch_later(struct watch *w)
 {
@@ -716,19 +756,26 @@ static void watch_message(struct grpc_call *call, const void *data, size_t len)
                 return;
         if (a->compact_revision) {
                 w->next_revision = a->compact_revision + 1;
-                w->fn(w->ctx, &(struct etcd_watch_event){ .compacted = true, .revision = a->compact_revision });
+                w->fn(w->ctx, &(struct etcd_watch_event){ .compacted = true,
+                                                          .revision = a->compact_revision });
         }
         for (size_t i = 0; i < a->n_events && w->fn; i++) {
                 const Etcd__WatchEvent *e = a->events[i];
                 if (!e->kv)
                         continue;
                 w->next_revision = e->kv->mod_revision + 1;
-                w->fn(w->ctx, &(struct etcd_watch_event){ .kv = e->kv, .deleted = e->type == 1, .revision = e->kv->mod_revision });
+                w->fn(w->ctx, &(struct etcd_watch_event){ .kv = e->kv,
+                                                          .deleted = e->type == 1,
+                                                          .revision = e->kv->mod_revision });
         }
         if (a->fragment && a->n_events > 0)
-                w->next_revision--; /* the rest of that revision is yet to come: if the stream ends before, it comes again as a whole */
-        if (a->header && a->n_events == 0 && !a->created && !a->canceled && a->header->revision >= w->next_revision)
-                w->next_revision = a->header->revision + 1; /* a word that nothing has happened until there */
+                /* the rest of that revision is yet to come: if the stream ends before, it comes
+                 * again as a whole */
+                w->next_revision--;
+        if (a->header && a->n_events == 0 && !a->created && !a->canceled &&
+            a->header->revision >= w->next_revision)
+                /* a word that nothing has happened until there */
+                w->next_revision = a->header->revision + 1;
         if (a->canceled)
                 grpc_call_cancel(call);
         etcd__watch_response__free_unpacked(a, NULL);
@@ -747,7 +794,8 @@ static void watch_closed(struct grpc_call *call, enum grpc_status status)
 
 static void watch_open(evutil_socket_t fd, short what, void *ctx)
 {
-        static const struct grpc_callbacks on = { .on_message = watch_message, .on_close = watch_closed };
+        static const struct grpc_callbacks on = { .on_message = watch_message,
+                                                  .on_close = watch_closed };
         struct watch *w = ctx;
         struct etcd_client *c = w->c;
         (void)fd, (void)what;
@@ -757,8 +805,10 @@ static void watch_open(evutil_socket_t fd, short what, void *ctx)
         w->channel = channel_make(c, w->endpoint);
         if (!w->channel)
                 return;
-        /* A member that has lost the others ends the watch then, instead of being silent for ever. */
-        struct grpc_metadata metadata[] = { GRPC_META("token", c->token, c->token ? strlen(c->token) : 0),
+        /* A member that has lost the others ends the watch then, instead of being silent for
+         * ever. */
+        struct grpc_metadata metadata[] = { GRPC_META("token", c->token,
+                                                      c->token ? strlen(c->token) : 0),
                                             GRPC_META("hasleader", "true", 4), GRPC_META_END };
         struct grpc_call_options opt = { .metadata = c->token ? metadata : metadata + 1 };
         if (MUTANT(lead_not_proved))
@@ -770,7 +820,9 @@ static void watch_open(evutil_socket_t fd, short what, void *ctx)
         create.range_end = (ProtobufCBinaryData){ strlen(w->end), (uint8_t *)w->end };
         create.start_revision = w->next_revision;
         create.progress_notify = true;
-        create.fragment = true; /* what is far behind gets up to a thousand revisions at once, more than a message may have */
+        /* what is far behind gets up to a thousand revisions at once, more than a message may
+         * have */
+        create.fragment = true;
         r.request_case = ETCD__WATCH_REQUEST__REQUEST_CREATE_REQUEST;
         r.create_request = &create;
         unsigned char packed[2200];
@@ -806,12 +858,15 @@ static void watch_end(struct etcd_client *c, void *arg)
         w->key = w->end = NULL;
 }
 
-void etcd_watch_start(struct etcd_client *c, enum etcd_watch_slot which, const char *key, const char *end, int64_t from_revision,
-                      etcd_watch_fn fn, void *ctx)
+void etcd_watch_start(struct etcd_client *c, enum etcd_watch_slot which, const char *key,
+                      const char *end, int64_t from_revision, etcd_watch_fn fn, void *ctx)
 {
-        struct watch w = {
-                .which = which, .key = mem_strdup(key), .end = mem_strdup(end), .next_revision = from_revision, .fn = fn, .ctx = ctx
-        };
+        struct watch w = { .which = which,
+                           .key = mem_strdup(key),
+                           .end = mem_strdup(end),
+                           .next_revision = from_revision,
+                           .fn = fn,
+                           .ctx = ctx };
         etcd_watch_stop(c, which);
         do_and_wait(c, watch_begin, &w);
 }
@@ -821,18 +876,20 @@ void etcd_watch_stop(struct etcd_client *c, enum etcd_watch_slot which)
         do_and_wait(c, watch_end, &which);
 }
 
-/* ---- life ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static int endpoints_parse(struct etcd_client *c, const char *text, struct err *err)
 {
         char *copy = mem_strdup(text), *save = NULL;
         int r = 0;
-        for (char *word = strtok_r(copy, ",", &save); word && r == 0; word = strtok_r(NULL, ",", &save)) {
+        for (char *word = strtok_r(copy, ",", &save); word && r == 0;
+             word = strtok_r(NULL, ",", &save)) {
                 const char *colon = strrchr(word, ':');
                 uint64_t port;
-                if (c->n_endpoints == ENDPOINTS_MAX || !colon || colon == word || str_parse_u64(colon + 1, &port) < 0 || !port ||
-                    port > 65535)
-                        r = err_set(err, ERR_INVALID, .msg = "an endpoint of etcd is not host:port", .detail = fmt("\"%s\"", word),
+                if (c->n_endpoints == ENDPOINTS_MAX || !colon || colon == word ||
+                    str_parse_u64(colon + 1, &port) < 0 || !port || port > 65535)
+                        r = err_set(err, ERR_INVALID, .msg = "an endpoint of etcd is not host:port",
+                                    .detail = fmt("\"%s\"", word),
                                     .hint = "etcd://host:2379,host:2379,host:2379");
                 else
                         c->endpoints[c->n_endpoints++] = mem_strdup(word);
@@ -873,7 +930,8 @@ static void client_free(struct etcd_client *c)
         mem_free(c);
 }
 
-int etcd_client_create(const struct etcd_client_options *options, struct etcd_client **ret_client, struct err *err)
+int etcd_client_create(const struct etcd_client_options *options, struct etcd_client **ret_client,
+                       struct err *err)
 {
         struct etcd_client *c = mem_must(sizeof(*c));
         *c = (struct etcd_client){
@@ -892,7 +950,9 @@ int etcd_client_create(const struct etcd_client_options *options, struct etcd_cl
         pthread_condattr_destroy(&attr);
         int r = endpoints_parse(c, options->endpoints, err);
         if (r == 0 && (options->ca_file || options->cert_file)) {
-                struct tls_options tls = { .cert_file = options->cert_file, .key_file = options->key_file, .ca_file = options->ca_file };
+                struct tls_options tls = { .cert_file = options->cert_file,
+                                           .key_file = options->key_file,
+                                           .ca_file = options->ca_file };
                 r = tls_client_create(&tls, &c->tls, err);
         }
         if (r < 0) {

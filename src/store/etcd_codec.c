@@ -6,7 +6,8 @@
 #include <string.h>
 
 #define VALUE_MAX_BYTES (4u << 20)
-/* Of larger values JSON may be a quarter longer than they are. Control characters would make it six times as long, and then a transaction with one workload too large for etcd. */
+/* Of larger values JSON may be a quarter longer than they are. Control characters would make it six
+ * times as long, and then a transaction with one workload too large for etcd. */
 #define JSON_LARGE_BYTES (16u << 10)
 
 static const ProtobufCMessageDescriptor *type_of(const char *key)
@@ -16,14 +17,17 @@ static const ProtobufCMessageDescriptor *type_of(const char *key)
         for (size_t i = 0; key[0] == '/' && i < RECORD_VIEWS; i++) {
                 const struct record_row *row = &record_rows[i];
                 if (key[1] == row->prefix[1] && str_starts(key, row->prefix))
-                        return !row->only || str_eq(key + strlen(row->prefix), row->only) ? row->type : NULL;
+                        return !row->only || str_eq(key + strlen(row->prefix), row->only)
+                                   ? row->type
+                                   : NULL;
         }
         return NULL;
 }
 
 static bool is_status_word(const char *key)
 {
-        return key[0] == '/' && key[1] == 'n' && str_starts(key, "/nodes/") && str_ends(key, "/status");
+        return key[0] == '/' && key[1] == 'n' && str_starts(key, "/nodes/") &&
+               str_ends(key, "/status");
 }
 
 void etcd_encode_packed(struct str *out, const char *key, const void *data, size_t len)
@@ -46,7 +50,8 @@ void etcd_encode(struct str *out, const char *key, const void *data, size_t len)
                 etcd_encode_packed(out, key, data, len);
 }
 
-void etcd_decode(struct arena *arena, const char *key, const void *value, size_t value_len, const void **ret_data, size_t *ret_len)
+void etcd_decode(struct arena *arena, const char *key, const void *value, size_t value_len,
+                 const void **ret_data, size_t *ret_len)
 {
         const char *text = value;
         const ProtobufCMessageDescriptor *type = is_status_word(key) ? NULL : type_of(key);
@@ -56,7 +61,8 @@ void etcd_decode(struct arena *arena, const char *key, const void *value, size_t
         if (value_len && text[0] == '\0' && !is_status_word(key)) {
                 *ret_data = text + 1;
                 *ret_len = value_len - 1;
-        } else if (type && json_read(type, text, value_len, VALUE_MAX_BYTES, JSON_IGNORE_UNKNOWN, arena, &m, NULL) == 0) {
+        } else if (type && json_read(type, text, value_len, VALUE_MAX_BYTES, JSON_IGNORE_UNKNOWN,
+                                     arena, &m, NULL) == 0) {
                 *ret_len = protobuf_c_message_get_packed_size(m);
                 void *packed = arena_alloc(arena, *ret_len + 1);
                 protobuf_c_message_pack(m, packed);

@@ -1,7 +1,10 @@
-/* store/etcd_follow.c: what servers that do not lead hear of the store: where its head is, and who leads.
+/* store/etcd_follow.c: what servers that do not lead hear of the store: where its head is, and who
+ * leads.
  *
- * Two keys are watched, not the events themselves: they are small, whatever is written, and the events are read from where they are kept. So nothing is lost when the
- * watch breaks off or its past was compacted away: the two keys are read again. They are also read now and then in silence, in case nobody noticed that a connection is dead.
+ * Two keys are watched, not the events themselves: they are small, whatever is written, and the
+ * events are read from where they are kept. So nothing is lost when the watch breaks off or its
+ * past was compacted away: the two keys are read again. They are also read now and then in silence,
+ * in case nobody noticed that a connection is dead.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -66,7 +69,8 @@ static void take_server(struct etcd_follow *f, const Etcd__KeyValue *kv, size_t 
                 f->servers.at[i] = f->servers.at[--f->servers.len];
         }
         if (!deleted && f->servers.len < ETCD_SERVERS_MAX)
-                *array_push(&f->servers) = (struct etcd_server){ TAKE_PTR(name), text_of(&kv->value, 0) };
+                *array_push(&f->servers) =
+                    (struct etcd_server){ TAKE_PTR(name), text_of(&kv->value, 0) };
 }
 
 /* With the lock held. */
@@ -81,14 +85,16 @@ static void take_kv(struct etcd_store *s, const Etcd__KeyValue *kv, bool deleted
         if (len == strlen("/meta/head") && memcmp(key, "/meta/head", len) == 0 && !deleted) {
                 char digits[32] = "";
                 uint64_t head;
-                memcpy(digits, kv->value.data, kv->value.len < sizeof(digits) ? kv->value.len : sizeof(digits) - 1);
+                memcpy(digits, kv->value.data,
+                       kv->value.len < sizeof(digits) ? kv->value.len : sizeof(digits) - 1);
                 if (str_parse_u64(digits, &head) == 0)
                         n->head = head;
         } else if (len == strlen("/meta/leader") && memcmp(key, "/meta/leader", len) == 0) {
                 n->led = !deleted;
                 if (deleted)
                         return;
-                size_t m = kv->value.len < sizeof(n->leader) ? kv->value.len : sizeof(n->leader) - 1;
+                size_t m =
+                    kv->value.len < sizeof(n->leader) ? kv->value.len : sizeof(n->leader) - 1;
                 n->term = kv->create_revision;
                 memcpy(n->leader, kv->value.data, m);
                 n->leader[m] = 0;
@@ -96,12 +102,14 @@ static void take_kv(struct etcd_store *s, const Etcd__KeyValue *kv, bool deleted
                 take_server(&s->follow, kv, skip + strlen(SERVERS), deleted);
 }
 
-/* Somebody has taken the leadership key away, by hand or by putting back an older store, while its lease goes on: without a commit this server would not notice, and lead beside the next
- * one. revision: of the event. */
+/* Somebody has taken the leadership key away, by hand or by putting back an older store, while its
+ * lease goes on: without a commit this server would not notice, and lead beside the next one.
+ * revision: of the event. */
 void etcd_lost_key(struct etcd_store *s, int64_t revision)
 {
         int64_t led = s->led_revision;
-        if (led && revision > led && !MUTANT(etcd_leader_not_compared) && !MUTANT(etcd_commit_not_fenced) &&
+        if (led && revision > led && !MUTANT(etcd_leader_not_compared) &&
+            !MUTANT(etcd_commit_not_fenced) &&
             atomic_compare_exchange_strong(&s->led_revision, &led, 0) && s->base.on_settled)
                 s->base.on_settled(s->base.on_settled_ctx); /* whoever commits looks at once */
 }
@@ -143,15 +151,18 @@ static int ask(struct etcd_store *s, int64_t *ret_revision, struct err *err)
         pthread_mutex_unlock(&f->lock);
         range.key = etcd_bytes(etcd_key(s, &a, "/meta/head"));
         range.range_end = etcd_bytes(etcd_key(s, &a, END));
-        int r = etcd_call(s->client, "/etcdserverpb.KV/Range", &range.base, &etcd__range_response__descriptor, ASK_MS, &a, &m, err);
+        int r = etcd_call(s->client, "/etcdserverpb.KV/Range", &range.base,
+                          &etcd__range_response__descriptor, ASK_MS, &a, &m, err);
         if (r == 0) {
                 const Etcd__RangeResponse *answer = (const Etcd__RangeResponse *)m;
                 int64_t revision = answer->header ? answer->header->revision : 0;
                 pthread_mutex_lock(&f->lock);
-                bool back = revision < before; /* no etcd forgets what it has said, but one that was put back from a snapshot */
+                /* no etcd forgets what it has said, but one that was put back from a snapshot */
+                bool back = revision < before;
                 if (back) {
                         f->news.back++;
-                        f->begin_again = true; /* the watch waits for a revision that has not come yet */
+                        /* the watch waits for a revision that has not come yet */
+                        f->begin_again = true;
                 }
                 if (revision >= f->revision || back) { /* else the watch knows better already */
                         f->news.led = false;
@@ -178,7 +189,8 @@ static int begin(struct etcd_store *s, struct err *err)
         s->follow.begin_again = false;
         int r = ask(s, &revision, err);
         if (r == 0) {
-                etcd_watch_start(s->client, ETCD_WATCH_META, etcd_key(s, &a, "/meta/head"), etcd_key(s, &a, END), revision + 1, heard, s);
+                etcd_watch_start(s->client, ETCD_WATCH_META, etcd_key(s, &a, "/meta/head"),
+                                 etcd_key(s, &a, END), revision + 1, heard, s);
                 s->follow.watching = true;
         }
         arena_fini(&a);
@@ -190,7 +202,8 @@ static bool is_other(const struct store_news *a, const struct store_news *b)
         return a->head != b->head || a->led != b->led || a->term != b->term;
 }
 
-/* A lease of its own keeps the announcement; a new one when it was lost, or used up by an attempt to lead. */
+/* A lease of its own keeps the announcement; a new one when it was lost, or used up by an attempt
+ * to lead. */
 static void stay_announced(struct etcd_store *s)
 {
         struct etcd_follow *f = &s->follow;
@@ -214,7 +227,8 @@ int etcd_follow(struct store *base, int64_t wait_ms, struct store_news *news, st
         stay_announced(s);
         struct timespec until = { .tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000 };
         pthread_mutex_lock(&f->lock);
-        while (!f->stale && !is_other(&f->news, news) && pthread_cond_timedwait(&f->changed, &f->lock, &until) == 0)
+        while (!f->stale && !is_other(&f->news, news) &&
+               pthread_cond_timedwait(&f->changed, &f->lock, &until) == 0)
                 ;
         bool stale = f->stale;
         pthread_mutex_unlock(&f->lock);
@@ -230,9 +244,10 @@ void etcd_follow_end(struct store *base)
 {
         struct etcd_store *s = etcd_self(base);
         struct arena a = ARENA_INIT;
-        if (s->follow.watching && s->led_revision) /* not the head: a leader would hear of every commit of its own */
-                etcd_watch_start(s->client, ETCD_WATCH_META, etcd_key(s, &a, "/meta/leader"), etcd_key(s, &a, END), s->follow.revision + 1,
-                                 heard, s);
+        /* not the head: a leader would hear of every commit of its own */
+        if (s->follow.watching && s->led_revision)
+                etcd_watch_start(s->client, ETCD_WATCH_META, etcd_key(s, &a, "/meta/leader"),
+                                 etcd_key(s, &a, END), s->follow.revision + 1, heard, s);
         else if (s->follow.watching)
                 etcd_watch_stop(s->client, ETCD_WATCH_META);
         s->follow.watching = false;
@@ -250,7 +265,7 @@ void etcd_look_again(struct etcd_store *s)
                 (void)ask(s, &revision, NULL); /* what fails is done the next time */
 }
 
-/* ---- who is there -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- who is there ---- */
 
 void etcd_announce(struct store *base, const char *name, const char *text)
 {
@@ -262,7 +277,8 @@ void etcd_announce(struct store *base, const char *name, const char *text)
         f->said_lease = 0;
 }
 
-void etcd_each_server(struct store *base, void (*fn)(void *ctx, const char *name, const char *text), void *ctx)
+void etcd_each_server(struct store *base, void (*fn)(void *ctx, const char *name, const char *text),
+                      void *ctx)
 {
         struct etcd_follow *f = &etcd_self(base)->follow;
         pthread_mutex_lock(&f->lock);
@@ -277,10 +293,12 @@ void etcd_say_hello(struct etcd_store *s, int64_t lease)
         Etcd__PutRequest put = ETCD__PUT_REQUEST__INIT;
         ProtobufCMessage *m;
         if (s->follow.name) {
-                put.key = etcd_bytes(etcd_key(s, &a, arena_printf(&a, SERVERS "%s", s->follow.name)));
+                put.key =
+                    etcd_bytes(etcd_key(s, &a, arena_printf(&a, SERVERS "%s", s->follow.name)));
                 put.value = etcd_bytes(s->follow.text);
                 put.lease = lease;
-                if (etcd_call(s->client, "/etcdserverpb.KV/Put", &put.base, &etcd__put_response__descriptor, ASK_MS, &a, &m, NULL) == 0) {
+                if (etcd_call(s->client, "/etcdserverpb.KV/Put", &put.base,
+                              &etcd__put_response__descriptor, ASK_MS, &a, &m, NULL) == 0) {
                         const Etcd__PutResponse *answer = (const Etcd__PutResponse *)m;
                         s->follow.said_lease = lease;
                         etcd_strange_own(s, answer->header ? answer->header->revision : 0);

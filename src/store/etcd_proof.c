@@ -1,18 +1,20 @@
 /* store/etcd_proof.c: that this process still leads, as proved by etcd.
  *
- * Three things look like a proof and are none. The lease goes on although its key is gone: somebody removed the key, or
- * put the store back. The watch that would tell is silent: it is on a member that is alive and hears no other. No commit
- * was refused: there was none. A proof is the answer of a quorum: a linearizable read that shows our key, or a transaction
- * that compared it. It is true of some moment after its request left, and says nothing of any later one; so whoever relies
- * on it says how old it may be: the renewal of an agent's lease a term (docs/fencing.md), an answer about what is so now
- * no older than its question.
+ * Three things look like a proof and are none. The lease goes on although its key is gone: somebody
+ * removed the key, or put the store back. The watch that would tell is silent: it is on a member
+ * that is alive and hears no other. No commit was refused: there was none. A proof is the answer of
+ * a quorum: a linearizable read that shows our key, or a transaction that compared it. It is true
+ * of some moment after its request left, and says nothing of any later one; so whoever relies on it
+ * says how old it may be: the renewal of an agent's lease a term (docs/fencing.md), an answer about
+ * what is so now no older than its question.
  *
- * It is asked for with every beat of the keep-alive, unless a commit has proved it since the last one, and whenever
- * somebody wants a younger one. One read is under way at a time; all who want one meanwhile share the next.
+ * It is asked for with every beat of the keep-alive, unless a commit has proved it since the last
+ * one, and whenever somebody wants a younger one. One read is under way at a time; all who want one
+ * meanwhile share the next.
  *
  * Invariants:
- *   (P1) proved_ns is never later than the moment at which a request left whose answer shows the key of led_revision.
- *   (P2) After etcd_prove() a read leaves that was not under way before.
+ *   (P1) proved_ns is never later than the moment at which a request left whose answer shows the
+ *   key of led_revision. (P2) After etcd_prove() a read leaves that was not under way before.
  */
 #include "base/clock.h"
 #include "base/mutant.h"
@@ -40,7 +42,8 @@ void etcd_proof_end(struct etcd_store *s)
 void etcd_proof_note(struct etcd_store *s, int64_t sent_ns)
 {
         int64_t before = atomic_load(&s->proof.proved_ns);
-        while (sent_ns > before && !atomic_compare_exchange_weak(&s->proof.proved_ns, &before, sent_ns))
+        while (sent_ns > before &&
+               !atomic_compare_exchange_weak(&s->proof.proved_ns, &before, sent_ns))
                 ;
 }
 
@@ -65,7 +68,8 @@ static void ask(struct etcd_store *s)
         range.key = etcd_bytes(etcd_key(s, &a, "/meta/leader"));
         str_reserve(&packed, etcd__range_request__get_packed_size(&range));
         packed.len = etcd__range_request__pack(&range, (uint8_t *)packed.buf);
-        s->proof.request = etcd_request_send(s->client, "/etcdserverpb.KV/Range", &packed, ETCD_CALL_MS, ETCD_ANY_TIME, answered, s);
+        s->proof.request = etcd_request_send(s->client, "/etcdserverpb.KV/Range", &packed,
+                                             ETCD_CALL_MS, ETCD_ANY_TIME, answered, s);
         arena_fini(&a);
 }
 
@@ -79,7 +83,8 @@ static void answered(void *ctx)
         pthread_mutex_lock(&p->lock);
         struct etcd_request *r = TAKE_PTR(p->request);
         bool again = p->again;
-        if (r && etcd_request_answer(r, &etcd__range_response__descriptor, &a, &m, NULL) == 0 && is_ours(s, (const Etcd__RangeResponse *)m))
+        if (r && etcd_request_answer(r, &etcd__range_response__descriptor, &a, &m, NULL) == 0 &&
+            is_ours(s, (const Etcd__RangeResponse *)m))
                 etcd_proof_note(s, etcd_request_sent_ns(r));
         etcd_request_free(r);
         p->again = false;
@@ -110,7 +115,8 @@ void etcd_prove(struct store *base)
 void etcd_proof_beat(void *ctx, int64_t every_ms)
 {
         struct etcd_store *s = ctx;
-        if (s->led_revision && clock_steady_ns() - atomic_load(&s->proof.proved_ns) >= every_ms * 1000000 / 2)
+        if (s->led_revision &&
+            clock_steady_ns() - atomic_load(&s->proof.proved_ns) >= every_ms * 1000000 / 2)
                 etcd_prove(&s->base);
 }
 
@@ -126,11 +132,13 @@ int64_t etcd_leads_until_ns(struct store *base)
 {
         struct etcd_store *s = etcd_self(base);
         if (MUTANT(etcd_leader_not_compared) ||
-            MUTANT(etcd_commit_not_fenced)) /* its own clock would hide for a while what is not compared */
+            /* its own clock would hide for a while what is not compared */
+            MUTANT(etcd_commit_not_fenced))
                 return s->led_revision ? INT64_MAX : 0;
         int64_t lease = s->led_revision ? etcd_lease_valid_until_ns(s->client) : 0;
         int64_t proof = atomic_load(&s->proof.proved_ns) + s->proof.term_ns;
-        int64_t until = lease < proof || MUTANT(lead_not_proved) || MUTANT(lead_by_lease_alone) ? lease : proof;
+        int64_t until =
+            lease < proof || MUTANT(lead_not_proved) || MUTANT(lead_by_lease_alone) ? lease : proof;
         return until > clock_steady_ns() ? until : 0;
 }
 
@@ -143,5 +151,6 @@ bool etcd_lead_is_over(struct store *base)
                 return true;
         if (MUTANT(lead_not_proved) || MUTANT(lead_by_lease_alone))
                 return false;
-        return clock_steady_ns() - atomic_load(&s->proof.proved_ns) > ETCD_UNPROVED_TERMS * s->proof.term_ns;
+        return clock_steady_ns() - atomic_load(&s->proof.proved_ns) >
+               ETCD_UNPROVED_TERMS * s->proof.term_ns;
 }

@@ -1,4 +1,5 @@
-/* store/etcd_proof_test.c: a leader knows that it leads because etcd said so lately, and for no other reason. With a real etcd. */
+/* store/etcd_proof_test.c: a leader knows that it leads because etcd said so lately, and for no
+ * other reason. With a real etcd. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -38,7 +39,8 @@ static int setup(void **state)
         struct fixture *f = mem_must(sizeof(*f));
         snprintf(f->prefix, sizeof(f->prefix), "/p%d", ++number);
         f->proxy = etcd_proxy_start(etcd.port);
-        if (store_open(fmt("etcd://127.0.0.1:%d%s", etcd_proxy_port(f->proxy), f->prefix), true, &f->s, &err) < 0 ||
+        if (store_open(fmt("etcd://127.0.0.1:%d%s", etcd_proxy_port(f->proxy), f->prefix), true,
+                       &f->s, &err) < 0 ||
             store_lead(f->s, "test", TTL_SECONDS, 5000, &err) < 0)
                 fail_msg("%s", err_line(&err));
         store_on_proved(f->s, note_proof, f);
@@ -61,19 +63,24 @@ static void pause_ms(int64_t ms)
         nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
 }
 
-#define WAIT_FOR(condition)                                                                                                                \
-        for (int64_t end_ns = clock_mono_ns() + PATIENCE_NS; !(condition); pause_ms(5))                                                    \
-                if (clock_mono_ns() > end_ns)                                                                                              \
+#define WAIT_FOR(condition)                                                                        \
+        for (int64_t end_ns = clock_mono_ns() + PATIENCE_NS; !(condition); pause_ms(5))            \
+                if (clock_mono_ns() > end_ns)                                                      \
         fail_msg("waited for: %s", #condition)
 
-/* Its lease goes on, it has no watch, and it commits nothing that could be refused.  R: C33 C34. Line E1 */
+/* Its lease goes on, it has no watch, and it commits nothing that could be refused.  R: C33 C34.
+ * Line E1 */
 static void a_key_that_was_removed_is_missed_by_an_idle_leader(void **state)
 {
         struct fixture *f = *state;
-        pause_ms(TTL_SECONDS * 1500); /* longer than one term: what keeps it leading is asked for again and again */
+        /* longer than one term: what keeps it leading is asked for again and again */
+        pause_ms(TTL_SECONDS * 1500);
         assert_true(store_leads_until_ns(f->s) > clock_steady_ns());
-        assert_int_equal(system(fmt("ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:%d del %s/meta/leader >/dev/null", etcd.port, f->prefix)),
-                         0);
+        assert_int_equal(
+            system(
+                fmt("ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:%d del %s/meta/leader >/dev/null",
+                    etcd.port, f->prefix)),
+            0);
         WAIT_FOR(store_lead_is_over(f->s));
         assert_int_equal(store_leads_until_ns(f->s), 0);
         assert_int_equal(store_proved_ns(f->s), 0);
@@ -99,7 +106,8 @@ static void a_proof_is_as_old_as_its_question(void **state)
         assert_true(store_proved_ns(f->s) >= asked_ns);
 }
 
-/* What was asked before the answers ceased to come does not count for what is asked then.  R: C33 C34. Line E1 */
+/* What was asked before the answers ceased to come does not count for what is asked then.  R: C33
+ * C34. Line E1 */
 static void without_answers_nothing_is_proved(void **state)
 {
         struct fixture *f = *state;

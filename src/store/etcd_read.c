@@ -1,4 +1,5 @@
-/* store/etcd_read.c: reading from the store in etcd: all records at one revision, and events page by page. */
+/* store/etcd_read.c: reading from the store in etcd: all records at one revision, and events page
+ * by page. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -9,12 +10,13 @@
 
 #define TELL_NS 1000000000LL
 
-/* ---- records ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- records ---- */
 
 static bool is_internal(const char *key)
 {
-        return str_starts(key, "/meta/checkpoint") || str_starts(key, "/meta/servers/") || strcmp(key, "/meta/leader") == 0 ||
-               strcmp(key, "/meta/head") == 0 || strcmp(key, "/meta/schema") == 0 || strcmp(key, "/meta/restoring") == 0;
+        return str_starts(key, "/meta/checkpoint") || str_starts(key, "/meta/servers/") ||
+               strcmp(key, "/meta/leader") == 0 || strcmp(key, "/meta/head") == 0 ||
+               strcmp(key, "/meta/schema") == 0 || strcmp(key, "/meta/restoring") == 0;
 }
 
 /* The i-th of them in the order of keys, in which a store gives its records. */
@@ -35,7 +37,8 @@ size_t etcd_n_ranges(const struct etcd_store *s)
         return s->prefix[0] ? 2 : n_record_rows;
 }
 
-void etcd_range_at(const struct etcd_store *s, size_t i, struct arena *a, const char **ret_from, const char **ret_end)
+void etcd_range_at(const struct etcd_store *s, size_t i, struct arena *a, const char **ret_from,
+                   const char **ret_end)
 {
         if (s->prefix[0]) { /* around the events */
                 *ret_from = etcd_key(s, a, i ? "/events0" : "/");
@@ -71,23 +74,26 @@ struct pages {
         bool answered; /* etcd was there a moment ago */
 };
 
-/* As many as make ETCD_PAGE_BYTES if the next are like these, but not more than twice as many: they may not be. */
+/* As many as make ETCD_PAGE_BYTES if the next are like these, but not more than twice as many: they
+ * may not be. */
 static void pages_learn(struct pages *p, const Etcd__RangeResponse *page)
 {
         int64_t bytes = 1;
         for (size_t i = 0; i < page->n_kvs; i++)
                 bytes += (int64_t)(page->kvs[i]->key.len + page->kvs[i]->value.len);
-        int64_t fit = (int64_t)page->n_kvs * ETCD_PAGE_BYTES / bytes, most = 2 * p->limit < ETCD_PAGE_MAX ? 2 * p->limit : ETCD_PAGE_MAX;
+        int64_t fit = (int64_t)page->n_kvs * ETCD_PAGE_BYTES / bytes,
+                most = 2 * p->limit < ETCD_PAGE_MAX ? 2 * p->limit : ETCD_PAGE_MAX;
         if (page->n_kvs)
                 p->limit = fit < 1 ? 1 : fit > most ? most : fit;
 }
 
-static int page_read(struct etcd_store *s, struct pages *p, const struct segment *g, bool backwards, int64_t *revision, struct arena *a,
-                     Etcd__RangeResponse **ret, struct err *err)
+static int page_read(struct etcd_store *s, struct pages *p, const struct segment *g, bool backwards,
+                     int64_t *revision, struct arena *a, Etcd__RangeResponse **ret, struct err *err)
 {
         for (;;) {
                 struct err own = { 0 };
-                int r = etcd_range(s, g->from, g->from_len, g->end, g->end_len, p->limit, backwards, revision, a, ret, &own);
+                int r = etcd_range(s, g->from, g->from_len, g->end, g->end_len, p->limit, backwards,
+                                   revision, a, ret, &own);
                 if (r == 0) {
                         pages_learn(p, *ret);
                         p->answered = true;
@@ -95,8 +101,11 @@ static int page_read(struct etcd_store *s, struct pages *p, const struct segment
                 }
                 if (r == -ERR_LIMIT && p->limit > 1)
                         p->limit /= 2;
-                else if (r == -ERR_UNAVAILABLE && p->answered && p->limit > 1) /* perhaps it was too much for the time that a call has */
-                        p->limit = p->limit > ETCD_PAGE ? ETCD_PAGE : p->limit > 8 ? p->limit / 8 : 1;
+                /* perhaps it was too much for the time that a call has */
+                else if (r == -ERR_UNAVAILABLE && p->answered && p->limit > 1)
+                        p->limit = p->limit > ETCD_PAGE ? ETCD_PAGE
+                                   : p->limit > 8       ? p->limit / 8
+                                                        : 1;
                 else {
                         if (err)
                                 *err = own;
@@ -105,8 +114,8 @@ static int page_read(struct etcd_store *s, struct pages *p, const struct segment
         }
 }
 
-static int give_page(struct etcd_store *s, struct segment *g, const Etcd__RangeResponse *page, etcd_value_fn fn, void *ctx, struct arena *a,
-                     struct err *err)
+static int give_page(struct etcd_store *s, struct segment *g, const Etcd__RangeResponse *page,
+                     etcd_value_fn fn, void *ctx, struct arena *a, struct err *err)
 {
         size_t skip = strlen(s->prefix);
         for (size_t i = 0; i < page->n_kvs; i++) {
@@ -133,7 +142,8 @@ struct loading {
         int64_t told_ns, done, of;
 };
 
-/* How many there are in the ranges from the i-th on: as the answers to requests for one key each tell. -1: etcd does not say. */
+/* How many there are in the ranges from the i-th on: as the answers to requests for one key each
+ * tell. -1: etcd does not say. */
 static int64_t count_from(struct etcd_store *s, size_t i, int64_t revision)
 {
         struct arena a = ARENA_INIT;
@@ -142,7 +152,8 @@ static int64_t count_from(struct etcd_store *s, size_t i, int64_t revision)
                 const char *from, *end;
                 Etcd__RangeResponse *page;
                 etcd_range_at(s, i, &a, &from, &end);
-                if (etcd_range(s, from, strlen(from), end, strlen(end), 1, false, &revision, &a, &page, NULL) < 0) {
+                if (etcd_range(s, from, strlen(from), end, strlen(end), 1, false, &revision, &a,
+                               &page, NULL) < 0) {
                         n = -1;
                         break; /* the load itself will say what is wrong */
                 }
@@ -152,7 +163,8 @@ static int64_t count_from(struct etcd_store *s, size_t i, int64_t revision)
         return n;
 }
 
-static void tell(struct etcd_store *s, struct loading *l, const Etcd__RangeResponse *page, size_t range, int64_t revision)
+static void tell(struct etcd_store *s, struct loading *l, const Etcd__RangeResponse *page,
+                 size_t range, int64_t revision)
 {
         l->done += (int64_t)page->n_kvs;
         if (!l->says_or_null || clock_mono_ns() - l->told_ns < TELL_NS)
@@ -166,8 +178,8 @@ static void tell(struct etcd_store *s, struct loading *l, const Etcd__RangeRespo
         l->told_ns = clock_mono_ns();
 }
 
-static int each_of(struct etcd_store *s, size_t range, struct loading *l, struct pages *pages, int64_t *revision, etcd_value_fn fn,
-                   void *ctx, struct err *err)
+static int each_of(struct etcd_store *s, size_t range, struct loading *l, struct pages *pages,
+                   int64_t *revision, etcd_value_fn fn, void *ctx, struct err *err)
 {
         struct arena a = ARENA_INIT, names = ARENA_INIT;
         struct segment g = { 0 };
@@ -193,7 +205,8 @@ static int each_of(struct etcd_store *s, size_t range, struct loading *l, struct
         return r;
 }
 
-int etcd_each_record(struct etcd_store *s, const char *says, etcd_value_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+int etcd_each_record(struct etcd_store *s, const char *says, etcd_value_fn fn, void *ctx,
+                     uint64_t *ret_head, struct err *err)
 {
         struct arena a = ARENA_INIT;
         struct pages pages = { .limit = ETCD_PAGE };
@@ -202,8 +215,11 @@ int etcd_each_record(struct etcd_store *s, const char *says, etcd_value_fn fn, v
         const Etcd__KeyValue *head;
         /* The head first: all pages are of the revision at which it was read. */
         int r = etcd_get(s, etcd_key(s, &a, "/meta/head"), &revision, &a, &head, err);
-        if (r == 0 && (!head || str_parse_u64(arena_strndup(&a, (const char *)head->value.data, head->value.len), ret_head) < 0))
-                r = err_set(err, ERR_CORRUPT, .msg = "the store in etcd has no head", .detail = fmt("prefix \"%s\"", s->prefix),
+        if (r == 0 && (!head || str_parse_u64(arena_strndup(&a, (const char *)head->value.data,
+                                                            head->value.len),
+                                              ret_head) < 0))
+                r = err_set(err, ERR_CORRUPT, .msg = "the store in etcd has no head",
+                            .detail = fmt("prefix \"%s\"", s->prefix),
                             .hint = "restore a backup, or use another prefix");
         pages.answered = r == 0;
         for (size_t i = 0; r == 0 && i < etcd_n_ranges(s); i++)
@@ -212,7 +228,7 @@ int etcd_each_record(struct etcd_store *s, const char *says, etcd_value_fn fn, v
         return r;
 }
 
-/* ---- events -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- events ---- */
 
 struct etcd_reader {
         struct store_reader base;
@@ -237,14 +253,16 @@ void etcd_reader_close(struct store_reader *base)
 bool etcd_seq_of(const Etcd__KeyValue *kv, uint64_t *ret)
 {
         char digits[ETCD_SEQ_DIGITS + 1];
-        if (kv->key.len <= ETCD_SEQ_DIGITS || kv->key.data[kv->key.len - ETCD_SEQ_DIGITS - 1] != '/')
+        if (kv->key.len <= ETCD_SEQ_DIGITS ||
+            kv->key.data[kv->key.len - ETCD_SEQ_DIGITS - 1] != '/')
                 return false;
         memcpy(digits, kv->key.data + kv->key.len - ETCD_SEQ_DIGITS, ETCD_SEQ_DIGITS);
         digits[ETCD_SEQ_DIGITS] = 0;
         return str_parse_u64(digits, ret) == 0;
 }
 
-static int give_event(const Etcd__KeyValue *kv, struct arena *a, store_event_fn fn, void *ctx, uint64_t *seq, struct err *err)
+static int give_event(const Etcd__KeyValue *kv, struct arena *a, store_event_fn fn, void *ctx,
+                      uint64_t *seq, struct err *err)
 {
         struct store_event e = { 0 };
         if (!etcd_seq_of(kv, &e.seq))
@@ -256,7 +274,8 @@ static int give_event(const Etcd__KeyValue *kv, struct arena *a, store_event_fn 
         return fn(ctx, &e, err);
 }
 
-int etcd_reader_events(struct store_reader *base, uint64_t since, bool backwards, store_event_fn fn, void *ctx, struct err *err)
+int etcd_reader_events(struct store_reader *base, uint64_t since, bool backwards, store_event_fn fn,
+                       void *ctx, struct err *err)
 {
         struct etcd_store *s = ((struct etcd_reader *)base)->s;
         struct arena a = ARENA_INIT;
@@ -266,9 +285,11 @@ int etcd_reader_events(struct store_reader *base, uint64_t since, bool backwards
         while (r == 0 && more) {
                 Etcd__RangeResponse *page;
                 int64_t now = 0;
-                struct segment g = { .end = backwards && since ? etcd_event_key(s, &a, since) : etcd_key(s, &a, "/events0") };
+                struct segment g = { .end = backwards && since ? etcd_event_key(s, &a, since)
+                                                               : etcd_key(s, &a, "/events0") };
                 g.end_len = strlen(g.end);
-                g.from_len = (size_t)snprintf(g.from, sizeof(g.from), "%s", etcd_event_key(s, &a, backwards ? 0 : since + 1));
+                g.from_len = (size_t)snprintf(g.from, sizeof(g.from), "%s",
+                                              etcd_event_key(s, &a, backwards ? 0 : since + 1));
                 r = page_read(s, &pages, &g, backwards, &now, &a, &page, err);
                 if (r < 0)
                         break;
@@ -281,7 +302,8 @@ int etcd_reader_events(struct store_reader *base, uint64_t since, bool backwards
         return r;
 }
 
-int etcd_reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn, void *ctx, struct err *err)
+int etcd_reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn, void *ctx,
+                      struct err *err)
 {
         struct etcd_store *s = ((struct etcd_reader *)base)->s;
         struct arena a = ARENA_INIT;
@@ -312,7 +334,8 @@ static int give_record(void *ctx, const char *key, const Etcd__KeyValue *kv, str
         return e < 0 ? e : 0;
 }
 
-int etcd_reader_records(struct store_reader *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+int etcd_reader_records(struct store_reader *base, store_record_fn fn, void *ctx,
+                        uint64_t *ret_head, struct err *err)
 {
         struct etcd_store *s = ((struct etcd_reader *)base)->s;
         if (s->cache.whole)
@@ -323,8 +346,8 @@ int etcd_reader_records(struct store_reader *base, store_record_fn fn, void *ctx
         return r;
 }
 
-int etcd_reader_kept(struct store_reader *base, enum event_class class, uint64_t since, bool backwards, size_t max, store_event_fn fn,
-                     void *ctx, struct err *err)
+int etcd_reader_kept(struct store_reader *base, enum event_class class, uint64_t since,
+                     bool backwards, size_t max, store_event_fn fn, void *ctx, struct err *err)
 {
         struct etcd_store *s = ((struct etcd_reader *)base)->s;
         struct arena a = ARENA_INIT;
@@ -332,15 +355,18 @@ int etcd_reader_kept(struct store_reader *base, enum event_class class, uint64_t
         int64_t now = 0;
         uint64_t seq;
         char *from = etcd_kept_key(s, &a, class, backwards ? 0 : since + 1);
-        char *end = backwards && since ? etcd_kept_key(s, &a, class, since) : etcd_kept_end(s, &a, class);
-        int r = etcd_range(s, from, strlen(from), end, strlen(end), (int64_t)max, backwards, &now, &a, &page, err);
+        char *end =
+            backwards && since ? etcd_kept_key(s, &a, class, since) : etcd_kept_end(s, &a, class);
+        int r = etcd_range(s, from, strlen(from), end, strlen(end), (int64_t)max, backwards, &now,
+                           &a, &page, err);
         for (size_t i = 0; r == 0 && i < page->n_kvs; i++)
                 r = give_event(page->kvs[i], &a, fn, ctx, &seq, err);
         arena_fini(&a);
         return r;
 }
 
-int etcd_oldest_events(struct etcd_store *s, int64_t max, struct arena *a, Etcd__RangeResponse **ret, struct err *err)
+int etcd_oldest_events(struct etcd_store *s, int64_t max, struct arena *a,
+                       Etcd__RangeResponse **ret, struct err *err)
 {
         int64_t now = 0, usual = s->oldest_page ? s->oldest_page : ETCD_PAGE;
         struct pages pages = { .limit = max < usual ? max : usual, .answered = true };

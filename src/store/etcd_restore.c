@@ -1,6 +1,7 @@
 /* store/etcd_restore.c: a store in etcd that is filled from a backup.
  *
- * etcd cannot take a whole store in one transaction. So <prefix>/meta/restoring is put first and removed last, with the leadership compared each time: while it is there no server opens the
+ * etcd cannot take a whole store in one transaction. So <prefix>/meta/restoring is put first and
+ * removed last, with the leadership compared each time: while it is there no server opens the
  * store, and a restore that was interrupted leaves one that says so.
  */
 #include "base/mem.h"
@@ -16,7 +17,9 @@ int etcd_check_restoring(struct etcd_store *s, struct err *err)
         const Etcd__KeyValue *kv = NULL;
         int r = etcd_get(s, etcd_key(s, &a, "/meta/restoring"), NULL, &a, &kv, err);
         if (r == 0 && kv)
-                r = err_set(err, ERR_CONFLICT, .msg = "a backup is being restored into this store, or was and did not come to its end",
+                r = err_set(err, ERR_CONFLICT,
+                            .msg = "a backup is being restored into this store, or was and did not "
+                                   "come to its end",
                             .detail = fmt("the key %s/meta/restoring is there", s->prefix),
                             .hint = "let it end, or restore again with --force");
         arena_fini(&a);
@@ -31,7 +34,8 @@ static int led(struct etcd_store *s, struct etcd_ops *o, struct arena *a, struct
 }
 
 /* The range without these keys in it, which are in order. */
-static void delete_around(struct etcd_store *s, struct etcd_ops *o, const char *from, const char *end, const char *const *kept)
+static void delete_around(struct etcd_store *s, struct etcd_ops *o, const char *from,
+                          const char *end, const char *const *kept)
 {
         for (; *kept; kept++) {
                 char *key = etcd_key(s, o->arena, *kept);
@@ -43,12 +47,16 @@ static void delete_around(struct etcd_store *s, struct etcd_ops *o, const char *
         etcd_ops_delete(o, from, end);
 }
 
-/* Everything of ours but the leadership, the schema and the mark; the head becomes 0. One transaction: a range counts once. */
+/* Everything of ours but the leadership, the schema and the mark; the head becomes 0. One
+ * transaction: a range counts once. */
 static int mark_and_empty(struct etcd_store *s, struct err *err)
 {
-        static const char *const kept[] = { "/meta/head", "/meta/leader", "/meta/restoring", "/meta/schema", NULL };
+        static const char *const kept[] = { "/meta/head", "/meta/leader", "/meta/restoring",
+                                            "/meta/schema", NULL };
         struct arena a = ARENA_INIT;
-        struct etcd_ops o = { .arena = &a, .cap = 64, .ops = arena_new_n(&a, Etcd__RequestOp *, 64) };
+        struct etcd_ops o = { .arena = &a,
+                              .cap = 64,
+                              .ops = arena_new_n(&a, Etcd__RequestOp *, 64) };
         const char *mark = "a backup is being restored";
         etcd_ops_put(&o, etcd_key(s, &a, "/meta/restoring"), mark, strlen(mark));
         etcd_ops_put(&o, etcd_key(s, &a, "/meta/head"), "0", 1);

@@ -1,11 +1,16 @@
-/* store/etcd_strange.c: records that somebody else changed, e.g. an operator with etcdctl (C1). A leader's only.
+/* store/etcd_strange.c: records that somebody else changed, e.g. an operator with etcdctl (C1). A
+ * leader's only.
  *
- * Every write to etcd moves its revision by one, and the leader knows the revisions of its own transactions. So while nobody else writes, it costs nothing to know that: the revisions follow each
- * other without a gap, and the one that the keep-alive brings is the last of our own. Only a gap makes us look, by a watch over the records from before the gap on, which ends after some
- * seconds without one. What it shows under a revision that is not ours was written by somebody else. A transaction's answer may come after the watch has shown what it did: so nothing is
- * judged while commits are under way, or too early.
+ * Every write to etcd moves its revision by one, and the leader knows the revisions of its own
+ * transactions. So while nobody else writes, it costs nothing to know that: the revisions follow
+ * each other without a gap, and the one that the keep-alive brings is the last of our own. Only a
+ * gap makes us look, by a watch over the records from before the gap on, which ends after some
+ * seconds without one. What it shows under a revision that is not ours was written by somebody
+ * else. A transaction's answer may come after the watch has shown what it did: so nothing is judged
+ * while commits are under way, or too early.
  *
- * /alerts and the views before /events (assignments) are not looked at: nobody reads them back but a load.
+ * /alerts and the views before /events (assignments) are not looked at: nobody reads them back but
+ * a load.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -13,8 +18,10 @@
 #include "store/etcd_store.h"
 #include <string.h>
 
-#define LOOK_NS INT64_C(5000000000)                   /* the watch goes on for this long after the last gap */
-#define SURE_NS (INT64_C(2) * ETCD_CALL_MS * 1000000) /* older than this: no answer of ours is still to come for it */
+/* the watch goes on for this long after the last gap */
+#define LOOK_NS INT64_C(5000000000)
+/* older than this: no answer of ours is still to come for it */
+#define SURE_NS (INT64_C(2) * ETCD_CALL_MS * 1000000)
 #define FOUND_MAX 256
 
 void etcd_strange_init(struct etcd_strange *t)
@@ -75,10 +82,12 @@ static void seen(void *ctx, const struct etcd_watch_event *event)
         struct etcd_strange *t = &s->strange;
         size_t skip = strlen(s->prefix);
         if (event->compacted) {
-                log_warn("etcd was compacted before it could be seen what others wrote", LOG_I("revision", event->revision));
+                log_warn("etcd was compacted before it could be seen what others wrote",
+                         LOG_I("revision", event->revision));
                 return;
         }
-        if (!event->kv || event->kv->key.len <= skip || event->kv->key.len - skip > STORE_MAX_KEY_BYTES)
+        if (!event->kv || event->kv->key.len <= skip ||
+            event->kv->key.len - skip > STORE_MAX_KEY_BYTES)
                 return;
         _cleanup_(mem_freep) char *key = mem_must(event->kv->key.len - skip + 1);
         memcpy(key, event->kv->key.data + skip, event->kv->key.len - skip);
@@ -86,9 +95,10 @@ static void seen(void *ctx, const struct etcd_watch_event *event)
         if (is_record(key) && etcd_is_ours(s, key) && !is_own(t, event->revision)) {
                 if (t->found.len < FOUND_MAX) {
                         struct etcd_found *f = array_push(&t->found);
-                        *f = (struct etcd_found){
-                                .key = TAKE_PTR(key), .deleted = event->deleted, .revision = event->revision, .at_ns = clock_mono_ns()
-                        };
+                        *f = (struct etcd_found){ .key = TAKE_PTR(key),
+                                                  .deleted = event->deleted,
+                                                  .revision = event->revision,
+                                                  .at_ns = clock_mono_ns() };
                         if (!event->deleted)
                                 str_add(&f->value, event->kv->value.data, event->kv->value.len);
                 } else
@@ -110,7 +120,8 @@ static void look(struct etcd_store *s)
         }
         if (t->gap_from && !t->look_until_ns) {
                 const char *end = s->prefix[0] ? etcd_key(s, &a, "0") : "\x7f";
-                etcd_watch_start(s->client, ETCD_WATCH_STRANGE, etcd_key(s, &a, "/events0"), end, t->gap_from, seen, s);
+                etcd_watch_start(s->client, ETCD_WATCH_STRANGE, etcd_key(s, &a, "/events0"), end,
+                                 t->gap_from, seen, s);
         }
         if (t->gap_from)
                 t->look_until_ns = now + LOOK_NS;
@@ -148,12 +159,14 @@ void etcd_strange(struct store *base, store_strange_fn fn, void *ctx)
         t->dropped = 0;
         pthread_mutex_unlock(&t->lock);
         if (dropped)
-                log_warn("others change records faster than it can be looked into", LOG_I("changes", dropped));
+                log_warn("others change records faster than it can be looked into",
+                         LOG_I("changes", dropped));
         for (size_t i = 0; i < sure.len; i++) {
                 struct arena a = ARENA_INIT;
                 struct store_record r = { .key = sure.at[i].key };
                 if (!sure.at[i].deleted) {
-                        etcd_decode(&a, r.key, sure.at[i].value.buf, sure.at[i].value.len, &r.data, &r.len);
+                        etcd_decode(&a, r.key, sure.at[i].value.buf, sure.at[i].value.len, &r.data,
+                                    &r.len);
                         r.data = r.data ? r.data : "";
                 }
                 fn(ctx, &r);

@@ -1,5 +1,6 @@
-/* store/etcd_test.c: what only the store in etcd can suffer: lost answers, another leader, members that die or hang. With a real etcd, and a proxy before it where a fault
- * must come at a certain moment. */
+/* store/etcd_test.c: what only the store in etcd can suffer: lost answers, another leader, members
+ * that die or hang. With a real etcd, and a proxy before it where a fault must come at a certain
+ * moment. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -38,7 +39,9 @@ static int setup_with(void **state, const char *options)
         struct fixture *f = mem_must(sizeof(*f));
         snprintf(f->prefix, sizeof(f->prefix), "/t%d", ++number);
         f->proxy = etcd_proxy_start(etcd.port);
-        if (store_open(fmt("etcd://127.0.0.1:%d%s%s", etcd_proxy_port(f->proxy), f->prefix, options), true, &f->s, &f->err) < 0 ||
+        if (store_open(
+                fmt("etcd://127.0.0.1:%d%s%s", etcd_proxy_port(f->proxy), f->prefix, options), true,
+                &f->s, &f->err) < 0 ||
             store_lead(f->s, "test", 60, 5000, &f->err) < 0)
                 fail_msg("%s", err_line(&f->err));
         *state = f;
@@ -71,7 +74,8 @@ static int teardown(void **state)
 static void ctl(const char *words)
 {
         _cleanup_(str_finip) struct str line = STR_INIT;
-        str_addf(&line, "ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:%d %s >/dev/null", etcd.port, words);
+        str_addf(&line, "ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:%d %s >/dev/null", etcd.port,
+                 words);
         assert_int_equal(system(str_c(&line)), 0);
 }
 
@@ -111,7 +115,9 @@ static void head_becomes(struct fixture *f, uint64_t head)
 {
         for (int64_t end_ns = clock_mono_ns() + PATIENCE_NS;;) {
                 _cleanup_(store_closep) struct store *s = NULL;
-                assert_int_equal(store_open(fmt("etcd://127.0.0.1:%d%s", etcd.port, f->prefix), false, &s, &f->err), 0);
+                assert_int_equal(store_open(fmt("etcd://127.0.0.1:%d%s", etcd.port, f->prefix),
+                                            false, &s, &f->err),
+                                 0);
                 if (store_head(s) == head)
                         return;
                 assert_true(clock_mono_ns() < end_ns);
@@ -216,7 +222,9 @@ static void another_leader_in_the_middle_stops_what_is_behind(void **state)
         submit(f, &steps[0], 0);
         head_becomes(f, 1);
         ctl(fmt("del %s/meta/leader", f->prefix)); /* as if its lease had run out */
-        assert_int_equal(store_open(fmt("etcd://127.0.0.1:%d%s", etcd.port, f->prefix), false, &other, &f->err), 0);
+        assert_int_equal(
+            store_open(fmt("etcd://127.0.0.1:%d%s", etcd.port, f->prefix), false, &other, &f->err),
+            0);
         assert_int_equal(store_lead(other, "the other", 60, 5000, &f->err), 0);
         for (uint64_t i = 1; i < 4; i++)
                 submit(f, &steps[i], i);
@@ -242,8 +250,10 @@ static void a_long_chain_over_a_shaky_connection_has_no_gap_and_nothing_twice(vo
                 for (; sent < N && sent - done < depth; sent++)
                         submit(f, &steps[sent % STORE_IN_FLIGHT_MAX], sent);
                 if (rng_chance(&rng, 60000)) {
-                        etcd_proxy_hold(f->proxy, rng_chance(&rng, 500000), rng_chance(&rng, 500000));
-                        nanosleep(&(struct timespec){ .tv_nsec = (long)rng_below(&rng, 4000000) }, NULL);
+                        etcd_proxy_hold(f->proxy, rng_chance(&rng, 500000),
+                                        rng_chance(&rng, 500000));
+                        nanosleep(&(struct timespec){ .tv_nsec = (long)rng_below(&rng, 4000000) },
+                                  NULL);
                         etcd_proxy_cut(f->proxy);
                         etcd_proxy_hold(f->proxy, false, false);
                 }
@@ -274,7 +284,8 @@ static void the_next_one_leaves_when_the_one_before_has_ended(void **state)
         struct step steps[2];
         assert_int_equal(store_limits(f->s).in_flight, 2);
         hold_answer_to_first_of_two(f, steps);
-        assert_int_equal(store_settle(f->s, 100, &f->err), 0); /* no answer, and the second one has not left */
+        /* no answer, and the second one has not left */
+        assert_int_equal(store_settle(f->s, 100, &f->err), 0);
         head_becomes(f, 1);
         etcd_proxy_hold(f->proxy, false, false);
         head_becomes(f, 2); /* before anybody has asked what became of the first one */
@@ -316,7 +327,8 @@ static void the_next_one_fails_when_somebody_has_come_between(void **state)
         holds_events(f, 1);
 }
 
-/* As many small ones as a batch takes, and behind them the largest workload that there may be: etcd takes it, with the limit that it has by itself. R: A11 */
+/* As many small ones as a batch takes, and behind them the largest workload that there may be: etcd
+ * takes it, with the limit that it has by itself. R: A11 */
 static void commit_full_batch(struct fixture *f, bool control)
 {
         struct store_limits limits = store_limits(f->s);
@@ -349,13 +361,15 @@ static void commit_full_batch(struct fixture *f, bool control)
                 } else if (control && bytes + 2 * 15000 < limits.batch_bytes) {
                         w.assigned_node = e.message = arena_strndup(&a, ones, 15000);
                 } else if (bytes < limits.batch_bytes) {
-                        w.assigned_node = e.message = "text of some length, so that a batch has as many bytes as it may have";
+                        w.assigned_node = e.message =
+                            "text of some length, so that a batch has as many bytes as it may have";
                 }
                 void *data = pb_pack_arena(&a, &e.base, &len);
                 events[i] = (struct store_event){ i + 1, data, len };
                 bytes += len;
                 data = pb_pack_arena(&a, &w.base, &len);
-                records[i] = (struct store_record){ arena_printf(&a, "/workloads/%s", w.id), data, len };
+                records[i] =
+                    (struct store_record){ arena_printf(&a, "/workloads/%s", w.id), data, len };
                 bytes += len;
         }
         assert_true(bytes > limits.batch_bytes + 512 * 1024);
@@ -402,7 +416,8 @@ static void see(void *ctx, const struct etcd_watch_event *e)
         pthread_mutex_unlock(&seen->lock);
 }
 
-/* etcd sends whoever is behind a thousand revisions at once: that may be more than any message that is taken. R: C1 */
+/* etcd sends whoever is behind a thousand revisions at once: that may be more than any message that
+ * is taken. R: C1 */
 static void a_watch_that_is_far_behind_gets_everything(void **state)
 {
         struct fixture *f = *state;
@@ -442,7 +457,8 @@ static void a_watch_that_is_far_behind_gets_everything(void **state)
 /* ---- reading it all ---- */
 
 #define SMALL 3000
-#define LARGE 200 /* of 500 KiB: more than one message may have, and they come when pages have grown */
+/* of 500 KiB: more than one message may have, and they come when pages have grown */
+#define LARGE 200
 #define LARGE_FROM 2000
 #define LARGE_BYTES (500u << 10)
 #define PER_COMMIT 500
@@ -470,7 +486,8 @@ static void fill(struct fixture *f, uint32_t large_ones)
                         snprintf(keys[n], sizeof(keys[n]), "/k/%06u", i);
                         records[n] = (struct store_record){ keys[n], value, len };
                         n++, i++;
-                } while (n < PER_COMMIT && i < SMALL + n_large && bytes_of(i) < LARGE_BYTES && records[n - 1].len < LARGE_BYTES);
+                } while (n < PER_COMMIT && i < SMALL + n_large && bytes_of(i) < LARGE_BYTES &&
+                         records[n - 1].len < LARGE_BYTES);
                 struct store_event event = { head + 1, "e", 1 };
                 struct store_batch batch = { head, head + 1, &event, 1, records, n, 0 };
                 if (store_commit(f->s, &batch, &f->err) < 0)
@@ -545,7 +562,9 @@ static void how_many_may_be_under_way_is_checked(void **state)
         for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
                 struct store *s = NULL;
                 f->err = (struct err){ 0 };
-                assert_int_equal(store_open(fmt("etcd://127.0.0.1:%d%s?in-flight=%s", etcd.port, f->prefix, bad[i]), false, &s, &f->err),
+                assert_int_equal(store_open(fmt("etcd://127.0.0.1:%d%s?in-flight=%s", etcd.port,
+                                                f->prefix, bad[i]),
+                                            false, &s, &f->err),
                                  -ERR_INVALID);
                 assert_non_null(strstr(f->err.hint, "1 to 8"));
         }
@@ -556,7 +575,9 @@ static int count_keys(const char *from, const char *end)
 {
         _cleanup_(str_finip) struct str line = STR_INIT;
         char text[32] = "";
-        str_addf(&line, "ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:%d get %s %s --keys-only | grep -c /", etcd.port, from, end);
+        str_addf(&line,
+                 "ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:%d get %s %s --keys-only | grep -c /",
+                 etcd.port, from, end);
         FILE *p = popen(str_c(&line), "r");
         assert_non_null(p);
         assert_non_null(fgets(text, sizeof(text), p));
@@ -572,8 +593,13 @@ static void a_berth_from_before_never_comes_across_what_is_kept_apart(void **sta
         struct fixture *f = *state;
         char from[3][64], end[2][64];
         for (uint64_t seq = 1; seq <= 40; seq++) {
-                struct store_event e = { seq, seq % 9 == 0 ? "\x10\x4a\x18\x01" : "\x10\x11\x18\x01", 4 };
-                assert_int_equal(store_commit(f->s, &(struct store_batch){ seq - 1, seq, &e, 1, NULL, 0, 0 }, &f->err), 0);
+                struct store_event e = { seq,
+                                         seq % 9 == 0 ? "\x10\x4a\x18\x01" : "\x10\x11\x18\x01",
+                                         4 };
+                assert_int_equal(
+                    store_commit(f->s, &(struct store_batch){ seq - 1, seq, &e, 1, NULL, 0, 0 },
+                                 &f->err),
+                    0);
         }
         assert_int_equal(store_checkpoint(f->s, &f->err), 0);
         for (int64_t left = 34, n; left > 0; left -= n)
@@ -590,7 +616,9 @@ static void a_berth_from_before_never_comes_across_what_is_kept_apart(void **sta
         store_close(f->s);
         f->s = NULL;
         struct store *to;
-        assert_int_equal(store_restore_open(fmt("etcd://127.0.0.1:%d%s", etcd.port, f->prefix), true, &to, &f->err), 0);
+        assert_int_equal(store_restore_open(fmt("etcd://127.0.0.1:%d%s", etcd.port, f->prefix),
+                                            true, &to, &f->err),
+                         0);
         assert_int_equal(count_keys(from[1], end[0]), 0);
         assert_int_equal(store_restore_done(to, NULL, &f->err), 0);
 }
@@ -616,8 +644,9 @@ int main(void)
                 T(the_next_one_leaves_when_the_one_before_has_ended),
                 T(the_next_one_does_not_leave_when_the_one_before_has_failed),
                 T(the_next_one_fails_when_somebody_has_come_between),
-                { "over_a_shaky_connection_as_it_is_by_default", a_long_chain_over_a_shaky_connection_has_no_gap_and_nothing_twice,
-                  setup_default, teardown, NULL },
+                { "over_a_shaky_connection_as_it_is_by_default",
+                  a_long_chain_over_a_shaky_connection_has_no_gap_and_nothing_twice, setup_default,
+                  teardown, NULL },
 #undef T
         };
         if (!etcd_is_installed()) {

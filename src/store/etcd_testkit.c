@@ -33,7 +33,8 @@ static int free_port(void)
         struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         socklen_t len = sizeof(a);
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        must(fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0 && getsockname(fd, (struct sockaddr *)&a, &len) == 0,
+        must(fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0 &&
+                 getsockname(fd, (struct sockaddr *)&a, &len) == 0,
              "a free port");
         close(fd);
         return ntohs(a.sin_port);
@@ -41,15 +42,19 @@ static int free_port(void)
 
 static bool answers(int port)
 {
-        struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        struct sockaddr_in a = { .sin_family = AF_INET,
+                                 .sin_port = htons((uint16_t)port),
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         static const char request[] = "GET /health HTTP/1.0\r\n\r\n";
         char reply[1024];
         size_t got = 0;
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         struct timeval tv = { .tv_sec = 2 };
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
-        bool ok = connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0 && write(fd, request, sizeof(request) - 1) > 0;
-        for (ssize_t n; ok && got < sizeof(reply) - 1 && (n = read(fd, reply + got, sizeof(reply) - 1 - got)) > 0;)
+        bool ok = connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0 &&
+                  write(fd, request, sizeof(request) - 1) > 0;
+        for (ssize_t n; ok && got < sizeof(reply) - 1 &&
+                        (n = read(fd, reply + got, sizeof(reply) - 1 - got)) > 0;)
                 got += (size_t)n;
         reply[got] = 0;
         close(fd);
@@ -67,7 +72,8 @@ static void exec_etcd(const struct etcd_process *e)
         snprintf(client, sizeof(client), "%s://127.0.0.1:%d", e->tls ? "https" : "http", e->port);
         snprintf(peer, sizeof(peer), "http://127.0.0.1:%d", e->peer_port);
         snprintf(health, sizeof(health), "http://127.0.0.1:%d", e->health_port);
-        snprintf(cluster, sizeof(cluster), "%s", e->cluster[0] ? e->cluster : fmt("default=%s", peer));
+        snprintf(cluster, sizeof(cluster), "%s",
+                 e->cluster[0] ? e->cluster : fmt("default=%s", peer));
         snprintf(data, sizeof(data), "%s/data", e->dir);
         int log = open(fmt("%s/log", e->dir), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
         if (log >= 0) {
@@ -133,7 +139,8 @@ static bool comes_up(struct etcd_process *e)
         return true;
 }
 
-/* Between the moment at which a port is found free and the one at which etcd listens there somebody else may have taken it. */
+/* Between the moment at which a port is found free and the one at which etcd listens there somebody
+ * else may have taken it. */
 #define START_TRIES 5
 
 void etcd_process_start(struct etcd_process *e)
@@ -164,8 +171,8 @@ void etcd_cluster_start(struct etcd_process members[ETCD_MEMBERS])
         for (int i = 0; i < ETCD_MEMBERS; i++) {
                 make_dir(&members[i]);
                 size_t n = strlen(cluster);
-                snprintf(cluster + n, sizeof(cluster) - n, "%sm%d=http://127.0.0.1:%d", i ? "," : "", members[i].peer_port,
-                         members[i].peer_port);
+                snprintf(cluster + n, sizeof(cluster) - n, "%sm%d=http://127.0.0.1:%d",
+                         i ? "," : "", members[i].peer_port, members[i].peer_port);
         }
         for (int i = 0; i < ETCD_MEMBERS; i++) {
                 snprintf(members[i].cluster, sizeof(members[i].cluster), "%s", cluster);
@@ -198,7 +205,7 @@ void etcd_process_clean(struct etcd_process *e)
         e->dir[0] = 0;
 }
 
-/* ---- the proxy ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the proxy ---- */
 
 #define PROXY_PAIRS 32
 
@@ -224,9 +231,11 @@ static void proxy_accept(struct etcd_proxy *p)
         struct sockaddr_in to = { .sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)p->to_port),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-        int client = accept4(p->listen_fd, NULL, NULL, SOCK_CLOEXEC), server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        int client = accept4(p->listen_fd, NULL, NULL, SOCK_CLOEXEC),
+            server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         for (size_t i = 0; client >= 0 && i < PROXY_PAIRS; i++)
-                if (p->pairs[i].fd[0] < 0 && connect(server, (struct sockaddr *)&to, sizeof(to)) == 0) {
+                if (p->pairs[i].fd[0] < 0 &&
+                    connect(server, (struct sockaddr *)&to, sizeof(to)) == 0) {
                         p->pairs[i].fd[0] = client;
                         p->pairs[i].fd[1] = server;
                         return;
@@ -250,20 +259,25 @@ static void *proxy_run(void *ctx)
 {
         struct etcd_proxy *p = ctx;
         while (!atomic_load(&p->stop)) {
-                struct pollfd fds[1 + 2 * PROXY_PAIRS] = { { .fd = p->listen_fd, .events = POLLIN } };
+                struct pollfd fds[1 + 2 * PROXY_PAIRS] = { { .fd = p->listen_fd,
+                                                             .events = POLLIN } };
                 bool cut = atomic_exchange(&p->cut, false);
                 for (size_t i = 0; i < PROXY_PAIRS; i++) {
                         if (cut && p->pairs[i].fd[0] >= 0)
                                 pair_close(p, i);
                         for (size_t side = 0; side < 2; side++)
                                 fds[1 + 2 * i + side] =
-                                    (struct pollfd){ .fd = atomic_load(&p->hold[side]) ? -1 : p->pairs[i].fd[side], .events = POLLIN };
+                                    (struct pollfd){ .fd = atomic_load(&p->hold[side])
+                                                               ? -1
+                                                               : p->pairs[i].fd[side],
+                                                     .events = POLLIN };
                 }
                 if (poll(fds, ARRAY_LEN(fds), 5) <= 0)
                         continue;
                 for (size_t i = 0; i < PROXY_PAIRS; i++)
                         for (size_t side = 0; side < 2 && p->pairs[i].fd[0] >= 0; side++)
-                                if (fds[1 + 2 * i + side].revents && !forward(p->pairs[i].fd[side], p->pairs[i].fd[!side]))
+                                if (fds[1 + 2 * i + side].revents &&
+                                    !forward(p->pairs[i].fd[side], p->pairs[i].fd[!side]))
                                         pair_close(p, i);
                 if (fds[0].revents)
                         proxy_accept(p);
@@ -278,7 +292,8 @@ struct etcd_proxy *etcd_proxy_start(int to_port)
         socklen_t len = sizeof(a);
         p->to_port = to_port;
         p->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        must(p->listen_fd >= 0 && bind(p->listen_fd, (struct sockaddr *)&a, sizeof(a)) == 0 && listen(p->listen_fd, 16) == 0 &&
+        must(p->listen_fd >= 0 && bind(p->listen_fd, (struct sockaddr *)&a, sizeof(a)) == 0 &&
+                 listen(p->listen_fd, 16) == 0 &&
                  getsockname(p->listen_fd, (struct sockaddr *)&a, &len) == 0,
              "a port for the proxy");
         p->port = ntohs(a.sin_port);

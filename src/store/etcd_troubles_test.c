@@ -1,4 +1,5 @@
-/* store/etcd_troubles_test.c: etcd's troubles, with real members: some die, some hang, users and certificates, no space, compaction, requests that are too large. */
+/* store/etcd_troubles_test.c: etcd's troubles, with real members: some die, some hang, users and
+ * certificates, no space, compaction, requests that are too large. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -28,7 +29,8 @@ static int run_quietly(const char *line)
 
 static int ctl(const struct etcd_process *e, const char *words)
 {
-        return run_quietly(fmt("ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:%d %s", e->port, words));
+        return run_quietly(
+            fmt("ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:%d %s", e->port, words));
 }
 
 static struct store *lead(const char *url)
@@ -44,7 +46,8 @@ static struct store *lead(const char *url)
         return s;
 }
 
-static int commit_once(struct store *s, uint64_t expected, const char *key, const char *value, size_t len)
+static int commit_once(struct store *s, uint64_t expected, const char *key, const char *value,
+                       size_t len)
 {
         struct store_event event = { expected + 1, "event", 5 };
         struct store_record record = { key, value, len };
@@ -58,7 +61,8 @@ static void commits(struct store *s, uint64_t expected)
 {
         int64_t end_ns = clock_mono_ns() + PATIENCE_NS;
         int r;
-        while ((r = commit_once(s, expected, "/a", "1", 1)) == -ERR_UNAVAILABLE && clock_mono_ns() < end_ns)
+        while ((r = commit_once(s, expected, "/a", "1", 1)) == -ERR_UNAVAILABLE &&
+               clock_mono_ns() < end_ns)
                 ;
         if (r < 0)
                 fail_msg("commit %llu: %s", (unsigned long long)expected, err_line(&err));
@@ -79,7 +83,8 @@ static void members_that_die_or_hang_are_left_for_others(void **state)
         struct etcd_process m[ETCD_MEMBERS] = { 0 };
         (void)state;
         etcd_cluster_start(m);
-        struct store *s = lead(fmt("etcd://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", m[0].port, m[1].port, m[2].port));
+        struct store *s = lead(
+            fmt("etcd://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", m[0].port, m[1].port, m[2].port));
         uint64_t head = 0;
         commits(s, head++);
         for (int i = 0; i < ETCD_MEMBERS; i++) {
@@ -128,9 +133,11 @@ static void shell(const char *dir, const char *lines)
 
 static void add_users(const struct etcd_process *e, const char *dir)
 {
-        shell(dir, fmt("export ETCDCTL_API=3; e='etcdctl --endpoints 127.0.0.1:%d'; $e user add root:r && $e user grant-role root root && "
+        shell(dir, fmt("export ETCDCTL_API=3; e='etcdctl --endpoints 127.0.0.1:%d'; $e user add "
+                       "root:r && $e user grant-role root root && "
                        "$e user add berth:b && $e role add berth && "
-                       "$e role grant-permission berth --prefix=true readwrite /mine/ && $e user grant-role berth berth && $e auth enable "
+                       "$e role grant-permission berth --prefix=true readwrite /mine/ && $e user "
+                       "grant-role berth berth && $e auth enable "
                        "&& echo b >right && echo x >wrong",
                        e->port));
 }
@@ -143,7 +150,8 @@ static void a_token_that_has_expired_is_renewed(void **state)
         (void)state;
         make_temp(dir);
         shell(dir, "openssl genrsa -out key 2048 && openssl rsa -in key -pubout -out pub");
-        snprintf(jwt, sizeof(jwt), "jwt,pub-key=%s/pub,priv-key=%s/key,sign-method=RS256,ttl=1s", dir, dir);
+        snprintf(jwt, sizeof(jwt), "jwt,pub-key=%s/pub,priv-key=%s/key,sign-method=RS256,ttl=1s",
+                 dir, dir);
         e.extra[0] = "--auth-token";
         e.extra[1] = jwt;
         etcd_process_start(&e);
@@ -152,13 +160,16 @@ static void a_token_that_has_expired_is_renewed(void **state)
         struct store *s = NULL;
         assert_int_equal(store_open(fmt("%s/wrong", at), true, &s, &err), -ERR_AUTH);
         assert_true(err.msg[0] && err.hint[0]);
-        assert_int_equal(store_open(fmt("etcd://127.0.0.1:%d/mine", e.port), true, &s, &err), -ERR_AUTH); /* nobody at all */
+        /* nobody at all */
+        assert_int_equal(store_open(fmt("etcd://127.0.0.1:%d/mine", e.port), true, &s, &err),
+                         -ERR_AUTH);
         at = fmt("etcd://127.0.0.1:%d/others?user=berth&password-file=%s/right", e.port, dir);
         assert_int_equal(store_open(at, true, &s, &err), -ERR_DENIED);
         assert_true(err.hint[0]);
         s = lead(fmt("etcd://127.0.0.1:%d/mine?user=berth&password-file=%s/right", e.port, dir));
         uint64_t head = 0;
-        for (int64_t end_ns = clock_mono_ns() + 3500000000LL; clock_mono_ns() < end_ns;) /* several lives of a token */
+        /* several lives of a token */
+        for (int64_t end_ns = clock_mono_ns() + 3500000000LL; clock_mono_ns() < end_ns;)
                 assert_int_equal(commit_once(s, head++, "/a", "1", 1), 0);
         assert_true(store_leads_until_ns(s) > clock_mono_ns());
         assert_int_equal(store_integrity(s, &err), 0);
@@ -176,7 +187,8 @@ static void tokens_that_etcd_forgot_are_renewed(void **state)
         make_temp(dir);
         etcd_process_start(&e);
         add_users(&e, dir);
-        struct store *s = lead(fmt("etcd://127.0.0.1:%d/mine?user=berth&password-file=%s/right", e.port, dir));
+        struct store *s =
+            lead(fmt("etcd://127.0.0.1:%d/mine?user=berth&password-file=%s/right", e.port, dir));
         commits(s, 0);
         etcd_process_kill(&e); /* simple tokens are in its memory */
         etcd_process_start(&e);
@@ -195,24 +207,38 @@ static void certificates_let_in_who_has_one(void **state)
         struct store *s = NULL;
         (void)state;
         make_temp(dir);
-        shell(dir, "openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca && "
-                   "for n in server client; do openssl req -newkey rsa:2048 -nodes -keyout $n.key -out $n.csr -subj /CN=$n && "
-                   "printf 'subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n' >ext && "
-                   "openssl x509 -req -in $n.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out $n.pem -extfile ext; done && "
-                   "openssl req -x509 -newkey rsa:2048 -nodes -keyout other.key -out other.pem -days 2 -subj /CN=other");
+        shell(dir, "openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 "
+                   "-subj /CN=ca && "
+                   "for n in server client; do openssl req -newkey rsa:2048 -nodes -keyout $n.key "
+                   "-out $n.csr -subj /CN=$n && "
+                   "printf 'subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n' "
+                   ">ext && "
+                   "openssl x509 -req -in $n.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 "
+                   "-out $n.pem -extfile ext; done && "
+                   "openssl req -x509 -newkey rsa:2048 -nodes -keyout other.key -out other.pem "
+                   "-days 2 -subj /CN=other");
         snprintf(ca, sizeof(ca), "%s/ca.pem", dir);
         snprintf(cert, sizeof(cert), "%s/server.pem", dir);
         snprintf(key, sizeof(key), "%s/server.key", dir);
-        const char *const args[] = { "--client-cert-auth", "--trusted-ca-file", ca, "--cert-file", cert, "--key-file", key };
+        const char *const args[] = { "--client-cert-auth",
+                                     "--trusted-ca-file",
+                                     ca,
+                                     "--cert-file",
+                                     cert,
+                                     "--key-file",
+                                     key };
         memcpy(e.extra, args, sizeof(args));
         etcd_process_start(&e);
-        s = lead(fmt("etcd://127.0.0.1:%d?ca=%s/ca.pem&cert=%s/client.pem&key=%s/client.key", e.port, dir, dir, dir));
+        s = lead(fmt("etcd://127.0.0.1:%d?ca=%s/ca.pem&cert=%s/client.pem&key=%s/client.key",
+                     e.port, dir, dir, dir));
         commits(s, 0);
         commits(s, 1);
         assert_int_equal(store_integrity(s, &err), 0);
         store_close(TAKE_PTR(s));
-        /* without one, with one of somebody else's, and an etcd that is not ours: refused with a reason */
-        const char *const bad[] = { "ca=%s/ca.pem", "ca=%s/ca.pem&cert=%s/other.pem&key=%s/other.key",
+        /* without one, with one of somebody else's, and an etcd that is not ours: refused with a
+         * reason */
+        const char *const bad[] = { "ca=%s/ca.pem",
+                                    "ca=%s/ca.pem&cert=%s/other.pem&key=%s/other.key",
                                     "ca=%s/other.pem&cert=%s/client.pem&key=%s/client.key" };
         for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
                 _cleanup_(str_finip) struct str query = STR_INIT;
@@ -223,7 +249,8 @@ static void certificates_let_in_who_has_one(void **state)
                         } else
                                 str_addc(&query, *c);
                 err = (struct err){ 0 };
-                assert_true(store_open(fmt("etcd://127.0.0.1:%d?%s", e.port, str_c(&query)), true, &s, &err) < 0);
+                assert_true(store_open(fmt("etcd://127.0.0.1:%d?%s", e.port, str_c(&query)), true,
+                                       &s, &err) < 0);
                 assert_true(err.msg[0] && err.detail[0] && err.hint[0]);
                 print_message("# %s\n", err_line(&err));
         }
@@ -254,14 +281,16 @@ static void without_space_reads_go_on_and_the_same_batch_goes_through_later(void
         /* reads, and the lease */
         assert_int_equal(store_load(s, count_one, &n, &found, &err), 0);
         assert_int_equal(n, 1);
-        assert_true(found == head || found == head + 1); /* etcd may have taken it, and say all the same that it has no space */
+        /* etcd may have taken it, and say all the same that it has no space */
+        assert_true(found == head || found == head + 1);
         _cleanup_(store_reader_closep) struct store_reader *reader = NULL;
         assert_int_equal(store_reader_open(s, &reader, &err), 0);
         assert_int_equal(store_reader_first(reader), 1);
         assert_true(store_leads_until_ns(s) > clock_mono_ns());
         assert_int_equal(commit_once(s, head, "/workloads/large", large, 500000), -ERR_UNAVAILABLE);
         /* what the hint says */
-        shell(dir, fmt("export ETCDCTL_API=3; e='etcdctl --endpoints 127.0.0.1:%d'; $e compact $($e endpoint status -w json | grep -o "
+        shell(dir, fmt("export ETCDCTL_API=3; e='etcdctl --endpoints 127.0.0.1:%d'; $e compact "
+                       "$($e endpoint status -w json | grep -o "
                        "'\"revision\":[0-9]*' | grep -o '[0-9]*') && "
                        "$e defrag && $e alarm disarm",
                        e.port));

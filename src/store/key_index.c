@@ -1,4 +1,5 @@
-/* store/key_index.c: open addressing with linear probing, at most two thirds full, so every probe ends at an empty slot. */
+/* store/key_index.c: open addressing with linear probing, at most two thirds full, so every probe
+ * ends at an empty slot. */
 #include "store/key_index.h"
 
 #include "base/map.h"

@@ -69,14 +69,17 @@ static int lossy_close(sqlite3_file *f)
 
 static int lossy_read(sqlite3_file *f, void *p, int n, sqlite3_int64 at)
 {
-        return lossy_is_dead() ? SQLITE_IOERR_READ : real_of(f)->pMethods->xRead(real_of(f), p, n, at);
+        return lossy_is_dead() ? SQLITE_IOERR_READ
+                               : real_of(f)->pMethods->xRead(real_of(f), p, n, at);
 }
 
 static void remember(struct lossy_file *file, sqlite3_int64 at, size_t len, const void *data)
 {
         sqlite3_int64 size = 0;
         file->real->pMethods->xFileSize(file->real, &size);
-        struct change c = { .path = mem_strdup(file->path), .offset = at, .old_size = size, .len = len };
+        struct change c = {
+                .path = mem_strdup(file->path), .offset = at, .old_size = size, .len = len
+        };
         c.old_len = size <= at ? 0 : size - at < (sqlite3_int64)len ? (size_t)(size - at) : len;
         c.old_data = mem_must(c.old_len + 1);
         if (c.old_len > 0)
@@ -113,7 +116,8 @@ static int lossy_truncate(sqlite3_file *f, sqlite3_int64 size)
         return rc;
 }
 
-/* Nothing is really synced: the tests' disk is only as durable as this list says, and much faster. */
+/* Nothing is really synced: the tests' disk is only as durable as this list says, and much
+ * faster. */
 static int lossy_sync(sqlite3_file *f, int flags _unused_)
 {
         struct lossy_file *file = (struct lossy_file *)f;
@@ -200,7 +204,8 @@ static const sqlite3_io_methods methods = {
 
 /* ---- the layer ---- */
 
-static int lossy_open(sqlite3_vfs *vfs _unused_, const char *name, sqlite3_file *f, int flags, int *ret_flags)
+static int lossy_open(sqlite3_vfs *vfs _unused_, const char *name, sqlite3_file *f, int flags,
+                      int *ret_flags)
 {
         struct lossy_file *file = (struct lossy_file *)f;
         memset(file, 0, sizeof(*file));
@@ -266,7 +271,8 @@ bool lossy_is_dead(void)
 
 static int open_file(const char *path)
 {
-        int fd = open(path, O_RDWR | O_CLOEXEC); /* a log that was deleted since has nothing to lose */
+        /* a log that was deleted since has nothing to lose */
+        int fd = open(path, O_RDWR | O_CLOEXEC);
         return fd;
 }
 
@@ -275,7 +281,9 @@ static void undo(const struct change *c)
         int fd = open_file(c->path);
         if (fd < 0)
                 return;
-        must(pwrite(fd, c->old_data, c->old_len, c->offset) == (ssize_t)c->old_len && ftruncate(fd, c->old_size) == 0, "undo a write");
+        must(pwrite(fd, c->old_data, c->old_len, c->offset) == (ssize_t)c->old_len &&
+                 ftruncate(fd, c->old_size) == 0,
+             "undo a write");
         close(fd);
 }
 
@@ -291,7 +299,9 @@ static void redo_some(const struct change *c, struct rng *rng)
                 for (size_t at = 0; at < c->len && !none; at += SECTOR) {
                         size_t n = c->len - at < SECTOR ? c->len - at : SECTOR;
                         if (all || rng_chance(rng, 500000))
-                                must(pwrite(fd, c->new_data + at, n, c->offset + (sqlite3_int64)at) == (ssize_t)n, "redo a write");
+                                must(pwrite(fd, c->new_data + at, n,
+                                            c->offset + (sqlite3_int64)at) == (ssize_t)n,
+                                     "redo a write");
                 }
         }
         close(fd);

@@ -1,7 +1,8 @@
 /* store/memory.c: the store that forgets, with faults on demand.
  *
- * Events stand in an array (the first `skip` of them are pruned and their memory is free), records in an array found through a hash map. One lock per
- * disk guards all of it; a reader copies one event at a time under the lock and calls back without it, so a callback may commit.
+ * Events stand in an array (the first `skip` of them are pruned and their memory is free), records
+ * in an array found through a hash map. One lock per disk guards all of it; a reader copies one
+ * event at a time under the lock and calls back without it, so a callback may commit.
  */
 #include "store/memory.h"
 
@@ -58,7 +59,8 @@ struct memory_store {
 struct memory_reader {
         struct store_reader base;
         struct memory_disk *disk;
-        struct str buf, kept_buf; /* two: what is kept apart is read while an event of the log is being given */
+        /* two: what is kept apart is read while an event of the log is being given */
+        struct str buf, kept_buf;
 };
 
 static struct memory_store *self(struct store *s)
@@ -84,7 +86,8 @@ static struct memory_blob blob_copy(const void *data, size_t len)
 
 static int err_away(struct err *err)
 {
-        return err_set(err, ERR_UNAVAILABLE, .msg = "the store is away", .detail = "injected fault", .hint = "send the same batch again");
+        return err_set(err, ERR_UNAVAILABLE, .msg = "the store is away", .detail = "injected fault",
+                       .hint = "send the same batch again");
 }
 
 static bool is_away(struct memory_disk *d)
@@ -168,7 +171,8 @@ static int disk_claim(struct memory_disk *d, struct err *err)
         if (d->away)
                 r = err_away(err);
         else if (d->open)
-                r = err_set(err, ERR_CONFLICT, .msg = "the store is in use", .detail = "held by this process",
+                r = err_set(err, ERR_CONFLICT, .msg = "the store is in use",
+                            .detail = "held by this process",
                             .hint = "close the store that has it first");
         else if (d->schema > STORE_SCHEMA)
                 r = store_err_newer(err, d->schema);
@@ -185,7 +189,8 @@ int memory_open(struct memory_disk *d, struct store **ret_store, struct err *err
                 return r;
         struct memory_store *s = mem_must(sizeof(*s));
         s->base.ops = &memory_ops;
-        s->base.limits = (struct store_limits){ .max_ops = MAX_OPS, .max_bytes = MAX_BYTES, .in_flight = 4 };
+        s->base.limits =
+            (struct store_limits){ .max_ops = MAX_OPS, .max_bytes = MAX_BYTES, .in_flight = 4 };
         s->base.schema = d->schema;
         s->base.head = d->head;
         s->disk = d;
@@ -193,11 +198,12 @@ int memory_open(struct memory_disk *d, struct store **ret_store, struct err *err
         return 0;
 }
 
-static int open_own(const char *rest, bool create _unused_, struct store **ret_store, struct err *err)
+static int open_own(const char *rest, bool create _unused_, struct store **ret_store,
+                    struct err *err)
 {
         if (*rest)
-                return err_set(err, ERR_INVALID, .msg = "a store in memory has no name", .detail = fmt("\"memory:%s\"", rest),
-                               .hint = "use memory: alone");
+                return err_set(err, ERR_INVALID, .msg = "a store in memory has no name",
+                               .detail = fmt("\"memory:%s\"", rest), .hint = "use memory: alone");
         struct memory_disk *d = memory_disk_create();
         int r = memory_open(d, ret_store, err);
         if (r < 0)
@@ -246,17 +252,20 @@ static void record_put(struct memory_disk *d, const struct store_record *r)
                 return;
         }
         i = (uint32_t)d->records.len;
-        *array_push(&d->records) = (struct memory_record){ mem_strdup(r->key), blob_copy(r->data, r->len) };
+        *array_push(&d->records) =
+            (struct memory_record){ mem_strdup(r->key), blob_copy(r->data, r->len) };
         map_put(&d->by_key, i);
 }
 
 static bool holds_last_event(const struct memory_disk *d, const struct store_batch *b)
 {
-        if (b->n_events == 0 || d->head != b->new_head || d->events.len == d->skip || MUTANT(commit_resent_refused))
+        if (b->n_events == 0 || d->head != b->new_head || d->events.len == d->skip ||
+            MUTANT(commit_resent_refused))
                 return false;
         const struct memory_blob *stored = &d->events.at[d->events.len - 1];
         const struct store_event *last = &b->events[b->n_events - 1];
-        return stored->len == last->len && (last->len == 0 || memcmp(stored->data, last->data, last->len) == 0);
+        return stored->len == last->len &&
+               (last->len == 0 || memcmp(stored->data, last->data, last->len) == 0);
 }
 
 static int commit_locked(struct memory_disk *d, const struct store_batch *b, struct err *err)
@@ -268,8 +277,10 @@ static int commit_locked(struct memory_disk *d, const struct store_batch *b, str
                 fault = d->fault;
         if (fault == MEMORY_FAULT_BEFORE)
                 return err_away(err);
-        if (d->head != b->expected_head && !MUTANT(commit_applied_twice) && !MUTANT(head_not_compared))
-                return holds_last_event(d, b) ? 0 : store_err_conflict(err, b->expected_head, d->head);
+        if (d->head != b->expected_head && !MUTANT(commit_applied_twice) &&
+            !MUTANT(head_not_compared))
+                return holds_last_event(d, b) ? 0
+                                              : store_err_conflict(err, b->expected_head, d->head);
         for (size_t i = 0; i < b->n_events; i++)
                 *array_push(&d->events) = blob_copy(b->events[i].data, b->events[i].len);
         for (size_t i = 0; i < b->n_records; i++) {
@@ -284,7 +295,8 @@ static int commit_locked(struct memory_disk *d, const struct store_batch *b, str
         return fault == MEMORY_FAULT_AFTER ? err_away(err) : 0;
 }
 
-static int commit(struct store *base, const struct store_batch *b, const uint64_t *hashes _unused_, struct err *err)
+static int commit(struct store *base, const struct store_batch *b, const uint64_t *hashes _unused_,
+                  struct err *err)
 {
         struct memory_disk *d = self(base)->disk;
         pthread_mutex_lock(&d->lock);
@@ -303,10 +315,12 @@ static int by_key(const void *a, const void *b)
         return strcmp(x->key, y->key);
 }
 
-static int give(const struct memory_record *records, size_t n, store_record_fn fn, void *ctx, struct err *err)
+static int give(const struct memory_record *records, size_t n, store_record_fn fn, void *ctx,
+                struct err *err)
 {
         for (size_t i = 0; i < n; i++) {
-                struct store_record r = { records[i].key, records[i].value.data, records[i].value.len };
+                struct store_record r = { records[i].key, records[i].value.data,
+                                          records[i].value.len };
                 int rc = fn(ctx, &r, err);
                 if (rc < 0)
                         return rc;
@@ -314,13 +328,15 @@ static int give(const struct memory_record *records, size_t n, store_record_fn f
         return 0;
 }
 
-static int load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+static int load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_head,
+                struct err *err)
 {
         struct memory_disk *d = self(base)->disk;
         if (is_away(d))
                 return err_away(err);
         /* Only this thread changes records, so the lock is not held while fn runs. */
-        _cleanup_(mem_freep) struct memory_record *sorted = mem_must((d->records.len + 1) * sizeof(*sorted));
+        _cleanup_(mem_freep) struct memory_record *sorted =
+            mem_must((d->records.len + 1) * sizeof(*sorted));
         for (size_t i = 0; i < d->records.len; i++)
                 sorted[i] = d->records.at[i];
         qsort(sorted, d->records.len, sizeof(*sorted), by_key);
@@ -353,17 +369,21 @@ static int checkpoint(struct store *base, struct err *err)
                 checkpoint_clear(d);
                 for (size_t i = 0; i < d->records.len; i++) {
                         const struct memory_record *r = &d->records.at[i];
-                        *array_push(&d->checkpoint) = (struct memory_record){ mem_strdup(r->key), blob_copy(r->value.data, r->value.len) };
+                        *array_push(&d->checkpoint) =
+                            (struct memory_record){ mem_strdup(r->key),
+                                                    blob_copy(r->value.data, r->value.len) };
                 }
                 if (d->checkpoint.len > 1)
-                        qsort(d->checkpoint.at, d->checkpoint.len, sizeof(*d->checkpoint.at), by_key);
+                        qsort(d->checkpoint.at, d->checkpoint.len, sizeof(*d->checkpoint.at),
+                              by_key);
                 d->checkpoint_seq = d->head;
         }
         pthread_mutex_unlock(&d->lock);
         return away ? err_away(err) : 0;
 }
 
-static int load_checkpoint(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_seq, struct err *err)
+static int load_checkpoint(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_seq,
+                           struct err *err)
 {
         struct memory_disk *d = self(base)->disk;
         if (is_away(d))
@@ -376,7 +396,8 @@ static int load_checkpoint(struct store *base, store_record_fn fn, void *ctx, ui
         return 0;
 }
 
-static int prune(struct store *base, const struct store_retention *keep, uint64_t max_remove, struct store_left *ret, struct err *err)
+static int prune(struct store *base, const struct store_retention *keep, uint64_t max_remove,
+                 struct store_left *ret, struct err *err)
 {
         struct memory_disk *d = self(base)->disk;
         if (store_wants_checkpoint(base, keep, d->checkpoint_seq, d->records.len)) {
@@ -385,10 +406,12 @@ static int prune(struct store *base, const struct store_retention *keep, uint64_
                         return r;
         }
         pthread_mutex_lock(&d->lock);
-        for (; !d->away && ret->left < max_remove && d->first < d->head; ret->left++, d->first++, d->skip++) {
+        for (; !d->away && ret->left < max_remove && d->first < d->head;
+             ret->left++, d->first++, d->skip++) {
                 struct memory_blob *b = &d->events.at[d->skip];
                 enum event_class class;
-                if (!store_leaves(keep, d->head, d->checkpoint_seq, &(struct store_event){ d->first, b->data, b->len }, &class))
+                if (!store_leaves(keep, d->head, d->checkpoint_seq,
+                                  &(struct store_event){ d->first, b->data, b->len }, &class))
                         break;
                 if (class == EVENT_LIFECYCLE)
                         mem_free(b->data);
@@ -398,7 +421,8 @@ static int prune(struct store *base, const struct store_retention *keep, uint64_
                 ret->kept[class] += class != EVENT_LIFECYCLE;
         }
         if (d->skip > 1024 && d->skip > d->events.len / 2) {
-                memmove(d->events.at, d->events.at + d->skip, (d->events.len - d->skip) * sizeof(*d->events.at));
+                memmove(d->events.at, d->events.at + d->skip,
+                        (d->events.len - d->skip) * sizeof(*d->events.at));
                 d->events.len -= d->skip;
                 d->skip = 0;
         }
@@ -417,7 +441,8 @@ static int kept_put(struct store *base, const struct store_kept *events, size_t 
         pthread_mutex_lock(&d->lock);
         for (size_t i = 0; i < n; i++)
                 *array_push(&d->kept) =
-                    (struct memory_kept){ events[i].event.seq, events[i].class, blob_copy(events[i].event.data, events[i].event.len) };
+                    (struct memory_kept){ events[i].event.seq, events[i].class,
+                                          blob_copy(events[i].event.data, events[i].event.len) };
         pthread_mutex_unlock(&d->lock);
         return 0;
 }
@@ -459,13 +484,15 @@ static int integrity(struct store *base, struct err *err)
         if (d->first + (d->events.len - d->skip) != d->head + 1 || d->checkpoint_seq + 1 < d->first)
                 return err_set(err, ERR_CORRUPT, .msg = "the store in memory lost events");
         if (d->kept.len && d->kept.at[d->kept.len - 1].seq >= d->first)
-                return err_set(err, ERR_CORRUPT, .msg = "the store in memory keeps events apart that are in its log");
+                return err_set(err, ERR_CORRUPT,
+                               .msg = "the store in memory keeps events apart that are in its log");
         return 0;
 }
 
 /* ---- readers ---- */
 
-static int reader_open(struct store *base, struct store_reader **ret_reader, struct err *err _unused_)
+static int reader_open(struct store *base, struct store_reader **ret_reader,
+                       struct err *err _unused_)
 {
         struct memory_reader *r = mem_must(sizeof(*r));
         r->base.ops = &memory_ops;
@@ -482,7 +509,8 @@ static void reader_close(struct store_reader *base)
         mem_free(r);
 }
 
-/* Copies event seq into the reader's buffer: 1, 0 if it is not there, or -ERR_UNAVAILABLE. Past the pruned prefix *seq is moved to the first kept. */
+/* Copies event seq into the reader's buffer: 1, 0 if it is not there, or -ERR_UNAVAILABLE. Past the
+ * pruned prefix *seq is moved to the first kept. */
 static int reader_fetch(struct memory_reader *r, uint64_t *seq, bool forward, struct err *err)
 {
         struct memory_disk *d = r->disk;
@@ -502,7 +530,8 @@ static int reader_fetch(struct memory_reader *r, uint64_t *seq, bool forward, st
         return found;
 }
 
-static int reader_events(struct store_reader *base, uint64_t since, bool backwards, store_event_fn fn, void *ctx, struct err *err)
+static int reader_events(struct store_reader *base, uint64_t since, bool backwards,
+                         store_event_fn fn, void *ctx, struct err *err)
 {
         struct memory_reader *r = (struct memory_reader *)base;
         uint64_t seq = since + 1;
@@ -523,7 +552,8 @@ static int reader_events(struct store_reader *base, uint64_t since, bool backwar
         }
 }
 
-static int reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn, void *ctx, struct err *err)
+static int reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn, void *ctx,
+                        struct err *err)
 {
         struct memory_reader *r = (struct memory_reader *)base;
         uint64_t at = seq;
@@ -537,7 +567,8 @@ static int reader_event(struct store_reader *base, uint64_t seq, store_event_fn 
 }
 
 /* Copies the next one of this class after (or before) *at: 1; 0 if there is none. */
-static int fetch_kept(struct memory_reader *r, enum event_class class, bool backwards, uint64_t *at, struct err *err)
+static int fetch_kept(struct memory_reader *r, enum event_class class, bool backwards, uint64_t *at,
+                      struct err *err)
 {
         struct memory_disk *d = r->disk;
         const struct memory_kept *found = NULL;
@@ -560,19 +591,22 @@ static int fetch_kept(struct memory_reader *r, enum event_class class, bool back
         return away ? err_away(err) : found != NULL;
 }
 
-static int reader_kept(struct store_reader *base, enum event_class class, uint64_t since, bool backwards, size_t max, store_event_fn fn,
-                       void *ctx, struct err *err)
+static int reader_kept(struct store_reader *base, enum event_class class, uint64_t since,
+                       bool backwards, size_t max, store_event_fn fn, void *ctx, struct err *err)
 {
         struct memory_reader *r = (struct memory_reader *)base;
         uint64_t at = backwards && since == 0 ? UINT64_MAX : since;
         int found = 0, rc = 0;
-        for (size_t i = 0; i < max && rc == 0 && (found = fetch_kept(r, class, backwards, &at, err)) > 0; i++)
-                rc = fn(ctx, &(struct store_event){ at, str_c(&r->kept_buf), r->kept_buf.len }, err);
+        for (size_t i = 0;
+             i < max && rc == 0 && (found = fetch_kept(r, class, backwards, &at, err)) > 0; i++)
+                rc =
+                    fn(ctx, &(struct store_event){ at, str_c(&r->kept_buf), r->kept_buf.len }, err);
         return found < 0 ? found : rc;
 }
 
 /* A copy under the lock: the store's own thread may commit while fn runs. */
-static int reader_records(struct store_reader *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+static int reader_records(struct store_reader *base, store_record_fn fn, void *ctx,
+                          uint64_t *ret_head, struct err *err)
 {
         struct memory_disk *d = ((struct memory_reader *)base)->disk;
         ARRAY(struct memory_record) copy = { 0 };
@@ -581,7 +615,9 @@ static int reader_records(struct store_reader *base, store_record_fn fn, void *c
         pthread_mutex_lock(&d->lock);
         for (size_t i = 0; i < d->records.len; i++) {
                 const struct memory_record *r = &d->records.at[i];
-                *array_push(&copy) = (struct memory_record){ mem_strdup(r->key), blob_copy(r->value.data, r->value.len) };
+                *array_push(&copy) =
+                    (struct memory_record){ mem_strdup(r->key),
+                                            blob_copy(r->value.data, r->value.len) };
         }
         uint64_t head = d->head;
         pthread_mutex_unlock(&d->lock);

@@ -1,8 +1,9 @@
 /* store/memory.h: a store in memory, for tests and the simulator.
  *
- * A disk outlives the stores opened on it, so a test can "crash" a server (close the store, or simply open it again after close) and find
- * what was committed. Like a file, a disk is open at most once at a time (S5). store_open("memory:") is a store with a disk of its own that
- * goes away with it. Deterministic: the same calls give the same results; no clock, no threads of its own.
+ * A disk outlives the stores opened on it, so a test can "crash" a server (close the store, or
+ * simply open it again after close) and find what was committed. Like a file, a disk is open at
+ * most once at a time (S5). store_open("memory:") is a store with a disk of its own that goes away
+ * with it. Deterministic: the same calls give the same results; no clock, no threads of its own.
  *
  * Threads: as store.h says; memory_fail_commit() and memory_set_away() from any thread.
  */

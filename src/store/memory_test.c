@@ -1,4 +1,5 @@
-/* store/memory_test.c: the faults that the store in memory can play, and that they are what a real store would do. */
+/* store/memory_test.c: the faults that the store in memory can play, and that they are what a real
+ * store would do. */
 #include "store/memory.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +35,8 @@ static int commit(struct fixture *f, uint64_t head)
 {
         struct store_event event = { head + 1, "e", 1 };
         struct store_record record = { "/a", "1", 1 };
-        return store_commit(f->s, &(struct store_batch){ head, head + 1, &event, 1, &record, 1, 0 }, &f->err);
+        return store_commit(f->s, &(struct store_batch){ head, head + 1, &event, 1, &record, 1, 0 },
+                            &f->err);
 }
 
 static void fault_before_leaves_nothing_and_the_batch_goes_through_next_time(void **state)
@@ -67,7 +69,8 @@ static void fault_after_leaves_the_batch_and_sending_it_again_says_so(void **sta
         assert_int_equal(store_head(f->s), 2);
 }
 
-static int ignore_record(void *ctx _unused_, const struct store_record *r _unused_, struct err *err _unused_)
+static int ignore_record(void *ctx _unused_, const struct store_record *r _unused_,
+                         struct err *err _unused_)
 {
         return 0;
 }
@@ -93,7 +96,8 @@ static void address_memory_gives_a_store_of_its_own(void **state)
         assert_int_equal(store_open("memory:", false, &a, &f->err), 0);
         assert_int_equal(store_open("memory:", true, &b, &f->err), 0);
         struct store_event event = { 1, "e", 1 };
-        assert_int_equal(store_commit(a, &(struct store_batch){ 0, 1, &event, 1, NULL, 0 }, &f->err), 0);
+        assert_int_equal(
+            store_commit(a, &(struct store_batch){ 0, 1, &event, 1, NULL, 0, 0 }, &f->err), 0);
         assert_int_equal(store_head(a), 1);
         assert_int_equal(store_head(b), 0);
         store_close(a);
@@ -134,10 +138,15 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_chain_whose_outcome_is_unknown_is_sent_again_from_there),
-                cmocka_unit_test_setup_teardown(fault_before_leaves_nothing_and_the_batch_goes_through_next_time, setup, teardown),
-                cmocka_unit_test_setup_teardown(fault_after_leaves_the_batch_and_sending_it_again_says_so, setup, teardown),
-                cmocka_unit_test_setup_teardown(away_fails_everything_until_it_is_back, setup, teardown),
-                cmocka_unit_test_setup_teardown(address_memory_gives_a_store_of_its_own, setup, teardown),
+                cmocka_unit_test_setup_teardown(
+                    fault_before_leaves_nothing_and_the_batch_goes_through_next_time, setup,
+                    teardown),
+                cmocka_unit_test_setup_teardown(
+                    fault_after_leaves_the_batch_and_sending_it_again_says_so, setup, teardown),
+                cmocka_unit_test_setup_teardown(away_fails_everything_until_it_is_back, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(address_memory_gives_a_store_of_its_own, setup,
+                                                teardown),
         };
         return cmocka_run_group_tests_name("store_memory", tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@
 #define KEPT_PAGE 128
 #define FIRST_KEPT (EVENT_LIFECYCLE + 1) /* the class that is never kept apart comes first */
 
-/* ---- what leaves the log --------------------------------------------------------------------- */
+/* ---- what leaves the log ---- */
 
 /* How much longer something may stay than its age says. */
 static int64_t age_step_ms(int64_t age_ms)
@@ -31,7 +31,8 @@ static int64_t age_step_ms(int64_t age_ms)
 
 static bool is_too_old(const struct store_retention *keep, enum event_class class, int64_t at_ms)
 {
-        return keep->of[class].age_ms > 0 && at_ms > 0 && at_ms < keep->now_ms - keep->of[class].age_ms;
+        return keep->of[class].age_ms > 0 && at_ms > 0 &&
+               at_ms < keep->now_ms - keep->of[class].age_ms;
 }
 
 /* Up to this sequence there are more than the log may have. */
@@ -41,7 +42,8 @@ static uint64_t by_count(const struct store_retention *keep, uint64_t head)
         return n == 0 || head <= n ? 0 : head - n;
 }
 
-uint64_t store_prune_limit(const struct store_retention *keep, uint64_t head, uint64_t checkpoint_seq)
+uint64_t store_prune_limit(const struct store_retention *keep, uint64_t head,
+                           uint64_t checkpoint_seq)
 {
         uint64_t limit = keep->of[EVENT_LIFECYCLE].age_ms ? head : by_count(keep, head);
         if (checkpoint_seq <= 1)
@@ -49,8 +51,8 @@ uint64_t store_prune_limit(const struct store_retention *keep, uint64_t head, ui
         return limit < checkpoint_seq ? limit : checkpoint_seq - 1;
 }
 
-bool store_leaves(const struct store_retention *keep, uint64_t head, uint64_t checkpoint_seq, const struct store_event *e,
-                  enum event_class *ret_class)
+bool store_leaves(const struct store_retention *keep, uint64_t head, uint64_t checkpoint_seq,
+                  const struct store_event *e, enum event_class *ret_class)
 {
         uint32_t type = 0;
         int64_t at_ms = 0;
@@ -103,12 +105,14 @@ static bool is_time_for_age(const struct store *s, const struct store_retention 
         return age_ms && is_time(keep->now_ms, s->checkpoint_again_ms, age_step_ms(age_ms));
 }
 
-bool store_wants_checkpoint(struct store *s, const struct store_retention *keep, uint64_t checkpoint_seq, uint64_t n_records)
+bool store_wants_checkpoint(struct store *s, const struct store_retention *keep,
+                            uint64_t checkpoint_seq, uint64_t n_records)
 {
         uint64_t n = keep->of[EVENT_LIFECYCLE].events, head = s->head, past = by_count(keep, head);
         if (head <= checkpoint_seq)
                 return false;
-        uint64_t covered = checkpoint_seq ? checkpoint_seq - 1 : 0, now = past < covered ? past : covered;
+        uint64_t covered = checkpoint_seq ? checkpoint_seq - 1 : 0,
+                 now = past < covered ? past : covered;
         uint64_t then = past < head - 1 ? past : head - 1, gain = then > now ? then - now : 0;
         if (gain > 0 && gain >= n / 2 && gain >= n_records)
                 return true;
@@ -119,7 +123,7 @@ bool store_wants_checkpoint(struct store *s, const struct store_retention *keep,
         return aged.n > 0;
 }
 
-/* ---- what is kept apart ---------------------------------------------------------------------- */
+/* ---- what is kept apart ---- */
 
 void store_kept_unknown(struct store *s)
 {
@@ -141,26 +145,31 @@ static int know_kept(struct store *s, struct err *err)
 }
 
 /* How many of the oldest of a class must go. */
-static uint64_t surplus(struct store *s, const struct store_retention *keep, enum event_class class, bool look_at_age)
+static uint64_t surplus(struct store *s, const struct store_retention *keep, enum event_class class,
+                        bool look_at_age)
 {
         uint64_t n = (uint64_t)(s->kept[class] - 1), most = keep->of[class].events;
         if (most && n > most)
                 return n - most;
         struct aged aged = { keep, class, 0 };
         if (n && keep->of[class].age_ms && look_at_age && own_reader(s))
-                (void)s->ops->reader_kept(s->reader, class, 0, false, KEPT_PAGE, count_aged, &aged, NULL);
+                (void)s->ops->reader_kept(s->reader, class, 0, false, KEPT_PAGE, count_aged, &aged,
+                                          NULL);
         return aged.n;
 }
 
-static int64_t prune_kept(struct store *s, const struct store_retention *keep, uint64_t max_remove, struct err *err)
+static int64_t prune_kept(struct store *s, const struct store_retention *keep, uint64_t max_remove,
+                          struct err *err)
 {
         int64_t step_ms = store_prune_again_ms(keep);
         bool look_at_age = is_time(keep->now_ms, s->kept_again_ms, step_ms);
         int64_t removed = 0;
         int r = know_kept(s, err);
-        for (int i = FIRST_KEPT; r == 0 && i < EVENT_CLASSES && (uint64_t)removed < max_remove; i++) {
+        for (int i = FIRST_KEPT; r == 0 && i < EVENT_CLASSES && (uint64_t)removed < max_remove;
+             i++) {
                 enum event_class class = (enum event_class)i;
-                uint64_t n = surplus(s, keep, class, look_at_age), room = max_remove - (uint64_t)removed;
+                uint64_t n = surplus(s, keep, class, look_at_age),
+                         room = max_remove - (uint64_t)removed;
                 if (n == 0)
                         continue;
                 int64_t gone = s->ops->kept_remove(s, class, n < room ? n : room, err);
@@ -185,7 +194,8 @@ int64_t store_prune_again_ms(const struct store_retention *keep)
         return again;
 }
 
-int64_t store_prune(struct store *s, const struct store_retention *keep, uint64_t max_remove, struct store_pruned *ret, struct err *err)
+int64_t store_prune(struct store *s, const struct store_retention *keep, uint64_t max_remove,
+                    struct store_pruned *ret, struct err *err)
 {
         struct store_left log = { 0 };
         if (ret)
@@ -198,19 +208,23 @@ int64_t store_prune(struct store *s, const struct store_retention *keep, uint64_
                 return r;
         }
         if (is_time_for_age(s, keep))
-                s->checkpoint_again_ms = keep->now_ms + age_step_ms(keep->of[EVENT_LIFECYCLE].age_ms);
+                s->checkpoint_again_ms =
+                    keep->now_ms + age_step_ms(keep->of[EVENT_LIFECYCLE].age_ms);
         uint64_t moved = 0;
         for (int i = FIRST_KEPT; i < EVENT_CLASSES; i++) {
                 moved += log.kept[i];
                 if (s->kept[i])
                         s->kept[i] += (int64_t)log.kept[i];
         }
-        int64_t removed = max_remove > log.left ? prune_kept(s, keep, max_remove - log.left, err) : 0;
+        int64_t removed =
+            max_remove > log.left ? prune_kept(s, keep, max_remove - log.left, err) : 0;
         if (removed < 0)
                 store_kept_unknown(s);
         if (ret)
-                *ret = (struct store_pruned){ log.left, log.left - moved + (removed > 0 ? (uint64_t)removed : 0) };
-        return removed < 0 && log.left == 0 ? removed : (int64_t)log.left + (removed > 0 ? removed : 0);
+                *ret = (struct store_pruned){ log.left, log.left - moved +
+                                                            (removed > 0 ? (uint64_t)removed : 0) };
+        return removed < 0 && log.left == 0 ? removed
+                                            : (int64_t)log.left + (removed > 0 ? removed : 0);
 }
 
 int store_keep_apart(struct store *s, const struct store_event *events, size_t n, struct err *err)
@@ -233,7 +247,7 @@ int store_keep_apart(struct store *s, const struct store_event *events, size_t n
         return r;
 }
 
-/* ---- reading: one row (S7) ------------------------------------------------------------------- */
+/* ---- reading: one row (S7) ---- */
 
 /* What is kept apart comes by class, each in order; a page of each at a time is merged. */
 struct kept_page {
@@ -255,7 +269,8 @@ struct merging {
 static int take_kept(void *ctx, const struct store_event *e, struct err *err _unused_)
 {
         struct kept_page *p = ctx;
-        *array_push(&p->events) = (struct store_event){ e->seq, arena_dup(&p->memory, e->data, e->len), e->len };
+        *array_push(&p->events) =
+            (struct store_event){ e->seq, arena_dup(&p->memory, e->data, e->len), e->len };
         return 0;
 }
 
@@ -265,7 +280,8 @@ static int fetch_kept(struct merging *m, int class, uint64_t from, struct err *e
         array_clear(&p->events);
         arena_reset(&p->memory);
         p->next = 0;
-        int r = m->r->ops->reader_kept(m->r, (enum event_class) class, from, m->backwards, KEPT_PAGE, take_kept, p, err);
+        int r = m->r->ops->reader_kept(m->r, (enum event_class) class, from, m->backwards,
+                                       KEPT_PAGE, take_kept, p, err);
         p->more = r >= 0 && p->events.len == KEPT_PAGE;
         return r < 0 ? r : 0;
 }
@@ -276,7 +292,8 @@ static int next_kept(const struct merging *m)
         int best = -1;
         for (int i = FIRST_KEPT; i < EVENT_CLASSES; i++) {
                 const struct kept_page *p = &m->pages[i], *b = best < 0 ? NULL : &m->pages[best];
-                if (p->next < p->events.len && (!b || (p->events.at[p->next].seq < b->events.at[b->next].seq) != m->backwards))
+                if (p->next < p->events.len &&
+                    (!b || (p->events.at[p->next].seq < b->events.at[b->next].seq) != m->backwards))
                         best = i;
         }
         return best;
@@ -317,13 +334,15 @@ static int give_logged(void *ctx, const struct store_event *e, struct err *err)
         return m->fn(m->ctx, e, err);
 }
 
-int store_reader_events(struct store_reader *r, uint64_t since, bool backwards, store_event_fn fn, void *ctx, struct err *err)
+int store_reader_events(struct store_reader *r, uint64_t since, bool backwards, store_event_fn fn,
+                        void *ctx, struct err *err)
 {
         if (since > INT64_MAX) /* sequences fit into 63 bits: beyond them is the end */
                 since = INT64_MAX;
         struct merging m = { .r = r, .backwards = backwards, .fn = fn, .ctx = ctx, .last = since };
         int rc = r->ops->reader_events(r, since, backwards, give_logged, &m, err);
-        if (rc == 0 && (backwards || (m.last == since && r->ops->reader_first(r) == 0))) /* the log is behind us, or there is none */
+        /* the log is behind us, or there is none */
+        if (rc == 0 && (backwards || (m.last == since && r->ops->reader_first(r) == 0)))
                 rc = give_kept(&m, 0, err);
         for (int i = FIRST_KEPT; i < EVENT_CLASSES; i++) {
                 array_fini(&m.pages[i].events);
@@ -348,15 +367,18 @@ static int find_event(void *ctx, const struct store_event *e, struct err *err)
         return f->fn(f->ctx, e, err);
 }
 
-int store_reader_event(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx, struct err *err)
+int store_reader_event(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx,
+                       struct err *err)
 {
         struct err gone = { 0 };
         struct finding f = { seq, fn, ctx, false };
         if (seq == 0 || seq > INT64_MAX)
                 return store_err_no_event(err, seq);
         int rc = r->ops->reader_event(r, seq, fn, ctx, &gone);
-        for (int i = FIRST_KEPT; rc == -ERR_NOT_FOUND && r->ops->reader_kept && i < EVENT_CLASSES; i++) {
-                int found = r->ops->reader_kept(r, (enum event_class)i, seq - 1, false, 1, find_event, &f, err);
+        for (int i = FIRST_KEPT; rc == -ERR_NOT_FOUND && r->ops->reader_kept && i < EVENT_CLASSES;
+             i++) {
+                int found = r->ops->reader_kept(r, (enum event_class)i, seq - 1, false, 1,
+                                                find_event, &f, err);
                 if (found < 0 || f.found)
                         return found;
         }

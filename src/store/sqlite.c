@@ -1,12 +1,16 @@
-/* store/sqlite.c: events and records in one SQLite file. See store/README.md for the tables and the reasons behind the numbers here.
+/* store/sqlite.c: events and records in one SQLite file. See store/README.md for the tables and the
+ * reasons behind the numbers here.
  *
- * A commit is one transaction: BEGIN IMMEDIATE, compare the head, append the events, write the records, move the head, COMMIT, which in WAL mode with
- * synchronous=FULL is one write to the log and one fdatasync. What makes it fast is that nothing is written at a random place: events are appended by sequence, new
- * records by row id, and the index from key to row is in memory (key_index.h), built while loading.
+ * A commit is one transaction: BEGIN IMMEDIATE, compare the head, append the events, write the
+ * records, move the head, COMMIT, which in WAL mode with synchronous=FULL is one write to the log
+ * and one fdatasync. What makes it fast is that nothing is written at a random place: events are
+ * appended by sequence, new records by row id, and the index from key to row is in memory
+ * (key_index.h), built while loading.
  *
  * Invariants:
  *   (1) Between calls no transaction is open on the writing connection.
- *   (2) The index describes exactly the committed rows, or index_ready is false. A transaction that fails leaves no trace in it.
+ *   (2) The index describes exactly the committed rows, or index_ready is false. A transaction that
+ *       fails leaves no trace in it.
  *   (3) base.head is the head in the file as of the last successful call.
  */
 #include "store/sqlite_store.h"
@@ -25,32 +29,41 @@ static struct sqlite_store *self(struct store *s)
 int sqlite_err(sqlite3 *db, int rc, const char *doing, struct err *err)
 {
         int errnum = db ? sqlite3_system_errno(db) : 0;
-        const char *detail = fmt("%s: %s (SQLite %d%s%s)", doing, db ? sqlite3_errmsg(db) : sqlite3_errstr(rc), rc, errnum ? ", " : "",
-                                 errnum ? strerror(errnum) : "");
+        const char *detail =
+            fmt("%s: %s (SQLite %d%s%s)", doing, db ? sqlite3_errmsg(db) : sqlite3_errstr(rc), rc,
+                errnum ? ", " : "", errnum ? strerror(errnum) : "");
         if ((rc & 0xff) == SQLITE_NOMEM || rc == SQLITE_IOERR_NOMEM)
                 mem_give_up("the store", 0);
         switch (rc & 0xff) {
         case SQLITE_FULL:
-                return err_set(err, ERR_UNAVAILABLE, .msg = "the disk of the store is full", .detail = detail,
-                               .hint = "free some space; nothing is lost, and writing goes on by itself", .retry_after_ms = 1000);
+                return err_set(
+                    err, ERR_UNAVAILABLE, .msg = "the disk of the store is full", .detail = detail,
+                    .hint = "free some space; nothing is lost, and writing goes on by itself",
+                    .retry_after_ms = 1000);
         case SQLITE_BUSY:
         case SQLITE_LOCKED:
-                return err_set(err, ERR_UNAVAILABLE, .msg = "another program holds the store's database", .detail = detail,
-                               .hint = "close it (a sqlite3 shell, a backup); writing goes on by itself", .retry_after_ms = 1000);
+                return err_set(
+                    err, ERR_UNAVAILABLE, .msg = "another program holds the store's database",
+                    .detail = detail,
+                    .hint = "close it (a sqlite3 shell, a backup); writing goes on by itself",
+                    .retry_after_ms = 1000);
         case SQLITE_IOERR:
         case SQLITE_CANTOPEN:
         case SQLITE_READONLY:
         case SQLITE_PERM:
         case SQLITE_AUTH:
-                return err_set(err, ERR_UNAVAILABLE, .msg = "the store cannot be read or written", .detail = detail,
-                               .hint = "check the disk (dmesg), the mount and the permissions", .retry_after_ms = 1000);
+                return err_set(err, ERR_UNAVAILABLE, .msg = "the store cannot be read or written",
+                               .detail = detail,
+                               .hint = "check the disk (dmesg), the mount and the permissions",
+                               .retry_after_ms = 1000);
         case SQLITE_CORRUPT:
         case SQLITE_NOTADB:
-                return err_set(err, ERR_CORRUPT, .msg = "the store's database is damaged", .detail = detail,
-                               .hint = "run `berth fsck`, or restore a backup");
+                return err_set(err, ERR_CORRUPT, .msg = "the store's database is damaged",
+                               .detail = detail, .hint = "run `berth fsck`, or restore a backup");
         case SQLITE_CONSTRAINT:
-                return err_set(err, ERR_CORRUPT, .msg = "the store holds rows that should not be there", .detail = detail,
-                               .hint = "run `berth fsck`, or restore a backup");
+                return err_set(err, ERR_CORRUPT,
+                               .msg = "the store holds rows that should not be there",
+                               .detail = detail, .hint = "run `berth fsck`, or restore a backup");
         default:
                 return err_set(err, ERR_INTERNAL, .msg = "the store failed", .detail = detail);
         }
@@ -64,7 +77,8 @@ int sqlite_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct err 
         return rc == SQLITE_OK ? 0 : sqlite_err(db, rc, sql, err);
 }
 
-int sqlite_run(struct sqlite_store *s, enum sqlite_statement which, const char *doing, struct err *err)
+int sqlite_run(struct sqlite_store *s, enum sqlite_statement which, const char *doing,
+               struct err *err)
 {
         int rc = sqlite3_step(s->q[which]);
         int reset_rc = sqlite3_reset(s->q[which]);
@@ -85,7 +99,8 @@ void sqlite_rollback(struct sqlite_store *s)
                 sqlite_run(s, Q_ROLLBACK, "rolling back", NULL);
 }
 
-int sqlite_meta_get(struct sqlite_store *s, const char *key, int64_t fallback, int64_t *ret, struct err *err)
+int sqlite_meta_get(struct sqlite_store *s, const char *key, int64_t fallback, int64_t *ret,
+                    struct err *err)
 {
         sqlite3_stmt *q = s->q[Q_META_GET];
         sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
@@ -108,7 +123,8 @@ int sqlite_meta_put(struct sqlite_store *s, const char *key, int64_t value, stru
 /* ---- commit ---- */
 
 /* Did this very batch go through before (S3)? 1 yes, 0 no. */
-static int holds_last_event(struct sqlite_store *s, const struct store_batch *b, int64_t head, struct err *err)
+static int holds_last_event(struct sqlite_store *s, const struct store_batch *b, int64_t head,
+                            struct err *err)
 {
         if (b->n_events == 0 || (uint64_t)head != b->new_head || MUTANT(commit_resent_refused))
                 return 0;
@@ -119,7 +135,8 @@ static int holds_last_event(struct sqlite_store *s, const struct store_batch *b,
         if (rc == SQLITE_ROW) {
                 const void *data = sqlite3_column_blob(q, 0);
                 size_t len = (size_t)sqlite3_column_bytes(q, 0);
-                same = len == last->len && (len == 0 || (data && memcmp(data, last->data, len) == 0));
+                same =
+                    len == last->len && (len == 0 || (data && memcmp(data, last->data, len) == 0));
         }
         int reset_rc = sqlite3_reset(q);
         if (rc != SQLITE_ROW && rc != SQLITE_DONE)
@@ -133,7 +150,8 @@ static void bind_blob(sqlite3_stmt *q, int column, const void *data, size_t len)
         sqlite3_bind_blob64(q, column, len > 0 ? data : "", len, SQLITE_STATIC);
 }
 
-static int put_rows(struct sqlite_store *s, enum sqlite_statement which, const char *doing, struct err *err)
+static int put_rows(struct sqlite_store *s, enum sqlite_statement which, const char *doing,
+                    struct err *err)
 {
         int r = s->rows.rows.len > 0 ? sqlite_run(s, which, doing, err) : 0;
         array_clear(&s->rows.rows);
@@ -144,12 +162,15 @@ static int put_events(struct sqlite_store *s, const struct store_batch *b, struc
 {
         array_clear(&s->rows.rows);
         for (size_t i = 0; i < b->n_events; i++)
-                *array_push(&s->rows.rows) = (struct batch_row){ (int64_t)b->events[i].seq, NULL, b->events[i].data, b->events[i].len };
+                *array_push(&s->rows.rows) =
+                    (struct batch_row){ (int64_t)b->events[i].seq, NULL, b->events[i].data,
+                                        b->events[i].len };
         return put_rows(s, Q_EVENTS_PUT, "appending events", err);
 }
 
 /* Changes the row of a key, or adds a new one to s->rows. */
-static int put_record(struct sqlite_store *s, const struct store_record *record, uint64_t hash, struct err *err)
+static int put_record(struct sqlite_store *s, const struct store_record *record, uint64_t hash,
+                      struct err *err)
 {
         enum sqlite_statement which = record->data ? Q_RECORD_REPLACE : Q_RECORD_REMOVE;
         size_t pos = 0;
@@ -170,12 +191,14 @@ static int put_record(struct sqlite_store *s, const struct store_record *record,
         if (!record->data)
                 return 0; /* removing what is not there is fine */
         int64_t id = s->next_id++;
-        *array_push(&s->rows.rows) = (struct batch_row){ id, record->key, record->data, record->len };
+        *array_push(&s->rows.rows) =
+            (struct batch_row){ id, record->key, record->data, record->len };
         *array_push(&s->changes) = (struct index_change){ hash, id, false };
         return 0;
 }
 
-/* The index is as old as the last commit on this connection; if another program wrote to the file since, it is built anew. */
+/* The index is as old as the last commit on this connection; if another program wrote to the file
+ * since, it is built anew. */
 static int index_refresh(struct sqlite_store *s, struct err *err)
 {
         sqlite3_stmt *q = s->q[Q_DATA_VERSION];
@@ -219,7 +242,8 @@ static int sqlite_schema_put(struct sqlite_store *s, int schema, struct err *err
         return rc == SQLITE_OK ? 0 : sqlite_err(s->db, rc, "writing the schema", err);
 }
 
-static int write_batch(struct sqlite_store *s, const struct store_batch *b, const uint64_t *hashes, struct err *err)
+static int write_batch(struct sqlite_store *s, const struct store_batch *b, const uint64_t *hashes,
+                       struct err *err)
 {
         int r = index_refresh(s, err);
         if (r < 0)
@@ -234,13 +258,15 @@ static int write_batch(struct sqlite_store *s, const struct store_batch *b, cons
         if (r == 0 && b->schema > s->base.schema)
                 r = sqlite_schema_put(s, b->schema, err);
         if (r == 0 && !s->log_kept)
-                sqlite3_wal_autocheckpoint(s->db, b->n_events + b->n_records >= BULK_OPS ? LOG_PAGES_BULK : LOG_PAGES);
+                sqlite3_wal_autocheckpoint(
+                    s->db, b->n_events + b->n_records >= BULK_OPS ? LOG_PAGES_BULK : LOG_PAGES);
         if (r == 0)
                 r = sqlite_run(s, Q_COMMIT, "committing", err);
         return r;
 }
 
-static int commit_locked(struct sqlite_store *s, const struct store_batch *b, const uint64_t *hashes, struct err *err)
+static int commit_locked(struct sqlite_store *s, const struct store_batch *b,
+                         const uint64_t *hashes, struct err *err)
 {
         int r = sqlite_begin(s, err);
         if (r < 0)
@@ -251,7 +277,8 @@ static int commit_locked(struct sqlite_store *s, const struct store_batch *b, co
                 r = write_batch(s, b, hashes, err);
                 if (r < 0) {
                         sqlite_rollback(s);
-                        /* Ids given to rows that never came to be may be given again: nothing refers to them. */
+                        /* Ids given to rows that never came to be may be given again: nothing
+                         * refers to them. */
                         for (size_t i = s->changes.len; i-- > 0;)
                                 if (!s->changes.at[i].remove)
                                         s->next_id = s->changes.at[i].id;
@@ -273,7 +300,8 @@ static int commit_locked(struct sqlite_store *s, const struct store_batch *b, co
         return 0;
 }
 
-int sqlite_commit(struct store *base, const struct store_batch *b, const uint64_t *hashes, struct err *err)
+int sqlite_commit(struct store *base, const struct store_batch *b, const uint64_t *hashes,
+                  struct err *err)
 {
         struct sqlite_store *s = self(base);
         pthread_mutex_lock(&s->lock);

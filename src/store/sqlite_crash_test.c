@@ -1,8 +1,10 @@
-/* store/sqlite_crash_test.c: kill -9 and power loss at any moment lose nothing that was acknowledged and leave no half batch.
+/* store/sqlite_crash_test.c: kill -9 and power loss at any moment lose nothing that was
+ * acknowledged and leave no half batch.
  *
- * Each event says which record it puts or removes and where its batch ends, so afterwards the records must equal the events folded over the checkpoint,
- * and the head must be the end of a batch. For kill -9 a child commits as fast as it can and reports each head through a pipe once the store has acknowledged it;
- * power is lost in the lossy file layer, at every kind of operation.
+ * Each event says which record it puts or removes and where its batch ends, so afterwards the
+ * records must equal the events folded over the checkpoint, and the head must be the end of a
+ * batch. For kill -9 a child commits as fast as it can and reports each head through a pipe once
+ * the store has acknowledged it; power is lost in the lossy file layer, at every kind of operation.
  */
 #include "base/clock.h"
 #include "base/file.h"
@@ -55,19 +57,27 @@ static int commit_random(struct store *s, struct rng *rng, uint64_t *head)
         static char keys[BATCH_MAX][16];
         static uint64_t values[BATCH_MAX];
         bool is_large = *head / (8 * BATCH_MAX) % 2;
-        size_t n = is_large ? BATCH_MAX / 2 + (size_t)rng_below(rng, BATCH_MAX / 2) + 1 : (size_t)rng_below(rng, 63) + 1;
+        size_t n = is_large ? BATCH_MAX / 2 + (size_t)rng_below(rng, BATCH_MAX / 2) + 1
+                            : (size_t)rng_below(rng, 63) + 1;
         uint32_t key = (uint32_t)rng_below(rng, KEYS);
         for (size_t i = 0; i < n; i++) {
-                key = (key + 1 + (uint32_t)rng_below(rng, 4)) % KEYS; /* BATCH_MAX steps of at most 4: never round to the same key */
+                /* BATCH_MAX steps of at most 4: never round to the same key */
+                key = (key + 1 + (uint32_t)rng_below(rng, 4)) % KEYS;
                 values[i] = *head + 1 + i;
-                uint8_t type = AUDITED(values[i]) ? PB__EVENT_TYPE__E__WorkloadExec : PB__EVENT_TYPE__E__WorkloadStarted;
-                ops[i].op = (struct op){ { 2 << 3, type, 3 << 3, 1 }, *head + n, key, rng_chance(rng, 300000) };
+                uint8_t type = AUDITED(values[i]) ? PB__EVENT_TYPE__E__WorkloadExec
+                                                  : PB__EVENT_TYPE__E__WorkloadStarted;
+                ops[i].op = (struct op){
+                        { 2 << 3, type, 3 << 3, 1 }, *head + n, key, rng_chance(rng, 300000)
+                };
                 snprintf(keys[i], sizeof(keys[i]), "/k/%04u", key);
-                events[i] = (struct store_event){ values[i], &ops[i], is_large ? sizeof(ops[i]) : sizeof(ops[i].op) };
+                events[i] = (struct store_event){ values[i], &ops[i],
+                                                  is_large ? sizeof(ops[i]) : sizeof(ops[i].op) };
                 bool remove = ops[i].op.remove;
-                records[i] = (struct store_record){ keys[i], remove ? NULL : &values[i], remove ? 0 : sizeof(values[i]) };
+                records[i] = (struct store_record){ keys[i], remove ? NULL : &values[i],
+                                                    remove ? 0 : sizeof(values[i]) };
         }
-        int r = store_commit(s, &(struct store_batch){ *head, *head + n, events, n, records, n, 0 }, NULL);
+        int r = store_commit(s, &(struct store_batch){ *head, *head + n, events, n, records, n, 0 },
+                             NULL);
         if (r == 0)
                 *head += n;
         return r;
@@ -84,9 +94,11 @@ static void child_main(const char *path, uint64_t seed, int report_fd)
                 _exit(1);
         uint64_t head = store_head(s);
         for (;;) {
-                if (commit_random(s, &rng, &head) < 0 || write(report_fd, &head, sizeof(head)) != sizeof(head))
+                if (commit_random(s, &rng, &head) < 0 ||
+                    write(report_fd, &head, sizeof(head)) != sizeof(head))
                         _exit(2);
-                if (rng_chance(&rng, 100000) && store_prune(s, STORE_KEEP_LOG(400), 300, NULL, NULL) < 0)
+                if (rng_chance(&rng, 100000) &&
+                    store_prune(s, STORE_KEEP_LOG(400), 300, NULL, NULL) < 0)
                         _exit(3);
         }
 }
@@ -137,9 +149,11 @@ static uint64_t check(const char *path, uint64_t acknowledged, int round)
         struct err err = { 0 };
         struct fold records = { 0 }, folded = { 0 };
         uint64_t head = 0, audit = 7;
-        if (store_open(path, false, &s, &err) < 0 || store_load(s, fold_record, &records, &head, &err) < 0 ||
-            store_load_checkpoint(s, fold_record, &folded, &folded.at, &err) < 0 || store_integrity(s, &err) < 0 ||
-            store_reader_open(s, &reader, &err) < 0 || store_reader_events(reader, folded.at, false, fold_event, &folded, &err) < 0 ||
+        if (store_open(path, false, &s, &err) < 0 ||
+            store_load(s, fold_record, &records, &head, &err) < 0 ||
+            store_load_checkpoint(s, fold_record, &folded, &folded.at, &err) < 0 ||
+            store_integrity(s, &err) < 0 || store_reader_open(s, &reader, &err) < 0 ||
+            store_reader_events(reader, folded.at, false, fold_event, &folded, &err) < 0 ||
             store_reader_events(reader, 0, false, follow_audits, &audit, &err) < 0)
                 fail_msg("round %d: %s", round, err_line(&err));
         assert_true(head >= acknowledged);
@@ -164,7 +178,8 @@ static uint64_t run_and_kill(const char *path, uint64_t seed, int64_t live_ms)
                 child_main(path, seed, fds[1]);
         }
         close(fds[1]);
-        assert_int_equal(read(fds[0], &last, sizeof(last)), sizeof(last)); /* alive and committing */
+        /* alive and committing */
+        assert_int_equal(read(fds[0], &last, sizeof(last)), sizeof(last));
         int64_t end_ns = clock_mono_ns() + live_ms * 1000000;
         while (clock_mono_ns() < end_ns) {
                 struct pollfd p = { .fd = fds[0], .events = POLLIN };
@@ -192,7 +207,8 @@ static void kill_9_loses_nothing_acknowledged_and_leaves_no_half_batch(void **st
         snprintf(path, sizeof(path), "%s/berth.db", dir);
         uint64_t last = 0;
         for (int round = 0; round < ROUNDS; round++) {
-                uint64_t acknowledged = run_and_kill(path, rng_next(&rng), (int64_t)rng_below(&rng, 60));
+                uint64_t acknowledged =
+                    run_and_kill(path, rng_next(&rng), (int64_t)rng_below(&rng, 60));
                 assert_true(acknowledged > last);
                 check(path, acknowledged, round);
                 last = acknowledged;
@@ -209,7 +225,8 @@ static void look_at_log(const char *url)
 {
         struct stat st;
         const char *file = strchr(url, ':') + 1;
-        if (stat(fmt("%.*s-wal", (int)(strchr(file, '?') - file), file), &st) == 0 && st.st_size / 4096 > longest_log)
+        if (stat(fmt("%.*s-wal", (int)(strchr(file, '?') - file), file), &st) == 0 &&
+            st.st_size / 4096 > longest_log)
                 longest_log = st.st_size / 4096;
 }
 
@@ -238,7 +255,8 @@ static uint64_t run_until_dead(const char *url, struct rng *rng, uint64_t acknow
         return acknowledged;
 }
 
-/* What a restarted server has read it may have told others, so it must not vanish when the power goes next. Gives the head that was read. */
+/* What a restarted server has read it may have told others, so it must not vanish when the power
+ * goes next. Gives the head that was read. */
 static uint64_t load_and_die(const char *url, uint64_t acknowledged)
 {
         struct store *s = NULL;
@@ -246,7 +264,8 @@ static uint64_t load_and_die(const char *url, uint64_t acknowledged)
         struct fold records = { 0 };
         uint64_t head = 0;
         lossy_cut(-1);
-        if (store_open(url, false, &s, &err) < 0 || store_load(s, fold_record, &records, &head, &err) < 0)
+        if (store_open(url, false, &s, &err) < 0 ||
+            store_load(s, fold_record, &records, &head, &err) < 0)
                 fail_msg("after a crash: %s", err_line(&err));
         assert_true(head >= acknowledged);
         lossy_cut(0);
@@ -293,7 +312,8 @@ static void what_was_read_after_a_crash_stays(void **state _unused_)
 }
 
 /* R: A3 A5 */
-static void power_loss_loses_nothing_acknowledged_or_read_and_leaves_no_half_batch(void **state _unused_)
+static void
+power_loss_loses_nothing_acknowledged_or_read_and_leaves_no_half_batch(void **state _unused_)
 {
         char dir[POWER_DIR], url[PATH_MAX];
         struct rng rng;
@@ -311,8 +331,10 @@ static void power_loss_loses_nothing_acknowledged_or_read_and_leaves_no_half_bat
                 known = check(url, known, round);
                 lossy_forget();
         }
-        print_message("# 150 rounds, head %llu, log of %lld pages\n", (unsigned long long)known, (long long)longest_log);
-        assert_true(longest_log > LOG_PAGES_BULK); /* the power was also lost while a log of a store under load was folded */
+        print_message("# 150 rounds, head %llu, log of %lld pages\n", (unsigned long long)known,
+                      (long long)longest_log);
+        /* the power was also lost while a log of a store under load was folded */
+        assert_true(longest_log > LOG_PAGES_BULK);
         assert_int_equal(dir_remove(dir, NULL), 0);
 }
 
@@ -321,7 +343,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(kill_9_loses_nothing_acknowledged_and_leaves_no_half_batch),
                 cmocka_unit_test(what_was_read_after_a_crash_stays),
-                cmocka_unit_test(power_loss_loses_nothing_acknowledged_or_read_and_leaves_no_half_batch),
+                cmocka_unit_test(
+                    power_loss_loses_nothing_acknowledged_or_read_and_leaves_no_half_batch),
         };
         log_setup(LOG_ERROR, LOG_FORMAT_LOGFMT, 2); /* a dying disk gives many warnings */
         return cmocka_run_group_tests_name("store_crash", tests, NULL, NULL);

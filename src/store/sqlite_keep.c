@@ -1,13 +1,16 @@
 /* store/sqlite_keep.c: checkpoints of the state, and letting old events go.
  *
- * A checkpoint is a copy of all records as of one sequence. It is made by a thread of its own, beside the commits: a second connection holds a read transaction, which in WAL
- * mode is an unchanging view of one moment, and its rows go in small transactions into whichever of the two tables checkpoint_0 and checkpoint_1 is not the
- * valid one. The last small transaction names that table and its sequence in meta; a crash before it leaves the old checkpoint valid and some rows that the next
- * copy clears first. The thread holds the lock for a few milliseconds at a time and then stands aside for as long as it held it, so commits get their turn.
+ * A checkpoint is a copy of all records as of one sequence. It is made by a thread of its own,
+ * beside the commits: a second connection holds a read transaction, which in WAL mode is an
+ * unchanging view of one moment, and its rows go in small transactions into whichever of the two
+ * tables checkpoint_0 and checkpoint_1 is not the valid one. The last small transaction names that
+ * table and its sequence in meta; a crash before it leaves the old checkpoint valid and some rows
+ * that the next copy clears first. The thread holds the lock for a few milliseconds at a time and
+ * then stands aside for as long as it held it, so commits get their turn.
  *
  * Invariants:
- *   (1) Events after the valid checkpoint's sequence never leave the log; nor does the event at that
- *       sequence, nor the last one.
+ *   (1) Events after the valid checkpoint's sequence never leave the log; nor does the event at
+ *       that sequence, nor the last one.
  *   (2) A checkpoint is valid only when all of its rows are durable.
  */
 #include "base/clock.h"
@@ -30,7 +33,8 @@ static struct sqlite_store *self(struct store *s)
         return (struct sqlite_store *)s;
 }
 
-static const char *const slot_put[] = { "INSERT INTO checkpoint_0 VALUES(?1, ?2, ?3)", "INSERT INTO checkpoint_1 VALUES(?1, ?2, ?3)" };
+static const char *const slot_put[] = { "INSERT INTO checkpoint_0 VALUES(?1, ?2, ?3)",
+                                        "INSERT INTO checkpoint_1 VALUES(?1, ?2, ?3)" };
 static const char *const slot_clear[] = {
         "DELETE FROM checkpoint_0 WHERE id IN (SELECT id FROM checkpoint_0 ORDER BY id LIMIT ?1)",
         "DELETE FROM checkpoint_1 WHERE id IN (SELECT id FROM checkpoint_1 ORDER BY id LIMIT ?1)",
@@ -38,7 +42,9 @@ static const char *const slot_clear[] = {
 
 static int stopped(struct sqlite_store *s, struct err *err)
 {
-        return s->stop ? err_set(err, ERR_CANCELLED, .msg = "the checkpoint was given up", .detail = "the store is closing") : 0;
+        return s->stop ? err_set(err, ERR_CANCELLED, .msg = "the checkpoint was given up",
+                                 .detail = "the store is closing")
+                       : 0;
 }
 
 static void stand_aside(int64_t held_ns)
@@ -95,13 +101,15 @@ static int clear_slot(struct sqlite_store *s, int slot, bool paced, struct err *
         return r;
 }
 
-static int copy_chunk(struct sqlite_store *s, sqlite3_stmt *from, sqlite3_stmt *to, bool *ret_more, struct err *err)
+static int copy_chunk(struct sqlite_store *s, sqlite3_stmt *from, sqlite3_stmt *to, bool *ret_more,
+                      struct err *err)
 {
         int r = sqlite_begin(s, err), rc = SQLITE_ROW;
         size_t rows = 0, bytes = 0;
         if (r < 0)
                 return r;
-        while (r == 0 && rows < CHUNK_ROWS && bytes < CHUNK_BYTES && (rc = sqlite3_step(from)) == SQLITE_ROW) {
+        while (r == 0 && rows < CHUNK_ROWS && bytes < CHUNK_BYTES &&
+               (rc = sqlite3_step(from)) == SQLITE_ROW) {
                 for (int i = 0; i < 3; i++)
                         sqlite3_bind_value(to, i + 1, sqlite3_column_value(from, i));
                 rows++;
@@ -112,7 +120,8 @@ static int copy_chunk(struct sqlite_store *s, sqlite3_stmt *from, sqlite3_stmt *
                         r = sqlite_err(s->db, put_rc, "writing a checkpoint", err);
         }
         if (r == 0 && rc != SQLITE_ROW && rc != SQLITE_DONE)
-                r = sqlite_err(sqlite3_db_handle(from), rc, "reading records for a checkpoint", err);
+                r = sqlite_err(sqlite3_db_handle(from), rc, "reading records for a checkpoint",
+                               err);
         *ret_more = rc == SQLITE_ROW;
         return finish(s, r, err);
 }
@@ -176,12 +185,14 @@ static int copy_state(struct sqlite_store *s, bool paced, struct err *err)
                 r = sqlite_connect(s, true, &view, err);
         if (r < 0)
                 return r;
-        sqlite3_exec(view, "PRAGMA synchronous = FULL; PRAGMA query_only = ON; BEGIN", NULL, NULL, NULL);
+        sqlite3_exec(view, "PRAGMA synchronous = FULL; PRAGMA query_only = ON; BEGIN", NULL, NULL,
+                     NULL);
         r = sqlite_number(view, "SELECT value FROM meta WHERE key = 'head'", 0, &seq, err);
         if (r < 0)
                 return r;
-        /* While the view is open the log cannot be folded into the file and grows by the size of the copy; afterwards this thread folds it, beside the
-         * commits, so that no commit pays for all of it. */
+        /* While the view is open the log cannot be folded into the file and grows by the size of
+         * the copy; afterwards this thread folds it, beside the commits, so that no commit pays for
+         * all of it. */
         keep_log(s, true);
         r = copy_rows(s, view, slot, paced, err);
         sqlite3_exec(view, "COMMIT", NULL, NULL, NULL);
@@ -199,11 +210,13 @@ static int copy_state(struct sqlite_store *s, bool paced, struct err *err)
 static void *copier_main(void *arg)
 {
         struct sqlite_store *s = arg;
-        (void)setpriority(PRIO_PROCESS, 0, 0); /* not before others, as the thread that starts this one is */
+        /* not before others, as the thread that starts this one is */
+        (void)setpriority(PRIO_PROCESS, 0, 0);
         s->copier_err = (struct err){ 0 };
         s->copier_result = copy_state(s, true, &s->copier_err);
         if (s->copier_result < 0 && s->copier_result != -ERR_CANCELLED)
-                log_warn("a checkpoint of the store failed and will be tried again", LOG_E(&s->copier_err));
+                log_warn("a checkpoint of the store failed and will be tried again",
+                         LOG_E(&s->copier_err));
         s->copier_done = true;
         return NULL;
 }
@@ -251,8 +264,8 @@ struct leaving {
         struct store_left n;
 };
 
-static int read_leaving(struct sqlite_store *s, const struct store_retention *keep, uint64_t limit, uint64_t max, struct leaving *l,
-                        struct err *err)
+static int read_leaving(struct sqlite_store *s, const struct store_retention *keep, uint64_t limit,
+                        uint64_t max, struct leaving *l, struct err *err)
 {
         sqlite3_stmt *q = s->q[Q_EVENTS_OLDEST];
         size_t bytes = 0;
@@ -261,7 +274,8 @@ static int read_leaving(struct sqlite_store *s, const struct store_retention *ke
         sqlite3_bind_int64(q, 2, (int64_t)(max < MAX_REMOVE ? max : MAX_REMOVE));
         while (bytes < MAX_REMOVE_BYTES && (rc = sqlite3_step(q)) == SQLITE_ROW) {
                 const void *data = sqlite3_column_blob(q, 1);
-                struct store_event e = { (uint64_t)sqlite3_column_int64(q, 0), data ? data : "", (size_t)sqlite3_column_bytes(q, 1) };
+                struct store_event e = { (uint64_t)sqlite3_column_int64(q, 0), data ? data : "",
+                                         (size_t)sqlite3_column_bytes(q, 1) };
                 enum event_class class;
                 if (!store_leaves(keep, s->base.head, s->checkpoint_seq, &e, &class))
                         break;
@@ -275,28 +289,38 @@ static int read_leaving(struct sqlite_store *s, const struct store_retention *ke
                 l->n.kept[class]++;
         }
         int reset_rc = sqlite3_reset(q);
-        return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : sqlite_err(s->db, reset_rc ? reset_rc : rc, "reading old events", err);
+        return rc == SQLITE_ROW || rc == SQLITE_DONE
+                   ? 0
+                   : sqlite_err(s->db, reset_rc ? reset_rc : rc, "reading old events", err);
 }
 
-static const char kept_table[] = "CREATE TABLE IF NOT EXISTS kept(seq INTEGER PRIMARY KEY, class INTEGER NOT NULL, data BLOB NOT NULL);"
+static const char kept_table[] = "CREATE TABLE IF NOT EXISTS kept(seq INTEGER PRIMARY KEY, class "
+                                 "INTEGER NOT NULL, data BLOB NOT NULL);"
                                  "CREATE INDEX IF NOT EXISTS kept_by_class ON kept(class, seq);";
 
 /* In a transaction. An event without data is still in the log. */
-static int put_kept(struct sqlite_store *s, const struct store_kept *events, size_t n, struct err *err)
+static int put_kept(struct sqlite_store *s, const struct store_kept *events, size_t n,
+                    struct err *err)
 {
         _cleanup_(sqlite_finalizep) sqlite3_stmt *move = NULL, *put = NULL;
-        int r = 0, rc = n && !s->has_kept ? sqlite3_exec(s->db, kept_table, NULL, NULL, NULL) : SQLITE_OK;
+        int r = 0,
+            rc = n && !s->has_kept ? sqlite3_exec(s->db, kept_table, NULL, NULL, NULL) : SQLITE_OK;
         if (rc == SQLITE_OK && n) {
-                r = sqlite_prepare(s->db, "INSERT OR REPLACE INTO kept SELECT seq, ?2, data FROM events WHERE seq = ?1", &move, err);
+                r = sqlite_prepare(
+                    s->db,
+                    "INSERT OR REPLACE INTO kept SELECT seq, ?2, data FROM events WHERE seq = ?1",
+                    &move, err);
                 if (r == 0)
-                        r = sqlite_prepare(s->db, "INSERT OR REPLACE INTO kept VALUES(?1, ?2, ?3)", &put, err);
+                        r = sqlite_prepare(s->db, "INSERT OR REPLACE INTO kept VALUES(?1, ?2, ?3)",
+                                           &put, err);
         }
         for (size_t i = 0; r == 0 && rc == SQLITE_OK && i < n; i++) {
                 sqlite3_stmt *q = events[i].event.data ? put : move;
                 sqlite3_bind_int64(q, 1, (int64_t)events[i].event.seq);
                 sqlite3_bind_int(q, 2, events[i].class);
                 if (events[i].event.data)
-                        sqlite3_bind_blob64(q, 3, events[i].event.data, events[i].event.len, SQLITE_STATIC);
+                        sqlite3_bind_blob64(q, 3, events[i].event.data, events[i].event.len,
+                                            SQLITE_STATIC);
                 rc = sqlite3_step(q);
                 sqlite3_reset(q);
                 rc = rc == SQLITE_DONE ? SQLITE_OK : rc;
@@ -321,7 +345,8 @@ static int move_leaving(struct sqlite_store *s, const struct leaving *l, struct 
         return r;
 }
 
-int sqlite_prune(struct store *base, const struct store_retention *keep, uint64_t max_remove, struct store_left *ret, struct err *err)
+int sqlite_prune(struct store *base, const struct store_retention *keep, uint64_t max_remove,
+                 struct store_left *ret, struct err *err)
 {
         struct sqlite_store *s = self(base);
         struct leaving l = { 0 };
@@ -338,7 +363,9 @@ int sqlite_prune(struct store *base, const struct store_retention *keep, uint64_
         if (r < 0)
                 return r;
         *ret = l.n;
-        return !s->copier_started && store_wants_checkpoint(base, keep, seq, n_records) ? copier_start(s, err) : 0;
+        return !s->copier_started && store_wants_checkpoint(base, keep, seq, n_records)
+                   ? copier_start(s, err)
+                   : 0;
 }
 
 /* ---- what is kept apart ---- */
@@ -361,7 +388,10 @@ int sqlite_kept_count(struct store *base, enum event_class class, uint64_t *ret,
         struct sqlite_store *s = self(base);
         int64_t n = 0;
         pthread_mutex_lock(&s->lock);
-        int r = s->has_kept ? sqlite_number(s->db, fmt("SELECT count(*) FROM kept WHERE class = %d", class), 0, &n, err) : 0;
+        int r = s->has_kept
+                    ? sqlite_number(s->db, fmt("SELECT count(*) FROM kept WHERE class = %d", class),
+                                    0, &n, err)
+                    : 0;
         pthread_mutex_unlock(&s->lock);
         *ret = (uint64_t)n;
         return r;
@@ -372,8 +402,10 @@ int64_t sqlite_kept_remove(struct store *base, enum event_class class, uint64_t 
         struct sqlite_store *s = self(base);
         _cleanup_(sqlite_finalizep) sqlite3_stmt *q = NULL;
         pthread_mutex_lock(&s->lock);
-        int r =
-            sqlite_prepare(s->db, "DELETE FROM kept WHERE seq IN (SELECT seq FROM kept WHERE class = ?1 ORDER BY seq LIMIT ?2)", &q, err);
+        int r = sqlite_prepare(s->db,
+                               "DELETE FROM kept WHERE seq IN (SELECT seq FROM kept WHERE class = "
+                               "?1 ORDER BY seq LIMIT ?2)",
+                               &q, err);
         if (r == 0)
                 r = sqlite_begin(s, err);
         int64_t removed = 0;
@@ -383,7 +415,11 @@ int64_t sqlite_kept_remove(struct store *base, enum event_class class, uint64_t 
                 int rc = sqlite3_step(q);
                 removed = sqlite3_changes(s->db);
                 sqlite3_reset(q);
-                r = finish(s, rc == SQLITE_DONE ? 0 : sqlite_err(s->db, rc, "removing events that were kept apart", err), err);
+                r = finish(s,
+                           rc == SQLITE_DONE
+                               ? 0
+                               : sqlite_err(s->db, rc, "removing events that were kept apart", err),
+                           err);
         }
         pthread_mutex_unlock(&s->lock);
         return r < 0 ? r : removed;

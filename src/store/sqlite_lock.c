@@ -57,7 +57,8 @@ static const char *holder(int fd)
                 name[strcspn(name, "\n")] = 0;
                 fclose(f);
         }
-        return name[0] ? fmt("held by pid %lld (%s)", (long long)pid, name) : fmt("held by pid %lld", (long long)pid);
+        return name[0] ? fmt("held by pid %lld (%s)", (long long)pid, name)
+                       : fmt("held by pid %lld", (long long)pid);
 }
 
 int store_lock_take(struct store_lock *lock, const char *path, struct err *err)
@@ -70,8 +71,10 @@ int store_lock_take(struct store_lock *lock, const char *path, struct err *err)
                 r = err_sys(err, errno, fmt("cannot open the store's lock file %s", path));
         } else if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
                 r = errno == EWOULDBLOCK
-                        ? err_set(err, ERR_CONFLICT, .msg = "the store is in use", .detail = fmt("%s is %s", path, holder(fd)),
-                                  .hint = "stop that process first; one server has a store at a time")
+                        ? err_set(err, ERR_CONFLICT, .msg = "the store is in use",
+                                  .detail = fmt("%s is %s", path, holder(fd)),
+                                  .hint =
+                                      "stop that process first; one server has a store at a time")
                         : err_sys(err, errno, fmt("cannot lock %s", path));
                 close(fd);
         } else {
@@ -98,7 +101,9 @@ void store_lock_release(struct store_lock *lock)
         }
         if (lock->fd >= 0) {
                 flock(lock->fd,
-                      LOCK_UN); /* a child that was just forked may not have closed its copy yet: closing ours would not be enough */
+                      /* a child that was just forked may not have closed its copy yet: closing ours
+                       * would not be enough */
+                      LOCK_UN);
                 close(lock->fd);
         }
         lock->fd = -1;

@@ -1,10 +1,12 @@
 /* store/sqlite_read.c: everything that only reads.
  *
- * Loading gives records ordered by key although they lie in the file in the order of their creation (that is what makes writing fast): the rows are read
- * in one sweep and sorted, which also finds a key that is there twice and fills the index. Up to KEEP_BYTES of values are kept in memory meanwhile; those
- * beyond are fetched again one by one, which takes about three times as long.
+ * Loading gives records ordered by key although they lie in the file in the order of their creation
+ * (that is what makes writing fast): the rows are read in one sweep and sorted, which also finds a
+ * key that is there twice and fills the index. Up to KEEP_BYTES of values are kept in memory
+ * meanwhile; those beyond are fetched again one by one, which takes about three times as long.
  *
- * A reader of events takes them in portions and ends its read transaction after each: a transaction that stays open keeps the log from being folded into the file.
+ * A reader of events takes them in portions and ends its read transaction after each: a transaction
+ * that stays open keeps the log from being folded into the file.
  */
 #include "base/mem.h"
 #include "store/sqlite_store.h"
@@ -38,7 +40,9 @@ int sqlite_number(sqlite3 *db, const char *sql, int64_t fallback, int64_t *ret, 
         int rc = sqlite3_step(q);
         if (rc != SQLITE_ROW && rc != SQLITE_DONE)
                 return sqlite_err(db, rc, sql, err);
-        *ret = rc == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL ? sqlite3_column_int64(q, 0) : fallback;
+        *ret = rc == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL
+                   ? sqlite3_column_int64(q, 0)
+                   : fallback;
         return 0;
 }
 
@@ -141,12 +145,14 @@ static int read_rows(sqlite3 *db, const char *table, struct rows *rows, struct e
                 qsort(rows->all.at, rows->all.len, sizeof(*rows->all.at), by_key);
         for (size_t i = 1; i < rows->all.len; i++)
                 if (strcmp(rows->all.at[i - 1].key, rows->all.at[i].key) == 0)
-                        return err_set(err, ERR_CORRUPT, .msg = "a record is in the store twice", .detail = rows->all.at[i].key,
+                        return err_set(err, ERR_CORRUPT, .msg = "a record is in the store twice",
+                                       .detail = rows->all.at[i].key,
                                        .hint = "restore a backup; `berth fsck` says more");
         return 0;
 }
 
-static int fetch_row(sqlite3 *db, sqlite3_stmt *q, const struct row *row, store_record_fn fn, void *ctx, struct err *err)
+static int fetch_row(sqlite3 *db, sqlite3_stmt *q, const struct row *row, store_record_fn fn,
+                     void *ctx, struct err *err)
 {
         sqlite3_bind_int64(q, 1, row->id);
         int rc = sqlite3_step(q), r;
@@ -155,24 +161,29 @@ static int fetch_row(sqlite3 *db, sqlite3_stmt *q, const struct row *row, store_
                 record.data = column_data(q, 0, &record.len);
                 r = fn(ctx, &record, err);
         } else {
-                r = sqlite_err(db, rc == SQLITE_DONE ? SQLITE_CORRUPT : rc, fmt("reading the record %s", row->key), err);
+                r = sqlite_err(db, rc == SQLITE_DONE ? SQLITE_CORRUPT : rc,
+                               fmt("reading the record %s", row->key), err);
         }
         sqlite3_reset(q);
         return r;
 }
 
-static int give_rows(sqlite3 *db, const char *table, const struct rows *rows, store_record_fn fn, void *ctx, struct err *err)
+static int give_rows(sqlite3 *db, const char *table, const struct rows *rows, store_record_fn fn,
+                     void *ctx, struct err *err)
 {
         _cleanup_(sqlite_finalizep) sqlite3_stmt *q = NULL;
         int r = sqlite_prepare(db, fmt("SELECT data FROM %s WHERE id = ?1", table), &q, err);
         for (size_t i = 0; r >= 0 && i < rows->all.len; i++) {
                 const struct row *row = &rows->all.at[i];
-                r = row->data ? fn(ctx, &(struct store_record){ row->key, row->data, row->len }, err) : fetch_row(db, q, row, fn, ctx, err);
+                r = row->data
+                        ? fn(ctx, &(struct store_record){ row->key, row->data, row->len }, err)
+                        : fetch_row(db, q, row, fn, ctx, err);
         }
         return r < 0 ? r : 0;
 }
 
-/* A connection with one read transaction: all that is read through it is of one moment. Its own, or that of a store that is a moment itself. */
+/* A connection with one read transaction: all that is read through it is of one moment. Its own, or
+ * that of a store that is a moment itself. */
 struct view {
         sqlite3 *db;
         bool borrowed;
@@ -190,10 +201,13 @@ static int view_open(struct sqlite_store *s, struct view *ret, int64_t *ret_head
         int r = ret->borrowed ? 0 : sqlite_connect(s, false, &ret->db, err);
         if (r < 0)
                 return r;
-        int rc = ret->borrowed ? SQLITE_OK : sqlite3_exec(ret->db, "PRAGMA cache_size = -2048; BEGIN", NULL, NULL, NULL);
+        int rc = ret->borrowed
+                     ? SQLITE_OK
+                     : sqlite3_exec(ret->db, "PRAGMA cache_size = -2048; BEGIN", NULL, NULL, NULL);
         if (rc != SQLITE_OK)
                 return sqlite_err(ret->db, rc, "opening the store for reading", err);
-        return sqlite_number(ret->db, "SELECT value FROM meta WHERE key = 'head'", 0, ret_head, err);
+        return sqlite_number(ret->db, "SELECT value FROM meta WHERE key = 'head'", 0, ret_head,
+                             err);
 }
 
 static void index_fill(struct sqlite_store *s, const struct rows *rows)
@@ -210,13 +224,15 @@ static void index_fill(struct sqlite_store *s, const struct rows *rows)
         s->index_ready = true;
 }
 
-int sqlite_load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+int sqlite_load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_head,
+                struct err *err)
 {
         struct sqlite_store *s = self(base);
         _cleanup_(rows_fini) struct rows rows = { 0 };
         _cleanup_(view_close) struct view v = { 0 };
         int64_t head = 0, version = 0;
-        /* Before the moment: a foreign write that falls between the two is then seen as one at the next commit. */
+        /* Before the moment: a foreign write that falls between the two is then seen as one at the
+         * next commit. */
         pthread_mutex_lock(&s->lock);
         int r = s->moment ? 0 : sqlite_number(s->db, "PRAGMA data_version", 0, &version, err);
         pthread_mutex_unlock(&s->lock);
@@ -238,7 +254,8 @@ int sqlite_load(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret
         return 0;
 }
 
-int sqlite_load_checkpoint(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_seq, struct err *err)
+int sqlite_load_checkpoint(struct store *base, store_record_fn fn, void *ctx, uint64_t *ret_seq,
+                           struct err *err)
 {
         struct sqlite_store *s = self(base);
         _cleanup_(rows_fini) struct rows rows = { 0 };
@@ -246,9 +263,11 @@ int sqlite_load_checkpoint(struct store *base, store_record_fn fn, void *ctx, ui
         int64_t head, seq = 0, slot = -1;
         int r = view_open(s, &v, &head, err);
         if (r == 0)
-                r = sqlite_number(v.db, "SELECT value FROM meta WHERE key = 'checkpoint_seq'", 0, &seq, err);
+                r = sqlite_number(v.db, "SELECT value FROM meta WHERE key = 'checkpoint_seq'", 0,
+                                  &seq, err);
         if (r == 0)
-                r = sqlite_number(v.db, "SELECT value FROM meta WHERE key = 'checkpoint_slot'", -1, &slot, err);
+                r = sqlite_number(v.db, "SELECT value FROM meta WHERE key = 'checkpoint_slot'", -1,
+                                  &slot, err);
         if (r < 0)
                 return r;
         if (slot >= 0) {
@@ -278,7 +297,8 @@ static int integrity_pages(sqlite3 *db, struct err *err)
         const char *text = (const char *)sqlite3_column_text(q, 0);
         if (text && strcmp(text, "ok") == 0)
                 return 0;
-        return err_set(err, ERR_CORRUPT, .msg = "the store's database is damaged", .detail = text, .hint = "restore a backup");
+        return err_set(err, ERR_CORRUPT, .msg = "the store's database is damaged", .detail = text,
+                       .hint = "restore a backup");
 }
 
 int sqlite_integrity(struct store *base, struct err *err)
@@ -297,7 +317,8 @@ int sqlite_integrity(struct store *base, struct err *err)
         if (r == 0)
                 r = sqlite_number(v.db, "SELECT count(*) FROM events", 0, &count, err);
         if (r == 0)
-                r = sqlite_number(v.db, "SELECT value FROM meta WHERE key = 'checkpoint_seq'", 0, &seq, err);
+                r = sqlite_number(v.db, "SELECT value FROM meta WHERE key = 'checkpoint_seq'", 0,
+                                  &seq, err);
         bool has_kept = false;
         if (r == 0)
                 r = sqlite_has_kept(v.db, &has_kept, err);
@@ -307,19 +328,25 @@ int sqlite_integrity(struct store *base, struct err *err)
                 r = sqlite_number(v.db, "SELECT max(seq) FROM kept", 0, &kept_last, err);
         if (r < 0)
                 return r;
-        const char *facts = fmt("head %lld, %lld events from %lld to %lld, checkpoint at %lld", (long long)head, (long long)count,
-                                (long long)first, (long long)last, (long long)seq);
+        const char *facts =
+            fmt("head %lld, %lld events from %lld to %lld, checkpoint at %lld", (long long)head,
+                (long long)count, (long long)first, (long long)last, (long long)seq);
         if (last != head)
-                return err_set(err, ERR_CORRUPT, .msg = "the store's head is not its last event", .detail = facts,
-                               .hint = "restore a backup");
+                return err_set(err, ERR_CORRUPT, .msg = "the store's head is not its last event",
+                               .detail = facts, .hint = "restore a backup");
         if (count > 0 && (first < 1 || last - first + 1 != count))
-                return err_set(err, ERR_CORRUPT, .msg = "events are missing from the store", .detail = facts, .hint = "restore a backup");
+                return err_set(err, ERR_CORRUPT, .msg = "events are missing from the store",
+                               .detail = facts, .hint = "restore a backup");
         if (seq > head || first > seq + 1)
-                return err_set(err, ERR_CORRUPT, .msg = "events since the store's checkpoint are missing", .detail = facts,
-                               .hint = "restore a backup");
+                return err_set(err, ERR_CORRUPT,
+                               .msg = "events since the store's checkpoint are missing",
+                               .detail = facts, .hint = "restore a backup");
         if (kept_first < 0 || kept_last > head || (count > 0 && kept_last >= first))
-                return err_set(err, ERR_CORRUPT, .msg = "events that are kept apart are not older than the store's log",
-                               .detail = fmt("from %lld to %lld; %s", (long long)kept_first, (long long)kept_last, facts),
+                return err_set(err, ERR_CORRUPT,
+                               .msg =
+                                   "events that are kept apart are not older than the store's log",
+                               .detail = fmt("from %lld to %lld; %s", (long long)kept_first,
+                                             (long long)kept_last, facts),
                                .hint = "restore a backup");
         return read_rows(v.db, "records", &rows, err);
 }
@@ -330,7 +357,8 @@ struct sqlite_reader {
         struct store_reader base;
         struct view v;
         sqlite3_stmt *forward, *backward, *one, *first;
-        sqlite3_stmt *kept_forward, *kept_backward; /* NULL: the table was not needed yet, or is not there */
+        /* NULL: the table was not needed yet, or is not there */
+        sqlite3_stmt *kept_forward, *kept_backward;
 };
 
 static void reader_destroy(struct sqlite_reader *r)
@@ -364,15 +392,21 @@ int sqlite_reader_open(struct store *base, struct store_reader **ret_reader, str
         reader->v = (struct view){ .db = s->moment, .borrowed = s->moment };
         int r = s->moment ? 0 : sqlite_connect(s, false, &reader->v.db, err);
         if (r == 0)
-                r = sqlite_prepare(reader->v.db, "SELECT seq, data FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2", &reader->forward,
+                r = sqlite_prepare(
+                    reader->v.db,
+                    "SELECT seq, data FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2",
+                    &reader->forward, err);
+        if (r == 0)
+                r = sqlite_prepare(
+                    reader->v.db,
+                    "SELECT seq, data FROM events WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2",
+                    &reader->backward, err);
+        if (r == 0)
+                r = sqlite_prepare(reader->v.db, "SELECT data FROM events WHERE seq = ?1",
+                                   &reader->one, err);
+        if (r == 0)
+                r = sqlite_prepare(reader->v.db, "SELECT min(seq) FROM events", &reader->first,
                                    err);
-        if (r == 0)
-                r = sqlite_prepare(reader->v.db, "SELECT seq, data FROM events WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2",
-                                   &reader->backward, err);
-        if (r == 0)
-                r = sqlite_prepare(reader->v.db, "SELECT data FROM events WHERE seq = ?1", &reader->one, err);
-        if (r == 0)
-                r = sqlite_prepare(reader->v.db, "SELECT min(seq) FROM events", &reader->first, err);
         if (r < 0)
                 return r;
         *ret_reader = &TAKE_PTR(reader)->base;
@@ -380,8 +414,8 @@ int sqlite_reader_open(struct store *base, struct store_reader **ret_reader, str
 }
 
 /* One portion. 0: go on after *at, 1: there is no more, 2: fn said stop (*ret_fn), < 0: failed. */
-static int read_portion(struct sqlite_reader *reader, sqlite3_stmt *q, int64_t *at, store_event_fn fn, void *ctx, int *ret_fn,
-                        struct err *err)
+static int read_portion(struct sqlite_reader *reader, sqlite3_stmt *q, int64_t *at,
+                        store_event_fn fn, void *ctx, int *ret_fn, struct err *err)
 {
         int n = 0, rc, stop = 0;
         sqlite3_bind_int64(q, 1, *at);
@@ -405,13 +439,15 @@ static int read_portion(struct sqlite_reader *reader, sqlite3_stmt *q, int64_t *
         return n < PORTION ? 1 : 0;
 }
 
-int sqlite_reader_events(struct store_reader *base, uint64_t since, bool backwards, store_event_fn fn, void *ctx, struct err *err)
+int sqlite_reader_events(struct store_reader *base, uint64_t since, bool backwards,
+                         store_event_fn fn, void *ctx, struct err *err)
 {
         struct sqlite_reader *reader = (struct sqlite_reader *)base;
         int64_t at = backwards && since == 0 ? INT64_MAX : (int64_t)since;
         for (;;) {
                 int stopped_with = 0;
-                int r = read_portion(reader, backwards ? reader->backward : reader->forward, &at, fn, ctx, &stopped_with, err);
+                int r = read_portion(reader, backwards ? reader->backward : reader->forward, &at,
+                                     fn, ctx, &stopped_with, err);
                 if (r == 2)
                         return stopped_with;
                 if (r != 0)
@@ -419,7 +455,8 @@ int sqlite_reader_events(struct store_reader *base, uint64_t since, bool backwar
         }
 }
 
-int sqlite_reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn, void *ctx, struct err *err)
+int sqlite_reader_event(struct store_reader *base, uint64_t seq, store_event_fn fn, void *ctx,
+                        struct err *err)
 {
         struct sqlite_reader *reader = (struct sqlite_reader *)base;
         sqlite3_bind_int64(reader->one, 1, (int64_t)seq);
@@ -440,16 +477,20 @@ int sqlite_reader_event(struct store_reader *base, uint64_t seq, store_event_fn 
 int sqlite_has_kept(sqlite3 *db, bool *ret, struct err *err)
 {
         int64_t n = 0;
-        int r = sqlite_number(db, "SELECT count(*) FROM sqlite_schema WHERE name = 'kept'", 0, &n, err);
+        int r =
+            sqlite_number(db, "SELECT count(*) FROM sqlite_schema WHERE name = 'kept'", 0, &n, err);
         *ret = n > 0;
         return r;
 }
 
-int sqlite_reader_kept(struct store_reader *base, enum event_class class, uint64_t since, bool backwards, size_t max, store_event_fn fn,
-                       void *ctx, struct err *err)
+int sqlite_reader_kept(struct store_reader *base, enum event_class class, uint64_t since,
+                       bool backwards, size_t max, store_event_fn fn, void *ctx, struct err *err)
 {
-        static const char *const sql[] = { "SELECT seq, data FROM kept WHERE class = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
-                                           "SELECT seq, data FROM kept WHERE class = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3" };
+        static const char *const sql[] = {
+                "SELECT seq, data FROM kept WHERE class = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
+                "SELECT seq, data FROM kept WHERE class = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT "
+                "?3"
+        };
         struct sqlite_reader *reader = (struct sqlite_reader *)base;
         sqlite3_stmt **q = backwards ? &reader->kept_backward : &reader->kept_forward;
         bool there = true;
@@ -469,26 +510,33 @@ int sqlite_reader_kept(struct store_reader *base, enum event_class class, uint64
                         break;
         }
         sqlite3_reset(*q);
-        return stop != 0 || rc == SQLITE_DONE ? stop : sqlite_err(reader->v.db, rc, "reading events that are kept apart", err);
+        return stop != 0 || rc == SQLITE_DONE
+                   ? stop
+                   : sqlite_err(reader->v.db, rc, "reading events that are kept apart", err);
 }
 
 uint64_t sqlite_reader_first(struct store_reader *base)
 {
         struct sqlite_reader *reader = (struct sqlite_reader *)base;
-        uint64_t first = sqlite3_step(reader->first) == SQLITE_ROW ? (uint64_t)sqlite3_column_int64(reader->first, 0) : 0;
+        uint64_t first = sqlite3_step(reader->first) == SQLITE_ROW
+                             ? (uint64_t)sqlite3_column_int64(reader->first, 0)
+                             : 0;
         sqlite3_reset(reader->first);
         return first;
 }
 
-int sqlite_reader_records(struct store_reader *base, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err)
+int sqlite_reader_records(struct store_reader *base, store_record_fn fn, void *ctx,
+                          uint64_t *ret_head, struct err *err)
 {
         struct sqlite_reader *reader = (struct sqlite_reader *)base;
         _cleanup_(rows_fini) struct rows rows = { 0 };
         int64_t head = 0;
-        int rc = reader->v.borrowed ? SQLITE_OK : sqlite3_exec(reader->v.db, "BEGIN", NULL, NULL, NULL);
+        int rc =
+            reader->v.borrowed ? SQLITE_OK : sqlite3_exec(reader->v.db, "BEGIN", NULL, NULL, NULL);
         if (rc != SQLITE_OK)
                 return sqlite_err(reader->v.db, rc, "opening the store for reading", err);
-        int r = sqlite_number(reader->v.db, "SELECT value FROM meta WHERE key = 'head'", 0, &head, err);
+        int r =
+            sqlite_number(reader->v.db, "SELECT value FROM meta WHERE key = 'head'", 0, &head, err);
         if (r >= 0)
                 r = read_rows(reader->v.db, "records", &rows, err);
         if (r >= 0)

@@ -1,8 +1,10 @@
 /* store/sqlite_restore.c: an embedded store that is filled from a backup.
  *
- * It grows in PATH.restoring while PATH's lock is held, and takes PATH's name when it is whole, by one rename: whatever happens, PATH is the old store or the whole new one.
- * An old one that makes way keeps its content under another name, for whoever wants to look: its log is folded into its file, and the file gets a second name before the rename.
- * The log of a damaged one cannot be folded, and gets a second name beside it. Whenever this is cut, and however often, store and log
+ * It grows in PATH.restoring while PATH's lock is held, and takes PATH's name when it is whole, by
+ * one rename: whatever happens, PATH is the old store or the whole new one. An old one that makes
+ * way keeps its content under another name, for whoever wants to look: its log is folded into its
+ * file, and the file gets a second name before the rename. The log of a damaged one cannot be
+ * folded, and gets a second name beside it. Whenever this is cut, and however often, store and log
  * are together under one name; tests/restore_cuts.c cuts it everywhere.
  */
 #include "base/clock.h"
@@ -44,7 +46,8 @@ static int is_free(const char *path, struct err *err)
         return r == 0 && head == 0 ? 0 : store_err_not_empty(err, path, head);
 }
 
-/* SQLite finds a log by its name: one that belongs to another file must not be there when a file takes that name. */
+/* SQLite finds a log by its name: one that belongs to another file must not be there when a file
+ * takes that name. */
 static bool has_log(const char *path)
 {
         struct stat st;
@@ -53,28 +56,34 @@ static bool has_log(const char *path)
         return stat(str_c(&log), &st) == 0 && st.st_size > 0;
 }
 
-/* ---- second names --------------------------------------------------------------------------------------------------------------------------
+/* ---- second names ----
  *
- * A restore that is interrupted before its rename leaves the store with two names, and so with its log, if that could not be folded:
+ * A restore that is interrupted before its rename leaves the store with two names, and so with its
+ * log, if that could not be folded:
  *
  *   PATH  PATH-wal                                 as it was
  *   PATH  PATH-wal  PATH.before-X                  linked
  *   PATH  PATH-wal  PATH.before-X  ...X-wal        the log, too
- *   PATH            PATH.before-X  ...X-wal        the log must not be found beside the new store, whose rename comes next
+ *   PATH            PATH.before-X  ...X-wal        the log must not be found beside the new store,
+ *                   whose rename comes next
  *
- * The second name looks like a copy, and is none: what is written to the store is written to it. And in the last of these states the
- * store is whole under its second name only. So it is opened by nobody until the next restore has gone back to the first state.
+ * The second name looks like a copy, and is none: what is written to the store is written to it.
+ * And in the last of these states the store is whole under its second name only. So it is opened by
+ * nobody until the next restore has gone back to the first state.
  */
 
 static bool is_same_file(const char *one, const char *other)
 {
         struct stat a, b;
-        return stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+        return stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
+               a.st_ino == b.st_ino;
 }
 
 /* fn for each second name of the store, until one fails. */
 static int each_second_name(const char *path, const char *dir,
-                            int (*fn)(const char *path, const char *aside, const char *dir, struct err *err), struct err *err)
+                            int (*fn)(const char *path, const char *aside, const char *dir,
+                                      struct err *err),
+                            struct err *err)
 {
         struct stat store;
         const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
@@ -93,7 +102,8 @@ static int each_second_name(const char *path, const char *dir,
         return r;
 }
 
-/* One step back at a time: whenever it is interrupted, store and log are together under one name at least. */
+/* One step back at a time: whenever it is interrupted, store and log are together under one name at
+ * least. */
 static int take_back_one(const char *path, const char *aside, const char *dir, struct err *err)
 {
         _cleanup_(str_finip) struct str log = STR_INIT, log_aside = STR_INIT;
@@ -102,7 +112,8 @@ static int take_back_one(const char *path, const char *aside, const char *dir, s
         if (has_log(aside) && !has_log(path)) {
                 (void)unlink(str_c(&log)); /* an empty one */
                 if (link(str_c(&log_aside), str_c(&log)) < 0)
-                        return err_sys(err, errno, fmt("cannot put the store's log back: %s", str_c(&log)));
+                        return err_sys(err, errno,
+                                       fmt("cannot put the store's log back: %s", str_c(&log)));
                 int r = sqlite_sync_dir(dir, err);
                 if (r < 0)
                         return r;
@@ -124,9 +135,11 @@ static int refuse_without_log(const char *path, const char *aside, const char *d
         (void)dir;
         if (!has_log(aside) || has_log(path))
                 return 0;
-        return err_set(err, ERR_CONFLICT, .msg = fmt("a restore was interrupted: %s is without its log", path),
-                       .detail = fmt("which is %s-wal", aside),
-                       .hint = fmt("restore again with --force; or mv %s-wal %s-wal for what was there", aside, path));
+        return err_set(
+            err, ERR_CONFLICT, .msg = fmt("a restore was interrupted: %s is without its log", path),
+            .detail = fmt("which is %s-wal", aside),
+            .hint = fmt("restore again with --force; or mv %s-wal %s-wal for what was there", aside,
+                        path));
 }
 
 int sqlite_check_log(const char *path, const char *dir, struct err *err)
@@ -134,7 +147,7 @@ int sqlite_check_log(const char *path, const char *dir, struct err *err)
         return each_second_name(path, dir, refuse_without_log, err);
 }
 
-/* ---- the first step ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the first step ---- */
 
 int sqlite_restore_open(const char *rest, bool force, struct store **ret_store, struct err *err)
 {
@@ -171,10 +184,11 @@ int sqlite_restore_open(const char *rest, bool force, struct store **ret_store, 
         return 0;
 }
 
-/* ---- the last step ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the last step ---- */
 
-/* Everything that is in the old store's log goes into its file, so that the file alone is the store. -ERR_CORRUPT: it is damaged, and
- * is kept as it is, with its log: SQLite would remove one in which it finds nothing. */
+/* Everything that is in the old store's log goes into its file, so that the file alone is the
+ * store. -ERR_CORRUPT: it is damaged, and is kept as it is, with its log: SQLite would remove one
+ * in which it finds nothing. */
 static int fold_log(const char *path, const char *vfs, struct err *err)
 {
         const struct sqlite_store old = { .path = (char *)path, .vfs = (char *)vfs };
@@ -182,18 +196,21 @@ static int fold_log(const char *path, const char *vfs, struct err *err)
         int64_t busy = 0;
         int keep = 1;
         int r = sqlite_connect(&old, true, &db, err);
-        int rc = r == 0 ? sqlite3_file_control(db, "main", SQLITE_FCNTL_PERSIST_WAL, &keep) : SQLITE_OK;
+        int rc =
+            r == 0 ? sqlite3_file_control(db, "main", SQLITE_FCNTL_PERSIST_WAL, &keep) : SQLITE_OK;
         if (rc != SQLITE_OK)
                 r = sqlite_err(db, rc, fmt("opening %s", path), err);
         if (r == 0)
                 r = sqlite_number(db, "PRAGMA wal_checkpoint(TRUNCATE)", 0, &busy, err);
         if (r == 0 && busy)
                 r = err_set(err, ERR_CONFLICT, .msg = "the store is in use", .detail = path,
-                            .hint = "end whoever reads it, e.g. the sqlite3 shell, and restore again; nothing was changed");
+                            .hint = "end whoever reads it, e.g. the sqlite3 shell, and restore "
+                                    "again; nothing was changed");
         return r;
 }
 
-/* An empty file with a log: SQLite takes it for a new store, and removes the log without a look at it. */
+/* An empty file with a log: SQLite takes it for a new store, and removes the log without a look at
+ * it. */
 static bool is_hollow(const char *path)
 {
         struct stat st;
@@ -204,8 +221,10 @@ static int link_aside(const char *path, const char *aside, struct err *err)
 {
         if (link(path, aside) == 0)
                 return 0;
-        return err_set(err, ERR_FAILED, .msg = fmt("cannot keep %s aside", path), .detail = fmt("%s: %s", aside, strerror(errno)),
-                       .hint = "move it away yourself, with its -wal, and restore without --force; nothing was changed");
+        return err_set(err, ERR_FAILED, .msg = fmt("cannot keep %s aside", path),
+                       .detail = fmt("%s: %s", aside, strerror(errno)),
+                       .hint = "move it away yourself, with its -wal, and restore without --force; "
+                               "nothing was changed");
 }
 
 /* The old store under another name as well, durably, with a log that could not be folded. */
@@ -220,7 +239,8 @@ static int keep_aside(const char *path, const char *aside, const char *dir, stru
         if (r == 0)
                 r = sqlite_sync_dir(dir, err);
         if (r == 0 && unlink(str_c(&log)) < 0 &&
-            errno != ENOENT) /* of a damaged store, of none at all, or empty: a sound one has none now */
+            /* of a damaged store, of none at all, or empty: a sound one has none now */
+            errno != ENOENT)
                 r = err_sys(err, errno, fmt("cannot remove %s", str_c(&log)));
         return r;
 }
@@ -238,15 +258,19 @@ static void name_aside(const char *path, struct str *aside)
         }
 }
 
-/* One rename is the whole step: before it PATH is the old store, after it the new one, and never nothing. All before it only prepares, and can be done again. */
-static int take_place(const char *temp, const char *target, const char *vfs, char **ret_aside, struct err *err)
+/* One rename is the whole step: before it PATH is the old store, after it the new one, and never
+ * nothing. All before it only prepares, and can be done again. */
+static int take_place(const char *temp, const char *target, const char *vfs, char **ret_aside,
+                      struct err *err)
 {
         _cleanup_(mem_freep) char *path = NULL, *dir = NULL;
         _cleanup_(str_finip) struct str aside = STR_INIT;
         bool was_there = file_exists(target);
         if (has_log(temp))
-                return err_set(err, ERR_FAILED, .msg = "the restored store could not be completed", .detail = fmt("%s-wal is left", temp),
-                               .hint = "look for errors of the disk, and restore again; what was there is as it was");
+                return err_set(err, ERR_FAILED, .msg = "the restored store could not be completed",
+                               .detail = fmt("%s-wal is left", temp),
+                               .hint = "look for errors of the disk, and restore again; what was "
+                                       "there is as it was");
         int r = sqlite_resolve(target, true, &path, &dir, err);
         if (r == 0 && was_there && is_hollow(target))
                 r = -ERR_CORRUPT;
@@ -255,8 +279,10 @@ static int take_place(const char *temp, const char *target, const char *vfs, cha
         if (r == -ERR_CORRUPT)
                 r = 0; /* kept as it is */
         else if (r == 0 && was_there && has_log(target))
-                r = err_set(err, ERR_CONFLICT, .msg = "the store is in use", .detail = fmt("%s-wal is not empty", target),
-                            .hint = "end whoever has it open, and restore again; nothing was changed");
+                r = err_set(err, ERR_CONFLICT, .msg = "the store is in use",
+                            .detail = fmt("%s-wal is not empty", target),
+                            .hint =
+                                "end whoever has it open, and restore again; nothing was changed");
         name_aside(target, &aside);
         if (r == 0)
                 r = keep_aside(target, str_c(&aside), dir, err);
@@ -274,7 +300,8 @@ static int take_place(const char *temp, const char *target, const char *vfs, cha
 int sqlite_restore_done(struct store *base, char **ret_aside, struct err *err)
 {
         struct sqlite_store *s = (struct sqlite_store *)base;
-        _cleanup_(mem_freep) char *target = TAKE_PTR(s->target), *temp = mem_strdup(s->path), *vfs = s->vfs ? mem_strdup(s->vfs) : NULL;
+        _cleanup_(mem_freep) char *target = TAKE_PTR(s->target), *temp = mem_strdup(s->path),
+                                  *vfs = s->vfs ? mem_strdup(s->vfs) : NULL;
         struct store_lock *lock = s->target_lock;
         if (ret_aside)
                 *ret_aside = NULL;

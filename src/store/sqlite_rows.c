@@ -20,10 +20,12 @@ static const struct batch_rows *rows_of(const sqlite3_vtab_cursor *cursor)
         return ((const struct table *)(const void *)cursor->pVtab)->rows;
 }
 
-static int connect_table(sqlite3 *db, void *rows, int argc, const char *const *argv, sqlite3_vtab **ret, char **error)
+static int connect_table(sqlite3 *db, void *rows, int argc, const char *const *argv,
+                         sqlite3_vtab **ret, char **error)
 {
         (void)argc, (void)argv, (void)error;
-        int rc = sqlite3_declare_vtab(db, "CREATE TABLE batch_rows(id INTEGER, key TEXT, data BLOB)");
+        int rc =
+            sqlite3_declare_vtab(db, "CREATE TABLE batch_rows(id INTEGER, key TEXT, data BLOB)");
         if (rc != SQLITE_OK)
                 return rc;
         struct table *t = mem_must(sizeof(*t));
@@ -61,7 +63,8 @@ static int close_cursor(sqlite3_vtab_cursor *cursor)
         return SQLITE_OK;
 }
 
-static int filter(sqlite3_vtab_cursor *cursor, int number, const char *text, int argc, sqlite3_value **argv)
+static int filter(sqlite3_vtab_cursor *cursor, int number, const char *text, int argc,
+                  sqlite3_value **argv)
 {
         (void)number, (void)text, (void)argc, (void)argv;
         ((struct cursor *)(void *)cursor)->at = 0;

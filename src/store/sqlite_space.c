@@ -1,19 +1,23 @@
 /* store/sqlite_space.c: pages that hold nothing any more go back to the file system.
  *
- * SQLite keeps the pages of what was removed for later. After a peak of events, or of workloads, that is most of the file. Stores are made with
- * auto_vacuum = INCREMENTAL: pages know who points at them, so that the last ones can be moved to where there is room and the file cut, a
- * few at a time, in transactions of their own between commits.
+ * SQLite keeps the pages of what was removed for later. After a peak of events, or of workloads,
+ * that is most of the file. Stores are made with auto_vacuum = INCREMENTAL: pages know who points
+ * at them, so that the last ones can be moved to where there is room and the file cut, a few at a
+ * time, in transactions of their own between commits.
  */
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/sqlite_store.h"
 
-/* One call moves 256 pages: a few milliseconds. Below SHRINK_LEAST unused pages (4 MiB) it is not worth it. A checkpoint of the state leaves the
- * pages of the one before behind, which are less than a third of the file: they are kept for the next one. */
+/* One call moves 256 pages: a few milliseconds. Below SHRINK_LEAST unused pages (4 MiB) it is not
+ * worth it. A checkpoint of the state leaves the pages of the one before behind, which are less
+ * than a third of the file: they are kept for the next one. */
 #define SHRINK_LEAST 1024
 
-/* How many pages the file has and how many of them hold nothing. `ret_can` says whether it was made so that it can shrink. */
-static int look(struct sqlite_store *s, bool *ret_can, int64_t *ret_pages, int64_t *ret_unused, struct err *err)
+/* How many pages the file has and how many of them hold nothing. `ret_can` says whether it was made
+ * so that it can shrink. */
+static int look(struct sqlite_store *s, bool *ret_can, int64_t *ret_pages, int64_t *ret_unused,
+                struct err *err)
 {
         int64_t mode = 0;
         int r = sqlite_number(s->db, "PRAGMA auto_vacuum", 0, &mode, err);
@@ -34,12 +38,16 @@ int sqlite_make_shrinkable(struct sqlite_store *s, struct err *err)
         if (r < 0 || can || unused < SHRINK_LEAST || unused * 3 < pages)
                 return r;
         char *problem = NULL;
-        if (sqlite3_exec(s->db, "PRAGMA auto_vacuum = INCREMENTAL; VACUUM", NULL, NULL, &problem) != SQLITE_OK)
-                log_warn("the store's file could not be made smaller; it goes on as it is", LOG_S("path", s->path),
+        if (sqlite3_exec(s->db, "PRAGMA auto_vacuum = INCREMENTAL; VACUUM", NULL, NULL, &problem) !=
+            SQLITE_OK)
+                log_warn("the store's file could not be made smaller; it goes on as it is",
+                         LOG_S("path", s->path),
                          LOG_S("error", problem ? problem : "no reason given"));
         else
-                log_info("the store's file was written anew without its unused pages", LOG_S("path", s->path), LOG_I("pages_before", pages),
-                         LOG_I("unused", unused), LOG_I("took_ms", (clock_mono_ns() - start_ns) / 1000000));
+                log_info("the store's file was written anew without its unused pages",
+                         LOG_S("path", s->path), LOG_I("pages_before", pages),
+                         LOG_I("unused", unused),
+                         LOG_I("took_ms", (clock_mono_ns() - start_ns) / 1000000));
         sqlite3_free(problem);
         return 0;
 }
@@ -50,7 +58,8 @@ static int move_pages(struct sqlite_store *s, struct err *err)
         int r = sqlite_prepare(s->db, "PRAGMA incremental_vacuum(256)", &q, err), rc = SQLITE_ROW;
         while (r == 0 && rc == SQLITE_ROW) /* a page each time */
                 rc = sqlite3_step(q);
-        return r == 0 && rc != SQLITE_DONE ? sqlite_err(s->db, rc, "giving unused pages back", err) : r;
+        return r == 0 && rc != SQLITE_DONE ? sqlite_err(s->db, rc, "giving unused pages back", err)
+                                           : r;
 }
 
 int sqlite_shrink(struct store *base, struct err *err)
@@ -63,10 +72,12 @@ int sqlite_shrink(struct store *base, struct err *err)
         pthread_mutex_lock(&s->lock);
         int r = look(s, &can, &pages, &unused, err);
         bool began = s->shrinking;
-        s->shrinking = r == 0 && can && unused >= SHRINK_LEAST && (unused * 3 >= pages || (began && unused * 8 >= pages));
+        s->shrinking = r == 0 && can && unused >= SHRINK_LEAST &&
+                       (unused * 3 >= pages || (began && unused * 8 >= pages));
         if (s->shrinking)
                 r = move_pages(s, err);
-        else if (began && r == 0) /* the file is as long as before until the log is folded into it */
+        /* the file is as long as before until the log is folded into it */
+        else if (began && r == 0)
                 sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
         if (r < 0)
                 s->shrinking = false;

@@ -1,4 +1,5 @@
-/* store/sqlite_test.c: what holds for the SQLite store beyond the conformance suite: files and locks, damage, full disks, failing syncs. */
+/* store/sqlite_test.c: what holds for the SQLite store beyond the conformance suite: files and
+ * locks, damage, full disks, failing syncs. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -63,7 +64,8 @@ static int commit(struct store *s, uint64_t head, size_t bytes, struct err *err)
         snprintf(key, sizeof(key), "/r/%08llu", (unsigned long long)head);
         struct store_event event = { head + 1, key, strlen(key) };
         struct store_record record = { key, data, bytes };
-        return store_commit(s, &(struct store_batch){ head, head + 1, &event, 1, &record, 1, 0 }, err);
+        return store_commit(s, &(struct store_batch){ head, head + 1, &event, 1, &record, 1, 0 },
+                            err);
 }
 
 static int count(void *ctx, const struct store_record *r _unused_, struct err *err _unused_)
@@ -110,7 +112,8 @@ static void folder_and_files_are_the_owners_alone(void **state)
         assert_int_equal(mode_of(fmt("%s-wal", f->path)), 0600);
         assert_int_equal(mode_of(fmt("%s.lock", f->path)), 0600);
         store_close(s);
-        assert_false(file_exists(fmt("%s-wal", f->path))); /* a clean close leaves one file (and the lock) */
+        /* a clean close leaves one file (and the lock) */
+        assert_false(file_exists(fmt("%s-wal", f->path)));
 }
 
 static void missing_store_is_not_created_unasked(void **state)
@@ -134,7 +137,9 @@ static void bad_addresses_are_refused(void **state)
 {
         struct fixture *f = *state;
         struct store *s = NULL;
-        static const char *const bad[] = { "", "redis:/x", "sqlite:", "memory:x", "/tmp/", "sqlite:/tmp/x?vfs=no-such-layer" };
+        static const char *const bad[] = {
+                "", "redis:/x", "sqlite:", "memory:x", "/tmp/", "sqlite:/tmp/x?vfs=no-such-layer"
+        };
         for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
                 assert_int_equal(store_open(bad[i], true, &s, &f->err), -ERR_INVALID);
                 assert_true(f->err.msg[0] && f->err.hint[0]);
@@ -155,7 +160,8 @@ static void links_to_one_store_meet_at_one_lock(void **state)
         store_close(s);
 }
 
-/* A child that was forked while the store was open, and lives on, must not keep the next server out. */
+/* A child that was forked while the store was open, and lives on, must not keep the next server
+ * out. */
 static void forked_child_does_not_inherit_the_lock(void **state)
 {
         struct fixture *f = *state;
@@ -189,7 +195,8 @@ static void other_files_are_refused_and_left_alone(void **state)
         assert_non_null(strstr(f->err.msg, "not a store of berth"));
         assert_true(f->err.hint[0]);
         snprintf(f->path, sizeof(f->path), "%s/text", f->dir);
-        static const char text[] = "just some text that is long enough not to be taken for an empty database file, is it not? yes.\n";
+        static const char text[] = "just some text that is long enough not to be taken for an "
+                                   "empty database file, is it not? yes.\n";
         assert_int_equal(file_write_atomic(f->path, text, sizeof(text) - 1, 0600, &f->err), 0);
         assert_int_equal(store_open(f->path, true, &s, &f->err), -ERR_CORRUPT);
         _cleanup_(str_finip) struct str now = STR_INIT;
@@ -279,12 +286,18 @@ static void a_berth_from_before_finds_the_store_as_it_knows_it(void **state)
         struct store *s = open_it(f);
         const char *tables = "SELECT count(*) FROM sqlite_schema WHERE type = 'table'";
         for (uint64_t seq = 1; seq <= 40; seq++) {
-                struct store_event e = { seq, seq % 9 == 0 ? "\x10\x4a\x18\x01" : "\x10\x11\x18\x01", 4 };
-                assert_int_equal(store_commit(s, &(struct store_batch){ seq - 1, seq, &e, 1, NULL, 0, 0 }, &f->err), 0);
+                struct store_event e = { seq,
+                                         seq % 9 == 0 ? "\x10\x4a\x18\x01" : "\x10\x11\x18\x01",
+                                         4 };
+                assert_int_equal(
+                    store_commit(s, &(struct store_batch){ seq - 1, seq, &e, 1, NULL, 0, 0 },
+                                 &f->err),
+                    0);
                 if (seq == 7) {
                         assert_int_equal(store_checkpoint(s, &f->err), 0);
                         assert_int_equal(store_prune(s, STORE_KEEP_LOG(2), 100, NULL, &f->err), 5);
-                        assert_int_equal(number(f->path, tables), 5); /* nothing had to be kept yet */
+                        /* nothing had to be kept yet */
+                        assert_int_equal(number(f->path, tables), 5);
                 }
         }
         assert_int_equal(store_checkpoint(s, &f->err), 0);
@@ -294,7 +307,8 @@ static void a_berth_from_before_finds_the_store_as_it_knows_it(void **state)
         assert_int_equal(number(f->path, tables), 6);
         assert_int_equal(number(f->path, "SELECT count(*) FROM kept"), 3);
         assert_int_equal(number(f->path, "SELECT min(seq) FROM events"), 35);
-        assert_int_equal(number(f->path, "SELECT max(seq) - min(seq) + 1 - count(*) FROM events"), 0);
+        assert_int_equal(number(f->path, "SELECT max(seq) - min(seq) + 1 - count(*) FROM events"),
+                         0);
         /* and what it does to it: it prunes its log, and the other events stay */
         sql(f->path, "DELETE FROM events WHERE seq < 38");
         s = open_it(f);
@@ -309,7 +323,8 @@ static void a_berth_from_before_finds_the_store_as_it_knows_it(void **state)
         store_close(s);
 }
 
-/* Somebody edits the file with the sqlite3 shell while the server runs: rows are found again, none is written twice. */
+/* Somebody edits the file with the sqlite3 shell while the server runs: rows are found again, none
+ * is written twice. */
 static void foreign_writes_are_noticed(void **state)
 {
         struct fixture *f = *state;
@@ -319,7 +334,8 @@ static void foreign_writes_are_noticed(void **state)
         assert_int_equal(commit(s, 1, 10, NULL), 0);
         assert_int_equal(count_records(s), 1);
         assert_int_equal(store_integrity(s, &f->err), 0);
-        sql(f->path, "UPDATE meta SET value = 3 WHERE key = 'head'; INSERT INTO events VALUES(3, x'00')");
+        sql(f->path,
+            "UPDATE meta SET value = 3 WHERE key = 'head'; INSERT INTO events VALUES(3, x'00')");
         assert_int_equal(commit(s, 2, 10, &f->err), -ERR_CONFLICT);
         store_close(s);
 }
@@ -341,13 +357,15 @@ static void database_held_by_another_program_is_waited_for_and_then_reported(voi
 
 /* ---- full disks ---- */
 
-/* Commits until the disk is full, makes room, sends the same batch again. In a child, since limits and mounts are its own. Exits 0 if all is well. */
-#define CHECK(cond)                                                                                                                        \
-        do {                                                                                                                               \
-                if (!(cond)) {                                                                                                             \
-                        fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #cond, err_line(&err));                                    \
-                        _exit(1);                                                                                                          \
-                }                                                                                                                          \
+/* Commits until the disk is full, makes room, sends the same batch again. In a child, since limits
+ * and mounts are its own. Exits 0 if all is well. */
+#define CHECK(cond)                                                                                \
+        do {                                                                                       \
+                if (!(cond)) {                                                                     \
+                        fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #cond,             \
+                                err_line(&err));                                                   \
+                        _exit(1);                                                                  \
+                }                                                                                  \
         } while (0)
 
 static void fill_and_recover(const char *path, void (*make_room)(void *), void *ctx)
@@ -418,7 +436,8 @@ static void full_disk_is_reported_and_the_batch_can_be_sent_again(void **state)
         if (child == 0) {
                 char ballast[PATH_MAX], zeros[65536] = { 0 };
                 snprintf(ballast, sizeof(ballast), "%s/ballast", f->dir);
-                if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+                if (unshare(CLONE_NEWNS) < 0 ||
+                    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
                     mount("tmpfs", f->dir, "tmpfs", 0, "size=8m") < 0)
                         _exit(77); /* no right to mount */
                 int fd = open(ballast, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -437,7 +456,8 @@ static void full_disk_is_reported_and_the_batch_can_be_sent_again(void **state)
 
 /* ---- checkpoints beside commits ---- */
 
-/* The copying thread and the commits share a connection; the view must be of one moment although records change all the while. */
+/* The copying thread and the commits share a connection; the view must be of one moment although
+ * records change all the while. */
 static int check_moment(void *ctx, const struct store_record *r, struct err *err _unused_)
 {
         uint64_t *moment = ctx, value;
@@ -464,7 +484,9 @@ static void checkpoint_beside_commits_is_of_one_moment(void **state)
                 uint64_t value = head + 1;
                 for (int i = 0; i < 200; i++)
                         records[i] = (struct store_record){ keys[i], &value, sizeof(value) };
-                if (store_commit(s, &(struct store_batch){ head, head + 1, &event, 1, records, 200, 0 }, &f->err) < 0)
+                if (store_commit(
+                        s, &(struct store_batch){ head, head + 1, &event, 1, records, 200, 0 },
+                        &f->err) < 0)
                         fail_msg("commit: %s", err_line(&f->err));
                 head++;
                 if (head % 8 == 0)
@@ -473,7 +495,8 @@ static void checkpoint_beside_commits_is_of_one_moment(void **state)
                 if (head % 250 == 0) {
                         sched_yield();
                         uint64_t moment = 0;
-                        assert_int_equal(store_load_checkpoint(s, check_moment, &moment, &seq, &f->err), 0);
+                        assert_int_equal(
+                            store_load_checkpoint(s, check_moment, &moment, &seq, &f->err), 0);
                         assert_int_equal(seq, moment);
                         taken += seq > last_seq;
                         last_seq = seq;
@@ -501,10 +524,15 @@ static void close_gives_up_a_checkpoint_half_way(void **state)
                         records[i] = (struct store_record){ keys[i], value, sizeof(value) };
                         events[i] = (struct store_event){ head + 1 + (uint64_t)i, "e", 1 };
                 }
-                assert_int_equal(store_commit(s, &(struct store_batch){ head, head + 1000, events, 1000, records, 1000, 0 }, &f->err), 0);
+                assert_int_equal(store_commit(s,
+                                              &(struct store_batch){ head, head + 1000, events,
+                                                                     1000, records, 1000, 0 },
+                                              &f->err),
+                                 0);
                 head += 1000;
         }
-        assert_true(store_prune(s, STORE_KEEP_LOG(1), 1, NULL, &f->err) >= 0); /* not worth it yet: 8,000 events for 8,001 records */
+        /* not worth it yet: 8,000 events for 8,001 records */
+        assert_true(store_prune(s, STORE_KEEP_LOG(1), 1, NULL, &f->err) >= 0);
         assert_int_equal(commit(s, head++, 10, NULL), 0);
         assert_int_equal(commit(s, head++, 10, NULL), 0);
         assert_int_equal(commit(s, head++, 10, NULL), 0);
@@ -544,7 +572,11 @@ static void make_peak(struct fixture *f, struct store *s)
                         snprintf(key, sizeof(key), "/r/%08u", i);
                         struct store_event event = { head + 1, key, strlen(key) };
                         struct store_record gone = { key, NULL, 0 };
-                        assert_int_equal(store_commit(s, &(struct store_batch){ head, head + 1, &event, 1, &gone, 1, 0 }, &f->err), 0);
+                        assert_int_equal(store_commit(s,
+                                                      &(struct store_batch){ head, head + 1, &event,
+                                                                             1, &gone, 1, 0 },
+                                                      &f->err),
+                                         0);
                         head++;
                 }
 }
@@ -587,7 +619,10 @@ static void a_store_from_before_shrinks_too(void **state)
         sqlite3 *db = NULL;
         store_close(open_it(f));
         assert_int_equal(sqlite3_open(f->path, &db), SQLITE_OK);
-        assert_int_equal(sqlite3_exec(db, "PRAGMA journal_mode = DELETE; PRAGMA auto_vacuum = NONE; VACUUM", NULL, NULL, NULL), SQLITE_OK);
+        assert_int_equal(
+            sqlite3_exec(db, "PRAGMA journal_mode = DELETE; PRAGMA auto_vacuum = NONE; VACUUM",
+                         NULL, NULL, NULL),
+            SQLITE_OK);
         sqlite3_close(db);
         struct store *s = open_it(f);
         make_peak(f, s);
@@ -604,21 +639,33 @@ static void a_store_from_before_shrinks_too(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(folder_and_files_are_the_owners_alone, setup, teardown),
-                cmocka_unit_test_setup_teardown(missing_store_is_not_created_unasked, setup, teardown),
+                cmocka_unit_test_setup_teardown(folder_and_files_are_the_owners_alone, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(missing_store_is_not_created_unasked, setup,
+                                                teardown),
                 cmocka_unit_test_setup_teardown(bad_addresses_are_refused, setup, teardown),
-                cmocka_unit_test_setup_teardown(links_to_one_store_meet_at_one_lock, setup, teardown),
-                cmocka_unit_test_setup_teardown(forked_child_does_not_inherit_the_lock, setup, teardown),
-                cmocka_unit_test_setup_teardown(other_files_are_refused_and_left_alone, setup, teardown),
+                cmocka_unit_test_setup_teardown(links_to_one_store_meet_at_one_lock, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(forked_child_does_not_inherit_the_lock, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(other_files_are_refused_and_left_alone, setup,
+                                                teardown),
                 cmocka_unit_test_setup_teardown(damage_is_reported_as_such, setup, teardown),
                 cmocka_unit_test_setup_teardown(integrity_names_what_is_wrong, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_berth_from_before_finds_the_store_as_it_knows_it, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_berth_from_before_finds_the_store_as_it_knows_it,
+                                                setup, teardown),
                 cmocka_unit_test_setup_teardown(foreign_writes_are_noticed, setup, teardown),
-                cmocka_unit_test_setup_teardown(database_held_by_another_program_is_waited_for_and_then_reported, setup, teardown),
-                cmocka_unit_test_setup_teardown(failed_write_is_reported_and_the_batch_can_be_sent_again, setup, teardown),
-                cmocka_unit_test_setup_teardown(full_disk_is_reported_and_the_batch_can_be_sent_again, setup, teardown),
-                cmocka_unit_test_setup_teardown(checkpoint_beside_commits_is_of_one_moment, setup, teardown),
-                cmocka_unit_test_setup_teardown(close_gives_up_a_checkpoint_half_way, setup, teardown),
+                cmocka_unit_test_setup_teardown(
+                    database_held_by_another_program_is_waited_for_and_then_reported, setup,
+                    teardown),
+                cmocka_unit_test_setup_teardown(
+                    failed_write_is_reported_and_the_batch_can_be_sent_again, setup, teardown),
+                cmocka_unit_test_setup_teardown(
+                    full_disk_is_reported_and_the_batch_can_be_sent_again, setup, teardown),
+                cmocka_unit_test_setup_teardown(checkpoint_beside_commits_is_of_one_moment, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(close_gives_up_a_checkpoint_half_way, setup,
+                                                teardown),
                 cmocka_unit_test_setup_teardown(unused_space_is_given_back, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_store_from_before_shrinks_too, setup, teardown),
         };

@@ -1,7 +1,8 @@
 /* store/store_ops.h: what a store implements. Only files of this folder include it.
  *
- * store.c checks every batch before a store sees it (sequences without a hole, no key twice, limits), so that all stores refuse the same
- * mistakes with the same words. A store embeds `struct store` as its first member, likewise `struct store_reader`.
+ * store.c checks every batch before a store sees it (sequences without a hole, no key twice,
+ * limits), so that all stores refuse the same mistakes with the same words. A store embeds `struct
+ * store` as its first member, likewise `struct store_reader`.
  */
 #ifndef BERTH_STORE_STORE_OPS_H
 #define BERTH_STORE_STORE_OPS_H
@@ -26,42 +27,59 @@ struct store_left {
 struct store_ops {
         const char *scheme; /* what stands before the colon of an url */
 
-        int (*open)(const char *rest, bool create, struct store **ret_store, struct err *err); /* rest: behind the colon */
+        /* rest: behind the colon */
+        int (*open)(const char *rest, bool create, struct store **ret_store, struct err *err);
         void (*close)(struct store *s);
-        int (*load)(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
-        /* hashes: hash64() of each record's key. No key is there twice. Moves s->head when (and only when) the batch is in the store. Never called with nothing to do. */
-        int (*commit)(struct store *s, const struct store_batch *batch, const uint64_t *hashes, struct err *err);
-        /* Several at a time, instead of commit: submit takes a batch behind those under way (n of them); settle is for the oldest, as store_settle() says, and moves s->head;
-         * take_back forgets all that were submitted and not settled. */
+        int (*load)(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_head,
+                    struct err *err);
+        /* hashes: hash64() of each record's key. No key is there twice. Moves s->head when (and
+         * only when) the batch is in the store. Never called with nothing to do. */
+        int (*commit)(struct store *s, const struct store_batch *batch, const uint64_t *hashes,
+                      struct err *err);
+        /* Several at a time, instead of commit: submit takes a batch behind those under way (n of
+         * them); settle is for the oldest, as store_settle() says, and moves s->head; take_back
+         * forgets all that were submitted and not settled. */
         int (*submit)(struct store *s, const struct store_batch *batch, struct err *err);
         int (*settle)(struct store *s, int64_t wait_ms, struct err *err);
         void (*take_back)(struct store *s);
-        int (*seed)(struct store *s, uint64_t head, struct err *err); /* called only while head is 0 */
+        /* called only while head is 0 */
+        int (*seed)(struct store *s, uint64_t head, struct err *err);
         /* The oldest events of the log leave it, as far as store_leaves() says, in one
          * transaction with what is kept apart of them; asks store_wants_checkpoint() as well.
          * ret: how many left, and how many of them were kept apart. */
-        int (*prune)(struct store *s, const struct store_retention *keep, uint64_t max_remove, struct store_left *ret, struct err *err);
-        int (*kept_put)(struct store *s, const struct store_kept *events, size_t n, struct err *err);
+        int (*prune)(struct store *s, const struct store_retention *keep, uint64_t max_remove,
+                     struct store_left *ret, struct err *err);
+        int (*kept_put)(struct store *s, const struct store_kept *events, size_t n,
+                        struct err *err);
         int (*kept_count)(struct store *s, enum event_class class, uint64_t *ret, struct err *err);
-        int64_t (*kept_remove)(struct store *s, enum event_class class, uint64_t n, struct err *err); /* the oldest; some of them will do */
-        int (*shrink)(struct store *s, struct err *err); /* NULL: space is the engine's own concern */
+        /* the oldest; some of them will do */
+        int64_t (*kept_remove)(struct store *s, enum event_class class, uint64_t n,
+                               struct err *err);
+        /* NULL: space is the engine's own concern */
+        int (*shrink)(struct store *s, struct err *err);
         int (*checkpoint)(struct store *s, struct err *err);
-        int (*load_checkpoint)(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_seq, struct err *err);
+        int (*load_checkpoint)(struct store *s, store_record_fn fn, void *ctx, uint64_t *ret_seq,
+                               struct err *err);
         int (*integrity)(struct store *s, struct err *err);
 
         int (*reader_open)(struct store *s, struct store_reader **ret_reader, struct err *err);
         void (*reader_close)(struct store_reader *r);
-        int (*reader_events)(struct store_reader *r, uint64_t since, bool backwards, store_event_fn fn, void *ctx, struct err *err);
-        int (*reader_event)(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx, struct err *err);
-        int (*reader_records)(struct store_reader *r, store_record_fn fn, void *ctx, uint64_t *ret_head, struct err *err);
+        int (*reader_events)(struct store_reader *r, uint64_t since, bool backwards,
+                             store_event_fn fn, void *ctx, struct err *err);
+        int (*reader_event)(struct store_reader *r, uint64_t seq, store_event_fn fn, void *ctx,
+                            struct err *err);
+        int (*reader_records)(struct store_reader *r, store_record_fn fn, void *ctx,
+                              uint64_t *ret_head, struct err *err);
         uint64_t (*reader_first)(struct store_reader *r);
         /* Of the events that are kept apart, up to max of this class: as reader_events, but for
          * the end. NULL: reader_events has them all. */
-        int (*reader_kept)(struct store_reader *r, enum event_class class, uint64_t since, bool backwards, size_t max, store_event_fn fn,
-                           void *ctx, struct err *err);
+        int (*reader_kept)(struct store_reader *r, enum event_class class, uint64_t since,
+                           bool backwards, size_t max, store_event_fn fn, void *ctx,
+                           struct err *err);
 
         /* NULL: led by whoever has it open. */
-        int (*lead)(struct store *s, const char *who, int64_t ttl_seconds, int64_t wait_ms, struct err *err);
+        int (*lead)(struct store *s, const char *who, int64_t ttl_seconds, int64_t wait_ms,
+                    struct err *err);
         int64_t (*leads_until_ns)(struct store *s);
         bool (*lead_is_over)(struct store *s);
         int64_t (*proved_ns)(struct store *s);
@@ -73,13 +91,17 @@ struct store_ops {
         void (*follow_end)(struct store *s);
         void (*strange)(struct store *s, store_strange_fn fn, void *ctx);
         void (*announce)(struct store *s, const char *name, const char *text);
-        void (*each_server)(struct store *s, void (*fn)(void *ctx, const char *name, const char *text), void *ctx);
-        /* step: < 0 forget all, 0 one record, > 0 that was all, as of head. NULL: nothing is kept in memory. */
-        void (*remember)(struct store *s, int step, const struct store_record *record, uint64_t head);
+        void (*each_server)(struct store *s,
+                            void (*fn)(void *ctx, const char *name, const char *text), void *ctx);
+        /* step: < 0 forget all, 0 one record, > 0 that was all, as of head. NULL: nothing is kept
+         * in memory. */
+        void (*remember)(struct store *s, int step, const struct store_record *record,
+                         uint64_t head);
 
         /* NULL: not to be had. */
         int (*open_moment)(const char *rest, struct store **ret_store, struct err *err);
-        int (*restore_open)(const char *rest, bool force, struct store **ret_store, struct err *err);
+        int (*restore_open)(const char *rest, bool force, struct store **ret_store,
+                            struct err *err);
         int (*restore_done)(struct store *s, char **ret_aside, struct err *err);
 };
 
@@ -101,8 +123,9 @@ struct store {
 
         _Atomic int64_t kept[EVENT_CLASSES]; /* + 1: how many are kept apart; 0: not known */
         int64_t checkpoint_again_ms;         /* when age may ask for another checkpoint */
-        int64_t kept_again_ms;               /* and when the age of what is kept apart is looked at */
-        struct store_reader *reader;         /* for that; NULL: not needed yet */
+        /* and when the age of what is kept apart is looked at */
+        int64_t kept_again_ms;
+        struct store_reader *reader; /* for that; NULL: not needed yet */
 
         /* scratch: the keys of the batch that was checked last */
         uint64_t *hashes;
@@ -114,7 +137,8 @@ struct store {
         size_t first_pending, n_pending;
         void (*on_settled)(void *ctx);
         void *on_settled_ctx;
-        void (*_Atomic on_proved)(void *ctx); /* set after its ctx: the client's thread may be asking already */
+        /* set after its ctx: the client's thread may be asking already */
+        void (*_Atomic on_proved)(void *ctx);
         void *on_proved_ctx;
 };
 
@@ -136,13 +160,15 @@ int store_err_not_empty(struct err *err, const char *where, uint64_t head);
  * (*ret_class is another one than EVENT_LIFECYCLE). Never the last event, nor the checkpoint's
  * own: what follows the checkpoint must be there to be folded, and the last event tells whether
  * a batch had gone through (S3). */
-bool store_leaves(const struct store_retention *keep, uint64_t head, uint64_t checkpoint_seq, const struct store_event *e,
-                  enum event_class *ret_class);
+bool store_leaves(const struct store_retention *keep, uint64_t head, uint64_t checkpoint_seq,
+                  const struct store_event *e, enum event_class *ret_class);
 /* Up to which sequence that may be so. 0: no event leaves now, and none need be read. */
-uint64_t store_prune_limit(const struct store_retention *keep, uint64_t head, uint64_t checkpoint_seq);
+uint64_t store_prune_limit(const struct store_retention *keep, uint64_t head,
+                           uint64_t checkpoint_seq);
 /* Whether a new checkpoint is worth its copy of n_records: one record is copied per event that
  * it lets go, at most; or whether it is time for one because of the log's age. */
-bool store_wants_checkpoint(struct store *s, const struct store_retention *keep, uint64_t checkpoint_seq, uint64_t n_records);
+bool store_wants_checkpoint(struct store *s, const struct store_retention *keep,
+                            uint64_t checkpoint_seq, uint64_t n_records);
 /* What is kept apart may have been changed by others, or by something of unknown outcome. */
 void store_kept_unknown(struct store *s);
 

@@ -1,7 +1,8 @@
-/* What agents and users say to the core, in any order: messages pass the same checks as in the server, the invariants hold after each, and the events fold to the
- * same state.
+/* What agents and users say to the core, in any order: messages pass the same checks as in the
+ * server, the invariants hold after each, and the events fold to the same state.
  *
- * Frames: 0, 1, 2 a message on that stream; 3 time passes (2 bytes: seconds, little-endian); 4 a stream ends (1 byte: which); 5 to 15 a user asks. */
+ * Frames: 0, 1, 2 a message on that stream; 3 time passes (2 bytes: seconds, little-endian); 4 a
+ * stream ends (1 byte: which); 5 to 15 a user asks. */
 #include "frames.h"
 #include "fuzz.h"
 #include "fuzz_core.h"
@@ -104,7 +105,8 @@ static void play(struct play *p, const struct frame *f)
         if (f->kind >= ARRAY_LEN(kinds))
                 return;
         if (f->kind == 3) {
-                p->now += f->len >= 2 ? 1000 * ((int64_t)f->data[0] | (int64_t)f->data[1] << 8) : 100;
+                p->now +=
+                    f->len >= 2 ? 1000 * ((int64_t)f->data[0] | (int64_t)f->data[1] << 8) : 100;
                 say(p, &(struct input){ .kind = INPUT_TICK });
                 return;
         }
@@ -126,12 +128,14 @@ static void play(struct play *p, const struct frame *f)
         say(p, &(struct input){ .kind = kinds[f->kind].kind, .msg = m, .reply = 1 });
 }
 
-/* Nobody has the key: without an operator's word nothing that an agent says becomes a record (A13). */
+/* Nobody has the key: without an operator's word nothing that an agent says becomes a record
+ * (A13). */
 static void must_not_be_adopted(const struct play *p)
 {
         for (size_t i = 0; i < p->n_events; i++) {
                 Pb__Event *e = pb__event__unpack(NULL, p->events[i].len, p->events[i].data);
-                MUST(e && e->type != PB__EVENT_TYPE__E__WorkloadAdopted, "%s was adopted without a warrant", e ? e->workload_id : "");
+                MUST(e && e->type != PB__EVENT_TYPE__E__WorkloadAdopted,
+                     "%s was adopted without a warrant", e ? e->workload_id : "");
                 pb__event__free_unpacked(e, NULL);
         }
 }

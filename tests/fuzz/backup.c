@@ -1,7 +1,10 @@
-/* A backup file of which any part is wrong: it is refused with a message when it is opened or copied, or a restore of it gives a store whose core is sound.
+/* A backup file of which any part is wrong: it is refused with a message when it is opened or
+ * copied, or a restore of it gives a store whose core is sound.
  *
- * Frames: 0 head whose sequence is that of the last event (one that has a floor makes every other event of the first half missing), 1 event that follows, 2 record of the checkpoint, 3 record, 4 end whose counts are right, 5 end as it is, 6 a
- * frame of any kind. The checksum is right but for one input in eight: what breaks it is found at once. */
+ * Frames: 0 head whose sequence is that of the last event (one that has a floor makes every other
+ * event of the first half missing), 1 event that follows, 2 record of the checkpoint, 3 record, 4
+ * end whose counts are right, 5 end as it is, 6 a frame of any kind. The checksum is right but for
+ * one input in eight: what breaks it is found at once. */
 #include "frames.h"
 #include "fuzz.h"
 #include "fuzz_core.h"
@@ -32,7 +35,8 @@ const ProtobufCMessageDescriptor *frame_type(const struct frame *f, size_t *ret_
                                                 : &pb__cluster__descriptor;
 }
 
-static void add_frame(struct str *out, char kind, const void *prefix, size_t prefix_len, const void *data, size_t len)
+static void add_frame(struct str *out, char kind, const void *prefix, size_t prefix_len,
+                      const void *data, size_t len)
 {
         size_t n = prefix_len + len;
         const char head[5] = { kind, (char)n, (char)(n >> 8), (char)(n >> 16), (char)(n >> 24) };
@@ -72,13 +76,17 @@ static bool is_sparse(const struct frame *frames, size_t n, struct arena *a)
 {
         ProtobufCMessage *m = NULL;
         return n && frames[0].kind % frame_kinds == 0 &&
-               pb_unpack_own(&pb__backup_head__descriptor, frames[0].data, frames[0].len, a, &m, NULL) >= 0 && ((Pb__BackupHead *)m)->floor;
+               pb_unpack_own(&pb__backup_head__descriptor, frames[0].data, frames[0].len, a, &m,
+                             NULL) >= 0 &&
+               ((Pb__BackupHead *)m)->floor;
 }
 
-static void add_end(struct str *out, const struct frame *f, const uint64_t counts[static 8], struct arena *a)
+static void add_end(struct str *out, const struct frame *f, const uint64_t counts[static 8],
+                    struct arena *a)
 {
         ProtobufCMessage *m = NULL;
-        if (f->kind == 5 || pb_unpack_own(&pb__backup_end__descriptor, f->data, f->len, a, &m, NULL) < 0) {
+        if (f->kind == 5 ||
+            pb_unpack_own(&pb__backup_end__descriptor, f->data, f->len, a, &m, NULL) < 0) {
                 add_frame(out, 'Z', "", 0, f->data, f->len);
                 return;
         }
@@ -89,7 +97,8 @@ static void add_end(struct str *out, const struct frame *f, const uint64_t count
         add_message(out, 'Z', m, a);
 }
 
-static void make_file(struct str *out, const struct frame *frames, size_t n, bool good_sum, struct arena *a)
+static void make_file(struct str *out, const struct frame *frames, size_t n, bool good_sum,
+                      struct arena *a)
 {
         uint64_t counts[8] = { 0 };
         uint8_t seq[8] = { 0 }, sum[EVP_MAX_MD_SIZE];
@@ -105,12 +114,14 @@ static void make_file(struct str *out, const struct frame *frames, size_t n, boo
                         add_head(out, f, counts[1], a);
                         break;
                 case 1:
-                        seq[0] = (uint8_t)sequence(events++, counts[1], sparse); /* there are fewer than 128 */
+                        /* there are fewer than 128 */
+                        seq[0] = (uint8_t)sequence(events++, counts[1], sparse);
                         add_frame(out, 'E', seq, sizeof(seq), f->data, f->len);
                         break;
                 case 2:
                 case 3:
-                        add_frame(out, f->kind % frame_kinds == 2 ? 'C' : 'R', "", 0, f->data, f->len);
+                        add_frame(out, f->kind % frame_kinds == 2 ? 'C' : 'R', "", 0, f->data,
+                                  f->len);
                         break;
                 case 4:
                 case 5:
@@ -135,7 +146,8 @@ static int load_one(void *ctx, const struct store_record *r, struct err *err)
 {
         struct loading *l = ctx;
         (void)err;
-        int bad = core_load_record(l->core, r->key, r->data, r->len, NULL); /* a bad one stays as bad as it was */
+        /* a bad one stays as bad as it was */
+        int bad = core_load_record(l->core, r->key, r->data, r->len, NULL);
         l->has_cluster |= !bad && str_eq(r->key, "/meta/cluster");
         return 0;
 }
@@ -148,7 +160,8 @@ static void load_again(struct store *store)
         struct core *core = fuzz_core_new();
         struct loading loading = { core, false };
         uint64_t head = 0;
-        MUST(store_load(store, load_one, &loading, &head, &err) == 0 && loading.has_cluster, "%s", err_line(&err));
+        MUST(store_load(store, load_one, &loading, &head, &err) == 0 && loading.has_cluster, "%s",
+             err_line(&err));
         core_loaded(core, head);
         fuzz_core_live(core, &a);
         core_destroy(core);
@@ -173,7 +186,9 @@ static void restore(struct store *from)
         MUST(head == store_head(from), "all of it is there");
         MUST(store_integrity(to, &err) == 0, "%s", err_line(&err));
         if (loading.has_cluster) {
-                core_step(core, &(struct input){ .kind = INPUT_RESTORED, .now_ms = FUZZ_START_MS, .head = head });
+                core_step(core, &(struct input){ .kind = INPUT_RESTORED,
+                                                 .now_ms = FUZZ_START_MS,
+                                                 .head = head });
                 struct core_batch *b = core_cut(core);
                 MUST(b, "a restore decides something");
                 MUST(store_commit(to, &b->commit, &err) == 0, "%s", err_line(&err));

@@ -1,8 +1,11 @@
-/* What a server (or whoever answers at its address), a runtime and a disk say to an agent's engine, in any order: the engine's rules hold after each, and it comes to
- * rest. The orders are carried out as a runtime would, so that starts and stops get their answers.
+/* What a server (or whoever answers at its address), a runtime and a disk say to an agent's engine,
+ * in any order: the engine's rules hold after each, and it comes to rest. The orders are carried
+ * out as a runtime would, so that starts and stops get their answers.
  *
- * Frames: 0 a message of the server; 1 connected; 2 disconnected; 3 time passes (2 bytes: hundredths of a second); 4 the oldest order that waits is answered
- * (1 byte: how); 5 a unit ends by itself (1 byte: which); 6 a unit's record, 7 the agent's own (both before the boot); 8 a record cannot be written. */
+ * Frames: 0 a message of the server; 1 connected; 2 disconnected; 3 time passes (2 bytes:
+ * hundredths of a second); 4 the oldest order that waits is answered (1 byte: how); 5 a unit ends
+ * by itself (1 byte: which); 6 a unit's record, 7 the agent's own (both before the boot); 8 a
+ * record cannot be written. */
 #include "agent/engine.h"
 #include "base/array.h"
 #include "frames.h"
@@ -34,9 +37,12 @@ struct play {
 
 static void tell(struct play *p, enum runtime_event_kind kind, const struct answer *a, uint8_t how)
 {
-        struct runtime_event ev = {
-                .kind = kind, .workload_id = a->id, .token = a->token, .revision_id = "rev-1", .at_ms = p->now, .pid = 7
-        };
+        struct runtime_event ev = { .kind = kind,
+                                    .workload_id = a->id,
+                                    .token = a->token,
+                                    .revision_id = "rev-1",
+                                    .at_ms = p->now,
+                                    .pid = 7 };
         ev.has_exit_code = how & 1;
         ev.exit_code = how >> 3;
         ev.has_signal = !(how & 1);
@@ -47,15 +53,20 @@ static void tell(struct play *p, enum runtime_event_kind kind, const struct answ
 
 static void carry_out(struct play *p, const struct engine_order *o)
 {
-        enum runtime_event_kind kind = o->kind == ORDER_START ? RUNTIME_STARTED : o->kind == ORDER_STOP ? RUNTIME_STOPPED : RUNTIME_REMOVED;
+        enum runtime_event_kind kind = o->kind == ORDER_START  ? RUNTIME_STARTED
+                                       : o->kind == ORDER_STOP ? RUNTIME_STOPPED
+                                                               : RUNTIME_REMOVED;
         if (o->kind == ORDER_START) {
                 struct err err;
                 ProtobufCMessage *m;
-                MUST(pb_unpack_own(&pb__workload__descriptor, o->data, o->len, &p->memory, &m, &err) == 0, "a start has a definition");
+                MUST(pb_unpack_own(&pb__workload__descriptor, o->data, o->len, &p->memory, &m,
+                                   &err) == 0,
+                     "a start has a definition");
         } else if (o->kind != ORDER_STOP && o->kind != ORDER_REMOVE)
                 return;
         MUST(id_is_valid(o->workload_id), "an id becomes a file's name: \"%s\"", o->workload_id);
-        *array_push(&p->waiting) = (struct answer){ kind, arena_strdup(&p->memory, o->workload_id), o->token };
+        *array_push(&p->waiting) =
+            (struct answer){ kind, arena_strdup(&p->memory, o->workload_id), o->token };
 }
 
 static void settle(struct play *p)
@@ -68,8 +79,8 @@ static void settle(struct play *p)
                         carry_out(p, &out->orders[i]);
                 for (size_t i = 0; i < out->n_messages; i++) {
                         ProtobufCMessage *m = NULL;
-                        MUST(pb_unpack_own(&pb__agent_message__descriptor, out->messages[i].data, out->messages[i].len, &p->memory, &m,
-                                           &err) == 0,
+                        MUST(pb_unpack_own(&pb__agent_message__descriptor, out->messages[i].data,
+                                           out->messages[i].len, &p->memory, &m, &err) == 0,
                              "%s", err_line(&err));
                 }
                 engine_output_free(out);
@@ -118,14 +129,16 @@ static void play(struct play *p, const struct frame *f)
         uint8_t how = f->len ? f->data[0] : 0;
         if (f->kind == 6 || f->kind == 7) {
                 if (!p->booted &&
-                    (f->kind == 6 ? engine_load_unit(p->e, f->data, f->len, &err) : engine_load_agent(p->e, f->data, f->len, &err)) < 0)
+                    (f->kind == 6 ? engine_load_unit(p->e, f->data, f->len, &err)
+                                  : engine_load_agent(p->e, f->data, f->len, &err)) < 0)
                         must_explain(&err);
                 return;
         }
         boot(p);
         switch (f->kind) {
         case 0:
-                if (pb_unpack(&pb__server_message__descriptor, f->data, f->len, &p->memory, &m, &err) == 0)
+                if (pb_unpack(&pb__server_message__descriptor, f->data, f->len, &p->memory, &m,
+                              &err) == 0)
                         engine_message(p->e, (Pb__ServerMessage *)m, p->now);
                 break;
         case 1:
@@ -180,7 +193,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (int i = 0; i < 40; i++) {
                 int64_t next = engine_next_ms(p.e);
                 MUST(next > p.now || i < 39, "the engine never rests");
-                p.now = next == INT64_MAX || next < p.now ? p.now + 1000 : next > p.now + 60000 ? p.now + 60000 : next;
+                p.now = next == INT64_MAX || next < p.now ? p.now + 1000
+                        : next > p.now + 60000            ? p.now + 60000
+                                                          : next;
                 engine_tick(p.e, p.now);
                 settle(&p);
                 answer(&p, (uint8_t)i);

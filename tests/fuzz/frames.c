@@ -17,7 +17,8 @@ size_t frames_read(const uint8_t *data, size_t size, struct frame frames[FRAMES_
         return n;
 }
 
-bool frames_add(uint8_t *out, size_t *len, size_t cap, uint8_t kind, const void *data, size_t data_len)
+bool frames_add(uint8_t *out, size_t *len, size_t cap, uint8_t kind, const void *data,
+                size_t data_len)
 {
         if (data_len > UINT16_MAX || *len + 3 + data_len > cap)
                 return false;

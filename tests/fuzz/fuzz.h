@@ -1,5 +1,6 @@
-/* tests/fuzz/fuzz.h: what the fuzz targets share. Each target is one function over bytes; besides the sanitizers' own findings it checks a property
- * with MUST(), whose failure is a crash with a message. */
+/* tests/fuzz/fuzz.h: what the fuzz targets share. Each target is one function over bytes; besides
+ * the sanitizers' own findings it checks a property with MUST(), whose failure is a crash with a
+ * message. */
 #ifndef BERTH_TESTS_FUZZ_H
 #define BERTH_TESTS_FUZZ_H
 
@@ -22,31 +23,35 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define MUST(condition, ...)                                                                                                               \
-        do {                                                                                                                               \
-                if (!(condition)) {                                                                                                        \
-                        fprintf(stderr, "%s:%d: %s does not hold: ", __FILE__, __LINE__, #condition);                                      \
-                        fprintf(stderr, __VA_ARGS__);                                                                                      \
-                        fputc('\n', stderr);                                                                                               \
-                        abort();                                                                                                           \
-                }                                                                                                                          \
+#define MUST(condition, ...)                                                                       \
+        do {                                                                                       \
+                if (!(condition)) {                                                                \
+                        fprintf(stderr, "%s:%d: %s does not hold: ", __FILE__, __LINE__,           \
+                                #condition);                                                       \
+                        fprintf(stderr, __VA_ARGS__);                                              \
+                        fputc('\n', stderr);                                                       \
+                        abort();                                                                   \
+                }                                                                                  \
         } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A connection to a server on this machine. Other programs may have used up its ports for a moment, and libFuzzer's clock may interrupt it. */
+/* A connection to a server on this machine. Other programs may have used up its ports for a moment,
+ * and libFuzzer's clock may interrupt it. */
 static inline int fuzz_dial(uint16_t port)
 {
         static const struct linger reset = { .l_onoff = 1 }; /* no TIME_WAIT: ports would run out */
-        struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) }, .sin_port = htons(port) };
+        struct sockaddr_in sa = { .sin_family = AF_INET,
+                                  .sin_addr = { htonl(INADDR_LOOPBACK) },
+                                  .sin_port = htons(port) };
         for (unsigned tries = 0;; tries++) {
                 int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
                 if (fd >= 0 && connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0) {
                         setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
                         return fd;
                 }
-                MUST(fd >= 0 && (errno == EADDRNOTAVAIL || errno == EINTR) && tries < 1000, "the server takes connections: %s",
-                     strerror(errno));
+                MUST(fd >= 0 && (errno == EADDRNOTAVAIL || errno == EINTR) && tries < 1000,
+                     "the server takes connections: %s", strerror(errno));
                 close(fd);
                 usleep(10000);
         }

@@ -23,7 +23,8 @@ void fuzz_core_check(struct core *c, const char *when)
         MUST(core_check(c, &err) >= 0, "%s: %s %s", when, err_line(&err), err.detail);
 }
 
-void fuzz_core_step(struct core *c, struct input *in, struct arena *a, struct fuzz_event **events, size_t *n_events)
+void fuzz_core_step(struct core *c, struct input *in, struct arena *a, struct fuzz_event **events,
+                    size_t *n_events)
 {
         struct core_batch *b;
         in->random[0] = 0x0123456789abcdef;
@@ -31,11 +32,13 @@ void fuzz_core_step(struct core *c, struct input *in, struct arena *a, struct fu
         in->features = FEATURES_ALL;
         core_step(c, in);
         while ((b = core_cut(c))) {
-                for (size_t i = 0; events && i < b->commit.n_events && *n_events < EVENTS_MAX; i++) {
+                for (size_t i = 0; events && i < b->commit.n_events && *n_events < EVENTS_MAX;
+                     i++) {
                         const struct store_event *e = &b->commit.events[i];
                         if (!*events)
                                 *events = arena_new_n(a, struct fuzz_event, EVENTS_MAX);
-                        (*events)[(*n_events)++] = (struct fuzz_event){ arena_dup(a, e->data, e->len), e->len };
+                        (*events)[(*n_events)++] =
+                            (struct fuzz_event){ arena_dup(a, e->data, e->len), e->len };
                 }
                 core_batch_free(b);
         }
@@ -44,9 +47,12 @@ void fuzz_core_step(struct core *c, struct input *in, struct arena *a, struct fu
 
 static void step(struct core *c, enum input_kind kind, int64_t now, const ProtobufCMessage *msg)
 {
-        struct input in = {
-                .kind = kind, .now_ms = now, .msg = msg, .reply = 1, .session = 9, .head = kind == INPUT_START ? core_head(c) : 0
-        };
+        struct input in = { .kind = kind,
+                            .now_ms = now,
+                            .msg = msg,
+                            .reply = 1,
+                            .session = 9,
+                            .head = kind == INPUT_START ? core_head(c) : 0 };
         fuzz_core_step(c, &in, NULL, NULL, NULL);
 }
 
@@ -82,7 +88,8 @@ void fuzz_core_live(struct core *c, struct arena *a)
         (void)a;
         step(c, INPUT_START, now, NULL);
         Pb__Hello hello = PB__HELLO__INIT;
-        Pb__WorkloadType__E types[] = { PB__WORKLOAD_TYPE__E__process, PB__WORKLOAD_TYPE__E__container };
+        Pb__WorkloadType__E types[] = { PB__WORKLOAD_TYPE__E__process,
+                                        PB__WORKLOAD_TYPE__E__container };
         hello.node_id = "n1";
         hello.cpu = 8000;
         hello.memory_mb = 16384;
@@ -124,11 +131,13 @@ void fuzz_core_replay(struct core *c, const struct fuzz_event *events, size_t n_
         struct core *folded = fuzz_core_new();
         struct err err = { 0 };
         for (size_t i = 0; i < n_events; i++)
-                MUST(core_fold(folded, events[i].data, events[i].len, &err) >= 0, "event %zu: %s %s", i, err_line(&err), err.detail);
+                MUST(core_fold(folded, events[i].data, events[i].len, &err) >= 0,
+                     "event %zu: %s %s", i, err_line(&err), err.detail);
         struct str x = STR_INIT, y = STR_INIT;
         core_dump(c, &x);
         core_dump(folded, &y);
-        MUST(str_eq(str_c(&x), str_c(&y)), "the fold of the events is another state:\n%s\n----\n%s", str_c(&x), str_c(&y));
+        MUST(str_eq(str_c(&x), str_c(&y)), "the fold of the events is another state:\n%s\n----\n%s",
+             str_c(&x), str_c(&y));
         str_fini(&x);
         str_fini(&y);
         core_destroy(folded);

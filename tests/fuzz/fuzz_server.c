@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_server.c: one server for the life of the process, below a directory of its own. */
+/* tests/fuzz/fuzz_server.c: one server for the life of the process, below a directory of its
+ * own. */
 #include "fuzz_server.h"
 
 #include "base/file.h"
@@ -34,7 +35,8 @@ void fuzz_hear(int fd, int patience_ms, const char *until, struct str *out)
         char buf[16384];
         struct pollfd p = { .fd = fd, .events = POLLIN };
         int ready;
-        while ((ready = poll(&p, 1, patience_ms)) > 0 || (ready < 0 && errno == EINTR)) { /* libFuzzer's clock interrupts it */
+        /* libFuzzer's clock interrupts it */
+        while ((ready = poll(&p, 1, patience_ms)) > 0 || (ready < 0 && errno == EINTR)) {
                 ssize_t n = ready > 0 ? recv(fd, buf, sizeof(buf), 0) : -1;
                 if (n > 0)
                         str_add(out, buf, (size_t)n);
@@ -49,8 +51,10 @@ void fuzz_ask(const char *method, const char *path, const char *body, struct str
 {
         int fd = fuzz_dial(port);
         struct str q = STR_INIT;
-        str_addf(&q, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\nContent-Length: %zu\r\n\r\n%s", method,
-                 path, admin, strlen(body), body);
+        str_addf(&q,
+                 "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer "
+                 "%s\r\nContent-Length: %zu\r\n\r\n%s",
+                 method, path, admin, strlen(body), body);
         MUST(send(fd, q.buf, q.len, MSG_NOSIGNAL) == (ssize_t)q.len, "sent");
         str_clear(out);
         fuzz_hear(fd, PATIENCE_MS, NULL, out);
@@ -65,7 +69,8 @@ static void stop(void)
         (void)server_wait(server, NULL);
         server_free(server);
         for (const char *const *name =
-                 (const char *const[]){ "berth.db", "berth.db-wal", "berth.db-shm", "berth.db.lock", "admin.token", NULL };
+                 (const char *const[]){ "berth.db", "berth.db-wal", "berth.db-shm", "berth.db.lock",
+                                        "admin.token", NULL };
              *name; name++)
                 (void)unlink(fmt("%s/%s", dir, *name));
         (void)rmdir(dir);
@@ -89,9 +94,11 @@ bool fuzz_server_start(void)
         opt.auth = true;
         MUST(server_start(&opt, &server, &err) == 0, "%s", err_line(&err));
         atexit(stop);
-        MUST(addr_parse(server_http_address(server), &a, NULL) == 0, "%s", server_http_address(server));
+        MUST(addr_parse(server_http_address(server), &a, NULL) == 0, "%s",
+             server_http_address(server));
         port = a.port;
-        MUST(file_read(fmt("%s/" ADMIN_TOKEN_FILE, dir), 4096, &text, &err) == 0, "%s", err_line(&err));
+        MUST(file_read(fmt("%s/" ADMIN_TOKEN_FILE, dir), 4096, &text, &err) == 0, "%s",
+             err_line(&err));
         snprintf(admin, sizeof(admin), "%.*s", (int)strcspn(str_c(&text), "\n"), str_c(&text));
         str_fini(&text);
         return true;

@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_server.h: a real server that wants a token, for targets that send it something. */
+/* tests/fuzz/fuzz_server.h: a real server that wants a token, for targets that send it
+ * something. */
 #ifndef BERTH_TESTS_FUZZ_SERVER_H
 #define BERTH_TESTS_FUZZ_SERVER_H
 
@@ -12,7 +13,8 @@ const char *fuzz_server_admin(void); /* a token that may do everything */
 
 /* A request with that token, which must succeed. */
 void fuzz_ask(const char *method, const char *path, const char *body, struct str *out);
-/* Adds what comes until the peer closes, is silent for so long, or has said `until` (NULL: never). */
+/* Adds what comes until the peer closes, is silent for so long, or has said `until` (NULL:
+ * never). */
 void fuzz_hear(int fd, int patience_ms, const char *until, struct str *out);
 
 #endif

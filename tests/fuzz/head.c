@@ -1,4 +1,5 @@
-/* Any bytes as the head of an HTTP request: refused with a status and a sentence, or one whose parts are clean. */
+/* Any bytes as the head of an HTTP request: refused with a status and a sentence, or one whose
+ * parts are clean. */
 #include "base/str.h"
 #include "net/http_parse.h"
 #include <stdio.h>
@@ -28,7 +29,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 must_be(str_is_utf8(head.path, strlen(head.path)), "the path is text");
                 for (size_t i = 0; i < head.n_segments; i++)
                         must_be(strcmp(head.segments[i], "..") != 0, "no segment goes up");
-                must_be(!(head.is_chunked && head.content_length >= 0), "one way to know the length");
+                must_be(!(head.is_chunked && head.content_length >= 0),
+                        "one way to know the length");
         }
         http_head_fini(&head);
         return 0;

@@ -1,5 +1,5 @@
-/* Any bytes as the JSON of a request, of a record or of an answer: refused with a message, or read such that writing and reading again gives the same message.
- * The first byte says which message. */
+/* Any bytes as the JSON of a request, of a record or of an answer: refused with a message, or read
+ * such that writing and reading again gives the same message. The first byte says which message. */
 #include "events.pb-c.h"
 #include "fuzz.h"
 #include "persys_control.pb-c.h"
@@ -51,14 +51,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 return 0;
         size_t which = data[0] < 'A' ? 0 : (size_t)(data[0] - 'A') % ARRAY_LEN(types);
         const ProtobufCMessageDescriptor *type = types[which];
-        unsigned flags = data[0] >= 'a' ? JSON_IGNORE_UNKNOWN | JSON_INT64_AS_STRING : 0; /* a client reads what a newer server wrote */
+        /* a client reads what a newer server wrote */
+        unsigned flags = data[0] >= 'a' ? JSON_IGNORE_UNKNOWN | JSON_INT64_AS_STRING : 0;
 
-        if (json_read(type, (const char *)data + 1, size - 1, 1024 * 1024, flags, &arena, &m, &err) < 0) {
+        if (json_read(type, (const char *)data + 1, size - 1, 1024 * 1024, flags, &arena, &m,
+                      &err) < 0) {
                 must_explain(&err);
         } else {
                 json_write(&text, m, flags & JSON_INT64_AS_STRING);
-                MUST(json_read(type, str_c(&text), text.len, 16 * 1024 * 1024, flags, &arena, &again, &err) >= 0, "%s: %s", err_line(&err),
-                     str_c(&text));
+                MUST(json_read(type, str_c(&text), text.len, 16 * 1024 * 1024, flags, &arena,
+                               &again, &err) >= 0,
+                     "%s: %s", err_line(&err), str_c(&text));
                 MUST(pb_equal(m, again), "%s", str_c(&text));
                 if (which < 8 || which >= 18)
                         normalise(m, &arena);

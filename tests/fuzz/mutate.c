@@ -12,11 +12,13 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
 /* Texts that name something in the seeds, or that code looks at. */
-static const char *const words[] = { "a",    "b",  "c",    "n1",    "n2",       "n3",        "web",   "rev-1", "rev-2",
-                                     "zone", "eu", "x86",  "",      "Apply",    "Delete",    "..",    "a/b",   "/",
-                                     "*",    "01", "\x7f", "sleep", "\xc3\xa4", "Completed", "k=v,!x" };
+static const char *const words[] = { "a",    "b",     "c",        "n1",        "n2",
+                                     "n3",   "web",   "rev-1",    "rev-2",     "zone",
+                                     "eu",   "x86",   "",         "Apply",     "Delete",
+                                     "..",   "a/b",   "/",        "*",         "01",
+                                     "\x7f", "sleep", "\xc3\xa4", "Completed", "k=v,!x" };
 
-/* ---- fields -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- fields ---- */
 
 static uint64_t some_number(struct rng *r, uint64_t old)
 {
@@ -46,13 +48,16 @@ static uint64_t some_number(struct rng *r, uint64_t old)
         }
 }
 
-static void change_scalar(const ProtobufCFieldDescriptor *f, void *at, struct arena *a, struct rng *r)
+static void change_scalar(const ProtobufCFieldDescriptor *f, void *at, struct arena *a,
+                          struct rng *r)
 {
         ProtobufCBinaryData *bytes = at;
         const ProtobufCEnumDescriptor *e;
         switch (f->type) {
         case PROTOBUF_C_TYPE_STRING:
-                *(char **)at = rng_below(r, 8) ? arena_strdup(a, words[rng_below(r, ARRAY_LEN(words))]) : random_text(a, r);
+                *(char **)at = rng_below(r, 8)
+                                   ? arena_strdup(a, words[rng_below(r, ARRAY_LEN(words))])
+                                   : random_text(a, r);
                 break;
         case PROTOBUF_C_TYPE_BYTES:
                 bytes->len = rng_below(r, 40);
@@ -60,7 +65,8 @@ static void change_scalar(const ProtobufCFieldDescriptor *f, void *at, struct ar
                 break;
         case PROTOBUF_C_TYPE_ENUM:
                 e = f->descriptor;
-                *(int *)at = rng_below(r, 10) ? e->values[rng_below(r, e->n_values)].value : (int)some_number(r, 0);
+                *(int *)at = rng_below(r, 10) ? e->values[rng_below(r, e->n_values)].value
+                                              : (int)some_number(r, 0);
                 break;
         case PROTOBUF_C_TYPE_BOOL:
                 *(protobuf_c_boolean *)at = !*(protobuf_c_boolean *)at;
@@ -106,7 +112,8 @@ static size_t size_of(const ProtobufCFieldDescriptor *f)
 
 static void change(ProtobufCMessage *m, struct arena *a, struct rng *r, unsigned depth);
 
-static void change_message(const ProtobufCFieldDescriptor *f, ProtobufCMessage **at, struct arena *a, struct rng *r, unsigned depth)
+static void change_message(const ProtobufCFieldDescriptor *f, ProtobufCMessage **at,
+                           struct arena *a, struct rng *r, unsigned depth)
 {
         if (*at && depth < 8 && rng_below(r, 8))
                 change(*at, a, r, depth + 1);
@@ -116,7 +123,8 @@ static void change_message(const ProtobufCFieldDescriptor *f, ProtobufCMessage *
                 *at = random_message(a, r, f->descriptor, 500000);
 }
 
-static void change_repeated(const ProtobufCFieldDescriptor *f, size_t *n, char **values, struct arena *a, struct rng *r, unsigned depth)
+static void change_repeated(const ProtobufCFieldDescriptor *f, size_t *n, char **values,
+                            struct arena *a, struct rng *r, unsigned depth)
 {
         size_t size = size_of(f), i = *n ? rng_below(r, *n) : 0, choice = rng_below(r, 6);
         if (*n && choice == 0) {
@@ -136,7 +144,8 @@ static void change_repeated(const ProtobufCFieldDescriptor *f, size_t *n, char *
                 i = (*n)++;
                 if (i && choice == 1) {
                         if (f->type == PROTOBUF_C_TYPE_MESSAGE)
-                                *(ProtobufCMessage **)(more + i * size) = pb_clone(a, *(ProtobufCMessage **)(more + i * size));
+                                *(ProtobufCMessage **)(more + i * size) =
+                                    pb_clone(a, *(ProtobufCMessage **)(more + i * size));
                         return;
                 }
         }
@@ -153,7 +162,8 @@ static void change(ProtobufCMessage *m, struct arena *a, struct rng *r, unsigned
         if (type->n_fields == 0)
                 return;
         const ProtobufCFieldDescriptor *f = &type->fields[rng_below(r, type->n_fields)];
-        for (int tries = 0; tries < 3 && pb_count(m, f) == 0; tries++) /* what is there matters more than what could be */
+        /* what is there matters more than what could be */
+        for (int tries = 0; tries < 3 && pb_count(m, f) == 0; tries++)
                 f = &type->fields[rng_below(r, type->n_fields)];
         void *at = (char *)m + f->offset;
         if (f->label == PROTOBUF_C_LABEL_REPEATED)
@@ -164,7 +174,7 @@ static void change(ProtobufCMessage *m, struct arena *a, struct rng *r, unsigned
                 change_scalar(f, at, a, r);
 }
 
-/* ---- frames -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- frames ---- */
 
 /* The frame with one change, in the arena. */
 static struct frame change_frame(struct frame f, struct arena *a, struct rng *r)
@@ -175,7 +185,8 @@ static struct frame change_frame(struct frame f, struct arena *a, struct rng *r)
         if (rng_below(r, 40) == 0)
                 f.kind = (uint8_t)rng_below(r, frame_kinds);
         const ProtobufCMessageDescriptor *type = frame_type(&f, &offset);
-        if (!type || rng_below(r, 16) == 0 || pb_unpack(type, f.data + offset, f.len - offset, a, &m, &err) < 0) {
+        if (!type || rng_below(r, 16) == 0 ||
+            pb_unpack(type, f.data + offset, f.len - offset, a, &m, &err) < 0) {
                 uint8_t *copy = arena_alloc(a, f.len + 64);
                 memcpy(copy, f.data, f.len);
                 f.len = LLVMFuzzerMutate(copy, f.len, f.len + 64);

@@ -1,5 +1,5 @@
-/* Any bytes as packed messages of peers: refused with a message, or unpacked such that validation, JSON and packing hold together.
- * One frame; its kind says which message. */
+/* Any bytes as packed messages of peers: refused with a message, or unpacked such that validation,
+ * JSON and packing hold together. One frame; its kind says which message. */
 #include "events.pb-c.h"
 #include "frames.h"
 #include "fuzz.h"
@@ -35,7 +35,8 @@ const ProtobufCMessageDescriptor *frame_type(const struct frame *f, size_t *ret_
         return types[f->kind % ARRAY_LEN(types)];
 }
 
-static void one(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t size, struct arena *arena)
+static void one(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t size,
+                struct arena *arena)
 {
         struct err err = { 0 };
         ProtobufCMessage *m = NULL, *again = NULL;
@@ -46,12 +47,14 @@ static void one(const ProtobufCMessageDescriptor *type, const uint8_t *data, siz
                 must_explain(&err);
         } else {
                 pb_pack(&packed, m);
-                MUST(pb_unpack(type, str_c(&packed), packed.len, arena, &again, &err) >= 0, "%s", err_line(&err));
+                MUST(pb_unpack(type, str_c(&packed), packed.len, arena, &again, &err) >= 0, "%s",
+                     err_line(&err));
                 MUST(pb_equal(m, again), "packed and unpacked");
                 json_write(&json, m, 0);
                 err = (struct err){ 0 };
-                if (type == &pb__agent_message__descriptor ? validate_agent_message((const Pb__AgentMessage *)m, &err) < 0
-                                                           : request_normalise(arena, m, &err) < 0)
+                if (type == &pb__agent_message__descriptor
+                        ? validate_agent_message((const Pb__AgentMessage *)m, &err) < 0
+                        : request_normalise(arena, m, &err) < 0)
                         must_explain(&err);
         }
         str_fini(&packed);
@@ -64,7 +67,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct arena arena = ARENA_INIT;
         size_t n = frames_read(data, size, frames);
         for (size_t i = 0; i < n && i < 4; i++)
-                one(types[frames[i].kind % ARRAY_LEN(types)], frames[i].data, frames[i].len, &arena);
+                one(types[frames[i].kind % ARRAY_LEN(types)], frames[i].data, frames[i].len,
+                    &arena);
         arena_fini(&arena);
         return 0;
 }

@@ -1,5 +1,6 @@
-/* Any bytes as what a gRPC server sends to our client, on a real socket, cut at any place: each call ends once, with a status, and the channel can be used again.
- * The first byte chooses whether a greeting (SETTINGS) comes first, the second how the bytes are cut. */
+/* Any bytes as what a gRPC server sends to our client, on a real socket, cut at any place: each
+ * call ends once, with a status, and the channel can be used again. The first byte chooses whether
+ * a greeting (SETTINGS) comes first, the second how the bytes are cut. */
 #include "agent.pb-c.h"
 #include "fuzz.h"
 #include "net/grpc.h"
@@ -30,7 +31,8 @@ static void on_close(struct grpc_call *call, enum grpc_status status)
         size_t len;
         MUST(open_calls > 0, "a call ends once");
         MUST((int)status >= 0 && (int)status <= 16, "a status that exists: %d", (int)status);
-        MUST(str_is_utf8(grpc_call_message(call), strlen(grpc_call_message(call))), "the message is text");
+        MUST(str_is_utf8(grpc_call_message(call), strlen(grpc_call_message(call))),
+             "the message is text");
         (void)grpc_call_trailer(call, GRPC_ERROR_TRAILER, &len);
         open_calls--;
 }
@@ -56,7 +58,8 @@ static void turn(unsigned times)
 static void begin_call(struct grpc_channel *channel, bool stream)
 {
         static const struct grpc_callbacks on = { .on_message = on_message, .on_close = on_close };
-        struct grpc_call *call = grpc_channel_call(channel, stream ? "/berth.v1.Agent/Connect" : "/t/C", NULL, &on, NULL);
+        struct grpc_call *call = grpc_channel_call(
+            channel, stream ? "/berth.v1.Agent/Connect" : "/t/C", NULL, &on, NULL);
         open_calls++;
         grpc_call_send(call, "abc", 3);
         if (!stream)
@@ -74,7 +77,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (size < 2)
                 return 0;
         size_t step = data[1] ? data[1] : size;
-        struct grpc_channel_options opt = { .max_message_bytes = 4096, .max_header_bytes = 4096, .keepalive_ms = -1 };
+        struct grpc_channel_options opt = { .max_message_bytes = 4096,
+                                            .max_header_bytes = 4096,
+                                            .keepalive_ms = -1 };
         MUST(grpc_channel_create(base, target, &opt, &channel, &err) >= 0, "%s", err_line(&err));
         begin_call(channel, true);
         begin_call(channel, false);
@@ -86,7 +91,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 (void)!send(fd, greeting, sizeof(greeting) - 1, MSG_NOSIGNAL);
         turn(3);
         for (size_t at = 2; at < size; at += step) {
-                (void)!send(fd, data + at, size - at < step ? size - at : step, MSG_NOSIGNAL | MSG_DONTWAIT);
+                (void)!send(fd, data + at, size - at < step ? size - at : step,
+                            MSG_NOSIGNAL | MSG_DONTWAIT);
                 turn(1);
         }
         turn(4);

@@ -1,7 +1,9 @@
-/* Whatever a store holds: records that are wrong are skipped, events that are wrong are refused, and the core that starts on the rest is sound: its invariants hold, it
- * runs on for minutes, agents connect, users ask, and nothing aborts.
+/* Whatever a store holds: records that are wrong are skipped, events that are wrong are refused,
+ * and the core that starts on the rest is sound: its invariants hold, it runs on for minutes,
+ * agents connect, users ask, and nothing aborts.
  *
- * Frames: 0 record (key, NUL, packed), 1 event as it is, 2 event whose sequence is made to follow, 3 event that follows, with the type of a workload's event. */
+ * Frames: 0 record (key, NUL, packed), 1 event as it is, 2 event whose sequence is made to follow,
+ * 3 event that follows, with the type of a workload's event. */
 #include "frames.h"
 #include "fuzz.h"
 #include "fuzz_core.h"
@@ -32,7 +34,8 @@ static void load_record(struct core *c, const struct frame *f, struct arena *a)
         size_t offset;
         struct err err = { 0 };
         if (frame_type(f, &offset) &&
-            core_load_record(c, arena_strdup(a, (const char *)f->data), f->data + offset, f->len - offset, &err) != 0)
+            core_load_record(c, arena_strdup(a, (const char *)f->data), f->data + offset,
+                             f->len - offset, &err) != 0)
                 must_explain(&err);
 }
 
@@ -51,7 +54,8 @@ static void fold_event(struct core *c, const struct frame *f, struct arena *a)
         if (core_fold(c, data, len, &err) < 0) {
                 must_explain(&err);
                 core_dump(c, &after);
-                MUST(str_eq(str_c(&before), str_c(&after)), "a refused event changed the state: %s", err_line(&err));
+                MUST(str_eq(str_c(&before), str_c(&after)), "a refused event changed the state: %s",
+                     err_line(&err));
         }
         str_fini(&before);
         str_fini(&after);

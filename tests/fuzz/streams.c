@@ -1,5 +1,7 @@
-/* What a viewer asks of an event stream, by both doors: the same text in each field of the filter, over HTTP and over gRPC. Then something happens. Whoever asked for
- * everything about the workload that it happens to hears of it, and nothing that the streams keep of their request may be gone by then.
+/* What a viewer asks of an event stream, by both doors: the same text in each field of the filter,
+ * over HTTP and over gRPC. Then something happens. Whoever asked for everything about the workload
+ * that it happens to hears of it, and nothing that the streams keep of their request may be gone by
+ * then.
  *
  * The input is five texts with a newline between them: type, workload, node, rule, since. */
 #include "fuzz_server.h"
@@ -61,7 +63,9 @@ static int open_http(char *const field[FIELDS], struct str *heard)
         for (size_t i = 0; i < FIELDS; i++)
                 if (field[i][0])
                         add_field(&query, names[i], field[i]);
-        str_addf(&q, "GET /v1/events/stream%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", str_c(&query), fuzz_server_admin());
+        str_addf(&q,
+                 "GET /v1/events/stream%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n",
+                 str_c(&query), fuzz_server_admin());
         int fd = fuzz_dial(fuzz_server_port());
         MUST(send(fd, q.buf, q.len, MSG_NOSIGNAL) == (ssize_t)q.len, "sent");
         fuzz_hear(fd, PATIENCE_MS, "\r\n\r\n", heard);
@@ -72,8 +76,11 @@ static int open_http(char *const field[FIELDS], struct str *heard)
 
 static struct grpc_call *open_grpc(char *const field[FIELDS], struct watch *w)
 {
-        static const struct grpc_callbacks on = { .on_start = on_start, .on_message = on_message, .on_close = on_close };
-        struct grpc_call *call = grpc_channel_call(channel, "/berth.v1.Control/WatchEvents", NULL, &on, w);
+        static const struct grpc_callbacks on = { .on_start = on_start,
+                                                  .on_message = on_message,
+                                                  .on_close = on_close };
+        struct grpc_call *call =
+            grpc_channel_call(channel, "/berth.v1.Control/WatchEvents", NULL, &on, w);
         Pb__ListEventsRequest req = PB__LIST_EVENTS_REQUEST__INIT;
         struct str packed = STR_INIT;
         req.type = field[TYPE];
@@ -95,7 +102,8 @@ static void start(void)
         struct grpc_channel_options opt = { .token = fuzz_server_admin(), .keepalive_ms = -1 };
         struct err err = { 0 };
         base = event_base_new();
-        MUST(grpc_channel_create(base, fuzz_server_grpc(), &opt, &channel, &err) == 0, "%s", err_line(&err));
+        MUST(grpc_channel_create(base, fuzz_server_grpc(), &opt, &channel, &err) == 0, "%s",
+             err_line(&err));
 }
 
 static void change(void)
@@ -103,7 +111,8 @@ static void change(void)
         static unsigned n;
         struct str answer = STR_INIT;
         snprintf(mark, sizeof(mark), "change-%08u", ++n);
-        fuzz_ask("PUT", "/v1/workloads/" NAME, fmt("{\"spec\":{\"command\":[\"x\"]},\"labels\":{\"n\":\"%s\"}}", mark), &answer);
+        fuzz_ask("PUT", "/v1/workloads/" NAME,
+                 fmt("{\"spec\":{\"command\":[\"x\"]},\"labels\":{\"n\":\"%s\"}}", mark), &answer);
         str_fini(&answer);
 }
 
@@ -120,8 +129,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct grpc_call *call = open_grpc(field, &w);
         bool served = str_starts(str_c(&heard), "HTTP/1.1 200");
         change();
-        bool wants = (!field[WORKLOAD][0] || str_eq(field[WORKLOAD], NAME)) && !field[TYPE][0] && !field[NODE][0] && !field[RULE][0] &&
-                     !field[SINCE][0];
+        bool wants = (!field[WORKLOAD][0] || str_eq(field[WORKLOAD], NAME)) && !field[TYPE][0] &&
+                     !field[NODE][0] && !field[RULE][0] && !field[SINCE][0];
         if (wants) {
                 MUST(served && w.accepted, "a plain stream is served: %s", str_c(&heard));
                 fuzz_hear(fd, PATIENCE_MS, mark, &heard);

@@ -1,4 +1,5 @@
-/* Any text as what people type: a selector, a duration, a size, cores, a time, a query parameter. Refused, or a value within its range. The first byte says which. */
+/* Any text as what people type: a selector, a duration, a size, cores, a time, a query parameter.
+ * Refused, or a value within its range. The first byte says which. */
 #include "api.pb-c.h"
 #include "base/clock.h"
 #include "fuzz.h"
@@ -15,9 +16,10 @@ static void selector(struct arena *a, const char *text)
 
 static void query(struct arena *a, const char *text)
 {
-        static const ProtobufCMessageDescriptor *const types[] = { &pb__list_workloads_request__descriptor,
-                                                                   &pb__list_events_request__descriptor, &pb__logs_request__descriptor,
-                                                                   &pb__workload__descriptor, &pb__resources__descriptor };
+        static const ProtobufCMessageDescriptor *const types[] = {
+                &pb__list_workloads_request__descriptor, &pb__list_events_request__descriptor,
+                &pb__logs_request__descriptor, &pb__workload__descriptor, &pb__resources__descriptor
+        };
         char *name = arena_strdup(a, text), *value = strchr(name, '=');
         if (!value)
                 return;
@@ -45,7 +47,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 selector(&a, text);
                 break;
         case 1:
-                MUST(str_parse_duration_ms(text, &v) < 0 || v >= 0, "a duration of %lld ms", (long long)v);
+                MUST(str_parse_duration_ms(text, &v) < 0 || v >= 0, "a duration of %lld ms",
+                     (long long)v);
                 break;
         case 2:
                 MUST(str_parse_bytes(text, &v) < 0 || v >= 0, "%lld bytes", (long long)v);

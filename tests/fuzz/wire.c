@@ -1,4 +1,5 @@
-/* Any bytes as what a peer sends to the gRPC or the HTTP server, on a real socket, cut at any place. The servers live on and go on answering. */
+/* Any bytes as what a peer sends to the gRPC or the HTTP server, on a real socket, cut at any
+ * place. The servers live on and go on answering. */
 #include "fuzz.h"
 #include "net/grpc.h"
 #include "net/http.h"
@@ -42,9 +43,13 @@ static void start(void)
         struct grpc_method chat = { .on = { on_start, on_message, on_half_close, NULL, on_close } };
 
         base = event_base_new();
-        if (grpc_server_create(base, &(struct grpc_server_options){ .address = "127.0.0.1:0" }, &grpc, &err) < 0 ||
+        if (grpc_server_create(base, &(struct grpc_server_options){ .address = "127.0.0.1:0" },
+                               &grpc, &err) < 0 ||
             grpc_server_add(grpc, "/t/C", &chat, &err) < 0 ||
-            http_server_create(base, &(struct http_server_options){ .address = "127.0.0.1:0", .max_body_bytes = 4096 }, &http, &err) < 0 ||
+            http_server_create(
+                base,
+                &(struct http_server_options){ .address = "127.0.0.1:0", .max_body_bytes = 4096 },
+                &http, &err) < 0 ||
             http_server_add(http, "POST", "/e/{id}", echo, NULL, &err) < 0 ||
             http_server_add(http, "GET", "/{rest...}", echo, NULL, &err) < 0) {
                 fprintf(stderr, "%s\n", err_line(&err));
@@ -60,7 +65,8 @@ static void turn(unsigned times)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-        static const char greeting[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+        static const char greeting[] =
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
 
         if (!base)
                 start();
@@ -72,7 +78,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (is_grpc && !(data[0] & 2))
                 (void)!send(fd, greeting, sizeof(greeting) - 1, MSG_NOSIGNAL);
         for (size_t at = 2; at < size; at += step) {
-                (void)!send(fd, data + at, size - at < step ? size - at : step, MSG_NOSIGNAL | MSG_DONTWAIT);
+                (void)!send(fd, data + at, size - at < step ? size - at : step,
+                            MSG_NOSIGNAL | MSG_DONTWAIT);
                 turn(1);
         }
         turn(4);

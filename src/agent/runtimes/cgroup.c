@@ -1,7 +1,8 @@
 /* agent/runtimes/cgroup.c: see cgroup.h.
  *
- * Where things are is read once per process from /proc/self/mountinfo and /proc/self/cgroup. After that every operation is a loop over
- * the places found; all of it is best effort, and what failed is named.
+ * Where things are is read once per process from /proc/self/mountinfo and /proc/self/cgroup. After
+ * that every operation is a loop over the places found; all of it is best effort, and what failed
+ * is named.
  */
 #include "agent/runtimes/cgroup.h"
 #include "base/err.h"
@@ -68,7 +69,8 @@ static bool own_path(const char *controller, char *ret, size_t size)
         if (!f)
                 return false;
         while (!found && fgets(line, sizeof(line), f)) {
-                char *names = strchr(line, ':'), *path = names ? strchr(names + 1, ':') : NULL, *save = NULL;
+                char *names = strchr(line, ':'), *path = names ? strchr(names + 1, ':') : NULL,
+                     *save = NULL;
 
                 if (!path)
                         continue;
@@ -78,7 +80,8 @@ static bool own_path(const char *controller, char *ret, size_t size)
                 if (!controller)
                         found = names[0] == 0;
                 else
-                        for (char *c = strtok_r(names, ",", &save); c && !found; c = strtok_r(NULL, ",", &save))
+                        for (char *c = strtok_r(names, ",", &save); c && !found;
+                             c = strtok_r(NULL, ",", &save))
                                 found = str_eq(c, controller);
                 if (found)
                         snprintf(ret, size, "%s", str_eq(path, "/") ? "" : path);
@@ -98,18 +101,22 @@ static void use_unified(const char *mount)
                 const char *below = tries == 0 ? "" : own;
 
                 snprintf(path, sizeof(path), "%s%s/berth", mount, below);
-                (void)write_text(fmt("%s%s/cgroup.subtree_control", mount, below), "+cpu +memory +pids");
+                (void)write_text(fmt("%s%s/cgroup.subtree_control", mount, below),
+                                 "+cpu +memory +pids");
                 if (!make_dir(path))
                         continue;
                 (void)write_text(fmt("%s/cgroup.subtree_control", path), "+cpu +memory +pids");
                 snprintf(places.parent[UNIFIED], sizeof(places.parent[UNIFIED]), "%s", path);
                 break;
         }
-        if (!places.parent[UNIFIED][0] || !read_text(fmt("%s/cgroup.subtree_control", places.parent[UNIFIED]), have, sizeof(have)))
+        if (!places.parent[UNIFIED][0] ||
+            !read_text(fmt("%s/cgroup.subtree_control", places.parent[UNIFIED]), have,
+                       sizeof(have)))
                 return;
         for (int c = CPU; c <= PIDS; c++)
                 if (strstr(have, controllers[c]))
-                        snprintf(places.parent[c], sizeof(places.parent[c]), "%s", places.parent[UNIFIED]);
+                        snprintf(places.parent[c], sizeof(places.parent[c]), "%s",
+                                 places.parent[UNIFIED]);
 }
 
 static void use_v1(enum place c, const char *mount)
@@ -137,14 +144,16 @@ static void find_places(void)
         while (fgets(line, sizeof(line), f)) {
                 char mount[512], *dash = strstr(line, " - "), type[64], options[512];
 
-                if (!dash || sscanf(line, "%*d %*d %*s %*s %511s", mount) != 1 || sscanf(dash + 3, "%63s %*s %511s", type, options) != 2)
+                if (!dash || sscanf(line, "%*d %*d %*s %*s %511s", mount) != 1 ||
+                    sscanf(dash + 3, "%63s %*s %511s", type, options) != 2)
                         continue;
                 if (str_eq(type, "cgroup2"))
                         use_unified(mount);
                 else if (str_eq(type, "cgroup")) {
                         char *save = NULL;
 
-                        for (char *o = strtok_r(options, ",", &save); o; o = strtok_r(NULL, ",", &save))
+                        for (char *o = strtok_r(options, ",", &save); o;
+                             o = strtok_r(NULL, ",", &save))
                                 for (int c = CPU; c <= FREEZER; c++)
                                         if (str_eq(o, controllers[c]))
                                                 use_v1((enum place)c, mount);
@@ -165,9 +174,14 @@ static bool set_cpu(const char *dir, int64_t milli, bool unified)
         if (unified) { /* 1 core = weight 100, the default */
                 int64_t weight = milli / 10;
 
-                return write_text(fmt("%s/cpu.weight", dir), fmt("%" PRIi64, weight < 1 ? 1 : weight > 10000 ? 10000 : weight));
+                return write_text(fmt("%s/cpu.weight", dir),
+                                  fmt("%" PRIi64, weight < 1       ? 1
+                                                  : weight > 10000 ? 10000
+                                                                   : weight));
         }
-        return write_text(fmt("%s/cpu.shares", dir), fmt("%" PRIi64, shares < 2 ? 2 : shares > 262144 ? 262144 : shares));
+        return write_text(fmt("%s/cpu.shares", dir), fmt("%" PRIi64, shares < 2        ? 2
+                                                                     : shares > 262144 ? 262144
+                                                                                       : shares));
 }
 
 static bool set_memory(const char *dir, int64_t bytes, bool unified)
@@ -185,7 +199,8 @@ static bool set_memory(const char *dir, int64_t bytes, bool unified)
         return true;
 }
 
-bool cgroup_make(const char *name, const struct cgroup_limits *limits, char ret_missing[CGROUP_MISSING_LEN])
+bool cgroup_make(const char *name, const struct cgroup_limits *limits,
+                 char ret_missing[CGROUP_MISSING_LEN])
 {
         const int64_t wanted[] = { limits->cpu_milli, limits->memory_bytes, limits->max_processes };
         bool any = false;
@@ -206,7 +221,8 @@ bool cgroup_make(const char *name, const struct cgroup_limits *limits, char ret_
                 else if (made)
                         ok = write_text(fmt("%s/pids.max", dir), fmt("%" PRIi64, wanted[c]));
                 if (!ok)
-                        snprintf(ret_missing + strlen(ret_missing), CGROUP_MISSING_LEN - strlen(ret_missing), "%s%s",
+                        snprintf(ret_missing + strlen(ret_missing),
+                                 CGROUP_MISSING_LEN - strlen(ret_missing), "%s%s",
                                  ret_missing[0] ? " " : "", controllers[c]);
         }
         return any;
@@ -226,8 +242,9 @@ bool cgroup_oom(const char *name)
 
         find_places();
         if (!places.parent[MEMORY][0] ||
-            !read_text(fmt("%s/%s/%s", places.parent[MEMORY], name, is_unified(MEMORY) ? "memory.events" : "memory.oom_control"), text,
-                       sizeof(text)))
+            !read_text(fmt("%s/%s/%s", places.parent[MEMORY], name,
+                           is_unified(MEMORY) ? "memory.events" : "memory.oom_control"),
+                       text, sizeof(text)))
                 return false;
         at = strstr(text, "oom_kill ");
         return at && strtol(at + strlen("oom_kill "), NULL, 10) > 0;
@@ -244,7 +261,8 @@ static bool walk(const char *path, int depth, bool (*visit)(const char *path, vo
                 return errno == ENOENT;
         while (depth > 0 && (de = readdir(dir)))
                 if (de->d_type == DT_DIR && de->d_name[0] != '.') {
-                        _cleanup_(mem_freep) char *below = mem_strdup(fmt("%s/%s", path, de->d_name));
+                        _cleanup_(mem_freep) char *below =
+                            mem_strdup(fmt("%s/%s", path, de->d_name));
 
                         whole = walk(below, depth - 1, visit, ctx) && whole;
                 }
@@ -253,7 +271,8 @@ static bool walk(const char *path, int depth, bool (*visit)(const char *path, vo
 }
 
 /* The path is a copy: fmt() has few places, and a unit may have many groups. */
-static bool walk_unit(int c, const char *name, bool (*visit)(const char *path, void *ctx), void *ctx)
+static bool walk_unit(int c, const char *name, bool (*visit)(const char *path, void *ctx),
+                      void *ctx)
 {
         _cleanup_(mem_freep) char *path = mem_strdup(fmt("%s/%s", places.parent[c], name));
         return walk(path, DEPTH_MAX, visit, ctx);
@@ -290,7 +309,8 @@ bool cgroup_processes(const char *name, pid_list *out)
 static bool remove_dir(const char *path, void *ctx)
 {
         (void)ctx;
-        for (int tries = 0; tries < 50; tries++) { /* the kernel lets go of the last process a moment after it was reaped */
+        /* the kernel lets go of the last process a moment after it was reaped */
+        for (int tries = 0; tries < 50; tries++) {
                 if (rmdir(path) == 0 || errno != EBUSY)
                         break;
                 usleep(2000);

@@ -1,9 +1,11 @@
 /* agent/runtimes/cluster.c: the runtime's life, what the child has, and how its word is followed.
  *
- * Opening waits for the child: without it neither what this node has nor what runs on it is known, and a guess would make the parent start things twice.
- * From then on the child may come and go. Following is a circle: the whole list of this node's workloads, whose index is where the events begin; the events, which only
- * say whom to look at; and when the stream ends, or after a minute, the list again. A unit that the list does not name, or names with another version,
- * is looked at; what is as it was costs nothing.
+ * Opening waits for the child: without it neither what this node has nor what runs on it is known,
+ * and a guess would make the parent start things twice. From then on the child may come and go.
+ * Following is a circle: the whole list of this node's workloads, whose index is where the events
+ * begin; the events, which only say whom to look at; and when the stream ends, or after a minute,
+ * the list again. A unit that the list does not name, or names with another version, is looked at;
+ * what is as it was costs nothing.
  */
 #include "agent/runtimes/cluster.h"
 #include "agent/runtimes/cluster_state.h"
@@ -41,13 +43,16 @@ void cluster_emit(struct runtime *rt, const struct runtime_event *ev)
                 rt->on_event(rt->ctx, ev);
 }
 
-struct grpc_call *cluster_call(struct runtime *rt, const char *method, const ProtobufCMessage *request,
+struct grpc_call *cluster_call(struct runtime *rt, const char *method,
+                               const ProtobufCMessage *request,
                                const struct grpc_callbacks *callbacks, void *ctx)
 {
         bool stream = str_eq(method, "WatchEvents") || str_eq(method, "Logs");
-        struct grpc_call_options opt = { .deadline_ms = stream ? 0 : CALL_MS, .max_message_bytes = REPLY_MAX_BYTES };
+        struct grpc_call_options opt = { .deadline_ms = stream ? 0 : CALL_MS,
+                                         .max_message_bytes = REPLY_MAX_BYTES };
         struct grpc_channel *channel = str_eq(method, "Logs") ? rt->streams_channel : rt->channel;
-        struct grpc_call *call = grpc_channel_call(channel, fmt(CONTROL "%s", method), &opt, callbacks, ctx);
+        struct grpc_call *call =
+            grpc_channel_call(channel, fmt(CONTROL "%s", method), &opt, callbacks, ctx);
         struct str packed = STR_INIT;
 
         pb_pack(&packed, request);
@@ -67,7 +72,8 @@ static const char *error_text(const char *packed, size_t len, const char *otherw
                 const Pb__Error *e = (const Pb__Error *)m;
 
                 if (!str_empty(e->message))
-                        text = str_empty(e->detail) ? fmt("%s", e->message) : fmt("%s (%s)", e->message, e->detail);
+                        text = str_empty(e->detail) ? fmt("%s", e->message)
+                                                    : fmt("%s (%s)", e->message, e->detail);
         }
         arena_fini(&memory);
         return text;
@@ -76,7 +82,8 @@ static const char *error_text(const char *packed, size_t len, const char *otherw
 const char *cluster_problem(struct grpc_call *call, enum grpc_status status)
 {
         size_t len = 0;
-        const char *packed = grpc_call_trailer(call, GRPC_ERROR_TRAILER, &len), *message = grpc_call_message(call);
+        const char *packed = grpc_call_trailer(call, GRPC_ERROR_TRAILER, &len),
+                   *message = grpc_call_message(call);
 
         return error_text(packed, len, str_empty(message) ? grpc_status_name(status) : message);
 }
@@ -123,7 +130,8 @@ static void on_child_event(struct grpc_call *call, const void *data, size_t len)
 
                 if (!str_empty(e->workload_id) && (u = cluster_unit_of_child(rt, e->workload_id)))
                         cluster_unit_due(u);
-                else if (e->type == PB__EVENT_TYPE__E__WorkloadApplied && str_starts(e->workload_id, prefix))
+                else if (e->type == PB__EVENT_TYPE__E__WorkloadApplied &&
+                         str_starts(e->workload_id, prefix))
                         cluster_stray(rt, e->workload_id + strlen(prefix));
         }
         arena_fini(&memory);
@@ -145,7 +153,8 @@ static void on_watch_closed(struct grpc_call *call, enum grpc_status status)
 
 static void watch(struct runtime *rt)
 {
-        static const struct grpc_callbacks on = { .on_message = on_child_event, .on_close = on_watch_closed };
+        static const struct grpc_callbacks on = { .on_message = on_child_event,
+                                                  .on_close = on_watch_closed };
         Pb__ListEventsRequest q = PB__LIST_EVENTS_REQUEST__INIT;
 
         q.since = rt->since;
@@ -177,7 +186,8 @@ static void look_at_stray(struct runtime *rt, const Pb__Workload *w)
         struct unit_token token;
 
         if (w->desired_state != PB__DESIRED_STATE__E__Deleted &&
-            cluster_is_from(w, rt->node_id, rt->cluster_id ? rt->cluster_id(rt->ctx) : "") && cluster_marks(w, &id, &token, &revision))
+            cluster_is_from(w, rt->node_id, rt->cluster_id ? rt->cluster_id(rt->ctx) : "") &&
+            cluster_marks(w, &id, &token, &revision))
                 cluster_stray(rt, id);
 }
 
@@ -186,7 +196,8 @@ static bool take_page(struct runtime *rt)
 {
         struct arena memory = ARENA_INIT;
         ProtobufCMessage *m = NULL;
-        int r = pb_unpack(&pb__list_workloads_response__descriptor, str_c(&rt->follow_reply), rt->follow_reply.len, &memory, &m, NULL);
+        int r = pb_unpack(&pb__list_workloads_response__descriptor, str_c(&rt->follow_reply),
+                          rt->follow_reply.len, &memory, &m, NULL);
         const Pb__ListWorkloadsResponse *page = (const Pb__ListWorkloadsResponse *)m;
 
         if (r == 0) {
@@ -232,7 +243,8 @@ static void on_list_closed(struct grpc_call *call, enum grpc_status status)
         for (size_t i = 0; i < rt->units.len; i++) {
                 struct cunit *u = rt->units.at[i];
 
-                if (u && u->round != rt->round && u->phase != CPHASE_CREATE) /* which has its own pauses, and is not expected there yet */
+                /* which has its own pauses, and is not expected there yet */
+                if (u && u->round != rt->round && u->phase != CPHASE_CREATE)
                         cluster_unit_due(u);
         }
         watch(rt);
@@ -240,7 +252,8 @@ static void on_list_closed(struct grpc_call *call, enum grpc_status status)
 
 static void ask_page(struct runtime *rt)
 {
-        static const struct grpc_callbacks on = { .on_message = on_list_message, .on_close = on_list_closed };
+        static const struct grpc_callbacks on = { .on_message = on_list_message,
+                                                  .on_close = on_list_closed };
         Pb__ListWorkloadsRequest q = PB__LIST_WORKLOADS_REQUEST__INIT;
         char selector[256];
 
@@ -272,7 +285,8 @@ static void nodes_later(struct runtime *rt)
 static void settle_sum(struct runtime *rt)
 {
         const struct runtime_capacity *now = &rt->adding.capacity, *said = &rt->sum.capacity;
-        bool less = now->cpu < said->cpu || now->memory_mb < said->memory_mb || now->disk_gb < said->disk_gb;
+        bool less = now->cpu < said->cpu || now->memory_mb < said->memory_mb ||
+                    now->disk_gb < said->disk_gb;
 
         if (less && !rt->less_since_ms)
                 rt->less_since_ms = cluster_now_ms();
@@ -281,8 +295,10 @@ static void settle_sum(struct runtime *rt)
                 return;
         }
         rt->less_since_ms = 0;
-        if (!rt->adding.nodes) /* a node that can run nothing has no amounts; what it could run is as it was */
-                memcpy(rt->adding.capacity.types, rt->sum.capacity.types, sizeof(rt->sum.capacity.types));
+        /* a node that can run nothing has no amounts; what it could run is as it was */
+        if (!rt->adding.nodes)
+                memcpy(rt->adding.capacity.types, rt->sum.capacity.types,
+                       sizeof(rt->sum.capacity.types));
         rt->sum = rt->adding;
 }
 
@@ -297,7 +313,8 @@ static bool add_nodes(struct runtime *rt, const char *data, size_t len)
                 for (size_t i = 0; i < page->n_items; i++)
                         cluster_add_node(&rt->adding, page->items[i]);
                 mem_free(rt->nodes_cursor);
-                rt->nodes_cursor = str_empty(page->next_cursor) ? NULL : mem_strdup(page->next_cursor);
+                rt->nodes_cursor =
+                    str_empty(page->next_cursor) ? NULL : mem_strdup(page->next_cursor);
         }
         arena_fini(&memory);
         return r == 0;
@@ -344,7 +361,8 @@ static void nodes_request(struct runtime *rt, Pb__ListNodesRequest *q)
 
 static void ask_nodes(struct runtime *rt)
 {
-        static const struct grpc_callbacks on = { .on_message = on_nodes_message, .on_close = on_nodes_closed };
+        static const struct grpc_callbacks on = { .on_message = on_nodes_message,
+                                                  .on_close = on_nodes_closed };
         Pb__ListNodesRequest q;
 
         nodes_request(rt, &q);
@@ -387,22 +405,28 @@ static const Pb__WorkloadType__E *cluster_types_now(struct runtime *rt)
 /* ---- before the loop runs ---- */
 
 /* One call, made until it is answered. */
-static int call_now(struct runtime *rt, const char *method, const ProtobufCMessage *request, struct grpc_reply *ret, struct err *err)
+static int call_now(struct runtime *rt, const char *method, const ProtobufCMessage *request,
+                    struct grpc_reply *ret, struct err *err)
 {
-        struct grpc_channel_options opt = {
-                .tls = rt->tls, .token = rt->token, .server_name = rt->server_name, .to_server = true, .max_message_bytes = REPLY_MAX_BYTES
-        };
+        struct grpc_channel_options opt = { .tls = rt->tls,
+                                            .token = rt->token,
+                                            .server_name = rt->server_name,
+                                            .to_server = true,
+                                            .max_message_bytes = REPLY_MAX_BYTES };
         struct str packed = STR_INIT;
         int r;
 
         pb_pack(&packed, request);
         for (unsigned tries = 0;; tries++) {
-                r = grpc_call_sync(rt->address, &opt, NULL, fmt(CONTROL "%s", method), str_c(&packed), packed.len, CALL_MS, ret, err);
+                r = grpc_call_sync(rt->address, &opt, NULL, fmt(CONTROL "%s", method),
+                                   str_c(&packed), packed.len, CALL_MS, ret, err);
                 if (r < 0 || ret->status == GRPC_OK)
                         break;
                 if (tries % OPEN_SAY_EVERY == 0)
-                        log_warn("the cluster cannot be used; waiting for it", LOG_S("node", rt->node_id), LOG_S("cluster", rt->address),
-                                 LOG_S("reason", error_text(str_c(&ret->error), ret->error.len, ret->message)));
+                        log_warn("the cluster cannot be used; waiting for it",
+                                 LOG_S("node", rt->node_id), LOG_S("cluster", rt->address),
+                                 LOG_S("reason", error_text(str_c(&ret->error), ret->error.len,
+                                                            ret->message)));
                 grpc_reply_fini(ret);
                 usleep(OPEN_AGAIN_US);
         }
@@ -421,7 +445,9 @@ static int first_nodes(struct runtime *rt, struct err *err)
                 nodes_request(rt, &q);
                 r = call_now(rt, "ListNodes", &q.base, &reply, err);
                 if (r == 0 && !add_nodes(rt, str_c(&reply.data), reply.data.len))
-                        r = err_set(err, ERR_FAILED, .msg = fmt("%s does not answer like a berth server", rt->address));
+                        r = err_set(err, ERR_FAILED,
+                                    .msg =
+                                        fmt("%s does not answer like a berth server", rt->address));
                 grpc_reply_fini(&reply);
         } while (r == 0 && rt->nodes_cursor);
         rt->sum = rt->adding;
@@ -438,7 +464,8 @@ static void found(struct runtime *rt, const Pb__Workload *w)
         if (word == WORD_LEAVES || !cluster_is_ours(w, rt->node_id))
                 return; /* whoever wants it gone asks again; whoever wants it back waits for that */
         if (!cluster_marks(w, &ev.workload_id, &ev.token, &ev.revision_id)) {
-                log_warn("a workload of the cluster has this node's label and not its other marks; it is left alone",
+                log_warn("a workload of the cluster has this node's label and not its other marks; "
+                         "it is left alone",
                          LOG_S("workload", w->id));
                 return;
         }
@@ -447,7 +474,9 @@ static void found(struct runtime *rt, const Pb__Workload *w)
         ran = word == WORD_ENDED || word == WORD_STOPPED;
         u = cluster_unit_new(rt, ev.workload_id, ev.token, ran ? CPHASE_ENDED : CPHASE_FOLLOW);
         u->up = true;
-        ev.kind = word == WORD_ENDED ? RUNTIME_FOUND_EXITED : word == WORD_STOPPED ? RUNTIME_FOUND_GONE : RUNTIME_FOUND_RUNNING;
+        ev.kind = word == WORD_ENDED     ? RUNTIME_FOUND_EXITED
+                  : word == WORD_STOPPED ? RUNTIME_FOUND_GONE
+                                         : RUNTIME_FOUND_RUNNING;
         if (ev.at_ms <= 0)
                 ev.at_ms = clock_wall_ms();
         cluster_emit(rt, &ev);
@@ -456,7 +485,8 @@ static void found(struct runtime *rt, const Pb__Workload *w)
 static int cluster_find(struct runtime *rt, struct err *err)
 {
         Pb__ListWorkloadsRequest q = PB__LIST_WORKLOADS_REQUEST__INIT;
-        _cleanup_(mem_freep) char *cursor = mem_strdup(""), *selector = mem_strdup(fmt("%s=%s", PARENT_NODE, rt->node_id));
+        _cleanup_(mem_freep) char *cursor = mem_strdup(""),
+                                  *selector = mem_strdup(fmt("%s=%s", PARENT_NODE, rt->node_id));
         int r;
 
         q.selector = selector;
@@ -469,9 +499,11 @@ static int cluster_find(struct runtime *rt, struct err *err)
                 q.cursor = cursor;
                 r = call_now(rt, "ListWorkloads", &q.base, &reply, err);
                 if (r == 0)
-                        r = pb_unpack(&pb__list_workloads_response__descriptor, str_c(&reply.data), reply.data.len, &memory, &m, err);
+                        r = pb_unpack(&pb__list_workloads_response__descriptor, str_c(&reply.data),
+                                      reply.data.len, &memory, &m, err);
                 if (r == 0) {
-                        const Pb__ListWorkloadsResponse *page = (const Pb__ListWorkloadsResponse *)m;
+                        const Pb__ListWorkloadsResponse *page =
+                            (const Pb__ListWorkloadsResponse *)m;
 
                         for (size_t i = 0; i < page->n_items; i++)
                                 found(rt, page->items[i]);
@@ -544,8 +576,11 @@ static int check_name(const char *node_id, struct err *err)
 
         if (len >= 1 && len <= 63 && id_is_valid(node_id) && !strchr("._-", node_id[len - 1]))
                 return 0;
-        return err_set(err, ERR_INVALID, .msg = fmt("%.80s cannot be the name of a node that is a cluster", node_id ? node_id : ""),
-                       .detail = "it is a label's value there: at most 63 letters, digits, '-', '_' or '.', ending with a letter or digit",
+        return err_set(err, ERR_INVALID,
+                       .msg = fmt("%.80s cannot be the name of a node that is a cluster",
+                                  node_id ? node_id : ""),
+                       .detail = "it is a label's value there: at most 63 letters, digits, '-', "
+                                 "'_' or '.', ending with a letter or digit",
                        .hint = "give another one with --node-id");
 }
 
@@ -565,7 +600,9 @@ static int cluster_open(const struct runtime_options *opt, struct runtime **ret,
 {
         const struct cluster_options *co = opt->extra;
         struct runtime *rt = mem_must(sizeof(*rt));
-        struct tls_options to = { .cert_file = co->cert_file, .key_file = co->key_file, .ca_file = co->ca_file };
+        struct tls_options to = { .cert_file = co->cert_file,
+                                  .key_file = co->key_file,
+                                  .ca_file = co->ca_file };
         int r = check_name(opt->node_id, err);
 
         rt->base = opt->base;
@@ -594,7 +631,8 @@ static int cluster_open(const struct runtime_options *opt, struct runtime **ret,
 
                 r = grpc_channel_create(rt->base, rt->address, &cho, &rt->channel, err);
                 if (r == 0)
-                        r = grpc_channel_create(rt->base, rt->address, &cho, &rt->streams_channel, err);
+                        r = grpc_channel_create(rt->base, rt->address, &cho, &rt->streams_channel,
+                                                err);
         }
         if (r == 0)
                 r = first_nodes(rt, err);
@@ -606,8 +644,10 @@ static int cluster_open(const struct runtime_options *opt, struct runtime **ret,
         return 0;
 }
 
-static const Pb__WorkloadType__E cluster_types[] = { PB__WORKLOAD_TYPE__E__container, PB__WORKLOAD_TYPE__E__compose,
-                                                     PB__WORKLOAD_TYPE__E__vm, PB__WORKLOAD_TYPE__E__process, 0 };
+static const Pb__WorkloadType__E cluster_types[] = { PB__WORKLOAD_TYPE__E__container,
+                                                     PB__WORKLOAD_TYPE__E__compose,
+                                                     PB__WORKLOAD_TYPE__E__vm,
+                                                     PB__WORKLOAD_TYPE__E__process, 0 };
 
 const struct runtime_ops runtime_cluster = {
         .name = "cluster",

@@ -1,7 +1,9 @@
-/* agent/runtimes/cluster_life_test.c: the cluster runtime keeps the promises of runtime.h, against a small child that loses answers when told to.
+/* agent/runtimes/cluster_life_test.c: the cluster runtime keeps the promises of runtime.h, against
+ * a small child that loses answers when told to.
  *
- * The child is a gRPC server in a thread of its own (opening the runtime waits for it), which holds workloads and does at once what it is told: a workload that is created runs, or waits if no_place is
- * set; one that is deleted goes at the second look.
+ * The child is a gRPC server in a thread of its own (opening the runtime waits for it), which holds
+ * workloads and does at once what it is told: a workload that is created runs, or waits if no_place
+ * is set; one that is deleted goes at the second look.
  */
 #include "agent/runtimes/cluster.h"
 #include "agent/runtimes/cluster_spec.h"
@@ -19,16 +21,16 @@
 #include <cmocka.h>
 
 /* Runs the loop until cond holds, which may take long on a busy machine. */
-#define UNTIL(base, cond)                                                                                                                  \
-        do {                                                                                                                               \
-                int64_t end_ns = clock_mono_ns() + INT64_C(60000000000);                                                                   \
-                while (!(cond)) {                                                                                                          \
-                        struct timeval tick = { .tv_usec = 20000 };                                                                        \
-                        event_base_loopexit((base), &tick);                                                                                \
-                        event_base_loop((base), EVLOOP_ONCE);                                                                              \
-                        if (clock_mono_ns() > end_ns)                                                                                      \
-                                fail_msg("waited in vain for: %s", #cond);                                                                 \
-                }                                                                                                                          \
+#define UNTIL(base, cond)                                                                          \
+        do {                                                                                       \
+                int64_t end_ns = clock_mono_ns() + INT64_C(60000000000);                           \
+                while (!(cond)) {                                                                  \
+                        struct timeval tick = { .tv_usec = 20000 };                                \
+                        event_base_loopexit((base), &tick);                                        \
+                        event_base_loop((base), EVLOOP_ONCE);                                      \
+                        if (clock_mono_ns() > end_ns)                                              \
+                                fail_msg("waited in vain for: %s", #cond);                         \
+                }                                                                                  \
         } while (0)
 
 struct held {
@@ -46,7 +48,8 @@ struct child {
         struct arena memory;
         ARRAY(struct held) held;
         uint64_t version;
-        const Pb__Workload *late; /* created so many ticks after its creation was answered with an error */
+        /* created so many ticks after its creation was answered with an error */
+        const Pb__Workload *late;
         int late_ticks;
         int lose_apply, lose_stop, lose_delete; /* so many are done and not answered */
         int created, deleted, stopped;
@@ -112,7 +115,8 @@ static void on_apply(struct child *c, struct grpc_call *call, const void *data, 
         const Pb__ApplyWorkloadRequest *q;
         struct held *h;
 
-        assert_int_equal(pb_unpack(&pb__apply_workload_request__descriptor, data, len, &c->memory, &m, NULL), 0);
+        assert_int_equal(
+            pb_unpack(&pb__apply_workload_request__descriptor, data, len, &c->memory, &m, NULL), 0);
         q = (const Pb__ApplyWorkloadRequest *)m;
         assert_true(q->create_only);
         if (c->late_ticks > 0 && !c->late) {
@@ -122,7 +126,8 @@ static void on_apply(struct child *c, struct grpc_call *call, const void *data, 
         }
         h = find_held(c, q->workload->id);
         if (h && !str_eq(pb_map_get(h->w->annotations, h->w->n_annotations, PARENT_TOKEN),
-                         pb_map_get(q->workload->annotations, q->workload->n_annotations, PARENT_TOKEN))) {
+                         pb_map_get(q->workload->annotations, q->workload->n_annotations,
+                                    PARENT_TOKEN))) {
                 grpc_call_finish(call, GRPC_ABORTED, "it exists already", NULL);
                 return;
         }
@@ -136,12 +141,14 @@ static void on_apply(struct child *c, struct grpc_call *call, const void *data, 
 
 static void on_ref(struct child *c, struct grpc_call *call, const void *data, size_t len)
 {
-        bool delete = str_ends(grpc_call_path(call), "DeleteWorkload"), why = str_ends(grpc_call_path(call), "ExplainWorkload");
+        bool delete = str_ends(grpc_call_path(call), "DeleteWorkload"),
+             why = str_ends(grpc_call_path(call), "ExplainWorkload");
         Pb__Explanation e = PB__EXPLANATION__INIT;
         ProtobufCMessage *m;
         struct held *h;
 
-        assert_int_equal(pb_unpack(&pb__workload_ref__descriptor, data, len, &c->memory, &m, NULL), 0);
+        assert_int_equal(pb_unpack(&pb__workload_ref__descriptor, data, len, &c->memory, &m, NULL),
+                         0);
         h = find_held(c, ((Pb__WorkloadRef *)m)->id);
         if (h && h->w->desired_state == PB__DESIRED_STATE__E__Deleted && ++h->looks > 1) {
                 *h = c->held.at[--c->held.len];
@@ -165,7 +172,8 @@ static void on_desired(struct child *c, struct grpc_call *call, const void *data
         ProtobufCMessage *m;
         struct held *h;
 
-        assert_int_equal(pb_unpack(&pb__set_desired_request__descriptor, data, len, &c->memory, &m, NULL), 0);
+        assert_int_equal(
+            pb_unpack(&pb__set_desired_request__descriptor, data, len, &c->memory, &m, NULL), 0);
         h = find_held(c, ((Pb__SetDesiredRequest *)m)->id);
         assert_non_null(h);
         c->stopped++;
@@ -288,9 +296,13 @@ static void child_open(struct child *c)
         c->base = event_base_new();
         assert_int_equal(grpc_server_create(c->base, &opt, &c->server, NULL), 0);
         for (size_t i = 0; i < ARRAY_LEN(methods); i++) {
-                struct grpc_method m = { .on = { .on_message = on_request, .on_close = on_request_closed }, .ctx = c };
+                struct grpc_method m = {
+                        .on = { .on_message = on_request, .on_close = on_request_closed }, .ctx = c
+                };
 
-                assert_int_equal(grpc_server_add(c->server, fmt("/berth.v1.Control/%s", methods[i]), &m, NULL), 0);
+                assert_int_equal(
+                    grpc_server_add(c->server, fmt("/berth.v1.Control/%s", methods[i]), &m, NULL),
+                    0);
         }
         c->tick = event_new(c->base, -1, EV_PERSIST, on_tick, c);
         event_add(c->tick, &often);
@@ -346,8 +358,8 @@ static void on_event(void *ctx, const struct runtime_event *ev)
 
         r->kinds[ev->kind]++;
         if (ev->kind != RUNTIME_PROGRESS)
-                str_addf(&r->words, "%s:%d:%llu:%s ", ev->workload_id, (int)ev->kind, (unsigned long long)ev->token.seq,
-                         ev->message ? ev->message : "");
+                str_addf(&r->words, "%s:%d:%llu:%s ", ev->workload_id, (int)ev->kind,
+                         (unsigned long long)ev->token.seq, ev->message ? ev->message : "");
         if (ev->revision_id)
                 snprintf(r->last_revision, sizeof(r->last_revision), "%s", ev->revision_id);
         r->exit_code = ev->exit_code;
@@ -361,10 +373,15 @@ static const char *parent_id(void *ctx)
 
 static void rt_open(struct rig *r)
 {
-        struct cluster_options co = { .address = fmt("127.0.0.1:%u", grpc_server_port(r->child.server)), .place_wait_ms = 100 };
-        struct runtime_options opt = {
-                .base = r->base, .node_id = "west", .on_event = on_event, .cluster_id = parent_id, .ctx = r, .extra = &co
-        };
+        struct cluster_options co = { .address =
+                                          fmt("127.0.0.1:%u", grpc_server_port(r->child.server)),
+                                      .place_wait_ms = 100 };
+        struct runtime_options opt = { .base = r->base,
+                                       .node_id = "west",
+                                       .on_event = on_event,
+                                       .cluster_id = parent_id,
+                                       .ctx = r,
+                                       .extra = &co };
 
         assert_int_equal(runtime_cluster.open(&opt, &r->rt, NULL), 0);
         assert_int_equal(runtime_cluster.find(r->rt, NULL), 0);
@@ -403,12 +420,15 @@ static void start(struct rig *r, const char *id, uint64_t seq)
         w.type = PB__WORKLOAD_TYPE__E__process;
         w.revision_id = (char *)(uintptr_t) "rev";
         w.spec = &spec;
-        runtime_cluster.start(r->rt,
-                              &(struct runtime_start){ .workload_id = id, .token = { 1, seq }, .workload = &w, .cluster_id = "01PARENT" });
+        runtime_cluster.start(r->rt, &(struct runtime_start){ .workload_id = id,
+                                                              .token = { 1, seq },
+                                                              .workload = &w,
+                                                              .cluster_id = "01PARENT" });
 }
 
 /* Puts a workload into the child as an earlier agent would have left it. */
-static Pb__Workload *left_behind_by(struct rig *r, const char *parent, const char *id, uint64_t seq, Pb__Phase__E phase)
+static Pb__Workload *left_behind_by(struct rig *r, const char *parent, const char *id, uint64_t seq,
+                                    Pb__Phase__E phase)
 {
         Pb__Workload w = PB__WORKLOAD__INIT, *there;
         Pb__Spec spec = PB__SPEC__INIT;
@@ -417,11 +437,13 @@ static Pb__Workload *left_behind_by(struct rig *r, const char *parent, const cha
         w.revision_id = (char *)(uintptr_t) "rev";
         w.spec = &spec;
         pthread_mutex_lock(&r->child.lock);
-        there = put(
-            &r->child,
-            cluster_child_workload(&r->child.memory, "west",
-                                   &(struct runtime_start){ .workload_id = id, .token = { 1, seq }, .workload = &w, .cluster_id = parent }),
-            phase);
+        there = put(&r->child,
+                    cluster_child_workload(&r->child.memory, "west",
+                                           &(struct runtime_start){ .workload_id = id,
+                                                                    .token = { 1, seq },
+                                                                    .workload = &w,
+                                                                    .cluster_id = parent }),
+                    phase);
         pthread_mutex_unlock(&r->child.lock);
         return there;
 }
@@ -513,7 +535,8 @@ static void a_stop_during_a_start_leaves_nothing_running(void **state)
         runtime_cluster.stop(r->rt, "api", (struct unit_token){ 1, 4 }, 1000);
         UNTIL(r->base, r->kinds[RUNTIME_STOPPED] == 1);
         assert_int_equal(r->kinds[RUNTIME_STARTED], 0);
-        assert_int_equal(count(r, &r->child.stopped), (int)held(r)); /* it was never made, or was stopped */
+        /* it was never made, or was stopped */
+        assert_int_equal(count(r, &r->child.stopped), (int)held(r));
 }
 
 /* R: C37 */
@@ -553,7 +576,8 @@ static void what_another_parent_has_there_is_no_stray(void **state)
 
         rt_open(r);
         left_behind_by(r, "01OTHER", "theirs", 4, PB__PHASE__E__Running);
-        left_behind(r, "stray", 4, PB__PHASE__E__Running); /* its end shows that both were looked at */
+        /* its end shows that both were looked at */
+        left_behind(r, "stray", 4, PB__PHASE__E__Running);
         UNTIL(r->base, held(r) == 1);
         assert_non_null(find_held(&r->child, "west.theirs"));
         assert_int_equal(count(r, &r->child.deleted), 1);
@@ -596,7 +620,8 @@ static void the_next_agent_finds_everything_by_its_label(void **state)
         touch(&r->child, find_held(&r->child, "west.comes")->w);
         pthread_mutex_unlock(&r->child.lock);
         UNTIL(r->base, r->kinds[RUNTIME_EXITED] == 2);
-        assert_non_null(strstr(str_c(&r->words), "comes:3:4:the cluster that ran it does not know it any more"));
+        assert_non_null(strstr(str_c(&r->words),
+                               "comes:3:4:the cluster that ran it does not know it any more"));
 }
 
 static bool on_data(void *ctx, bool is_stderr, int64_t at_ms, const void *data, size_t len)
@@ -624,11 +649,19 @@ static void output_passes_through(void **state)
 
         left_behind(r, "api", 3, PB__PHASE__E__Running);
         rt_open(r);
-        assert_int_equal(runtime_cluster.logs(r->rt, "none", &(struct log_options){ 0 }, &sink, &s, NULL), -ERR_NOT_FOUND);
-        assert_int_equal(runtime_cluster.logs(r->rt, "api", &(struct log_options){ .tail_lines = -1 }, &sink, &s, NULL), 0);
+        assert_int_equal(
+            runtime_cluster.logs(r->rt, "none", &(struct log_options){ 0 }, &sink, &s, NULL),
+            -ERR_NOT_FOUND);
+        assert_int_equal(runtime_cluster.logs(r->rt, "api",
+                                              &(struct log_options){ .tail_lines = -1 }, &sink, &s,
+                                              NULL),
+                         0);
         UNTIL(r->base, r->output_ended);
         assert_string_equal(str_c(&r->output), "a line\n");
-        assert_int_equal(runtime_cluster.logs(r->rt, "api", &(struct log_options){ .tail_lines = -1 }, &sink, &s, NULL), 0);
+        assert_int_equal(runtime_cluster.logs(r->rt, "api",
+                                              &(struct log_options){ .tail_lines = -1 }, &sink, &s,
+                                              NULL),
+                         0);
         s->ops->close(s); /* and nothing is said any more */
         event_base_loopexit(r->base, &(struct timeval){ .tv_usec = 50000 });
         event_base_dispatch(r->base);

@@ -14,11 +14,13 @@ const char *cluster_child_id(struct arena *arena, const char *node_id, const cha
 
         if (len <= CHILD_ID_MAX)
                 return arena_printf(arena, "%s.%s", node_id, workload_id);
-        return arena_printf(arena, "%.*s-%016llx", CHILD_ID_MAX - HASH_LEN, arena_printf(arena, "%s.%s", node_id, workload_id),
+        return arena_printf(arena, "%.*s-%016llx", CHILD_ID_MAX - HASH_LEN,
+                            arena_printf(arena, "%s.%s", node_id, workload_id),
                             (unsigned long long)hash64(workload_id, strlen(workload_id)));
 }
 
-Pb__Workload *cluster_child_workload(struct arena *arena, const char *node_id, const struct runtime_start *start)
+Pb__Workload *cluster_child_workload(struct arena *arena, const char *node_id,
+                                     const struct runtime_start *start)
 {
         const Pb__Workload *from = start->workload;
         Pb__Workload *w = (Pb__Workload *)pb_new(arena, &pb__workload__descriptor);
@@ -30,11 +32,14 @@ Pb__Workload *cluster_child_workload(struct arena *arena, const char *node_id, c
         w->spec = from->spec;
         w->resources = from->resources;
         w->restart = from->restart;
-        /* The child gives up at some time, also on a service, so that this cluster can move the unit elsewhere. */
+        /* The child gives up at some time, also on a service, so that this cluster can move the
+         * unit elsewhere. */
         w->retry = (Pb__Retry *)pb_new(arena, &pb__retry__descriptor);
         w->retry->max_attempts = CHILD_ATTEMPTS;
         w->stop_grace_seconds = from->stop_grace_seconds;
-        w->exclusive = from->exclusive; /* pinned: the child must not move it by the clock either; movable ones are not placed here */
+        /* pinned: the child must not move it by the clock either; movable ones are not placed
+         * here */
+        w->exclusive = from->exclusive;
         pb_map_copy(arena, &w->base, "labels", from->labels, from->n_labels);
         pb_map_copy(arena, &w->base, "annotations", from->annotations, from->n_annotations);
         pb_map_set(arena, &w->base, "labels", PARENT_NODE, node_id);
@@ -42,8 +47,10 @@ Pb__Workload *cluster_child_workload(struct arena *arena, const char *node_id, c
                 pb_map_set(arena, &w->base, "labels", PARENT_CLUSTER, start->cluster_id);
         pb_map_set(arena, &w->base, "annotations", PARENT_WORKLOAD, start->workload_id);
         pb_map_set(arena, &w->base, "annotations", PARENT_TOKEN,
-                   arena_printf(arena, "%llu.%llu", (unsigned long long)start->token.epoch, (unsigned long long)start->token.seq));
-        pb_map_set(arena, &w->base, "annotations", PARENT_REVISION, from->revision_id ? from->revision_id : "");
+                   arena_printf(arena, "%llu.%llu", (unsigned long long)start->token.epoch,
+                                (unsigned long long)start->token.seq));
+        pb_map_set(arena, &w->base, "annotations", PARENT_REVISION,
+                   from->revision_id ? from->revision_id : "");
         return w;
 }
 
@@ -58,7 +65,8 @@ bool cluster_is_from(const Pb__Workload *w, const char *node_id, const char *clu
                str_eq(pb_map_get(w->labels, w->n_labels, PARENT_CLUSTER), cluster_id);
 }
 
-bool cluster_marks(const Pb__Workload *w, const char **ret_id, struct unit_token *ret_token, const char **ret_revision)
+bool cluster_marks(const Pb__Workload *w, const char **ret_id, struct unit_token *ret_token,
+                   const char **ret_revision)
 {
         const char *id = pb_map_get(w->annotations, w->n_annotations, PARENT_WORKLOAD);
         const char *token = pb_map_get(w->annotations, w->n_annotations, PARENT_TOKEN);
@@ -70,15 +78,17 @@ bool cluster_marks(const Pb__Workload *w, const char **ret_id, struct unit_token
                 return false;
         memcpy(epoch, token, (size_t)(dot - token));
         epoch[dot - token] = 0;
-        if (str_parse_u64(epoch, &ret_token->epoch) < 0 || str_parse_u64(dot + 1, &ret_token->seq) < 0)
+        if (str_parse_u64(epoch, &ret_token->epoch) < 0 ||
+            str_parse_u64(dot + 1, &ret_token->seq) < 0)
                 return false;
         *ret_id = id;
         *ret_revision = revision ? revision : "";
         return true;
 }
 
-/* Reasons that mean the same to the parent. Others are about the child's own nodes; runtime_unavailable among them: it would make the parent think that no node of the
- * child can run this type. */
+/* Reasons that mean the same to the parent. Others are about the child's own nodes;
+ * runtime_unavailable among them: it would make the parent think that no node of the child can run
+ * this type. */
 static Pb__Reason__E reason_for_parent(const Pb__WorkloadStatus *s)
 {
         switch (s->reason) {
@@ -90,7 +100,8 @@ static Pb__Reason__E reason_for_parent(const Pb__WorkloadStatus *s)
         case PB__REASON__E__invalid_spec:
                 return s->reason;
         default:
-                return s->exit_code || s->signal ? PB__REASON__E__none : PB__REASON__E__start_failed;
+                return s->exit_code || s->signal ? PB__REASON__E__none
+                                                 : PB__REASON__E__start_failed;
         }
 }
 
@@ -115,7 +126,8 @@ enum cluster_word cluster_read(const Pb__Workload *w, struct runtime_event *ev)
                 return WORD_LEAVES;
         switch (s ? s->phase : PB__PHASE__E__Pending) {
         case PB__PHASE__E__Running:
-        case PB__PHASE__E__Unknown: /* its node is silent: until the child says otherwise it may well run */
+        /* its node is silent: until the child says otherwise it may well run */
+        case PB__PHASE__E__Unknown:
                 ev->at_ms = s->started_at;
                 return WORD_RUNS;
         case PB__PHASE__E__Completed:
@@ -135,7 +147,9 @@ enum cluster_word cluster_read(const Pb__Workload *w, struct runtime_event *ev)
         case PB__PHASE__E__Pending:
                 return str_empty(w->assigned_node) ? WORD_WAITS : WORD_COMES;
         default:
-                ev->message = !str_empty(s->progress) ? s->progress : str_empty(s->failure_reason) ? NULL : s->failure_reason;
+                ev->message = !str_empty(s->progress)        ? s->progress
+                              : str_empty(s->failure_reason) ? NULL
+                                                             : s->failure_reason;
                 return WORD_COMES;
         }
 }
@@ -153,21 +167,23 @@ void cluster_add_node(struct cluster_sum *sum, const Pb__Node *n)
         const Pb__NodeResources *r = n->resources;
         size_t have = 0;
 
-        if (n->status != PB__NODE_STATUS__E__Ready || (n->wish != PB__NODE_WISH__E__unset && n->wish != PB__NODE_WISH__E__schedulable) ||
-            !r)
+        if (n->status != PB__NODE_STATUS__E__Ready ||
+            (n->wish != PB__NODE_WISH__E__unset && n->wish != PB__NODE_WISH__E__schedulable) || !r)
                 return;
         sum->nodes++;
         sum->capacity.cpu += r->cpu_total;
         sum->capacity.memory_mb += r->memory_total;
         sum->capacity.disk_gb += r->disk_total;
         /* a child from before says nothing about that: then what it uses is known by being there */
-        sum->usage.known = sum->usage.known || r->used_known || r->cpu_used || r->memory_used || r->disk_used;
+        sum->usage.known =
+            sum->usage.known || r->used_known || r->cpu_used || r->memory_used || r->disk_used;
         sum->usage.cpu_used += r->cpu_used;
         sum->usage.memory_used_mb += r->memory_used;
         sum->usage.disk_used_gb += r->disk_used;
         while (sum->capacity.types[have])
                 have++;
-        for (size_t i = 0; i < n->n_supported_workload_types && have + 1 < ARRAY_LEN(sum->capacity.types); i++) {
+        for (size_t i = 0;
+             i < n->n_supported_workload_types && have + 1 < ARRAY_LEN(sum->capacity.types); i++) {
                 Pb__WorkloadType__E t = n->supported_workload_types[i];
 
                 if (t && !is_in((const int32_t *)sum->capacity.types, have, (int32_t)t) &&

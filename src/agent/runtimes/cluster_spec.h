@@ -1,8 +1,11 @@
-/* agent/runtimes/cluster_spec.h: between a unit of this node and a workload of the child cluster. Pure: no calls, no clock.
+/* agent/runtimes/cluster_spec.h: between a unit of this node and a workload of the child cluster.
+ * Pure: no calls, no clock.
  *
- * What goes down: type, spec, resources, restart, stop_grace_seconds, exclusive, labels and annotations, and the marks below. What stays here: id (it gets a prefix), tenant, priority,
- * strategy, node_selector, tolerations, affinity and spread, for the parent has already honoured them with this node as a whole, and the child's nodes have other
- * labels and taints; ttl_seconds, for a finished one is deleted when the parent says so.
+ * What goes down: type, spec, resources, restart, stop_grace_seconds, exclusive, labels and
+ * annotations, and the marks below. What stays here: id (it gets a prefix), tenant, priority,
+ * strategy, node_selector, tolerations, affinity and spread, for the parent has already honoured
+ * them with this node as a whole, and the child's nodes have other labels and taints; ttl_seconds,
+ * for a finished one is deleted when the parent says so.
  */
 #ifndef BERTH_AGENT_CLUSTER_SPEC_H
 #define BERTH_AGENT_CLUSTER_SPEC_H
@@ -22,21 +25,27 @@
 
 /* "<node>.<id>"; of one that would be too long, the beginning and a hash. */
 const char *cluster_child_id(struct arena *arena, const char *node_id, const char *workload_id);
-/* The workload to create in the child for this start. Lives in the arena; shares texts with the start's definition. */
-Pb__Workload *cluster_child_workload(struct arena *arena, const char *node_id, const struct runtime_start *start);
+/* The workload to create in the child for this start. Lives in the arena; shares texts with the
+ * start's definition. */
+Pb__Workload *cluster_child_workload(struct arena *arena, const char *node_id,
+                                     const struct runtime_start *start);
 
 /* Is it a unit of this node? */
 bool cluster_is_ours(const Pb__Workload *w, const char *node_id);
 /* Does it come from this very parent, and not from another cluster's node of that name? */
 bool cluster_is_from(const Pb__Workload *w, const char *node_id, const char *cluster_id);
 /* The marks of one that is. False: they are not there, or make no sense. */
-bool cluster_marks(const Pb__Workload *w, const char **ret_id, struct unit_token *ret_token, const char **ret_revision);
+bool cluster_marks(const Pb__Workload *w, const char **ret_id, struct unit_token *ret_token,
+                   const char **ret_revision);
 
 enum cluster_word {
-        WORD_WAITS,   /* no place yet */
-        WORD_COMES,   /* placed, being started, started again, or moved; ev->message: how far it is */
-        WORD_RUNS,    /* ev->at_ms */
-        WORD_ENDED,   /* by itself, and the child will not start it again: exit code, signal, reason, message, at_ms */
+        WORD_WAITS, /* no place yet */
+        /* placed, being started, started again, or moved; ev->message: how far it is */
+        WORD_COMES,
+        WORD_RUNS, /* ev->at_ms */
+        /* by itself, and the child will not start it again: exit code, signal, reason, message,
+         * at_ms */
+        WORD_ENDED,
         WORD_STOPPED, /* because somebody wished it */
         WORD_LEAVES,  /* being deleted */
 };

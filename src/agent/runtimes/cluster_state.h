@@ -1,5 +1,5 @@
-/* agent/runtimes/cluster_state.h: the inside of the cluster runtime, shared by cluster.c (life, capacity, following), cluster_unit.c (one unit's life) and
- * cluster_stream.c (logs and exec). */
+/* agent/runtimes/cluster_state.h: the inside of the cluster runtime, shared by cluster.c (life,
+ * capacity, following), cluster_unit.c (one unit's life) and cluster_stream.c (logs and exec). */
 #ifndef BERTH_AGENT_CLUSTER_STATE_H
 #define BERTH_AGENT_CLUSTER_STATE_H
 
@@ -16,13 +16,18 @@
 #define CALL_MS 15000           /* the deadline of every call that is not a stream */
 #define AGAIN_MS 500            /* a call without an answer is made again this much later, */
 #define AGAIN_MAX_MS 10000      /* twice as long every time, up to this */
-#define LOOK_MS 3000            /* what is on its way is looked at this often, should the child's events not come */
-#define NODES_MS 5000           /* how often the child's nodes are added up */
-#define SHRINK_MS 30000         /* less than before counts when it has been less for this long: the child may just have been restarted */
-#define LIST_MS 60000           /* how often everything is compared, whatever the events said */
-#define PLACE_WAIT_MS 10000     /* a start that has no place in the child for this long is given back, */
-#define MOVE_WAIT_MS 60000      /* and so is one that ran and lost its place */
-#define UNSURE_MS 5000          /* after a creation without an answer, "not found" proves nothing for this long */
+/* what is on its way is looked at this often, should the child's events not come */
+#define LOOK_MS 3000
+#define NODES_MS 5000 /* how often the child's nodes are added up */
+/* less than before counts when it has been less for this long: the child may just have been
+ * restarted */
+#define SHRINK_MS 30000
+#define LIST_MS 60000 /* how often everything is compared, whatever the events said */
+/* a start that has no place in the child for this long is given back, */
+#define PLACE_WAIT_MS 10000
+#define MOVE_WAIT_MS 60000 /* and so is one that ran and lost its place */
+/* after a creation without an answer, "not found" proves nothing for this long */
+#define UNSURE_MS 5000
 #define PAGE_LIMIT 200
 #define REPLY_MAX_BYTES (64 * 1024 * 1024)
 #define CONTROL "/berth.v1.Control/"
@@ -45,8 +50,9 @@ struct cunit {
         char *id, *child_id;
         struct unit_token token;
         enum cphase phase;
-        bool up, queued, again;  /* again: something happened while a call was under way */
-        bool stray;              /* nobody here asked for it: a creation that was given up has landed after all */
+        bool up, queued, again; /* again: something happened while a call was under way */
+        /* nobody here asked for it: a creation that was given up has landed after all */
+        bool stray;
         int64_t waits_since_ms;  /* without a place in the child; 0: it has one */
         int64_t unsure_until_ms; /* see UNSURE_MS */
         uint64_t version;        /* of the workload as last seen */
@@ -78,7 +84,9 @@ struct runtime {
         char *address, *server_name, *token;
         struct grpc_channel *channel;
         struct grpc_channel
-            *streams_channel; /* logs and exec have a connection of their own: however many there are, calls about units find a place */
+            /* logs and exec have a connection of their own: however many there are, calls about
+             * units find a place */
+            *streams_channel;
         bool closing;
 
         ARRAY(struct cunit *) units; /* NULL: free */
@@ -111,27 +119,33 @@ int64_t cluster_now_ms(void); /* monotonic */
 void cluster_in_ms(struct event *timer, int64_t ms);
 void cluster_emit(struct runtime *rt, const struct runtime_event *ev);
 /* Sends a request on its way; the answer comes to the callbacks. */
-struct grpc_call *cluster_call(struct runtime *rt, const char *method, const ProtobufCMessage *request,
+struct grpc_call *cluster_call(struct runtime *rt, const char *method,
+                               const ProtobufCMessage *request,
                                const struct grpc_callbacks *callbacks, void *ctx);
-const char *cluster_problem(struct grpc_call *call, enum grpc_status status); /* in on_close: the child's words */
+/* in on_close: the child's words */
+const char *cluster_problem(struct grpc_call *call, enum grpc_status status);
 
 /* cluster_unit.c */
-struct cunit *cluster_unit(struct runtime *rt, const char *workload_id);       /* NULL: unknown */
-struct cunit *cluster_unit_of_child(struct runtime *rt, const char *child_id); /* the same by its name in the child */
-struct cunit *cluster_unit_new(struct runtime *rt, const char *workload_id, struct unit_token token, enum cphase phase);
+struct cunit *cluster_unit(struct runtime *rt, const char *workload_id); /* NULL: unknown */
+/* the same by its name in the child */
+struct cunit *cluster_unit_of_child(struct runtime *rt, const char *child_id);
+struct cunit *cluster_unit_new(struct runtime *rt, const char *workload_id, struct unit_token token,
+                               enum cphase phase);
 void cluster_unit_free(struct cunit *u);
 void cluster_unit_due(struct cunit *u); /* look at it as soon as a call is free */
-/* A workload of the child that may be of this node, and is no unit here: it is looked at, and deleted if it is this agent's own. */
+/* A workload of the child that may be of this node, and is no unit here: it is looked at, and
+ * deleted if it is this agent's own. */
 void cluster_stray(struct runtime *rt, const char *workload_id);
 void cluster_start(struct runtime *rt, const struct runtime_start *start);
-void cluster_stop(struct runtime *rt, const char *workload_id, struct unit_token token, int64_t grace_ms);
+void cluster_stop(struct runtime *rt, const char *workload_id, struct unit_token token,
+                  int64_t grace_ms);
 void cluster_remove(struct runtime *rt, const char *workload_id);
 
 /* cluster_stream.c */
-int cluster_logs(struct runtime *rt, const char *workload_id, const struct log_options *opt, const struct stream_sink *sink,
-                 struct stream **ret, struct err *err);
-int cluster_exec(struct runtime *rt, const char *workload_id, const struct exec_options *opt, const struct stream_sink *sink,
-                 struct stream **ret, struct err *err);
+int cluster_logs(struct runtime *rt, const char *workload_id, const struct log_options *opt,
+                 const struct stream_sink *sink, struct stream **ret, struct err *err);
+int cluster_exec(struct runtime *rt, const char *workload_id, const struct exec_options *opt,
+                 const struct stream_sink *sink, struct stream **ret, struct err *err);
 void cluster_streams_close(struct runtime *rt);
 
 #endif

@@ -1,6 +1,8 @@
-/* agent/runtimes/cluster_stream.c: logs and exec, passed through: what the child sends goes to the taker, input goes to the child.
+/* agent/runtimes/cluster_stream.c: logs and exec, passed through: what the child sends goes to the
+ * taker, input goes to the child.
  *
- * A taker that wants no more for now pauses the call, so that the child is slowed down by flow control and nothing piles up here.
+ * A taker that wants no more for now pauses the call, so that the child is slowed down by flow
+ * control and nothing piles up here.
  */
 #include "agent/runtimes/cluster_state.h"
 #include "base/clock.h"
@@ -41,7 +43,9 @@ static void give(struct fstream *s, bool is_stderr, int64_t at_ms, const Protobu
 {
         struct grpc_call *call = s->call;
 
-        if (data->len && !s->sink.data(s->sink.ctx, is_stderr, at_ms > 0 ? at_ms : clock_wall_ms(), data->data, data->len) &&
+        if (data->len &&
+            !s->sink.data(s->sink.ctx, is_stderr, at_ms > 0 ? at_ms : clock_wall_ms(), data->data,
+                          data->len) &&
             grpc_call_data(call))
                 grpc_call_pause(call);
 }
@@ -55,7 +59,8 @@ static void on_message(struct grpc_call *call, const void *data, size_t len)
 
         if (!s)
                 return;
-        if (pb_unpack(s->is_exec ? &pb__exec_output__descriptor : &pb__log_chunk__descriptor, data, len, &memory, &m, NULL) < 0) {
+        if (pb_unpack(s->is_exec ? &pb__exec_output__descriptor : &pb__log_chunk__descriptor, data,
+                      len, &memory, &m, NULL) < 0) {
                 grpc_call_cancel(call);
         } else if (s->is_exec) {
                 const Pb__ExecOutput *out = (const Pb__ExecOutput *)m;
@@ -179,11 +184,13 @@ static size_t stream_waiting(const struct stream *st)
         return s->call ? grpc_call_queued_bytes(s->call) : 0;
 }
 
-static const struct stream_ops fstream_ops = { stream_resume, stream_write, stream_write_eof, stream_resize, stream_close, stream_waiting };
+static const struct stream_ops fstream_ops = { stream_resume, stream_write, stream_write_eof,
+                                               stream_resize, stream_close, stream_waiting };
 
 /* ---- opening ---- */
 
-static struct fstream *stream_new(struct runtime *rt, const struct stream_sink *sink, bool is_exec, struct err *err)
+static struct fstream *stream_new(struct runtime *rt, const struct stream_sink *sink, bool is_exec,
+                                  struct err *err)
 {
         struct fstream *s;
 
@@ -201,15 +208,16 @@ static struct fstream *stream_new(struct runtime *rt, const struct stream_sink *
         return s;
 }
 
-int cluster_logs(struct runtime *rt, const char *workload_id, const struct log_options *opt, const struct stream_sink *sink,
-                 struct stream **ret, struct err *err)
+int cluster_logs(struct runtime *rt, const char *workload_id, const struct log_options *opt,
+                 const struct stream_sink *sink, struct stream **ret, struct err *err)
 {
         Pb__LogsRequest q = PB__LOGS_REQUEST__INIT;
         struct cunit *u = cluster_unit(rt, workload_id);
         struct fstream *s;
 
         if (!u)
-                return err_set(err, ERR_NOT_FOUND, .msg = fmt("this node has no unit %s", workload_id));
+                return err_set(err, ERR_NOT_FOUND,
+                               .msg = fmt("this node has no unit %s", workload_id));
         if (!(s = stream_new(rt, sink, false, err)))
                 return -ERR_LIMIT;
         q.id = u->child_id;
@@ -220,8 +228,8 @@ int cluster_logs(struct runtime *rt, const char *workload_id, const struct log_o
         return 0;
 }
 
-int cluster_exec(struct runtime *rt, const char *workload_id, const struct exec_options *opt, const struct stream_sink *sink,
-                 struct stream **ret, struct err *err)
+int cluster_exec(struct runtime *rt, const char *workload_id, const struct exec_options *opt,
+                 const struct stream_sink *sink, struct stream **ret, struct err *err)
 {
         struct grpc_call_options co = { .max_queued_bytes = STREAM_INPUT_MAX };
         Pb__ExecMessage m = PB__EXEC_MESSAGE__INIT;
@@ -230,7 +238,8 @@ int cluster_exec(struct runtime *rt, const char *workload_id, const struct exec_
         struct fstream *s;
 
         if (!u || u->phase == CPHASE_ENDED)
-                return err_set(err, ERR_CONFLICT, .msg = fmt("unit %s is not running on this node", workload_id));
+                return err_set(err, ERR_CONFLICT,
+                               .msg = fmt("unit %s is not running on this node", workload_id));
         if (!opt->argv || !opt->argv[0])
                 return err_set(err, ERR_INVALID, .msg = "no command was given", .path = "command");
         if (!(s = stream_new(rt, sink, true, err)))

@@ -1,5 +1,5 @@
-/* agent/runtimes/cluster_test.c: between units of this node and workloads of another cluster. The runtime at work is in cluster_life_test.c, the whole in
- * tests/e2e/test_federation.py. */
+/* agent/runtimes/cluster_test.c: between units of this node and workloads of another cluster. The
+ * runtime at work is in cluster_life_test.c, the whole in tests/e2e/test_federation.py. */
 #include "agent/runtimes/cluster_spec.h"
 #include "model/pb.h"
 #include <setjmp.h>
@@ -37,7 +37,9 @@ static Pb__Workload *workload(const char *id)
 
 static Pb__Workload *child_of(const Pb__Workload *w)
 {
-        struct runtime_start start = { .workload_id = w->id, .token = { 3, 99 }, .workload = w, .cluster_id = "01PARENT" };
+        struct runtime_start start = {
+                .workload_id = w->id, .token = { 3, 99 }, .workload = w, .cluster_id = "01PARENT"
+        };
 
         return cluster_child_workload(&memory, "west", &start);
 }
@@ -125,7 +127,9 @@ static void names_that_are_too_long_stay_apart(void **state)
 /* R: C37 */
 static void marks_that_make_no_sense_are_not_believed(void **state)
 {
-        static const char *const bad[] = { "", "7", "1.", ".2", "a.b", "1.2.3", "-1.2", "99999999999999999999999999999999999.1" };
+        static const char *const bad[] = {
+                "", "7", "1.", ".2", "a.b", "1.2.3", "-1.2", "99999999999999999999999999999999999.1"
+        };
         struct unit_token token;
         const char *id, *revision;
 
@@ -138,7 +142,8 @@ static void marks_that_make_no_sense_are_not_believed(void **state)
         }
 }
 
-static enum cluster_word word(Pb__Phase__E phase, Pb__Reason__E reason, const int64_t *code, const char *why, struct runtime_event *ev)
+static enum cluster_word word(Pb__Phase__E phase, Pb__Reason__E reason, const int64_t *code,
+                              const char *why, struct runtime_event *ev)
 {
         Pb__Workload *w = workload("api");
 
@@ -163,32 +168,48 @@ static void every_phase_of_the_child_has_one_meaning(void **state)
         int64_t three = 3;
 
         (void)state;
-        assert_int_equal(word(PB__PHASE__E__Pending, PB__REASON__E__cpu_insufficient, NULL, "", &ev), WORD_WAITS);
+        assert_int_equal(
+            word(PB__PHASE__E__Pending, PB__REASON__E__cpu_insufficient, NULL, "", &ev),
+            WORD_WAITS);
         assert_int_equal(word(PB__PHASE__E__Scheduled, 0, NULL, "", &ev), WORD_COMES);
         assert_int_equal(word(PB__PHASE__E__Updating, 0, NULL, "", &ev), WORD_COMES);
-        assert_int_equal(word(PB__PHASE__E__RetryPending, PB__REASON__E__crashed, &three, "exited with code 3", &ev), WORD_COMES);
-        assert_false(ev.has_exit_code); /* the child tries again: that is not the parent's business yet */
+        assert_int_equal(word(PB__PHASE__E__RetryPending, PB__REASON__E__crashed, &three,
+                              "exited with code 3", &ev),
+                         WORD_COMES);
+        /* the child tries again: that is not the parent's business yet */
+        assert_false(ev.has_exit_code);
         assert_string_equal(ev.message, "exited with code 3");
         assert_int_equal(word(PB__PHASE__E__Running, 0, NULL, "", &ev), WORD_RUNS);
         assert_int_equal(ev.at_ms, 1000);
         assert_int_equal(word(PB__PHASE__E__Unknown, 0, NULL, "", &ev), WORD_RUNS);
-        assert_int_equal(word(PB__PHASE__E__Completed, PB__REASON__E__exited, NULL, "", &ev), WORD_ENDED);
+        assert_int_equal(word(PB__PHASE__E__Completed, PB__REASON__E__exited, NULL, "", &ev),
+                         WORD_ENDED);
         assert_true(ev.has_exit_code);
         assert_int_equal(ev.exit_code, 0);
         assert_int_equal(ev.at_ms, 2000);
-        assert_int_equal(word(PB__PHASE__E__Failed, PB__REASON__E__crashed, &three, "exited with code 3", &ev), WORD_ENDED);
+        assert_int_equal(
+            word(PB__PHASE__E__Failed, PB__REASON__E__crashed, &three, "exited with code 3", &ev),
+            WORD_ENDED);
         assert_int_equal(ev.exit_code, 3);
         assert_int_equal(ev.reason, PB__REASON__E__crashed);
         assert_string_equal(ev.message, "exited with code 3");
-        assert_int_equal(word(PB__PHASE__E__Failed, PB__REASON__E__attempts_exhausted, &three, "gave up", &ev), WORD_ENDED);
+        assert_int_equal(
+            word(PB__PHASE__E__Failed, PB__REASON__E__attempts_exhausted, &three, "gave up", &ev),
+            WORD_ENDED);
         assert_int_equal(ev.reason, PB__REASON__E__none); /* the code says it */
-        assert_int_equal(word(PB__PHASE__E__Failed, PB__REASON__E__runtime_unavailable, NULL, "no podman", &ev), WORD_ENDED);
-        assert_int_equal(ev.reason, PB__REASON__E__start_failed); /* other nodes of the child may have one */
-        assert_int_equal(word(PB__PHASE__E__Stopped, PB__REASON__E__stopped_by_user, NULL, "", &ev), WORD_STOPPED);
-        assert_int_equal(word(PB__PHASE__E__Deleting, PB__REASON__E__deleted, NULL, "", &ev), WORD_LEAVES);
+        assert_int_equal(
+            word(PB__PHASE__E__Failed, PB__REASON__E__runtime_unavailable, NULL, "no podman", &ev),
+            WORD_ENDED);
+        /* other nodes of the child may have one */
+        assert_int_equal(ev.reason, PB__REASON__E__start_failed);
+        assert_int_equal(word(PB__PHASE__E__Stopped, PB__REASON__E__stopped_by_user, NULL, "", &ev),
+                         WORD_STOPPED);
+        assert_int_equal(word(PB__PHASE__E__Deleting, PB__REASON__E__deleted, NULL, "", &ev),
+                         WORD_LEAVES);
 }
 
-static Pb__Node *node(Pb__NodeStatus__E status, Pb__NodeWish__E wish, int64_t cpu, Pb__WorkloadType__E type)
+static Pb__Node *node(Pb__NodeStatus__E status, Pb__NodeWish__E wish, int64_t cpu,
+                      Pb__WorkloadType__E type)
 {
         Pb__Node *n = (Pb__Node *)pb_new(&memory, &pb__node__descriptor);
 
@@ -211,12 +232,18 @@ static void only_nodes_that_take_work_are_added_up(void **state)
         struct cluster_sum sum = { 0 };
 
         (void)state;
-        cluster_add_node(&sum, node(PB__NODE_STATUS__E__Ready, PB__NODE_WISH__E__schedulable, 4000, PB__WORKLOAD_TYPE__E__process));
-        cluster_add_node(&sum, node(PB__NODE_STATUS__E__Ready, PB__NODE_WISH__E__unset, 2000, PB__WORKLOAD_TYPE__E__container));
-        cluster_add_node(&sum, node(PB__NODE_STATUS__E__Ready, PB__NODE_WISH__E__schedulable, 500, PB__WORKLOAD_TYPE__E__process));
-        cluster_add_node(&sum, node(PB__NODE_STATUS__E__Ready, PB__NODE_WISH__E__cordoned, 8000, PB__WORKLOAD_TYPE__E__vm));
-        cluster_add_node(&sum, node(PB__NODE_STATUS__E__NotReady, PB__NODE_WISH__E__schedulable, 8000, PB__WORKLOAD_TYPE__E__vm));
-        cluster_add_node(&sum, node(PB__NODE_STATUS__E__Draining, PB__NODE_WISH__E__draining, 8000, PB__WORKLOAD_TYPE__E__vm));
+        cluster_add_node(&sum, node(PB__NODE_STATUS__E__Ready, PB__NODE_WISH__E__schedulable, 4000,
+                                    PB__WORKLOAD_TYPE__E__process));
+        cluster_add_node(&sum, node(PB__NODE_STATUS__E__Ready, PB__NODE_WISH__E__unset, 2000,
+                                    PB__WORKLOAD_TYPE__E__container));
+        cluster_add_node(&sum, node(PB__NODE_STATUS__E__Ready, PB__NODE_WISH__E__schedulable, 500,
+                                    PB__WORKLOAD_TYPE__E__process));
+        cluster_add_node(&sum, node(PB__NODE_STATUS__E__Ready, PB__NODE_WISH__E__cordoned, 8000,
+                                    PB__WORKLOAD_TYPE__E__vm));
+        cluster_add_node(&sum, node(PB__NODE_STATUS__E__NotReady, PB__NODE_WISH__E__schedulable,
+                                    8000, PB__WORKLOAD_TYPE__E__vm));
+        cluster_add_node(&sum, node(PB__NODE_STATUS__E__Draining, PB__NODE_WISH__E__draining, 8000,
+                                    PB__WORKLOAD_TYPE__E__vm));
         assert_int_equal(sum.nodes, 3);
         assert_int_equal(sum.capacity.cpu, 6500);
         assert_int_equal(sum.capacity.memory_mb, 3072);
@@ -230,7 +257,8 @@ static void only_nodes_that_take_work_are_added_up(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_teardown(a_unit_becomes_a_workload_with_marks_that_lead_back, forget),
+                cmocka_unit_test_teardown(a_unit_becomes_a_workload_with_marks_that_lead_back,
+                                          forget),
                 cmocka_unit_test_teardown(what_the_parent_decided_stays_with_the_parent, forget),
                 cmocka_unit_test_teardown(what_is_pinned_is_pinned_in_the_child_too, forget),
                 cmocka_unit_test_teardown(names_that_are_too_long_stay_apart, forget),

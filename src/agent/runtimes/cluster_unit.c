@@ -1,19 +1,26 @@
-/* agent/runtimes/cluster_unit.c: one unit, from its start to its removal, as a workload of the child.
+/* agent/runtimes/cluster_unit.c: one unit, from its start to its removal, as a workload of the
+ * child.
  *
- *      CREATE --taken--> FOLLOW --STOP ordered--> STOP --> ENDED --REMOVE ordered--> GONE --> forgotten
+ *      CREATE --taken--> FOLLOW --STOP ordered--> STOP --> ENDED --REMOVE ordered--> GONE -->
+ *      forgotten
  *        |  ^              |'--ended by itself------------> ENDED
  *        v  |              '--no place for too long--> WHY --> GONE, and then the start has failed
  *       CLEAR (the name is taken: by an earlier copy, which goes, or by a stranger, which stays)
  *
- * Each round is one call, chosen by the phase alone (ask()); its answer moves the phase or asks for another round, at once, when the child's events name the unit, or
- * after a while. A phase can therefore change while a call is under way: an answer to a question that is no longer asked is dropped and the next round looks anew.
+ * Each round is one call, chosen by the phase alone (ask()); its answer moves the phase or asks for
+ * another round, at once, when the child's events name the unit, or after a while. A phase can
+ * therefore change while a call is under way: an answer to a question that is no longer asked is
+ * dropped and the next round looks anew.
  *
  * Invariants:
  *   (1) At most one call per unit.
- *   (2) STOP, CLEAR and GONE look before they touch: only a workload with this node's label is changed.
- *   (3) A creation whose answer never came may land at any time, also when the unit has been forgotten: what the child has of this very parent and
- *       node, and no unit stands for, is a stray, and goes.
- *   (4) "Gone" is only ever the child's NOT_FOUND (or a stranger under that name), and not within UNSURE_MS of a creation whose fate is unknown.
+ *   (2) STOP, CLEAR and GONE look before they touch: only a workload with this node's label is
+ *       changed.
+ *   (3) A creation whose answer never came may land at any time, also when the unit has been
+ *       forgotten: what the child has of this very parent and node, and no unit stands for, is a
+ *       stray, and goes.
+ *   (4) "Gone" is only ever the child's NOT_FOUND (or a stranger under that name), and not within
+ *       UNSURE_MS of a creation whose fate is unknown.
  */
 #include "agent/runtimes/cluster_state.h"
 #include "base/clock.h"
@@ -52,7 +59,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
         cluster_unit_due(arg);
 }
 
-struct cunit *cluster_unit_new(struct runtime *rt, const char *workload_id, struct unit_token token, enum cphase phase)
+struct cunit *cluster_unit_new(struct runtime *rt, const char *workload_id, struct unit_token token,
+                               enum cphase phase)
 {
         struct arena memory = ARENA_INIT;
         struct cunit *u = mem_must(sizeof(*u));
@@ -177,7 +185,8 @@ static void ended(struct cunit *u, struct runtime_event *ev)
 }
 
 /* It is to be gone from the child; then this is said. */
-static void give_back(struct cunit *u, enum runtime_event_kind outcome, Pb__Reason__E reason, const char *message)
+static void give_back(struct cunit *u, enum runtime_event_kind outcome, Pb__Reason__E reason,
+                      const char *message)
 {
         char *copy = message ? mem_strdup(message) : NULL;
 
@@ -242,13 +251,17 @@ static void waits(struct cunit *u)
                 return;
         }
         if (!u->up)
-                emit(u, &(struct runtime_event){ .kind = RUNTIME_PROGRESS, .message = "waits for a place in the cluster" });
-        look_later(u, limit - (now - u->waits_since_ms) < LOOK_MS ? limit - (now - u->waits_since_ms) + 1 : LOOK_MS);
+                emit(u, &(struct runtime_event){ .kind = RUNTIME_PROGRESS,
+                                                 .message = "waits for a place in the cluster" });
+        look_later(u, limit - (now - u->waits_since_ms) < LOOK_MS
+                          ? limit - (now - u->waits_since_ms) + 1
+                          : LOOK_MS);
 }
 
 static void on_ended(struct cunit *u, const Pb__Workload *w, struct runtime_event *ev)
 {
-        bool ran = u->up || (w->status && w->status->started_at > 0) || ev->has_exit_code || ev->has_signal;
+        bool ran = u->up || (w->status && w->status->started_at > 0) || ev->has_exit_code ||
+                   ev->has_signal;
 
         if (ran)
                 say_started(u, w->status ? w->status->started_at : 0);
@@ -314,12 +327,16 @@ static void on_look(struct cunit *u, const Pb__Workload *w)
         case CPHASE_CLEAR:
                 if (w && !ours)
                         give_back(u, RUNTIME_START_FAILED, PB__REASON__E__start_failed,
-                                  fmt("the name %s is taken in the cluster by a workload that does not come from here", u->child_id));
+                                  fmt("the name %s is taken in the cluster by a workload that does "
+                                      "not come from here",
+                                      u->child_id));
                 else if (!w)
                         gone(u);
-                else if (cluster_marks(w, &id, &token, &revision) && unit_token_cmp(token, u->token) == 0 &&
+                else if (cluster_marks(w, &id, &token, &revision) &&
+                         unit_token_cmp(token, u->token) == 0 &&
                          w->desired_state != PB__DESIRED_STATE__E__Deleted) {
-                        u->phase = CPHASE_FOLLOW; /* this very start: somebody there has changed it since */
+                        /* this very start: somebody there has changed it since */
+                        u->phase = CPHASE_FOLLOW;
                         follow(u, w);
                 } else
                         look_later(u, LOOK_MS);
@@ -357,14 +374,15 @@ static void on_refused(struct cunit *u, enum grpc_status status, const char *pro
                 enter(u, CPHASE_CLEAR);
         else
                 give_back(u, RUNTIME_START_FAILED,
-                          status == GRPC_INVALID_ARGUMENT ? PB__REASON__E__invalid_spec : PB__REASON__E__start_failed,
+                          status == GRPC_INVALID_ARGUMENT ? PB__REASON__E__invalid_spec
+                                                          : PB__REASON__E__start_failed,
                           fmt("the cluster refuses it: %s", problem));
 }
 
 static bool no_answer(enum grpc_status status)
 {
-        return status == GRPC_UNAVAILABLE || status == GRPC_DEADLINE_EXCEEDED || status == GRPC_CANCELLED || status == GRPC_UNKNOWN ||
-               status == GRPC_INTERNAL;
+        return status == GRPC_UNAVAILABLE || status == GRPC_DEADLINE_EXCEEDED ||
+               status == GRPC_CANCELLED || status == GRPC_UNKNOWN || status == GRPC_INTERNAL;
 }
 
 static void on_workload(struct cunit *u, enum casked asked, const Pb__Workload *w)
@@ -387,26 +405,32 @@ static void on_why(struct cunit *u, const Pb__Explanation *e)
 {
         const char *text = e && !str_empty(e->summary) ? e->summary : "no node of it can take it";
 
-        give_back(u, u->up ? RUNTIME_EXITED : RUNTIME_START_FAILED, u->up ? PB__REASON__E__killed : PB__REASON__E__start_failed,
-                  fmt("the cluster has no place for it: %s%s%s", text, e && e->n_would_fit_if ? "; it would fit if " : "",
+        give_back(u, u->up ? RUNTIME_EXITED : RUNTIME_START_FAILED,
+                  u->up ? PB__REASON__E__killed : PB__REASON__E__start_failed,
+                  fmt("the cluster has no place for it: %s%s%s", text,
+                      e && e->n_would_fit_if ? "; it would fit if " : "",
                       e && e->n_would_fit_if ? e->would_fit_if[0] : ""));
 }
 
-static void on_answer(struct cunit *u, enum casked asked, enum grpc_status status, const char *problem)
+static void on_answer(struct cunit *u, enum casked asked, enum grpc_status status,
+                      const char *problem)
 {
-        const ProtobufCMessageDescriptor *type = asked == ASKED_WHY ? &pb__explanation__descriptor : &pb__workload__descriptor;
+        const ProtobufCMessageDescriptor *type =
+            asked == ASKED_WHY ? &pb__explanation__descriptor : &pb__workload__descriptor;
         struct arena memory = ARENA_INIT;
         ProtobufCMessage *m = NULL;
 
-        if (status == GRPC_OK && pb_unpack(type, str_c(&u->reply), u->reply.len, &memory, &m, NULL) < 0)
+        if (status == GRPC_OK &&
+            pb_unpack(type, str_c(&u->reply), u->reply.len, &memory, &m, NULL) < 0)
                 status = GRPC_INTERNAL;
         str_clear(&u->reply);
         if (asked == ASKED_APPLY && no_answer(status))
                 u->unsure_until_ms = cluster_now_ms() + UNSURE_MS;
         if (no_answer(status)) {
                 if (u->phase == CPHASE_CREATE)
-                        emit(u,
-                             &(struct runtime_event){ .kind = RUNTIME_PROGRESS, .message = "the cluster does not answer; trying again" });
+                        emit(u, &(struct runtime_event){
+                                    .kind = RUNTIME_PROGRESS,
+                                    .message = "the cluster does not answer; trying again" });
                 try_later(u);
         } else if (asked == ASKED_WHY && u->phase == CPHASE_WHY)
                 on_why(u, status == GRPC_OK ? (const Pb__Explanation *)m : NULL);
@@ -416,7 +440,8 @@ static void on_answer(struct cunit *u, enum casked asked, enum grpc_status statu
                 on_refused(u, status, problem);
         else if (asked == ASKED_GET && status == GRPC_NOT_FOUND)
                 on_look(u, NULL);
-        else if (asked == ASKED_GET || (status != GRPC_NOT_FOUND && status != GRPC_ABORTED && asked != ASKED_WHY))
+        else if (asked == ASKED_GET ||
+                 (status != GRPC_NOT_FOUND && status != GRPC_ABORTED && asked != ASKED_WHY))
                 try_later(u); /* refused: not allowed, too many; it must be done all the same */
         else
                 cluster_unit_due(u);
@@ -458,7 +483,8 @@ static void on_close(struct grpc_call *call, enum grpc_status status)
 
 static const struct grpc_callbacks callbacks = { .on_message = on_message, .on_close = on_close };
 
-static void send_request(struct cunit *u, enum casked asked, const char *method, const ProtobufCMessage *request)
+static void send_request(struct cunit *u, enum casked asked, const char *method,
+                         const ProtobufCMessage *request)
 {
         u->asked = asked;
         u->again = false;
@@ -501,7 +527,8 @@ static bool order_after_look(struct cunit *u, const Pb__Workload *w)
         const char *id, *revision;
         enum cluster_word word;
 
-        if (!cluster_is_ours(w, u->rt->node_id) || w->desired_state == PB__DESIRED_STATE__E__Deleted)
+        if (!cluster_is_ours(w, u->rt->node_id) ||
+            w->desired_state == PB__DESIRED_STATE__E__Deleted)
                 return false;
         if (u->stray && !cluster_is_from(w, u->rt->node_id, cluster_of(u->rt))) {
                 cluster_unit_free(u);
@@ -509,19 +536,22 @@ static bool order_after_look(struct cunit *u, const Pb__Workload *w)
         }
         switch (u->phase) {
         case CPHASE_CLEAR:
-                if (cluster_marks(w, &id, &token, &revision) && unit_token_cmp(token, u->token) == 0)
+                if (cluster_marks(w, &id, &token, &revision) &&
+                    unit_token_cmp(token, u->token) == 0)
                         return false;
                 send_ref(u, ASKED_DELETE, "DeleteWorkload");
                 return true;
         case CPHASE_GONE:
                 if (u->stray)
-                        log_warn("a workload of the cluster was created by a call that was given up; it is deleted",
+                        log_warn("a workload of the cluster was created by a call that was given "
+                                 "up; it is deleted",
                                  LOG_S("workload", u->child_id));
                 send_ref(u, ASKED_DELETE, "DeleteWorkload");
                 return true;
         case CPHASE_STOP:
                 word = cluster_read(w, &ev);
-                if (word == WORD_ENDED || word == WORD_STOPPED || w->desired_state == PB__DESIRED_STATE__E__Stopped)
+                if (word == WORD_ENDED || word == WORD_STOPPED ||
+                    w->desired_state == PB__DESIRED_STATE__E__Stopped)
                         return false;
                 stop.id = u->child_id;
                 stop.desired_state = PB__DESIRED_STATE__E__Stopped;
@@ -561,12 +591,14 @@ void cluster_start(struct runtime *rt, const struct runtime_start *start)
         struct arena memory = ARENA_INIT;
 
         if (u && u->phase != CPHASE_ENDED && !u->stray) {
-                cluster_emit(rt, &(struct runtime_event){ .kind = RUNTIME_START_FAILED,
-                                                          .workload_id = start->workload_id,
-                                                          .token = start->token,
-                                                          .at_ms = clock_wall_ms(),
-                                                          .reason = PB__REASON__E__start_failed,
-                                                          .message = "an earlier copy of this unit is not proved gone" });
+                cluster_emit(rt,
+                             &(struct runtime_event){
+                                 .kind = RUNTIME_START_FAILED,
+                                 .workload_id = start->workload_id,
+                                 .token = start->token,
+                                 .at_ms = clock_wall_ms(),
+                                 .reason = PB__REASON__E__start_failed,
+                                 .message = "an earlier copy of this unit is not proved gone" });
                 return;
         }
         if (!u)
@@ -593,7 +625,8 @@ void cluster_stray(struct runtime *rt, const char *workload_id)
         cluster_unit_due(u);
 }
 
-void cluster_stop(struct runtime *rt, const char *workload_id, struct unit_token token, int64_t grace_ms)
+void cluster_stop(struct runtime *rt, const char *workload_id, struct unit_token token,
+                  int64_t grace_ms)
 {
         struct cunit *u = cluster_unit(rt, workload_id);
 
@@ -601,8 +634,10 @@ void cluster_stop(struct runtime *rt, const char *workload_id, struct unit_token
                 u->stray = false; /* somebody waits for its end */
         (void)grace_ms;           /* the child has it in the definition */
         if (!u || u->phase == CPHASE_ENDED) {
-                cluster_emit(rt, &(struct runtime_event){
-                                     .kind = RUNTIME_STOPPED, .workload_id = workload_id, .token = token, .at_ms = clock_wall_ms() });
+                cluster_emit(rt, &(struct runtime_event){ .kind = RUNTIME_STOPPED,
+                                                          .workload_id = workload_id,
+                                                          .token = token,
+                                                          .at_ms = clock_wall_ms() });
                 return;
         }
         if (u->phase == CPHASE_STOP)

@@ -1,14 +1,18 @@
 /* agent/runtimes/container.c: units that are containers of podman or Docker.
  *
- * The engine is asked by its REST API (container_api.h). A container carries the unit's id, token, revision and node as labels, so that whatever happens to the
- * agent, the next one finds what runs and under which token. What a unit needs to be proved gone is asked of the engine, again and again if it must be:
+ * The engine is asked by its REST API (container_api.h). A container carries the unit's id, token,
+ * revision and node as labels, so that whatever happens to the agent, the next one finds what runs
+ * and under which token. What a unit needs to be proved gone is asked of the engine, again and
+ * again if it must be:
  *
- *      start:  clear what an earlier copy left, (network,) per part: image, create, start, look     any failure: clear everything, then START_FAILED
- *      up:     a pidfd on each part's process tells of its end; then the engine is asked how it ended. A poll finds what the pidfd cannot.
+ *      start:  clear what an earlier copy left, (network,) per part: image, create, start, look
+ *              any failure: clear everything, then START_FAILED
+ *      up:     a pidfd on each part's process tells of its end; then the engine is asked how it
+ *              ended. A poll finds what the pidfd cannot.
  *      stop:   every part at once, then look at each; STOPPED when none runs
  *
- * The engine restarts nothing (its policy is "no"): that is the server's. A stopped or ended unit's containers stay, for their output, until the unit is
- * removed or started anew.
+ * The engine restarts nothing (its policy is "no"): that is the server's. A stopped or ended unit's
+ * containers stay, for their output, until the unit is removed or started anew.
  */
 #include "agent/runtimes/container.h"
 #include "agent/runtimes/container_state.h"
@@ -44,7 +48,8 @@ static void on_again(evutil_socket_t fd, short what, void *arg)
                 u->again(u);
 }
 
-struct cunit *cunit_new(struct runtime *rt, const char *id, struct unit_token token, const char *revision, enum cunit_kind kind)
+struct cunit *cunit_new(struct runtime *rt, const char *id, struct unit_token token,
+                        const char *revision, enum cunit_kind kind)
 {
         struct cunit *u = mem_must(sizeof(*u));
         char cluster[257];
@@ -178,7 +183,8 @@ void container_list_path(const struct runtime *rt, const char *workload_id, stru
         api_add_encoded(out, str_c(&filter));
 }
 
-const Ct__Listing *container_read_listing(const struct runtime *rt, const char *body, size_t len, struct arena *memory)
+const Ct__Listing *container_read_listing(const struct runtime *rt, const char *body, size_t len,
+                                          struct arena *memory)
 {
         _cleanup_(str_finip) struct str text = STR_INIT;
         ProtobufCMessage *m = NULL;
@@ -188,7 +194,8 @@ const Ct__Listing *container_read_listing(const struct runtime *rt, const char *
         str_adds(&text, "{\"items\":");
         str_add(&text, body, len);
         str_addc(&text, '}');
-        if (json_read(&ct__listing__descriptor, str_c(&text), text.len, API_BODY_MAX, JSON_IGNORE_UNKNOWN, memory, &m, NULL) < 0)
+        if (json_read(&ct__listing__descriptor, str_c(&text), text.len, API_BODY_MAX,
+                      JSON_IGNORE_UNKNOWN, memory, &m, NULL) < 0)
                 return NULL;
         list = (Ct__Listing *)m;
         for (size_t i = 0; i < list->n_items; i++)
@@ -231,7 +238,8 @@ static void compare(struct runtime *rt, const Ct__Listing *list)
                         if (!unit_take_parts(u, list)) {
                                 u->reason = PB__REASON__E__killed;
                                 mem_free(u->message);
-                                u->message = mem_strdup("its containers were removed while the container engine was away");
+                                u->message = mem_strdup("its containers were removed while the "
+                                                        "container engine was away");
                         }
                         for (size_t k = 0; k < u->parts.len; k++)
                                 part_look(u->parts.at[k]);
@@ -294,8 +302,11 @@ static void on_poll(evutil_socket_t fd, short what, void *arg)
                 return;
         }
         container_list_path(rt, NULL, &path);
-        rt->poll_call = api_call(
-            rt->api, &(struct api_request){ .method = "GET", .path = str_c(&path), .timeout_ms = CALL_MS, .done = on_polled, .ctx = rt });
+        rt->poll_call = api_call(rt->api, &(struct api_request){ .method = "GET",
+                                                                 .path = str_c(&path),
+                                                                 .timeout_ms = CALL_MS,
+                                                                 .done = on_polled,
+                                                                 .ctx = rt });
 }
 
 /* ---- life ---- */
@@ -370,13 +381,15 @@ static const char *container_address(struct runtime *rt, const char *workload_id
         return u && u->parts.len && u->parts.at[0]->address[0] ? u->parts.at[0]->address : NULL;
 }
 
-static const Pb__WorkloadType__E container_types[] = { PB__WORKLOAD_TYPE__E__container, PB__WORKLOAD_TYPE__E__compose, 0 };
+static const Pb__WorkloadType__E container_types[] = { PB__WORKLOAD_TYPE__E__container,
+                                                       PB__WORKLOAD_TYPE__E__compose, 0 };
 
 void container_pids(struct runtime *rt, pid_list *out)
 {
         for (size_t i = 0; i < rt->units.len; i++)
                 for (size_t k = 0; rt->units.at[i] && k < rt->units.at[i]->parts.len; k++)
-                        if (rt->units.at[i]->parts.at[k]->running && rt->units.at[i]->parts.at[k]->pid > 0)
+                        if (rt->units.at[i]->parts.at[k]->running &&
+                            rt->units.at[i]->parts.at[k]->pid > 0)
                                 *array_push(out) = (pid_t)rt->units.at[i]->parts.at[k]->pid;
 }
 

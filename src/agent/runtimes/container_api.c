@@ -1,8 +1,10 @@
 /* agent/runtimes/container_api.c: see container_api.h.
  *
- *      queued --turn--> connecting --> HEAD --> BODY (by length, by chunks, until close) or RAW --> done
+ *      queued --turn--> connecting --> HEAD --> BODY (by length, by chunks, until close) or RAW -->
+ *      done
  *
- * A callback may cancel any call, its own too: a call in a callback is only marked, and freed when the callback is back.
+ * A callback may cancel any call, its own too: a call in a callback is only marked, and freed when
+ * the callback is back.
  */
 #include "agent/runtimes/container_api.h"
 #include "base/arena.h"
@@ -70,7 +72,8 @@ static void free_call(struct api_call *c)
 
         for (size_t i = 0; i < api->calls.len; i++)
                 if (api->calls.at[i] == c) {
-                        memmove(&api->calls.at[i], &api->calls.at[i + 1], (api->calls.len - i - 1) * sizeof(api->calls.at[0]));
+                        memmove(&api->calls.at[i], &api->calls.at[i + 1],
+                                (api->calls.len - i - 1) * sizeof(api->calls.at[0]));
                         api->calls.len--;
                         break;
                 }
@@ -107,14 +110,16 @@ static void next_turn(struct api *api)
         }
 }
 
-/* The answer is complete, or there is none. From a timer, so that done() never comes from within a caller's own call. */
+/* The answer is complete, or there is none. From a timer, so that done() never comes from within a
+ * caller's own call. */
 static void deliver(struct api_call *c)
 {
         struct api *api = c->api;
         bool failed = c->error[0] != 0;
-        struct api_answer a = {
-                .status = failed ? 0 : c->status, .body = str_c(&c->body), .len = c->body.len, .error = failed ? c->error : NULL
-        };
+        struct api_answer a = { .status = failed ? 0 : c->status,
+                                .body = str_c(&c->body),
+                                .len = c->body.len,
+                                .error = failed ? c->error : NULL };
 
         c->in_callback = true;
         if (!c->dead)
@@ -203,7 +208,8 @@ static void read_head(struct api_call *c, char *head)
         const char *value;
         bool chunked = false, has_length = false;
 
-        if (!line || strncmp(line, "HTTP/1.", 7) != 0 || strlen(line) < 12 || (c->status = atoi(line + 9)) < 100 || c->status > 599) {
+        if (!line || strncmp(line, "HTTP/1.", 7) != 0 || strlen(line) < 12 ||
+            (c->status = atoi(line + 9)) < 100 || c->status > 599) {
                 end_soon(c, "what answers on the container engine's socket does not speak HTTP");
                 return;
         }
@@ -333,13 +339,15 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
         if (what & BEV_EVENT_CONNECTED || c->ended)
                 return;
         if (what & BEV_EVENT_ERROR && !c->got_any) {
-                end_soon(c, fmt("the container engine cannot be reached at %s: %s", c->api->path, strerror(EVUTIL_SOCKET_ERROR())));
+                end_soon(c, fmt("the container engine cannot be reached at %s: %s", c->api->path,
+                                strerror(EVUTIL_SOCKET_ERROR())));
                 return;
         }
         if (c->stage == STAGE_CLOSE || c->stage == STAGE_RAW)
                 end_soon(c, NULL);
         else
-                end_soon(c, "the container engine closed the connection in the middle of its answer");
+                end_soon(c,
+                         "the container engine closed the connection in the middle of its answer");
 }
 
 /* ---- the request ---- */
@@ -348,7 +356,8 @@ static void on_drained(struct bufferevent *bev, void *arg)
 {
         struct api_call *c = arg;
 
-        if (c->stage == STAGE_RAW && c->write_eof && evbuffer_get_length(bufferevent_get_output(bev)) == 0)
+        if (c->stage == STAGE_RAW && c->write_eof &&
+            evbuffer_get_length(bufferevent_get_output(bev)) == 0)
                 shutdown(bufferevent_getfd(bev), SHUT_WR);
 }
 
@@ -372,7 +381,8 @@ static void begin(struct api_call *c)
         bufferevent_write_buffer(c->bev, c->out);
         bufferevent_enable(c->bev, EV_READ | EV_WRITE);
         if (bufferevent_socket_connect(c->bev, (struct sockaddr *)&to, (int)sizeof(to)) < 0)
-                end_soon(c, fmt("the container engine cannot be reached at %s: %s", api->path, strerror(errno)));
+                end_soon(c, fmt("the container engine cannot be reached at %s: %s", api->path,
+                                strerror(errno)));
 }
 
 struct api_call *api_call(struct api *api, const struct api_request *rq)
@@ -395,13 +405,15 @@ struct api_call *api_call(struct api *api, const struct api_request *rq)
         if (rq->body || strcmp(rq->method, "POST") == 0)
                 evbuffer_add_printf(c->out, "Content-Length: %zu\r\n", rq->len);
         if (rq->body)
-                evbuffer_add_printf(c->out, "Content-Type: %s\r\n", rq->content_type ? rq->content_type : "application/json");
+                evbuffer_add_printf(c->out, "Content-Type: %s\r\n",
+                                    rq->content_type ? rq->content_type : "application/json");
         evbuffer_add(c->out, "\r\n", 2);
         if (rq->body)
                 evbuffer_add(c->out, rq->body, rq->len);
         *array_push(&api->calls) = c;
         if (rq->timeout_ms > 0)
-                evtimer_add(c->timer, (&(struct timeval){ rq->timeout_ms / 1000, (rq->timeout_ms % 1000) * 1000 }));
+                evtimer_add(c->timer, (&(struct timeval){ rq->timeout_ms / 1000,
+                                                          (rq->timeout_ms % 1000) * 1000 }));
         if (may_begin(api, c))
                 begin(c);
         else if (c->lasts)
@@ -433,13 +445,16 @@ bool api_write(struct api_call *c, const void *data, size_t len)
 
 size_t api_unsent(const struct api_call *c)
 {
-        return c->ended ? 0 : evbuffer_get_length(c->stage == STAGE_RAW ? bufferevent_get_output(c->bev) : c->out);
+        return c->ended ? 0
+                        : evbuffer_get_length(c->stage == STAGE_RAW ? bufferevent_get_output(c->bev)
+                                                                    : c->out);
 }
 
 void api_write_eof(struct api_call *c)
 {
         c->write_eof = true;
-        if (c->stage == STAGE_RAW && !c->ended && evbuffer_get_length(bufferevent_get_output(c->bev)) == 0)
+        if (c->stage == STAGE_RAW && !c->ended &&
+            evbuffer_get_length(bufferevent_get_output(c->bev)) == 0)
                 shutdown(bufferevent_getfd(c->bev), SHUT_WR);
 }
 
@@ -449,7 +464,8 @@ struct api *api_create(struct event_base *base, const char *socket_path)
 {
         struct api *api = mem_must(sizeof(*api));
 
-        must(strlen(socket_path) < sizeof(((struct sockaddr_un *)0)->sun_path), "a unix socket's path fits its address");
+        must(strlen(socket_path) < sizeof(((struct sockaddr_un *)0)->sun_path),
+             "a unix socket's path fits its address");
         api->base = base;
         api->path = mem_strdup(socket_path);
         return api;
@@ -485,8 +501,8 @@ static void on_waited(void *ctx, const struct api_answer *a)
         event_base_loopbreak(w->base);
 }
 
-int api_call_wait(const char *socket_path, const char *method, const char *path, const char *body, int64_t timeout_ms, int *ret_status,
-                  char **ret_body, struct err *err)
+int api_call_wait(const char *socket_path, const char *method, const char *path, const char *body,
+                  int64_t timeout_ms, int *ret_status, char **ret_body, struct err *err)
 {
         struct waited w = { .base = event_base_new() };
         struct api *api;
@@ -506,7 +522,8 @@ int api_call_wait(const char *socket_path, const char *method, const char *path,
         event_base_free(w.base);
         if (w.status == 0) {
                 mem_free(w.body);
-                return err_set(err, ERR_UNAVAILABLE, .msg = w.error[0] ? w.error : "the container engine did not answer");
+                return err_set(err, ERR_UNAVAILABLE,
+                               .msg = w.error[0] ? w.error : "the container engine did not answer");
         }
         *ret_status = w.status;
         if (ret_body)
@@ -526,11 +543,13 @@ const char *api_problem(const struct api_answer *a)
 
         if (a->error)
                 return a->error;
-        if (json_read(&ct__problem__descriptor, a->body, a->len, API_BODY_MAX, JSON_IGNORE_UNKNOWN, &memory, &m, NULL) == 0 &&
+        if (json_read(&ct__problem__descriptor, a->body, a->len, API_BODY_MAX, JSON_IGNORE_UNKNOWN,
+                      &memory, &m, NULL) == 0 &&
             !str_empty(((Ct__Problem *)m)->message))
                 text = fmt("%s", ((Ct__Problem *)m)->message);
         else
-                text = a->len ? fmt("%.200s", a->body) : fmt("the container engine answered %d", a->status);
+                text = a->len ? fmt("%.200s", a->body)
+                              : fmt("the container engine answered %d", a->status);
         arena_fini(&memory);
         return text;
 }
@@ -540,7 +559,8 @@ void api_add_encoded(struct str *out, const char *text)
         for (; *text; text++) {
                 unsigned char ch = (unsigned char)*text;
 
-                if ((ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') || strchr("-_.~/:@", ch))
+                if ((ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') ||
+                    (ch >= '0' && ch <= '9') || strchr("-_.~/:@", ch))
                         str_addc(out, (char)ch);
                 else
                         str_addf(out, "%%%02X", ch);

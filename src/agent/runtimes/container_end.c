@@ -1,6 +1,8 @@
-/* agent/runtimes/container_end.c: how parts are watched, and how units come to their end. What must be proved is asked until the engine answers.
+/* agent/runtimes/container_end.c: how parts are watched, and how units come to their end. What must
+ * be proved is asked until the engine answers.
  *
- * A unit of several parts runs while one of them runs and none has failed; when one fails the others are stopped. It has ended well when all have.
+ * A unit of several parts runs while one of them runs and none has failed; when one fails the
+ * others are stopped. It has ended well when all have.
  */
 #include "agent/runtimes/container_state.h"
 #include "agent/runtimes/proc.h"
@@ -23,7 +25,10 @@ static int64_t time_of(const char *text)
 {
         int64_t ms = 0;
 
-        return !str_empty(text) && !str_starts(text, "0001-") && time_parse(text, strlen(text), &ms) == 0 ? ms : 0;
+        return !str_empty(text) && !str_starts(text, "0001-") &&
+                       time_parse(text, strlen(text), &ms) == 0
+                   ? ms
+                   : 0;
 }
 
 /* On a network of its own the address stands deeper, below the network's name. */
@@ -46,7 +51,8 @@ bool part_take(struct cpart *p, const char *body, size_t len)
         struct arena memory = ARENA_INIT;
         ProtobufCMessage *m = NULL;
         const Ct__Container *c;
-        bool ok = json_read(&ct__container__descriptor, body, len, API_BODY_MAX, JSON_IGNORE_UNKNOWN, &memory, &m, NULL) == 0;
+        bool ok = json_read(&ct__container__descriptor, body, len, API_BODY_MAX,
+                            JSON_IGNORE_UNKNOWN, &memory, &m, NULL) == 0;
 
         c = (const Ct__Container *)m;
         ok = ok && c->state;
@@ -55,7 +61,8 @@ bool part_take(struct cpart *p, const char *body, size_t len)
 
                 mem_free(p->id);
                 p->id = mem_strdup(c->id);
-                p->ended = str_eq(status, "exited") || str_eq(status, "stopped") || str_eq(status, "dead") || str_eq(status, "created") ||
+                p->ended = str_eq(status, "exited") || str_eq(status, "stopped") ||
+                           str_eq(status, "dead") || str_eq(status, "created") ||
                            str_eq(status, "configured") || str_eq(status, "initialized");
                 p->running = !p->ended;
                 p->oom = c->state->oomkilled;
@@ -101,13 +108,15 @@ static void on_process_end(evutil_socket_t fd, short what, void *arg)
                 part_look(p);
 }
 
-/* Only a process that carries the container's id in its cgroup is the container's: an engine may live in another world of pids. */
+/* Only a process that carries the container's id in its cgroup is the container's: an engine may
+ * live in another world of pids. */
 static bool is_process_of(int64_t pid, const char *id)
 {
         _cleanup_(str_finip) struct str text = STR_INIT;
         char part[13];
 
-        if (pid <= 1 || strlen(id) < 12 || file_read(fmt("/proc/%lld/cgroup", (long long)pid), 65536, &text, NULL) < 0)
+        if (pid <= 1 || strlen(id) < 12 ||
+            file_read(fmt("/proc/%lld/cgroup", (long long)pid), 65536, &text, NULL) < 0)
                 return false;
         memcpy(part, id, 12);
         part[12] = 0;
@@ -138,7 +147,8 @@ static void on_looked(void *ctx, const struct api_answer *a)
         if (a->status == 404)
                 part_gone(p);
         else if (a->status != 200 || !part_take(p, a->body, a->len)) {
-                log_warn("a container's state could not be had", LOG_S("workload", p->unit->id), LOG_S("reason", api_problem(a)));
+                log_warn("a container's state could not be had", LOG_S("workload", p->unit->id),
+                         LOG_S("reason", api_problem(a)));
                 look_later(p, AGAIN_MS);
                 service_watch(p->unit->rt);
                 return;
@@ -158,9 +168,11 @@ void part_look(struct cpart *p)
         if (p->call)
                 return;
         container_path(&path, p->id[0] ? p->id : p->name, "/json");
-        p->call =
-            api_call(p->unit->rt->api,
-                     &(struct api_request){ .method = "GET", .path = str_c(&path), .timeout_ms = CALL_MS, .done = on_looked, .ctx = p });
+        p->call = api_call(p->unit->rt->api, &(struct api_request){ .method = "GET",
+                                                                    .path = str_c(&path),
+                                                                    .timeout_ms = CALL_MS,
+                                                                    .done = on_looked,
+                                                                    .ctx = p });
 }
 
 /* ---- the end ---- */
@@ -169,9 +181,12 @@ static void emit_end(struct cunit *u)
 {
         struct runtime *rt = u->rt;
         const struct cpart *p = u->cause ? u->cause : u->parts.len ? u->parts.at[0] : NULL;
-        bool has_code = p && p->ended && p->exit_code >= 0, by_signal = has_code && p->exit_code > 128 && p->exit_code <= 192;
-        enum runtime_event_kind kind = u->stop_asked && u->outcome != RUNTIME_REMOVED ? RUNTIME_STOPPED : u->outcome;
-        _cleanup_(mem_freep) char *id = mem_strdup(u->id), *message = u->message ? mem_strdup(u->message) : NULL;
+        bool has_code = p && p->ended && p->exit_code >= 0,
+             by_signal = has_code && p->exit_code > 128 && p->exit_code <= 192;
+        enum runtime_event_kind kind =
+            u->stop_asked && u->outcome != RUNTIME_REMOVED ? RUNTIME_STOPPED : u->outcome;
+        _cleanup_(mem_freep) char *id = mem_strdup(u->id),
+                                  *message = u->message ? mem_strdup(u->message) : NULL;
         struct runtime_event ev = { .kind = kind,
                                     .workload_id = id,
                                     .token = u->token,
@@ -186,7 +201,9 @@ static void emit_end(struct cunit *u)
                 ev.signal = by_signal ? (int32_t)p->exit_code - 128 : 0;
                 ev.oom = p && p->oom;
                 if (kind == RUNTIME_EXITED && p && p->part[0] && !message)
-                        ev.message = fmt(has_code ? "service %s exited with code %d" : "service %s is gone", p->part, ev.exit_code);
+                        ev.message =
+                            fmt(has_code ? "service %s exited with code %d" : "service %s is gone",
+                                p->part, ev.exit_code);
                 if (kind == RUNTIME_EXITED && p && !has_code && !ev.reason)
                         ev.reason = PB__REASON__E__killed;
                 if (kind == RUNTIME_EXITED && p && !has_code && !ev.message)
@@ -223,10 +240,12 @@ static void finish(struct cunit *u)
         str_adds(&path, "/v4.0.0/libpod/pods/");
         cunit_name(&path, u, NULL);
         str_adds(&path, "/stop?t=0");
-        u->call =
-            api_call(u->rt->api,
-                     &(struct api_request){
-                         .method = "POST", .path = str_c(&path), .timeout_ms = CALL_MS, .lasts = true, .done = on_pod_stopped, .ctx = u });
+        u->call = api_call(u->rt->api, &(struct api_request){ .method = "POST",
+                                                              .path = str_c(&path),
+                                                              .timeout_ms = CALL_MS,
+                                                              .lasts = true,
+                                                              .done = on_pod_stopped,
+                                                              .ctx = u });
 }
 
 void unit_judge(struct cunit *u)
@@ -240,7 +259,8 @@ void unit_judge(struct cunit *u)
                 struct cpart *p = u->parts.at[i];
 
                 any = any || p->running;
-                unknown = unknown || (!p->running && !p->ended); /* listed as ended, and not looked at yet: how is not known */
+                /* listed as ended, and not looked at yet: how is not known */
+                unknown = unknown || (!p->running && !p->ended);
                 if (!failed && p->ended && (p->exit_code != 0 || p->oom))
                         failed = p;
         }
@@ -277,7 +297,8 @@ static void on_halted(void *ctx, const struct api_answer *a)
                 part_look(p);
                 return;
         }
-        log_warn("a container could not be stopped, trying on", LOG_S("workload", p->unit->id), LOG_S("reason", api_problem(a)));
+        log_warn("a container could not be stopped, trying on", LOG_S("workload", p->unit->id),
+                 LOG_S("reason", api_problem(a)));
         if (p->again)
                 event_free(p->again);
         p->again = evtimer_new(p->unit->rt->base, on_halt_again, p);
@@ -293,12 +314,13 @@ static void halt(struct cpart *p)
         if (p->call)
                 api_cancel(p->call);
         container_path(&path, p->id[0] ? p->id : p->name, fmt("/stop?t=%lld", (long long)seconds));
-        p->call = api_call(p->unit->rt->api, &(struct api_request){ .method = "POST",
-                                                                    .path = str_c(&path),
-                                                                    .timeout_ms = seconds * 1000 + CALL_MS,
-                                                                    .lasts = true,
-                                                                    .done = on_halted,
-                                                                    .ctx = p });
+        p->call = api_call(p->unit->rt->api,
+                           &(struct api_request){ .method = "POST",
+                                                  .path = str_c(&path),
+                                                  .timeout_ms = seconds * 1000 + CALL_MS,
+                                                  .lasts = true,
+                                                  .done = on_halted,
+                                                  .ctx = p });
 }
 
 void unit_halt(struct cunit *u)
@@ -318,16 +340,19 @@ static void list_for_stop(struct cunit *u)
         _cleanup_(str_finip) struct str path = STR_INIT;
 
         container_list_path(u->rt, u->id, &path);
-        u->call = api_call(
-            u->rt->api,
-            &(struct api_request){ .method = "GET", .path = str_c(&path), .timeout_ms = CALL_MS, .done = on_listed_for_stop, .ctx = u });
+        u->call = api_call(u->rt->api, &(struct api_request){ .method = "GET",
+                                                              .path = str_c(&path),
+                                                              .timeout_ms = CALL_MS,
+                                                              .done = on_listed_for_stop,
+                                                              .ctx = u });
 }
 
 static void on_listed_for_stop(void *ctx, const struct api_answer *a)
 {
         struct cunit *u = ctx;
         struct arena memory = ARENA_INIT;
-        const Ct__Listing *list = a->status == 200 ? container_read_listing(u->rt, a->body, a->len, &memory) : NULL;
+        const Ct__Listing *list =
+            a->status == 200 ? container_read_listing(u->rt, a->body, a->len, &memory) : NULL;
 
         u->call = NULL;
         if (!list)
@@ -339,7 +364,8 @@ static void on_listed_for_stop(void *ctx, const struct api_answer *a)
         arena_fini(&memory);
 }
 
-void container_stop(struct runtime *rt, const char *workload_id, struct unit_token token, int64_t grace_ms)
+void container_stop(struct runtime *rt, const char *workload_id, struct unit_token token,
+                    int64_t grace_ms)
 {
         struct cunit *u = container_find_unit(rt, workload_id);
         bool fresh = !u;
@@ -370,7 +396,8 @@ static void on_network_gone(void *ctx, const struct api_answer *a)
 
         u->call = NULL;
         if (a->status >= 500)
-                log_warn("a unit's network could not be removed", LOG_S("workload", u->id), LOG_S("reason", api_problem(a)));
+                log_warn("a unit's network could not be removed", LOG_S("workload", u->id),
+                         LOG_S("reason", api_problem(a)));
         u->cleared(u);
 }
 
@@ -378,15 +405,18 @@ static void clear_network(struct cunit *u)
 {
         _cleanup_(str_finip) struct str path = STR_INIT;
 
-        if (u->phase == CUNIT_STARTING && str_eq(u->cluster, u->start->cluster_id)) { /* the new copy takes it over */
+        /* the new copy takes it over */
+        if (u->phase == CUNIT_STARTING && str_eq(u->cluster, u->start->cluster_id)) {
                 u->cleared(u);
                 return;
         }
         str_adds(&path, "/networks/");
         cunit_name(&path, u, NULL);
-        u->call = api_call(
-            u->rt->api,
-            &(struct api_request){ .method = "DELETE", .path = str_c(&path), .timeout_ms = CALL_MS, .done = on_network_gone, .ctx = u });
+        u->call = api_call(u->rt->api, &(struct api_request){ .method = "DELETE",
+                                                              .path = str_c(&path),
+                                                              .timeout_ms = CALL_MS,
+                                                              .done = on_network_gone,
+                                                              .ctx = u });
 }
 
 static void on_trash_gone(void *ctx, const struct api_answer *a)
@@ -395,7 +425,8 @@ static void on_trash_gone(void *ctx, const struct api_answer *a)
 
         u->call = NULL;
         if (a->status == 0 || (a->status >= 300 && a->status != 404)) {
-                log_warn("a container could not be removed, trying on", LOG_S("workload", u->id), LOG_S("reason", api_problem(a)));
+                log_warn("a container could not be removed, trying on", LOG_S("workload", u->id),
+                         LOG_S("reason", api_problem(a)));
                 cunit_again(u, clear_next);
                 return;
         }
@@ -421,16 +452,19 @@ static void clear_next(struct cunit *u)
                 clear_network(u);
                 return;
         }
-        u->call = api_call(
-            u->rt->api,
-            &(struct api_request){
-                .method = "DELETE", .path = str_c(&path), .timeout_ms = 2 * CALL_MS, .lasts = true, .done = on_trash_gone, .ctx = u });
+        u->call = api_call(u->rt->api, &(struct api_request){ .method = "DELETE",
+                                                              .path = str_c(&path),
+                                                              .timeout_ms = 2 * CALL_MS,
+                                                              .lasts = true,
+                                                              .done = on_trash_gone,
+                                                              .ctx = u });
 }
 
 static void list_for_clear(struct cunit *u);
 
-/* The engine did not answer the first question of a start. For a moment: the start failed, and it may be back for the next try. For longer: this node has no such
- * runtime, or else it would be the emptiest one for good, and draw in and fail whatever comes (C25). */
+/* The engine did not answer the first question of a start. For a moment: the start failed, and it
+ * may be back for the next try. For longer: this node has no such runtime, or else it would be the
+ * emptiest one for good, and draw in and fail whatever comes (C25). */
 static Pb__Reason__E engine_is_away(struct runtime *rt)
 {
         int64_t now = clock_mono_ns() / 1000000;
@@ -439,26 +473,30 @@ static Pb__Reason__E engine_is_away(struct runtime *rt)
         if (!rt->away_since_ms || now - rt->away_seen_ms > AWAY_AGO_MS)
                 rt->away_since_ms = now;
         rt->away_seen_ms = now;
-        return now - rt->away_since_ms >= rt->away_ms ? PB__REASON__E__runtime_unavailable : PB__REASON__E__start_failed;
+        return now - rt->away_since_ms >= rt->away_ms ? PB__REASON__E__runtime_unavailable
+                                                      : PB__REASON__E__start_failed;
 }
 
 static void on_listed_for_clear(void *ctx, const struct api_answer *a)
 {
         struct cunit *u = ctx;
         struct arena memory = ARENA_INIT;
-        const Ct__Listing *list = a->status == 200 ? container_read_listing(u->rt, a->body, a->len, &memory) : NULL;
+        const Ct__Listing *list =
+            a->status == 200 ? container_read_listing(u->rt, a->body, a->len, &memory) : NULL;
 
         u->call = NULL;
         if (!list && u->phase == CUNIT_STARTING) { /* nothing of this copy was made yet */
                 u->outcome = RUNTIME_START_FAILED;
                 u->reason = engine_is_away(u->rt);
-                u->message =
-                    mem_strdup(fmt("%sthe container engine does not answer: %s",
-                                   u->reason == PB__REASON__E__runtime_unavailable ? "runtime not available: " : "", api_problem(a)));
+                u->message = mem_strdup(fmt("%sthe container engine does not answer: %s",
+                                            u->reason == PB__REASON__E__runtime_unavailable
+                                                ? "runtime not available: "
+                                                : "",
+                                            api_problem(a)));
                 emit_end(u);
         } else if (!list) {
-                log_warn("the containers of a unit could not be listed, trying on", LOG_S("workload", u->id),
-                         LOG_S("reason", api_problem(a)));
+                log_warn("the containers of a unit could not be listed, trying on",
+                         LOG_S("workload", u->id), LOG_S("reason", api_problem(a)));
                 cunit_again(u, list_for_clear);
         } else {
                 u->rt->away_since_ms = 0;
@@ -474,20 +512,24 @@ static void list_for_clear(struct cunit *u)
         _cleanup_(str_finip) struct str path = STR_INIT;
 
         container_list_path(u->rt, u->id, &path);
-        u->call = api_call(
-            u->rt->api,
-            &(struct api_request){ .method = "GET", .path = str_c(&path), .timeout_ms = CALL_MS, .done = on_listed_for_clear, .ctx = u });
+        u->call = api_call(u->rt->api, &(struct api_request){ .method = "GET",
+                                                              .path = str_c(&path),
+                                                              .timeout_ms = CALL_MS,
+                                                              .done = on_listed_for_clear,
+                                                              .ctx = u });
 }
 
 void unit_clear(struct cunit *u, void (*then)(struct cunit *u))
 {
         u->cleared = then;
-        u->pod_done = u->phase == CUNIT_STARTING && u->kind != CUNIT_POD; /* not asked for when there was none */
+        /* not asked for when there was none */
+        u->pod_done = u->phase == CUNIT_STARTING && u->kind != CUNIT_POD;
         cunit_clear_parts(u);
         list_for_clear(u);
 }
 
-void unit_clear_and_end(struct cunit *u, enum runtime_event_kind outcome, Pb__Reason__E reason, const char *message)
+void unit_clear_and_end(struct cunit *u, enum runtime_event_kind outcome, Pb__Reason__E reason,
+                        const char *message)
 {
         u->phase = CUNIT_CLEARING;
         u->outcome = outcome;
@@ -512,7 +554,8 @@ void container_remove(struct runtime *rt, const char *workload_id)
 
         if (u) {
                 if (u->outcome != RUNTIME_REMOVED)
-                        log_error("a unit that still runs cannot be removed", LOG_S("workload", workload_id));
+                        log_error("a unit that still runs cannot be removed",
+                                  LOG_S("workload", workload_id));
                 return;
         }
         u = cunit_new(rt, workload_id, (struct unit_token){ 0, 0 }, NULL, CUNIT_POD);

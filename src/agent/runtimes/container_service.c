@@ -1,10 +1,14 @@
-/* agent/runtimes/container_service.c: finding a container engine, starting podman's service if there is none, and proving that it can run a container here.
+/* agent/runtimes/container_service.c: finding a container engine, starting podman's service if
+ * there is none, and proving that it can run a container here.
  *
- * That a socket answers says little: on machines with tight limits (no CAP_SYS_RESOURCE, cgroups of version 1, no network devices) podman creates containers and cannot start
- * them. So a tiny container is really run at the start of the agent, from a directory with this machine's own /usr. If that fails with podman's own settings, settings
- * for such machines are written below the agent's data directory and tried; what was tried and what came of it is logged, word for word.
+ * That a socket answers says little: on machines with tight limits (no CAP_SYS_RESOURCE, cgroups of
+ * version 1, no network devices) podman creates containers and cannot start them. So a tiny
+ * container is really run at the start of the agent, from a directory with this machine's own /usr.
+ * If that fails with podman's own settings, settings for such machines are written below the
+ * agent's data directory and tried; what was tried and what came of it is logged, word for word.
  *
- * All of this happens before the agent's loop begins; a service that ends later is started again without waiting (service_watch).
+ * All of this happens before the agent's loop begins; a service that ends later is started again
+ * without waiting (service_watch).
  */
 #include "agent/runtimes/container_state.h"
 #include "base/clock.h"
@@ -35,10 +39,12 @@
 static bool on_path(const char *program)
 {
         const char *path = getenv("PATH");
-        char *copy = mem_strdup(path && *path ? path : "/usr/sbin:/usr/bin:/sbin:/bin"), *save = NULL;
+        char *copy = mem_strdup(path && *path ? path : "/usr/sbin:/usr/bin:/sbin:/bin"),
+             *save = NULL;
         bool found = false;
 
-        for (char *dir = strtok_r(copy, ":", &save); dir && !found; dir = strtok_r(NULL, ":", &save))
+        for (char *dir = strtok_r(copy, ":", &save); dir && !found;
+             dir = strtok_r(NULL, ":", &save))
                 found = access(fmt("%s/%s", dir, program), X_OK) == 0;
         mem_free(copy);
         return found;
@@ -48,7 +54,8 @@ static _noreturn_ void become_service(const struct runtime *rt, const char *url,
 {
         const char *argv[16];
         int n = 0, null = open("/dev/null", O_RDWR),
-            log = open(fmt("%s/podman/service.log", rt->data_dir), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+            log = open(fmt("%s/podman/service.log", rt->data_dir), O_WRONLY | O_CREAT | O_TRUNC,
+                       0600);
         sigset_t none;
 
         argv[n++] = "podman";
@@ -70,7 +77,8 @@ static _noreturn_ void become_service(const struct runtime *rt, const char *url,
         if (rt->conf)
                 setenv("CONTAINERS_CONF", rt->conf, 1);
         setsid();
-        prctl(PR_SET_PDEATHSIG, SIGTERM); /* it serves this agent only; containers have their own monitors and live on */
+        /* it serves this agent only; containers have their own monitors and live on */
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent)
                 _exit(1);
         dup2(null, 0);
@@ -120,7 +128,8 @@ static void add_service_log(const struct runtime *rt, struct err *err)
 {
         _cleanup_(str_finip) struct str text = STR_INIT;
 
-        if (file_read(fmt("%s/podman/service.log", rt->data_dir), 65536, &text, NULL) == 0 && text.len) {
+        if (file_read(fmt("%s/podman/service.log", rt->data_dir), 65536, &text, NULL) == 0 &&
+            text.len) {
                 const char *from = text.len > 300 ? str_c(&text) + text.len - 300 : str_c(&text);
 
                 snprintf(err->detail, sizeof(err->detail), "podman says: %s", from);
@@ -134,14 +143,20 @@ static int start_service(struct runtime *rt, struct err *err)
         int status = 0, r = spawn_service(rt, err);
 
         while (r == 0) {
-                if (file_exists(rt->socket) && api_call_wait(rt->socket, "GET", "/_ping", NULL, 5000, &status, NULL, NULL) == 0)
-                        return status == 200 ? 0
-                                             : err_set(err, ERR_UNAVAILABLE, .msg = fmt("podman's service answered %d to a ping", status));
+                if (file_exists(rt->socket) && api_call_wait(rt->socket, "GET", "/_ping", NULL,
+                                                             5000, &status, NULL, NULL) == 0)
+                        return status == 200
+                                   ? 0
+                                   : err_set(err, ERR_UNAVAILABLE,
+                                             .msg = fmt("podman's service answered %d to a ping",
+                                                        status));
                 if (waitpid(rt->service, NULL, WNOHANG) == rt->service) {
                         rt->service = 0;
                         r = err_set(err, ERR_UNAVAILABLE, .msg = "podman's service ended at once");
                 } else if (clock_mono_ns() / 1000000 > until)
-                        r = err_set(err, ERR_UNAVAILABLE, .msg = fmt("podman's service did not listen within %d s", SERVICE_MS / 1000));
+                        r = err_set(err, ERR_UNAVAILABLE,
+                                    .msg = fmt("podman's service did not listen within %d s",
+                                               SERVICE_MS / 1000));
                 else
                         usleep(10000);
         }
@@ -155,7 +170,8 @@ void service_watch(struct runtime *rt)
         struct err err = { 0 };
         int64_t now = clock_mono_ns() / 1000000;
 
-        if (rt->service <= 0 || now - rt->service_tried_ms < SERVICE_AGAIN_MS || waitpid(rt->service, NULL, WNOHANG) != rt->service)
+        if (rt->service <= 0 || now - rt->service_tried_ms < SERVICE_AGAIN_MS ||
+            waitpid(rt->service, NULL, WNOHANG) != rt->service)
                 return;
         log_warn("podman's service has ended, starting it again");
         if (spawn_service(rt, &err) < 0)
@@ -178,27 +194,33 @@ static void add_probe_mounts(struct str *body)
         for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
                 if (!file_exists(dirs[i]))
                         continue;
-                str_addf(body, "%s{\"destination\":\"%s\",\"source\":\"%s\",\"type\":\"bind\",\"options\":[\"rbind\",\"ro\"]}",
+                str_addf(body,
+                         "%s{\"destination\":\"%s\",\"source\":\"%s\",\"type\":\"bind\","
+                         "\"options\":[\"rbind\",\"ro\"]}",
                          first ? "" : ",", dirs[i], dirs[i]);
                 first = false;
         }
 }
 
-static int ask(const struct runtime *rt, const char *method, const char *path, const char *body, int expected, struct err *err)
+static int ask(const struct runtime *rt, const char *method, const char *path, const char *body,
+               int expected, struct err *err)
 {
         _cleanup_(mem_freep) char *text = NULL;
-        int status = 0, r = api_call_wait(rt->socket, method, path, body, PROBE_MS, &status, &text, err);
+        int status = 0,
+            r = api_call_wait(rt->socket, method, path, body, PROBE_MS, &status, &text, err);
 
         if (r < 0 || status == expected)
                 return r;
         return err_set(err, ERR_UNAVAILABLE,
-                       .msg = api_problem(&(struct api_answer){ .status = status, .body = text, .len = strlen(text) }));
+                       .msg = api_problem(&(struct api_answer){
+                           .status = status, .body = text, .len = strlen(text) }));
 }
 
 /* Runs true in a container of its own. */
 static int probe_podman(struct runtime *rt, struct err *err)
 {
-        _cleanup_(mem_freep) char *dir = mem_strdup(fmt("%s/podman/probe", rt->data_dir)), *real = NULL, *answer = NULL;
+        _cleanup_(mem_freep) char *dir = mem_strdup(fmt("%s/podman/probe", rt->data_dir)),
+                                  *real = NULL, *answer = NULL;
         _cleanup_(str_finip) struct str body = STR_INIT, name = STR_INIT, path = STR_INIT;
         int status = 0, r = dir_make(dir, 0755, err);
 
@@ -220,12 +242,15 @@ static int probe_podman(struct runtime *rt, struct err *err)
                 str_clear(&path);
                 str_addf(&path, "/v4.0.0/libpod/containers/%s/wait", str_c(&name));
                 if (r == 0)
-                        r = api_call_wait(rt->socket, "POST", str_c(&path), NULL, PROBE_MS, &status, &answer, err);
+                        r = api_call_wait(rt->socket, "POST", str_c(&path), NULL, PROBE_MS, &status,
+                                          &answer, err);
                 if (r == 0 && (status != 200 || atoi(answer) != 0))
-                        r = err_set(err, ERR_UNAVAILABLE, .msg = fmt("a test container ended with %s", answer));
+                        r = err_set(err, ERR_UNAVAILABLE,
+                                    .msg = fmt("a test container ended with %s", answer));
                 str_clear(&path);
                 str_addf(&path, "/v4.0.0/libpod/containers/%s?force=true", str_c(&name));
-                api_call_wait(rt->socket, "DELETE", str_c(&path), NULL, PROBE_MS, &status, NULL, NULL);
+                api_call_wait(rt->socket, "DELETE", str_c(&path), NULL, PROBE_MS, &status, NULL,
+                              NULL);
         }
         dir_remove(dir, NULL);
         return r;
@@ -239,13 +264,16 @@ static int probe(struct runtime *rt, struct err *err)
         int status = 0, r;
 
         if (strlen(rt->socket) >= sizeof(((struct sockaddr_un *)0)->sun_path))
-                return err_set(err, ERR_INVALID, .msg = "the path of the container engine's socket is too long", .detail = rt->socket);
+                return err_set(err, ERR_INVALID,
+                               .msg = "the path of the container engine's socket is too long",
+                               .detail = rt->socket);
         r = api_call_wait(rt->socket, "GET", "/version", NULL, PROBE_MS, &status, &body, err);
         if (r < 0)
                 return r;
-        if (status != 200 ||
-            json_read(&ct__version__descriptor, body, strlen(body), API_BODY_MAX, JSON_IGNORE_UNKNOWN, &memory, &m, NULL) < 0)
-                r = err_set(err, ERR_UNAVAILABLE, .msg = fmt("what listens at %s is no container engine", rt->socket),
+        if (status != 200 || json_read(&ct__version__descriptor, body, strlen(body), API_BODY_MAX,
+                                       JSON_IGNORE_UNKNOWN, &memory, &m, NULL) < 0)
+                r = err_set(err, ERR_UNAVAILABLE,
+                            .msg = fmt("what listens at %s is no container engine", rt->socket),
                             .detail = fmt("it answered %d", status));
         else {
                 mem_free(rt->version);
@@ -268,10 +296,16 @@ static int write_conf(struct runtime *rt, struct err *err)
         getrlimit(RLIMIT_NOFILE, &files);
         getrlimit(RLIMIT_NPROC, &processes);
         n = files.rlim_max > 1048576 ? 1048576 : files.rlim_max;
-        p = processes.rlim_max > 4096 ? 4096 : processes.rlim_max; /* more is refused on some machines even below the limit */
-        str_adds(&text, "# Written by berth agent: podman's own settings did not work on this machine.\n[containers]\n");
-        str_addf(&text, "default_ulimits = [\"nofile=%llu:%llu\",\"nproc=%llu:%llu\"]\nnetns = \"host\"\n", n, n, p, p);
-        str_addf(&text, "[engine]\n%scgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\nexit_command_delay = 10\n",
+        /* more is refused on some machines even below the limit */
+        p = processes.rlim_max > 4096 ? 4096 : processes.rlim_max;
+        str_adds(&text, "# Written by berth agent: podman's own settings did not work on this "
+                        "machine.\n[containers]\n");
+        str_addf(&text,
+                 "default_ulimits = [\"nofile=%llu:%llu\",\"nproc=%llu:%llu\"]\nnetns = \"host\"\n",
+                 n, n, p, p);
+        str_addf(&text,
+                 "[engine]\n%scgroup_manager = \"cgroupfs\"\nevents_logger = "
+                 "\"file\"\nexit_command_delay = 10\n",
                  on_path("runc") ? "runtime = \"runc\"\n" : "");
         mem_free(rt->conf);
         rt->conf = mem_strdup(fmt("%s/podman/containers.conf", rt->data_dir));
@@ -296,7 +330,8 @@ static void choose_socket(struct runtime *rt, const char *dir)
         if (strlen(rt->socket) < sizeof(((struct sockaddr_un *)0)->sun_path))
                 return;
         mem_free(rt->socket);
-        rt->socket = mem_strdup(fmt("/run/berth-%06x.sock", (unsigned)(hash64(dir, strlen(dir)) & 0xffffff)));
+        rt->socket = mem_strdup(
+            fmt("/run/berth-%06x.sock", (unsigned)(hash64(dir, strlen(dir)) & 0xffffff)));
 }
 
 static int try_own(struct runtime *rt, struct err *err)
@@ -308,7 +343,8 @@ static int try_own(struct runtime *rt, struct err *err)
         return r;
 }
 
-/* Our own service: with the settings that an earlier agent had to write here, or with podman's and then with those for restricted machines. */
+/* Our own service: with the settings that an earlier agent had to write here, or with podman's and
+ * then with those for restricted machines. */
 static int open_own(struct runtime *rt, struct err *err)
 {
         _cleanup_(mem_freep) char *dir = mem_strdup(fmt("%s/podman", rt->data_dir));
@@ -321,22 +357,28 @@ static int open_own(struct runtime *rt, struct err *err)
                 return err_set(err, ERR_NOT_FOUND, .msg = "podman is not installed",
                                .hint = "install podman, or name another engine with --runtime");
         choose_socket(rt, dir);
-        if (getenv("CONTAINERS_CONF")) /* somebody has chosen the settings: they are not ours to replace */
+        /* somebody has chosen the settings: they are not ours to replace */
+        if (getenv("CONTAINERS_CONF"))
                 return try_own(rt, err);
-        if (file_exists(fmt("%s/containers.conf", dir)) && write_conf(rt, err) == 0 && try_own(rt, &second) == 0)
+        if (file_exists(fmt("%s/containers.conf", dir)) && write_conf(rt, err) == 0 &&
+            try_own(rt, &second) == 0)
                 return 0;
         mem_free(TAKE_PTR(rt->conf));
         if ((r = try_own(rt, &first)) == 0)
                 return 0;
-        log_warn("podman cannot run a container with its own settings, trying with settings for restricted machines", LOG_E(&first));
+        log_warn("podman cannot run a container with its own settings, trying with settings for "
+                 "restricted machines",
+                 LOG_E(&first));
         if ((r = write_conf(rt, err)) < 0)
                 return r;
         if ((r = try_own(rt, &second)) < 0) {
                 unlink(rt->conf);
-                return err_set(err, ERR_UNAVAILABLE, .msg = first.msg,
-                               .detail = fmt("with settings for restricted machines: %s", err_line(&second)));
+                return err_set(
+                    err, ERR_UNAVAILABLE, .msg = first.msg,
+                    .detail = fmt("with settings for restricted machines: %s", err_line(&second)));
         }
-        log_info("containers work with settings for restricted machines: host network by default", LOG_S("settings", rt->conf));
+        log_info("containers work with settings for restricted machines: host network by default",
+                 LOG_S("settings", rt->conf));
         return 0;
 }
 
@@ -346,7 +388,8 @@ static const char *docker_socket(void)
 {
         const char *host = getenv("DOCKER_HOST");
 
-        return host && str_starts(host, "unix://") ? host + strlen("unix://") : "/var/run/docker.sock";
+        return host && str_starts(host, "unix://") ? host + strlen("unix://")
+                                                   : "/var/run/docker.sock";
 }
 
 static int open_docker(struct runtime *rt, const struct container_options *opt, struct err *err)
@@ -354,7 +397,8 @@ static int open_docker(struct runtime *rt, const struct container_options *opt, 
         const char *host = getenv("DOCKER_HOST");
 
         if (str_empty(opt->socket) && host && !str_starts(host, "unix://"))
-                return err_set(err, ERR_UNSUPPORTED, .msg = "Docker is used by its unix socket only",
+                return err_set(err, ERR_UNSUPPORTED,
+                               .msg = "Docker is used by its unix socket only",
                                .detail = fmt("DOCKER_HOST is %s", host));
         mem_free(rt->socket);
         rt->socket = mem_strdup(!str_empty(opt->socket) ? opt->socket : docker_socket());
@@ -364,7 +408,9 @@ static int open_docker(struct runtime *rt, const struct container_options *opt, 
 static int open_podman(struct runtime *rt, const struct container_options *opt, struct err *err)
 {
         static const char usual[] = "/run/podman/podman.sock";
-        const char *given = str_starts(opt->socket ? opt->socket : "", "unix://") ? opt->socket + strlen("unix://") : opt->socket;
+        const char *given = str_starts(opt->socket ? opt->socket : "", "unix://")
+                                ? opt->socket + strlen("unix://")
+                                : opt->socket;
         struct err why = { 0 };
 
         rt->is_podman = true;
@@ -378,7 +424,8 @@ static int open_podman(struct runtime *rt, const struct container_options *opt, 
                 rt->socket = mem_strdup(usual);
                 if (probe(rt, &why) == 0)
                         return 0;
-                log_warn("podman's service does not work as it is, starting one of our own", LOG_S("socket", usual), LOG_E(&why));
+                log_warn("podman's service does not work as it is, starting one of our own",
+                         LOG_S("socket", usual), LOG_E(&why));
         }
         return open_own(rt, err);
 }
@@ -390,13 +437,15 @@ static bool has_marks(const struct runtime *rt)
         bool any = false;
 
         while (dir && !any && (de = readdir(dir)))
-                any = de->d_name[0] != '.' && file_exists(fmt("%s/%s/container.state", rt->units_dir, de->d_name));
+                any = de->d_name[0] != '.' &&
+                      file_exists(fmt("%s/%s/container.state", rt->units_dir, de->d_name));
         if (dir)
                 closedir(dir);
         return any;
 }
 
-/* 0 when an engine can be used, or when it cannot and units of an earlier agent may still be there: then usable stays false. */
+/* 0 when an engine can be used, or when it cannot and units of an earlier agent may still be there:
+ * then usable stays false. */
 int service_open(struct runtime *rt, const struct container_options *opt, struct err *err)
 {
         static const struct container_options none = { 0 };
@@ -410,20 +459,23 @@ int service_open(struct runtime *rt, const struct container_options *opt, struct
         if (!str_empty(opt->runroot))
                 rt->runroot = mem_strdup(opt->runroot);
         rt->socket = mem_strdup("/run/podman/podman.sock");
-        if (str_eq(opt->engine, "docker") ||
-            (str_empty(opt->engine) && str_empty(opt->socket) && !on_path("podman") && file_exists(docker_socket())))
+        if (str_eq(opt->engine, "docker") || (str_empty(opt->engine) && str_empty(opt->socket) &&
+                                              !on_path("podman") && file_exists(docker_socket())))
                 r = open_docker(rt, opt, &why);
         else
                 r = open_podman(rt, opt, &why);
         if (r == 0) {
                 rt->usable = true;
-                log_info("containers can be run", LOG_S("engine", rt->is_podman ? "podman" : "docker"), LOG_S("version", rt->version),
-                         LOG_S("socket", rt->socket));
+                log_info("containers can be run",
+                         LOG_S("engine", rt->is_podman ? "podman" : "docker"),
+                         LOG_S("version", rt->version), LOG_S("socket", rt->socket));
                 return 0;
         }
         snprintf(rt->why_not, sizeof(rt->why_not), "%s", err_line(&why));
         if (has_marks(rt)) {
-                log_error("containers that an earlier agent started are presumed to run, but the engine cannot be used", LOG_E(&why));
+                log_error("containers that an earlier agent started are presumed to run, but the "
+                          "engine cannot be used",
+                          LOG_E(&why));
                 return 0;
         }
         if (err)

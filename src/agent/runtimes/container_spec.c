@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-void container_name(struct str *out, const char *cluster_id, const char *node_id, const char *workload_id, const char *part)
+void container_name(struct str *out, const char *cluster_id, const char *node_id,
+                    const char *workload_id, const char *part)
 {
         _cleanup_(str_finip) struct str whose = STR_INIT;
         uint64_t h;
@@ -54,7 +55,8 @@ void image_query(struct str *out, const char *image)
                 str_adds(out, "&tag=latest");
 }
 
-/* ---- JSON, one member after the other; every object begins with a member that is always there ---- */
+/* ---- JSON, one member after the other; every object begins with a member that is always there
+ * ---- */
 
 static void add_key(struct str *out, const char *key)
 {
@@ -131,7 +133,9 @@ static void add_env(struct str *out, const struct container_def *d)
                 add_variable(out, d->spec->env[i]->key, d->spec->env[i]->value);
         for (size_t i = 0; i < ARRAY_LEN(own); i++)
                 if (!has_env(d->spec,
-                             own[i].key)) /* those are refused when they are applied; in definitions from before the user's own stays */
+                             /* those are refused when they are applied; in definitions from before
+                              * the user's own stays */
+                             own[i].key))
                         add_variable(out, own[i].key, own[i].value);
         str_addc(out, ']');
 }
@@ -177,7 +181,8 @@ static void add_exposed(struct str *out, const Pb__Spec *spec)
         for (size_t i = 0; i < spec->n_ports; i++) {
                 if (is_repeated(spec, i))
                         continue;
-                add_key(out, fmt("%d/%s", spec->ports[i]->container_port, protocol_of(spec->ports[i])));
+                add_key(out,
+                        fmt("%d/%s", spec->ports[i]->container_port, protocol_of(spec->ports[i])));
                 str_adds(out, "{}");
         }
         str_addc(out, '}');
@@ -199,7 +204,8 @@ static void add_bindings(struct str *out, const Pb__Spec *spec)
                 for (size_t k = i; k < spec->n_ports; k++) {
                         const Pb__Port *q = spec->ports[k];
 
-                        if (q->container_port != p->container_port || !str_eq(protocol_of(q), protocol_of(p)))
+                        if (q->container_port != p->container_port ||
+                            !str_eq(protocol_of(q), protocol_of(p)))
                                 continue;
                         str_addf(out, "%s{\"HostPort\":\"%d\"}", first ? "" : ",", q->host_port);
                         first = false;
@@ -243,10 +249,11 @@ static void add_limits(struct str *out, const struct container_def *d)
         add_key(out, "Ulimits");
         str_addc(out, '[');
         if (files > 0)
-                str_addf(out, "{\"Name\":\"nofile\",\"Soft\":%" PRId64 ",\"Hard\":%" PRId64 "}", files, files);
+                str_addf(out, "{\"Name\":\"nofile\",\"Soft\":%" PRId64 ",\"Hard\":%" PRId64 "}",
+                         files, files);
         if (processes > 0)
-                str_addf(out, "%s{\"Name\":\"nproc\",\"Soft\":%" PRId64 ",\"Hard\":%" PRId64 "}", files > 0 ? "," : "", processes,
-                         processes);
+                str_addf(out, "%s{\"Name\":\"nproc\",\"Soft\":%" PRId64 ",\"Hard\":%" PRId64 "}",
+                         files > 0 ? "," : "", processes, processes);
         str_addc(out, ']');
 }
 
@@ -286,7 +293,11 @@ static void add_host_config(struct str *out, const struct container_def *d)
         str_addc(out, '{');
         str_adds(out, "\"RestartPolicy\":{\"Name\":\"no\"}"); /* restarts are the server's */
         if (d->log_max_kb > 0)
-                str_addf(out, ",\"LogConfig\":{\"Type\":\"json-file\",\"Config\":{\"max-size\":\"%" PRId64 "k\"}}", d->log_max_kb);
+                str_addf(
+                    out,
+                    ",\"LogConfig\":{\"Type\":\"json-file\",\"Config\":{\"max-size\":\"%" PRId64
+                    "k\"}}",
+                    d->log_max_kb);
         if (network)
                 add_text(out, "NetworkMode", network);
         if (d->spec->n_ports && !str_eq(network, "host"))
@@ -317,7 +328,8 @@ void container_create_body(struct str *out, const struct container_def *d)
         if (!str_eq(network, "host"))
                 add_exposed(out, d->spec);
         add_host_config(out, d);
-        if (d->network && str_eq(network, d->network) && !str_empty(d->part)) { /* services find one another by name */
+        /* services find one another by name */
+        if (d->network && str_eq(network, d->network) && !str_empty(d->part)) {
                 add_key(out, "NetworkingConfig");
                 str_adds(out, "{\"EndpointsConfig\":{");
                 json_write_string(out, network, strlen(network));

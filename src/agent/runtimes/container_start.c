@@ -1,10 +1,13 @@
-/* agent/runtimes/container_start.c: from a definition to running containers, one call to the engine after the other.
+/* agent/runtimes/container_start.c: from a definition to running containers, one call to the engine
+ * after the other.
  *
- *      clear --> network --> for each part: image? --> pull --> create --> start --> look --> next part --> STARTED
- *      clear --> play the pod as a whole --> list its parts --> look at each --> STARTED
+ *      clear --> network --> for each part: image? --> pull --> create --> start --> look --> next
+ *      part --> STARTED clear --> play the pod as a whole --> list its parts --> look at each -->
+ *      STARTED
  *
- * Every step first asks whether the unit was told to stop meanwhile. A failure removes all that was made and only then says START_FAILED, with the engine's own
- * sentence; what the registry or the network refused is image_unavailable.
+ * Every step first asks whether the unit was told to stop meanwhile. A failure removes all that was
+ * made and only then says START_FAILED, with the engine's own sentence; what the registry or the
+ * network refused is image_unavailable.
  */
 #include "agent/runtimes/container_state.h"
 #include "base/clock.h"
@@ -42,15 +45,23 @@ static void start_fail(struct cunit *u, Pb__Reason__E reason, const char *messag
         unit_clear_and_end(u, RUNTIME_START_FAILED, reason, text);
 }
 
-/* What the engine says when it is the image that is missing, and not the container that is wrong. */
+/* What the engine says when it is the image that is missing, and not the container that is
+ * wrong. */
 static bool is_about_image(const char *text)
 {
-        static const char *const signs[] = {
-                "image not known",          "no such image",       "No such image",    "pinging container registry",
-                "manifest unknown",         "initializing source", "unable to pull",   "unauthorized",
-                "authentication required",  "pull access denied",  "reading manifest", "short-name resolution",
-                "repository name not known"
-        };
+        static const char *const signs[] = { "image not known",
+                                             "no such image",
+                                             "No such image",
+                                             "pinging container registry",
+                                             "manifest unknown",
+                                             "initializing source",
+                                             "unable to pull",
+                                             "unauthorized",
+                                             "authentication required",
+                                             "pull access denied",
+                                             "reading manifest",
+                                             "short-name resolution",
+                                             "repository name not known" };
 
         for (size_t i = 0; i < ARRAY_LEN(signs); i++)
                 if (strstr(text, signs[i]))
@@ -83,8 +94,8 @@ void start_stop(struct cunit *u)
                 stops(u); /* a pull may take an hour; the other steps end soon */
 }
 
-static void call(struct cunit *u, const char *method, const char *path, const struct str *body, int64_t timeout_ms,
-                 void (*done)(void *ctx, const struct api_answer *a))
+static void call(struct cunit *u, const char *method, const char *path, const struct str *body,
+                 int64_t timeout_ms, void (*done)(void *ctx, const struct api_answer *a))
 {
         u->call = api_call(u->rt->api, &(struct api_request){ .method = method,
                                                               .path = path,
@@ -111,9 +122,11 @@ static void started(struct cunit *u)
         start_free(TAKE_PTR(u->start));
         for (size_t i = 0; i < u->parts.len; i++)
                 part_watch(u->parts.at[i]);
-        container_emit(rt,
-                       &(struct runtime_event){
-                           .kind = RUNTIME_STARTED, .workload_id = id, .token = u->token, .at_ms = at ? at : clock_wall_ms(), .pid = pid });
+        container_emit(rt, &(struct runtime_event){ .kind = RUNTIME_STARTED,
+                                                    .workload_id = id,
+                                                    .token = u->token,
+                                                    .at_ms = at ? at : clock_wall_ms(),
+                                                    .pid = pid });
         u = container_find_unit(rt, id);
         if (!u || u->phase != CUNIT_UP)
                 return; /* the receiver may have done anything */
@@ -155,7 +168,8 @@ static void on_pod_listed(void *ctx, const struct api_answer *a)
 {
         struct cunit *u = ctx;
         struct arena memory = ARENA_INIT;
-        const Ct__Listing *list = a->status == 200 ? container_read_listing(u->rt, a->body, a->len, &memory) : NULL;
+        const Ct__Listing *list =
+            a->status == 200 ? container_read_listing(u->rt, a->body, a->len, &memory) : NULL;
 
         u->call = NULL;
         if (!list || !unit_take_parts(u, list))
@@ -193,31 +207,38 @@ static void play(struct cunit *u)
         token_text(token, u->token);
         cunit_name(&name, u, NULL);
         const struct kube_label labels[] = {
-                { LABEL_WORKLOAD, u->id }, { LABEL_NODE, u->rt->node_id },  { LABEL_CLUSTER, u->start->cluster_id },
-                { LABEL_TOKEN, token },    { LABEL_REVISION, u->revision },
+                { LABEL_WORKLOAD, u->id },
+                { LABEL_NODE, u->rt->node_id },
+                { LABEL_CLUSTER, u->start->cluster_id },
+                { LABEL_TOKEN, token },
+                { LABEL_REVISION, u->revision },
         };
 
         struct kube_label env[CONTAINER_OWN_ENV];
         struct container_env own[CONTAINER_OWN_ENV];
-        const struct container_def def = { .workload_id = u->id, .node_id = u->rt->node_id, .revision_id = u->revision, .token = u->token };
+        const struct container_def def = { .workload_id = u->id,
+                                           .node_id = u->rt->node_id,
+                                           .revision_id = u->revision,
+                                           .token = u->token };
 
         container_own_env(&def, own);
         for (size_t i = 0; i < ARRAY_LEN(own); i++)
                 env[i] = (struct kube_label){ own[i].key, own[i].value };
-        if (kube_pod_write(w->spec->pod, strlen(w->spec->pod), str_c(&name), labels, ARRAY_LEN(labels), env, ARRAY_LEN(env), &body, &err) <
-            0) {
+        if (kube_pod_write(w->spec->pod, strlen(w->spec->pod), str_c(&name), labels,
+                           ARRAY_LEN(labels), env, ARRAY_LEN(env), &body, &err) < 0) {
                 start_fail(u, PB__REASON__E__invalid_spec, err_line(&err));
                 return;
         }
-        u->call = api_call(u->rt->api, &(struct api_request){ .method = "POST",
-                                                              .path = "/v4.0.0/libpod/play/kube?start=true",
-                                                              .content_type = "application/yaml",
-                                                              .body = str_c(&body),
-                                                              .len = body.len,
-                                                              .timeout_ms = PLAY_MS,
-                                                              .lasts = true,
-                                                              .done = on_played,
-                                                              .ctx = u });
+        u->call = api_call(u->rt->api,
+                           &(struct api_request){ .method = "POST",
+                                                  .path = "/v4.0.0/libpod/play/kube?start=true",
+                                                  .content_type = "application/yaml",
+                                                  .body = str_c(&body),
+                                                  .len = body.len,
+                                                  .timeout_ms = PLAY_MS,
+                                                  .lasts = true,
+                                                  .done = on_played,
+                                                  .ctx = u });
 }
 
 /* ---- one part ---- */
@@ -263,7 +284,8 @@ static void on_created(void *ctx, const struct api_answer *a)
         if (a->status != 201) {
                 if (a->status == 404)
                         start_fail(u, PB__REASON__E__image_unavailable,
-                                   fmt("image %s is not on this node: %s", def_of(u)->spec->image, api_problem(a)));
+                                   fmt("image %s is not on this node: %s", def_of(u)->spec->image,
+                                       api_problem(a)));
                 else
                         fail_from_answer(u, "the container could not be created", a);
                 return;
@@ -289,13 +311,15 @@ static void create(struct cunit *u)
                                    .n_parts = u->start->n_defs,
                                    .spec = def_of(u)->spec,
                                    .resources = w->resources,
-                                   .network = u->start->network.len ? str_c(&u->start->network) : NULL,
+                                   .network =
+                                       u->start->network.len ? str_c(&u->start->network) : NULL,
                                    .log_max_kb = w->spec->log_max_kb };
 
         struct container_host hosts[COMPOSE_MAX_SERVICES];
         for (size_t i = 0; d.network && i < u->parts.len && d.n_hosts < ARRAY_LEN(hosts); i++)
                 if (u->parts.at[i]->address[0])
-                        hosts[d.n_hosts++] = (struct container_host){ u->parts.at[i]->part, u->parts.at[i]->address };
+                        hosts[d.n_hosts++] = (struct container_host){ u->parts.at[i]->part,
+                                                                      u->parts.at[i]->address };
         d.hosts = hosts;
         str_adds(&path, "/containers/create?name=");
         cunit_name(&path, u, def_of(u)->part);
@@ -312,15 +336,19 @@ static void tell(struct cunit *u, const char *text)
         if (u->start->told_ms && now - u->start->told_ms < TELL_MS)
                 return;
         u->start->told_ms = now;
-        container_emit(u->rt,
-                       &(struct runtime_event){ .kind = RUNTIME_PROGRESS, .workload_id = u->id, .token = u->token, .message = text });
+        container_emit(u->rt, &(struct runtime_event){ .kind = RUNTIME_PROGRESS,
+                                                       .workload_id = u->id,
+                                                       .token = u->token,
+                                                       .message = text });
 }
 
 static void note_layer(struct cstart *s, const Ct__PullLine *line)
 {
         size_t i;
 
-        for (i = 0; i < s->n_layers && strncmp(s->layers[i].id, line->id, sizeof(s->layers[i].id) - 1) != 0; i++)
+        for (i = 0; i < s->n_layers &&
+                    strncmp(s->layers[i].id, line->id, sizeof(s->layers[i].id) - 1) != 0;
+             i++)
                 ;
         if (i == s->n_layers) {
                 if (i == ARRAY_LEN(s->layers))
@@ -339,7 +367,8 @@ static void on_pull_line(struct cunit *u, const char *text, size_t len)
         ProtobufCMessage *m = NULL;
         int64_t current = 0, total = 0;
 
-        if (json_read(&ct__pull_line__descriptor, text, len, API_BODY_MAX, JSON_IGNORE_UNKNOWN, &memory, &m, NULL) == 0) {
+        if (json_read(&ct__pull_line__descriptor, text, len, API_BODY_MAX, JSON_IGNORE_UNKNOWN,
+                      &memory, &m, NULL) == 0) {
                 const Ct__PullLine *line = (const Ct__PullLine *)m;
 
                 if (!str_empty(line->error))
@@ -393,8 +422,10 @@ static void on_pulled(void *ctx, const struct api_answer *a)
                         create(u);
                 return;
         }
-        start_fail(u, a->status == 0 ? PB__REASON__E__start_failed : PB__REASON__E__image_unavailable,
-                   fmt("image %.200s could not be pulled: %s", def_of(u)->spec->image, s->problem[0] ? s->problem : api_problem(a)));
+        start_fail(u,
+                   a->status == 0 ? PB__REASON__E__start_failed : PB__REASON__E__image_unavailable,
+                   fmt("image %.200s could not be pulled: %s", def_of(u)->spec->image,
+                       s->problem[0] ? s->problem : api_problem(a)));
 }
 
 static void pull(struct cunit *u)
@@ -428,8 +459,9 @@ static void on_image_seen(void *ctx, const struct api_answer *a)
         else if (a->status != 404)
                 fail_from_answer(u, "the image could not be looked for", a);
         else if (def_of(u)->spec->pull == PB__PULL__E__never)
-                start_fail(u, PB__REASON__E__image_unavailable,
-                           fmt("image %s is not on this node, and pull is never", def_of(u)->spec->image));
+                start_fail(
+                    u, PB__REASON__E__image_unavailable,
+                    fmt("image %s is not on this node, and pull is never", def_of(u)->spec->image));
         else
                 pull(u);
 }
@@ -462,7 +494,8 @@ static void on_network(void *ctx, const struct api_answer *a)
 
         u->call = NULL;
         if (a->status != 201 && a->status != 409 && !strstr(a->body, "already")) {
-                log_warn("services of a unit share no network of their own", LOG_S("workload", u->id), LOG_S("reason", api_problem(a)));
+                log_warn("services of a unit share no network of their own",
+                         LOG_S("workload", u->id), LOG_S("reason", api_problem(a)));
                 str_clear(&u->start->network);
         }
         next_part(u);
@@ -476,7 +509,8 @@ static void cleared(struct cunit *u)
 
         if (stops(u))
                 return;
-        /* What was made under the last mark is gone: from here on names and mark are of the cluster that the agent belongs to now. */
+        /* What was made under the last mark is gone: from here on names and mark are of the cluster
+         * that the agent belongs to now. */
         mem_free(u->cluster);
         u->cluster = mem_strdup(u->start->cluster_id);
         if (mark_write(u, u->kind == CUNIT_POD ? u->start->n_pod : u->start->n_defs, &err) < 0) {
@@ -508,7 +542,8 @@ static void cleared(struct cunit *u)
 static void add_variables(struct cstart *s, Pb__Spec *service)
 {
         const Pb__Spec *spec = s->workload->spec;
-        Pb__Spec__EnvEntry **all = arena_new_n(&s->memory, Pb__Spec__EnvEntry *, service->n_env + spec->n_env + 1);
+        Pb__Spec__EnvEntry **all =
+            arena_new_n(&s->memory, Pb__Spec__EnvEntry *, service->n_env + spec->n_env + 1);
         size_t own = service->n_env;
 
         if (own)
@@ -559,7 +594,8 @@ static int plan_parts(struct cunit *u, struct err *err)
         return 0;
 }
 
-static void refuse(struct runtime *rt, const struct runtime_start *start, Pb__Reason__E reason, const char *message)
+static void refuse(struct runtime *rt, const struct runtime_start *start, Pb__Reason__E reason,
+                   const char *message)
 {
         container_emit(rt, &(struct runtime_event){ .kind = RUNTIME_START_FAILED,
                                                     .workload_id = start->workload_id,
@@ -582,18 +618,24 @@ void container_start(struct runtime *rt, const struct runtime_start *start)
 {
         const Pb__Workload *w = start->workload;
         bool pod = w->spec && !str_empty(w->spec->pod);
-        enum cunit_kind kind = w->type == PB__WORKLOAD_TYPE__E__compose ? CUNIT_COMPOSE : pod ? CUNIT_POD : CUNIT_PLAIN;
+        enum cunit_kind kind = w->type == PB__WORKLOAD_TYPE__E__compose ? CUNIT_COMPOSE
+                               : pod                                    ? CUNIT_POD
+                                                                        : CUNIT_PLAIN;
         struct err err = { 0 };
         struct cunit *u;
 
         if (!rt->usable || (pod && !rt->is_podman)) {
-                refuse(rt, start, rt->usable ? PB__REASON__E__invalid_spec : PB__REASON__E__runtime_unavailable,
-                       rt->usable ? "pods need podman, and this node has Docker" : fmt("runtime not available: %s", rt->why_not));
+                refuse(rt, start,
+                       rt->usable ? PB__REASON__E__invalid_spec
+                                  : PB__REASON__E__runtime_unavailable,
+                       rt->usable ? "pods need podman, and this node has Docker"
+                                  : fmt("runtime not available: %s", rt->why_not));
                 return;
         }
         if (!w->spec || container_find_unit(rt, start->workload_id)) {
                 refuse(rt, start, PB__REASON__E__start_failed,
-                       w->spec ? "an earlier copy of this unit still runs" : "the unit has no spec");
+                       w->spec ? "an earlier copy of this unit still runs"
+                               : "the unit has no spec");
                 return;
         }
         u = cunit_new(rt, start->workload_id, start->token, w->revision_id, kind);
@@ -601,10 +643,12 @@ void container_start(struct runtime *rt, const struct runtime_start *start)
         u->grace_ms = (int64_t)w->stop_grace_seconds * 1000;
         u->start = mem_must(sizeof(*u->start));
         u->start->workload = copy_of(w);
-        u->start->cluster_id = arena_strdup(&u->start->memory, start->cluster_id ? start->cluster_id : "");
+        u->start->cluster_id =
+            arena_strdup(&u->start->memory, start->cluster_id ? start->cluster_id : "");
         if (!u->start->workload || plan_parts(u, &err) < 0) {
                 cunit_free(u);
-                refuse(rt, start, PB__REASON__E__invalid_spec, err.code ? err_line(&err) : "its definition does not parse");
+                refuse(rt, start, PB__REASON__E__invalid_spec,
+                       err.code ? err_line(&err) : "its definition does not parse");
                 return;
         }
         unit_clear(u, cleared);

@@ -1,7 +1,9 @@
 /* agent/runtimes/container_stream.c: the output of a unit's containers, and commands inside them.
  *
- * Output comes from the engine in frames (stream, length, bytes) with a time in front of each line. A unit of several parts gives all of them, each line behind its part's
- * name. Commands go into the unit's first part. The engine does not end a command whose connection closes, so that is done here, by its pid.
+ * Output comes from the engine in frames (stream, length, bytes) with a time in front of each line.
+ * A unit of several parts gives all of them, each line behind its part's name. Commands go into the
+ * unit's first part. The engine does not end a command whose connection closes, so that is done
+ * here, by its pid.
  */
 #include "agent/runtimes/container_state.h"
 #include "base/clock.h"
@@ -151,7 +153,8 @@ static void take_payload(struct source *src, const char *data, size_t len)
                 give(src, is_stderr, 0, data, len);
                 return;
         }
-        /* A stamp may be cut by the end of a read: the beginning of a line is kept until there is a space in it. */
+        /* A stamp may be cut by the end of a read: the beginning of a line is kept until there is a
+         * space in it. */
         if (f->at_start || f->stamp.len) {
                 str_add(&f->stamp, data, len);
                 f->at_start = false;
@@ -184,7 +187,8 @@ static bool on_frames(void *ctx, const void *bytes, size_t len)
                                 continue;
                         f->n_head = 0;
                         f->at_start = true;
-                        f->left = (uint32_t)f->head[4] << 24 | (uint32_t)f->head[5] << 16 | (uint32_t)f->head[6] << 8 | f->head[7];
+                        f->left = (uint32_t)f->head[4] << 24 | (uint32_t)f->head[5] << 16 |
+                                  (uint32_t)f->head[6] << 8 | f->head[7];
                         continue;
                 }
                 n = len < f->left ? len : f->left;
@@ -236,13 +240,14 @@ static void open_log(struct source *src)
         str_addf(&path, "&follow=%d", s->follow);
         if (s->tail_lines >= 0)
                 str_addf(&path, "&tail=%lld", (long long)s->tail_lines);
-        src->call = api_call(s->rt->api, &(struct api_request){ .method = "GET",
-                                                                .path = str_c(&path),
-                                                                .timeout_ms = s->follow ? 0 : 10 * CALL_MS,
-                                                                .lasts = true,
-                                                                .done = on_log_done,
-                                                                .data = on_frames,
-                                                                .ctx = src });
+        src->call =
+            api_call(s->rt->api, &(struct api_request){ .method = "GET",
+                                                        .path = str_c(&path),
+                                                        .timeout_ms = s->follow ? 0 : 10 * CALL_MS,
+                                                        .lasts = true,
+                                                        .done = on_log_done,
+                                                        .data = on_frames,
+                                                        .ctx = src });
 }
 
 /* The containers of the newest token. */
@@ -251,13 +256,16 @@ static void take_sources(struct cstream *s, const Ct__Listing *list)
         struct unit_token newest = { 0, 0 }, token;
 
         for (size_t i = 0; i < list->n_items; i++)
-                if (token_parse(container_label(list->items[i], LABEL_TOKEN), &token) == 0 && unit_token_cmp(token, newest) > 0)
+                if (token_parse(container_label(list->items[i], LABEL_TOKEN), &token) == 0 &&
+                    unit_token_cmp(token, newest) > 0)
                         newest = token;
         for (size_t i = 0; i < list->n_items; i++) {
                 const Ct__Listed *c = list->items[i];
-                const char *part = container_label(c, LABEL_PART), *name = c->n_names ? c->names[0] : c->id;
+                const char *part = container_label(c, LABEL_PART),
+                           *name = c->n_names ? c->names[0] : c->id;
 
-                if (token_parse(container_label(c, LABEL_TOKEN), &token) < 0 || unit_token_cmp(token, newest) != 0)
+                if (token_parse(container_label(c, LABEL_TOKEN), &token) < 0 ||
+                    unit_token_cmp(token, newest) != 0)
                         continue;
                 if (!container_label(c, LABEL_PARTS))
                         part = pod_part_name(s->rt, s->id, name);
@@ -269,13 +277,15 @@ static void on_listed(void *ctx, const struct api_answer *a)
 {
         struct cstream *s = ctx;
         struct arena memory = ARENA_INIT;
-        const Ct__Listing *list = a->status == 200 ? container_read_listing(s->rt, a->body, a->len, &memory) : NULL;
+        const Ct__Listing *list =
+            a->status == 200 ? container_read_listing(s->rt, a->body, a->len, &memory) : NULL;
 
         s->call = NULL;
         if (list)
                 take_sources(s, list);
         if (!list || s->sources.len == 0)
-                stream_end(s, false, 0, list ? "this unit has no container on this node" : api_problem(a));
+                stream_end(s, false, 0,
+                           list ? "this unit has no container on this node" : api_problem(a));
         else
                 for (size_t i = 0; i < s->sources.len; i++)
                         open_log(s->sources.at[i]);
@@ -289,7 +299,8 @@ static void kill_command(struct cstream *s, int64_t pid)
         _cleanup_(str_finip) struct str text = STR_INIT;
 
         /* only a process of that container: a pid alone is never trusted */
-        if (pid > 1 && strlen(s->container) >= 12 && file_read(fmt("/proc/%lld/cgroup", (long long)pid), 65536, &text, NULL) == 0 &&
+        if (pid > 1 && strlen(s->container) >= 12 &&
+            file_read(fmt("/proc/%lld/cgroup", (long long)pid), 65536, &text, NULL) == 0 &&
             strstr(str_c(&text), fmt("%.12s", s->container)))
                 kill((pid_t)pid, SIGKILL);
 }
@@ -312,8 +323,8 @@ static void on_exit_known(void *ctx, const struct api_answer *a)
         int32_t code = 0;
 
         s->call = NULL;
-        if (a->status == 200 &&
-            json_read(&ct__exec__descriptor, a->body, a->len, API_BODY_MAX, JSON_IGNORE_UNKNOWN, &memory, &m, NULL) == 0) {
+        if (a->status == 200 && json_read(&ct__exec__descriptor, a->body, a->len, API_BODY_MAX,
+                                          JSON_IGNORE_UNKNOWN, &memory, &m, NULL) == 0) {
                 e = (const Ct__Exec *)m;
                 running = e->running;
                 code = (int32_t)e->exitcode;
@@ -327,15 +338,18 @@ static void on_exit_known(void *ctx, const struct api_answer *a)
                 evtimer_add(s->timer, (&(struct timeval){ 0, EXIT_LOOK_MS * 1000 }));
                 return;
         }
-        stream_end(s, e && !running, code, e ? (s->problem[0] ? s->problem : NULL) : api_problem(a));
+        stream_end(s, e && !running, code,
+                   e ? (s->problem[0] ? s->problem : NULL) : api_problem(a));
 }
 
 static void ask_exit(struct cstream *s)
 {
-        s->call = api_call(
-            s->rt->api,
-            &(struct api_request){
-                .method = "GET", .path = fmt("/exec/%s/json", s->exec_id), .timeout_ms = CALL_MS, .done = on_exit_known, .ctx = s });
+        s->call =
+            api_call(s->rt->api, &(struct api_request){ .method = "GET",
+                                                        .path = fmt("/exec/%s/json", s->exec_id),
+                                                        .timeout_ms = CALL_MS,
+                                                        .done = on_exit_known,
+                                                        .ctx = s });
 }
 
 static void on_exec_done(void *ctx, const struct api_answer *a)
@@ -358,10 +372,12 @@ static void on_ignored(void *ctx, const struct api_answer *a)
 static void send_size(struct cstream *s)
 {
         if (s->tty && s->exec_id && s->rows > 0 && s->cols > 0)
-                api_call(s->rt->api, &(struct api_request){ .method = "POST",
-                                                            .path = fmt("/exec/%s/resize?h=%d&w=%d", s->exec_id, s->rows, s->cols),
-                                                            .timeout_ms = CALL_MS,
-                                                            .done = on_ignored });
+                api_call(s->rt->api,
+                         &(struct api_request){
+                             .method = "POST",
+                             .path = fmt("/exec/%s/resize?h=%d&w=%d", s->exec_id, s->rows, s->cols),
+                             .timeout_ms = CALL_MS,
+                             .done = on_ignored });
 }
 
 static void on_exec_made(void *ctx, const struct api_answer *a)
@@ -369,13 +385,16 @@ static void on_exec_made(void *ctx, const struct api_answer *a)
         struct cstream *s = ctx;
         struct arena memory = ARENA_INIT;
         ProtobufCMessage *m = NULL;
-        const char *body = s->tty ? "{\"Detach\":false,\"Tty\":true}" : "{\"Detach\":false,\"Tty\":false}";
+        const char *body =
+            s->tty ? "{\"Detach\":false,\"Tty\":true}" : "{\"Detach\":false,\"Tty\":false}";
         struct source *src;
 
         s->call = NULL;
         if (a->status != 201 ||
-            json_read(&ct__created__descriptor, a->body, a->len, API_BODY_MAX, JSON_IGNORE_UNKNOWN, &memory, &m, NULL) < 0 ||
-            strspn(((Ct__Created *)m)->id, "0123456789abcdefABCDEF") != strlen(((Ct__Created *)m)->id)) {
+            json_read(&ct__created__descriptor, a->body, a->len, API_BODY_MAX, JSON_IGNORE_UNKNOWN,
+                      &memory, &m, NULL) < 0 ||
+            strspn(((Ct__Created *)m)->id, "0123456789abcdefABCDEF") !=
+                strlen(((Ct__Created *)m)->id)) {
                 stream_end(s, false, 0, api_problem(a));
                 arena_fini(&memory);
                 return;
@@ -384,15 +403,16 @@ static void on_exec_made(void *ctx, const struct api_answer *a)
         arena_fini(&memory);
         src = source_new(s, "", "");
         src->frames.raw = s->tty;
-        src->call = api_call(s->rt->api, &(struct api_request){ .method = "POST",
-                                                                .path = fmt("/exec/%s/start", s->exec_id),
-                                                                .body = body,
-                                                                .len = strlen(body),
-                                                                .lasts = true,
-                                                                .upgrade = true,
-                                                                .done = on_exec_done,
-                                                                .data = on_frames,
-                                                                .ctx = src });
+        src->call =
+            api_call(s->rt->api, &(struct api_request){ .method = "POST",
+                                                        .path = fmt("/exec/%s/start", s->exec_id),
+                                                        .body = body,
+                                                        .len = strlen(body),
+                                                        .lasts = true,
+                                                        .upgrade = true,
+                                                        .done = on_exec_done,
+                                                        .data = on_frames,
+                                                        .ctx = src });
         if (s->input.len)
                 api_write(src->call, str_c(&s->input), s->input.len);
         str_clear(&s->input);
@@ -420,7 +440,9 @@ static bool cstream_write(struct stream *st, const void *data, size_t len)
         if (!s->is_exec || s->eof)
                 return true;
         if (s->exec_id)
-                return s->sources.len && s->sources.at[0]->call ? api_write(s->sources.at[0]->call, data, len) : true;
+                return s->sources.len && s->sources.at[0]->call
+                           ? api_write(s->sources.at[0]->call, data, len)
+                           : true;
         if (s->input.len + len > STREAM_INPUT_MAX)
                 return false;
         str_add(&s->input, data, len);
@@ -493,7 +515,9 @@ static size_t cstream_waiting(const struct stream *st)
 {
         const struct cstream *s = (const struct cstream *)st;
 
-        return s->input.len + (s->exec_id && s->sources.len && s->sources.at[0]->call ? api_unsent(s->sources.at[0]->call) : 0);
+        return s->input.len + (s->exec_id && s->sources.len && s->sources.at[0]->call
+                                   ? api_unsent(s->sources.at[0]->call)
+                                   : 0);
 }
 
 static const struct stream_ops cstream_ops = { cstream_resume, cstream_write, cstream_write_eof,
@@ -501,12 +525,14 @@ static const struct stream_ops cstream_ops = { cstream_resume, cstream_write, cs
 
 /* ---- opening ---- */
 
-static struct cstream *stream_new(struct runtime *rt, const char *workload_id, const struct stream_sink *sink, struct err *err)
+static struct cstream *stream_new(struct runtime *rt, const char *workload_id,
+                                  const struct stream_sink *sink, struct err *err)
 {
         struct cstream *s;
 
         if (rt->streams.len >= CSTREAMS_MAX) {
-                err_set(err, ERR_LIMIT, .msg = "too many streams are open on this node", .detail = fmt("the limit is %d", CSTREAMS_MAX));
+                err_set(err, ERR_LIMIT, .msg = "too many streams are open on this node",
+                        .detail = fmt("the limit is %d", CSTREAMS_MAX));
                 return NULL;
         }
         s = mem_must(sizeof(*s));
@@ -518,8 +544,8 @@ static struct cstream *stream_new(struct runtime *rt, const char *workload_id, c
         return s;
 }
 
-int container_logs(struct runtime *rt, const char *workload_id, const struct log_options *opt, const struct stream_sink *sink,
-                   struct stream **ret, struct err *err)
+int container_logs(struct runtime *rt, const char *workload_id, const struct log_options *opt,
+                   const struct stream_sink *sink, struct stream **ret, struct err *err)
 {
         struct cstream *s = stream_new(rt, workload_id, sink, err);
         _cleanup_(str_finip) struct str path = STR_INIT;
@@ -529,14 +555,17 @@ int container_logs(struct runtime *rt, const char *workload_id, const struct log
         s->follow = opt->follow;
         s->tail_lines = opt->tail_lines;
         container_list_path(rt, workload_id, &path);
-        s->call = api_call(
-            rt->api, &(struct api_request){ .method = "GET", .path = str_c(&path), .timeout_ms = CALL_MS, .done = on_listed, .ctx = s });
+        s->call = api_call(rt->api, &(struct api_request){ .method = "GET",
+                                                           .path = str_c(&path),
+                                                           .timeout_ms = CALL_MS,
+                                                           .done = on_listed,
+                                                           .ctx = s });
         *ret = &s->stream;
         return 0;
 }
 
-int container_exec(struct runtime *rt, const char *workload_id, const struct exec_options *opt, const struct stream_sink *sink,
-                   struct stream **ret, struct err *err)
+int container_exec(struct runtime *rt, const char *workload_id, const struct exec_options *opt,
+                   const struct stream_sink *sink, struct stream **ret, struct err *err)
 {
         const struct cunit *u = container_find_unit(rt, workload_id);
         const struct cpart *part = NULL;
@@ -546,7 +575,8 @@ int container_exec(struct runtime *rt, const char *workload_id, const struct exe
         for (size_t i = 0; u && u->phase == CUNIT_UP && i < u->parts.len && !part; i++)
                 part = u->parts.at[i]->running ? u->parts.at[i] : NULL;
         if (!part)
-                return err_set(err, ERR_CONFLICT, .msg = fmt("unit %s is not running on this node", workload_id));
+                return err_set(err, ERR_CONFLICT,
+                               .msg = fmt("unit %s is not running on this node", workload_id));
         if (!opt->argv || !opt->argv[0])
                 return err_set(err, ERR_INVALID, .msg = "no command was given", .path = "command");
         if (!(s = stream_new(rt, workload_id, sink, err)))
@@ -556,7 +586,9 @@ int container_exec(struct runtime *rt, const char *workload_id, const struct exe
         s->rows = opt->rows;
         s->cols = opt->cols;
         s->container = mem_strdup(part->id);
-        str_addf(&s->body, "{\"AttachStdin\":true,\"AttachStdout\":true,\"AttachStderr\":true,\"Tty\":%s,", opt->tty ? "true" : "false");
+        str_addf(&s->body,
+                 "{\"AttachStdin\":true,\"AttachStdout\":true,\"AttachStderr\":true,\"Tty\":%s,",
+                 opt->tty ? "true" : "false");
         if (opt->tty && !str_empty(opt->term)) {
                 const char *term = fmt("TERM=%s", opt->term);
 

@@ -1,7 +1,9 @@
-/* agent/runtimes/container_test.c: the container runtime against an engine that is only a script: what goes wrong, and what is asked for.
+/* agent/runtimes/container_test.c: the container runtime against an engine that is only a script:
+ * what goes wrong, and what is asked for.
  *
- * The engine is a thread of this test that listens on a unix socket, takes one request per connection and gives the first answer of its script that fits. Real
- * containers are in tests/e2e/test_containers.py.
+ * The engine is a thread of this test that listens on a unix socket, takes one request per
+ * connection and gives the first answer of its script that fits. Real containers are in
+ * tests/e2e/test_containers.py.
  */
 #include "agent/runtimes/container.h"
 #include "agent/runtimes/container_api.h"
@@ -51,7 +53,8 @@ static struct {
 
 static const char *answer_to(const char *request)
 {
-        const char *answer = "HTTP/1.1 404 Not Found\r\nContent-Length: 24\r\n\r\n{\"message\":\"no such one\"}";
+        const char *answer =
+            "HTTP/1.1 404 Not Found\r\nContent-Length: 24\r\n\r\n{\"message\":\"no such one\"}";
 
         pthread_mutex_lock(&fake.lock);
         str_add(&fake.asked, request, strcspn(request, "\r\n"));
@@ -87,13 +90,16 @@ static void serve_one(int fd)
                 if (!head)
                         continue;
                 length = strstr(str_c(&in), "Content-Length: ");
-                want = (size_t)(head - str_c(&in)) + 4 + (length && length < head ? (size_t)atoi(length + 16) : 0);
+                want = (size_t)(head - str_c(&in)) + 4 +
+                       (length && length < head ? (size_t)atoi(length + 16) : 0);
                 if (in.len >= want)
                         break;
         }
         answer = in.len ? answer_to(str_c(&in)) : NULL;
-        for (size_t at = 0; answer && at < strlen(answer);) { /* in small pieces: readers must not rely on packets */
-                ssize_t n = send(fd, answer + at, strlen(answer) - at < 7 ? strlen(answer) - at : 7, MSG_NOSIGNAL);
+        /* in small pieces: readers must not rely on packets */
+        for (size_t at = 0; answer && at < strlen(answer);) {
+                ssize_t n = send(fd, answer + at, strlen(answer) - at < 7 ? strlen(answer) - at : 7,
+                                 MSG_NOSIGNAL);
 
                 if (n <= 0)
                         break;
@@ -120,7 +126,8 @@ static void says_times(const char *match, const char *answer, int times)
 {
         pthread_mutex_lock(&fake.lock);
         assert_true(fake.n_script < ARRAY_LEN(fake.script));
-        fake.script[fake.n_script++] = (struct line){ .match = match, .answer = answer, .times = times };
+        fake.script[fake.n_script++] =
+            (struct line){ .match = match, .answer = answer, .times = times };
         pthread_mutex_unlock(&fake.lock);
 }
 static void says(const char *match, const char *answer)
@@ -144,15 +151,19 @@ static bool was_asked(const char *text)
 
 #define OK(body) "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" body
 #define NO_CONTENT "HTTP/1.1 204 No Content\r\n\r\n"
-#define RUNNING                                                                                                                            \
-        OK("{\"Id\":\"0123456789abcdef\",\"State\":{\"Status\":\"running\",\"Running\":true,\"Pid\":1,\"ExitCode\":0,"                     \
+#define RUNNING                                                                                    \
+        OK("{\"Id\":\"0123456789abcdef\",\"State\":{\"Status\":\"running\",\"Running\":true,"      \
+           "\"Pid\":1,\"ExitCode\":0,"                                                             \
            "\"StartedAt\":\"2026-01-01T00:00:00Z\",\"FinishedAt\":\"0001-01-01T00:00:00Z\"}}")
-#define EXITED(code)                                                                                                                       \
-        OK("{\"Id\":\"0123456789abcdef\",\"State\":{\"Status\":\"exited\",\"Running\":false,\"Pid\":0,\"ExitCode\":" code                  \
+#define EXITED(code)                                                                               \
+        OK("{\"Id\":\"0123456789abcdef\",\"State\":{\"Status\":\"exited\",\"Running\":false,"      \
+           "\"Pid\":0,\"ExitCode\":" code                                                          \
            ",\"StartedAt\":\"2026-01-01T00:00:00Z\",\"FinishedAt\":\"2026-01-01T00:00:05Z\"}}")
-#define LISTED_WITH(state, labels)                                                                                                         \
-        OK("[{\"Id\":\"0123456789abcdef\",\"Names\":[\"/x\"],\"State\":\"" state "\",\"Labels\":{\"berth.io/workload\":\"web\","           \
-           "\"berth.io/token\":\"1.5\",\"berth.io/revision\":\"r1\",\"berth.io/part\":\"\"," labels "\"berth.io/parts\":\"1\"}}]")
+#define LISTED_WITH(state, labels)                                                                 \
+        OK("[{\"Id\":\"0123456789abcdef\",\"Names\":[\"/x\"],\"State\":\"" state                   \
+           "\",\"Labels\":{\"berth.io/workload\":\"web\","                                         \
+           "\"berth.io/token\":\"1.5\",\"berth.io/revision\":\"r1\",\"berth.io/"                   \
+           "part\":\"\"," labels "\"berth.io/parts\":\"1\"}}]")
 #define LISTED(state) LISTED_WITH(state, "\"berth.io/cluster\":\"c1\",")
 #define LISTED_OF_C2(state) LISTED_WITH(state, "\"berth.io/cluster\":\"c2\",")
 
@@ -190,10 +201,15 @@ static void on_event(void *ctx, const struct runtime_event *ev)
 
 static int open_runtime(struct err *err)
 {
-        struct container_options co = { .engine = "docker", .socket = fake.path, .away_ms = rig.away_ms };
-        struct runtime_options opt = {
-                .base = rig.base, .data_dir = rig.dir, .node_id = "n1", .on_event = on_event, .cluster_id = cluster_now, .extra = &co
-        };
+        struct container_options co = { .engine = "docker",
+                                        .socket = fake.path,
+                                        .away_ms = rig.away_ms };
+        struct runtime_options opt = { .base = rig.base,
+                                       .data_dir = rig.dir,
+                                       .node_id = "n1",
+                                       .on_event = on_event,
+                                       .cluster_id = cluster_now,
+                                       .extra = &co };
 
         return runtime_container.open(&opt, &rig.rt, err);
 }
@@ -234,11 +250,14 @@ static int setup(void **state)
         snprintf(fake.path, sizeof(fake.path), "%s/engine.sock", rig.dir);
         pthread_mutex_init(&fake.lock, NULL);
         rig.base = event_base_new();
-        says("GET /version", OK("{\"Version\":\"24.0\",\"ApiVersion\":\"1.43\",\"Something\":[{\"else\":1}]}"));
-        says("GET /containers/json", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n[\r\n1;x=y\r\n]\r\n0\r\n\r\n");
+        says("GET /version",
+             OK("{\"Version\":\"24.0\",\"ApiVersion\":\"1.43\",\"Something\":[{\"else\":1}]}"));
+        says("GET /containers/json", "HTTP/1.1 200 OK\r\nTransfer-Encoding: "
+                                     "chunked\r\n\r\n1\r\n[\r\n1;x=y\r\n]\r\n0\r\n\r\n");
         says("GET /images/", OK("{}"));
         says("POST /containers/", NO_CONTENT);
-        says("POST /containers/create", "HTTP/1.1 201 Created\r\nContent-Length: 25\r\n\r\n{\"Id\":\"0123456789abcdef\"}");
+        says("POST /containers/create",
+             "HTTP/1.1 201 Created\r\nContent-Length: 25\r\n\r\n{\"Id\":\"0123456789abcdef\"}");
         says("GET /containers/berth-web", RUNNING);
         says("GET /containers/0123456789abcdef", RUNNING);
         says("DELETE /containers/", NO_CONTENT);
@@ -303,8 +322,10 @@ static void start_web(Pb__Pull__E pull)
         w.spec = &spec;
         spec.image = "registry.example/shop:7";
         spec.pull = pull;
-        runtime_container.start(
-            rig.rt, &(struct runtime_start){ .workload_id = "web", .token = { 1, 5 }, .workload = &w, .cluster_id = rig.cluster });
+        runtime_container.start(rig.rt, &(struct runtime_start){ .workload_id = "web",
+                                                                 .token = { 1, 5 },
+                                                                 .workload = &w,
+                                                                 .cluster_id = rig.cluster });
 }
 
 /* ---- opening ---- */
@@ -345,7 +366,8 @@ static void a_container_is_created_started_and_reported(void **state)
         assert_true(was_asked("GET /images/registry.example/shop:7/json"));
         assert_false(was_asked("POST /images/create"));
 
-        says("GET /containers/0123456789abcdef", EXITED("3")); /* its process is not ours to watch: the poll finds it */
+        /* its process is not ours to watch: the poll finds it */
+        says("GET /containers/0123456789abcdef", EXITED("3"));
         says("GET /containers/json", LISTED("exited"));
         s = await(RUNTIME_EXITED);
         assert_true(s->ev.has_exit_code);
@@ -359,7 +381,8 @@ static void a_pull_that_fails_has_the_registrys_sentence(void **state)
         (void)state;
         must_open();
         says("POST /images/create?fromImage=registry.example/shop:7",
-             OK("{\"status\":\"Downloading\",\"id\":\"l1\",\"progressDetail\":{\"current\":40,\"total\":100}}\n"
+             OK("{\"status\":\"Downloading\",\"id\":\"l1\",\"progressDetail\":{\"current\":40,"
+                "\"total\":100}}\n"
                 "{\"error\":\"unauthorized: authentication required\"}\n"));
         start_web(PB__PULL__E__always);
         const struct seen *s = await(RUNTIME_START_FAILED);
@@ -375,7 +398,8 @@ static void an_image_that_must_be_here_is_not_pulled(void **state)
 {
         (void)state;
         must_open();
-        says("GET /images/", "HTTP/1.1 404 Not Found\r\nContent-Length: 27\r\n\r\n{\"message\":\"no such image\"}");
+        says("GET /images/",
+             "HTTP/1.1 404 Not Found\r\nContent-Length: 27\r\n\r\n{\"message\":\"no such image\"}");
         start_web(PB__PULL__E__never);
         assert_int_equal(await(RUNTIME_START_FAILED)->ev.reason, PB__REASON__E__image_unavailable);
         assert_false(was_asked("POST /images/create"));
@@ -386,8 +410,11 @@ static void what_a_failed_start_made_is_removed_before_it_is_told(void **state)
 {
         (void)state;
         must_open();
-        says("POST /containers/berth-web", "HTTP/1.1 500 No\r\nContent-Length: 35\r\n\r\n{\"message\":\"exec: no such program\"}");
-        says_once("DELETE /containers/", "HTTP/1.1 500 Busy\r\nContent-Length: 0\r\n\r\n"); /* the first removal fails as well */
+        says(
+            "POST /containers/berth-web",
+            "HTTP/1.1 500 No\r\nContent-Length: 35\r\n\r\n{\"message\":\"exec: no such program\"}");
+        /* the first removal fails as well */
+        says_once("DELETE /containers/", "HTTP/1.1 500 Busy\r\nContent-Length: 0\r\n\r\n");
         start_web(PB__PULL__E__unset);
         says("GET /containers/json", LISTED("created"));
         const struct seen *s = await(RUNTIME_START_FAILED);
@@ -403,7 +430,8 @@ static void an_engine_that_is_away_fails_the_start_at_once(void **state)
         must_open();
         hang_up();
         start_web(PB__PULL__E__unset);
-        const struct seen *s = await(RUNTIME_START_FAILED); /* it may be back for the next try: the node is not given up for it */
+        /* it may be back for the next try: the node is not given up for it */
+        const struct seen *s = await(RUNTIME_START_FAILED);
         assert_int_equal(s->ev.reason, PB__REASON__E__start_failed);
         assert_non_null(strstr(s->message, "cannot be reached"));
 }
@@ -504,7 +532,8 @@ static void how_it_ended_is_unknown_until_the_engine_has_said_it(void **state)
         (void)state;
         says("GET /containers/json", LISTED("exited"));
         says("GET /containers/0123456789abcdef", EXITED("9"));
-        says_once("GET /containers/0123456789abcdef", "HTTP/1.1 500 Busy\r\nContent-Length: 0\r\n\r\n");
+        says_once("GET /containers/0123456789abcdef",
+                  "HTTP/1.1 500 Busy\r\nContent-Length: 0\r\n\r\n");
         must_open();
         assert_int_equal(runtime_container.find(rig.rt, &err), 0);
         const struct seen *s = await(RUNTIME_FOUND_RUNNING);
@@ -515,15 +544,20 @@ static void how_it_ended_is_unknown_until_the_engine_has_said_it(void **state)
         assert_int_equal(s->ev.exit_code, 9);
 }
 
-/* Issue 5, D7: nor is it known of a unit while one of its containers has not been looked at. R: C6 */
+/* Issue 5, D7: nor is it known of a unit while one of its containers has not been looked at. R:
+ * C6 */
 static void a_unit_of_two_has_ended_when_both_were_looked_at(void **state)
 {
         static const char two[] =
-            OK("[{\"Id\":\"0123456789abcdef\",\"Names\":[\"/x\"],\"State\":\"exited\",\"Labels\":{\"berth.io/workload\":\"web\","
-               "\"berth.io/cluster\":\"c1\",\"berth.io/token\":\"1.5\",\"berth.io/revision\":\"r1\",\"berth.io/part\":\"a\",\"berth.io/"
+            OK("[{\"Id\":\"0123456789abcdef\",\"Names\":[\"/"
+               "x\"],\"State\":\"exited\",\"Labels\":{\"berth.io/workload\":\"web\","
+               "\"berth.io/cluster\":\"c1\",\"berth.io/token\":\"1.5\",\"berth.io/"
+               "revision\":\"r1\",\"berth.io/part\":\"a\",\"berth.io/"
                "parts\":\"2\"}},"
-               "{\"Id\":\"fedcba9876543210\",\"Names\":[\"/y\"],\"State\":\"exited\",\"Labels\":{\"berth.io/workload\":\"web\","
-               "\"berth.io/cluster\":\"c1\",\"berth.io/token\":\"1.5\",\"berth.io/revision\":\"r1\",\"berth.io/part\":\"b\",\"berth.io/"
+               "{\"Id\":\"fedcba9876543210\",\"Names\":[\"/"
+               "y\"],\"State\":\"exited\",\"Labels\":{\"berth.io/workload\":\"web\","
+               "\"berth.io/cluster\":\"c1\",\"berth.io/token\":\"1.5\",\"berth.io/"
+               "revision\":\"r1\",\"berth.io/part\":\"b\",\"berth.io/"
                "parts\":\"2\"}}]");
         struct err err = { 0 };
 
@@ -531,7 +565,8 @@ static void a_unit_of_two_has_ended_when_both_were_looked_at(void **state)
         says("GET /containers/json", two);
         says("GET /containers/0123456789abcdef", EXITED("0"));
         says("GET /containers/fedcba9876543210", EXITED("7"));
-        says_times("GET /containers/fedcba9876543210", "HTTP/1.1 500 Busy\r\nContent-Length: 0\r\n\r\n", 2);
+        says_times("GET /containers/fedcba9876543210",
+                   "HTTP/1.1 500 Busy\r\nContent-Length: 0\r\n\r\n", 2);
         must_open();
         assert_int_equal(runtime_container.find(rig.rt, &err), 0);
         await(RUNTIME_FOUND_RUNNING);
@@ -610,7 +645,8 @@ static void names_of_two_clusters_differ(void **state)
         str_fini(&before);
 }
 
-/* Issue 5, D2: `berth adopt` gives a node to another cluster; what it runs was made in the first one's name. R: C33 C34 */
+/* Issue 5, D2: `berth adopt` gives a node to another cluster; what it runs was made in the first
+ * one's name. R: C33 C34 */
 static void an_adopted_agent_keeps_the_containers_that_it_made(void **state)
 {
         struct err err = { 0 };
@@ -636,7 +672,8 @@ static void an_adopted_agent_keeps_the_containers_that_it_made(void **state)
         assert_true(was_asked("DELETE /containers/0123456789abcdef"));
 }
 
-/* Issue 5, D2: pods of a berth that gave them no label of their cluster, with a mark that names none. R: A10 */
+/* Issue 5, D2: pods of a berth that gave them no label of their cluster, with a mark that names
+ * none. R: A10 */
 static void what_was_made_before_clusters_were_noted_is_known_by_its_mark(void **state)
 {
         struct err err = { 0 };
@@ -705,19 +742,22 @@ static void the_definition_is_what_the_engine_is_asked_for(void **state)
         amounts.cpu = 250;
         amounts.memory_mb = 64;
         container_create_body(&out, &d);
-        assert_string_equal(
-            str_c(&out),
-            "{\"Image\":\"i\",\"Entrypoint\":[\"/bin/sh\",\"-c\"],\"Cmd\":[\"say "
-            "\\\"hi\\\"\"],\"Env\":[\"K=v=1\",\"BERTH_WORKLOAD_ID=web\","
-            "\"BERTH_NODE_ID=n1\",\"BERTH_REVISION=r\",\"BERTH_FENCING_TOKEN=1.2\"],\"Labels\":{\"berth.io/workload\":\"web\",\"berth.io/"
-            "node\":\"n1\",\"berth.io/token\":\"1.2\","
-            "\"berth.io/revision\":\"r\",\"berth.io/cluster\":\"c\",\"berth.io/part\":\"\",\"berth.io/"
-            "parts\":\"1\"},\"ExposedPorts\":{\"80/"
-            "tcp\":{}},\"HostConfig\":{\"RestartPolicy\":{\"Name\":\"no\"},\"LogConfig\":{\"Type\":\"json-file\","
-            "\"Config\":{\"max-size\":\"100k\"}},"
-            "\"NetworkMode\":\"bridge\",\"PortBindings\":{\"80/tcp\":[{\"HostPort\":\"8080\"},{\"HostPort\":\"8081\"}]},"
-            "\"Mounts\":[{\"Type\":\"bind\",\"Source\":\"/a\",\"Target\":\"/"
-            "b\",\"ReadOnly\":true}],\"NanoCpus\":250000000,\"Memory\":67108864}}");
+        assert_string_equal(str_c(&out),
+                            "{\"Image\":\"i\",\"Entrypoint\":[\"/bin/sh\",\"-c\"],\"Cmd\":[\"say "
+                            "\\\"hi\\\"\"],\"Env\":[\"K=v=1\",\"BERTH_WORKLOAD_ID=web\","
+                            "\"BERTH_NODE_ID=n1\",\"BERTH_REVISION=r\",\"BERTH_FENCING_TOKEN=1.2\"]"
+                            ",\"Labels\":{\"berth.io/workload\":\"web\",\"berth.io/"
+                            "node\":\"n1\",\"berth.io/token\":\"1.2\","
+                            "\"berth.io/revision\":\"r\",\"berth.io/cluster\":\"c\",\"berth.io/"
+                            "part\":\"\",\"berth.io/"
+                            "parts\":\"1\"},\"ExposedPorts\":{\"80/"
+                            "tcp\":{}},\"HostConfig\":{\"RestartPolicy\":{\"Name\":\"no\"},"
+                            "\"LogConfig\":{\"Type\":\"json-file\","
+                            "\"Config\":{\"max-size\":\"100k\"}},"
+                            "\"NetworkMode\":\"bridge\",\"PortBindings\":{\"80/"
+                            "tcp\":[{\"HostPort\":\"8080\"},{\"HostPort\":\"8081\"}]},"
+                            "\"Mounts\":[{\"Type\":\"bind\",\"Source\":\"/a\",\"Target\":\"/"
+                            "b\",\"ReadOnly\":true}],\"NanoCpus\":250000000,\"Memory\":67108864}}");
         str_clear(&out);
         image_query(&out, "registry:5000/shop");
         assert_string_equal(str_c(&out), "fromImage=registry:5000/shop&tag=latest");
@@ -727,23 +767,40 @@ static void the_definition_is_what_the_engine_is_asked_for(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(what_does_not_answer_like_an_engine_is_not_used, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_container_is_created_started_and_reported, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_pull_that_fails_has_the_registrys_sentence, setup, teardown),
-                cmocka_unit_test_setup_teardown(an_image_that_must_be_here_is_not_pulled, setup, teardown),
-                cmocka_unit_test_setup_teardown(what_a_failed_start_made_is_removed_before_it_is_told, setup, teardown),
-                cmocka_unit_test_setup_teardown(an_engine_that_is_away_fails_the_start_at_once, setup, teardown),
-                cmocka_unit_test_setup_teardown(an_engine_that_stays_away_is_no_runtime_any_more, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_stop_that_cannot_be_proved_is_tried_again, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_stop_does_not_touch_a_newer_copy, setup, teardown),
-                cmocka_unit_test_setup_teardown(what_runs_is_adopted_by_its_labels, setup, teardown),
-                cmocka_unit_test_setup_teardown(what_ended_while_nobody_looked_is_found, setup, teardown),
-                cmocka_unit_test_setup_teardown(how_it_ended_is_unknown_until_the_engine_has_said_it, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_unit_of_two_has_ended_when_both_were_looked_at, setup, teardown),
-                cmocka_unit_test_setup_teardown(without_the_engine_what_was_started_is_presumed_to_run, setup, teardown),
-                cmocka_unit_test_setup_teardown(containers_of_another_cluster_are_neither_found_nor_removed, setup, teardown),
-                cmocka_unit_test_setup_teardown(an_adopted_agent_keeps_the_containers_that_it_made, setup, teardown),
-                cmocka_unit_test_setup_teardown(what_was_made_before_clusters_were_noted_is_known_by_its_mark, setup, teardown),
+                cmocka_unit_test_setup_teardown(what_does_not_answer_like_an_engine_is_not_used,
+                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(a_container_is_created_started_and_reported, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(a_pull_that_fails_has_the_registrys_sentence, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(an_image_that_must_be_here_is_not_pulled, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(
+                    what_a_failed_start_made_is_removed_before_it_is_told, setup, teardown),
+                cmocka_unit_test_setup_teardown(an_engine_that_is_away_fails_the_start_at_once,
+                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(an_engine_that_stays_away_is_no_runtime_any_more,
+                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(a_stop_that_cannot_be_proved_is_tried_again, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(a_stop_does_not_touch_a_newer_copy, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(what_runs_is_adopted_by_its_labels, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(what_ended_while_nobody_looked_is_found, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(
+                    how_it_ended_is_unknown_until_the_engine_has_said_it, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_unit_of_two_has_ended_when_both_were_looked_at,
+                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(
+                    without_the_engine_what_was_started_is_presumed_to_run, setup, teardown),
+                cmocka_unit_test_setup_teardown(
+                    containers_of_another_cluster_are_neither_found_nor_removed, setup, teardown),
+                cmocka_unit_test_setup_teardown(an_adopted_agent_keeps_the_containers_that_it_made,
+                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(
+                    what_was_made_before_clusters_were_noted_is_known_by_its_mark, setup, teardown),
                 cmocka_unit_test(names_of_two_clusters_differ),
                 cmocka_unit_test(the_definition_is_what_the_engine_is_asked_for),
         };

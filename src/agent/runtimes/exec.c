@@ -1,11 +1,15 @@
-/* agent/runtimes/exec.c: a command inside a running unit: its environment, directory, user, limits and cgroup, with pipes or a terminal.
+/* agent/runtimes/exec.c: a command inside a running unit: its environment, directory, user, limits
+ * and cgroup, with pipes or a terminal.
  *
- * The command is a child of the agent, in a session of its own. It ends with its stream, with its unit, or with the agent (PDEATHSIG). Its end is learnt from a
- * pidfd; the stream ends when it has exited and its output is at its end, or a moment after the exit if something else still holds the pipes.
+ * The command is a child of the agent, in a session of its own. It ends with its stream, with its
+ * unit, or with the agent (PDEATHSIG). Its end is learnt from a pidfd; the stream ends when it has
+ * exited and its output is at its end, or a moment after the exit if something else still holds the
+ * pipes.
  *
- * Nothing here waits for the command: it may be frozen with its unit's cgroup, before it has even become the
- * program that was asked for, and may not end when it is killed. Whether it could be started arrives by a pipe;
- * what was killed is reaped when it goes, and counts until then (EXEC_MAX, EXEC_UNIT_MAX).
+ * Nothing here waits for the command: it may be frozen with its unit's cgroup, before it has even
+ * become the program that was asked for, and may not end when it is killed. Whether it could be
+ * started arrives by a pipe; what was killed is reaped when it goes, and counts until then
+ * (EXEC_MAX, EXEC_UNIT_MAX).
  */
 #include "agent/runtimes/launch.h"
 #include "agent/runtimes/process_state.h"
@@ -123,7 +127,9 @@ static void end_exec(struct exec_stream *s)
         int status = s->status;
         bool exited = s->exited;
         /* a shell's convention: 128 + signal */
-        int32_t code = !exited ? 0 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        int32_t code = !exited             ? 0
+                       : WIFEXITED(status) ? WEXITSTATUS(status)
+                                           : 128 + WTERMSIG(status);
 
         s->why = NULL;
         free_exec(s);
@@ -150,7 +156,8 @@ static void on_end_timer(evutil_socket_t fd, short what, void *arg)
         end_exec(s);
 }
 
-/* It has become the program that was asked for, or has said why it cannot; then it ends by itself, with a shell's 127 or 126. */
+/* It has become the program that was asked for, or has said why it cannot; then it ends by itself,
+ * with a shell's 127 or 126. */
 static void on_launched(evutil_socket_t fd, short what, void *arg)
 {
         struct exec_stream *s = arg;
@@ -211,7 +218,8 @@ static void on_input_room(evutil_socket_t fd, short what, void *arg)
         struct exec_stream *s = arg;
 
         (void)what;
-        if (evbuffer_get_length(s->input) > 0 && evbuffer_write(s->input, fd) < 0 && errno != EAGAIN && errno != EINTR) {
+        if (evbuffer_get_length(s->input) > 0 && evbuffer_write(s->input, fd) < 0 &&
+            errno != EAGAIN && errno != EINTR) {
                 shut(&s->in_event, &s->in_fd); /* it reads no more */
                 evbuffer_drain(s->input, evbuffer_get_length(s->input));
                 return;
@@ -286,7 +294,8 @@ static size_t exec_waiting(const struct stream *st)
         return evbuffer_get_length(((const struct exec_stream *)st)->input);
 }
 
-static const struct stream_ops exec_ops = { exec_resume, exec_write, exec_write_eof, exec_resize, exec_close, exec_waiting };
+static const struct stream_ops exec_ops = { exec_resume, exec_write, exec_write_eof,
+                                            exec_resize, exec_close, exec_waiting };
 
 /* ---- starting ---- */
 
@@ -299,7 +308,8 @@ static _noreturn_ void child_exec(const struct launch *l, int error_fd)
         launch_exec(l, error_fd);
 }
 
-static int start_on_tty(struct exec_stream *s, const struct launch *l, const struct exec_options *opt, int error_fd, struct err *err)
+static int start_on_tty(struct exec_stream *s, const struct launch *l,
+                        const struct exec_options *opt, int error_fd, struct err *err)
 {
         struct winsize size = { .ws_row = (unsigned short)(opt->rows > 0 ? opt->rows : 24),
                                 .ws_col = (unsigned short)(opt->cols > 0 ? opt->cols : 80) };
@@ -314,11 +324,13 @@ static int start_on_tty(struct exec_stream *s, const struct launch *l, const str
         return 0;
 }
 
-static int start_on_pipes(struct exec_stream *s, const struct launch *l, int error_fd, struct err *err)
+static int start_on_pipes(struct exec_stream *s, const struct launch *l, int error_fd,
+                          struct err *err)
 {
         int in[2] = { -1, -1 }, out[2] = { -1, -1 }, errput[2] = { -1, -1 };
 
-        if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0 || pipe2(errput, O_CLOEXEC) < 0 || (s->pid = fork()) < 0) {
+        if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0 || pipe2(errput, O_CLOEXEC) < 0 ||
+            (s->pid = fork()) < 0) {
                 int saved = errno;
 
                 for (int i = 0; i < 2; i++) {
@@ -350,7 +362,8 @@ static int start_command(struct exec_stream *s, const struct exec_options *opt, 
 
         if (pipe2(error, O_CLOEXEC) < 0)
                 return err_sys(err, errno, "cannot make a pipe");
-        r = opt->tty ? start_on_tty(s, &s->launch, opt, error[1], err) : start_on_pipes(s, &s->launch, error[1], err);
+        r = opt->tty ? start_on_tty(s, &s->launch, opt, error[1], err)
+                     : start_on_pipes(s, &s->launch, error[1], err);
         close(error[1]);
         s->error_fd = error[0];
         if (r < 0)
@@ -388,16 +401,21 @@ static int check_limits(const struct runtime *rt, const char *id, struct err *er
         for (size_t i = 0; i < rt->reaping.len; i++)
                 of_unit += str_eq(rt->reaping.at[i].id, id);
         if (of_unit >= EXEC_UNIT_MAX)
-                return err_set(err, ERR_LIMIT, .msg = fmt("too many commands run inside %s", id),
-                               .detail = fmt("the limit is %d; those that were killed count until they have gone", EXEC_UNIT_MAX),
-                               .hint = "is the unit frozen, or does it wait for a disk?");
+                return err_set(
+                    err, ERR_LIMIT, .msg = fmt("too many commands run inside %s", id),
+                    .detail =
+                        fmt("the limit is %d; those that were killed count until they have gone",
+                            EXEC_UNIT_MAX),
+                    .hint = "is the unit frozen, or does it wait for a disk?");
         if (rt->execs.len + rt->reaping.len >= EXEC_MAX)
-                return err_set(err, ERR_LIMIT, .msg = "too many commands run inside units on this node",
+                return err_set(err, ERR_LIMIT,
+                               .msg = "too many commands run inside units on this node",
                                .detail = fmt("the limit is %d", EXEC_MAX));
         return 0;
 }
 
-/* Before the first command is started: from now on not all that belongs to the unit is below its monitor. */
+/* Before the first command is started: from now on not all that belongs to the unit is below its
+ * monitor. */
 static int note_command(const char *dir, struct err *err)
 {
         int fd = open(fmt("%s/" UNIT_EXEC_NAME, dir), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -408,8 +426,8 @@ static int note_command(const char *dir, struct err *err)
         return 0;
 }
 
-int exec_open(struct runtime *rt, const char *workload_id, const struct exec_options *opt, const struct stream_sink *sink,
-              struct stream **ret, struct err *err)
+int exec_open(struct runtime *rt, const char *workload_id, const struct exec_options *opt,
+              const struct stream_sink *sink, struct stream **ret, struct err *err)
 {
         struct punit *p = process_find(rt, workload_id);
         Pb__PlanUnit *unit = NULL;
@@ -418,7 +436,8 @@ int exec_open(struct runtime *rt, const char *workload_id, const struct exec_opt
         int r;
 
         if (!p || p->phase != PUNIT_UP)
-                return err_set(err, ERR_CONFLICT, .msg = fmt("unit %s is not running on this node", workload_id));
+                return err_set(err, ERR_CONFLICT,
+                               .msg = fmt("unit %s is not running on this node", workload_id));
         if (!opt->argv || !opt->argv[0])
                 return err_set(err, ERR_INVALID, .msg = "no command was given", .path = "command");
         if ((r = check_limits(rt, workload_id, err)) < 0 || (r = note_command(p->dir, err)) < 0 ||

@@ -18,7 +18,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum stage { STAGE_FILES = 1, STAGE_PROCESSES, STAGE_USER, STAGE_CAPABILITIES, STAGE_WORKDIR, STAGE_COMMAND };
+enum stage {
+        STAGE_FILES = 1,
+        STAGE_PROCESSES,
+        STAGE_USER,
+        STAGE_CAPABILITIES,
+        STAGE_WORKDIR,
+        STAGE_COMMAND
+};
 struct failure {
         int stage, errnum;
 };
@@ -57,15 +64,18 @@ static int find_user(const char *text, struct launch *l, struct passwd **ret_pw,
 
         if (text[strspn(text, "0123456789")] == '\0') {
                 if (str_parse_i64(text, &number) < 0 || number >= UINT32_MAX)
-                        return err_set(err, ERR_FAILED, .msg = fmt("user %s is no user's number", text), .path = "spec.user",
-                                       .detail = "the largest is 4294967294");
+                        return err_set(err, ERR_FAILED,
+                                       .msg = fmt("user %s is no user's number", text),
+                                       .path = "spec.user", .detail = "the largest is 4294967294");
                 pw = getpwuid((uid_t)number);
                 l->uid = (uint32_t)number;
                 l->gid = pw ? pw->pw_gid : (uint32_t)number;
         } else {
                 pw = getpwnam(text);
                 if (!pw)
-                        return err_set(err, ERR_FAILED, .msg = fmt("user %s does not exist on this node", text), .path = "spec.user");
+                        return err_set(err, ERR_FAILED,
+                                       .msg = fmt("user %s does not exist on this node", text),
+                                       .path = "spec.user");
                 l->uid = pw->pw_uid;
                 l->gid = pw->pw_gid;
         }
@@ -75,21 +85,27 @@ static int find_user(const char *text, struct launch *l, struct passwd **ret_pw,
         return 0;
 }
 
-/* What the server and the agent have settled for a unit that is confined. ret_own: its number; 0: it runs as whom it was told, or as the agent. */
-static int find_own_user(const Pb__Spec *spec, const char *dir, struct launch *l, uint32_t *ret_own, struct err *err)
+/* What the server and the agent have settled for a unit that is confined. ret_own: its number; 0:
+ * it runs as whom it was told, or as the agent. */
+static int find_own_user(const Pb__Spec *spec, const char *dir, struct launch *l, uint32_t *ret_own,
+                         struct err *err)
 {
         uint32_t own = str_empty(spec->user) ? unit_user_read(dir) : 0;
 
         *ret_own = 0;
         if (!str_empty(spec->user))
-                return l->uid == 0 ? err_set(err, ERR_FAILED, .msg = fmt("user %s is root on this node", spec->user), .path = "spec.user",
-                                             .hint = "the policy allows no root processes: policy.root_processes in the server's "
+                return l->uid == 0 ? err_set(err, ERR_FAILED,
+                                             .msg = fmt("user %s is root on this node", spec->user),
+                                             .path = "spec.user",
+                                             .hint = "the policy allows no root processes: "
+                                                     "policy.root_processes in the server's "
                                                      "configuration")
                                    : 0;
         if (geteuid() != 0)
                 return 0; /* it cannot be anybody else */
         if (!own)
-                return err_set(err, ERR_FAILED, .msg = "the unit has no user of its own", .detail = dir);
+                return err_set(err, ERR_FAILED, .msg = "the unit has no user of its own",
+                               .detail = dir);
         l->uid = l->gid = *ret_own = own;
         l->user_name = mem_strdup(fmt("%u", own));
         return 0;
@@ -101,15 +117,18 @@ static int find_capabilities(const Pb__Spec *spec, struct launch *l, struct err 
                 int number = capability_number(spec->capabilities[i]);
 
                 if (number < 0)
-                        return err_set(err, ERR_FAILED, .msg = fmt("there is no capability %s", spec->capabilities[i]),
-                                       .path = "spec.capabilities", .hint = "name them one by one, without CAP_: NET_ADMIN");
+                        return err_set(err, ERR_FAILED,
+                                       .msg =
+                                           fmt("there is no capability %s", spec->capabilities[i]),
+                                       .path = "spec.capabilities",
+                                       .hint = "name them one by one, without CAP_: NET_ADMIN");
                 l->capabilities |= UINT64_C(1) << number;
         }
         return 0;
 }
 
-int launch_prepare(const Pb__PlanUnit *unit, const char *node_id, const char *dir, const char *const *argv, struct launch *ret,
-                   struct err *err)
+int launch_prepare(const Pb__PlanUnit *unit, const char *node_id, const char *dir,
+                   const char *const *argv, struct launch *ret, struct err *err)
 {
         const Pb__Spec *spec = unit->workload->spec;
         struct launch l = { 0 };
@@ -120,7 +139,8 @@ int launch_prepare(const Pb__PlanUnit *unit, const char *node_id, const char *di
         int r = 0;
 
         if (!argv && spec->n_command == 0)
-                return err_set(err, ERR_FAILED, .msg = "the unit has no command", .path = "spec.command");
+                return err_set(err, ERR_FAILED, .msg = "the unit has no command",
+                               .path = "spec.command");
         if (!str_empty(spec->user))
                 r = find_user(spec->user, &l, &pw, err);
         else
@@ -142,11 +162,15 @@ int launch_prepare(const Pb__PlanUnit *unit, const char *node_id, const char *di
                 add_env(&env, spec->env[i]->key, spec->env[i]->value ? spec->env[i]->value : "");
         add_env(&env, "BERTH_WORKLOAD_ID", unit->unit_id);
         add_env(&env, "BERTH_NODE_ID", node_id);
-        add_env(&env, "BERTH_REVISION", unit->workload->revision_id ? unit->workload->revision_id : "");
-        /* For a resource that can refuse smaller ones than it has seen: the one protection that needs no clock. */
-        if (!has_env(&env, "BERTH_FENCING_TOKEN")) /* a definition from before the name was berth's: the user's own stays */
+        add_env(&env, "BERTH_REVISION",
+                unit->workload->revision_id ? unit->workload->revision_id : "");
+        /* For a resource that can refuse smaller ones than it has seen: the one protection that
+         * needs no clock. */
+        /* a definition from before the name was berth's: the user's own stays */
+        if (!has_env(&env, "BERTH_FENCING_TOKEN"))
                 add_env(&env, "BERTH_FENCING_TOKEN",
-                        fmt("%llu.%llu", (unsigned long long)unit->token->epoch, (unsigned long long)unit->token->seq));
+                        fmt("%llu.%llu", (unsigned long long)unit->token->epoch,
+                            (unsigned long long)unit->token->seq));
         unit_mark(dir, (struct unit_token){ unit->token->epoch, unit->token->seq }, &mark);
         add_env(&env, "BERTH_UNIT", strchr(str_c(&mark), '=') + 1);
         for (size_t i = 0; i < env.len; i++)
@@ -218,15 +242,18 @@ static void become_user(const struct launch *l, int error_fd)
                 return;
         if (geteuid() == l->uid && getegid() == l->gid)
                 return; /* already that one: no rights needed */
-        if ((l->login ? initgroups(l->login, l->gid) : setgroups(0, NULL)) < 0 || setgid(l->gid) < 0 || setuid(l->uid) < 0)
+        if ((l->login ? initgroups(l->login, l->gid) : setgroups(0, NULL)) < 0 ||
+            setgid(l->gid) < 0 || setuid(l->uid) < 0)
                 fail(error_fd, STAGE_USER);
 }
 
-/* Before the user changes: what nobody below can get back. Without the right to do so there is nothing to drop either. */
+/* Before the user changes: what nobody below can get back. Without the right to do so there is
+ * nothing to drop either. */
 static void drop_capabilities(const struct launch *l)
 {
         for (int cap = 0; cap < 64; cap++)
-                if (!(l->capabilities & (UINT64_C(1) << cap)) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno == EINVAL)
+                if (!(l->capabilities & (UINT64_C(1) << cap)) &&
+                    prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno == EINVAL)
                         break; /* the kernel knows no more */
 }
 
@@ -244,7 +271,8 @@ static void keep_capabilities(const struct launch *l, int error_fd)
         if (syscall(SYS_capset, &head, sets) < 0)
                 fail(error_fd, STAGE_CAPABILITIES);
         for (int cap = 0; cap < 64; cap++)
-                if ((l->capabilities & (UINT64_C(1) << cap)) && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0) < 0)
+                if ((l->capabilities & (UINT64_C(1) << cap)) &&
+                    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0) < 0)
                         fail(error_fd, STAGE_CAPABILITIES);
 }
 
@@ -292,7 +320,8 @@ void launch_exec(const struct launch *l, int error_fd)
         take_role(l, error_fd);
         if (chdir(l->workdir) < 0)
                 fail(error_fd, STAGE_WORKDIR);
-        /* If whoever started this is killed, the kernel takes the command along. Credentials were changed before: that clears it. */
+        /* If whoever started this is killed, the kernel takes the command along. Credentials were
+         * changed before: that clears it. */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         setenv("PATH", l->path ? l->path : LAUNCH_PATH, 1); /* where execvpe looks */
         execvpe(l->argv[0], l->argv, l->env);
@@ -310,30 +339,42 @@ int launch_result(const struct launch *l, int error_fd, struct err *err)
         if (n == 0)
                 return 0; /* closed by a successful exec */
         if (n != (ssize_t)sizeof(f))
-                return err_set(err, ERR_FAILED, .msg = "the command's process ended before it could start the command");
+                return err_set(err, ERR_FAILED,
+                               .msg =
+                                   "the command's process ended before it could start the command");
         switch (f.stage) {
         case STAGE_FILES:
-                return err_set(err, ERR_FAILED, .msg = fmt("cannot allow %lld open files", (long long)l->max_open_files),
-                               .detail = strerror(f.errnum), .path = "spec.max_open_files");
+                return err_set(
+                    err, ERR_FAILED,
+                    .msg = fmt("cannot allow %lld open files", (long long)l->max_open_files),
+                    .detail = strerror(f.errnum), .path = "spec.max_open_files");
         case STAGE_PROCESSES:
-                return err_set(err, ERR_FAILED, .msg = fmt("cannot allow %lld processes", (long long)l->max_processes),
+                return err_set(err, ERR_FAILED,
+                               .msg =
+                                   fmt("cannot allow %lld processes", (long long)l->max_processes),
                                .detail = strerror(f.errnum), .path = "spec.max_processes");
         case STAGE_USER:
-                return err_set(err, ERR_FAILED, .msg = fmt("cannot run as user %s", l->user_name), .detail = strerror(f.errnum),
-                               .path = "spec.user", .hint = "only an agent that runs as root can start units as other users");
+                return err_set(
+                    err, ERR_FAILED, .msg = fmt("cannot run as user %s", l->user_name),
+                    .detail = strerror(f.errnum), .path = "spec.user",
+                    .hint = "only an agent that runs as root can start units as other users");
         case STAGE_CAPABILITIES:
-                return err_set(err, ERR_FAILED, .msg = "cannot have the capabilities of the spec", .detail = strerror(f.errnum),
-                               .path = "spec.capabilities", .hint = "only an agent that runs as root can give them");
+                return err_set(err, ERR_FAILED, .msg = "cannot have the capabilities of the spec",
+                               .detail = strerror(f.errnum), .path = "spec.capabilities",
+                               .hint = "only an agent that runs as root can give them");
         case STAGE_WORKDIR:
-                return err_set(err, ERR_FAILED, .msg = fmt("cannot use working directory %s", l->workdir), .detail = strerror(f.errnum),
-                               .path = "spec.workdir");
+                return err_set(err, ERR_FAILED,
+                               .msg = fmt("cannot use working directory %s", l->workdir),
+                               .detail = strerror(f.errnum), .path = "spec.workdir");
         default:
                 if (f.errnum == ENOENT)
-                        return err_set(err, ERR_FAILED, .msg = fmt("command not found: %s", l->argv[0]),
-                                       .detail = strchr(l->argv[0], '/') ? strerror(f.errnum)
-                                                                         : fmt("looked in %s", l->path ? l->path : LAUNCH_PATH),
-                                       .path = "spec.command[0]");
-                return err_set(err, ERR_FAILED, .msg = fmt("cannot run command %s", l->argv[0]), .detail = strerror(f.errnum),
-                               .path = "spec.command[0]");
+                        return err_set(
+                            err, ERR_FAILED, .msg = fmt("command not found: %s", l->argv[0]),
+                            .detail = strchr(l->argv[0], '/')
+                                          ? strerror(f.errnum)
+                                          : fmt("looked in %s", l->path ? l->path : LAUNCH_PATH),
+                            .path = "spec.command[0]");
+                return err_set(err, ERR_FAILED, .msg = fmt("cannot run command %s", l->argv[0]),
+                               .detail = strerror(f.errnum), .path = "spec.command[0]");
         }
 }

@@ -65,12 +65,15 @@ static void rotate(struct log_writer *w)
         open_current(w);
 }
 
-static void put_record(struct log_writer *w, bool is_stderr, bool full, int64_t now_ms, const char *text, size_t len)
+static void put_record(struct log_writer *w, bool is_stderr, bool full, int64_t now_ms,
+                       const char *text, size_t len)
 {
         char time[TIME_TEXT_LEN], head[TIME_TEXT_LEN + 16];
-        int head_len =
-            snprintf(head, sizeof(head), "%s %s %c ", time_format(time, now_ms), is_stderr ? "stderr" : "stdout", full ? 'F' : 'P');
-        struct iovec parts[] = { { head, (size_t)head_len }, { (void *)(uintptr_t)text, len }, { (void *)(uintptr_t) "\n", 1 } };
+        int head_len = snprintf(head, sizeof(head), "%s %s %c ", time_format(time, now_ms),
+                                is_stderr ? "stderr" : "stdout", full ? 'F' : 'P');
+        struct iovec parts[] = { { head, (size_t)head_len },
+                                 { (void *)(uintptr_t)text, len },
+                                 { (void *)(uintptr_t) "\n", 1 } };
         int64_t total = head_len + (int64_t)len + 1;
 
         if (w->size_bytes > 0 && w->size_bytes + total > w->half_bytes)
@@ -88,7 +91,8 @@ static void put_record(struct log_writer *w, bool is_stderr, bool full, int64_t 
                 w->size_bytes = w->half_bytes;
 }
 
-void log_writer_add(struct log_writer *w, bool is_stderr, int64_t now_ms, const void *data, size_t len)
+void log_writer_add(struct log_writer *w, bool is_stderr, int64_t now_ms, const void *data,
+                    size_t len)
 {
         struct str *partial = &w->partial[is_stderr];
         const char *p = data, *end = p + len;
@@ -105,7 +109,8 @@ void log_writer_add(struct log_writer *w, bool is_stderr, int64_t now_ms, const 
                 else {
                         str_add(partial, p, n);
                         if (cut || nl) {
-                                put_record(w, is_stderr, !cut, now_ms, str_c(partial), partial->len);
+                                put_record(w, is_stderr, !cut, now_ms, str_c(partial),
+                                           partial->len);
                                 str_clear(partial);
                         }
                 }
@@ -117,7 +122,8 @@ void log_writer_flush(struct log_writer *w, int64_t now_ms)
 {
         for (int i = 0; i < 2; i++)
                 if (w->partial[i].len) {
-                        put_record(w, i == 1, false, now_ms, str_c(&w->partial[i]), w->partial[i].len);
+                        put_record(w, i == 1, false, now_ms, str_c(&w->partial[i]),
+                                   w->partial[i].len);
                         str_clear(&w->partial[i]);
                 }
 }

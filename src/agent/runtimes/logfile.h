@@ -3,10 +3,12 @@
  * One record per line, as container runtimes write them:
  *
  *      2026-02-17T00:00:00.123Z stdout F text of the line
- *      2026-02-17T00:00:00.124Z stderr P a piece of a line longer than LOG_LINE_MAX, or not yet ended when its writer fell silent
+ *      2026-02-17T00:00:00.124Z stderr P a piece of a line longer than LOG_LINE_MAX, or not yet
+ *      ended when its writer fell silent
  *
- * F: the text ended with a newline, which is not kept. P: it did not. output.log is written; when it would grow beyond half of log_max_kb it becomes
- * output.log.1 (the old one is dropped), so both together never exceed log_max_kb.
+ * F: the text ended with a newline, which is not kept. P: it did not. output.log is written; when
+ * it would grow beyond half of log_max_kb it becomes output.log.1 (the old one is dropped), so both
+ * together never exceed log_max_kb.
  */
 #ifndef BERTH_AGENT_LOGFILE_H
 #define BERTH_AGENT_LOGFILE_H
@@ -28,10 +30,13 @@ struct log_writer {
         uint64_t lost;         /* records that could not be written */
 };
 
-int log_writer_open(struct log_writer *w, const char *dir, int64_t max_kb, struct err *err); /* appends to what is there */
-void log_writer_close(struct log_writer *w);                                                 /* with what is still partial */
+/* appends to what is there */
+int log_writer_open(struct log_writer *w, const char *dir, int64_t max_kb, struct err *err);
+/* with what is still partial */
+void log_writer_close(struct log_writer *w);
 /* Never fails and never blocks for long: what the disk does not take is dropped and counted. */
-void log_writer_add(struct log_writer *w, bool is_stderr, int64_t now_ms, const void *data, size_t len);
+void log_writer_add(struct log_writer *w, bool is_stderr, int64_t now_ms, const void *data,
+                    size_t len);
 void log_writer_flush(struct log_writer *w, int64_t now_ms); /* partial lines, as P */
 static inline bool log_writer_has_partial(const struct log_writer *w)
 {

@@ -1,8 +1,9 @@
 /* agent/runtimes/logread.c: reading a unit's output, with tail and follow.
  *
- * The stream reads old file, then current file, a piece per turn of the loop; when the taker wants no more it waits for resume() with nothing but one piece in
- * memory. A follower at the end of the file waits for inotify (one instance for all streams), moves on to the next file after a rotation, and ends when
- * the unit has ended and everything is read.
+ * The stream reads old file, then current file, a piece per turn of the loop; when the taker wants
+ * no more it waits for resume() with nothing but one piece in memory. A follower at the end of the
+ * file waits for inotify (one instance for all streams), moves on to the next file after a
+ * rotation, and ends when the unit has ended and everything is read.
  */
 #include "agent/runtimes/logfile.h"
 #include "agent/runtimes/process_state.h"
@@ -99,7 +100,9 @@ static void open_at_tail(struct log_stream *s, int64_t tail)
 
                         lseek(old, old_at, SEEK_SET);
                         if (s->fd >= 0)
-                                close(s->fd); /* opened again when the old one is read; its beginning is wanted then */
+                                /* opened again when the old one is read; its beginning is wanted
+                                 * then */
+                                close(s->fd);
                         s->fd = old;
                         s->reading_old = true;
                         return;
@@ -161,11 +164,13 @@ static void hand_over(struct log_stream *s)
                 if (log_record_parse(line, (size_t)(nl - line), &rec)) {
                         size_t len = rec.len;
 
-                        if (rec.full) { /* its newline: in place of the record's own, right behind the text */
+                        /* its newline: in place of the record's own, right behind the text */
+                        if (rec.full) {
                                 *nl = '\n';
                                 len++;
                         }
-                        more = s->sink.data(s->sink.ctx, rec.is_stderr, rec.timestamp_ms, rec.text, len);
+                        more = s->sink.data(s->sink.ctx, rec.is_stderr, rec.timestamp_ms, rec.text,
+                                            len);
                 }
                 if (!more)
                         s->paused = true;
@@ -192,11 +197,13 @@ static bool is_same_file(int a, int b)
 {
         struct stat one, other;
 
-        return a >= 0 && b >= 0 && fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_ino == other.st_ino && one.st_dev == other.st_dev;
+        return a >= 0 && b >= 0 && fstat(a, &one) == 0 && fstat(b, &other) == 0 &&
+               one.st_ino == other.st_ino && one.st_dev == other.st_dev;
 }
 
-/* At the end of what is open: is there a file after it? If what is open was rotated twice, it is neither of the two that are there, and
- * the older one of them comes next. What was dropped while nobody read it is lost: the size of what is kept is bounded. */
+/* At the end of what is open: is there a file after it? If what is open was rotated twice, it is
+ * neither of the two that are there, and the older one of them comes next. What was dropped while
+ * nobody read it is lost: the size of what is kept is bounded. */
 static bool next_file(struct log_stream *s)
 {
         _cleanup_(fd_closep) int current = open_log(s, LOG_NAME);
@@ -223,7 +230,8 @@ static bool is_live(const struct log_stream *s)
 {
         if (process_find(s->rt, s->id))
                 return true;
-        return file_exists(s->dir) && !file_exists(fmt("%s/run.state", s->dir)) && !file_exists(fmt("%s/exit.state", s->dir));
+        return file_exists(s->dir) && !file_exists(fmt("%s/run.state", s->dir)) &&
+               !file_exists(fmt("%s/exit.state", s->dir));
 }
 
 static void on_turn(evutil_socket_t fd, short what, void *arg)
@@ -278,10 +286,13 @@ static void watch_dir(struct log_stream *s)
                 rt->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
                 if (rt->inotify_fd < 0)
                         return;
-                rt->inotify_event = event_new(rt->base, rt->inotify_fd, EV_READ | EV_PERSIST, on_inotify, rt);
+                rt->inotify_event =
+                    event_new(rt->base, rt->inotify_fd, EV_READ | EV_PERSIST, on_inotify, rt);
                 event_add(rt->inotify_event, NULL);
         }
-        s->wd = inotify_add_watch(rt->inotify_fd, s->dir, IN_MODIFY | IN_CREATE | IN_MOVED_TO | IN_MOVE_SELF | IN_DELETE_SELF);
+        s->wd =
+            inotify_add_watch(rt->inotify_fd, s->dir,
+                              IN_MODIFY | IN_CREATE | IN_MOVED_TO | IN_MOVE_SELF | IN_DELETE_SELF);
 }
 
 /* ---- the stream's operations ---- */
@@ -320,16 +331,18 @@ static void log_close(struct stream *st)
                 free_stream(s);
 }
 
-static const struct stream_ops log_ops = { log_resume, log_write_nothing, log_eof_nothing, log_resize_nothing, log_close, NULL };
+static const struct stream_ops log_ops = { log_resume,         log_write_nothing, log_eof_nothing,
+                                           log_resize_nothing, log_close,         NULL };
 
-int logread_open(struct runtime *rt, const char *workload_id, const struct log_options *opt, const struct stream_sink *sink,
-                 struct stream **ret, struct err *err)
+int logread_open(struct runtime *rt, const char *workload_id, const struct log_options *opt,
+                 const struct stream_sink *sink, struct stream **ret, struct err *err)
 {
         const char *dir = fmt("%s/%s", rt->units_dir, workload_id);
         struct log_stream *s;
 
         if (workload_id[0] == '.' || strchr(workload_id, '/') || !file_exists(dir))
-                return err_set(err, ERR_NOT_FOUND, .msg = fmt("this node has no unit %s", workload_id));
+                return err_set(err, ERR_NOT_FOUND,
+                               .msg = fmt("this node has no unit %s", workload_id));
         if (rt->logs.len >= LOG_STREAMS_MAX)
                 return err_set(err, ERR_LIMIT, .msg = "too many log streams are open on this node",
                                .detail = fmt("the limit is %d", LOG_STREAMS_MAX));

@@ -120,23 +120,29 @@ static void mock_turn(evutil_socket_t fd, short what, void *arg)
         switch (u->phase) {
         case MOCK_STARTING:
                 if (u->fails) {
-                        mock_end(u, &(struct runtime_event){ .kind = RUNTIME_START_FAILED,
-                                                             .reason = PB__REASON__E__start_failed,
-                                                             .message = "the mock runtime was told to fail" });
+                        mock_end(u, &(struct runtime_event){
+                                        .kind = RUNTIME_START_FAILED,
+                                        .reason = PB__REASON__E__start_failed,
+                                        .message = "the mock runtime was told to fail" });
                         return;
                 }
                 u->phase = MOCK_UP;
                 if (u->is_job || u->crashes)
                         in_ms(u->timer, between(&u->rng, opt->job_min_ms, opt->job_max_ms));
-                u->rt->on_event(u->rt->ctx,
-                                &(struct runtime_event){
-                                    .kind = RUNTIME_STARTED, .workload_id = u->id, .token = u->token, .at_ms = clock_wall_ms(), .pid = 1 });
+                u->rt->on_event(u->rt->ctx, &(struct runtime_event){ .kind = RUNTIME_STARTED,
+                                                                     .workload_id = u->id,
+                                                                     .token = u->token,
+                                                                     .at_ms = clock_wall_ms(),
+                                                                     .pid = 1 });
                 break;
         case MOCK_UP:
-                mock_end(u, &(struct runtime_event){ .kind = RUNTIME_EXITED, .has_exit_code = true, .exit_code = u->crashes ? 1 : 0 });
+                mock_end(u, &(struct runtime_event){ .kind = RUNTIME_EXITED,
+                                                     .has_exit_code = true,
+                                                     .exit_code = u->crashes ? 1 : 0 });
                 break;
         case MOCK_STOPPING:
-                mock_end(u, &(struct runtime_event){ .kind = RUNTIME_STOPPED, .has_signal = true, .signal = SIGTERM });
+                mock_end(u, &(struct runtime_event){
+                                .kind = RUNTIME_STOPPED, .has_signal = true, .signal = SIGTERM });
                 break;
         }
 }
@@ -146,19 +152,22 @@ static void mock_start(struct runtime *rt, const struct runtime_start *start)
         struct mock_unit *u;
 
         if (mock_find_unit(rt, start->workload_id)) {
-                rt->on_event(rt->ctx, &(struct runtime_event){ .kind = RUNTIME_START_FAILED,
-                                                               .workload_id = start->workload_id,
-                                                               .token = start->token,
-                                                               .reason = PB__REASON__E__start_failed,
-                                                               .message = "an earlier copy of this unit still runs" });
+                rt->on_event(rt->ctx, &(struct runtime_event){
+                                          .kind = RUNTIME_START_FAILED,
+                                          .workload_id = start->workload_id,
+                                          .token = start->token,
+                                          .reason = PB__REASON__E__start_failed,
+                                          .message = "an earlier copy of this unit still runs" });
                 return;
         }
         u = mem_must(sizeof(*u));
         u->rt = rt;
         u->id = mem_strdup(start->workload_id);
         u->token = start->token;
-        u->is_job = start->workload->restart == PB__RESTART__E__never || start->workload->restart == PB__RESTART__E__on_failure;
-        rng_seed(&u->rng, hash64_mix(hash64_mix(rt->opt.seed, hash64(u->id, strlen(u->id))), start->token.seq));
+        u->is_job = start->workload->restart == PB__RESTART__E__never ||
+                    start->workload->restart == PB__RESTART__E__on_failure;
+        rng_seed(&u->rng, hash64_mix(hash64_mix(rt->opt.seed, hash64(u->id, strlen(u->id))),
+                                     start->token.seq));
         u->fails = rng_chance(&u->rng, rt->opt.start_fail_per_million);
         u->crashes = rng_chance(&u->rng, rt->opt.crash_per_million);
         if (rt->free_ix.len)
@@ -174,14 +183,17 @@ static void mock_start(struct runtime *rt, const struct runtime_start *start)
         in_ms(u->timer, between(&u->rng, rt->opt.start_min_ms, rt->opt.start_max_ms));
 }
 
-static void mock_stop(struct runtime *rt, const char *workload_id, struct unit_token token, int64_t grace_ms)
+static void mock_stop(struct runtime *rt, const char *workload_id, struct unit_token token,
+                      int64_t grace_ms)
 {
         struct mock_unit *u = mock_find_unit(rt, workload_id);
         int64_t wait;
 
         if (!u) {
-                rt->on_event(rt->ctx, &(struct runtime_event){
-                                          .kind = RUNTIME_STOPPED, .workload_id = workload_id, .token = token, .at_ms = clock_wall_ms() });
+                rt->on_event(rt->ctx, &(struct runtime_event){ .kind = RUNTIME_STOPPED,
+                                                               .workload_id = workload_id,
+                                                               .token = token,
+                                                               .at_ms = clock_wall_ms() });
                 return;
         }
         if (u->phase == MOCK_STOPPING)
@@ -194,8 +206,9 @@ static void mock_stop(struct runtime *rt, const char *workload_id, struct unit_t
 static void mock_remove(struct runtime *rt, const char *workload_id)
 {
         if (!mock_find_unit(rt, workload_id))
-                rt->on_event(rt->ctx,
-                             &(struct runtime_event){ .kind = RUNTIME_REMOVED, .workload_id = workload_id, .at_ms = clock_wall_ms() });
+                rt->on_event(rt->ctx, &(struct runtime_event){ .kind = RUNTIME_REMOVED,
+                                                               .workload_id = workload_id,
+                                                               .at_ms = clock_wall_ms() });
 }
 
 static int mock_find(struct runtime *rt, struct err *err)
@@ -209,8 +222,10 @@ static void mock_usage(struct runtime *rt, struct runtime_usage *ret)
 {
         *ret = (struct runtime_usage){
                 .known = true,
-                .cpu_used = rt->opt.cpu_total * between(&rt->rng, 5, 60) / 100 + between(&rt->rng, 0, 99),
-                .memory_used_mb = rt->opt.memory_total_mb * between(&rt->rng, 10, 70) / 100 + between(&rt->rng, 0, 99),
+                .cpu_used =
+                    rt->opt.cpu_total * between(&rt->rng, 5, 60) / 100 + between(&rt->rng, 0, 99),
+                .memory_used_mb = rt->opt.memory_total_mb * between(&rt->rng, 10, 70) / 100 +
+                                  between(&rt->rng, 0, 99),
                 .disk_used_gb = between(&rt->rng, 10, 200),
         };
 }
@@ -262,11 +277,12 @@ static void mock_stream_close(struct stream *s)
 {
         mock_stream_free((struct mock_stream *)s);
 }
-static const struct stream_ops mock_stream_ops = { mock_stream_nothing, mock_stream_write, mock_stream_nothing,
-                                                   mock_stream_resize,  mock_stream_close, NULL };
+static const struct stream_ops mock_stream_ops = { mock_stream_nothing, mock_stream_write,
+                                                   mock_stream_nothing, mock_stream_resize,
+                                                   mock_stream_close,   NULL };
 
-static int mock_stream_open(struct runtime *rt, const char *id, bool is_exec, const char *text, const struct stream_sink *sink,
-                            struct stream **ret, struct err *err)
+static int mock_stream_open(struct runtime *rt, const char *id, bool is_exec, const char *text,
+                            const struct stream_sink *sink, struct stream **ret, struct err *err)
 {
         struct mock_stream *s;
 
@@ -285,19 +301,21 @@ static int mock_stream_open(struct runtime *rt, const char *id, bool is_exec, co
         return 0;
 }
 
-static int mock_logs(struct runtime *rt, const char *workload_id, const struct log_options *opt, const struct stream_sink *sink,
-                     struct stream **ret, struct err *err)
+static int mock_logs(struct runtime *rt, const char *workload_id, const struct log_options *opt,
+                     const struct stream_sink *sink, struct stream **ret, struct err *err)
 {
         (void)opt;
-        return mock_stream_open(rt, workload_id, false, fmt("mock unit %s prints nothing\n", workload_id), sink, ret, err);
+        return mock_stream_open(rt, workload_id, false,
+                                fmt("mock unit %s prints nothing\n", workload_id), sink, ret, err);
 }
 
-static int mock_exec(struct runtime *rt, const char *workload_id, const struct exec_options *opt, const struct stream_sink *sink,
-                     struct stream **ret, struct err *err)
+static int mock_exec(struct runtime *rt, const char *workload_id, const struct exec_options *opt,
+                     const struct stream_sink *sink, struct stream **ret, struct err *err)
 {
         return mock_stream_open(rt, workload_id, true,
-                                fmt("mock unit %s did not run %s\n", workload_id, opt->argv && opt->argv[0] ? opt->argv[0] : ""), sink, ret,
-                                err);
+                                fmt("mock unit %s did not run %s\n", workload_id,
+                                    opt->argv && opt->argv[0] ? opt->argv[0] : ""),
+                                sink, ret, err);
 }
 
 /* ---- life ---- */
@@ -314,7 +332,9 @@ static int mock_open(const struct runtime_options *opt, struct runtime **ret, st
                 mock_options_default(&rt->opt);
         rt->on_event = opt->on_event;
         rt->ctx = opt->ctx;
-        rng_seed(&rt->rng, hash64_mix(rt->opt.seed, opt->node_id ? hash64(opt->node_id, strlen(opt->node_id)) : 0));
+        rng_seed(&rt->rng,
+                 hash64_mix(rt->opt.seed,
+                            opt->node_id ? hash64(opt->node_id, strlen(opt->node_id)) : 0));
         map_init(&rt->by_id, key_of_mock, rt);
         *ret = rt;
         return 0;
@@ -334,7 +354,9 @@ static void mock_close(struct runtime *rt)
         mem_free(rt);
 }
 
-static const Pb__WorkloadType__E mock_types[] = { PB__WORKLOAD_TYPE__E__container, PB__WORKLOAD_TYPE__E__compose, PB__WORKLOAD_TYPE__E__vm,
+static const Pb__WorkloadType__E mock_types[] = { PB__WORKLOAD_TYPE__E__container,
+                                                  PB__WORKLOAD_TYPE__E__compose,
+                                                  PB__WORKLOAD_TYPE__E__vm,
                                                   PB__WORKLOAD_TYPE__E__process, 0 };
 
 const struct runtime_ops runtime_mock = {

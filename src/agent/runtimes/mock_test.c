@@ -1,4 +1,5 @@
-/* agent/runtimes/mock_test.c: the mock runtime keeps the promises of runtime.h and does what its seed says. */
+/* agent/runtimes/mock_test.c: the mock runtime keeps the promises of runtime.h and does what its
+ * seed says. */
 #include "agent/runtimes/mock.h"
 #include "base/array.h"
 #include "base/clock.h"
@@ -31,7 +32,9 @@ static void on_event(void *ctx, const struct runtime_event *ev)
 
 static void setup(struct rig *r, const struct mock_options *mock)
 {
-        struct runtime_options opt = { .node_id = "n1", .on_event = on_event, .ctx = r, .extra = mock };
+        struct runtime_options opt = {
+                .node_id = "n1", .on_event = on_event, .ctx = r, .extra = mock
+        };
 
         *r = (struct rig){ .base = event_base_new() };
         opt.base = r->base;
@@ -52,7 +55,8 @@ static void start(struct rig *r, const char *id, Pb__Restart__E restart)
 
         w.type = PB__WORKLOAD_TYPE__E__vm;
         w.restart = restart;
-        runtime_mock.start(r->rt, &(struct runtime_start){ .workload_id = id, .token = { 1, 7 }, .workload = &w });
+        runtime_mock.start(
+            r->rt, &(struct runtime_start){ .workload_id = id, .token = { 1, 7 }, .workload = &w });
 }
 
 /* R: C40 */
@@ -67,7 +71,8 @@ static void units_start_run_and_stop(void **state)
         opt.start_min_ms = opt.start_max_ms = 1;
         setup(&r, &opt);
         start(&r, "a", PB__RESTART__E__always);
-        event_base_dispatch(r.base); /* returns when nothing is left to wait for: a service runs on */
+        /* returns when nothing is left to wait for: a service runs on */
+        event_base_dispatch(r.base);
         assert_int_equal(r.kinds[RUNTIME_STARTED], 1);
         assert_int_equal(r.seen.len, 1);
         start(&r, "a", PB__RESTART__E__always); /* never two copies */
@@ -121,9 +126,11 @@ static void jobs_end_and_failures_come_as_often_as_asked(void **state)
                 assert_in_range(r.kinds[RUNTIME_START_FAILED], 30, 90);
                 assert_in_range(failed, 20, 80);
                 if (run == 0)
-                        first = mem_strdup(fmt("%u %u %u", r.kinds[RUNTIME_START_FAILED], failed, fine));
+                        first = mem_strdup(
+                            fmt("%u %u %u", r.kinds[RUNTIME_START_FAILED], failed, fine));
                 else
-                        assert_string_equal(first, fmt("%u %u %u", r.kinds[RUNTIME_START_FAILED], failed, fine));
+                        assert_string_equal(
+                            first, fmt("%u %u %u", r.kinds[RUNTIME_START_FAILED], failed, fine));
                 teardown(&r);
         }
         mem_free(first);
@@ -157,12 +164,15 @@ static void streams_end(void **state)
         mock_options_default(&opt);
         opt.start_max_ms = opt.start_min_ms = 0;
         setup(&r, &opt);
-        assert_int_equal(runtime_mock.logs(r.rt, "a", &(struct log_options){ 0 }, &sink, &s, &err), -ERR_NOT_FOUND);
+        assert_int_equal(runtime_mock.logs(r.rt, "a", &(struct log_options){ 0 }, &sink, &s, &err),
+                         -ERR_NOT_FOUND);
         start(&r, "a", PB__RESTART__E__always);
-        assert_int_equal(runtime_mock.logs(r.rt, "a", &(struct log_options){ 0 }, &sink, &s, &err), 0);
+        assert_int_equal(runtime_mock.logs(r.rt, "a", &(struct log_options){ 0 }, &sink, &s, &err),
+                         0);
         event_base_dispatch(r.base);
         assert_true(r.log_ended);
-        assert_int_equal(runtime_mock.logs(r.rt, "a", &(struct log_options){ 0 }, &sink, &s, &err), 0);
+        assert_int_equal(runtime_mock.logs(r.rt, "a", &(struct log_options){ 0 }, &sink, &s, &err),
+                         0);
         s->ops->close(s);
         teardown(&r);
 }

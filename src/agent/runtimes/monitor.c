@@ -1,17 +1,23 @@
 /* agent/runtimes/monitor.c: "berth __unit <dir>": the process that watches over one unit.
  *
- * The agent starts one per unit and may then be killed, upgraded or restarted: the monitor holds the unit's output pipes, reaps its processes and keeps
- * the exit code. It lives in a session of its own and is the subreaper of all that the unit starts, also of what calls setsid or daemonises, so
- * "waitpid has no children left" is the proof that nothing of the unit runs. Commands that an agent runs inside it (berth exec) are
- * not below the monitor: what those leave behind is found by the unit's cgroup and mark, and ends with it as well.
+ * The agent starts one per unit and may then be killed, upgraded or restarted: the monitor holds
+ * the unit's output pipes, reaps its processes and keeps the exit code. It lives in a session of
+ * its own and is the subreaper of all that the unit starts, also of what calls setsid or
+ * daemonises, so "waitpid has no children left" is the proof that nothing of the unit runs.
+ * Commands that an agent runs inside it (berth exec) are not below the monitor: what those leave
+ * behind is found by the unit's cgroup and mark, and ends with it as well.
  *
  *      start the command -> run.state, "started" to the agent
- *      SIGUSR1 (value: grace in ms), SIGTERM, SIGINT -> SIGTERM to the command's group; after the grace SIGKILL to every descendant
- *      the command ended -> what it left behind gets SIGTERM, then SIGKILL; then exit.state, and the end
+ *      SIGUSR1 (value: grace in ms), SIGTERM, SIGINT -> SIGTERM to the command's group; after the
+ *      grace SIGKILL to every descendant the command ended -> what it left behind gets SIGTERM,
+ *      then SIGKILL; then exit.state, and the end
  *
- * An exclusive unit that may move is stopped, and killed if need be, when the agent's lease (lease_file.h) has run out, whether the agent lives or not: until then the file must name a later time.
+ * An exclusive unit that may move is stopped, and killed if need be, when the agent's lease
+ * (lease_file.h) has run out, whether the agent lives or not: until then the file must name a later
+ * time.
  *
- * If the monitor itself is killed the kernel kills the command (PDEATHSIG) and the agent the rest (process.c).
+ * If the monitor itself is killed the kernel kills the command (PDEATHSIG) and the agent the rest
+ * (process.c).
  */
 #include "agent/runtime.h"
 #include "agent/runtimes/cgroup.h"
@@ -39,7 +45,8 @@
 #include <unistd.h>
 
 #define DEFAULT_GRACE_MS 10000
-#define LINGER_MS 5000   /* what the command leaves behind has this long, or the grace if that is shorter */
+/* what the command leaves behind has this long, or the grace if that is shorter */
+#define LINGER_MS 5000
 #define KILL_AGAIN_MS 50 /* SIGKILL again to whatever was forked meanwhile */
 #define STRAYS_MAX_MS 1000
 #define PARTIAL_MS 500      /* a line without an end is written after this much silence */
@@ -121,7 +128,8 @@ static void set_up_limits(struct monitor *m)
                 snprintf(m->launch.cgroup, sizeof(m->launch.cgroup), "%s", name);
         }
         if (missing[0])
-                snprintf(m->state.message, sizeof(m->state.message), "limits not enforced on this machine: %s", missing);
+                snprintf(m->state.message, sizeof(m->state.message),
+                         "limits not enforced on this machine: %s", missing);
 }
 
 static _noreturn_ void child(struct monitor *m, int out, int errput, int error_fd)
@@ -142,7 +150,8 @@ static struct lease_file watch_lease(struct monitor *m)
 {
         struct lease_file lease = lease_file_read(m->lease);
         int64_t at = lease.until_ms > 0 ? lease.until_ms : 1;
-        struct itimerspec when = { .it_value = { .tv_sec = at / 1000, .tv_nsec = at % 1000 * 1000000 } };
+        struct itimerspec when = { .it_value = { .tv_sec = at / 1000,
+                                                 .tv_nsec = at % 1000 * 1000000 } };
 
         timerfd_settime(m->lease_fd, TFD_TIMER_ABSTIME, &when, NULL);
         return lease;
@@ -157,7 +166,9 @@ static int set_up_lease(struct monitor *m, struct err *err)
         if (m->lease_fd < 0)
                 return err_sys(err, errno, "cannot watch the agent's lease");
         if (watch_lease(m).until_ms <= clock_steady_ms())
-                return err_set(err, ERR_FAILED, .msg = "the agent's lease has run out: nothing exclusive is started");
+                return err_set(err, ERR_FAILED,
+                               .msg =
+                                   "the agent's lease has run out: nothing exclusive is started");
         return 0;
 }
 
@@ -184,7 +195,8 @@ static int start_command(struct monitor *m, struct err *err)
 {
         int out[2], errput[2], error[2], r;
 
-        if (pipe2(out, O_CLOEXEC) < 0 || pipe2(errput, O_CLOEXEC) < 0 || pipe2(error, O_CLOEXEC) < 0)
+        if (pipe2(out, O_CLOEXEC) < 0 || pipe2(errput, O_CLOEXEC) < 0 ||
+            pipe2(error, O_CLOEXEC) < 0)
                 return err_sys(err, errno, "cannot make pipes");
         m->state.forks = proc_forks();
         m->pid = fork();
@@ -196,7 +208,8 @@ static int start_command(struct monitor *m, struct err *err)
         close(errput[1]);
         close(error[1]);
         m->state.pid = m->pid;
-        m->state.pid_start = (int64_t)proc_start_time(m->pid); /* 0: it has ended already, or is hidden */
+        /* 0: it has ended already, or is hidden */
+        m->state.pid_start = (int64_t)proc_start_time(m->pid);
         r = launch_result(&m->launch, error[0], err);
         close(error[0]);
         m->out[0] = out[0];
@@ -208,8 +221,8 @@ static int start_command(struct monitor *m, struct err *err)
         return r;
 }
 
-/* Kills all that belongs to the unit: what descends from us, what is in its cgroup, and, if commands were
- * run inside it, what those left behind. True: there was nothing, for certain. */
+/* Kills all that belongs to the unit: what descends from us, what is in its cgroup, and, if
+ * commands were run inside it, what those left behind. True: there was nothing, for certain. */
 static bool kill_all(struct monitor *m)
 {
         pid_list all = { 0 };
@@ -322,14 +335,17 @@ static bool read_output(struct monitor *m, int which)
 static void watch(struct monitor *m)
 {
         while (!is_over(m)) {
-                struct pollfd fds[4] = {
-                        { m->signal_fd, POLLIN, 0 }, { m->out[0], POLLIN, 0 }, { m->out[1], POLLIN, 0 }, { m->lease_fd, POLLIN, 0 }
-                };
-                int64_t now = mono_ms(), timeout = log_writer_has_partial(&m->log) ? PARTIAL_MS : -1;
+                struct pollfd fds[4] = { { m->signal_fd, POLLIN, 0 },
+                                         { m->out[0], POLLIN, 0 },
+                                         { m->out[1], POLLIN, 0 },
+                                         { m->lease_fd, POLLIN, 0 } };
+                int64_t now = mono_ms(),
+                        timeout = log_writer_has_partial(&m->log) ? PARTIAL_MS : -1;
                 int n;
 
                 if (m->no_children) { /* the end of what is not below us is not told by a signal */
-                        m->stray_ms = m->stray_ms < STRAYS_MAX_MS / 2 ? m->stray_ms * 2 + 1 : STRAYS_MAX_MS;
+                        m->stray_ms =
+                            m->stray_ms < STRAYS_MAX_MS / 2 ? m->stray_ms * 2 + 1 : STRAYS_MAX_MS;
                         timeout = timeout < 0 || timeout > m->stray_ms ? m->stray_ms : timeout;
                 }
                 if (m->kill_at_ms != INT64_MAX && (timeout < 0 || m->kill_at_ms - now < timeout))
@@ -363,12 +379,14 @@ static void finish(struct monitor *m)
                 cgroup_remove(m->state.cgroup);
         }
         if (m->state.oom)
-                snprintf(m->state.message, sizeof(m->state.message), "out of memory: the limit is %" PRIi64 " MiB",
-                         m->unit->workload->resources ? m->unit->workload->resources->memory_mb : 0);
+                snprintf(m->state.message, sizeof(m->state.message),
+                         "out of memory: the limit is %" PRIi64 " MiB",
+                         m->unit->workload->resources ? m->unit->workload->resources->memory_mb
+                                                      : 0);
         else if (m->state.told_to_stop && !m->state.stopped && !m->state.lease_expired)
                 snprintf(m->state.message, sizeof(m->state.message),
-                         "stopped because somebody sent signal %d to its monitor, process %" PRIi64, m->state.told_to_stop,
-                         m->state.monitor);
+                         "stopped because somebody sent signal %d to its monitor, process %" PRIi64,
+                         m->state.told_to_stop, m->state.monitor);
         unit_state_write(m->dir, "exit.state", &m->state, NULL);
         close(UNIT_FD_LOCK);
 }
@@ -383,9 +401,13 @@ static int begin(struct monitor *m, const char *node_id, struct err *err)
                 return err_set(err, ERR_FAILED, .msg = "the unit's monitor cannot read /proc",
                                .detail = "no agent could tell it from another process later");
         m->state.token = (struct unit_token){ m->unit->token->epoch, m->unit->token->seq };
-        snprintf(m->state.revision, sizeof(m->state.revision), "%s", m->unit->workload->revision_id ? m->unit->workload->revision_id : "");
-        m->grace_ms = m->unit->workload->stop_grace_seconds > 0 ? (int64_t)m->unit->workload->stop_grace_seconds * 1000 : DEFAULT_GRACE_MS;
-        if ((r = set_up_signals(m, err)) < 0 || (r = launch_prepare(m->unit, node_id, m->dir, NULL, &m->launch, err)) < 0 ||
+        snprintf(m->state.revision, sizeof(m->state.revision), "%s",
+                 m->unit->workload->revision_id ? m->unit->workload->revision_id : "");
+        m->grace_ms = m->unit->workload->stop_grace_seconds > 0
+                          ? (int64_t)m->unit->workload->stop_grace_seconds * 1000
+                          : DEFAULT_GRACE_MS;
+        if ((r = set_up_signals(m, err)) < 0 ||
+            (r = launch_prepare(m->unit, node_id, m->dir, NULL, &m->launch, err)) < 0 ||
             (r = log_writer_open(&m->log, m->dir, m->unit->workload->spec->log_max_kb, err)) < 0)
                 return r;
         if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
@@ -403,7 +425,11 @@ bool unit_main_wanted(int argc, char **argv)
 
 int unit_main(int argc, char **argv)
 {
-        struct monitor m = { .signal_fd = -1, .lease_fd = -1, .out = { -1, -1 }, .kill_at_ms = INT64_MAX, .log = { .fd = -1 } };
+        struct monitor m = { .signal_fd = -1,
+                             .lease_fd = -1,
+                             .out = { -1, -1 },
+                             .kill_at_ms = INT64_MAX,
+                             .log = { .fd = -1 } };
         const char *node_id = getenv("BERTH_NODE_ID");
         struct err err = { 0 };
 
@@ -427,8 +453,9 @@ int unit_main(int argc, char **argv)
                         ;
                 return give_up(&m, &err);
         }
-        tell_agent(fmt("started %" PRIi64 " %" PRIi64 " %" PRIi64 " %" PRIi64 " %s\n", m.state.monitor, m.state.monitor_start, m.state.pid,
-                       m.state.started_at, m.state.message));
+        tell_agent(fmt("started %" PRIi64 " %" PRIi64 " %" PRIi64 " %" PRIi64 " %s\n",
+                       m.state.monitor, m.state.monitor_start, m.state.pid, m.state.started_at,
+                       m.state.message));
         watch(&m);
         finish(&m);
         launch_fini(&m.launch);

@@ -48,7 +48,11 @@ static struct node_wish wish_container(const struct node_options *opt)
 
 static const struct node_row real_rows[] = {
         { .ops = &runtime_process, .units = "processes" },
-        { .ops = &runtime_container, .units = "containers", .may_have_more = true, .wish = wish_container, .pids = container_pids },
+        { .ops = &runtime_container,
+          .units = "containers",
+          .may_have_more = true,
+          .wish = wish_container,
+          .pids = container_pids },
         { 0 },
 };
 
@@ -149,19 +153,22 @@ static void node_start(struct runtime *rt, const struct runtime_start *start)
         struct part *p = &rt->parts[row];
 
         if (!p->rt) {
-                rt->on_event(rt->ctx, &(struct runtime_event){ .kind = RUNTIME_START_FAILED,
-                                                               .workload_id = start->workload_id,
-                                                               .token = start->token,
-                                                               .at_ms = clock_wall_ms(),
-                                                               .reason = PB__REASON__E__runtime_unavailable,
-                                                               .message = fmt("runtime not available: %s", p->why_not) });
+                rt->on_event(rt->ctx,
+                             &(struct runtime_event){
+                                 .kind = RUNTIME_START_FAILED,
+                                 .workload_id = start->workload_id,
+                                 .token = start->token,
+                                 .at_ms = clock_wall_ms(),
+                                 .reason = PB__REASON__E__runtime_unavailable,
+                                 .message = fmt("runtime not available: %s", p->why_not) });
                 return;
         }
         remember(rt, start->workload_id, row);
         rt->rows[row].ops->start(p->rt, start);
 }
 
-static void node_stop(struct runtime *rt, const char *workload_id, struct unit_token token, int64_t grace_ms)
+static void node_stop(struct runtime *rt, const char *workload_id, struct unit_token token,
+                      int64_t grace_ms)
 {
         uint32_t row = row_of_unit(rt, workload_id, row_of_unknown(rt));
 
@@ -175,16 +182,16 @@ static void node_remove(struct runtime *rt, const char *workload_id)
         rt->rows[row].ops->remove(rt->parts[row].rt, workload_id);
 }
 
-static int node_logs(struct runtime *rt, const char *workload_id, const struct log_options *opt, const struct stream_sink *sink,
-                     struct stream **ret, struct err *err)
+static int node_logs(struct runtime *rt, const char *workload_id, const struct log_options *opt,
+                     const struct stream_sink *sink, struct stream **ret, struct err *err)
 {
         uint32_t row = row_of_unit(rt, workload_id, 0);
 
         return rt->rows[row].ops->logs(rt->parts[row].rt, workload_id, opt, sink, ret, err);
 }
 
-static int node_exec(struct runtime *rt, const char *workload_id, const struct exec_options *opt, const struct stream_sink *sink,
-                     struct stream **ret, struct err *err)
+static int node_exec(struct runtime *rt, const char *workload_id, const struct exec_options *opt,
+                     const struct stream_sink *sink, struct stream **ret, struct err *err)
 {
         uint32_t row = row_of_unit(rt, workload_id, 0);
 
@@ -240,7 +247,8 @@ static void node_close(struct runtime *rt)
         mem_free(rt);
 }
 
-static int open_part(struct runtime *rt, uint32_t i, const struct runtime_options *opt, struct err *err)
+static int open_part(struct runtime *rt, uint32_t i, const struct runtime_options *opt,
+                     struct err *err)
 {
         const struct node_row *row = &rt->rows[i];
         struct part *p = &rt->parts[i];
@@ -268,8 +276,8 @@ static int open_part(struct runtime *rt, uint32_t i, const struct runtime_option
                 *err = why;
                 return err_prefix(err, fmt("--runtime %s does not work here", wish.asked));
         }
-        log_at(r == -ERR_NOT_FOUND ? LOG_INFO : LOG_WARN, fmt("this node runs no %s", row->units), LOG_S("reason", p->why_not),
-               LOG_S("hint", why.hint));
+        log_at(r == -ERR_NOT_FOUND ? LOG_INFO : LOG_WARN, fmt("this node runs no %s", row->units),
+               LOG_S("reason", p->why_not), LOG_S("hint", why.hint));
         return 0;
 }
 
@@ -305,7 +313,9 @@ static int node_open(const struct runtime_options *opt, struct runtime **ret, st
         for (uint32_t i = 0; i < rt->n_rows; i++)
                 if (rt->parts[i].rt)
                         add_types(rt, &n,
-                                  rt->rows[i].ops->types_now ? rt->rows[i].ops->types_now(rt->parts[i].rt) : rt->rows[i].ops->types);
+                                  rt->rows[i].ops->types_now
+                                      ? rt->rows[i].ops->types_now(rt->parts[i].rt)
+                                      : rt->rows[i].ops->types);
         *ret = rt;
         return 0;
 }

@@ -36,7 +36,8 @@ struct node_wish {
 struct node_row {
         const struct runtime_ops *ops;
         const char *units; /* what it runs, for people: "containers" */
-        /* It may have more than find() reports, since its engine was away; see (3). One row at most. */
+        /* It may have more than find() reports, since its engine was away; see (3). One row at
+         * most. */
         bool may_have_more;
         /* NULL: always, and without it no node. */
         struct node_wish (*wish)(const struct node_options *opt);

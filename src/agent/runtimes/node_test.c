@@ -1,4 +1,5 @@
-/* agent/runtimes/node_test.c: several runtimes on one node, told apart by type. Those here only note what they are told. */
+/* agent/runtimes/node_test.c: several runtimes on one node, told apart by type. Those here only
+ * note what they are told. */
 #include "agent/runtimes/node.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -52,7 +53,8 @@ static int open_vm(const struct runtime_options *opt, struct runtime **ret, stru
 
 static int open_container(const struct runtime_options *opt, struct runtime **ret, struct err *err)
 {
-        assert_string_equal(((const struct container_options *)opt->extra)->socket, "its own options");
+        assert_string_equal(((const struct container_options *)opt->extra)->socket,
+                            "its own options");
         if (container_broken)
                 return err_set(err, ERR_UNAVAILABLE, .msg = "no engine");
         return fake_open("container", opt, ret);
@@ -89,16 +91,16 @@ static void fake_remove(struct runtime *rt, const char *id)
         emit(rt, RUNTIME_REMOVED, id);
 }
 
-static int fake_logs(struct runtime *rt, const char *id, const struct log_options *opt, const struct stream_sink *sink, struct stream **ret,
-                     struct err *err)
+static int fake_logs(struct runtime *rt, const char *id, const struct log_options *opt,
+                     const struct stream_sink *sink, struct stream **ret, struct err *err)
 {
         (void)opt, (void)sink, (void)ret, (void)err;
         note(rt, "logs", id);
         return 0;
 }
 
-static int fake_exec(struct runtime *rt, const char *id, const struct exec_options *opt, const struct stream_sink *sink,
-                     struct stream **ret, struct err *err)
+static int fake_exec(struct runtime *rt, const char *id, const struct exec_options *opt,
+                     const struct stream_sink *sink, struct stream **ret, struct err *err)
 {
         (void)opt, (void)sink, (void)ret, (void)err;
         note(rt, "exec", id);
@@ -111,15 +113,17 @@ static const char *fake_address(struct runtime *rt, const char *id)
         return rt->name;
 }
 
-#define FAKE(name_, types_, open_)                                                                                                         \
-        {                                                                                                                                  \
-                .name = name_, .types = types_, .open = open_, .close = fake_close, .find = fake_find, .start = fake_start,                \
-                .stop = fake_stop, .remove = fake_remove, .logs = fake_logs, .exec = fake_exec                                             \
+#define FAKE(name_, types_, open_)                                                                 \
+        {                                                                                          \
+                .name = name_, .types = types_, .open = open_, .close = fake_close,                \
+                .find = fake_find, .start = fake_start, .stop = fake_stop, .remove = fake_remove,  \
+                .logs = fake_logs, .exec = fake_exec                                               \
         }
 
 static const Pb__WorkloadType__E processes[] = { PB__WORKLOAD_TYPE__E__process, 0 };
 static const Pb__WorkloadType__E vms[] = { PB__WORKLOAD_TYPE__E__vm, 0 };
-static const Pb__WorkloadType__E containers[] = { PB__WORKLOAD_TYPE__E__container, PB__WORKLOAD_TYPE__E__compose, 0 };
+static const Pb__WorkloadType__E containers[] = { PB__WORKLOAD_TYPE__E__container,
+                                                  PB__WORKLOAD_TYPE__E__compose, 0 };
 static const struct runtime_ops fake_process = FAKE("process", processes, open_process);
 static const struct runtime_ops fake_vm = FAKE("vm", vms, open_vm);
 static struct runtime_ops fake_container = FAKE("container", containers, open_container);
@@ -134,13 +138,17 @@ static struct node_wish wish_container(const struct node_options *opt)
 {
         const char *engine = opt->container.engine;
 
-        return (struct node_wish){ engine, str_eq(engine, "none") ? "told to run none" : NULL, &opt->container };
+        return (struct node_wish){ engine, str_eq(engine, "none") ? "told to run none" : NULL,
+                                   &opt->container };
 }
 
 static const struct node_row rows[] = {
         { .ops = &fake_process, .units = "processes" },
         { .ops = &fake_vm, .units = "machines", .wish = wish_vm },
-        { .ops = &fake_container, .units = "containers", .may_have_more = true, .wish = wish_container },
+        { .ops = &fake_container,
+          .units = "containers",
+          .may_have_more = true,
+          .wish = wish_container },
         { 0 },
 };
 
@@ -153,10 +161,13 @@ static void on_event(void *ctx, const struct runtime_event *ev)
 
 static int open_node(const char *engine, struct runtime **ret, struct err *err)
 {
-        struct node_options no = { .rows = rows, .container = { .engine = engine, .socket = "its own options" } };
+        struct node_options no = { .rows = rows,
+                                   .container = { .engine = engine, .socket = "its own options" } };
 
         fake_container.address = fake_address;
-        return runtime_node.open(&(struct runtime_options){ .data_dir = "/nowhere", .on_event = on_event, .extra = &no }, ret, err);
+        return runtime_node.open(
+            &(struct runtime_options){ .data_dir = "/nowhere", .on_event = on_event, .extra = &no },
+            ret, err);
 }
 
 static struct runtime *must_open(const char *engine)
@@ -204,7 +215,9 @@ static void a_start_goes_by_type_and_the_rest_where_the_unit_is(void **state)
         start(rt, "c", PB__WORKLOAD_TYPE__E__container);
         start(rt, "d", PB__WORKLOAD_TYPE__E__compose);
         start(rt, "x", (Pb__WorkloadType__E)99); /* nobody's: the first one says no */
-        expect(&told, "process.start p; vm.start v; container.start c; container.start d; process.start x; ");
+        expect(
+            &told,
+            "process.start p; vm.start v; container.start c; container.start d; process.start x; ");
         runtime_node.stop(rt, "p", token, 0);
         runtime_node.stop(rt, "v", token, 0);
         runtime_node.stop(rt, "d", token, 0);
@@ -274,7 +287,9 @@ static void a_removal_ends_with_the_directory(void **state)
 /* R: C25 */
 static void what_does_not_work_is_not_offered(void **state)
 {
-        static const Pb__WorkloadType__E all[] = { PB__WORKLOAD_TYPE__E__process, PB__WORKLOAD_TYPE__E__vm, PB__WORKLOAD_TYPE__E__container,
+        static const Pb__WorkloadType__E all[] = { PB__WORKLOAD_TYPE__E__process,
+                                                   PB__WORKLOAD_TYPE__E__vm,
+                                                   PB__WORKLOAD_TYPE__E__container,
                                                    PB__WORKLOAD_TYPE__E__compose, 0 };
         struct runtime *rt = must_open(NULL);
         struct err err = { 0 };
@@ -304,9 +319,11 @@ static void what_does_not_work_is_not_offered(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_teardown(a_start_goes_by_type_and_the_rest_where_the_unit_is, tidy),
+                cmocka_unit_test_teardown(a_start_goes_by_type_and_the_rest_where_the_unit_is,
+                                          tidy),
                 cmocka_unit_test_teardown(what_was_found_is_where_it_was_found, tidy),
-                cmocka_unit_test_teardown(an_unknown_unit_may_be_with_an_engine_that_was_away, tidy),
+                cmocka_unit_test_teardown(an_unknown_unit_may_be_with_an_engine_that_was_away,
+                                          tidy),
                 cmocka_unit_test_teardown(a_removal_ends_with_the_directory, tidy),
                 cmocka_unit_test_teardown(what_does_not_work_is_not_offered, tidy),
         };

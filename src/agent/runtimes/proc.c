@@ -60,10 +60,14 @@ static int read_stat(pid_t pid, struct stat_line *ret)
                 return -1;
         buf[n] = 0;
         p = strrchr(buf, ')'); /* the name may hold anything, also blanks and brackets */
-        if (!p || sscanf(p + 1, " %c %ld %*d %ld %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu %*d %*d %*d %*d %llu %*u %lld",
-                         &ret->state, &ppid, &session, &cpu[0], &cpu[1], &cpu[2], &cpu[3], &start, &rss) != 9)
+        if (!p || sscanf(p + 1,
+                         " %c %ld %*d %ld %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu %*d %*d "
+                         "%*d %*d %llu %*u %lld",
+                         &ret->state, &ppid, &session, &cpu[0], &cpu[1], &cpu[2], &cpu[3], &start,
+                         &rss) != 9)
                 return -1;
-        ret->ticks = cpu[0] + cpu[1] + cpu[2] + cpu[3]; /* its own, and that of the children that it has reaped */
+        /* its own, and that of the children that it has reaped */
+        ret->ticks = cpu[0] + cpu[1] + cpu[2] + cpu[3];
         ret->rss_pages = rss > 0 ? (uint64_t)rss : 0;
         ret->ppid = (pid_t)ppid;
         ret->session = (pid_t)session;
@@ -231,7 +235,8 @@ static enum proc_look has_mark(pid_t pid, const char *mark, char *env)
         snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
         fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
-                return no_such_process(errno) || errno == EACCES || errno == EPERM ? PROC_GONE : PROC_UNKNOWN;
+                return no_such_process(errno) || errno == EACCES || errno == EPERM ? PROC_GONE
+                                                                                   : PROC_UNKNOWN;
         while (n < ENVIRON_MAX) {
                 ssize_t got = read(fd, env + n, ENVIRON_MAX - n);
 
@@ -312,10 +317,12 @@ static int root_by_pid(const void *a, const void *b)
 }
 
 /* The root that a process is, or is below. */
-static struct proc_use *root_of(struct proc_use *roots, size_t n, const struct using *all, size_t n_all, const struct using *u)
+static struct proc_use *root_of(struct proc_use *roots, size_t n, const struct using *all,
+                                size_t n_all, const struct using *u)
 {
         for (int depth = 0; u && depth < TREE_DEPTH_MAX; depth++) {
-                struct proc_use key = { .pid = u->pid }, *root = bsearch(&key, roots, n, sizeof(*roots), root_by_pid);
+                struct proc_use key = { .pid = u->pid },
+                                *root = bsearch(&key, roots, n, sizeof(*roots), root_by_pid);
                 struct using parent = { .pid = u->ppid };
 
                 if (root)
@@ -336,7 +343,8 @@ bool proc_use(struct proc_use *roots, size_t n)
                 struct stat_line s;
 
                 if (read_stat(pids.at[i], &s) == 0)
-                        *array_push(&all) = (struct using){ pids.at[i], s.ppid, s.ticks, s.rss_pages };
+                        *array_push(&all) =
+                            (struct using){ pids.at[i], s.ppid, s.ticks, s.rss_pages };
                 else
                         whole = whole && no_such_process(errno);
         }

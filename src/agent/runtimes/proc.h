@@ -1,7 +1,8 @@
-/* agent/runtimes/proc.h: what /proc says: who a pid really is, who descends from whom, who carries a unit's mark.
+/* agent/runtimes/proc.h: what /proc says: who a pid really is, who descends from whom, who carries
+ * a unit's mark.
  *
- * That something could not be looked at (no file descriptor or no memory was left) is no proof that it
- * is gone: such answers are their own, and whoever asks looks again later.
+ * That something could not be looked at (no file descriptor or no memory was left) is no proof that
+ * it is gone: such answers are their own, and whoever asks looks again later.
  */
 #ifndef BERTH_AGENT_PROC_H
 #define BERTH_AGENT_PROC_H
@@ -14,7 +15,8 @@
 /* Of this boot of the machine; "" if the kernel does not tell. The pointer stays valid. */
 const char *proc_boot_id(void);
 
-/* Start time of a pid in clock ticks since boot (field 22 of stat); 0: no such process, or a zombie, which runs nothing any more. */
+/* Start time of a pid in clock ticks since boot (field 22 of stat); 0: no such process, or a
+ * zombie, which runs nothing any more. */
 uint64_t proc_start_time(pid_t pid);
 
 enum proc_look {
@@ -24,13 +26,14 @@ enum proc_look {
 };
 enum proc_look proc_look(pid_t pid, uint64_t start);
 
-/* How many processes and threads the machine has started since its boot; 0: the kernel does not tell. */
+/* How many processes and threads the machine has started since its boot; 0: the kernel does not
+ * tell. */
 uint64_t proc_forks(void);
 
 typedef ARRAY(pid_t) pid_list;
 
-/* All processes below pid, zombies not counted; by the kernel's list of children, or a scan of /proc.
- * Appends. False: not all could be looked at. */
+/* All processes below pid, zombies not counted; by the kernel's list of children, or a scan of
+ * /proc. Appends. False: not all could be looked at. */
 bool proc_descendants(pid_t pid, pid_list *out);
 
 /* A session by its leader, who may have ended long ago. forks: proc_forks() when it began. */
@@ -42,13 +45,14 @@ struct proc_session {
 /* Processes that belong to a unit although nobody watches over them: in its session, or with mark
  * ("BERTH_UNIT=...") in their environment, which a program can overwrite. A session's number is not
  * given out again while it has members, and numbers are given out in turn: so as long as fewer
- * processes have been started since than there are numbers, whoever is in a session of that number is
- * in ours, even if its leader is gone. Otherwise the mark alone counts: a stranger is never touched.
- * Appends. False: not all could be looked at, so that nothing is proved. */
+ * processes have been started since than there are numbers, whoever is in a session of that number
+ * is in ours, even if its leader is gone. Otherwise the mark alone counts: a stranger is never
+ * touched. Appends. False: not all could be looked at, so that nothing is proved. */
 bool proc_marked(const struct proc_session *session, const char *mark, pid_list *out);
 
-/* What a process and all below it have used: cpu in clock ticks since they began (what was reaped counts on), and the memory of those that
- * are there now. roots: in ascending order of pid; what is below two of them counts for the nearest. */
+/* What a process and all below it have used: cpu in clock ticks since they began (what was reaped
+ * counts on), and the memory of those that are there now. roots: in ascending order of pid; what is
+ * below two of them counts for the nearest. */
 struct proc_use {
         pid_t pid;
         bool without_memory; /* of the root itself: it only watches */

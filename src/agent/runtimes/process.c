@@ -1,15 +1,19 @@
 /* agent/runtimes/process.c: units that are processes of this machine.
  *
- * Each unit has a monitor (monitor.c), a process of its own that outlives the agent. The agent talks to it in four ways: the launch file, a lock that the
- * monitor inherits (locked = a monitor lives or is about to), one line over a pipe when the command runs, and a signal to stop. That a unit
- * ended is learnt from a pidfd on the monitor, which works for monitors that this agent did not start as well; how it ended is in exit.state.
+ * Each unit has a monitor (monitor.c), a process of its own that outlives the agent. The agent
+ * talks to it in four ways: the launch file, a lock that the monitor inherits (locked = a monitor
+ * lives or is about to), one line over a pipe when the command runs, and a signal to stop. That a
+ * unit ended is learnt from a pidfd on the monitor, which works for monitors that this agent did
+ * not start as well; how it ended is in exit.state.
  *
- * What is trusted after a restart (find): the lock; then pid + start time + boot id of run.state. A monitor that vanished without exit.state was killed: the
- * processes that it left (by cgroup, by session, by the mark in their environment) are killed and only then the unit is reported as gone. So is what
- * commands inside a unit (berth exec) left behind, before any end is reported.
+ * What is trusted after a restart (find): the lock; then pid + start time + boot id of run.state. A
+ * monitor that vanished without exit.state was killed: the processes that it left (by cgroup, by
+ * session, by the mark in their environment) are killed and only then the unit is reported as gone.
+ * So is what commands inside a unit (berth exec) left behind, before any end is reported.
  *
- * Only "no such process" or another start time proves that a monitor is gone. One that cannot be watched, since
- * no file descriptor or no memory is left, is looked at every second until it can be.
+ * Only "no such process" or another start time proves that a monitor is gone. One that cannot be
+ * watched, since no file descriptor or no memory is left, is looked at every second until it can
+ * be.
  */
 #include "agent/runtimes/cgroup.h"
 #include "agent/runtimes/process_state.h"
@@ -32,7 +36,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ESCALATE_MS 10000 /* a monitor that has not ended this long after the grace is killed, and its unit with it */
+/* a monitor that has not ended this long after the grace is killed, and its unit with it */
+#define ESCALATE_MS 10000
 #define LOOK_MS 1000
 #define FD_RESERVE_MIN 16
 #define FD_RESERVE_MAX 256
@@ -103,7 +108,8 @@ void process_emit(struct runtime *rt, const struct runtime_event *ev)
         rt->on_event(rt->ctx, ev);
 }
 
-void process_start_failed(struct runtime *rt, const char *id, struct unit_token token, Pb__Reason__E reason, const char *message)
+void process_start_failed(struct runtime *rt, const char *id, struct unit_token token,
+                          Pb__Reason__E reason, const char *message)
 {
         process_emit(rt, &(struct runtime_event){ .kind = RUNTIME_START_FAILED,
                                                   .workload_id = id,
@@ -118,7 +124,8 @@ void process_start_failed(struct runtime *rt, const char *id, struct unit_token 
 static void look_later(struct punit *p);
 
 /* Nothing of it runs any more. state: how it ended. */
-static void ended(struct punit *p, enum runtime_event_kind kind, const struct unit_state *s, Pb__Reason__E reason, const char *message)
+static void ended(struct punit *p, enum runtime_event_kind kind, const struct unit_state *s,
+                  Pb__Reason__E reason, const char *message)
 {
         struct runtime *rt = p->rt;
         char *id = mem_strdup(p->id);
@@ -180,7 +187,8 @@ static void all_is_gone(struct punit *p)
 
         if (p->has_ended) {
                 cgroup_remove(s.cgroup);
-                ended(p, p->stop_asked ? RUNTIME_STOPPED : RUNTIME_EXITED, &s, process_why_ended(&s), s.message);
+                ended(p, p->stop_asked ? RUNTIME_STOPPED : RUNTIME_EXITED, &s,
+                      process_why_ended(&s), s.message);
                 return;
         }
         process_write_killed(p->dir, &s);
@@ -201,7 +209,8 @@ static void clean_turn(evutil_socket_t fd, short what, void *arg)
                 return;
         }
         if (++p->clean_rounds == 500)
-                log_warn("processes of a unit cannot be killed, or not be looked for", LOG_S("workload", p->id));
+                log_warn("processes of a unit cannot be killed, or not be looked for",
+                         LOG_S("workload", p->id));
         if (p->clean_rounds > 500)
                 again.tv_sec = 1;
         evtimer_add(p->timer, &again);
@@ -219,7 +228,8 @@ void punit_clean(struct punit *p)
         clean_turn(-1, 0, p);
 }
 
-/* Commands were run inside it: what they left behind is not below its monitor, which may have ended before the last one was started. */
+/* Commands were run inside it: what they left behind is not below its monitor, which may have ended
+ * before the last one was started. */
 bool process_had_commands(const char *dir)
 {
         return file_exists(fmt("%s/" UNIT_EXEC_NAME, dir));
@@ -242,7 +252,8 @@ void punit_monitor_end(evutil_socket_t fd, short what, void *arg)
         if (!p->has_ended || process_had_commands(p->dir))
                 punit_clean(p);
         else
-                ended(p, p->stop_asked ? RUNTIME_STOPPED : RUNTIME_EXITED, &s, process_why_ended(&s), s.message);
+                ended(p, p->stop_asked ? RUNTIME_STOPPED : RUNTIME_EXITED, &s,
+                      process_why_ended(&s), s.message);
 }
 
 /* ---- watching ---- */
@@ -251,8 +262,12 @@ void punit_monitor_end(evutil_socket_t fd, short what, void *arg)
 static enum proc_look try_to_watch(struct punit *p)
 {
         struct runtime *rt = p->rt;
-        int fd = pidfd_open_for((pid_t)p->state.monitor); /* first: from here on it is this process, whoever that is */
-        enum proc_look look = fd < 0 && errno == ESRCH ? PROC_GONE : proc_look((pid_t)p->state.monitor, (uint64_t)p->state.monitor_start);
+        /* first: from here on it is this process, whoever that is */
+        int fd = pidfd_open_for((pid_t)p->state.monitor);
+        enum proc_look look =
+            fd < 0 && errno == ESRCH
+                ? PROC_GONE
+                : proc_look((pid_t)p->state.monitor, (uint64_t)p->state.monitor_start);
 
         if (fd >= 0 && fd <= rt->fd_most && look == PROC_THERE) {
                 p->pidfd = fd;
@@ -285,8 +300,9 @@ static void look_later(struct punit *p)
 {
         if (!p->rt->warned_fds) {
                 p->rt->warned_fds = true;
-                log_warn("units are looked at every second, since file descriptors are short", LOG_S("workload", p->id),
-                         LOG_I("limit", p->rt->fd_most), LOG_S("hint", "allow the agent more open files (ulimit -n, LimitNOFILE)"));
+                log_warn("units are looked at every second, since file descriptors are short",
+                         LOG_S("workload", p->id), LOG_I("limit", p->rt->fd_most),
+                         LOG_S("hint", "allow the agent more open files (ulimit -n, LimitNOFILE)"));
         }
         if (!p->look)
                 p->look = evtimer_new(p->rt->base, on_look, p);
@@ -314,7 +330,8 @@ static bool signal_monitor(const struct punit *p, int signum, int value)
         int fd = p->pidfd >= 0 ? p->pidfd : pidfd_open_for((pid_t)p->state.monitor);
         bool sent = fd < 0 && errno == ESRCH;
 
-        if (fd >= 0 && (p->pidfd >= 0 || proc_look((pid_t)p->state.monitor, (uint64_t)p->state.monitor_start) == PROC_THERE))
+        if (fd >= 0 && (p->pidfd >= 0 || proc_look((pid_t)p->state.monitor,
+                                                   (uint64_t)p->state.monitor_start) == PROC_THERE))
                 sent = pidfd_signal(fd, signum, value) == 0 || errno == ESRCH;
         if (fd >= 0 && p->pidfd < 0)
                 close(fd);
@@ -326,7 +343,8 @@ static void on_escalate(evutil_socket_t fd, short what, void *arg)
         struct punit *p = arg;
 
         (void)fd, (void)what;
-        log_warn("a unit's monitor does not end, killing it", LOG_S("workload", p->id), LOG_I("monitor", p->state.monitor));
+        log_warn("a unit's monitor does not end, killing it", LOG_S("workload", p->id),
+                 LOG_I("monitor", p->state.monitor));
         (void)signal_monitor(p, SIGKILL, 0); /* its end arrives by the pidfd */
 }
 
@@ -338,16 +356,20 @@ void punit_send_stop(struct punit *p)
         if (!p->timer)
                 p->timer = evtimer_new(p->rt->base, on_escalate, p);
         evtimer_add(p->timer, &wait);
-        p->stop_sent = signal_monitor(p, SIGUSR1, (int)p->grace_ms); /* if not: on_look() tries again */
+        /* if not: on_look() tries again */
+        p->stop_sent = signal_monitor(p, SIGUSR1, (int)p->grace_ms);
 }
 
-static void process_stop(struct runtime *rt, const char *workload_id, struct unit_token token, int64_t grace_ms)
+static void process_stop(struct runtime *rt, const char *workload_id, struct unit_token token,
+                         int64_t grace_ms)
 {
         struct punit *p = process_find(rt, workload_id);
 
         if (!p) {
-                process_emit(rt, &(struct runtime_event){
-                                     .kind = RUNTIME_STOPPED, .workload_id = workload_id, .token = token, .at_ms = clock_wall_ms() });
+                process_emit(rt, &(struct runtime_event){ .kind = RUNTIME_STOPPED,
+                                                          .workload_id = workload_id,
+                                                          .token = token,
+                                                          .at_ms = clock_wall_ms() });
                 return;
         }
         p->stop_asked = true;
@@ -360,7 +382,8 @@ static void process_stop(struct runtime *rt, const char *workload_id, struct uni
 
 /* ---- removing ---- */
 
-/* Renamed first: a crash in the middle leaves rubbish with a name that says so, never half a unit. */
+/* Renamed first: a crash in the middle leaves rubbish with a name that says so, never half a
+ * unit. */
 static void process_remove(struct runtime *rt, const char *workload_id)
 {
         struct err err = { 0 };
@@ -368,16 +391,22 @@ static void process_remove(struct runtime *rt, const char *workload_id)
         char cgroup[UNIT_CGROUP_LEN];
 
         if (process_find(rt, workload_id)) {
-                log_error("a unit that still runs cannot be removed", LOG_S("workload", workload_id));
+                log_error("a unit that still runs cannot be removed",
+                          LOG_S("workload", workload_id));
                 return;
         }
         unit_cgroup_name(workload_id, fmt("%s/%s", rt->units_dir, workload_id), cgroup);
         cgroup_remove(cgroup); /* mostly its monitor has done so */
         unit_user_release(&rt->users, fmt("%s/%s", rt->units_dir, workload_id));
-        trash = mem_strdup(fmt("%s/.trash-%s-%d-%u", rt->units_dir, workload_id, (int)getpid(), rt->trash++));
-        if (rename(fmt("%s/%s", rt->units_dir, workload_id), trash) == 0 && dir_remove(trash, &err) < 0)
-                log_warn("a removed unit's files could not be deleted", LOG_S("path", trash), LOG_E(&err));
-        process_emit(rt, &(struct runtime_event){ .kind = RUNTIME_REMOVED, .workload_id = workload_id, .at_ms = clock_wall_ms() });
+        trash = mem_strdup(
+            fmt("%s/.trash-%s-%d-%u", rt->units_dir, workload_id, (int)getpid(), rt->trash++));
+        if (rename(fmt("%s/%s", rt->units_dir, workload_id), trash) == 0 &&
+            dir_remove(trash, &err) < 0)
+                log_warn("a removed unit's files could not be deleted", LOG_S("path", trash),
+                         LOG_E(&err));
+        process_emit(rt, &(struct runtime_event){ .kind = RUNTIME_REMOVED,
+                                                  .workload_id = workload_id,
+                                                  .at_ms = clock_wall_ms() });
 }
 
 /* ---- life ---- */
@@ -403,14 +432,19 @@ static void process_close(struct runtime *rt)
         mem_free(rt);
 }
 
-/* What one agent keeps open for long must leave room for its connections, its files and the pipes of the next start. */
+/* What one agent keeps open for long must leave room for its connections, its files and the pipes
+ * of the next start. */
 static int fd_most(void)
 {
         struct rlimit limit;
-        int64_t all = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < INT32_MAX ? (int64_t)limit.rlim_cur : INT32_MAX;
+        int64_t all = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < INT32_MAX
+                          ? (int64_t)limit.rlim_cur
+                          : INT32_MAX;
         int64_t reserve = all / 4;
 
-        reserve = reserve < FD_RESERVE_MIN ? FD_RESERVE_MIN : reserve > FD_RESERVE_MAX ? FD_RESERVE_MAX : reserve;
+        reserve = reserve < FD_RESERVE_MIN   ? FD_RESERVE_MIN
+                  : reserve > FD_RESERVE_MAX ? FD_RESERVE_MAX
+                                             : reserve;
         return (int)(all - 1 - reserve);
 }
 
@@ -426,7 +460,8 @@ static int process_open(const struct runtime_options *opt, struct runtime **ret,
                 r = dir_make(units, 0750, err);
         if (r < 0)
                 return r;
-        real = realpath(units, NULL); /* marks in environments carry it: it must be the same for every agent of this directory */
+        /* marks in environments carry it: it must be the same for every agent of this directory */
+        real = realpath(units, NULL);
         if (!real)
                 return err_sys(err, errno, fmt("cannot use %s", units));
         if (strlen(real) > DIR_MAX) {
@@ -449,12 +484,15 @@ static int process_open(const struct runtime_options *opt, struct runtime **ret,
         map_init(&rt->by_id, key_of_punit, rt);
         if (opt->program)
                 rt->program = mem_strdup(opt->program);
-        else { /* not /proc/self/exe itself: that of the child would be meant, which is the same, but shows badly in ps */
+        /* not /proc/self/exe itself: that of the child would be meant, which is the same, but shows
+         * badly in ps */
+        else {
                 ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
                 if (n > 0)
                         self[n] = 0;
-                rt->program = mem_strdup(n > 0 && access(self, X_OK) == 0 ? self : "/proc/self/exe");
+                rt->program =
+                    mem_strdup(n > 0 && access(self, X_OK) == 0 ? self : "/proc/self/exe");
         }
         *ret = rt;
         return 0;

@@ -1,7 +1,8 @@
-/* agent/runtimes/process_find.c: what a new agent finds of the units of the one before. See process.c.
+/* agent/runtimes/process_find.c: what a new agent finds of the units of the one before. See
+ * process.c.
  *
- * That something could not be looked at ends the search with an error: an agent that does not know what runs
- * must not start. Units run on meanwhile.
+ * That something could not be looked at ends the search with an error: an agent that does not know
+ * what runs must not start. Units run on meanwhile.
  */
 #include "agent/runtimes/cgroup.h"
 #include "agent/runtimes/process_state.h"
@@ -14,8 +15,9 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#define FIND_WAIT_MS 5000  /* how long a monitor that was just being started may take to speak */
-#define FIND_CLEAN_MS 5000 /* for all units together: longer takes what cannot be killed, and that is told later */
+#define FIND_WAIT_MS 5000 /* how long a monitor that was just being started may take to speak */
+/* for all units together: longer takes what cannot be killed, and that is told later */
+#define FIND_CLEAN_MS 5000
 
 /* PROC_THERE: by a monitor, or one that is about to be. */
 static enum proc_look lock_is_held(const char *dir)
@@ -30,7 +32,8 @@ static enum proc_look lock_is_held(const char *dir)
         return held ? PROC_THERE : PROC_GONE;
 }
 
-/* A monitor lives but has not written run.state or exit.state: the last agent was killed while it started it. It speaks within milliseconds. */
+/* A monitor lives but has not written run.state or exit.state: the last agent was killed while it
+ * started it. It speaks within milliseconds. */
 static void wait_for_monitor(const char *dir)
 {
         for (int i = 0; i < FIND_WAIT_MS / 5 && lock_is_held(dir) == PROC_THERE; i++) {
@@ -40,13 +43,16 @@ static void wait_for_monitor(const char *dir)
         }
 }
 
-static void found(struct runtime *rt, const char *id, enum runtime_event_kind kind, const struct unit_state *s, Pb__Reason__E reason)
+static void found(struct runtime *rt, const char *id, enum runtime_event_kind kind,
+                  const struct unit_state *s, Pb__Reason__E reason)
 {
         process_emit(rt, &(struct runtime_event){ .kind = kind,
                                                   .workload_id = id,
                                                   .token = s->token,
                                                   .revision_id = s->revision,
-                                                  .at_ms = kind == RUNTIME_FOUND_RUNNING ? s->started_at : s->finished_at,
+                                                  .at_ms = kind == RUNTIME_FOUND_RUNNING
+                                                               ? s->started_at
+                                                               : s->finished_at,
                                                   .pid = s->pid,
                                                   .has_exit_code = s->has_exit_code,
                                                   .exit_code = s->exit_code,
@@ -57,9 +63,9 @@ static void found(struct runtime *rt, const char *id, enum runtime_event_kind ki
                                                   .message = s->message[0] ? s->message : NULL });
 }
 
-/* Its monitor is gone, and nobody has looked since: what was left behind is killed first. What does not go
- * within the time that a start of the agent may take is reported as running, which it is, and its end when
- * that is proved. */
+/* Its monitor is gone, and nobody has looked since: what was left behind is killed first. What does
+ * not go within the time that a start of the agent may take is reported as running, which it is,
+ * and its end when that is proved. */
 static void find_ended(struct punit *p)
 {
         struct runtime *rt = p->rt;
@@ -80,11 +86,13 @@ static void find_ended(struct punit *p)
                 cgroup_remove(s.cgroup);
         else
                 process_write_killed(p->dir, &s);
-        found(rt, p->id, RUNTIME_FOUND_EXITED, &s, p->has_ended ? process_why_ended(&s) : PB__REASON__E__killed);
+        found(rt, p->id, RUNTIME_FOUND_EXITED, &s,
+              p->has_ended ? process_why_ended(&s) : PB__REASON__E__killed);
         punit_free(p);
 }
 
-/* 0: there is one; -ERR_NOT_FOUND; anything else: it cannot be known now. A file that is no state counts as none. */
+/* 0: there is one; -ERR_NOT_FOUND; anything else: it cannot be known now. A file that is no state
+ * counts as none. */
 static int state_of(const char *dir, const char *name, struct unit_state *ret, struct err *err)
 {
         int r = unit_state_read(dir, name, ret, err);
@@ -92,13 +100,20 @@ static int state_of(const char *dir, const char *name, struct unit_state *ret, s
         return r == 0 || r == -ERR_NOMEM ? r : -ERR_NOT_FOUND;
 }
 
-/* By the files alone: it has ended, or ended with the machine, or never ran. True: that is all there is to say about it. */
-static bool found_by_files(struct runtime *rt, const char *id, const char *dir, const struct unit_state *run, const struct unit_state *end)
+/* By the files alone: it has ended, or ended with the machine, or never ran. True: that is all
+ * there is to say about it. */
+static bool found_by_files(struct runtime *rt, const char *id, const char *dir,
+                           const struct unit_state *run, const struct unit_state *end)
 {
-        bool same_boot = str_eq((end ? end : run ? run : &(struct unit_state){ 0 })->boot_id, proc_boot_id());
+        bool same_boot = str_eq((end   ? end
+                                 : run ? run
+                                       : &(struct unit_state){ 0 })
+                                    ->boot_id,
+                                proc_boot_id());
         struct unit_state s;
 
-        if (end && !(process_had_commands(dir) && same_boot)) { /* written when nothing of the unit was left */
+        /* written when nothing of the unit was left */
+        if (end && !(process_had_commands(dir) && same_boot)) {
                 found(rt, id, RUNTIME_FOUND_EXITED, end, process_why_ended(end));
                 return true;
         }

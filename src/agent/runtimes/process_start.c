@@ -1,4 +1,5 @@
-/* agent/runtimes/process_start.c: starting a unit: its directory, its lock, its monitor, and what that says. See process.c. */
+/* agent/runtimes/process_start.c: starting a unit: its directory, its lock, its monitor, and what
+ * that says. See process.c. */
 #include "agent/runtimes/process_state.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -17,7 +18,8 @@
 
 #define STATUS_LINE_MAX 2048
 #define LOCK_AGAIN_MS 20
-#define LOCK_KILL_MS 5000  /* a monitor whose unit has ended and that does not let go by then is killed */
+/* a monitor whose unit has ended and that does not let go by then is killed */
+#define LOCK_KILL_MS 5000
 #define LOCK_WAIT_MS 30000 /* and by then the start has failed */
 
 /* ---- what the monitor says ---- */
@@ -30,16 +32,21 @@ static void on_started(struct punit *p, const char *line)
 
         if (note && !rt->warned_limits) {
                 rt->warned_limits = true;
-                log_warn(note, LOG_S("workload", p->id), LOG_S("hint", "run the agent as root, or delegate cgroup controllers to it"));
+                log_warn(
+                    note, LOG_S("workload", p->id),
+                    LOG_S("hint", "run the agent as root, or delegate cgroup controllers to it"));
         }
         if (unit_state_read(p->dir, "run.state", &p->state, NULL) < 0)
-                sscanf(line, "started %" SCNi64 " %" SCNi64 " %" SCNi64 " %" SCNi64, &p->state.monitor, &p->state.monitor_start,
-                       &p->state.pid, &p->state.started_at);
+                sscanf(line, "started %" SCNi64 " %" SCNi64 " %" SCNi64 " %" SCNi64,
+                       &p->state.monitor, &p->state.monitor_start, &p->state.pid,
+                       &p->state.started_at);
         if (punit_watch(p) && p->stop_asked)
                 punit_send_stop(p);
-        process_emit(
-            rt, &(struct runtime_event){
-                    .kind = RUNTIME_STARTED, .workload_id = id, .token = p->token, .at_ms = p->state.started_at, .pid = p->state.pid });
+        process_emit(rt, &(struct runtime_event){ .kind = RUNTIME_STARTED,
+                                                  .workload_id = id,
+                                                  .token = p->token,
+                                                  .at_ms = p->state.started_at,
+                                                  .pid = p->state.pid });
         p = process_find(rt, id); /* the receiver may have done anything */
         mem_free(id);
         if (p && p->phase == PUNIT_STARTING)
@@ -88,16 +95,20 @@ static void on_status(evutil_socket_t fd, short what, void *arg)
 }
 
 /* Between fork and exec in the child's child: no way back. */
-static _noreturn_ void become_monitor(const struct runtime *rt, const struct punit *p, int status_fd, int lock_fd)
+static _noreturn_ void become_monitor(const struct runtime *rt, const struct punit *p,
+                                      int status_fd, int lock_fd)
 {
-        char *const argv[] = { (char *)(uintptr_t) "berth", (char *)(uintptr_t)UNIT_MODE, p->dir, NULL };
+        char *const argv[] = { (char *)(uintptr_t) "berth", (char *)(uintptr_t)UNIT_MODE, p->dir,
+                               NULL };
         int null = open("/dev/null", O_RDWR);
         sigset_t none;
 
         setenv("BERTH_NODE_ID", rt->node_id, 1);
         /* over higher numbers, so that neither overwrites the other */
-        int status_copy = fcntl(status_fd, F_DUPFD, UNIT_FD_LOCK + 1), lock_copy = fcntl(lock_fd, F_DUPFD, UNIT_FD_LOCK + 1);
-        if (null < 0 || status_copy < 0 || lock_copy < 0) { /* without them nobody would find it again */
+        int status_copy = fcntl(status_fd, F_DUPFD, UNIT_FD_LOCK + 1),
+            lock_copy = fcntl(lock_fd, F_DUPFD, UNIT_FD_LOCK + 1);
+        /* without them nobody would find it again */
+        if (null < 0 || status_copy < 0 || lock_copy < 0) {
                 dprintf(status_fd, "failed cannot start the unit's monitor: %s\n", strerror(errno));
                 _exit(127);
         }
@@ -117,7 +128,8 @@ static _noreturn_ void become_monitor(const struct runtime *rt, const struct pun
         _exit(127);
 }
 
-/* Twice forked, so that the monitor is nobody's child here and its end needs no reaping by an agent that may be another one by then. */
+/* Twice forked, so that the monitor is nobody's child here and its end needs no reaping by an agent
+ * that may be another one by then. */
 static int spawn_monitor(struct runtime *rt, struct punit *p, int lock_fd, struct err *err)
 {
         int status[2];
@@ -153,7 +165,8 @@ static int spawn_monitor(struct runtime *rt, struct punit *p, int lock_fd, struc
 
 /* ---- starting ---- */
 
-/* 0: the lock is ours. 1: a monitor has it whose unit has ended (exit.state is there), so it is about to let go. Any other holder still has a unit. */
+/* 0: the lock is ours. 1: a monitor has it whose unit has ended (exit.state is there), so it is
+ * about to let go. Any other holder still has a unit. */
 static int take_lock(const char *dir, int *ret_fd, struct err *err)
 {
         int fd = open(fmt("%s/lock", dir), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -167,10 +180,12 @@ static int take_lock(const char *dir, int *ret_fd, struct err *err)
         close(fd);
         if (file_exists(fmt("%s/exit.state", dir)))
                 return 1;
-        return err_set(err, ERR_CONFLICT, .msg = "an earlier copy of this unit still has its monitor", .detail = dir);
+        return err_set(err, ERR_CONFLICT,
+                       .msg = "an earlier copy of this unit still has its monitor", .detail = dir);
 }
 
-/* Everything that the monitor needs, nothing of an earlier copy but its output; then the monitor. */
+/* Everything that the monitor needs, nothing of an earlier copy but its output; then the
+ * monitor. */
 static int start_monitor(struct punit *p, int lock, struct err *err)
 {
         int r;
@@ -191,7 +206,8 @@ static void kill_old_monitor(const struct punit *p)
         struct unit_state s;
         int fd;
 
-        if (unit_state_read(p->dir, "exit.state", &s, NULL) < 0 || !str_eq(s.boot_id, proc_boot_id()))
+        if (unit_state_read(p->dir, "exit.state", &s, NULL) < 0 ||
+            !str_eq(s.boot_id, proc_boot_id()))
                 return;
         fd = pidfd_open_for((pid_t)s.monitor);
         if (fd >= 0 && proc_look((pid_t)s.monitor, (uint64_t)s.monitor_start) == PROC_THERE)
@@ -218,7 +234,9 @@ static void try_to_start(evutil_socket_t none, short what, void *arg)
         }
         process_close_event(&p->timer, NULL);
         if (r == 1)
-                r = err_set(&err, ERR_CONFLICT, .msg = "the monitor of an earlier copy of this unit cannot be ended", .detail = p->dir);
+                r = err_set(&err, ERR_CONFLICT,
+                            .msg = "the monitor of an earlier copy of this unit cannot be ended",
+                            .detail = p->dir);
         if (r == 0)
                 r = start_monitor(p, lock, &err);
         fd_closep(&lock); /* the monitor has its own */
@@ -236,12 +254,16 @@ static int settle_user(struct runtime *rt, const struct runtime_start *start, st
         if (!start->workload->confine || rt->users.off)
                 return 0;
         if (str_empty(user)) {
-                _cleanup_(mem_freep) char *dir = mem_strdup(fmt("%s/%s", rt->units_dir, start->workload_id));
+                _cleanup_(mem_freep) char *dir =
+                    mem_strdup(fmt("%s/%s", rt->units_dir, start->workload_id));
 
-                return unit_user_assign(&rt->users, rt->node_id, start->workload_id, dir, &uid, err);
+                return unit_user_assign(&rt->users, rt->node_id, start->workload_id, dir, &uid,
+                                        err);
         }
-        if (str_parse_u64(user, &number) == 0 && number < UINT32_MAX && unit_users_has(&rt->users, (uint32_t)number))
-                return err_set(err, ERR_FAILED, .msg = fmt("user %s belongs to another unit", user), .path = "spec.user",
+        if (str_parse_u64(user, &number) == 0 && number < UINT32_MAX &&
+            unit_users_has(&rt->users, (uint32_t)number))
+                return err_set(err, ERR_FAILED, .msg = fmt("user %s belongs to another unit", user),
+                               .path = "spec.user",
                                .hint = "leave spec.user out: the unit gets a user of its own");
         return 0;
 }
@@ -270,18 +292,22 @@ void process_start(struct runtime *rt, const struct runtime_start *start)
         struct punit *p;
 
         if (start->workload->type != PB__WORKLOAD_TYPE__E__process) {
-                process_start_failed(rt, start->workload_id, start->token, PB__REASON__E__runtime_unavailable,
-                                     "runtime not available: this agent runs units of type process only");
+                process_start_failed(
+                    rt, start->workload_id, start->token, PB__REASON__E__runtime_unavailable,
+                    "runtime not available: this agent runs units of type process only");
                 return;
         }
         if (!start->workload->spec) {
-                process_start_failed(rt, start->workload_id, start->token, PB__REASON__E__start_failed, "the unit has no spec");
+                process_start_failed(rt, start->workload_id, start->token,
+                                     PB__REASON__E__start_failed, "the unit has no spec");
                 return;
         }
-        if (process_find(rt, start->workload_id) || dir_make(fmt("%s/%s", rt->units_dir, start->workload_id), 0750, &err) < 0 ||
+        if (process_find(rt, start->workload_id) ||
+            dir_make(fmt("%s/%s", rt->units_dir, start->workload_id), 0750, &err) < 0 ||
             settle_user(rt, start, &err) < 0) {
-                process_start_failed(rt, start->workload_id, start->token, PB__REASON__E__start_failed,
-                                     err.code ? err_line(&err) : "an earlier copy of this unit still runs");
+                process_start_failed(
+                    rt, start->workload_id, start->token, PB__REASON__E__start_failed,
+                    err.code ? err_line(&err) : "an earlier copy of this unit still runs");
                 return;
         }
         p = punit_new(rt, start->workload_id, start->token);

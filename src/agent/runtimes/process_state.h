@@ -1,4 +1,5 @@
-/* agent/runtimes/process_state.h: the inside of the process runtime, shared by process*.c (units), logread.c (logs) and exec.c (commands). */
+/* agent/runtimes/process_state.h: the inside of the process runtime, shared by process*.c (units),
+ * logread.c (logs) and exec.c (commands). */
 #ifndef BERTH_AGENT_PROCESS_STATE_H
 #define BERTH_AGENT_PROCESS_STATE_H
 
@@ -13,7 +14,8 @@ struct log_stream;
 struct exec_stream;
 
 enum punit_phase {
-        PUNIT_WAITING,  /* for the monitor of the copy before, whose unit has ended, to let go of its lock */
+        /* for the monitor of the copy before, whose unit has ended, to let go of its lock */
+        PUNIT_WAITING,
         PUNIT_STARTING, /* the monitor was started and has not spoken yet */
         PUNIT_UP,       /* its monitor lives */
         PUNIT_CLEANING, /* its monitor is gone: what was left behind is being killed */
@@ -66,7 +68,8 @@ struct runtime {
         struct event *inotify_event;
         struct unit_users users;
         bool warned_limits, warned_fds;
-        int fd_most;           /* no file descriptor is kept beyond this one: the rest is for what comes and goes */
+        /* no file descriptor is kept beyond this one: the rest is for what comes and goes */
+        int fd_most;
         int64_t find_until_ms; /* find() waits no longer for what has to be killed */
         uint32_t trash;
         uint64_t cpu_busy, cpu_total; /* /proc/stat at the last look */
@@ -83,12 +86,15 @@ struct punit *punit_new(struct runtime *rt, const char *id, struct unit_token to
 void punit_free(struct punit *p);
 void process_close_event(struct event **ev, int *fd);
 void process_emit(struct runtime *rt, const struct runtime_event *ev);
-void process_start_failed(struct runtime *rt, const char *id, struct unit_token token, Pb__Reason__E reason, const char *message);
-bool process_kill_leftovers(const char *dir, const struct unit_state *s); /* true: nothing of it is left, for certain */
+void process_start_failed(struct runtime *rt, const char *id, struct unit_token token,
+                          Pb__Reason__E reason, const char *message);
+/* true: nothing of it is left, for certain */
+bool process_kill_leftovers(const char *dir, const struct unit_state *s);
 void process_write_killed(const char *dir, struct unit_state *s);
 Pb__Reason__E process_why_ended(const struct unit_state *s); /* none: the engine derives it */
 bool process_had_commands(const char *dir);                  /* run inside it (berth exec) */
-void punit_clean(struct punit *p);                           /* kills what is left, then reports the end */
+/* kills what is left, then reports the end */
+void punit_clean(struct punit *p);
 void punit_monitor_end(evutil_socket_t fd, short what, void *punit);
 void punit_send_stop(struct punit *p);
 bool punit_watch(struct punit *p); /* its monitor; false: it is gone, which is proved */
@@ -98,14 +104,16 @@ void process_start(struct runtime *rt, const struct runtime_start *start);
 int process_find_all(struct runtime *rt, struct err *err);
 void process_usage(struct runtime *rt, struct runtime_usage *ret);
 
-int logread_open(struct runtime *rt, const char *workload_id, const struct log_options *opt, const struct stream_sink *sink,
-                 struct stream **ret, struct err *err);
-void logread_unit_ended(struct runtime *rt, const char *workload_id); /* followers read what is left and end */
+int logread_open(struct runtime *rt, const char *workload_id, const struct log_options *opt,
+                 const struct stream_sink *sink, struct stream **ret, struct err *err);
+/* followers read what is left and end */
+void logread_unit_ended(struct runtime *rt, const char *workload_id);
 void logread_close_all(struct runtime *rt);
 
-int exec_open(struct runtime *rt, const char *workload_id, const struct exec_options *opt, const struct stream_sink *sink,
-              struct stream **ret, struct err *err);
-void exec_unit_ended(struct runtime *rt, const char *workload_id); /* commands inside it are killed */
+int exec_open(struct runtime *rt, const char *workload_id, const struct exec_options *opt,
+              const struct stream_sink *sink, struct stream **ret, struct err *err);
+/* commands inside it are killed */
+void exec_unit_ended(struct runtime *rt, const char *workload_id);
 void exec_close_all(struct runtime *rt);
 
 #endif

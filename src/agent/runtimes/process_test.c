@@ -1,4 +1,5 @@
-/* agent/runtimes/process_test.c: the process runtime with real processes. This binary is also its own monitor ("__unit"). */
+/* agent/runtimes/process_test.c: the process runtime with real processes. This binary is also its
+ * own monitor ("__unit"). */
 #include "agent/runtimes/cgroup.h"
 #include "agent/runtimes/logfile.h"
 #include "agent/runtimes/process_state.h"
@@ -48,14 +49,19 @@ static void on_event(void *ctx, const struct runtime_event *ev)
 
 static void rt_open(struct rig *r)
 {
-        struct runtime_options opt = { .base = r->base, .data_dir = r->dir, .node_id = "node-1", .on_event = on_event, .ctx = r };
+        struct runtime_options opt = { .base = r->base,
+                                       .data_dir = r->dir,
+                                       .node_id = "node-1",
+                                       .on_event = on_event,
+                                       .ctx = r };
         struct err err = { 0 };
 
         if (runtime_process.open(&opt, &r->rt, &err) < 0)
                 fail_msg("%s", err_line(&err));
 }
 
-static char left_dir[512]; /* of the test that runs: what a failed one leaves is cleaned up at the end */
+/* of the test that runs: what a failed one leaves is cleaned up at the end */
+static char left_dir[512];
 
 static void setup(struct rig *r)
 {
@@ -91,13 +97,15 @@ static struct seen await(struct rig *r, enum runtime_event_kind kind, const char
                         if (r->seen.at[i].kind == kind && str_eq(r->seen.at[i].id, id)) {
                                 struct seen s = r->seen.at[i];
 
-                                memmove(r->seen.at, r->seen.at + i + 1, (r->seen.len - i - 1) * sizeof(s));
+                                memmove(r->seen.at, r->seen.at + i + 1,
+                                        (r->seen.len - i - 1) * sizeof(s));
                                 r->seen.len -= i + 1;
                                 return s;
                         }
                 if (!turn(r, deadline))
-                        fail_msg("event %d of %s did not come; seen %zu, first %d %s", (int)kind, id, r->seen.len,
-                                 r->seen.len ? (int)r->seen.at[0].kind : 0, r->seen.len ? r->seen.at[0].message : "");
+                        fail_msg("event %d of %s did not come; seen %zu, first %d %s", (int)kind,
+                                 id, r->seen.len, r->seen.len ? (int)r->seen.at[0].kind : 0,
+                                 r->seen.len ? r->seen.at[0].message : "");
         }
 }
 
@@ -130,7 +138,8 @@ static struct unit_token launch_def(struct rig *r, const char *id, struct def *d
         struct unit_token token = { 1, ++r->seq };
 
         d->w.id = (char *)(uintptr_t)id;
-        runtime_process.start(r->rt, &(struct runtime_start){ .workload_id = id, .token = token, .workload = &d->w });
+        runtime_process.start(
+            r->rt, &(struct runtime_start){ .workload_id = id, .token = token, .workload = &d->w });
         return token;
 }
 
@@ -236,13 +245,15 @@ static void await_text(struct rig *r, struct taker *t, const char *text)
                         fail_msg("\"%s\" did not come; got \"%s\"", text, str_c(&t->out));
 }
 
-static struct stream *open_logs(struct rig *r, const char *id, bool follow, int64_t tail, struct taker *t)
+static struct stream *open_logs(struct rig *r, const char *id, bool follow, int64_t tail,
+                                struct taker *t)
 {
         struct stream_sink sink = { take_data, take_end, t };
         struct stream *s = NULL;
         struct err err = { 0 };
 
-        if (runtime_process.logs(r->rt, id, &(struct log_options){ follow, tail }, &sink, &s, &err) < 0)
+        if (runtime_process.logs(r->rt, id, &(struct log_options){ follow, tail }, &sink, &s,
+                                 &err) < 0)
                 fail_msg("%s", err_line(&err));
         return s;
 }
@@ -253,14 +264,17 @@ static void read_logs(struct rig *r, const char *id, struct taker *t)
         await_end(r, t);
 }
 
-static struct stream *open_exec(struct rig *r, const char *id, bool tty, const char *const *argv, struct taker *t)
+static struct stream *open_exec(struct rig *r, const char *id, bool tty, const char *const *argv,
+                                struct taker *t)
 {
         struct stream_sink sink = { take_data, take_end, t };
         struct stream *s = NULL;
         struct err err = { 0 };
 
-        if (runtime_process.exec(r->rt, id, &(struct exec_options){ .argv = argv, .tty = tty, .rows = 33, .cols = 77 }, &sink, &s, &err) <
-            0)
+        if (runtime_process.exec(
+                r->rt, id,
+                &(struct exec_options){ .argv = argv, .tty = tty, .rows = 33, .cols = 77 }, &sink,
+                &s, &err) < 0)
                 fail_msg("%s", err_line(&err));
         return s;
 }
@@ -273,8 +287,10 @@ static int after_each(void **state)
 
         (void)state;
         for (size_t i = 0; left_dir[0] && i < ARRAY_LEN(ids); i++)
-                if (unit_state_read(fmt("%s/units/%s", left_dir, ids[i]), "run.state", &s, NULL) == 0 &&
-                    str_eq(s.boot_id, proc_boot_id()) && proc_start_time((pid_t)s.monitor) == (uint64_t)s.monitor_start)
+                if (unit_state_read(fmt("%s/units/%s", left_dir, ids[i]), "run.state", &s, NULL) ==
+                        0 &&
+                    str_eq(s.boot_id, proc_boot_id()) &&
+                    proc_start_time((pid_t)s.monitor) == (uint64_t)s.monitor_start)
                         kill((pid_t)s.monitor, SIGTERM);
         left_dir[0] = 0;
         return 0;
@@ -293,7 +309,8 @@ static void command_has_its_environment_directory_limits_and_exit_code(void **st
 
         (void)state;
         setup(&r);
-        def_init(&d, "echo $BERTH_WORKLOAD_ID $BERTH_NODE_ID $BERTH_REVISION $FOO; pwd; ulimit -n; ulimit -c; echo \"${HOME:+home}\" "
+        def_init(&d, "echo $BERTH_WORKLOAD_ID $BERTH_NODE_ID $BERTH_REVISION $FOO; pwd; ulimit -n; "
+                     "ulimit -c; echo \"${HOME:+home}\" "
                      "\"${SECRET_OF_AGENT:-none}\"; echo oops >&2; exit 7");
         pb__spec__env_entry__init(&d.env);
         d.env.key = (char *)(uintptr_t) "FOO";
@@ -337,7 +354,8 @@ static void the_fencing_token_has_a_name_of_its_own(void **state)
         token = launch_def(&r, "web", &d);
         await(&r, RUNTIME_EXITED, "web");
         read_logs(&r, "web", &t);
-        assert_string_equal(str_c(&t.out), fmt("mine %llu.%llu\n", (unsigned long long)token.epoch, (unsigned long long)token.seq));
+        assert_string_equal(str_c(&t.out), fmt("mine %llu.%llu\n", (unsigned long long)token.epoch,
+                                               (unsigned long long)token.seq));
         taker_fini(&t);
         teardown(&r);
 }
@@ -396,14 +414,16 @@ static void starts_that_fail_say_why(void **state)
         d.spec.workdir = (char *)(uintptr_t) "/no/such/dir";
         launch_def(&r, "a", &d);
         s = await(&r, RUNTIME_START_FAILED, "a");
-        assert_non_null(strstr(s.message, "cannot use working directory /no/such/dir: No such file"));
+        assert_non_null(
+            strstr(s.message, "cannot use working directory /no/such/dir: No such file"));
         def_init(&d, "true");
         d.spec.user = (char *)(uintptr_t) "nobody-of-that-name";
         launch_def(&r, "a", &d);
         s = await(&r, RUNTIME_START_FAILED, "a");
         assert_non_null(strstr(s.message, "user nobody-of-that-name does not exist"));
         def_init(&d, "true");
-        char *capabilities[] = { (char *)(uintptr_t) "ALL" }; /* never in silence without what it asks for. R: A14 */
+        /* never in silence without what it asks for. R: A14 */
+        char *capabilities[] = { (char *)(uintptr_t) "ALL" };
         d.spec.capabilities = capabilities;
         d.spec.n_capabilities = 1;
         launch_def(&r, "a", &d);
@@ -454,7 +474,8 @@ static void stop_is_polite_first(void **state)
 
         (void)state;
         setup(&r);
-        token = launch_script(&r, "a", "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.05; done");
+        token = launch_script(
+            &r, "a", "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.05; done");
         await(&r, RUNTIME_STARTED, "a");
         open_logs(&r, "a", true, -1, &t);
         await_text(&r, &t, "up\n");
@@ -463,7 +484,8 @@ static void stop_is_polite_first(void **state)
         assert_true(s.ev.has_exit_code && s.ev.exit_code == 3);
         await_end(&r, &t); /* a follower ends with its unit, after the last line */
         assert_string_equal(str_c(&t.out), "up\nbye\n");
-        runtime_process.stop(r.rt, "a", token, 0); /* again: nothing runs, and that is said at once */
+        /* again: nothing runs, and that is said at once */
+        runtime_process.stop(r.rt, "a", token, 0);
         await(&r, RUNTIME_STOPPED, "a");
         taker_fini(&t);
         teardown(&r);
@@ -480,7 +502,8 @@ static void stop_kills_what_ignores_it_and_what_ran_away(void **state)
         (void)state;
         setup(&r);
         token = launch_script(&r, "a",
-                              "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo one; while :; do sleep 0.05; done' & (setsid setsid sleep "
+                              "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo one; while :; do "
+                              "sleep 0.05; done' & (setsid setsid sleep "
                               "1000 &) ; echo two; while :; do sleep 0.05; done");
         await(&r, RUNTIME_STARTED, "a");
         open_logs(&r, "a", true, -1, &t);
@@ -583,7 +606,8 @@ static void a_killed_monitor_takes_its_unit_along(void **state)
         (void)state;
         setup(&r);
         for (int agent_away = 0; agent_away < 2; agent_away++) {
-                token = launch_script(&r, "a", "setsid sleep 1000 & setsid sleep 1000 & echo up; sleep 1000");
+                token = launch_script(
+                    &r, "a", "setsid sleep 1000 & setsid sleep 1000 & echo up; sleep 1000");
                 await(&r, RUNTIME_STARTED, "a");
                 open_logs(&r, "a", true, 1, &t);
                 await_text(&r, &t, "up\n");
@@ -638,7 +662,9 @@ static void another_boot_or_a_strangers_pid_is_never_touched(void **state)
         assert_int_equal(runtime_process.find(r.rt, NULL), 0);
         assert_int_equal(r.seen.len, 2);
         for (size_t i = 0; i < 2; i++)
-                assert_int_equal(r.seen.at[i].kind, str_eq(r.seen.at[i].id, "a") ? RUNTIME_FOUND_GONE : RUNTIME_FOUND_EXITED);
+                assert_int_equal(r.seen.at[i].kind, str_eq(r.seen.at[i].id, "a")
+                                                        ? RUNTIME_FOUND_GONE
+                                                        : RUNTIME_FOUND_EXITED);
         assert_true(proc_start_time(stranger) != 0);
         kill(stranger, SIGKILL);
         waitpid(stranger, NULL, 0);
@@ -655,7 +681,8 @@ static void output_is_bounded_and_the_newest_is_kept(void **state)
 
         (void)state;
         setup(&r);
-        def_init(&d, "i=0; while [ $i -lt 20000 ]; do echo line $i of a long story; i=$((i+1)); done; head -c 20000 /dev/zero | tr '\\0' "
+        def_init(&d, "i=0; while [ $i -lt 20000 ]; do echo line $i of a long story; i=$((i+1)); "
+                     "done; head -c 20000 /dev/zero | tr '\\0' "
                      "x; echo; printf end");
         d.spec.log_max_kb = 64;
         launch_def(&r, "a", &d);
@@ -694,7 +721,8 @@ static void logs_are_followed_over_rotation_and_pauses(void **state)
 
         (void)state;
         setup(&r);
-        def_init(&d, "i=0; while :; do i=$((i+1)); echo line $i; if [ $((i % 500)) = 0 ]; then sleep 0.02; fi; done");
+        def_init(&d, "i=0; while :; do i=$((i+1)); echo line $i; if [ $((i % 500)) = 0 ]; then "
+                     "sleep 0.02; fi; done");
         d.spec.log_max_kb = 64;
         token = launch_def(&r, "a", &d);
         await(&r, RUNTIME_STARTED, "a");
@@ -714,8 +742,12 @@ static void logs_are_followed_over_rotation_and_pauses(void **state)
         s->ops->close(s);
         runtime_process.stop(r.rt, "a", token, 1000);
         await(&r, RUNTIME_STOPPED, "a");
-        assert_int_equal(runtime_process.logs(r.rt, "nobody", &(struct log_options){ 0 }, &sink, &s, &err), -ERR_NOT_FOUND);
-        assert_int_equal(runtime_process.logs(r.rt, "..", &(struct log_options){ 0 }, &sink, &s, &err), -ERR_NOT_FOUND);
+        assert_int_equal(
+            runtime_process.logs(r.rt, "nobody", &(struct log_options){ 0 }, &sink, &s, &err),
+            -ERR_NOT_FOUND);
+        assert_int_equal(
+            runtime_process.logs(r.rt, "..", &(struct log_options){ 0 }, &sink, &s, &err),
+            -ERR_NOT_FOUND);
         taker_fini(&t);
         teardown(&r);
 }
@@ -745,7 +777,8 @@ static void a_follower_may_come_before_the_start(void **state)
         teardown(&r);
 }
 
-/* R: C40, D10: two rotations while a reader was held up: the file in between is still there, and is read. */
+/* R: C40, D10: two rotations while a reader was held up: the file in between is still there, and is
+ * read. */
 static void a_reader_skips_no_file_after_two_rotations(void **state)
 {
         struct rig r;
@@ -757,8 +790,11 @@ static void a_reader_skips_no_file_after_two_rotations(void **state)
         (void)state;
         setup(&r);
         def_init(&d, fmt("echo first; while [ ! -e %s/go ]; do sleep 0.01; done; "
-                         "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo line $i %s; done; echo end; sleep 1000",
-                         r.dir, "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"));
+                         "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo line $i %s; done; echo "
+                         "end; sleep 1000",
+                         r.dir,
+                         "0123456789012345678901234567890123456789012345678901234567890123456789012"
+                         "345678901234567890123456789"));
         d.spec.log_max_kb = 32; /* half of it in each file: about 115 lines */
         launch_def(&r, "a", &d);
         await(&r, RUNTIME_STARTED, "a");
@@ -767,7 +803,9 @@ static void a_reader_skips_no_file_after_two_rotations(void **state)
         close(open(fmt("%s/go", r.dir), O_CREAT | O_WRONLY, 0600));
         for (int64_t until = clock_mono_ns() / 1000000 + WAIT_MS;;) {
                 struct str text = STR_INIT;
-                bool whole = file_read(fmt("%s/" LOG_NAME, unit_dir(&r, "a")), 1 << 20, &text, NULL) == 0 && strstr(str_c(&text), "end\n");
+                bool whole =
+                    file_read(fmt("%s/" LOG_NAME, unit_dir(&r, "a")), 1 << 20, &text, NULL) == 0 &&
+                    strstr(str_c(&text), "end\n");
 
                 str_fini(&text);
                 if (whole)
@@ -798,10 +836,14 @@ static void exec_runs_inside_the_unit(void **state)
         struct stream *s;
         struct err err = { 0 };
         struct stream_sink sink = { take_data, take_end, &t };
-        const char *where[] = { "sh", "-c", "echo $BERTH_WORKLOAD_ID; pwd; cat; echo done >&2; exit 11", NULL };
-        const char *tty[] = { "sh", "-c", "test -t 0 && test -t 1 && stty size; read x; echo got $x; stty size", NULL };
+        const char *where[] = { "sh", "-c",
+                                "echo $BERTH_WORKLOAD_ID; pwd; cat; echo done >&2; exit 11", NULL };
+        const char *tty[] = { "sh", "-c",
+                              "test -t 0 && test -t 1 && stty size; read x; echo got $x; stty size",
+                              NULL };
         const char *forever[] = { "sleep", "1000", NULL };
-        const char *missing[] = { "no-such-command", NULL }, *no_program[] = { "/etc/passwd", NULL };
+        const char *missing[] = { "no-such-command", NULL },
+                   *no_program[] = { "/etc/passwd", NULL };
 
         (void)state;
         setup(&r);
@@ -837,7 +879,9 @@ static void exec_runs_inside_the_unit(void **state)
         assert_true(t.has_code && t.code == 126);
         assert_non_null(strstr(t.error, "/etc/passwd"));
         taker_fini(&t);
-        assert_int_equal(runtime_process.exec(r.rt, "b", &(struct exec_options){ .argv = forever }, &sink, &s, &err), -ERR_CONFLICT);
+        assert_int_equal(runtime_process.exec(r.rt, "b", &(struct exec_options){ .argv = forever },
+                                              &sink, &s, &err),
+                         -ERR_CONFLICT);
         s = open_exec(&r, "a", false, forever, &t); /* closed by its taker: killed, no end() */
         s->ops->close(s);
         assert_false(t.ended);
@@ -938,7 +982,8 @@ static void usage_is_measured(void **state)
 int main(int argc, char **argv)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_teardown(command_has_its_environment_directory_limits_and_exit_code, after_each),
+                cmocka_unit_test_teardown(
+                    command_has_its_environment_directory_limits_and_exit_code, after_each),
                 cmocka_unit_test_teardown(the_fencing_token_has_a_name_of_its_own, after_each),
                 cmocka_unit_test_teardown(a_user_beyond_all_numbers_is_nobody, after_each),
                 cmocka_unit_test_teardown(signals_are_reported, after_each),
@@ -948,9 +993,11 @@ int main(int argc, char **argv)
                 cmocka_unit_test_teardown(stop_kills_what_ignores_it_and_what_ran_away, after_each),
                 cmocka_unit_test_teardown(nothing_outlives_the_command, after_each),
                 cmocka_unit_test_teardown(units_outlive_the_agent_and_are_adopted, after_each),
-                cmocka_unit_test_teardown(a_start_cut_short_by_the_agents_death_is_found, after_each),
+                cmocka_unit_test_teardown(a_start_cut_short_by_the_agents_death_is_found,
+                                          after_each),
                 cmocka_unit_test_teardown(a_killed_monitor_takes_its_unit_along, after_each),
-                cmocka_unit_test_teardown(another_boot_or_a_strangers_pid_is_never_touched, after_each),
+                cmocka_unit_test_teardown(another_boot_or_a_strangers_pid_is_never_touched,
+                                          after_each),
                 cmocka_unit_test_teardown(output_is_bounded_and_the_newest_is_kept, after_each),
                 cmocka_unit_test_teardown(logs_are_followed_over_rotation_and_pauses, after_each),
                 cmocka_unit_test_teardown(a_follower_may_come_before_the_start, after_each),

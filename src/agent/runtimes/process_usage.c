@@ -1,4 +1,5 @@
-/* agent/runtimes/process_usage.c: how much of the machine is in use, and by the node's own units. See process.c.
+/* agent/runtimes/process_usage.c: how much of the machine is in use, and by the node's own units.
+ * See process.c.
  *
  * Both need two looks: what a processor did is known only since the last one.
  */
@@ -19,7 +20,8 @@ static void read_cpu(struct runtime *rt)
 
         if (!f)
                 return;
-        n = fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]);
+        n = fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3],
+                   &v[4], &v[5], &v[6], &v[7]);
         fclose(f);
         if (n < 5)
                 return;
@@ -27,7 +29,9 @@ static void read_cpu(struct runtime *rt)
                 total += v[i];
         busy = total - v[3] - v[4];
         if (rt->cpu_total && total > rt->cpu_total && busy >= rt->cpu_busy)
-                rt->cpu_used = (int64_t)((busy - rt->cpu_busy) * 1000 * (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) / (total - rt->cpu_total));
+                rt->cpu_used =
+                    (int64_t)((busy - rt->cpu_busy) * 1000 *
+                              (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) / (total - rt->cpu_total));
         rt->cpu_busy = busy;
         rt->cpu_total = total;
 }
@@ -49,7 +53,9 @@ static bool read_own(struct runtime *rt, const pid_list *containers, struct runt
 
         for (size_t i = 0; i < rt->units.len; i++)
                 if (rt->units.at[i] && rt->units.at[i]->state.monitor > 0)
-                        *array_push(&now) = (struct proc_use){ .pid = (pid_t)rt->units.at[i]->state.monitor, .without_memory = true };
+                        *array_push(&now) =
+                            (struct proc_use){ .pid = (pid_t)rt->units.at[i]->state.monitor,
+                                               .without_memory = true };
         for (size_t i = 0; containers && i < containers->len; i++)
                 *array_push(&now) = (struct proc_use){ .pid = containers->at[i] };
         if (now.len > 1)
@@ -57,10 +63,13 @@ static bool read_own(struct runtime *rt, const pid_list *containers, struct runt
         whole = proc_use(now.at, now.len);
         for (size_t i = 0; i < now.len; i++) {
                 const struct proc_use *before =
-                    rt->own.len ? bsearch(&now.at[i], rt->own.at, rt->own.len, sizeof(now.at[0]), by_pid) : NULL;
+                    rt->own.len
+                        ? bsearch(&now.at[i], rt->own.at, rt->own.len, sizeof(now.at[0]), by_pid)
+                        : NULL;
 
                 rss += now.at[i].rss_bytes;
-                if (before && now.at[i].ticks > before->ticks) /* a new one counts from its second look on */
+                /* a new one counts from its second look on */
+                if (before && now.at[i].ticks > before->ticks)
                         ticks += now.at[i].ticks - before->ticks;
         }
         array_fini(&rt->own);
@@ -70,7 +79,8 @@ static bool read_own(struct runtime *rt, const pid_list *containers, struct runt
         rt->own_at_ns = now_ns;
         ret->memory_own_mb = (int64_t)(rss >> 20);
         if (known)
-                ret->cpu_own = (int64_t)((double)ticks / (double)sysconf(_SC_CLK_TCK) * 1000 / ((double)span_ns / 1e9));
+                ret->cpu_own = (int64_t)((double)ticks / (double)sysconf(_SC_CLK_TCK) * 1000 /
+                                         ((double)span_ns / 1e9));
         return known && whole;
 }
 
@@ -99,7 +109,8 @@ void process_usage_beside(struct runtime *rt, const pid_list *containers, struct
                 fclose(f);
         ret->memory_used_mb = total > available ? (total - available) / 1024 : 0;
         if (statvfs(rt->data_dir, &fs) == 0) {
-                ret->disk_used_gb = (int64_t)((uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize >> 30);
+                ret->disk_used_gb =
+                    (int64_t)((uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize >> 30);
                 ret->disk_free_gb = (int64_t)((uint64_t)fs.f_bavail * fs.f_frsize >> 30);
         }
         ret->of_machine = true;

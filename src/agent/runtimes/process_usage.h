@@ -5,7 +5,9 @@
 #include "agent/runtime.h"
 #include "agent/runtimes/proc.h"
 
-/* As runtime_process.usage, of the process runtime; containers: their first processes, which count as units of this node, too. */
-void process_usage_beside(struct runtime *process, const pid_list *containers, struct runtime_usage *ret);
+/* As runtime_process.usage, of the process runtime; containers: their first processes, which count
+ * as units of this node, too. */
+void process_usage_beside(struct runtime *process, const pid_list *containers,
+                          struct runtime_usage *ret);
 
 #endif

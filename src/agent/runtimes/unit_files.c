@@ -111,12 +111,14 @@ int unit_state_read(const char *dir, const char *name, struct unit_state *ret, s
         int r;
 
         if (!file_exists(path))
-                return err_set(err, ERR_NOT_FOUND, .msg = "the unit has no such state", .detail = path);
+                return err_set(err, ERR_NOT_FOUND, .msg = "the unit has no such state",
+                               .detail = path);
         r = file_read(path, STATE_MAX_BYTES, &text, err);
         if (r < 0)
                 return r;
         *ret = (struct unit_state){ 0 };
-        for (line = text.buf ? strtok_r(text.buf, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
+        for (line = text.buf ? strtok_r(text.buf, "\n", &save) : NULL; line;
+             line = strtok_r(NULL, "\n", &save)) {
                 char *eq = strchr(line, '=');
 
                 if (!eq)
@@ -132,9 +134,12 @@ int unit_state_write(const char *dir, const char *name, const struct unit_state 
         _cleanup_(str_finip) struct str out = STR_INIT;
         char message[sizeof(s->message)];
 
-        str_addf(&out, "token=%" PRIu64 ".%" PRIu64 "\nrevision=%s\nboot_id=%s\n", s->token.epoch, s->token.seq, s->revision, s->boot_id);
-        str_addf(&out, "monitor=%" PRIi64 "\nmonitor_start=%" PRIi64 "\npid=%" PRIi64 "\npid_start=%" PRIi64 "\n", s->monitor,
-                 s->monitor_start, s->pid, s->pid_start);
+        str_addf(&out, "token=%" PRIu64 ".%" PRIu64 "\nrevision=%s\nboot_id=%s\n", s->token.epoch,
+                 s->token.seq, s->revision, s->boot_id);
+        str_addf(&out,
+                 "monitor=%" PRIi64 "\nmonitor_start=%" PRIi64 "\npid=%" PRIi64
+                 "\npid_start=%" PRIi64 "\n",
+                 s->monitor, s->monitor_start, s->pid, s->pid_start);
         str_addf(&out, "started_at=%" PRIi64 "\n", s->started_at);
         if (s->finished_at)
                 str_addf(&out, "finished_at=%" PRIi64 "\n", s->finished_at);
@@ -174,7 +179,8 @@ int unit_launch_read(const char *dir, Pb__PlanUnit **ret, struct err *err)
         if (!p || !p->token || !p->workload || !p->workload->spec) {
                 if (p)
                         pb__plan_unit__free_unpacked(p, NULL);
-                return err_set(err, ERR_CORRUPT, .msg = "the unit's launch file does not parse", .detail = dir);
+                return err_set(err, ERR_CORRUPT, .msg = "the unit's launch file does not parse",
+                               .detail = dir);
         }
         *ret = p;
         return 0;

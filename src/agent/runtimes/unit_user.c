@@ -25,15 +25,16 @@ int unit_users_parse(const char *text, struct unit_users *ret, struct err *err)
         if (dash && (size_t)(dash - text) < sizeof(first)) {
                 memcpy(first, text, (size_t)(dash - text));
                 first[dash - text] = 0;
-                if (str_parse_u64(first, &a) == 0 && str_parse_u64(dash + 1, &b) == 0 && a >= 1000 && a <= b && b < UINT32_MAX &&
-                    b - a < RANGE_MAX) {
+                if (str_parse_u64(first, &a) == 0 && str_parse_u64(dash + 1, &b) == 0 &&
+                    a >= 1000 && a <= b && b < UINT32_MAX && b - a < RANGE_MAX) {
                         *ret = (struct unit_users){ .first = (uint32_t)a, .last = (uint32_t)b };
                         return 0;
                 }
         }
         return err_set(err, ERR_INVALID, .msg = fmt("'%.60s' is no range of users for units", text),
                        .detail = fmt("two numbers from 1000 on, at most %u apart", RANGE_MAX),
-                       .hint = "such as --unit-users " UNIT_USERS_DEFAULT "; none: units run as the agent does");
+                       .hint = "such as --unit-users " UNIT_USERS_DEFAULT
+                               "; none: units run as the agent does");
 }
 
 bool unit_users_has(const struct unit_users *u, uint32_t uid)
@@ -82,7 +83,8 @@ void unit_users_load(struct unit_users *u, const char *units_dir)
         u->taken = mem_must((u->last - u->first) / 8 + 1);
         dir = opendir(units_dir);
         for (struct dirent *e; dir && (e = readdir(dir));) {
-                uint32_t uid = e->d_name[0] == '.' ? 0 : unit_user_read(fmt("%s/%s", units_dir, e->d_name));
+                uint32_t uid =
+                    e->d_name[0] == '.' ? 0 : unit_user_read(fmt("%s/%s", units_dir, e->d_name));
 
                 if (uid && unit_users_has(u, uid))
                         set(u, uid, true);
@@ -97,7 +99,8 @@ void unit_users_fini(struct unit_users *u)
         u->taken = NULL;
 }
 
-static int choose(struct unit_users *u, const char *node_id, const char *unit_id, uint32_t *ret, struct err *err)
+static int choose(struct unit_users *u, const char *node_id, const char *unit_id, uint32_t *ret,
+                  struct err *err)
 {
         _cleanup_(str_finip) struct str name = STR_INIT;
         uint32_t n = u->last - u->first + 1;
@@ -112,7 +115,8 @@ static int choose(struct unit_users *u, const char *node_id, const char *unit_id
                         return 0;
                 }
         }
-        return err_set(err, ERR_LIMIT, .msg = "there is no user left for this unit", .detail = fmt("%u-%u", u->first, u->last),
+        return err_set(err, ERR_LIMIT, .msg = "there is no user left for this unit",
+                       .detail = fmt("%u-%u", u->first, u->last),
                        .hint = "give the agent a wider range: --unit-users FIRST-LAST");
 }
 
@@ -127,7 +131,8 @@ static void let_through(const char *path)
 
 static int make_home(const char *dir, uint32_t uid, struct err *err)
 {
-        _cleanup_(mem_freep) char *home = mem_strdup(fmt("%s/home", dir)), *units = mem_strdup(fmt("%s/..", dir)),
+        _cleanup_(mem_freep) char *home = mem_strdup(fmt("%s/home", dir)),
+                                  *units = mem_strdup(fmt("%s/..", dir)),
                                   *data = mem_strdup(fmt("%s/../..", dir));
         int r = dir_make(home, 0700, err);
 
@@ -141,7 +146,8 @@ static int make_home(const char *dir, uint32_t uid, struct err *err)
         return 0;
 }
 
-int unit_user_assign(struct unit_users *u, const char *node_id, const char *unit_id, const char *dir, uint32_t *ret, struct err *err)
+int unit_user_assign(struct unit_users *u, const char *node_id, const char *unit_id,
+                     const char *dir, uint32_t *ret, struct err *err)
 {
         uint32_t uid = unit_user_read(dir);
         const char *text;
