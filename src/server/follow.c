@@ -34,6 +34,10 @@
 #define AGAIN_MIN_MS 50
 #define AGAIN_MAX_MS 1000
 #define ANSWER_LOOK_MS 200
+/* Loading all records for each event that cannot be folded (a newer leader's, say) would be all
+ * that a follower does: between two loads it waits so long, or RELOAD_TIMES what the last took. */
+#define RELOAD_MIN_MS 5000
+#define RELOAD_TIMES 10
 #define KEY_LOOK_MS 5000 /* how often a follower looks whether it has the cluster's key */
 
 /* ---- telling the ring ---- */
@@ -181,8 +185,9 @@ struct following {
         uint64_t told; /* the ring has been given everything up to here */
         int64_t again_ms;
         bool away;
-        bool trusted;      /* the ring has a state to follow */
-        int64_t key_at_ms; /* monotonic: when its key is looked at again */
+        bool trusted;       /* the ring has a state to follow */
+        int64_t load_at_ms; /* monotonic: not before then are the records loaded anew again */
+        int64_t key_at_ms;  /* monotonic: when its key is looked at again */
 };
 
 struct chunk {
@@ -249,12 +254,15 @@ static int load_anew(struct following *f, bool from_memory, struct err *err)
         struct server *s = f->s;
         struct core *core = NULL;
         uint64_t head = 0;
+        int64_t t0 = mono_ms();
         int r = load_core(s, f->store, from_memory, &core, &head, err);
         if (r < 0)
                 return r;
+        int64_t pause = (mono_ms() - t0) * RELOAD_TIMES;
+        f->load_at_ms = mono_ms() + (pause > RELOAD_MIN_MS ? pause : RELOAD_MIN_MS);
         f->told = head;
         f->trusted = true;
-        atomic_store(&s->reload_wanted, false);
+        count(&s->metrics.follower_loads);
         store_remember_begin(f->store); /* it is not told what is folded from now on */
         tell(s, (struct commit_done){ .word = COMMIT_CORE, .core = core, .head = head });
         return 0;
@@ -396,9 +404,10 @@ static int follow_once(struct following *f, struct err *err)
         }
         if (went_back(f, &before))
                 f->trusted = false;
-        if (atomic_load(&s->reload_wanted) || !f->trusted)
+        bool stuck = atomic_load(&s->reload_wanted); /* until the ring has taken what was loaded */
+        if (!f->trusted || (stuck && mono_ms() >= f->load_at_ms))
                 r = load_anew(f, false, err);
-        else if (f->told < f->news.head)
+        else if (!stuck && f->told < f->news.head)
                 r = catch_up(f, f->news.head, err);
         if (r == -ERR_NOT_FOUND)
                 r = load_anew(f, false, err);

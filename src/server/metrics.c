@@ -374,6 +374,9 @@ void metrics_render(struct metrics *m, const struct metrics_now *now, struct str
         one(out, "berth_leadership_changes_total", "counter",
             "Times this server began or ceased to lead a shared store.",
             counted(&m->leadership_changes));
+        one(out, "berth_follower_loads_total", "counter",
+            "Times this server loaded all records of a shared store to follow it.",
+            counted(&m->follower_loads));
         one(out, "berth_follower_lag_events", "gauge",
             "Events that the store has and this server has not taken over yet; 0 on the leader.",
             now->leads || now->store_head <= now->head ? 0 : now->store_head - now->head);

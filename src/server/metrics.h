@@ -40,7 +40,7 @@ extern const double METRICS_BOUNDS_STEP[METRICS_BUCKETS]; /* 1 us to 1 s: a turn
 struct metrics {
         counter commits, commit_failures, commit_events, commit_records, commit_bytes;
         counter bad_records, inputs_refused, inputs_expired, agent_streams_closed, events_sent,
-            pruned_events, leadership_changes, records_touched;
+            pruned_events, leadership_changes, follower_loads, records_touched;
         struct histogram commit, turn, request;
         counter http[METRICS_OPS][METRICS_STATUSES];
         counter grpc[METRICS_OPS][METRICS_GRPC_CODES];

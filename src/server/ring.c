@@ -366,6 +366,7 @@ static void take_core(struct ring *r, struct core *core, uint64_t head)
         drop_core(r);
         r->core = r->s->core = core;
         core_loaded(core, head);
+        atomic_store(&r->s->reload_wanted, false);
         key_publish(r->s, core_key_fingerprint(core));
         atomic_store(&r->s->committed, head);
         r->tokens_version = 0; /* another core counts anew */

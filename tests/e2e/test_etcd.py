@@ -183,6 +183,30 @@ class OnEtcd(Case):
         self.assertEqual({w["id"]: w["metadata"].get("last_launch_at") for w in c.workloads() if w["id"] != "after"}, launches)  # nothing was started anew
         self.assertEqual(c.cli("get", "workloads").code, 0)  # by the address that is left
 
+    # R: C1. Issue 6, A2
+    def test_a_follower_of_a_newer_leader_does_not_load_everything_for_each_new_event(self):
+        c = self.started()
+        c.apply("web", command=["sleep", "100000"])
+        c.server.stop()
+        # a leader of a newer version: what it would write, written by hand
+        self.etcd.put("/meta/leader", json.dumps({"name": "newer", "http_address": "127.0.0.1:1", "grpc_address": "127.0.0.1:1"}))
+        p = self.standby(c)
+        api = Api(p.address["http"])
+
+        def metric(name):
+            return int(next(line.split()[1] for line in api.get("/metrics").body.decode().splitlines() if line.startswith(name + " ")))
+        c.wait_for("it to follow", lambda: api.get("/health").json["role"] == "follower")
+        head, loads, began = metric("berth_head"), metric("berth_follower_loads_total"), time.monotonic()
+        for i in range(1, 16):
+            self.etcd.put(f"/events/{head + i:020d}", json.dumps({"seq": str(head + i), "timestamp": "2030-01-01T00:00:00Z", "type": "OfTomorrow"}))
+            self.etcd.put("/meta/head", str(head + i))
+            time.sleep(0.3)  # so that each is seen on its own
+        c.wait_for("all to be followed", lambda: metric("berth_head") == head + 15, timeout=60)
+        most = 2 + (time.monotonic() - began) // 5
+        self.assertLessEqual(metric("berth_follower_loads_total") - loads, most)
+        self.assertEqual(api.get("/workloads/web").json["id"], "web")
+        p.stop()
+
     # R: A5
     def test_a_leader_that_starts_again_does_not_wait_for_its_own_lease(self):
         c = self.started(nodes=1)
