@@ -173,8 +173,8 @@ struct server {
         _Atomic bool settled; /* it is known whether this server leads or follows */
         /* io holds answers until it is proved that this server leads */
         _Atomic bool proof_wanted;
-        _Atomic bool
-            reload_wanted; /* the ring could not fold what it was told; until it takes a core */
+        /* the ring could not fold what it was told; until it has taken a loaded state */
+        _Atomic bool reload_wanted;
         /* as far as heard: what a follower has not folded yet is its lag */
         _Atomic uint64_t store_head;
 
