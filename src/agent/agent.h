@@ -24,10 +24,9 @@
 struct agent_options {
         const char *server;   /* "host:port" of the server's gRPC door */
         const char *data_dir; /* not used by mock agents when NULL */
-        const char *
-            /* NULL: the one on record, else the host's name and a few letters of a new ULID. With
-             * nodes > 1: the prefix ("mock") */
-            node_id;
+        /* NULL: the one on record, else the host's name and a few letters of a new ULID. With
+         * nodes > 1: the prefix ("mock") */
+        const char *node_id;
         const char *endpoint; /* shown as agent_endpoint; NULL: none */
         /* "host:port": be called instead of dialling (agent/push.h); NULL: keep a stream to the
          * server */
@@ -38,10 +37,9 @@ struct agent_options {
         const struct engine_label *labels;
         size_t n_labels;
         int64_t cpu, memory_mb, disk_gb; /* 0: detected (cpu in thousandths of a core) */
-        const char *
-            /* "process" (default, also "none"), "podman" or "docker" (containers too, or it does
-             * not start), "auto", "mock", "cluster" */
-            runtime;
+        /* "process" (default, also "none"), "podman" or "docker" (containers too, or it does
+         * not start), "auto", "mock", "cluster" */
+        const char *runtime;
         /* runtime "cluster": "host:port" of the gRPC door of the cluster that this node is
          * (runtimes/cluster.h) */
         const char *cluster;

@@ -215,10 +215,9 @@ struct unit {
         bool word : 1;     /* which was given */
         bool reported : 1; /* the agent has said anything about the current token */
         bool up : 1;       /* it runs, and an event says so when it has lasted (retry.h) */
-        bool
-            /* live: its agent does not know it, and that was left for later: under this token it
-             * may have run, and is not sent again (W3) */
-            unheard : 1;
+        /* live: its agent does not know it, and that was left for later: under this token it
+         * may have run, and is not sent again (W3) */
+        bool unheard : 1;
         bool late_told : 1; /* an event has told that it runs although it was given up */
         uint16_t tombs;     /* tombstones of this id, on whatever nodes (derived) */
         uint16_t shadows;   /* strangers of this name, on whatever nodes */
@@ -240,10 +239,9 @@ struct unit {
 /* ---- tenants ---- */
 
 struct usage {
-        uint64_t
-            /* workloads, cpu (thousandths), memory (MiB), disk (GiB): below 2^64 for ten million
-             * workloads of the largest size */
-            of[4];
+        /* workloads, cpu (thousandths), memory (MiB), disk (GiB): below 2^64 for ten million
+         * workloads of the largest size */
+        uint64_t of[4];
 };
 struct quota {
         struct usage limit; /* 0: none */

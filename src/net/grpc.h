@@ -220,10 +220,9 @@ enum grpc_channel_state {
 struct sockaddr;
 struct grpc_channel_options {
         struct tls *tls; /* NULL: in the clear; a reference is taken */
-        const char *
-            /* sent with every call: "authorization: Bearer TOKEN"; copied. NULL: none. Without TLS
-             * only to this machine: ERR_DENIED */
-            token;
+        /* sent with every call: "authorization: Bearer TOKEN"; copied. NULL: none. Without TLS
+         * only to this machine: ERR_DENIED */
+        const char *token;
         /* what the certificate must carry, and :authority; NULL: the target's host */
         const char *server_name;
         /* a peer whose certificate is that of another node is not talked to; copied. NULL: whoever

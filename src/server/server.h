@@ -71,10 +71,9 @@ struct server_options {
         enum log_level log_level;
         enum log_format log_format;
 
-        struct store_keep
-            /* what leaves the log and what is kept apart, in the background: 1,000,000 and 100,000
-             * events */
-            retention[EVENT_CLASSES];
+        /* what leaves the log and what is kept apart, in the background: 1,000,000 and 100,000
+         * events */
+        struct store_keep retention[EVENT_CLASSES];
         /* 10,000: a call that the ring has not answered by then fails with a retryable error */
         int64_t request_timeout_ms;
         int64_t shutdown_ms; /* 10,000: how long calls under way may take after a stop */
