@@ -181,8 +181,10 @@ void decide_restored(struct core *c, const struct input *in)
         span.epoch = c->epoch;
         span.seq = c->head;
         span.until_epoch = epoch;
-        /* after all that is on record */
-        span.restored_at = c->now_ms > core_newest_ms(c) ? c->now_ms : core_newest_ms(c) + 1;
+        /* after all that is on record, as far as there are such times */
+        int64_t newest = core_newest_ms(c);
+        int64_t after = newest < TIME_MAX_MS ? newest + 1 : TIME_MAX_MS;
+        span.restored_at = c->now_ms > newest ? c->now_ms : after;
         cluster.cluster_id = c->cluster_id;
         cluster.created_at = c->cluster_created_at;
         cluster.epoch = epoch;

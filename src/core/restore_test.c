@@ -96,6 +96,20 @@ static void the_epoch_grows_with_every_restore_and_agents_that_are_ahead_get_in(
         rig_fini(&r);
 }
 
+/* A record that cannot be loaded again would be a cluster lost. R: A5 */
+static void a_restore_at_the_end_of_time_is_still_one(void **state)
+{
+        (void)state;
+        struct rig r;
+        begin(&r, NULL);
+        r.now = r.latest = INT64_C(253402300799999); /* the end of the year 9999 */
+        rig_restored(&r);
+        rig_restored(&r);
+        assert_int_equal(rig_count(&r, PB__EVENT_TYPE__E__StoreRestored), 2);
+        rig_check_replay(&r);
+        rig_fini(&r);
+}
+
 /* R: A5 C27 */
 static void what_the_records_do_not_know_is_offered_and_never_removed(void **state)
 {
@@ -222,6 +236,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(
                     the_epoch_grows_with_every_restore_and_agents_that_are_ahead_get_in),
+                cmocka_unit_test(a_restore_at_the_end_of_time_is_still_one),
                 cmocka_unit_test(what_the_records_do_not_know_is_offered_and_never_removed),
                 cmocka_unit_test(a_record_follows_the_newer_copy_on_its_node),
                 cmocka_unit_test(
