@@ -242,7 +242,10 @@ static void add_children(struct dev *d)
         }
 }
 
-/* The last lines of a child's log, as the detail of an error. */
+#define DETAIL_MAX (sizeof(((struct err *)0)->detail) - 1)
+
+/* The last lines of a child's log, as many as the detail of an error holds: the last one says why it
+ * ended. */
 static void log_tail(const struct dev *d, const char *name, struct str *out)
 {
         _cleanup_(str_finip) struct str text = STR_INIT;
@@ -250,10 +253,16 @@ static void log_tail(const struct dev *d, const char *name, struct str *out)
         if (file_read(path, 64 << 20, &text, NULL) < 0 || text.len == 0)
                 return;
         const char *start = str_c(&text), *p = start + text.len;
-        for (int lines = 0; p > start && (lines < 5 || p[-1] != '\n'); p--)
-                lines += p[-1] == '\n' && p != start + text.len;
-        while (*p == '\n')
-                p++;
+        const char *oldest = text.len > DETAIL_MAX ? p - DETAIL_MAX : start;
+        for (int lines = 0; p > oldest && lines < 5;) {
+                const char *line = p - 1;
+                while (line > start && line[-1] != '\n')
+                        line--;
+                if (line < oldest && lines)
+                        break;
+                p = line < oldest ? oldest : line; /* of a line that is too long, its end */
+                lines++;
+        }
         str_adds(out, p);
 }
 

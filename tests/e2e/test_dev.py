@@ -2,6 +2,7 @@
 import contextlib
 import datetime
 import os
+import random
 import shutil
 import signal
 import socket
@@ -13,14 +14,13 @@ from berthtest import BERTH, MARK, TIMEOUT, Api, Case, kill_marked, only_embedde
 
 
 def free_port():
-    """Two neighbouring free ports; the first of them."""
+    """Two neighbouring free ports; the first of them. The kernel gives them to nobody who asks for any port, so they stay free until they are used."""
     while True:
-        with socket.socket() as a, socket.socket() as b:
-            a.bind(("127.0.0.1", 0))
-            port = a.getsockname()[1]
-            with contextlib.suppress(OSError, OverflowError):
-                b.bind(("127.0.0.1", port + 1))
-                return port
+        port = random.randrange(10000, 32000)
+        with socket.socket() as a, socket.socket() as b, contextlib.suppress(OSError):
+            a.bind(("127.0.0.1", port))
+            b.bind(("127.0.0.1", port + 1))
+            return port
 
 
 @only_embedded("berth dev has its own embedded store")
@@ -142,6 +142,21 @@ class Dev(Case):
             self.assertIn(str(self.port), self.text())
             self.assertIn("hint:", self.text())
         self.assertEqual(processes_with(self.mark), {})
+
+    # The last line of the server's log is the reason, and is shown whole. R: A9
+    def test_a_server_that_cannot_start_gives_its_reason(self):
+        data = self.env["BERTH_DATA"]
+        os.makedirs(data)
+        with open(os.path.join(data, "server.log"), "w") as log:
+            log.write("level=info msg=\"%s\"\n" % ("long " * 200))
+        with open(os.path.join(data, "berth.db"), "wb") as store:
+            store.write(b"no database " * 1000)
+        p = self.start("--nodes", "1")
+        self.assertNotEqual(p.wait(TIMEOUT), 0)
+        reason = [line for line in open(os.path.join(data, "server.log")).read().splitlines() if line.startswith(("error:", "hint:"))]
+        self.assertTrue(reason)
+        for line in reason:
+            self.assertIn(line, self.text())
 
     # R: A5
     def test_killed_hard_and_started_again(self):
